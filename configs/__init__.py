@@ -1,0 +1,1 @@
+"""Hydra groups: values only, no code."""

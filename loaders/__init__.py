@@ -1,0 +1,1 @@
+"""How bytes move between target and memory: engines, loaders, file formats and data generation."""

@@ -1,0 +1,1 @@
+"""What is known of power: NVMe bytes to fields, sources, the sampler process, energy."""

@@ -1,0 +1,1 @@
+"""Run records read from disk to statistics, sections and one HTML page."""

@@ -1,0 +1,1 @@
+"""Types, units, errors, clock, targets and the run record: imports nothing else of ours."""

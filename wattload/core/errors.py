@@ -1,0 +1,81 @@
+"""The errors a user can meet, each with the exit status of the command line.
+
+::
+
+    WattloadError                       1
+    ├── ConfigError (ValueError)        2   a setting is unknown, of the wrong type or out of range
+    ├── TargetError (OSError)           2   the target is missing, full or read-only
+    ├── DataError (ValueError)          2   a data folder or file is foreign, truncated or corrupt
+    ├── RecordError (ValueError)        2   a run record can't be read
+    ├── MissingExtraError (ImportError) 2   an optional part of the distribution is not installed
+    ├── PowerError                      1   a power source or a power state failed
+    │   ├── PowerPermissionError (PermissionError)
+    │   └── PowerStateError             2   out of range, non-operational, or refused by the drive
+    └── RunError                        1   the run could not be finished
+        └── RankLostError               1   another rank of the run has ended
+
+A message is one sentence or two: what was wrong, the value that was got, what is allowed and what
+to do. Only ``wattload.__main__`` turns an error into an exit status.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class WattloadError(Exception):
+    """Any error that is explained to the user without a traceback."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class ConfigError(WattloadError, ValueError):
+    """A setting is unknown, of the wrong type or outside its range."""
+
+    exit_code = 2
+
+
+class TargetError(WattloadError, OSError):
+    """The target can't be used: missing, not writable, full, read-only, or of a refused kind."""
+
+    exit_code = 2
+
+
+class DataError(WattloadError, ValueError):
+    """A data folder or a data file is foreign, truncated or corrupt."""
+
+    exit_code = 2
+
+
+class RecordError(WattloadError, ValueError):
+    """A run record is missing, truncated, of another schema or edited."""
+
+    exit_code = 2
+
+
+class MissingExtraError(WattloadError, ImportError):
+    """An optional part of the distribution is needed and not installed."""
+
+    exit_code = 2
+
+
+class PowerError(WattloadError):
+    """A power source or a power state failed."""
+
+
+class PowerPermissionError(PowerError, PermissionError):
+    """The drive's admin queue is closed to this process; the message names the capability."""
+
+
+class PowerStateError(PowerError, ValueError):
+    """A power state is out of range, non-operational, or refused by the drive."""
+
+    exit_code = 2
+
+
+class RunError(WattloadError):
+    """The run started and could not be finished."""
+
+
+class RankLostError(RunError):
+    """Another rank of this run has ended."""

@@ -1,0 +1,144 @@
+"""How bytes move: the shapes that engines, loaders and harnesses share.
+
+An ``Engine`` executes planned I/O, a ``Loader`` yields batches in a given order by way of an engine
+or a library, a ``Harness`` is an outside program that owns the loop. Every result carries a
+``DataPath``: which way was asked for, and which way the counters say was taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.record.base import Frozen
+
+
+class DataPath(Frozen):
+    """The way that bytes took between target and memory.
+
+    ``path_requested`` is what the loader asked for, e.g. ``o_direct`` or ``page_cache``.
+    ``path_effective`` comes from counters only (device sectors against bytes), else ``unverified``;
+    ``path_evidence`` says which counters, with their figures.
+    """
+
+    initiator: Literal["cpu", "gpu"] = "cpu"
+    data_path: str
+    path_requested: str
+    path_effective: str = "unverified"
+    path_evidence: str = "no device counter was compared"
+
+
+class IOKind(StrEnum):
+    """What one planned operation does."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A run of bytes in one file: ``length_bytes`` from ``offset_bytes``, both 0 or more."""
+
+    path: Path
+    offset_bytes: int
+    length_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IOPlan:
+    """Extents to read or write in order, in blocks of ``block_bytes``, ``depth`` in flight."""
+
+    kind: IOKind
+    extents: Sequence[Extent]
+    block_bytes: int
+    depth: int
+    fsync: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IOResult:
+    """What an engine did: bytes that moved, operations, wall seconds, CPU seconds, and the path."""
+
+    moved_bytes: int
+    operation_count: int
+    seconds: float
+    cpu_s: float
+    path: DataPath
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineCapabilities:
+    """What an engine can do; the core acts on these flags, never on names."""
+
+    reads: bool = True
+    writes: bool = True
+    direct: bool = False
+    diskless: bool = False
+
+
+class Engine(Protocol):
+    """Executes planned I/O against files of one target."""
+
+    def capabilities(self) -> EngineCapabilities:
+        """Return what the engine can do."""
+        ...
+
+    def run(self, plan: IOPlan) -> IOResult:
+        """Execute the plan; raises ``OSError`` with the file and offset in its message."""
+        ...
+
+    def close(self) -> None:
+        """Give buffers and descriptors back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One batch as the accelerator would get it.
+
+    ``tensor`` has shape ``(batch, resize_bytes)``, dtype uint8: row i holds the first
+    ``resize_bytes`` of sample ``indices[i]``. It is valid until the next batch is asked for.
+    ``payload_bytes`` counts decoded payload, ``read_bytes`` what was read from the target for it.
+    ``digests`` maps the index of each sample that was chosen for hashing to the hex digest of its
+    whole decoded payload as delivered.
+    """
+
+    tensor: NDArray[np.uint8]
+    indices: tuple[int, ...]
+    payload_bytes: int
+    read_bytes: int
+    digests: dict[int, str]
+
+
+class Loader(Protocol):
+    """Yields the batches of one epoch in the order it was given."""
+
+    def epoch(self, order: Sequence[int]) -> Iterator[Batch]:
+        """Yield batches of the samples in ``order``; an incomplete last batch is dropped."""
+        ...
+
+    def path(self) -> DataPath:
+        """Return the way the bytes were asked to take."""
+        ...
+
+    def close(self) -> None:
+        """End workers and give buffers back."""
+        ...
+
+
+class Harness(Protocol):
+    """An outside program that owns the loop; its raw output is kept beside the record."""
+
+    def command(self) -> Sequence[str]:
+        """Return the command line that will run."""
+        ...
+
+    def run(self, folder: Path) -> IOResult:
+        """Run it, keep its raw output under ``folder`` and return the parsed result."""
+        ...

@@ -1,0 +1,171 @@
+"""What a power figure is made of: samples, the sensor behind them, and the evidence they carry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Literal, Protocol
+
+from pydantic import Field
+
+from wattload.core.record.base import Frozen
+
+
+class Evidence(StrEnum):
+    """How a figure is known, strongest first. A window takes its weakest; it never grows."""
+
+    MEASURED = "measured"
+    """An external meter or a rail sensor."""
+    SELF_REPORTED = "self_reported"
+    """The drive's or GPU's own measurement."""
+    ESTIMATED = "estimated"
+    """The drive says that it estimates."""
+    BOUNDS = "bounds"
+    """Limits from power state descriptors: an interval, no measurement."""
+    DECLARED = "declared"
+    """A data sheet, typed into YAML."""
+    NONE = "none"
+    """Nothing is known."""
+
+
+_STRENGTH = {evidence: rank for rank, evidence in enumerate(Evidence)}
+
+
+def weakest(evidence: Iterable[Evidence]) -> Evidence:
+    """Return the weakest of the given evidence; ``NONE`` for an empty iterable."""
+    return max(evidence, key=_STRENGTH.__getitem__, default=Evidence.NONE)
+
+
+class Scope(StrEnum):
+    """What a figure covers; figures of different scope are never added."""
+
+    DRIVE = "drive"
+    GPU = "gpu"
+    NODE = "node"
+
+
+class Instant(Frozen):
+    """A sensor whose reading is the power at the moment of reading."""
+
+    kind: Literal["instant"] = "instant"
+
+
+class Boxcar(Frozen):
+    """A sensor whose reading is the mean of the last ``window_s`` seconds before its last update.
+
+    ``update_period_s`` is how often the reading changes (0: sliding, at every read) and
+    ``phase_s`` the offset of the updates within that period; both inferred from when values change,
+    ``None`` until they are.
+    """
+
+    kind: Literal["boxcar"] = "boxcar"
+    window_s: float = Field(gt=0)
+    update_period_s: float | None = Field(default=None, ge=0)
+    phase_s: float | None = None
+
+
+class Counter(Frozen):
+    """A sensor that counts energy up in steps of ``quantum_j``; wraps at ``wrap_j`` if given."""
+
+    kind: Literal["counter"] = "counter"
+    quantum_j: float = Field(gt=0)
+    wrap_j: float | None = Field(default=None, gt=0)
+
+
+class Bounds(Frozen):
+    """No sensor: lower and upper watts that hold while the power state does."""
+
+    kind: Literal["bounds"] = "bounds"
+
+
+Sensor = Annotated[Instant | Boxcar | Counter | Bounds, Field(discriminator="kind")]
+
+
+class Channel(StrEnum):
+    """What a sample's value means."""
+
+    POWER_W = "power_w"
+    ENERGY_J = "energy_j"
+    LOWER_W = "lower_w"
+    UPPER_W = "upper_w"
+    POWER_STATE = "power_state"
+    TEMPERATURE_K = "temperature_k"
+    READ_BYTES = "read_bytes"
+    WRITTEN_BYTES = "written_bytes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One reading: ``time_ns`` is CLOCK_MONOTONIC amid the read, ``spread_ns`` its length.
+
+    ``value`` is ``None`` for a failed read, which makes a hole in the trace, never 0 W.
+    ``device`` is a stable key: the controller's serial, the GPU's UUID, or the block device's name.
+    """
+
+    time_ns: int
+    spread_ns: int
+    source: str
+    device: str
+    channel: Channel
+    value: float | None
+    evidence: Evidence
+
+
+class SourceFacts(Frozen):
+    """What is known of a power source before it is read."""
+
+    name: str
+    device: str
+    device_name: str
+    scope: Scope
+    evidence: Evidence
+    sensor: Sensor
+    period_s: float
+    resolution_w: float | None = None
+    accuracy_percent: float | None = None
+    detail: str = ""
+
+
+class PowerSource(Protocol):
+    """Reads the power of one device. Every implementation passes ``tests/contracts``."""
+
+    def facts(self) -> SourceFacts:
+        """Return what the source is; valid after ``open``."""
+        ...
+
+    def open(self) -> None:
+        """Find the device; raises ``PowerError`` with one sentence when it can't be read."""
+        ...
+
+    def start(self) -> None:
+        """Begin; for sources that record by themselves."""
+        ...
+
+    def read(self) -> Sequence[Sample]:
+        """Return the samples since the last read; a failed read is a sample without value."""
+        ...
+
+    def stop(self) -> Sequence[WindowEnergy]:
+        """End; returns whole-run energies of sources that integrate by themselves, else nothing."""
+        ...
+
+    def restore(self) -> None:
+        """Undo whatever the source changed on the device; safe to call twice."""
+        ...
+
+    def close(self) -> None:
+        """Give the device back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowEnergy:
+    """Energy that a device integrated by itself over one window, in joules."""
+
+    source: str
+    device: str
+    start_ns: int
+    end_ns: int
+    energy_j: float
+    evidence: Evidence

@@ -1,0 +1,1 @@
+"""The run record: one frozen, versioned JSON document per run."""

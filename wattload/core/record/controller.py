@@ -1,0 +1,112 @@
+"""An NVMe controller in the record: identity, link, power and health, before and after the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from wattload.core.record.base import Frozen, Observed
+
+
+class PowerStateFacts(Observed):
+    """One power state descriptor (NVMe Base, Identify Controller bytes 2048 on), in SI units."""
+
+    index: int
+    max_w: float | None
+    operational: bool
+    entry_latency_s: float | None
+    exit_latency_s: float | None
+    idle_w: float | None
+    active_w: float | None
+
+
+class ControllerFacts(Observed):
+    """What does not change during a run. Keyed by ``host`` and ``serial``."""
+
+    host: str
+    serial: str
+    name: str
+    model: str | None
+    vendor_id: str | None
+    transport: str | None
+    address: str | None
+    numa_node: int | None
+    nvme_version: str | None
+    link_speed_max_gt_per_s: float | None
+    link_width_max: int | None
+    power_states: tuple[PowerStateFacts, ...] | None
+    holds_system: bool | None
+    """Whether root or swap lies on it."""
+
+
+class SmartState(Observed):
+    """SMART / Health log 02h (NVMe Base 5.16.1.3), counters in SI units."""
+
+    critical_warning: int | None
+    temperature_k: int | None
+    available_spare_percent: int | None
+    percentage_used: int | None
+    read_bytes: int | None
+    written_bytes: int | None
+    read_commands: int | None
+    write_commands: int | None
+    power_cycles: int | None
+    power_on_hours: int | None
+    unsafe_shutdowns: int | None
+    media_errors: int | None
+    warning_temperature_minutes: int | None
+    critical_temperature_minutes: int | None
+    thermal_transitions_1: int | None
+    thermal_transitions_2: int | None
+    thermal_seconds_1: int | None
+    thermal_seconds_2: int | None
+    lifetime_energy_wh: int | None
+
+
+class ControllerState(Observed):
+    """What may change in a run, read before and after it; media bytes give write amplification."""
+
+    firmware: str | None
+    firmware_slot: int | None
+    lba_bytes: int | None
+    namespace_size_bytes: int | None
+    namespace_used_bytes: int | None
+    capacity_bytes: int | None
+    unallocated_bytes: int | None
+    volatile_write_cache: bool | None
+    power_state: int | None
+    power_state_default: int | None
+    power_state_saved: int | None
+    apst_enabled: bool | None
+    apst_table: tuple[str, ...] | None
+    pm_qos_latency_us: str | None
+    aspm: str | None
+    link_speed_gt_per_s: float | None
+    link_width: int | None
+    max_payload_bytes: int | None
+    max_read_request_bytes: int | None
+    aer_counts: Mapping[str, int] | None
+    media_written_bytes: int | None
+    smart: SmartState | None
+
+
+class ControllerDifference(Observed):
+    """After minus before; a change of firmware, link or power state is named in ``changed``."""
+
+    changed: tuple[str, ...]
+    read_bytes: int | None
+    written_bytes: int | None
+    media_written_bytes: int | None
+    write_amplification: float | None
+    thermal_transitions: int | None
+    media_errors: int | None
+    unsafe_shutdowns: int | None
+    aer_count: int | None
+
+
+class ControllerRecord(Frozen):
+    """One controller with its state before and after the run, and the difference."""
+
+    facts: ControllerFacts
+    before: ControllerState | None
+    after: ControllerState | None
+    difference: ControllerDifference | None

@@ -1,0 +1,123 @@
+"""A target in the record: file system, block stack down to the controllers, queue settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from wattload.core.record.base import Frozen, Observed
+
+
+class QueueFacts(Observed):
+    """Settings of one block device's request queue, from ``/sys/block/<name>/queue``."""
+
+    scheduler: str | None
+    write_cache: str | None
+    nr_requests: int | None
+    hardware_queues: int | None
+    max_sectors_kb: int | None
+    read_ahead_kb: int | None
+    wbt_lat_us: int | None
+    logical_block_bytes: int | None
+    physical_block_bytes: int | None
+    rotational: bool | None
+    dma_alignment_bytes: int | None
+
+
+NodeKind = Literal[
+    "device_mapper",
+    "md",
+    "partition",
+    "namespace",
+    "virtio",
+    "scsi",
+    "loop",
+    "ram",
+    "network",
+    "controller",
+    "unknown",
+]
+
+
+class BlockNode(Observed):
+    """One level of the block stack; leaves are controllers, or the lowest device that has none.
+
+    ``name`` is the kernel's (``nvme0n1p1``), ``serial`` keys a controller. ``redundancy`` is how
+    many copies this level writes of each byte (1 for a plain device).
+    """
+
+    kind: NodeKind
+    name: str
+    major_minor: str | None
+    size_bytes: int | None
+    model: str | None
+    serial: str | None
+    redundancy: float | None
+    queue: QueueFacts | None
+    children: tuple[BlockNode, ...] = ()
+
+
+class FileSystemFacts(Observed):
+    """The file system under a target; ``category`` names what a reader must know of it."""
+
+    category: Literal["local", "memory", "overlay", "network", "fuse", "unknown"]
+    type: str
+    source: str
+    mount_point: str
+    mount_options: tuple[str, ...]
+    total_bytes: int | None
+    block_bytes: int | None
+    is_root: bool
+
+
+class TargetFacts(Observed):
+    """One target of a run. ``path`` is masked by ``wattload report --redact``.
+
+    ``virtual`` is true where a hypervisor's disk lies under it: cold then means guest-cold.
+    ``controllers`` are the serials of the leaves, keys of the record's controller list.
+    ``warnings`` are sentences the page must print (tmpfs, overlay, network, root file system).
+    """
+
+    index: int
+    host: str
+    kind: str
+    path: str | None
+    file_system: FileSystemFacts | None
+    direct_io_memory_align_bytes: int | None
+    direct_io_offset_align_bytes: int | None
+    stack: BlockNode | None
+    devices: tuple[str, ...]
+    controllers: tuple[str, ...]
+    virtual: bool | None
+    warnings: tuple[str, ...] = ()
+
+
+class TargetState(Observed):
+    """What of a target changes during a run, read before and after it."""
+
+    index: int
+    free_bytes: int | None
+    fill_fraction: float | None = Field(ge=0, le=1)
+    extents_per_file: Mapping[str, int] | None
+    """Data file (relative to the data folder) to its number of extents."""
+
+
+class DriveHistory(Frozen):
+    """What was done to a drive before the run; ``unknown`` where we did not do it."""
+
+    last_format: str = "unknown"
+    last_trim: str = "unknown"
+    preconditioning: str = "unknown"
+    preconditioning_bytes: int | None = None
+    session_written_bytes: int | None = None
+
+
+class TargetRecord(Frozen):
+    """One target with its state before and after the run."""
+
+    facts: TargetFacts
+    before: TargetState | None
+    after: TargetState | None
+    history: DriveHistory = Field(default_factory=DriveHistory)

@@ -1,0 +1,58 @@
+"""Units: decimal prefixes for people, binary ones spelt out; records hold SI base units."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+KB = 1000
+MB = 1000**2
+GB = 1000**3
+TB = 1000**4
+KIB = 1024
+MIB = 1024**2
+GIB = 1024**3
+
+NS_PER_S = 1_000_000_000
+J_PER_WH = 3600.0
+
+
+class Unit(StrEnum):
+    """The units a metric may have; the report scales them for reading, records never do."""
+
+    BYTES = "B"
+    BYTES_PER_SECOND = "B/s"
+    SECONDS = "s"
+    JOULES = "J"
+    WATTS = "W"
+    BYTES_PER_JOULE = "B/J"
+    JOULES_PER_BYTE = "J/B"
+    SECONDS_PER_BYTE = "s/B"
+    SAMPLES_PER_SECOND = "1/s"
+    FRACTION = "1"
+    COUNT = "count"
+
+
+def format_bytes(count: float) -> str:
+    """Return a byte count as people read it, in decimal units: ``1.50 GB``."""
+    for unit, name in ((TB, "TB"), (GB, "GB"), (MB, "MB"), (KB, "kB")):
+        if abs(count) >= unit:
+            return f"{count / unit:.2f} {name}"
+    return f"{count:.0f} B"
+
+
+def format_rate(bytes_per_s: float) -> str:
+    """Return a rate as people read it, in decimal units: ``1.50 GB/s``."""
+    return f"{format_bytes(bytes_per_s)}/s"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration as people read it: ``0.32 s``, ``95 s``, ``3 min 20 s``, ``2 h 05 min``."""
+    if seconds < 10:  # noqa: PLR2004 - two decimals below ten seconds
+        return f"{seconds:.2f} s"
+    if seconds < 120:  # noqa: PLR2004 - seconds up to two minutes
+        return f"{seconds:.0f} s"
+    minutes, rest_s = divmod(round(seconds), 60)
+    if minutes < 60:  # noqa: PLR2004 - minutes up to an hour
+        return f"{minutes} min {rest_s:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
