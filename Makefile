@@ -1,0 +1,53 @@
+# make run     the main job on real data, and its report
+# make test    lint, types, import contract, tests
+#
+# Both do their own set-up, in .venv, and may be repeated. They need Python >= 3.11 with venv, make
+# and a C compiler; what is missing is named with the command that installs it.
+
+# The Python that .venv is made with; empty: the one it has, or the first that is new enough.
+PYTHON ?=
+# The directory to run against: `make run TARGET=/mnt/ssd`. Without it a folder in this checkout.
+TARGET ?= target
+# demo (seconds), quick (minutes) or full (hours).
+SCALE ?= quick
+# The name of this drive or setting in a comparison.
+LABEL ?= A
+
+BIN := .venv/bin
+COVERAGE_FLOOR := 85
+
+.PHONY: help setup run test check bench lab clean
+
+help:
+	@echo "make run [TARGET=/mnt/ssd] [SCALE=demo|quick|full] [LABEL=A]   three AI jobs and their report"
+	@echo "make test    lint, types, import contract, tests with a coverage floor of $(COVERAGE_FLOOR) %"
+	@echo "make setup   only the environment in .venv"
+	@echo "make bench   how fast the suite itself is, as ratios to fio, torch and the clock"
+	@echo "make lab     tests on emulated NVMe drives in QEMU"
+	@echo "make clean [TARGET=/mnt/ssd]   remove the data that runs left on the target"
+
+setup:
+	@tools/setup.sh "$(PYTHON)"
+
+run: setup
+	@$(BIN)/python tools/main_job.py --target "$(TARGET)" --scale "$(SCALE)" --label "$(LABEL)"
+
+# pytest comes last: its summary is the last line.
+test: setup check
+	@$(BIN)/python -m pytest --cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR)
+
+check: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/mypy tests tools benchmarks
+	$(BIN)/lint-imports
+
+bench: setup
+	@$(BIN)/python benchmarks/run.py --target "$(TARGET)"
+
+lab: setup
+	@tests/lab/run.sh
+
+clean: setup
+	@$(BIN)/wattload clean "$(TARGET)"
