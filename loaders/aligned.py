@@ -1,0 +1,81 @@
+"""Memory and descriptors for direct I/O: aligned buffers, O_DIRECT that is really set, rounding."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.errors import TargetError
+
+PAGE_BYTES = 4096
+"""The alignment that O_DIRECT accepts on every Linux file system and drive met so far."""
+
+
+def round_up(count: int, alignment: int) -> int:
+    """Return the smallest multiple of ``alignment`` (above 0) that is at least ``count``."""
+    return -(-count // alignment) * alignment
+
+
+def round_down(count: int, alignment: int) -> int:
+    """Return the largest multiple of ``alignment`` (above 0) that is at most ``count``."""
+    return count // alignment * alignment
+
+
+def aligned_buffer(size_bytes: int, alignment_bytes: int = PAGE_BYTES) -> NDArray[np.uint8]:
+    """Return ``size_bytes`` (1 or more) of zeroed memory, shape ``(size_bytes,)``, pre-touched.
+
+    The memory is anonymous, starts at a multiple of ``alignment_bytes`` (a power of two), is shared
+    with no other process after a fork, and is resident on return: the first touch of a fresh page
+    costs more than the I/O into it. It is given back when the last view of it goes.
+    """
+    if size_bytes < 1:
+        raise ValueError(f"size_bytes must be 1 or more, got {size_bytes}")
+    if alignment_bytes < 1 or alignment_bytes & (alignment_bytes - 1):
+        raise ValueError(f"alignment_bytes must be a power of two, got {alignment_bytes}")
+    spare_bytes = alignment_bytes if alignment_bytes > mmap.PAGESIZE else 0
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    memory = mmap.mmap(-1, size_bytes + spare_bytes, flags=flags)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    whole = np.frombuffer(memory, dtype=np.uint8)
+    start = -whole.ctypes.data % alignment_bytes
+    buffer = whole[start : start + size_bytes]
+    buffer.fill(0)
+    return buffer
+
+
+def open_direct(
+    path: Path | str, flags: int, *, mode: int = 0o644, dir_fd: int | None = None
+) -> int:
+    """Open a file with O_DIRECT and return its descriptor; ``flags`` as for ``os.open``.
+
+    The flag is read back, since some layers drop it without an error. It is necessary for direct
+    I/O, not proof of it: tmpfs takes it and reads memory.
+
+    Raises:
+        TargetError: the file system refuses O_DIRECT or did not keep it.
+        OSError: the file can't be opened for any other reason.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_DIRECT | os.O_CLOEXEC, mode, dir_fd=dir_fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise _refused(path) from error
+    if not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
+        os.close(descriptor)
+        raise _refused(path)
+    return descriptor
+
+
+def _refused(path: Path | str) -> TargetError:
+    return TargetError(
+        f"{path}: this file system refuses O_DIRECT; "
+        "choose a target on a local disk, or a loader that reads through the page cache"
+    )

@@ -1,0 +1,250 @@
+"""The folders that hold our data on a target: claimed by a marker, emptied by a manifest.
+
+All data lies in ``<target>/wattload-data/<workload>-<12 hex>/``, where the 12 digits begin the
+SHA-256 of the canonical JSON of the workload's parameters and seed. Beside the data lie:
+
+* ``.wattload-marker.json``: whose folder it is and how its data was made;
+* ``.wattload-manifest-<part>.jsonl``: one line per file, one part per rank; each line is on the
+  disk before the call that wrote it returns, and a torn last line counts as not written;
+* ``.wattload-sealed.json``: written when the data is complete.
+
+Files are removed only if they are listed under a valid marker; the walk goes by descriptors and
+follows no symbolic link. Whatever else lies there stays, and ``foreign`` names it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from wattload.core.errors import DataError, TargetError
+from wattload.core.target import DATA_FOLDER_NAME
+from wattload.loaders.manifest import ManifestEntry, ManifestPart, is_manifest_name, read_parts
+from wattload.loaders.marker import (
+    MARKER_NAME,
+    claim_marker,
+    make_folders,
+    marker_of,
+    read_marker,
+    require_marker,
+)
+from wattload.loaders.safefiles import (
+    read_text,
+    regular_size,
+    remove_folder,
+    remove_listed,
+    walk_names,
+    write_durably,
+)
+
+__all__ = ["DataFolder", "ManifestEntry", "clean", "leftovers", "list_folders"]
+
+SEAL_NAME = ".wattload-sealed.json"
+
+
+class DataFolder:
+    """One data folder of one workload; open it with ``claim``.
+
+    ``entries`` maps each listed file's name (relative, with ``/``) to its size and digest;
+    ``reserved`` holds the names that were announced and not yet recorded. Both are as of the
+    last ``reload`` plus what this object did since. Safe for several threads; several processes
+    each use their own ``part``.
+    """
+
+    def __init__(self, path: Path, key: str, *, part: int = 0) -> None:
+        self.path = path
+        self.key = key
+        self.entries: dict[str, ManifestEntry] = {}
+        self.reserved: set[str] = set()
+        self._lock = threading.Lock()
+        self._part = ManifestPart(path, part)
+        self.reload()
+
+    @classmethod
+    def claim(
+        cls,
+        target_path: Path,
+        workload: str,
+        parameters: Mapping[str, object],
+        *,
+        seed: int,
+        part: int = 0,
+    ) -> Self:
+        """Make the folder for these parameters and seed, or reopen it.
+
+        With several ranks, rank 0 claims first; the others follow after a barrier, each with its
+        own ``part``.
+
+        Raises:
+            TargetError: the target is missing, not a directory, or can't be written.
+            DataError: the folder is somebody else's, or was made with other parameters.
+        """
+        marker = marker_of(workload, parameters, seed)
+        key = str(marker["key"])
+        path = target_path / DATA_FOLDER_NAME / key
+        try:
+            make_folders(target_path, key)
+            claim_marker(path, marker)
+        except (DataError, TargetError):
+            raise
+        except OSError as error:
+            raise TargetError(
+                f"{target_path} can't hold data: {error.strerror}; "
+                "choose a target that exists, is writable and has space, with target.path="
+            ) from error
+        return cls(path, key, part=part)
+
+    def reload(self) -> None:
+        """Read all parts of the manifest again, to see what other ranks have recorded."""
+        entries, reserved = read_parts(self.path)
+        with self._lock:
+            self.entries, self.reserved = entries, reserved
+
+    def reserve(self, name: str) -> None:
+        """Announce a file before it is written, so that its torso can be removed after a crash.
+
+        A reserved file is not valid until it is recorded. Raises ``DataError`` for a name that
+        leads out of the folder or is one of our own.
+        """
+        self._append(name, None)
+
+    def record(self, name: str, size_bytes: int, sha256: str | None) -> None:
+        """List a finished file; the line is on the disk on return.
+
+        Raises ``DataError`` for a name that leads out of the folder or is one of our own.
+        """
+        self._append(name, ManifestEntry(size_bytes=size_bytes, sha256=sha256))
+
+    def is_valid(self, name: str) -> bool:
+        """Return whether the file is listed and has its listed size on the disk."""
+        entry = self.entries.get(name)
+        return entry is not None and regular_size(self.path, name) == entry.size_bytes
+
+    def seal(self) -> None:
+        """Declare the data complete: what is listed now, over all parts, is all there is."""
+        self.reload()
+        write_durably(self.path, SEAL_NAME, json.dumps(self._summary()))
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the folder was sealed and lists since then the same count and bytes of files."""
+        return read_text(self.path, SEAL_NAME) == json.dumps(self._summary())
+
+    def discard(self, name: str) -> int:
+        """Remove one listed or reserved file and return the bytes freed; 0 if it was gone.
+
+        Raises ``DataError`` for a name that is not listed, or that is no regular file now.
+        """
+        if name not in self.entries and name not in self.reserved:
+            raise DataError(f"{self.path / name} is not listed in the manifest, so it stays")
+        removal = remove_listed(self.path, [name])
+        if removal.left:
+            raise DataError(f"{self.path / name} is no regular file any more, so it stays")
+        with self._lock:
+            self._part.forget(name)
+            self.entries.pop(name, None)
+            self.reserved.discard(name)
+        return removal.freed_bytes
+
+    def foreign(self) -> tuple[str, ...]:
+        """Return the names in the folder that are not ours, sorted; folders end in ``/``."""
+        ours = self.entries.keys() | self.reserved
+        parents = {str(parent) + "/" for name in ours for parent in Path(name).parents}
+        return tuple(
+            name
+            for name in sorted(walk_names(self.path))
+            if name not in ours and name not in parents and not _is_own(name)
+        )
+
+    def remove(self) -> int:
+        """Remove the listed files, then, if nothing else is left, the folder itself.
+
+        Returns the bytes of data freed. Where foreign files stay, so do the marker and the
+        manifest: the folder remains ours, and ``foreign`` names them.
+
+        Raises ``DataError`` if the marker is not valid any more.
+        """
+        require_marker(self.path)
+        self.reload()
+        removal = remove_listed(self.path, sorted(self.entries.keys() | self.reserved))
+        own = {name for name in walk_names(self.path) if _is_own(name)}
+        stays = any(name not in own for name in walk_names(self.path))
+        with self._lock:
+            self._part.close()
+        remove_listed(self.path, own - {MARKER_NAME})
+        if not stays:
+            remove_listed(self.path, [MARKER_NAME])
+            remove_folder(self.path)
+        self.reload()
+        return removal.freed_bytes
+
+    def close(self) -> None:
+        """Give the manifest's descriptor back; it is reopened when needed."""
+        with self._lock:
+            self._part.close()
+
+    def _append(self, name: str, entry: ManifestEntry | None) -> None:
+        if _is_own(name):
+            raise DataError(f"{name}: this name is kept for the folder's own files")
+        with self._lock:
+            self._part.append(name, entry)
+            if entry is None:
+                self.entries.pop(name, None)
+                self.reserved.add(name)
+            else:
+                self.reserved.discard(name)
+                self.entries[name] = entry
+
+    def _summary(self) -> dict[str, int]:
+        sizes = [entry.size_bytes for entry in self.entries.values()]
+        return {"file_count": len(sizes), "data_bytes": sum(sizes)}
+
+
+def list_folders(target_path: Path) -> tuple[DataFolder, ...]:
+    """Return the data folders under a target that have a valid marker, by name."""
+    data_path = target_path / DATA_FOLDER_NAME
+    if not data_path.is_dir() or data_path.is_symlink():
+        return ()
+    return tuple(
+        DataFolder(path, path.name)
+        for path in sorted(data_path.iterdir())
+        if not path.is_symlink() and path.is_dir() and read_marker(path) is not None
+    )
+
+
+def clean(target_path: Path) -> int:
+    """Remove the data of all our folders under a target and return the bytes freed.
+
+    The target itself stays; so does whatever is not ours, which ``leftovers`` names.
+    """
+    freed_bytes = sum(folder.remove() for folder in list_folders(target_path))
+    data_path = target_path / DATA_FOLDER_NAME
+    if data_path.is_dir() and not data_path.is_symlink() and not any(data_path.iterdir()):
+        data_path.rmdir()
+    return freed_bytes
+
+
+def leftovers(target_path: Path) -> tuple[Path, ...]:
+    """Return what under the target's data folder is not ours and would survive ``clean``."""
+    data_path = target_path / DATA_FOLDER_NAME
+    if not os.path.lexists(data_path):
+        return ()
+    if data_path.is_symlink() or not data_path.is_dir():
+        return (data_path,)
+    ours = {folder.path: folder for folder in list_folders(target_path)}
+    left: list[Path] = []
+    for path in sorted(data_path.iterdir()):
+        if path in ours:
+            left += [path / name for name in ours[path].foreign()]
+        else:
+            left.append(path)
+    return tuple(left)
+
+
+def _is_own(name: str) -> bool:
+    own = {MARKER_NAME, SEAL_NAME, f"{MARKER_NAME}.tmp", f"{SEAL_NAME}.tmp"}
+    return name in own or is_manifest_name(name)

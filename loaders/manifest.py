@@ -1,0 +1,128 @@
+"""The manifest of a data folder: JSON lines, appended and fsynced, in one part per rank."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wattload.core.errors import DataError
+from wattload.loaders.safefiles import checked_parts, open_folder, read_text
+
+MANIFEST_PREFIX = ".wattload-manifest-"
+MANIFEST_SUFFIX = ".jsonl"
+
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestEntry:
+    """One finished file: its size in bytes and its SHA-256, ``None`` if it was not hashed."""
+
+    size_bytes: int
+    sha256: str | None
+
+
+class ManifestPart:
+    """The part of a manifest that one rank writes.
+
+    Lines are ``{"name", "size_bytes", "sha256"}`` for a finished file, ``{"name", "reserved"}`` for
+    one announced, ``{"name", "removed"}`` for one taken away; the last line on a name holds.
+    """
+
+    def __init__(self, folder: Path, part: int) -> None:
+        self._folder = folder
+        self._name = f"{MANIFEST_PREFIX}{part}{MANIFEST_SUFFIX}"
+        self._descriptor: int | None = None
+
+    def append(self, name: str, entry: ManifestEntry | None) -> None:
+        """Add a finished file, or with no entry an announced one; durable on return."""
+        checked_parts(name)
+        if entry is None:
+            self._write({"name": name, "reserved": True})
+        else:
+            self._write({"name": name, "size_bytes": entry.size_bytes, "sha256": entry.sha256})
+
+    def forget(self, name: str) -> None:
+        """Note that a file was taken away; durable on return."""
+        self._write({"name": name, "removed": True})
+
+    def close(self) -> None:
+        """Give the descriptor back; the next line reopens it."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if self._descriptor is None:
+            self._descriptor = self._open()
+        os.write(self._descriptor, (json.dumps(line) + "\n").encode())
+        os.fsync(self._descriptor)
+
+    def _open(self) -> int:
+        """Open the part and cut a torn last line off, lest the next line be glued to it."""
+        with open_folder(self._folder) as folder:
+            descriptor = os.open(self._name, _FLAGS, 0o644, dir_fd=folder)
+            os.fsync(folder)
+        size_bytes = os.fstat(descriptor).st_size
+        written = os.pread(descriptor, size_bytes, 0)
+        os.ftruncate(descriptor, written.rfind(b"\n") + 1)
+        return descriptor
+
+
+def is_manifest_name(name: str) -> bool:
+    """Return whether this is the file name of a manifest part."""
+    return name.startswith(MANIFEST_PREFIX) and name.endswith(MANIFEST_SUFFIX)
+
+
+def read_parts(folder: Path) -> tuple[dict[str, ManifestEntry], set[str]]:
+    """Return the finished files and the announced names of all parts of a manifest.
+
+    A name that one part lists as finished and another took away counts as finished: whoever asks
+    looks at the file as well. Raises ``DataError`` for a line that is no line of a manifest; a last
+    line without its end is ignored.
+    """
+    entries: dict[str, ManifestEntry] = {}
+    reserved: set[str] = set()
+    if not folder.is_dir():
+        return entries, reserved
+    names = sorted(path.name for path in folder.iterdir())
+    for part in filter(is_manifest_name, names):
+        for name, entry in _read_part(folder, part).items():
+            if entry is None:
+                reserved.add(name)
+            else:
+                entries[name] = entry
+    return entries, reserved - entries.keys()
+
+
+def _read_part(folder: Path, part: str) -> dict[str, ManifestEntry | None]:
+    """Return the state of each name after the last line of one part; ``None`` is announced."""
+    states: dict[str, ManifestEntry | None] = {}
+    *lines, _torn = (read_text(folder, part) or "").split("\n")
+    for number, line in enumerate(lines, 1):
+        try:
+            fields = json.loads(line)
+            name = str(fields["name"])
+            checked_parts(name)
+            if fields.get("removed"):
+                states.pop(name, None)
+            elif fields.get("reserved"):
+                states[name] = None
+            else:
+                states[name] = _entry(fields)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(
+                f"{folder / part}, line {number}: not a line of a manifest ({error}); "
+                "remove the folder by hand if its data is not needed"
+            ) from error
+    return states
+
+
+def _entry(fields: dict[str, Any]) -> ManifestEntry:
+    size_bytes, sha256 = fields["size_bytes"], fields["sha256"]
+    if not isinstance(size_bytes, int) or not isinstance(sha256, str | None):
+        raise TypeError("size_bytes is a whole number and sha256 a text or null")
+    return ManifestEntry(size_bytes=size_bytes, sha256=sha256)
