@@ -5,13 +5,13 @@
 # and a C compiler; what is missing is named with the command that installs it.
 
 # The Python that .venv is made with; empty: the one it has, or the first that is new enough.
-PYTHON ?=
+PYTHON =
 # The directory to run against: `make run TARGET=/mnt/ssd`. Without it a folder in this checkout.
-TARGET ?= target
+TARGET = target
 # demo (seconds), quick (minutes) or full (hours).
-SCALE ?= quick
+SCALE = quick
 # The name of this drive or setting in a comparison.
-LABEL ?= A
+LABEL = A
 
 BIN := .venv/bin
 COVERAGE_FLOOR := 85

@@ -142,7 +142,7 @@ def plan_torch(
     ``own`` is the version that an earlier set-up put into the environment; another one there is the
     user's, and is kept from ``floor`` on.
     """
-    if in_venv is not None and in_venv.split("+")[0] == own:
+    if in_venv is not None and in_venv.partition("+")[0] == own:
         in_venv = in_venv if own == pinned else None
     for version, place in ((in_venv, ".venv"), (in_base, sys.base_prefix)):
         if version is not None and is_new_enough(version, floor):
@@ -272,7 +272,8 @@ def main() -> int:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])
+    public, _, _ = version.partition("+")
+    return tuple(int(part) for part in re.findall(r"\d+", public)[:3])
 
 
 def _runs(command: Sequence[str | Path]) -> bool:
