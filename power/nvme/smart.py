@@ -1,0 +1,108 @@
+"""SMART / Health Information (log 02h): bytes to fields.
+
+Layout: NVMe Base Specification 2.0, figure "SMART / Health Information Log Page"; bytes 232 to 243
+(lifetime energy, interval power) as TP4199 of NVMe 2.3 has them.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from wattload.core.errors import PowerError
+from wattload.power.nvme.admin import AdminDevice, fetch
+from wattload.power.nvme.logs import log_command
+
+SMART_LOG = 0x02
+SMART_BYTES = 512
+DATA_UNIT_BYTES = 512_000
+"""One data unit: 1000 blocks of 512 B; the drive rounds up."""
+
+_COMMAND = log_command(SMART_LOG, SMART_BYTES, name="Get Log Page 02h (SMART)")
+_UNITS_PER_WATT = {1: 10_000, 2: 100}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmartLog:
+    """Health and lifetime counters. Temperatures in kelvin, 0 from the drive is ``None``.
+
+    ``interval_power_w`` is the mean of the drive's own samples over its last second;
+    ``lifetime_energy_wh`` counts whole watt-hours, rounded up.
+    """
+
+    critical_warning: int
+    temperature_k: int | None
+    available_spare_percent: int
+    spare_threshold_percent: int
+    percentage_used: int
+    read_bytes: int
+    written_bytes: int
+    read_commands: int
+    write_commands: int
+    busy_minutes: int
+    power_cycles: int
+    power_on_hours: int
+    unsafe_shutdowns: int
+    media_errors: int
+    error_log_entries: int
+    warning_temperature_minutes: int
+    critical_temperature_minutes: int
+    sensors_k: tuple[int | None, ...]
+    thermal_transitions_1: int
+    thermal_transitions_2: int
+    thermal_seconds_1: int
+    thermal_seconds_2: int
+    lifetime_energy_wh: int | None
+    interval_power_w: float | None
+
+
+def read_smart(device: AdminDevice) -> SmartLog:
+    """Return the controller's SMART log; Retain Asynchronous Event is set."""
+    return decode_smart(fetch(device, _COMMAND).data)
+
+
+def read_temperature_k(device: AdminDevice) -> int | None:
+    """Return the composite temperature in kelvin, ``None`` where the drive reports 0."""
+    return int.from_bytes(fetch(device, _COMMAND).data[1:3], "little") or None
+
+
+def decode_smart(data: bytes) -> SmartLog:
+    """Return the fields of a SMART log of 512 bytes."""
+    if len(data) != SMART_BYTES:
+        raise PowerError(f"the SMART log has {SMART_BYTES} bytes, got {len(data)}")
+    warning, temperature, spare, threshold, used = struct.unpack_from("<BHBBB", data)
+    counters = [int.from_bytes(data[at : at + 16], "little") for at in range(32, 192, 16)]
+    warning_minutes, critical_minutes = struct.unpack_from("<II", data, 192)
+    thermal = struct.unpack_from("<IIII", data, 216)
+    energy_wh, interval = struct.unpack_from("<QI", data, 232)
+    return SmartLog(
+        critical_warning=warning,
+        temperature_k=temperature or None,
+        available_spare_percent=spare,
+        spare_threshold_percent=threshold,
+        percentage_used=used,
+        read_bytes=counters[0] * DATA_UNIT_BYTES,
+        written_bytes=counters[1] * DATA_UNIT_BYTES,
+        read_commands=counters[2],
+        write_commands=counters[3],
+        busy_minutes=counters[4],
+        power_cycles=counters[5],
+        power_on_hours=counters[6],
+        unsafe_shutdowns=counters[7],
+        media_errors=counters[8],
+        error_log_entries=counters[9],
+        warning_temperature_minutes=warning_minutes,
+        critical_temperature_minutes=critical_minutes,
+        sensors_k=tuple(kelvin or None for kelvin in struct.unpack_from("<8H", data, 200)),
+        thermal_transitions_1=thermal[0],
+        thermal_transitions_2=thermal[1],
+        thermal_seconds_1=thermal[2],
+        thermal_seconds_2=thermal[3],
+        lifetime_energy_wh=energy_wh or None,
+        interval_power_w=_interval_power_w(interval),
+    )
+
+
+def _interval_power_w(raw: int) -> float | None:
+    value, units_per_watt = raw & 0xFFFF, _UNITS_PER_WATT.get(raw >> 16 & 3)
+    return value / units_per_watt if value and units_per_watt is not None else None
