@@ -1,0 +1,180 @@
+"""The distribution as a user gets it: what is in the wheel, and that it runs on its own."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = (
+    "wattload", "workloads", "loaders", "power", "reports", "configs",
+    "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE",
+)  # fmt: skip
+EXTRAS_OF_THE_CORE_INSTALL = ("torch", "mpi4py", "pynvml", "nvidia")
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built by way of the source archive, from a copy: a build leaves files behind."""
+    source = tmp_path_factory.mktemp("source")
+    for name in SOURCES:
+        path = ROOT / name
+        if path.is_dir():
+            unwanted = shutil.ignore_patterns("__pycache__", "*.so")
+            shutil.copytree(path, source / name, symlinks=True, ignore=unwanted)
+        elif path.exists():
+            shutil.copy(path, source)
+    out = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(source)]
+    # The build is no part of what is tested: it is not measured.
+    subprocess.run(build, check=True, capture_output=True, env=clean_environment())
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def names(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ``bin`` of an environment with the wheel and its core dependencies, nothing else."""
+    venv = tmp_path_factory.mktemp("clean") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+    pip = [str(venv / "bin/python"), "-m", "pip", "install", "--quiet"]
+    constraints = ["--constraint", str(ROOT / "constraints.txt")]
+    subprocess.run([*pip, *constraints, str(wheel)], check=True, env=clean_environment())
+    return venv / "bin"
+
+
+def clean_environment() -> dict[str, str]:
+    """Return the environment without what would lead back to the checkout."""
+    dropped = ("PYTHON", "COVERAGE", "COV_", "VIRTUAL_ENV")
+    return {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
+
+
+def run(installed: Path, cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [installed / arguments[0], *arguments[1:]],
+        cwd=cwd,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_wheel_holds_one_import_name(names: set[str]) -> None:
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"wattload"}
+
+
+@pytest.mark.parametrize("folder", ["workloads", "loaders", "power", "reports", "configs"])
+def test_every_file_of_a_linked_folder_is_in_the_wheel(names: set[str], folder: str) -> None:
+    wanted = {
+        f"wattload/{path.relative_to(ROOT).as_posix()}"
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in {".py", ".yaml", ".html", ".css", ".js"}
+    }
+    assert wanted
+    assert wanted <= names
+
+
+def test_the_wheel_says_that_it_is_typed(names: set[str]) -> None:
+    assert "wattload/py.typed" in names
+
+
+def test_the_wheel_holds_no_tests_and_no_build_leftovers(names: set[str]) -> None:
+    assert not [name for name in names if "test" in name or "__pycache__" in name]
+
+
+def test_torch_mpi_and_gpu_are_extras(installed: Path, tmp_path: Path) -> None:
+    code = "import importlib.util, sys; print(*map(importlib.util.find_spec, sys.argv[1:]))"
+    done = run(installed, tmp_path, "python", "-c", code, *EXTRAS_OF_THE_CORE_INSTALL)
+    assert done.stdout.split() == ["None"] * len(EXTRAS_OF_THE_CORE_INSTALL)
+
+
+def test_no_generic_name_becomes_importable(installed: Path, tmp_path: Path) -> None:
+    code = "import importlib.util, sys; print(*map(importlib.util.find_spec, sys.argv[1:]))"
+    generic = ("workloads", "loaders", "power", "reports", "configs", "tests", "tools")
+    done = run(installed, tmp_path, "python", "-c", code, *generic)
+    assert done.stdout.split() == ["None"] * len(generic)
+
+
+def test_help_is_answered_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    done = run(installed, tmp_path, "wattload", "--help")
+    assert done.returncode == 0, done.stderr
+    assert "wattload run" in done.stdout
+
+
+def test_a_null_run_from_the_wheel_leaves_a_complete_record(
+    installed: Path, tmp_path: Path
+) -> None:
+    done = run(
+        installed,
+        tmp_path,
+        "wattload",
+        "run",
+        "workload=null",
+        f"target.path={tmp_path}",
+        "power=none",
+    )
+    assert done.returncode == 0, done.stderr
+    (record,) = tmp_path.glob("runs/*/record.json")
+    assert json.loads(record.read_text())["status"] == "complete"
+
+
+def test_help_imports_nothing_heavy(installed: Path, tmp_path: Path) -> None:
+    done = run(installed, tmp_path, "python", "-X", "importtime", "-m", "wattload", "--help")
+    assert done.returncode == 0, done.stderr
+    imported = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
+    heavy = {
+        "numpy",
+        "pydantic",
+        "hydra",
+        "omegaconf",
+        "pyarrow",
+        "scipy",
+        "altair",
+        "jinja2",
+        "rich",
+    }
+    assert not imported & heavy
+
+
+def test_only_the_run_touches_mpi4py() -> None:
+    importers = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("wattload", "workloads", "loaders", "power", "reports")
+        for path in (ROOT / folder).rglob("*.py")
+        if "mpi4py" in imported_names(path)
+    }
+    assert importers <= {"wattload/run.py"}
+
+
+def imported_names(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def test_the_version_stands_in_one_place() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "version" in project["project"]["dynamic"]
