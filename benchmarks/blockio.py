@@ -1,4 +1,4 @@
-"""The direct engine against fio: 1 MiB blocks, O_DIRECT, the same files, the better of two depths."""
+"""The direct engine against fio: O_DIRECT, 1 MiB, the same files, the better of two depths."""
 
 from __future__ import annotations
 
