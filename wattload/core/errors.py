@@ -78,4 +78,8 @@ class RunError(WattloadError):
 
 
 class RankLostError(RunError):
-    """Another rank of this run has ended."""
+    """Another rank of this run has failed and says why; this one ends with the same status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__("another rank of this run has failed")
+        self.status = status

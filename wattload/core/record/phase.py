@@ -29,7 +29,8 @@ class PhaseWindow(Frozen):
     """One phase over all ranks of one host: first start to last end, and how far ranks were apart.
 
     A phase that was entered several times (an epoch, a checkpoint) has the spans' sum in ``bytes``
-    and ``active_s``, and first start to last end in ``seconds``.
+    and ``active_s``, and first start to last end in ``seconds``. ``half_rates_bytes_per_s`` are the
+    rates of the first and the second half of its active time, where it has at least 20 traffic bins.
     """
 
     name: str
@@ -46,6 +47,7 @@ class PhaseWindow(Frozen):
     written_bytes: int = Field(ge=0)
     operations: int = Field(ge=0)
     cpu_s: float = Field(ge=0)
+    half_rates_bytes_per_s: tuple[float, float] | None = None
 
 
 class IoCounter(Observed):

@@ -60,6 +60,7 @@ class WorkloadSection(Frozen):
     scale: str
     accelerator: str
     rank_count: int
+    queue_depth_asked: int | None = None
     paths: tuple[DataPath, ...] = ()
     details: Mapping[str, Any] = Field(default_factory=dict)
     remarks: tuple[str, ...] = ()

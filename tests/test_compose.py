@@ -1,0 +1,100 @@
+"""Configuration: everything there is composes, and what is wrong fails while composing."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from wattload.compose import compose, groups, options
+from wattload.config import RunConfig
+from wattload.core.errors import ConfigError
+
+TARGET = "target.path=/mnt/nvme"
+ROOT = Path(__file__).parent.parent
+
+
+def _options() -> list[tuple[str, str]]:
+    return [
+        (group, option) for group in groups() for option in options(group)
+        if (group, option) != ("power", "declared")
+    ]
+
+
+@pytest.mark.parametrize(("group", "option"), _options())
+def test_every_yaml_file_composes(group: str, option: str) -> None:
+    config, plain = compose([TARGET, f"{group}={option}"])
+    assert isinstance(config, RunConfig)
+    assert plain["target"]["path"] == "/mnt/nvme"
+
+
+def test_no_yaml_file_is_left_out() -> None:
+    files = {path.relative_to(ROOT / "configs").as_posix() for path in
+             (ROOT / "configs").rglob("*.yaml")}
+    composed = {f"{group}/{option}.yaml" for group in groups() for option in options(group)}
+    nested = {name for name in files if name.count("/") > 1}
+    assert files - nested == composed | {"main.yaml"}
+
+
+@pytest.mark.parametrize("scale", ["demo", "quick", "full"])
+@pytest.mark.parametrize("workload", options("workload"))
+def test_every_workload_has_its_counts_at_every_scale(workload: str, scale: str) -> None:
+    config, _ = compose([TARGET, f"workload={workload}", f"scale={scale}"])
+    assert config.scale.name == scale
+
+
+@pytest.mark.parametrize("profile", sorted(
+    path.stem for path in (ROOT / "configs/power/profile").glob("*.yaml")))
+def test_every_declared_profile_composes(profile: str) -> None:
+    config, _ = compose([TARGET, "power=declared", f"power/profile={profile}"])
+    assert config.power.profile.citation
+
+
+def test_scale_changes_counts_and_nothing_else() -> None:
+    """Below ``demo``, no record size, batch, step time or block size may depend on the scale."""
+    counts = ("count", "epochs", "rounds", "rows", "bytes_per_rank", "steps")
+    for workload, loader in product(options("workload"), options("loader")):
+        quick, full = (
+            compose([TARGET, f"workload={workload}", f"loader={loader}", f"scale={scale}"])[1]
+            for scale in ("quick", "full")
+        )
+        assert quick["loader"] == full["loader"]
+        differing = {key for key in quick["workload"]
+                     if quick["workload"][key] != full["workload"][key]}
+        assert all(any(count in key for count in counts) for key in differing), differing
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("workload.batch_sise=7", ["workload.batch_sise", "did you mean workload.batch_size"]),
+        ("workload.batch_size=seven", ["workload.batch_size", "seven"]),
+        ("workload=unet4d", ["unet4d", "did you mean unet3d", "checkpoint"]),
+        ("lable=B", ["lable", "did you mean label"]),
+        ("seed=x", ["seed", "x"]),
+        ("scale=huge", ["huge", "demo, full, quick"]),
+        ("label=../../etc", ["label", "letters"]),
+        ("repeat=0", ["repeat", "1 or more"]),
+        ("target.path=[]", ["target.path"]),
+        ("target.path=7", ["target.path"]),
+        ("power.state=40", ["power.state", "31"]),
+        ("power.source=psu", ["psu", "nvme"]),
+        ("workload.[=", ["override"]),
+        ("+workload.extra=1", ["extra"]),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence(override: str, words: list[str]) -> None:
+    given = [override] if override.startswith("target.") else [TARGET, override]
+    with pytest.raises(ConfigError) as caught:
+        config, _ = compose(given)
+        config.target.paths()
+    text = str(caught.value)
+    assert "\n" not in text
+    for word in words:
+        assert word in text
+
+
+def test_a_missing_target_says_how_to_name_one() -> None:
+    with pytest.raises(ConfigError, match=r"target\.path has no value; e\.g\. target\.path=/mnt"):
+        compose([])

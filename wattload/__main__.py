@@ -1,0 +1,42 @@
+"""``wattload`` and ``python -m wattload``: errors become one sentence and an exit status here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status (0, 1, 2, 3 or 130)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    from wattload.cli.main import dispatch
+    from wattload.core.errors import WattloadError
+
+    try:
+        return dispatch([word for word in arguments if word != "--debug"])
+    except WattloadError as error:
+        if debug:
+            raise
+        print(f"wattload: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        print("wattload: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has left; nobody is there to be told
+        return 1
+    except Exception as error:
+        if debug:
+            raise
+        kind = type(error).__name__
+        print(f"wattload: {kind}: {error} (--debug shows the traceback)", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

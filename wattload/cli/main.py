@@ -1,0 +1,50 @@
+"""The command line: names and help of all commands here, their code imported when one is called."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from importlib import import_module
+
+from wattload import __version__
+
+COMMANDS = {
+    "run": "one run, or a sweep with -m: wattload run workload=unet3d target.path=/mnt/nvme",
+    "devices": "targets and controllers: link, power states, what is missing and why",
+    "doctor": "what this host can and can't measure, and the command that mends each",
+    "power": "watch a device's power, show its power states, set one",
+    "report": "one HTML page from run folders: single runs, or A against B",
+    "check": "the checks of runs; exit status 3 when one failed",
+    "datagen": "generate the data of a workload and nothing else",
+    "clean": "give back what wattload wrote to a target, by its manifests",
+}
+
+EPILOG = """exit status: 0 good, 1 failed, 2 bad input or configuration, 3 a check failed, 130 interrupted
+--debug anywhere shows tracebacks"""
+
+
+def dispatch(argv: Sequence[str]) -> int:
+    """Parse the command line and run its command; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="wattload",
+        description="Which SSD feeds my AI jobs faster, and for how many joules?",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"wattload {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    # The first word that is no option names the command: only that module is imported.
+    named = next((word for word in argv if not word.startswith("-")), None)
+    for name, text in COMMANDS.items():
+        subparser = commands.add_parser(
+            name,
+            help=text,
+            description=text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if name == named:
+            module = import_module(f"wattload.cli.{name}")
+            module.add_arguments(subparser)
+            subparser.set_defaults(run=module.run)
+    arguments = parser.parse_args(argv)
+    return int(arguments.run(arguments))

@@ -1,0 +1,44 @@
+"""``wattload run``: one run, or a sweep over lists of values with ``-m``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments; overrides are Hydra's."""
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="Hydra overrides, e.g. workload=checkpoint scale=quick power.state=1",
+    )
+    parser.add_argument(
+        "-m",
+        "--multirun",
+        action="store_true",
+        help="sweep: a,b,c in a value runs it once with each",
+    )
+    parser.add_argument(
+        "--cfg", action="store_true", help="print the composed configuration and stop"
+    )
+    parser.add_argument("--json", action="store_true", help="print the record's path as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run and return 0, or 3 when a check failed."""
+    if arguments.cfg:
+        return _print_configuration(arguments.overrides)
+    from wattload.sweep import run_all
+
+    return run_all(arguments.overrides, multirun=arguments.multirun, as_json=arguments.json)
+
+
+def _print_configuration(overrides: list[str]) -> int:
+    from omegaconf import OmegaConf
+
+    from wattload.compose import compose
+
+    sys.stdout.write(OmegaConf.to_yaml(OmegaConf.create(compose(overrides)[1])))
+    return 0

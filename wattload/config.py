@@ -1,0 +1,82 @@
+"""The typed configuration of one run: what Hydra composes, as plain dataclasses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import MISSING
+
+from wattload.core.accelerator import Accelerator
+from wattload.core.errors import ConfigError
+
+
+@dataclass(slots=True, kw_only=True)
+class TargetConfig:
+    """Where to read and write.
+
+    ``path`` is one directory or a list of them. ``max_write_bytes`` lifts the guard against
+    wearing a drive out: without it a run may write at most one drive capacity and at most 10 TB.
+    """
+
+    path: Any = MISSING
+    max_write_bytes: int | None = None
+
+    def paths(self) -> tuple[Path, ...]:
+        """Return the target directories, absolute; raises ``ConfigError`` for anything else."""
+        given = [self.path] if isinstance(self.path, str) else self.path
+        if (
+            not isinstance(given, Sequence)
+            or not given
+            or not all(isinstance(path, str) and path for path in given)
+        ):
+            raise ConfigError(
+                f"target.path must be a directory or a list of directories, got {self.path!r}; "
+                "e.g. target.path=/mnt/nvme or target.path=[/mnt/a,/mnt/b]"
+            )
+        return tuple(Path(path).expanduser().absolute() for path in given)
+
+
+@dataclass(slots=True, kw_only=True)
+class ScaleConfig:
+    """How much of a workload is run; the counts themselves stand in each workload's YAML.
+
+    ``shrinks_records`` is true for ``demo`` alone. ``allows_root`` says whether the file system that
+    holds ``/`` may be the target.
+    """
+
+    name: str = MISSING
+    shrinks_records: bool = False
+    allows_root: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class RunConfig:
+    """One run. ``workload``, ``loader`` and ``power`` are the ``Config`` of the chosen option."""
+
+    workload: Any = MISSING
+    loader: Any = MISSING
+    target: TargetConfig = MISSING
+    power: Any = MISSING
+    accelerator: Accelerator = MISSING
+    scale: ScaleConfig = MISSING
+    label: str = MISSING
+    seed: int = MISSING
+    repeat: int = MISSING
+    runs: str = MISSING
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` for what no type can say."""
+        allowed = "letters, digits, dot, dash and underscore, at most 40"
+        if not 1 <= len(self.label) <= 40 or not all(  # noqa: PLR2004 - a folder name stays short
+            letter.isalnum() or letter in "._-" for letter in self.label
+        ):
+            raise ConfigError(f"label may hold {allowed}; got {self.label!r}")
+        self.target.paths()
+        self.power.check()
+        if self.repeat < 1:
+            raise ConfigError(f"repeat must be 1 or more, got {self.repeat}")
+        if self.accelerator.count < 1:
+            raise ConfigError(f"accelerator.count must be 1 or more, got {self.accelerator.count}")

@@ -1,0 +1,172 @@
+"""From what the ranks of a run report to its record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from wattload.config import RunConfig
+from wattload.core.checks import evaluate
+from wattload.core.clock import utc_text
+from wattload.core.host import software_facts
+from wattload.core.record.check import Check
+from wattload.core.record.energy import PowerSection
+from wattload.core.record.host import RankRecord
+from wattload.core.record.phase import PhaseWindow, Total, TraceFile
+from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status, WorkloadSection
+from wattload.core.workload import DataFacts, Outcome
+from wattload.life.capture import CaptureReport
+from wattload.life.evidence import with_effective_paths
+from wattload.life.limits import limits_of
+from wattload.life.phases import MarkedSpan, TrafficRow
+from wattload.life.powering import PowerReport
+from wattload.life.windows import (
+    application_counters,
+    block_counters,
+    phase_windows,
+    with_half_rates,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What is known of a run before it starts."""
+
+    folder: Path
+    config: RunConfig
+    plain: Mapping[str, Any]
+    comparison: Comparison
+    command: tuple[str, ...]
+    started_utc: str
+    workload: str
+    world_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankReport:
+    """What one rank hands in; ``capture`` and ``power`` come from each host's leader only."""
+
+    rank: RankRecord
+    marked: Sequence[MarkedSpan]
+    traffic: Sequence[TrafficRow]
+    capture: CaptureReport | None
+    power: PowerReport | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What the workload left behind, on rank 0."""
+
+    data: DataFacts | None = None
+    outcome: Outcome = field(default_factory=Outcome)
+    verification: Sequence[Check] = ()
+
+
+def windows_of(reports: Sequence[RankReport]) -> tuple[PhaseWindow, ...]:
+    """Return the phases' windows over all ranks, with the rates of their halves."""
+    spans = [item.span for report in reports for item in report.marked]
+    traffic = [row for report in reports for row in report.traffic]
+    return with_half_rates(phase_windows(spans), traffic)
+
+
+def build_record(
+    header: Header,
+    reports: Sequence[RankReport],
+    findings: Findings,
+    *,
+    power: PowerSection,
+    traces: Sequence[TraceFile] = (),
+    status: Status,
+    reason: str,
+) -> RunRecord:
+    """Return the record with its checks made and its limits told; also of an unfinished run."""
+    captures = [report.capture for report in reports if report.capture is not None]
+    marked = [item for report in reports for item in report.marked]
+    windows = windows_of(reports)
+    record = RunRecord(
+        run_id=header.folder.name,
+        status=status,
+        status_reason=reason,
+        label=header.config.label,
+        started_utc=header.started_utc,
+        finished_utc=utc_text() if status == "complete" else None,
+        command=header.command,
+        config=header.plain,
+        comparison=header.comparison.model_copy(update={"arm": header.config.label}),
+        software=software_facts(),
+        workload=_workload_section(header, findings),
+        hosts=tuple(capture.host for capture in captures),
+        ranks=tuple(report.rank for report in reports),
+        targets=tuple(target for capture in captures for target in capture.targets),
+        controllers=tuple(found for capture in captures for found in capture.controllers),
+        spans=tuple(item.span for item in marked),
+        windows=windows,
+        metrics=tuple(findings.outcome.metrics),
+        counters=(*application_counters(windows), *block_counters(marked)),
+        totals=(_moved(windows), _drive_energy(power)),
+        power=power,
+        checks=(),
+        limits=(),
+        traces=tuple(traces),
+    )
+    return _judged(record, findings)
+
+
+def _judged(record: RunRecord, findings: Findings) -> RunRecord:
+    record = with_effective_paths(record)
+    checks = (*findings.outcome.checks, *findings.verification, *evaluate(record))
+    record = record.model_copy(update={"checks": checks})
+    return record.model_copy(update={"limits": limits_of(record)})
+
+
+def _workload_section(header: Header, findings: Findings) -> WorkloadSection:
+    config, data = header.config, findings.data
+    depth = getattr(config.loader, "queue_depth", None)
+    return WorkloadSection(
+        name=header.workload,
+        loader=type(config.loader).__module__.rpartition(".")[2],
+        scale=config.scale.name,
+        accelerator=config.accelerator.name,
+        rank_count=header.world_size,
+        queue_depth_asked=depth * header.world_size if isinstance(depth, int) else None,
+        paths=tuple(findings.outcome.paths),
+        details=dict(findings.outcome.details),
+        remarks=tuple(findings.outcome.remarks),
+        data=None if data is None else _data_record(data),
+    )
+
+
+def _data_record(data: DataFacts) -> DataRecord:
+    return DataRecord(
+        key=data.key,
+        folder=str(data.folder),
+        file_count=data.file_count,
+        data_bytes=data.data_bytes,
+        reused=data.reused,
+        parameters=dict(data.parameters),
+    )
+
+
+def _moved(windows: Sequence[PhaseWindow]) -> Total:
+    timed = [window for window in windows if window.timed]
+    return Total(
+        name="moved_bytes",
+        value=float(sum(window.read_bytes + window.written_bytes for window in timed)),
+        unit="B",
+        keys=tuple(f"{window.host}/{window.name}" for window in timed),
+    )
+
+
+def _drive_energy(power: PowerSection) -> Total:
+    """Sum the chosen drive figures of the timed phases; ``None`` when a part is missing."""
+    chosen = [energy for energy in power.energy if energy.chosen and energy.scope == "drive"]
+    keys = tuple(f"{e.host}/{e.device}/{e.source}/{e.phase}" for e in chosen)
+    known = [energy.energy_j for energy in chosen if energy.energy_j is not None]
+    if chosen and len(known) == len(chosen):
+        return Total(name="drive_energy", value=sum(known), unit="J", keys=keys)
+    reason = "a part is missing" if chosen else power.choice
+    return Total(
+        name="drive_energy", value=None, unit="J", keys=keys, missing={"value": reason}
+    )

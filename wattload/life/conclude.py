@@ -1,0 +1,44 @@
+"""The start and the end of a record on rank 0: the draft, then traces, energy and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wattload.core.record.run import RunRecord, write_record
+from wattload.life.assemble import Findings, Header, RankReport, build_record, windows_of
+from wattload.life.folder import write_draft_document
+from wattload.life.powering import pending_section, power_section, samples_of
+from wattload.life.traces import write_power, write_throughput
+
+
+def write_draft(header: Header, reports: Sequence[RankReport]) -> None:
+    """Write what is known before the first byte moves, for the record of a run that dies."""
+    record = build_record(
+        header,
+        reports,
+        Findings(),
+        power=pending_section(header.config.power),
+        status="aborted",
+        reason="the run ended before it was finished",
+    )
+    write_draft_document(header.folder, record.model_dump_json(indent=1))
+
+
+def conclude(header: Header, reports: Sequence[RankReport], findings: Findings) -> RunRecord:
+    """Write traces and record of a run that has finished, and return the record."""
+    samples = samples_of(header.folder, reports)
+    traffic = [row for report in reports for row in report.traffic]
+    traces = [write_throughput(header.folder, traffic)]
+    if samples:
+        traces.append(write_power(header.folder, samples))
+    record = build_record(
+        header,
+        reports,
+        findings,
+        power=power_section(header.config.power, reports, windows_of(reports), samples, traffic),
+        traces=traces,
+        status="complete",
+        reason="every phase ran to its end",
+    )
+    write_record(record, header.folder)
+    return record

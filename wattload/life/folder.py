@@ -1,0 +1,66 @@
+"""The run's folder: its name, and what is written there before the first byte moves."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from wattload.core.errors import TargetError
+from wattload.life.journal import JOURNAL_PATTERN
+
+DRAFT_FILE = "draft.json"
+LOG_FILE = "log.jsonl"
+
+
+def new_run_id(workload: str, label: str) -> str:
+    """Return ``<UTC>-<workload>-<label>-<4 hex>``, unique and sorted by time."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    return f"{stamp}-{workload}-{label}-{secrets.token_hex(2)}"
+
+
+def make_run_folder(runs: Path, run_id: str) -> Path:
+    """Create and return the run's folder.
+
+    Raises:
+        TargetError: the folder of runs can't be written, or this run's exists already.
+    """
+    folder = runs / run_id
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise TargetError(
+            f"the run folder {folder} can't be made: {error.strerror}; runs=FOLDER names another"
+        ) from error
+    return folder
+
+
+def write_configuration(folder: Path, plain: Mapping[str, Any]) -> None:
+    """Keep the composed configuration as ``config.yaml``."""
+    from omegaconf import OmegaConf
+
+    OmegaConf.save(OmegaConf.create(dict(plain)), folder / "config.yaml")
+
+
+def write_draft_document(folder: Path, document: str) -> None:
+    """Keep the draft of the record, whole or not at all."""
+    temporary = folder / (DRAFT_FILE + ".tmp")
+    temporary.write_text(document, encoding="utf-8")
+    temporary.replace(folder / DRAFT_FILE)
+
+
+def settle(folder: Path, samples: Sequence[str]) -> None:
+    """Join the ranks' journals to ``log.jsonl`` and drop what only an unfinished run needs."""
+    journals = sorted(folder.glob(JOURNAL_PATTERN))
+    lines = [line for journal in journals for line in journal.read_text("utf-8").splitlines()]
+    log = folder / LOG_FILE
+    log.write_text("".join(f"{line}\n" for line in sorted(lines, key=_time_ns)), "utf-8")
+    for path in (folder / DRAFT_FILE, *journals, *(folder / name for name in samples)):
+        path.unlink(missing_ok=True)
+
+
+def _time_ns(line: str) -> int:
+    return int(json.loads(line)["time_ns"])

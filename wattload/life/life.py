@@ -1,0 +1,209 @@
+"""One run on one rank, step by step: the order of things that the documentation promises."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from wattload.config import RunConfig
+from wattload.core.clock import utc_text
+from wattload.core.errors import RankLostError, WattloadError
+from wattload.core.host import rank_facts
+from wattload.core.record.run import Comparison, RunRecord
+from wattload.core.resolve import resolve_targets
+from wattload.core.target import Target
+from wattload.core.workload import Communicator, Progress, Workload
+from wattload.life.assemble import Findings, Header, RankReport
+from wattload.life.build import build_workload
+from wattload.life.capture import HostCapture, devices_under, read_stats
+from wattload.life.conclude import conclude, write_draft
+from wattload.life.context import Context
+from wattload.life.cpu import ProcessTree
+from wattload.life.folder import make_run_folder, new_run_id, write_configuration
+from wattload.life.journal import Journal
+from wattload.life.phases import PhaseRecorder
+from wattload.life.powering import Powering, PowerReport
+from wattload.life.preflight import preflight
+from wattload.life.sampling import Sampling
+
+T = TypeVar("T")
+CHECK_FAILED = 3
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """What lasts over the runs of one process: its world, and the sampler on its host's leader."""
+
+    communicator: Communicator
+    sampling: Sampling | None
+    host: str
+
+
+class Life:
+    """Carries one run from its configuration to its record."""
+
+    def __init__(
+        self,
+        session: Session,
+        config: RunConfig,
+        plain: Mapping[str, Any],
+        comparison: Comparison,
+        command: tuple[str, ...],
+        progress: Progress,
+    ) -> None:
+        self._session = session
+        self._world = session.communicator
+        self._config = config
+        self._plain = plain
+        self._comparison = comparison
+        self._command = command
+        self._progress = progress
+        self._started_utc = utc_text()
+        self._folder: Path | None = None
+        self._journal: Journal | None = None
+        self.failed_together = False
+        """Whether every rank knows of the failure, so that none has to be ended by force."""
+
+    def live(self) -> tuple[Path | None, int]:
+        """Run; returns the folder on rank 0 (else ``None``), and 0 or 3 when a check failed."""
+        targets, workload, context = self._together(self._plan)
+        folder = self._open_folder(workload, context)
+        capture = HostCapture.begin(targets) if self._session.sampling else None
+        header = self._header(workload, folder)
+        reports = self._gather(context, capture, None)
+        if self._world.rank == 0:
+            write_draft(header, reports)
+        powering = self._together(lambda: self._powering(folder, capture))
+        data = workload.prepare(context)
+        if powering is not None:
+            powering.up(context.recorder)
+        self._world.barrier()
+        outcome = workload.run(context)
+        verification = tuple(workload.verify(context))
+        power = powering.down(context.recorder) if powering is not None else None
+        if capture is not None:
+            capture.finish(data, power.controllers if power else {})
+        reports = self._gather(context, capture, power)
+        findings = Findings(data=data, outcome=outcome, verification=verification)
+        record = conclude(header, reports, findings) if self._world.rank == 0 else None
+        return self._verdict(folder, record)
+
+    def generate(self) -> None:
+        """Generate or complete the data; writes no record."""
+        _, workload, context = self._together(self._plan)
+        data = workload.prepare(context)
+        if data is not None and self._world.rank == 0:
+            print(f"{'reused' if data.reused else 'generated'}: {data.folder}")
+
+    def fail(self, error: BaseException) -> None:
+        """Undo what was changed and have the record of an unfinished run written."""
+        if self._folder is None:
+            return
+        interrupted = isinstance(error, KeyboardInterrupt)
+        status = "aborted" if interrupted else "failed"
+        reason = "interrupted" if interrupted else str(error) or type(error).__name__
+        if self._journal is not None:
+            self._journal.write("failed", {"status": status, "reason": reason})
+        if self._session.sampling is not None:
+            self._session.sampling.abort(status, reason)
+
+    def _plan(self) -> tuple[tuple[Target, ...], Workload, Context]:
+        """Resolve the targets, build the workload and try what can fail before time is spent."""
+        targets = resolve_targets(self._config.target.paths(), host=self._session.host)
+        workload = build_workload(self._config)
+        context = self._context(targets)
+        plan = workload.plan(context)
+        lines = preflight(self._config, targets, plan, self._world.world_size)
+        if self._world.rank == 0:
+            print("\n".join(lines), file=sys.stderr)
+        return targets, workload, context
+
+    def _context(self, targets: tuple[Target, ...]) -> Context:
+        devices = devices_under(targets)
+        sampling = self._session.sampling
+        recorder = PhaseRecorder(
+            host=self._session.host,
+            rank=self._world.rank,
+            tree=ProcessTree(frozenset([sampling.pid] if sampling and sampling.pid else [])),
+            read_stats=lambda: read_stats(devices),
+        )
+        return Context(
+            targets=targets,
+            communicator=self._world,
+            progress=self._progress,
+            seed=self._config.seed,
+            scale=self._config.scale.name,
+            recorder=recorder,
+        )
+
+    def _open_folder(self, workload: Workload, context: Context) -> Path:
+        """Make the run's folder on rank 0 and open this rank's journal in it."""
+        run_id = self._world.broadcast(new_run_id(workload.name, self._config.label))
+        runs = Path(self._config.runs).absolute()
+        self._together(lambda: self._make_folder(runs, run_id))
+        self._folder = runs / run_id
+        self._journal = Journal(self._folder, self._world.rank)
+        context.recorder.write_to(self._journal)
+        return self._folder
+
+    def _make_folder(self, runs: Path, run_id: str) -> None:
+        if self._world.rank == 0:
+            write_configuration(make_run_folder(runs, run_id), self._plain)
+
+    def _header(self, workload: Workload, folder: Path) -> Header:
+        return Header(
+            folder=folder,
+            config=self._config,
+            plain=self._plain,
+            comparison=self._comparison,
+            command=self._command,
+            started_utc=self._started_utc,
+            workload=workload.name,
+            world_size=self._world.world_size,
+        )
+
+    def _powering(self, folder: Path, capture: HostCapture | None) -> Powering | None:
+        """Open the sampler for this run on the host's leader; the power state is reachable then."""
+        sampling = self._session.sampling
+        if sampling is None or capture is None:
+            return None
+        return Powering.open(sampling, self._config.power, folder.name, capture)
+
+    def _gather(
+        self, context: Context, capture: HostCapture | None, power: PowerReport | None
+    ) -> list[RankReport]:
+        return self._world.gather(
+            RankReport(
+                rank=rank_facts(self._world.rank, self._session.host, context.recorder.tree.cpu_s()),
+                marked=context.recorder.spans,
+                traffic=context.recorder.traffic_rows(),
+                capture=capture.report() if capture is not None else None,
+                power=power,
+            )
+        )
+
+    def _verdict(self, folder: Path, record: RunRecord | None) -> tuple[Path | None, int]:
+        failed = record is not None and any(c.verdict == "fail" for c in record.checks)
+        status = self._world.broadcast(CHECK_FAILED if failed else 0)
+        if self._journal is not None:
+            self._journal.close()
+        return (folder if record is not None else None), status
+
+    def _together(self, step: Callable[[], T]) -> T:
+        """Do a step on every rank; if it fails on one, all of them end, and rank 0 says why."""
+        failure: WattloadError | None = None
+        value: T | None = None
+        try:
+            value = step()
+        except WattloadError as error:
+            failure = error
+        failures = [found for found in self._world.gather(failure) if found is not None]
+        if not failures:
+            return value  # type: ignore[return-value]  # no failure: step() has returned a T
+        self.failed_together = True
+        if self._world.rank == 0:
+            raise failures[0]
+        raise RankLostError(failures[0].exit_code)

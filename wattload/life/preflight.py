@@ -1,0 +1,123 @@
+"""Everything that can fail is tried before hours are spent: space, permissions, guards, counts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from wattload.config import RunConfig
+from wattload.core.errors import ConfigError, TargetError
+from wattload.core.resolve import check_writable
+from wattload.core.target import Target
+from wattload.core.units import TB, format_bytes
+from wattload.core.workload import WorkloadPlan
+
+FREE_SHARE = 0.05
+"""At least this share of the file system stays free."""
+WRITE_LIMIT_BYTES = 10 * TB
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A file system's room, in bytes, as this user may use it."""
+
+    total_bytes: int
+    available_bytes: int
+
+
+def preflight(
+    config: RunConfig, targets: Sequence[Target], plan: WorkloadPlan, world_size: int
+) -> list[str]:
+    """Return what to print before the run starts; raise for what would make it fail later.
+
+    Raises:
+        ConfigError: the number of processes does not fit, or a guard is not lifted.
+        TargetError: the target is not writable, too small, or O_DIRECT is needed and refused.
+    """
+    _check_ranks(plan, world_size)
+    for target in targets:
+        _check_target(config, target, plan)
+    return _announce(targets, plan)
+
+
+def _check_ranks(plan: WorkloadPlan, world_size: int) -> None:
+    if world_size < plan.minimum_ranks:
+        raise ConfigError(
+            f"this workload needs at least {plan.minimum_ranks} processes, got {world_size}; "
+            f"start it with mpirun -n {plan.minimum_ranks}"
+        )
+    if plan.maximum_ranks is not None and world_size > plan.maximum_ranks:
+        raise ConfigError(
+            f"this workload has work for {plan.maximum_ranks} processes, got {world_size}; "
+            "use fewer processes or more files"
+        )
+
+
+def _check_target(config: RunConfig, target: Target, plan: WorkloadPlan) -> None:
+    file_system = target.facts.file_system
+    if file_system is not None and file_system.is_root and not config.scale.allows_root:
+        raise ConfigError(
+            f"{target.path} lies on the root file system and scale={config.scale.name} is refused "
+            "there; mount the drive under test elsewhere, or use scale=quick"
+        )
+    check_writable(target)
+    if plan.needs_direct_io and target.direct_io is None:
+        raise TargetError(
+            f"{target.path} refuses O_DIRECT ({target.direct_io_missing}); use loader=torch or "
+            "another file system"
+        )
+    _check_space(target, plan)
+    _check_wear(config, target, plan)
+
+
+def space_of(target: Target) -> Space:
+    """Return the room on a directory target's file system."""
+    if target.path is None:
+        raise TargetError(f"a {target.kind} target has no file system")
+    status = os.statvfs(target.path)
+    return Space(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
+
+
+def _check_space(target: Target, plan: WorkloadPlan) -> None:
+    space = space_of(target)
+    already = plan.data_bytes - plan.prepare_bytes
+    needed_bytes = max(plan.peak_bytes - already, 0)
+    usable_bytes = space.available_bytes - int(FREE_SHARE * space.total_bytes)
+    if needed_bytes > usable_bytes:
+        raise TargetError(
+            f"{target.path} has {format_bytes(space.available_bytes)} free and the run needs "
+            f"{format_bytes(needed_bytes)} more while 5 % ({format_bytes(0.05 * space.total_bytes)}) "
+            "stay free; free some room, use a smaller scale or another target"
+        )
+
+
+def _check_wear(config: RunConfig, target: Target, plan: WorkloadPlan) -> None:
+    writes_bytes = plan.prepare_bytes + plan.run_bytes
+    limit_bytes = config.target.max_write_bytes
+    if limit_bytes is None:
+        limit_bytes = min(WRITE_LIMIT_BYTES, space_of(target).total_bytes)
+        what = f"the guard of one capacity or 10 TB ({format_bytes(limit_bytes)})"
+    else:
+        what = f"target.max_write_bytes={limit_bytes}"
+    if writes_bytes > limit_bytes:
+        raise ConfigError(
+            f"the run writes {format_bytes(writes_bytes)} to {target.path}, more than {what}; "
+            f"target.max_write_bytes={writes_bytes} allows it"
+        )
+
+
+def _announce(targets: Sequence[Target], plan: WorkloadPlan) -> list[str]:
+    writes_bytes = plan.prepare_bytes + plan.run_bytes
+    lines = []
+    for target in targets:
+        space = space_of(target)
+        share = writes_bytes / max(space.available_bytes, 1)
+        lines.append(
+            f"target {target.path} on {', '.join(target.facts.devices) or 'no block device'}: "
+            f"{format_bytes(writes_bytes)} will be written ({share:.1%} of the free "
+            f"{format_bytes(space.available_bytes)}, {writes_bytes / space.total_bytes:.3f} drive "
+            f"writes), at most {format_bytes(plan.peak_bytes)} at once"
+        )
+        lines.extend(f"warning: {warning}" for warning in target.facts.warnings)
+    return lines

@@ -1,0 +1,67 @@
+"""The run's end of the sampler: exec'ed before MPI is imported, or reached in another container."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Self
+
+from wattload.core.errors import PowerError
+from wattload.power.client import SamplerClient
+
+SOCKET_VARIABLE = "WATTLOAD_SAMPLER_SOCKET"
+
+
+class Sampling:
+    """The sampler of this host, for one run after the other of this process.
+
+    A sampler that this process starts serves its runs and ends with it; a service that
+    ``WATTLOAD_SAMPLER_SOCKET`` names is only talked to.
+    """
+
+    def __init__(self, runs: Path) -> None:
+        self._runs = runs
+        self._client: SamplerClient | None = None
+
+    @classmethod
+    def begin(cls, runs: Path) -> Self:
+        """Start or reach the sampler now, before anything that must not be forked with is loaded."""
+        sampling = cls(runs.absolute())
+        sampling._client = sampling._connect()
+        return sampling
+
+    def _connect(self) -> SamplerClient:
+        service = os.environ.get(SOCKET_VARIABLE)
+        if service:
+            return SamplerClient.connect(Path(service))
+        self._runs.mkdir(parents=True, exist_ok=True)
+        return SamplerClient.spawn(self._runs)
+
+    @property
+    def pid(self) -> int | None:
+        """The sampler's process, where this process started it."""
+        return self._client.pid if self._client is not None else None
+
+    def client(self, run_id: str) -> SamplerClient:
+        """Return the client, introduced as this run; a sampler that has served is started anew."""
+        if self._client is None:
+            self._client = self._connect()
+        self._client.hello(run_id)
+        return self._client
+
+    def done(self) -> None:
+        """Forget the client: it has served its run."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def abort(self, status: str, reason: str) -> None:
+        """Have everything undone and the record of an unfinished run written."""
+        if self._client is None:
+            return
+        try:
+            self._client.abort(status, reason)
+        except PowerError as error:
+            print(f"wattload: {error}", file=sys.stderr)
+        self.done()

@@ -1,0 +1,133 @@
+"""Sweeps and repetitions: which runs there are, and which of them are already done and valid."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import secrets
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wattload.compose import compose
+from wattload.core.errors import ConfigError, RecordError
+from wattload.core.record.run import Comparison, read_record
+from wattload.run import execute
+
+JOURNAL_NAME = "sweep-{key}.jsonl"
+CHECK_FAILED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One run of a sweep: its overrides, and which repetition of them it is."""
+
+    overrides: tuple[str, ...]
+    repetition: int
+
+    @property
+    def key(self) -> str:
+        """Return what identifies the point in the journal."""
+        return "\x1f".join((*self.overrides, f"#{self.repetition}"))
+
+
+def run_all(overrides: Sequence[str], *, multirun: bool, as_json: bool) -> int:
+    """Run every point that is not done yet; returns 0, or 3 when a check failed in one."""
+    combinations = list(expand(overrides)) if multirun else [tuple(overrides)]
+    configs = [compose(combination)[0] for combination in combinations]  # fail before the first run
+    points = [
+        Point(combination, repetition)
+        for repetition in range(max(config.repeat for config in configs))
+        for combination, config in zip(combinations, configs, strict=True)
+        if repetition < config.repeat
+    ]
+    journal = Journal(Path(configs[0].runs), overrides) if len(points) > 1 else None
+    worst = 0
+    for order, point in enumerate(points):
+        done = journal.done(point) if journal else None
+        if done:
+            print(f"done and valid, not run again: {done}", file=sys.stderr)
+            continue
+        comparison = Comparison(
+            session_id=journal.session_id if journal else secrets.token_hex(4),
+            arm="",
+            block=point.repetition,
+            order=order,
+        )
+        folder, status = execute(point.overrides, comparison)
+        if folder is not None:
+            _say(folder, as_json=as_json)
+            if journal:
+                journal.add(point, folder)
+        worst = max(worst, status)
+    return worst
+
+
+def _say(folder: Path, *, as_json: bool) -> None:
+    record = folder / "record.json"
+    print(json.dumps({"record": str(record)}) if as_json else f"record: {record}")
+
+
+def expand(overrides: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield the product of all swept values, in the order given.
+
+    Raises:
+        ConfigError: an override can't be read, or sweeps what can't be swept.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        axes = [
+            [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+            if override.is_sweep_override()
+            else [override.input_line or ""]
+            for override in parsed
+        ]
+    except HydraException as error:
+        raise ConfigError(str(error).splitlines()[0]) from error
+    yield from itertools.product(*axes)
+
+
+class Journal:
+    """What of a sweep is done: one line per finished run, fsynced, beside the run folders."""
+
+    def __init__(self, runs: Path, overrides: Sequence[str]) -> None:
+        self.session_id = hashlib.sha256("\x1f".join(overrides).encode()).hexdigest()[:8]
+        self._path = runs / JOURNAL_NAME.format(key=self.session_id)
+        self._runs = runs
+        self._done = dict(self._read())
+
+    def _read(self) -> Iterator[tuple[str, str]]:
+        if not self._path.exists():
+            return
+        for line in self._path.read_text(encoding="utf-8").splitlines():
+            try:
+                entry = json.loads(line)
+                yield entry["point"], entry["folder"]
+            except (ValueError, KeyError, TypeError):
+                continue  # a line torn by a crash: that run is made again
+
+    def done(self, point: Point) -> Path | None:
+        """Return the folder of a finished, valid run of this point, or ``None``."""
+        name = self._done.get(point.key)
+        if name is None:
+            return None
+        try:
+            record = read_record(self._runs / name)
+        except RecordError:
+            return None
+        failed = any(check.verdict == "fail" for check in record.checks)
+        return None if failed or record.status != "complete" else self._runs / name
+
+    def add(self, point: Point, folder: Path) -> None:
+        """Note a finished run."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"point": point.key, "folder": folder.name}) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
