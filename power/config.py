@@ -14,7 +14,7 @@ LAST_POWER_STATE = 31
 """NVMe Base: Identify Controller has room for descriptors of states 0 to 31."""
 
 IDLE_DEFAULT_S = 60.0
-"""Length of the idle baseline for sources that measure; the others have nothing to measure in it."""
+"""Length of the idle baseline for sources that measure; the others have nothing to measure."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,0 +1,72 @@
+"""The account of a run: one energy record per timed window, device and source."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from wattload.core.power import Evidence, Sample, Scope, SourceFacts
+from wattload.core.record.energy import EnergyRecord
+from wattload.core.record.phase import PhaseWindow
+from wattload.power.choice import choose
+from wattload.power.config import AUTO
+from wattload.power.meter import Meter, Window, resolved
+from wattload.power.trace import traces
+from wattload.power.traffic import ByteSeries
+
+
+def build_energy_records(
+    samples: Iterable[Sample],
+    sources: Sequence[SourceFacts],
+    windows: Sequence[PhaseWindow],
+    *,
+    idle_window: Window | None,
+    host: str,
+    traffic: Mapping[tuple[str, str], ByteSeries],
+    requested: str = AUTO,
+    resets_ns: Mapping[str, Sequence[int]] | None = None,
+) -> tuple[EnergyRecord, ...]:
+    """Return the energy of each timed window of ``host``, by device and source, the best marked.
+
+    ``idle_window`` is the idle baseline's start and end in ns, ``None`` where none was taken.
+    ``traffic`` maps (phase, device) to bytes over time; without it shares have no bytes.
+    ``requested`` is the source that the user named: a data sheet is chosen only on request.
+    ``resets_ns`` maps a device to its known restarts. Sources without any evidence are left out.
+    """
+    by_key = traces(samples)
+    resets = resets_ns or {}
+    meters = [
+        Meter.build(by_key, facts, idle=idle_window, resets_ns=resets.get(facts.device, ()))
+        for facts in sources
+        if facts.evidence is not Evidence.NONE
+    ]
+    records = [
+        meter.record(window, host=host, traffic=traffic.get((window.name, meter.facts.device)))
+        for window in windows
+        if window.timed and window.host == host
+        for meter in meters
+    ]
+    return _mark_chosen(records, takes_declared=requested != AUTO)
+
+
+def resolved_facts(
+    samples: Iterable[Sample], sources: Sequence[SourceFacts]
+) -> tuple[SourceFacts, ...]:
+    """Return the facts with what the samples show of each averaging sensor's updates."""
+    by_key = traces(samples)
+    return tuple(resolved(facts, by_key) for facts in sources)
+
+
+def _mark_chosen(
+    records: Sequence[EnergyRecord], *, takes_declared: bool
+) -> tuple[EnergyRecord, ...]:
+    """Return the records, the best of each window, device and scope marked."""
+    groups: defaultdict[tuple[str, int, str, Scope], list[EnergyRecord]] = defaultdict(list)
+    for record in records:
+        groups[record.phase, record.start_ns, record.device, record.scope].append(record)
+    best = [choose(group, takes_declared=takes_declared) for group in groups.values()]
+    chosen = {id(record) for record in best if record is not None}
+    return tuple(
+        record.model_copy(update={"chosen": True}) if id(record) in chosen else record
+        for record in records
+    )

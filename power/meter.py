@@ -1,0 +1,206 @@
+"""One source of one device: from its traces to the energy record of a window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from wattload.core.power import Boxcar, Channel, Counter, Evidence, SourceFacts, weakest
+from wattload.core.record.energy import EnergyRecord, PowerStateShare
+from wattload.core.record.phase import PhaseWindow
+from wattload.core.units import NS_PER_S
+from wattload.power.boxcar import resolve_boxcar
+from wattload.power.energy import WindowResult, integrate_profile, window_curve
+from wattload.power.profile import Profile
+from wattload.power.sensors import profile_of
+from wattload.power.states import ENERGIES, Divided, shares
+from wattload.power.trace import Trace, TraceKey
+from wattload.power.traffic import ByteSeries
+from wattload.power.uncertainty import Uncertainty, uncertainty
+
+MEASURING = (Evidence.MEASURED, Evidence.SELF_REPORTED, Evidence.ESTIMATED)
+"""Evidence of a sensor; the others know no power, only what it may be."""
+
+Window = tuple[int, int]
+"""Start and end in ns of CLOCK_MONOTONIC."""
+
+Figure = tuple[float | None, str]
+"""A value, and why there is none."""
+
+
+def resolved(facts: SourceFacts, by_key: Mapping[TraceKey, Trace]) -> SourceFacts:
+    """Return the facts with what the trace shows of an averaging sensor's updates."""
+    trace = by_key.get(TraceKey(facts.name, facts.device, Channel.POWER_W))
+    if trace is None or not isinstance(facts.sensor, Boxcar):
+        return facts
+    return facts.model_copy(update={"sensor": resolve_boxcar(trace, facts.sensor)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Part:
+    """One trace of the source as power over time, shared by all windows."""
+
+    trace: Trace
+    profile: Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Meter:
+    """One source of one device: its figure, its bounds, and the power states seen on the device.
+
+    ``parts`` maps the record's field (``energy_j``, ``lower_j``, ``upper_j``) to what gives it.
+    """
+
+    facts: SourceFacts
+    parts: Mapping[str, _Part]
+    states: Trace | None
+    idle: Figure
+
+    @classmethod
+    def build(
+        cls,
+        by_key: Mapping[TraceKey, Trace],
+        stated: SourceFacts,
+        *,
+        idle: Window | None,
+        resets_ns: Sequence[int],
+    ) -> Meter:
+        """Return the meter of one source; ``idle`` is the baseline's window, if there was one."""
+        facts = resolved(stated, by_key)
+        channels = {
+            "energy_j": Channel.ENERGY_J if isinstance(facts.sensor, Counter) else Channel.POWER_W,
+            "lower_j": Channel.LOWER_W,
+            "upper_j": Channel.UPPER_W,
+        }
+        keys = {name: TraceKey(facts.name, facts.device, chan) for name, chan in channels.items()}
+        parts = {
+            name: _Part(
+                trace=by_key[key],
+                profile=profile_of(
+                    by_key[key], facts.sensor, period_s=facts.period_s, resets_ns=resets_ns
+                ),
+            )
+            for name, key in keys.items()
+            if key in by_key
+        }
+        return cls(
+            facts=facts,
+            parts=parts,
+            states=_states_of(facts.device, by_key),
+            idle=_idle_w(facts, parts.get("energy_j"), idle),
+        )
+
+    def record(self, phase: PhaseWindow, *, host: str, traffic: ByteSeries | None) -> EnergyRecord:
+        """Return the record of one window, with a reason for whatever it lacks."""
+        window = (phase.start_ns, phase.end_ns)
+        results = {
+            name: integrate_profile(part.trace, part.profile, self.facts.sensor, *window)
+            for name, part in self.parts.items()
+        }
+        energies = {name: self._energy(name, results) for name in ENERGIES}
+        stated = self._uncertainty(results, window)
+        telling = _telling(results)
+        figures: dict[str, Figure] = {
+            **energies,
+            "mean_w": _over(energies["energy_j"], (phase.end_ns - phase.start_ns) / NS_PER_S),
+            "coverage": _coverage(telling),
+            "idle_w": self.idle,
+            "net_j": self._net(energies["energy_j"], (phase.end_ns - phase.start_ns) / NS_PER_S),
+            "uncertainty_j": (stated.total_j, stated.reason or ""),
+        }
+        return EnergyRecord(
+            host=host,
+            device=self.facts.device,
+            source=self.facts.name,
+            scope=self.facts.scope,
+            evidence=self._evidence(telling),
+            phase=phase.name,
+            start_ns=phase.start_ns,
+            end_ns=phase.end_ns,
+            seconds=(phase.end_ns - phase.start_ns) / NS_PER_S,
+            uncertainty_parts_j=stated.parts_j,
+            sample_count=max((result.sample_count for result in telling), default=0),
+            states=self._shares(window, energies, traffic),
+            missing={name: why for name, (value, why) in figures.items() if value is None},
+            **{name: value for name, (value, _) in figures.items()},
+        )
+
+    def _energy(self, name: str, results: Mapping[str, WindowResult]) -> Figure:
+        if name in results:
+            return results[name].energy_j, results[name].reason or ""
+        if not results:
+            return None, f"{self.facts.name} gave no sample"
+        if name == "energy_j":
+            return None, f"{self.facts.name} gives bounds, no figure"
+        return None, f"{self.facts.name} gives no {name.removesuffix('_j')} bound"
+
+    def _evidence(self, telling: Sequence[WindowResult]) -> Evidence:
+        if not telling:
+            return Evidence.NONE
+        return weakest([self.facts.evidence, *(result.evidence for result in telling)])
+
+    def _net(self, energy: Figure, seconds: float) -> Figure:
+        idle_w, why_no_idle = self.idle
+        energy_j, why_no_energy = energy
+        if energy_j is None:
+            return None, why_no_energy
+        if idle_w is None:
+            return None, why_no_idle
+        return energy_j - idle_w * seconds, ""
+
+    def _uncertainty(self, results: Mapping[str, WindowResult], window: Window) -> Uncertainty:
+        if "energy_j" not in results or self.facts.evidence not in MEASURING:
+            reason = f"{self.facts.name} measures nothing"
+            return Uncertainty(total_j=None, parts_j={}, reason=reason)
+        part = self.parts["energy_j"]
+        return uncertainty(part.trace, part.profile, results["energy_j"], self.facts, window)
+
+    def _shares(
+        self, window: Window, energies: Mapping[str, Figure], traffic: ByteSeries | None
+    ) -> tuple[PowerStateShare, ...]:
+        if self.states is None or window[0] >= window[1]:
+            return ()
+        divided = {
+            name: Divided(curve=None, reason=reason)
+            if value is None
+            else Divided(
+                curve=window_curve(
+                    self.parts[name].profile, self.parts[name].trace.key.channel, *window
+                )
+            )
+            for name, (value, reason) in energies.items()
+        }
+        return shares(self.states, divided, *window, period_s=self.facts.period_s, traffic=traffic)
+
+
+def _telling(results: Mapping[str, WindowResult]) -> Sequence[WindowResult]:
+    """Return the results that a record's evidence and coverage rest on: the figure, else bounds."""
+    return [results["energy_j"]] if "energy_j" in results else list(results.values())
+
+
+def _coverage(telling: Sequence[WindowResult]) -> Figure:
+    worst = min((result.coverage for result in telling), default=None)
+    return worst, "there is no sample that could cover anything"
+
+
+def _over(energy: Figure, seconds: float) -> Figure:
+    energy_j, reason = energy
+    return (None, reason) if energy_j is None else (energy_j / seconds, "")
+
+
+def _states_of(device: str, by_key: Mapping[TraceKey, Trace]) -> Trace | None:
+    """Return the power states that any source saw on the device."""
+    for key, trace in by_key.items():
+        if key.device == device and key.channel is Channel.POWER_STATE:
+            return trace
+    return None
+
+
+def _idle_w(facts: SourceFacts, part: _Part | None, idle: Window | None) -> Figure:
+    """Return the mean power in the idle baseline."""
+    if part is None or facts.evidence not in MEASURING:
+        return None, f"{facts.name} measures nothing"
+    if idle is None:
+        return None, "no idle baseline was taken"
+    result = integrate_profile(part.trace, part.profile, facts.sensor, *idle)
+    return result.mean_w, f"in the idle baseline, {result.reason}"

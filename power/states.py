@@ -1,0 +1,105 @@
+"""Seconds, bytes and joules per observed power state; over a window they sum to its totals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.record.energy import PowerStateShare
+from wattload.core.units import NS_PER_S
+from wattload.power.energy import WindowCurve
+from wattload.power.sensors import max_gap_ns
+from wattload.power.trace import Times, Trace, Values
+from wattload.power.traffic import ByteSeries
+
+TRANSITION = -1
+UNKNOWN = -2
+_NAMES = {TRANSITION: "transition", UNKNOWN: "unknown"}
+
+ENERGIES = ("energy_j", "lower_j", "upper_j")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divided:
+    """One energy of a window that is to be divided among the states.
+
+    ``curve`` is ``None`` where the window has no such energy, for the ``reason`` given.
+    """
+
+    curve: WindowCurve | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Stretches:
+    """The window cut where a state was read: ``edge_ns`` (n + 1,), what lay between them (n,)."""
+
+    edge_ns: Times
+    label: NDArray[np.int64]
+
+
+def shares(
+    states: Trace,
+    energies: Mapping[str, Divided],
+    start_ns: int,
+    end_ns: int,
+    *,
+    period_s: float,
+    traffic: ByteSeries | None,
+) -> tuple[PowerStateShare, ...]:
+    """Return the window's shares by state: numbered states first, then transition, unknown.
+
+    ``energies`` has the three keys of ``ENERGIES``. A stretch between two reads of the state is in
+    state k only if both read k; if they differ it is ``transition``; where a read failed or was
+    more than a gap away (``period_s`` is the time between reads that was asked for) it is
+    ``unknown``.
+    """
+    stretches = _stretches(states, start_ns, end_ns, max_gap_ns(period_s))
+    bytes_known = traffic is not None and traffic.covers(start_ns, end_ns)
+    moved = traffic.at(stretches.edge_ns) if traffic is not None and bytes_known else None
+    columns = {
+        name: None if part.curve is None else part.curve.energy_j(stretches.edge_ns)
+        for name, part in energies.items()
+    }
+    reasons = {name: part.reason for name, part in energies.items() if part.curve is None}
+    if moved is None:
+        reasons["moved_bytes"] = "the bytes of this device were not counted over time"
+    return tuple(
+        PowerStateShare(
+            state=_NAMES.get(label, str(label)),
+            seconds=_sum(stretches, label, (stretches.edge_ns - start_ns) / NS_PER_S) or 0.0,
+            moved_bytes=None if moved is None else round(_sum(stretches, label, moved) or 0.0),
+            **{name: _sum(stretches, label, columns[name]) for name in ENERGIES},
+            missing=reasons,
+        )
+        for label in sorted(
+            set(stretches.label.tolist()), key=lambda label: (label < 0, abs(label))
+        )
+    )
+
+
+def _stretches(states: Trace, start_ns: int, end_ns: int, gap_ns: int) -> _Stretches:
+    inside = (states.time_ns > start_ns) & (states.time_ns < end_ns)
+    edge_ns = np.unique(np.concatenate(([start_ns], states.time_ns[inside], [end_ns])))
+    if states.time_ns.size < 2:  # noqa: PLR2004 - a stretch has two ends
+        return _Stretches(edge_ns=edge_ns, label=np.full(edge_ns.size - 1, UNKNOWN))
+    before, after = states.value[:-1], states.value[1:]
+    is_known = ~np.isnan(before + after) & (np.diff(states.time_ns) <= gap_ns)
+    state = np.where(before == after, np.nan_to_num(before), TRANSITION).astype(np.int64)
+    between = np.where(is_known, state, UNKNOWN)
+    # Index 0 and the last stand for the time before the first and after the last read.
+    padded = np.concatenate(([UNKNOWN], between, [UNKNOWN]))
+    return _Stretches(
+        edge_ns=edge_ns,
+        label=padded[np.searchsorted(states.time_ns, edge_ns[:-1], "right")],
+    )
+
+
+def _sum(stretches: _Stretches, label: int, at_edges: Values | None) -> float | None:
+    """Return how much a growing quantity, given at the edges, grew in the stretches of a state."""
+    if at_edges is None:
+        return None
+    return float(np.diff(at_edges)[stretches.label == label].sum())

@@ -1,0 +1,104 @@
+"""How far an energy may be off: the parts that are known, and their sum where none is missing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from wattload.core.power import Boxcar, Counter, Sensor, SourceFacts
+from wattload.core.units import NS_PER_S
+from wattload.power.energy import WindowResult
+from wattload.power.profile import Profile
+from wattload.power.trace import Trace
+
+COVERAGE_FACTOR = 2.0
+"""k: expanded uncertainty is twice the standard one, about 95 % (JCGM 100:2008, 6.2)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uncertainty:
+    """Joules at k = 2. ``total_j`` is ``None`` for the ``reason`` given when a part is unknown."""
+
+    total_j: float | None
+    parts_j: Mapping[str, float]
+    reason: str | None
+
+
+def uncertainty(
+    trace: Trace,
+    profile: Profile,
+    result: WindowResult,
+    facts: SourceFacts,
+    window_ns: tuple[int, int],
+) -> Uncertainty:
+    """Return the uncertainty of ``result``, by parts that add in quadrature.
+
+    * ``gain``: the accuracy that the source states, taken as its limit at k = 2.
+    * ``quantisation``: k * LSB / sqrt(12) over the window, all readings taken as off the same way;
+      for a counter k * step / sqrt(6), as it is read at both ends.
+    * ``edge``: at each edge, the power step near it times how late the trace may show it.
+    * ``gap``: half the range of power in the window, times the seconds not covered.
+    """
+    if result.energy_j is None:
+        return Uncertainty(total_j=None, parts_j={}, reason=result.reason)
+    parts_j = {
+        "gain": _gain_j(result.energy_j, facts),
+        "quantisation": _quantisation_j(result.seconds, facts),
+        "edge": _edges_j(trace, profile, facts.sensor, window_ns),
+        "gap": _gap_j(profile, result, window_ns),
+    }
+    known_j = {name: part for name, part in parts_j.items() if part is not None}
+    unknown = [name for name in parts_j if name not in known_j]
+    if unknown:
+        reason = f"{facts.name} states nothing that the part {' and '.join(unknown)} follows from"
+        return Uncertainty(total_j=None, parts_j=known_j, reason=reason)
+    return Uncertainty(total_j=math.hypot(*known_j.values()), parts_j=known_j, reason=None)
+
+
+def _gain_j(energy_j: float, facts: SourceFacts) -> float | None:
+    if facts.accuracy_percent is None:
+        return None
+    return abs(energy_j) * facts.accuracy_percent / 100
+
+
+def _quantisation_j(seconds: float, facts: SourceFacts) -> float | None:
+    if isinstance(facts.sensor, Counter):
+        return COVERAGE_FACTOR * facts.sensor.quantum_j / math.sqrt(6)
+    if facts.resolution_w is None:
+        return None
+    return COVERAGE_FACTOR * facts.resolution_w / math.sqrt(12) * seconds
+
+
+def _edges_j(trace: Trace, profile: Profile, sensor: Sensor, window_ns: tuple[int, int]) -> float:
+    """Return both edges' parts together; see ``_lateness_s`` for the time each step may be off."""
+    timing_s = trace.mean_spread_s() / 2
+    parts = []
+    for edge_ns in window_ns:
+        piece_s = profile.piece_s(edge_ns) or 0.0
+        reach_s = max(piece_s, sensor.window_s if isinstance(sensor, Boxcar) else 0.0)
+        reach_ns = round(reach_s * NS_PER_S)
+        extremes_w = profile.range_w(edge_ns - reach_ns, edge_ns + reach_ns) or (0.0, 0.0)
+        step_w = extremes_w[1] - extremes_w[0]
+        parts.append(step_w * (_lateness_s(sensor, piece_s) + timing_s))
+    return math.hypot(*parts)
+
+
+def _lateness_s(sensor: Sensor, piece_s: float) -> float:
+    """Return how many seconds of a unit step beside an edge can land on its wrong side, at worst.
+
+    A straight piece of length d that hides a step: d / 2. A constant piece (counter, tumbling
+    mean) that an edge splits at x: x * (d - x) / d, at most d / 4. A sliding mean over w, centred,
+    whose step is at the edge: the triangle w / 8.
+    """
+    if isinstance(sensor, Counter):
+        return piece_s / 4
+    if isinstance(sensor, Boxcar):
+        is_tumbling = bool(sensor.update_period_s)
+        return piece_s / 4 if is_tumbling else max(sensor.window_s / 8, piece_s / 2)
+    return piece_s / 2
+
+
+def _gap_j(profile: Profile, result: WindowResult, window_ns: tuple[int, int]) -> float:
+    extremes_w = profile.range_w(*window_ns) or (0.0, 0.0)
+    return (extremes_w[1] - extremes_w[0]) * max(0.0, result.seconds - result.covered_s) / 2

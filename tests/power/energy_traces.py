@@ -1,0 +1,86 @@
+"""Traces whose true energy is known in closed form, for the tests of integration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.power import Channel, Evidence, Sample
+from wattload.power.trace import Trace, TraceKey
+
+Floats = NDArray[np.float64]
+T0_NS = 1_234_567_890_123_456
+"""A host that has been up for two weeks: nothing may lean on small times."""
+
+
+def ns(seconds: float) -> int:
+    """Return the monotonic time that lies ``seconds`` after the start of every test."""
+    return T0_NS + round(seconds * 1e9)
+
+
+def samples_of(
+    times_s: Sequence[float] | Floats,
+    values: Sequence[float | None] | Floats,
+    *,
+    channel: Channel = Channel.POWER_W,
+    evidence: Evidence = Evidence.SELF_REPORTED,
+    source: str = "meter",
+    device: str = "SERIAL1",
+    spread_ns: int = 0,
+) -> list[Sample]:
+    return [
+        Sample(
+            time_ns=ns(float(time_s)),
+            spread_ns=spread_ns,
+            source=source,
+            device=device,
+            channel=channel,
+            value=None if value is None else float(value),
+            evidence=evidence,
+        )
+        for time_s, value in zip(times_s, values, strict=True)
+    ]
+
+
+def trace_of(
+    times_s: Sequence[float] | Floats,
+    values: Sequence[float | None] | Floats,
+    *,
+    channel: Channel = Channel.POWER_W,
+    evidence: Evidence = Evidence.SELF_REPORTED,
+) -> Trace:
+    samples = samples_of(times_s, values, channel=channel, evidence=evidence)
+    return Trace.from_samples(TraceKey("meter", "SERIAL1", channel), samples)
+
+
+@dataclass(frozen=True)
+class Bursts:
+    """A square wave: ``high_w`` for ``on_s`` of every ``cycle_s``, from ``first_s`` on."""
+
+    low_w: float
+    high_w: float
+    on_s: float
+    cycle_s: float
+    first_s: float = 0.0
+
+    def power_w(self, time_s: Floats) -> Floats:
+        into_s = np.mod(time_s - self.first_s, self.cycle_s)
+        return np.where(into_s < self.on_s, self.high_w, self.low_w)
+
+    def energy_j(self, time_s: Floats) -> Floats:
+        """Return the antiderivative: joules from ``first_s`` to each time."""
+        cycles, into_s = np.divmod(time_s - self.first_s, self.cycle_s)
+        on_s = cycles * self.on_s + np.minimum(into_s, self.on_s)
+        return self.low_w * (time_s - self.first_s) + (self.high_w - self.low_w) * on_s
+
+    def between_j(self, start_s: float, end_s: float) -> float:
+        at = self.energy_j(np.array([start_s, end_s]))
+        return float(at[1] - at[0])
+
+
+def boxcar(energy_j: Callable[[Floats], Floats], window_s: float, time_s: Floats) -> Floats:
+    """Return the mean power of the ``window_s`` before each time, from the antiderivative."""
+    return (energy_j(time_s) - energy_j(time_s - window_s)) / window_s

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.power.energy_traces import ns, trace_of
+from wattload.core.power import Channel, Evidence, Instant
+from wattload.power.energy import WindowResult, integrate
+from wattload.power.trace import Trace
+
+
+def result_of(trace: Trace, start_s: float, end_s: float, period_s: float = 0.1) -> WindowResult:
+    return integrate(trace, Instant(), ns(start_s), ns(end_s), period_s=period_s)
+
+
+def with_hole(first_s: float, last_s: float, watts: float = 10.0) -> Trace:
+    times_s = np.round(np.arange(-20, 1200) / 10, 6)
+    kept = times_s[(times_s <= first_s) | (times_s >= last_s)]
+    return trace_of(kept, np.full(kept.shape, watts))
+
+
+def test_gap_longer_than_three_seconds_is_not_covered() -> None:
+    result = result_of(with_hole(40, 44), 0, 100)
+    assert result.coverage == pytest.approx(0.96, rel=1e-9)
+    assert result.covered_s == pytest.approx(96, rel=1e-9)
+    assert result.covered_j == pytest.approx(960, rel=1e-9)
+
+
+def test_hole_is_filled_at_the_mean_of_the_covered_part() -> None:
+    result = result_of(with_hole(40, 44), 0, 100)
+    assert result.energy_j == pytest.approx(1000, rel=1e-9)
+    assert result.mean_w == pytest.approx(10, rel=1e-9)
+
+
+def test_gap_of_three_seconds_is_bridged() -> None:
+    assert result_of(with_hole(40, 43), 0, 100).coverage == pytest.approx(1, rel=1e-12)
+
+
+def test_gap_grows_with_the_period() -> None:
+    times_s = np.arange(-20, 120, 5.0)
+    trace = trace_of(times_s, np.full(times_s.shape, 10.0))
+    assert result_of(trace, 0, 100, period_s=5).coverage == 1.0
+    assert result_of(trace, 0, 100, period_s=1).coverage == 0.0
+
+
+def test_under_95_percent_there_is_no_figure_and_the_part_is_told() -> None:
+    result = result_of(with_hole(40, 46), 0, 100)
+    assert result.energy_j is None
+    assert result.mean_w is None
+    assert result.covered_j == pytest.approx(940, rel=1e-9)
+    assert result.reason == (
+        "readings cover 94.0% of the window (940 J in 94 of 100 s); a figure needs 95%"
+    )
+
+
+def test_failed_read_is_a_hole_not_zero_watts() -> None:
+    times_s = np.arange(-1, 12, 0.1)
+    values: list[float | None] = [10.0] * times_s.size
+    values[50] = None
+    result = result_of(trace_of(times_s, values), 0, 10)
+    assert result.covered_s == pytest.approx(9.8, rel=1e-9)
+    assert result.energy_j == pytest.approx(100, rel=1e-9)
+    assert result.sample_count == 100
+
+
+def test_trace_that_ends_inside_the_window_leaves_its_end_uncovered() -> None:
+    times_s = np.arange(-1, 9.65, 0.1)
+    result = result_of(trace_of(times_s, np.full(times_s.shape, 4.0)), 0, 10)
+    assert result.coverage == pytest.approx(0.96, rel=1e-9)
+
+
+def test_no_reading_at_all_has_a_reason() -> None:
+    result = result_of(trace_of([], []), 0, 10)
+    assert result.energy_j is None
+    assert result.reason == "no reading covers any of the window"
+    assert result.evidence is Evidence.NONE
+    assert result.sample_count == 0
+
+
+@pytest.mark.parametrize(
+    ("channel", "expected_j"), [(Channel.LOWER_W, 5.0 * 100), (Channel.UPPER_W, 25 * 50 + 20 * 50)]
+)
+def test_bound_takes_the_wider_value_where_the_state_changed(
+    channel: Channel, expected_j: float
+) -> None:
+    values = [5.0, 5.0, 5.0, 5.0] if channel is Channel.LOWER_W else [25.0, 25.0, 20.0, 20.0]
+    trace = trace_of([-50, 0, 50, 100], values, channel=channel)
+    result = result_of(trace, 0, 100, period_s=50)
+    assert result.energy_j == pytest.approx(expected_j, rel=1e-9)
+
+
+def test_upper_bound_fills_a_hole_at_its_highest() -> None:
+    times_s = np.arange(-1, 102, 1.0)
+    watts = np.where(times_s < 50, 25.0, 20.0)
+    kept = (times_s <= 90) | (times_s >= 94)
+    trace = trace_of(times_s[kept], watts[kept], channel=Channel.UPPER_W)
+    result = result_of(trace, 0, 100, period_s=1)
+    assert result.coverage == pytest.approx(0.96, rel=1e-9)
+    assert result.energy_j == pytest.approx(25 * 50 + 20 * 46 + 25 * 4, rel=1e-9)
+
+
+def test_lower_bound_fills_a_hole_at_its_lowest() -> None:
+    times_s = np.arange(-1, 102, 1.0)
+    watts = np.where(times_s < 50, 3.0, 5.0)
+    kept = (times_s <= 90) | (times_s >= 94)
+    trace = trace_of(times_s[kept], watts[kept], channel=Channel.LOWER_W)
+    result = result_of(trace, 0, 100, period_s=1)
+    assert result.energy_j == pytest.approx(3 * 50 + 5 * 46 + 3 * 4, rel=1e-9)
