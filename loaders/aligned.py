@@ -16,6 +16,8 @@ from wattload.core.errors import TargetError
 PAGE_BYTES = 4096
 """The alignment that O_DIRECT accepts on every Linux file system and drive met so far."""
 
+HUGE_PAGE_BYTES = 2 << 20
+
 
 def round_up(count: int, alignment: int) -> int:
     """Return the smallest multiple of ``alignment`` (above 0) that is at least ``count``."""
@@ -48,6 +50,19 @@ def aligned_buffer(size_bytes: int, alignment_bytes: int = PAGE_BYTES) -> NDArra
     buffer = whole[start : start + size_bytes]
     buffer.fill(0)
     return buffer
+
+
+def aligned_buffers(
+    count: int, size_bytes: int, alignment_bytes: int = PAGE_BYTES
+) -> list[NDArray[np.uint8]]:
+    """Return ``count`` buffers as ``aligned_buffer`` does, cut from one piece of memory.
+
+    One large piece gets huge pages where the kernel gives them, which small buffers of their own do
+    not: the device then sees few long segments instead of one per 4096 bytes.
+    """
+    stride_bytes = round_up(size_bytes, alignment_bytes)
+    memory = aligned_buffer(count * stride_bytes, max(alignment_bytes, HUGE_PAGE_BYTES))
+    return [memory[start : start + size_bytes] for start in range(0, memory.size, stride_bytes)]
 
 
 def open_direct(

@@ -1,0 +1,157 @@
+"""One block between memory and a file or nothing: the medium that an engine's threads move to."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.errors import DataError
+from wattload.core.io import IOKind
+from wattload.loaders.aligned import PAGE_BYTES, open_direct, round_up
+
+_NO_PREALLOCATION = {errno.EOPNOTSUPP, errno.EINVAL}
+
+
+class Medium(Protocol):
+    """Where blocks come from and go to. Calls come from several threads at once."""
+
+    def open(self, path: Path, kind: IOKind, end_bytes: int) -> int:
+        """Return a handle on a file that is read, or written up to ``end_bytes``."""
+        ...
+
+    def read(self, handle: int, path: Path, buffer: NDArray[np.uint8], offset_bytes: int) -> int:
+        """Fill the buffer from an offset; returns the bytes read, fewer only at the file's end."""
+        ...
+
+    def write(self, handle: int, path: Path, buffer: NDArray[np.uint8], offset_bytes: int) -> None:
+        """Write the whole buffer at an offset."""
+        ...
+
+    def finish(self, handle: int, path: Path, end_bytes: int, *, fsync: bool) -> None:
+        """Give a written file its exact size, and with ``fsync`` make it durable."""
+        ...
+
+    def close(self, handle: int) -> None:
+        """Give the handle back."""
+        ...
+
+
+class DirectMedium:
+    """Files by O_DIRECT: buffers, offsets and lengths are multiples of 4096 bytes.
+
+    A file that is written is preallocated first, which also finds a full target at once. Its last
+    block is written padded to 4096 bytes, and ``finish`` cuts the file to its size; a file that is
+    read ends with a short read of the last, rounded-up block.
+    """
+
+    def open(self, path: Path, kind: IOKind, end_bytes: int) -> int:
+        """Open for reading, or create and preallocate for writing."""
+        if kind is IOKind.READ:
+            return open_direct(path, os.O_RDONLY | os.O_NOFOLLOW)
+        handle = open_direct(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW)
+        try:
+            _preallocate(handle, path, round_up(end_bytes, PAGE_BYTES))
+        except BaseException:
+            os.close(handle)
+            raise
+        return handle
+
+    def read(self, handle: int, path: Path, buffer: NDArray[np.uint8], offset_bytes: int) -> int:
+        """Read until the buffer is full or the file ends."""
+        done = 0
+        while done < buffer.size:
+            try:
+                count = os.preadv(handle, [buffer[done:].data], offset_bytes + done)
+            except OSError as error:
+                raise at_offset(error, "read", path, offset_bytes + done) from error
+            done += count
+            if count % PAGE_BYTES or not count:  # only the end of a file is no multiple
+                break
+        return done
+
+    def write(self, handle: int, path: Path, buffer: NDArray[np.uint8], offset_bytes: int) -> None:
+        """Write until the buffer is out; a device that stops between two blocks is an error."""
+        done = 0
+        while done < buffer.size:
+            try:
+                count = os.pwritev(handle, [buffer[done:].data], offset_bytes + done)
+            except OSError as error:
+                raise at_offset(error, "write", path, offset_bytes + done) from error
+            done += count
+            if count % PAGE_BYTES or not count:
+                torn = OSError(errno.EIO, f"wrote {count} bytes, no multiple of {PAGE_BYTES}")
+                raise at_offset(torn, "write", path, offset_bytes + done)
+
+    def finish(self, handle: int, path: Path, end_bytes: int, *, fsync: bool) -> None:
+        """Cut to size, then fsync."""
+        try:
+            os.ftruncate(handle, end_bytes)
+            if fsync:
+                os.fsync(handle)
+        except OSError as error:
+            raise at_offset(error, "fsync", path, end_bytes) from error
+
+    def close(self, handle: int) -> None:
+        """Close the descriptor."""
+        os.close(handle)
+
+
+class MemoryMedium:
+    """Memory in place of the target: the same loop, with a copy where the I/O was.
+
+    What an engine reaches here is the ceiling of the host and of the loop itself. Every read
+    delivers what was last written; nothing is kept beyond one block.
+    """
+
+    def __init__(self, block_bytes: int) -> None:
+        self._memory = np.zeros(block_bytes, dtype=np.uint8)
+
+    def open(self, path: Path, kind: IOKind, end_bytes: int) -> int:
+        """Return a handle on nothing."""
+        return -1
+
+    def read(self, handle: int, path: Path, buffer: NDArray[np.uint8], offset_bytes: int) -> int:
+        """Copy the block out of memory."""
+        np.copyto(buffer, self._memory[: buffer.size])
+        return buffer.size
+
+    def write(self, handle: int, path: Path, buffer: NDArray[np.uint8], offset_bytes: int) -> None:
+        """Copy the block into memory."""
+        np.copyto(self._memory[: buffer.size], buffer)
+
+    def finish(self, handle: int, path: Path, end_bytes: int, *, fsync: bool) -> None:
+        """Do nothing: memory is as durable as it gets."""
+
+    def close(self, handle: int) -> None:
+        """Do nothing: there was no handle."""
+
+
+def at_offset(error: OSError, verb: str, path: Path, offset_bytes: int) -> OSError:
+    """Return the error with the file and the offset in its message; the number stays."""
+    return OSError(
+        error.errno, f"{verb} at offset {offset_bytes} failed: {error.strerror}", str(path)
+    )
+
+
+def too_short(path: Path, offset_bytes: int, wanted_bytes: int, read_bytes: int) -> DataError:
+    """Return the error for a file that ends before the bytes that it should hold."""
+    return DataError(
+        f"{path} is truncated: at offset {offset_bytes} it holds {read_bytes} bytes, "
+        f"{wanted_bytes} were expected; remove the data folder to have it made again"
+    )
+
+
+def _preallocate(handle: int, path: Path, size_bytes: int) -> None:
+    """Reserve the file's blocks, so that writes neither extend it nor find the target full."""
+    if not size_bytes:
+        return
+    try:
+        os.posix_fallocate(handle, 0, size_bytes)
+    except OSError as error:
+        if error.errno not in _NO_PREALLOCATION:
+            raise at_offset(error, "preallocation", path, size_bytes) from error

@@ -1,0 +1,152 @@
+"""The direct engine: planned I/O past the page cache, by O_DIRECT, many blocks in flight.
+
+``queue_depth`` threads live as long as the engine. Each has one aligned, pre-touched buffer that
+is used again for every block, takes the next block of the plan, moves it with ``preadv`` or
+``pwritev`` (which release the interpreter's lock) and takes the next. So ``queue_depth`` blocks are
+in flight until the plan runs out, over the border between two files too.
+
+What a block holds is the business of a *visitor*: it is called on the block's thread, before a
+write to fill the buffer, after a read to look at it. For reading whole samples ahead into buffers
+of your own see ``wattload.loaders.directreader``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.errors import ConfigError
+from wattload.core.io import DataPath, EngineCapabilities, IOKind, IOPlan, IOResult
+from wattload.loaders.aligned import PAGE_BYTES, aligned_buffers
+from wattload.loaders.blockio import DirectMedium, Medium, MemoryMedium
+from wattload.loaders.blockjob import BlockJob, BlockVisitor, ByteCounter
+
+BLOCK_BYTES_LIMIT = 1 << 30
+QUEUE_DEPTH_LIMIT = 1024
+
+
+@dataclass(slots=True, kw_only=True)
+class Config:
+    """How the direct engine moves bytes.
+
+    ``block_bytes`` is the size of one I/O, a multiple of 4096; ``queue_depth`` is how many are in
+    flight per rank. Their product is the memory that one rank's engine holds.
+    """
+
+    _target_: str = "wattload.loaders.direct.DirectEngine"
+    block_bytes: int = 4 << 20
+    queue_depth: int = 8
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` for a size or a depth that can't be run."""
+        if not PAGE_BYTES <= self.block_bytes <= BLOCK_BYTES_LIMIT or self.block_bytes % PAGE_BYTES:
+            raise ConfigError(
+                f"loader.block_bytes must be a multiple of {PAGE_BYTES} up to {BLOCK_BYTES_LIMIT}, "
+                f"got {self.block_bytes}"
+            )
+        if not 1 <= self.queue_depth <= QUEUE_DEPTH_LIMIT:
+            raise ConfigError(
+                f"loader.queue_depth must be 1 to {QUEUE_DEPTH_LIMIT}, got {self.queue_depth}"
+            )
+
+
+class DirectEngine:
+    """Executes plans by O_DIRECT with ``queue_depth`` threads; ``close`` ends them.
+
+    With ``diskless`` the same loop runs against memory: its rate is the harness's own ceiling.
+    """
+
+    def __init__(self, config: Config, *, diskless: bool = False) -> None:
+        config.check()
+        self.config = config
+        self._diskless = diskless
+        self._medium: Medium = MemoryMedium(config.block_bytes) if diskless else DirectMedium()
+        self._buffers = aligned_buffers(config.queue_depth, config.block_bytes)
+        self._threads = ThreadPoolExecutor(config.queue_depth, thread_name_prefix="direct")
+
+    @property
+    def buffers(self) -> Sequence[NDArray[np.uint8]]:
+        """The engine's buffers, ``queue_depth`` of shape ``(block_bytes,)``; visitors get views."""
+        return self._buffers
+
+    def capabilities(self) -> EngineCapabilities:
+        """Return what the engine can do."""
+        return EngineCapabilities(direct=not self._diskless, diskless=self._diskless)
+
+    def run(
+        self,
+        plan: IOPlan,
+        *,
+        visit: BlockVisitor | None = None,
+        moved: ByteCounter | None = None,
+    ) -> IOResult:
+        """Execute a plan and return when all of it is done, durable if it says ``fsync``.
+
+        Extents start at multiples of 4096 bytes; only the last one of a file may end elsewhere.
+        ``visit`` fills or looks at each block; without it a write sends what the buffers hold.
+        ``moved`` is told of each block's bytes when they have moved.
+
+        Raises:
+            ConfigError: the plan asks for larger blocks or more depth than the engine has, or for
+                an extent that O_DIRECT can't do.
+            DataError: a file is shorter than an extent that is to be read.
+            OSError: the kernel refused; the file and the offset are in the message.
+        """
+        self._check(plan)
+        job = BlockJob(plan, self._medium, visit=visit, moved=moved)
+        start_ns = time.monotonic_ns()
+        running = [
+            self._threads.submit(job.work, buffer[: plan.block_bytes])
+            for buffer in self._buffers[: plan.depth]
+        ]
+        cpu_s = _finished(job, running)
+        if plan.fsync and plan.kind is IOKind.WRITE and not self._diskless:
+            job.sync_folders()
+        return IOResult(
+            moved_bytes=job.moved_bytes,
+            operation_count=job.operation_count,
+            seconds=(time.monotonic_ns() - start_ns) / 1e9,
+            cpu_s=cpu_s,
+            path=self.path(),
+        )
+
+    def path(self) -> DataPath:
+        """Return the way the bytes were asked to take."""
+        if self._diskless:
+            return DataPath(data_path="memory", path_requested="memory")
+        return DataPath(data_path="o_direct", path_requested="o_direct")
+
+    def close(self) -> None:
+        """End the threads and give the buffers back."""
+        self._threads.shutdown(cancel_futures=True)
+        self._buffers = []
+
+    def _check(self, plan: IOPlan) -> None:
+        if not 1 <= plan.depth <= len(self._buffers):
+            raise ConfigError(
+                f"the plan's depth must be 1 to queue_depth {len(self._buffers)}, got {plan.depth}"
+            )
+        if not PAGE_BYTES <= plan.block_bytes <= self.config.block_bytes:
+            raise ConfigError(
+                f"the plan's block_bytes must be {PAGE_BYTES} to the engine's "
+                f"{self.config.block_bytes}, got {plan.block_bytes}"
+            )
+
+
+def _finished(job: BlockJob, running: Sequence[Future[float]]) -> float:
+    """Wait for all threads and return their CPU seconds; an interrupt stops them first."""
+    try:
+        wait(running)
+    except BaseException:
+        job.stop()
+        wait(running)
+        raise
+    finally:
+        job.close_files()
+    job.raise_failure()
+    return sum(future.result() for future in running)
