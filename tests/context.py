@@ -1,0 +1,196 @@
+"""A run context for tests: real phases, clocks and threads, without a spine around it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from wattload.core.record.target import TargetFacts
+from wattload.core.target import DirectIo, Target, TargetKind
+from wattload.core.workload import Communicator
+
+
+class LocalCommunicator:
+    """A world of one rank."""
+
+    rank = 0
+    world_size = 1
+
+    def barrier(self) -> None:
+        pass
+
+    def gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - the protocol's type
+        return [value]
+
+    def broadcast(self, value: Any) -> Any:  # noqa: ANN401 - the protocol's type
+        return value
+
+
+class ThreadCommunicator:
+    """One rank of a world of threads; make all with ``world``, run them with ``run_ranks``."""
+
+    def __init__(self, rank: int, barrier: threading.Barrier, values: list[Any]) -> None:
+        self.rank = rank
+        self.world_size = len(values)
+        self._barrier = barrier
+        self._values = values
+
+    @staticmethod
+    def world(size: int) -> list[ThreadCommunicator]:
+        barrier, values = threading.Barrier(size, timeout=60), [None] * size
+        return [ThreadCommunicator(rank, barrier, values) for rank in range(size)]
+
+    def barrier(self) -> None:
+        self._barrier.wait()
+
+    def gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - the protocol's type
+        self._values[self.rank] = value
+        self.barrier()
+        gathered = list(self._values)
+        self.barrier()
+        return gathered
+
+    def broadcast(self, value: Any) -> Any:  # noqa: ANN401 - the protocol's type
+        return self.gather(value)[0]
+
+    def abort(self) -> None:
+        """Let the other ranks fail instead of waiting for one that has failed."""
+        self._barrier.abort()
+
+
+@dataclass
+class RecordedPhase:
+    """A phase that was opened: its times (CLOCK_MONOTONIC) and what was counted in it."""
+
+    name: str
+    timed: bool
+    parent: str | None = None
+    start_ns: int = 0
+    end_ns: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    operations: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def moved(self, *, read_bytes: int = 0, written_bytes: int = 0, operations: int = 1) -> None:
+        with self._lock:
+            self.read_bytes += read_bytes
+            self.written_bytes += written_bytes
+            self.operations += operations
+
+    @property
+    def seconds(self) -> float:
+        return (self.end_ns - self.start_ns) / 1e9
+
+
+@dataclass
+class RecordedProgress:
+    """Progress that remembers: each task with its size, and the bytes told of it."""
+
+    tasks: list[tuple[str, int | None]] = field(default_factory=list)
+    moved_bytes: list[int] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def begin(self, task: str, total_bytes: int | None) -> None:
+        self.tasks.append((task, total_bytes))
+        self.moved_bytes.append(0)
+
+    def advance(self, moved_bytes: int) -> None:
+        with self._lock:
+            self.moved_bytes[-1] += moved_bytes
+
+    def end(self) -> None:
+        pass
+
+
+@dataclass
+class Context:
+    """A ``RunContext`` over directories, for one rank; ``phases`` holds what was opened."""
+
+    targets: tuple[Target, ...]
+    communicator: Communicator = field(default_factory=LocalCommunicator)
+    progress: RecordedProgress = field(default_factory=RecordedProgress)
+    seed: int = 1
+    scale: str = "demo"
+    phases: list[RecordedPhase] = field(default_factory=list)
+    _open: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def phase(self, name: str, *, timed: bool = True) -> Iterator[RecordedPhase]:
+        phase = RecordedPhase(name, timed, parent=self._open[-1] if self._open else None)
+        self.phases.append(phase)
+        self._open.append(name)
+        phase.start_ns = time.monotonic_ns()
+        try:
+            yield phase
+        finally:
+            phase.end_ns = time.monotonic_ns()
+            self._open.pop()
+
+    def timed(self, name: str) -> list[RecordedPhase]:
+        """Return the timed phases of a name, in order."""
+        return [phase for phase in self.phases if phase.timed and phase.name == name]
+
+
+def directory_target(path: Path, *, index: int = 0) -> Target:
+    """Return a target on a directory with direct I/O at 4096 bytes, its facts left unknown."""
+    unknown = "the test did not look"
+    facts = TargetFacts(
+        index=index,
+        host="test",
+        kind="directory",
+        path=str(path),
+        file_system=None,
+        direct_io_memory_align_bytes=4096,
+        direct_io_offset_align_bytes=4096,
+        stack=None,
+        devices=(),
+        controllers=(),
+        virtual=None,
+        missing=dict.fromkeys(("file_system", "stack", "virtual"), unknown),
+    )
+    return Target(
+        index=index,
+        kind=TargetKind.DIRECTORY,
+        path=path,
+        direct_io=DirectIo(memory_align_bytes=4096, offset_align_bytes=4096, found_by="test"),
+        direct_io_missing=None,
+        facts=facts,
+    )
+
+
+def context_at(path: Path, **changed: Any) -> Context:  # noqa: ANN401 - fields of Context
+    """Return a context of one process with one directory as its target."""
+    return Context(targets=(directory_target(path),), **changed)
+
+
+def run_ranks(contexts: list[Context], work: Callable[[Context], Any]) -> list[Any]:
+    """Run ``work`` on each context in a thread of its own, as ranks; returns results by rank.
+
+    The first failure is raised; the other ranks' barriers are broken so that nothing hangs.
+    """
+    results: list[Any] = [None] * len(contexts)
+    failures: list[BaseException] = []
+
+    def rank(number: int) -> None:
+        try:
+            results[number] = work(contexts[number])
+        except BaseException as error:
+            failures.append(error)
+            communicator = contexts[number].communicator
+            if isinstance(communicator, ThreadCommunicator):
+                communicator.abort()
+
+    threads = [threading.Thread(target=rank, args=(number,)) for number in range(len(contexts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return results
