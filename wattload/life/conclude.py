@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from wattload.core.record.run import RunRecord, write_record
 from wattload.life.assemble import Findings, Header, RankReport, build_record, windows_of
-from wattload.life.folder import write_draft_document
-from wattload.life.powering import pending_section, power_section, samples_of
+from wattload.life.folder import settle, write_draft_document
+from wattload.life.account import pending_section, power_section, read_all
 from wattload.life.traces import write_power, write_throughput
 
 
@@ -26,19 +26,24 @@ def write_draft(header: Header, reports: Sequence[RankReport]) -> None:
 
 def conclude(header: Header, reports: Sequence[RankReport], findings: Findings) -> RunRecord:
     """Write traces and record of a run that has finished, and return the record."""
-    samples = samples_of(header.folder, reports)
+    power_reports = [report.power for report in reports if report.power is not None]
+    samples = read_all(header.folder, power_reports)
     traffic = [row for report in reports for row in report.traffic]
-    traces = [write_throughput(header.folder, traffic)]
-    if samples:
-        traces.append(write_power(header.folder, samples))
+    traces = [
+        write_throughput(header.folder, traffic),
+        write_power(header.folder, [sample for host in samples.values() for sample in host]),
+    ]
     record = build_record(
         header,
         reports,
         findings,
-        power=power_section(header.config.power, reports, windows_of(reports), samples, traffic),
+        power=power_section(
+            header.config.power, power_reports, windows_of(reports), samples, traffic
+        ),
         traces=traces,
         status="complete",
         reason="every phase ran to its end",
     )
     write_record(record, header.folder)
+    settle(header.folder, [r.finished.samples_file or "" for r in power_reports if r.finished])
     return record

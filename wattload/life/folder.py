@@ -58,7 +58,7 @@ def settle(folder: Path, samples: Sequence[str]) -> None:
     lines = [line for journal in journals for line in journal.read_text("utf-8").splitlines()]
     log = folder / LOG_FILE
     log.write_text("".join(f"{line}\n" for line in sorted(lines, key=_time_ns)), "utf-8")
-    for path in (folder / DRAFT_FILE, *journals, *(folder / name for name in samples)):
+    for path in (folder / DRAFT_FILE, *journals, *(folder / name for name in samples if name)):
         path.unlink(missing_ok=True)
 
 

@@ -170,7 +170,14 @@ class Life:
         sampling = self._session.sampling
         if sampling is None or capture is None:
             return None
-        return Powering.open(sampling, self._config.power, folder.name, capture)
+        return Powering.open(
+            sampling,
+            self._config.power,
+            folder,
+            host=self._session.host,
+            controllers=capture.controller_names,
+            block_devices=capture.block_devices,
+        )
 
     def _gather(
         self, context: Context, capture: HostCapture | None, power: PowerReport | None
