@@ -12,6 +12,8 @@ TARGET = target
 SCALE = quick
 # The name of this drive or setting in a comparison.
 LABEL = A
+# Where the records and the report go.
+RUNS = runs
 
 BIN := .venv/bin
 COVERAGE_FLOOR := 85
@@ -30,7 +32,7 @@ setup:
 	@tools/setup.sh "$(PYTHON)"
 
 run: setup
-	@$(BIN)/python tools/main_job.py --target "$(TARGET)" --scale "$(SCALE)" --label "$(LABEL)"
+	@$(BIN)/python tools/main_job.py --target "$(TARGET)" --scale "$(SCALE)" --label "$(LABEL)" --runs "$(RUNS)"
 
 # pytest comes last: its summary is the last line.
 test: setup check

@@ -1,0 +1,110 @@
+"""Every command in the README runs. They run in the order of the page, in one folder."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.commands import ROOT, commands_of
+
+README = ROOT / "README.md"
+COMMANDS = list(commands_of(README))
+MOUNTS = ("/mnt/ssd", "/mnt/a", "/mnt/b")
+CHECK_FAILED = 3  # on a disk that others use too; the run itself went well
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty folder to work in, with what the README calls mount points."""
+    folder = tmp_path_factory.mktemp("desk")
+    for mount in MOUNTS:
+        (folder / Path(mount).name).mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_readme_runs(command: str, desk: Path) -> None:
+    words = [_moved(word, desk) for word in shlex.split(command)]
+    match words[0]:
+        case "make" if words[1] == "test":
+            # This is part of it: running it from here would never end.
+            assert "pytest" in _run(["make", "--dry-run", *words[1:]], ROOT).stdout
+        case "make":
+            targets = [] if _has_target(words) else [f"TARGET={desk / 'ssd'}"]
+            _run([*words, *targets, f"RUNS={desk / 'runs'}", "SCALE=demo"], ROOT)
+        case "docker":
+            _compose_file_is_valid(words, desk)
+        case "mkdir":
+            _run(words, desk)
+        case "wattload" | "mpirun":
+            _run([*_expanded(words, desk), *_scale(words)], desk)
+        case other:
+            pytest.fail(f"the README shows {other}, and no test knows how to run it")
+
+
+def test_every_link_in_the_readme_leads_somewhere() -> None:
+    import re
+
+    links = re.findall(r"\]\(([^)#]+)", README.read_text())
+    local = [link for link in links if not link.startswith("http")]
+    assert local
+    assert [link for link in local if not (ROOT / link).exists()] == []
+
+
+def _moved(word: str, desk: Path) -> str:
+    for mount in MOUNTS:
+        word = word.replace(mount, str(desk / Path(mount).name))
+    return word
+
+
+def _has_target(words: list[str]) -> bool:
+    return any(word.startswith("TARGET=") for word in words)
+
+
+def _scale(words: list[str]) -> list[str]:
+    return ["scale=demo"] if "run" in words else []
+
+
+def _expanded(words: list[str], folder: Path) -> list[str]:
+    """Expand patterns as a shell would, in the folder."""
+    found: list[str] = []
+    for word in words:
+        matches = sorted(glob.glob(word, root_dir=folder)) if "*" in word else []  # noqa: PTH207 - like the shell
+        found += matches or [word]
+    return found
+
+
+def _compose_file_is_valid(words: list[str], desk: Path) -> None:
+    """Let compose read its file; ``tests/containers`` runs it, where there is an engine."""
+    docker = shutil.which("docker")
+    if docker is None or not _has_compose(docker):
+        pytest.skip("there is no docker compose here (apt-get install docker-compose-plugin)")
+    upto = words.index("run")
+    _run([*words[:upto], "config", "--quiet"], ROOT)
+    assert words[upto + 1 : upto + 3] == ["--rm", "wattload"]
+
+
+def _has_compose(docker: str) -> bool:
+    asked = [docker, "compose", "version"]
+    return subprocess.run(asked, capture_output=True, check=False).returncode == 0
+
+
+def _run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    binaries = Path(sys.executable).parent
+    environment = os.environ | {"PATH": f"{binaries}:{os.environ['PATH']}"}
+    # A `make` that runs these tests hands its own settings down; they are not the reader's.
+    environment = {key: text for key, text in environment.items() if not key.startswith("MAKE")}
+    done = subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, CHECK_FAILED), done.stdout + done.stderr
+    return done
