@@ -21,10 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError
-from wattload.core.io import DataPath, EngineCapabilities, IOKind, IOPlan, IOResult
+from wattload.core.io import DataPath, EngineCapabilities, IOKind, IOPlan, IOResult, Loader
 from wattload.loaders.aligned import PAGE_BYTES, aligned_buffers
 from wattload.loaders.blockio import DirectMedium, Medium, MemoryMedium
 from wattload.loaders.blockjob import BlockJob, BlockVisitor, ByteCounter
+from wattload.loaders.formats import record_format
+from wattload.loaders.samples import ReadCounter, SampleSet
 
 BLOCK_BYTES_LIMIT = 1 << 30
 QUEUE_DEPTH_LIMIT = 1024
@@ -36,11 +38,18 @@ class Config:
 
     ``block_bytes`` is the size of one I/O, a multiple of 4096; ``queue_depth`` is how many are in
     flight per rank. Their product is the memory that one rank's engine holds.
+
+    The others are for whole samples (``sample_loader``): ``workers`` decoding threads and
+    ``prefetch_batches`` batches made ahead per accelerator, and ``prefetch_bytes`` of memory per
+    rank for files that are being read or decoded.
     """
 
     _target_: str = "wattload.loaders.direct.DirectEngine"
     block_bytes: int = 4 << 20
     queue_depth: int = 8
+    workers: int = 4
+    prefetch_batches: int = 4
+    prefetch_bytes: int = 2 << 30
 
     def check(self) -> None:
         """Raise ``ConfigError`` for a size or a depth that can't be run."""
@@ -53,6 +62,30 @@ class Config:
             raise ConfigError(
                 f"loader.queue_depth must be 1 to {QUEUE_DEPTH_LIMIT}, got {self.queue_depth}"
             )
+        for name in ("workers", "prefetch_batches", "prefetch_bytes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"loader.{name} must be 1 or more, got {getattr(self, name)}")
+
+    def sample_loader(self, samples: SampleSet, on_read: ReadCounter) -> Loader:
+        """Return the loader of whole samples by O_DIRECT, its threads and buffers ready."""
+        from wattload.loaders.directsamples import DirectSampleLoader
+
+        return DirectSampleLoader(self, samples, on_read)
+
+    def sample_memory_bytes(self, samples: SampleSet) -> int:
+        """Return the bytes of a rank's file slots and batch tensors (see ``directsamples``)."""
+        from wattload.loaders.directsamples import memory_bytes
+
+        return memory_bytes(self, samples)
+
+    def sample_checks_crc(self, samples: SampleSet) -> bool:
+        """Return whether the CRC-32 is computed: where there is one and it was asked for."""
+        return samples.check_crc and record_format(samples.record_format).HAS_CRC
+
+    @property
+    def sample_path_is_direct(self) -> bool:
+        """``True``: nothing passes through the page cache."""
+        return True
 
 
 class DirectEngine:

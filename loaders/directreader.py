@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from wattload.core.io import DataPath, IOKind
 from wattload.loaders.aligned import PAGE_BYTES, round_up
-from wattload.loaders.blockio import DirectMedium, too_short
+from wattload.loaders.blockio import DirectMedium, Medium, too_short
 from wattload.loaders.blockjob import ByteCounter
 from wattload.loaders.direct import Config
 
@@ -33,10 +33,11 @@ from wattload.loaders.direct import Config
 class DirectReader:
     """Reads files by O_DIRECT with ``queue_depth`` threads of its own; ``close`` ends them."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, medium: Medium | None = None) -> None:
+        """Start the threads; ``medium`` is where the files are, by O_DIRECT unless given."""
         config.check()
         self._block_bytes = config.block_bytes
-        self._medium = DirectMedium()
+        self._medium = medium or DirectMedium()
         self._queue: SimpleQueue[tuple[_Ticket, int] | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._work, name=f"direct-read-{number}", daemon=True)
@@ -120,7 +121,7 @@ class _Ticket:
         self._handle: int | None = None
         self._failure: BaseException | None = None
 
-    def read_block(self, medium: DirectMedium, offset_bytes: int, block_bytes: int) -> None:
+    def read_block(self, medium: Medium, offset_bytes: int, block_bytes: int) -> None:
         """Read one block into its place; does nothing once another block has failed."""
         if self._failure is not None:
             return
@@ -138,7 +139,7 @@ class _Ticket:
         with self._lock:
             self._failure = self._failure or error
 
-    def block_done(self, medium: DirectMedium) -> None:
+    def block_done(self, medium: Medium) -> None:
         """Count a block down; the last one closes the file and fulfils the ticket."""
         with self._lock:
             self._blocks_left -= 1
@@ -151,7 +152,7 @@ class _Ticket:
         else:
             self.future.set_result(self._size_bytes)
 
-    def _opened(self, medium: DirectMedium) -> int:
+    def _opened(self, medium: Medium) -> int:
         with self._lock:
             if self._handle is None:
                 self._handle = medium.open(self._path, IOKind.READ, self._size_bytes)

@@ -106,7 +106,8 @@ class Batch:
     ``resize_bytes`` of sample ``indices[i]``. It is valid until the next batch is asked for.
     ``payload_bytes`` counts decoded payload, ``read_bytes`` what was read from the target for it.
     ``digests`` maps the index of each sample that was chosen for hashing to the hex digest of its
-    whole decoded payload as delivered.
+    whole decoded payload as delivered; ``hash_cpu_s`` is what that cost. ``worker_cpu_s`` is CPU
+    time that other processes spent since the batch before; a loader of threads has none.
     """
 
     tensor: NDArray[np.uint8]
@@ -114,6 +115,8 @@ class Batch:
     payload_bytes: int
     read_bytes: int
     digests: dict[int, str]
+    hash_cpu_s: float = 0.0
+    worker_cpu_s: float = 0.0
 
 
 class Loader(Protocol):

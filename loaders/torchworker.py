@@ -1,0 +1,126 @@
+"""What runs inside the DataLoader's worker processes: ``np.load``, resize, hash."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import signal
+import time
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.errors import DataError
+from wattload.loaders.samples import SampleSet, copy_resized
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(slots=True)
+class BatchResult:
+    """A batch as a worker sends it; ``tensor`` lies in shared memory.
+
+    ``cpu_s`` is the worker's CPU time since its last batch. With ``failure``, one sentence, there
+    is nothing else: an exception would come back with the worker's traceback in its message.
+    """
+
+    tensor: torch.Tensor
+    payload_bytes: int = 0
+    read_bytes: int = 0
+    digests: dict[int, str] = field(default_factory=dict)
+    hash_cpu_s: float = 0.0
+    cpu_s: float = 0.0
+    failure: str | None = None
+
+
+class SampleDataset:
+    """The samples as a map-style data set; PyTorch hands a whole batch to ``__getitems__``."""
+
+    def __init__(self, samples: SampleSet) -> None:
+        self._samples = samples
+        self._held: dict[int, bytes] = {}
+        self._cpu_mark_s: float | None = None
+
+    def __getitem__(self, index: int) -> BatchResult:
+        """Return a batch of one sample."""
+        return self.__getitems__([index])
+
+    def __getitems__(self, indices: Sequence[int]) -> BatchResult:
+        """Return the batch of these samples; an empty one starts the worker's clock."""
+        import torch
+
+        rows = torch.empty((len(indices), self._samples.resize_bytes), dtype=torch.uint8)
+        if indices:
+            rows.share_memory_()  # type: ignore[no-untyped-call]
+        result = BatchResult(rows)
+        try:
+            self._hold()
+            for row, index in zip(result.tensor.numpy(), indices, strict=True):
+                self._load(index, row, result)
+        except (DataError, OSError) as error:
+            result = BatchResult(torch.empty(0, dtype=torch.uint8), failure=str(error))
+        now_s = time.process_time()
+        result.cpu_s = now_s - (now_s if self._cpu_mark_s is None else self._cpu_mark_s)
+        self._cpu_mark_s = now_s
+        return result
+
+    def _hold(self) -> None:
+        """Read the files once, where samples are to come from memory."""
+        if self._samples.in_memory and not self._held:
+            self._held = {
+                index: path.read_bytes() for index, path in enumerate(self._samples.paths)
+            }
+
+    def _load(self, index: int, row: NDArray[np.uint8], result: BatchResult) -> None:
+        path = self._samples.paths[index]
+        held = self._held.get(index)
+        payload = load_payload(path, io.BytesIO(held) if held is not None else path)
+        copy_resized(payload, row)
+        result.payload_bytes += len(payload)
+        result.read_bytes += self._samples.file_bytes[index]
+        if index in self._samples.hashed:
+            start_s = time.thread_time()
+            result.digests[index] = hashlib.sha256(payload.data).hexdigest()
+            result.hash_cpu_s += time.thread_time() - start_s
+
+
+def load_payload(path: Path, source: Path | io.BytesIO) -> NDArray[np.uint8]:
+    """Return a record's payload as ``np.load`` delivers it, shape ``(n,)``; ``path`` names it.
+
+    Raises:
+        DataError: truncated, corrupt, no npz or npy file, or no uint8 array in C order.
+        OSError: the file can't be read.
+    """
+    try:
+        loaded = np.load(source, allow_pickle=False)
+        if isinstance(loaded, np.lib.npyio.NpzFile):
+            with loaded:
+                loaded = loaded["x"]
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise DataError(
+            f"{path} is no record that np.load reads: {error}; generate the data again"
+        ) from error
+    if loaded.dtype != np.uint8 or not loaded.flags.c_contiguous:
+        raise DataError(f"{path} holds {loaded.dtype} in another order than C; records are uint8")
+    array: NDArray[np.uint8] = loaded
+    return array.reshape(-1)
+
+
+@contextmanager
+def start_quietly() -> Iterator[None]:
+    """Start worker processes with SIGINT blocked, which they keep: the run ends them, not Ctrl-C.
+
+    A worker that took the terminal's Ctrl-C would print a traceback of its own.
+    """
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)

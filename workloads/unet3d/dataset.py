@@ -1,0 +1,133 @@
+"""The files of a data set: how large each is, where it lies, and whether it is there."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from wattload.core.errors import DataError
+from wattload.core.target import Target
+from wattload.core.workload import DataFacts
+from wattload.loaders.datafolder import DataFolder, list_folders
+from wattload.loaders.formats import file_bytes, record_format
+from wattload.loaders.marker import marker_of
+from wattload.workloads.unet3d.config import Config, Sizes
+from wattload.workloads.unet3d.sizes import Shape, dlio_shapes, matched_shapes
+
+WORKLOAD = "unet3d"
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The records of one configuration; file i lies on target i modulo their number."""
+
+    config: Config
+    file_count: int
+    targets: tuple[Target, ...]
+
+    @cached_property
+    def shapes(self) -> tuple[Shape, ...]:
+        """The shape of each record."""
+        distribution = self.config.distribution()
+        if self.config.sizes is Sizes.dlio:
+            return dlio_shapes(distribution, self.file_count)
+        return matched_shapes(distribution, self.file_count, self.config.data_seed)
+
+    @cached_property
+    def file_bytes(self) -> tuple[int, ...]:
+        """The size of each file in bytes."""
+        layout = record_format(self.config.record_format)
+        return tuple(file_bytes(layout, shape) for shape in self.shapes)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The name of each file in its folder, as DLIO names them."""
+        width = len(str(self.file_count))
+        suffix = f"of_{self.file_count}.{self.config.record_format}"
+        return tuple(f"img_{index:0{width}d}_{suffix}" for index in range(self.file_count))
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """All that the bytes of the files depend on, beside the seed."""
+        distribution = self.config.distribution()
+        return {
+            "record_format": self.config.record_format,
+            "sizes": self.config.sizes.value,
+            "record_mean_bytes": distribution.mean_bytes,
+            "record_stdev_bytes": distribution.stdev_bytes,
+            "record_minimum_bytes": distribution.minimum_bytes,
+            "file_count": self.file_count,
+            "target_count": len(self.targets),
+        }
+
+    def existing(self) -> list[DataFolder | None]:
+        """Return each target's folder where there is one already; makes nothing."""
+        key = marker_of(WORKLOAD, self.parameters, self.config.data_seed)["key"]
+        paths = [target.data_folder.parent for target in self.targets]
+        return [
+            next((folder for folder in list_folders(path) if folder.key == key), None)
+            for path in paths
+        ]
+
+    def missing(self, folders: Sequence[DataFolder | None]) -> list[int]:
+        """Return the indices of the files that are not there, or not in their size."""
+        missing = []
+        for index, name in enumerate(self.names):
+            folder = folders[index % len(folders)]
+            if folder is None or not self._is_there(folder, name, self.file_bytes[index]):
+                missing.append(index)
+        return missing
+
+    @staticmethod
+    def _is_there(folder: DataFolder, name: str, size_bytes: int) -> bool:
+        entry = folder.entries.get(name)
+        return entry is not None and entry.size_bytes == size_bytes and folder.is_valid(name)
+
+
+class PreparedData:
+    """A data set in its folders on this rank."""
+
+    def __init__(self, dataset: Dataset, folders: Sequence[DataFolder]) -> None:
+        self.dataset = dataset
+        self.folders = folders
+        self.paths = tuple(
+            folders[index % len(folders)].path / name for index, name in enumerate(dataset.names)
+        )
+
+    def digest(self, index: int) -> str | None:
+        """Return the SHA-256 of a record's payload as it was written."""
+        folder = self.folders[index % len(self.folders)]
+        entry = folder.entries.get(self.dataset.names[index])
+        return entry.sha256 if entry is not None else None
+
+    def facts(self, *, reused: bool) -> DataFacts:
+        """Return what the record keeps of the data; the first target's folder stands for all."""
+        return DataFacts(
+            key=self.folders[0].key,
+            folder=self.folders[0].path,
+            file_count=self.dataset.file_count,
+            data_bytes=sum(self.dataset.file_bytes),
+            reused=reused,
+            parameters={**self.dataset.parameters, "data_seed": self.dataset.config.data_seed},
+        )
+
+    def verify(self, indices: Sequence[int]) -> None:
+        """Read files back and compare their payloads with the manifest.
+
+        Raises ``DataError`` that names the first file that differs.
+        """
+        layout = record_format(self.dataset.config.record_format)
+        for index in indices:
+            path = self.paths[index]
+            raw = np.memmap(path, dtype=np.uint8, mode="r")
+            payload = layout.payload(raw, str(path))
+            if hashlib.sha256(payload.data).hexdigest() != self.digest(index):
+                raise DataError(
+                    f"{path} was changed after it was written: the SHA-256 of its payload is not "
+                    "the manifest's; remove the data with `make clean` to have it made again"
+                )

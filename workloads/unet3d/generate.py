@@ -1,0 +1,130 @@
+"""Making the data: what is missing is written by all ranks, and an interrupted call goes on."""
+
+from __future__ import annotations
+
+import os
+import queue
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+from wattload.core.errors import TargetError, WattloadError
+from wattload.core.target import Target
+from wattload.core.workload import RunContext
+from wattload.loaders.aligned import aligned_buffer
+from wattload.loaders.blockio import DirectMedium, Medium
+from wattload.loaders.datafolder import DataFolder
+from wattload.loaders.formats import record_format
+from wattload.workloads.unet3d.dataset import WORKLOAD, Dataset, PreparedData
+from wattload.workloads.unet3d.payload import PayloadPool
+from wattload.workloads.unet3d.recordfile import PageCacheMedium, Record, RecordWriter
+
+CHUNK_BYTES = 8 << 20
+MAXIMUM_WRITERS = 8
+
+
+def prepare(dataset: Dataset, context: RunContext) -> tuple[PreparedData, bool]:
+    """Claim the folders and make what is missing; returns the data and whether all was there.
+
+    Every rank makes every ``world_size``-th of the missing files, and lists them in its own part of
+    the manifest; an interrupted call is taken up where it stopped.
+
+    Raises:
+        DataError: a folder is somebody else's, or a verified file was changed.
+        TargetError: the target is full or can't be written.
+    """
+    world = context.communicator
+    if world.rank == 0:
+        _claim(dataset, 0)
+    world.barrier()
+    folders = _claim(dataset, world.rank)
+    missing = dataset.missing(folders)
+    kept = sorted(set(range(dataset.file_count)) - set(missing))
+    world.barrier()  # nobody writes before all have looked
+    data = PreparedData(dataset, folders)
+    if dataset.config.verify_data:
+        data.verify(kept[world.rank :: world.world_size])
+    _make(data, missing[world.rank :: world.world_size], context)
+    world.barrier()
+    if world.rank == 0:
+        for folder in folders:
+            folder.seal()
+    for folder in folders:
+        folder.reload()
+    world.barrier()
+    return data, not missing
+
+
+def _claim(dataset: Dataset, rank: int) -> list[DataFolder]:
+    return [
+        DataFolder.claim(
+            target.data_folder.parent,
+            WORKLOAD,
+            dataset.parameters,
+            seed=dataset.config.data_seed,
+            part=rank,
+        )
+        for target in dataset.targets
+    ]
+
+
+def _make(data: PreparedData, indices: Sequence[int], context: RunContext) -> None:
+    """Write the files with several threads; an interrupt or a failure ends after those begun."""
+    if not indices:
+        return
+    count = min(writer_count(context.communicator.world_size), len(indices))
+    free: queue.SimpleQueue[Sequence[RecordWriter]] = queue.SimpleQueue()
+    for writers in _writers(data.dataset, count):
+        free.put(writers)
+
+    def write(index: int) -> None:
+        writers = free.get()
+        try:
+            context.progress.advance(_write(data, index, writers))
+        finally:
+            free.put(writers)
+
+    context.progress.begin("generating", sum(data.dataset.file_bytes[index] for index in indices))
+    with ThreadPoolExecutor(count, thread_name_prefix="generate") as threads:
+        try:
+            for done in as_completed([threads.submit(write, index) for index in indices]):
+                done.result()
+        finally:
+            threads.shutdown(cancel_futures=True)
+            context.progress.end()
+
+
+def _writers(dataset: Dataset, count: int) -> Iterator[Sequence[RecordWriter]]:
+    """Yield one writer per target for each thread; writers of one thread share its buffer."""
+    layout = record_format(dataset.config.record_format)
+    pool = PayloadPool(dataset.config.data_seed)
+    for _ in range(count):
+        buffer = aligned_buffer(CHUNK_BYTES)
+        yield [RecordWriter(layout, pool, buffer, _medium(target)) for target in dataset.targets]
+
+
+def _medium(target: Target) -> Medium:
+    return PageCacheMedium() if target.direct_io is None else DirectMedium()
+
+
+def _write(data: PreparedData, index: int, writers: Sequence[RecordWriter]) -> int:
+    place = index % len(data.folders)
+    record = Record(
+        folder=data.folders[place],
+        name=data.dataset.names[index],
+        shape=data.dataset.shapes[index],
+        index=index,
+    )
+    try:
+        return writers[place].write(record)
+    except WattloadError:
+        raise
+    except OSError as error:
+        raise TargetError(
+            f"{data.paths[index]} could not be written: {error.strerror}; "
+            "what was finished is kept and taken up by the next run"
+        ) from error
+
+
+def writer_count(world_size: int) -> int:
+    """Return the threads that generate on one rank: the processors, shared by the ranks."""
+    return max(min(len(os.sched_getaffinity(0)) // world_size, MAXIMUM_WRITERS), 1)
