@@ -148,6 +148,6 @@ def _end_other_ranks(communicator: Communicator, error: BaseException) -> None:
     if not isinstance(communicator, MpiCommunicator):
         return
     code = error.exit_code if isinstance(error, WattloadError) else RunError.exit_code
-    print(f"wattload: rank {communicator.rank}: {error or type(error).__name__}", file=sys.stderr)
+    print(f"wattload: rank {communicator.rank}: {str(error) or type(error).__name__}", file=sys.stderr)
     sys.stderr.flush()
     communicator.abort(130 if isinstance(error, KeyboardInterrupt) else code)

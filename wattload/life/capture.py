@@ -8,14 +8,21 @@ from pathlib import Path
 from typing import Self
 
 from wattload.core.blockstat import BlockStat, counting_devices, read_block_stat
+from wattload.core.drive_difference import difference
 from wattload.core.host import host_facts, host_state
-from wattload.core.nvme_sysfs import controllers_under, difference
+from wattload.core.nvme_sysfs import (
+    controller_facts,
+    controller_state,
+    controllers_under,
+    merge_controller_facts,
+    merge_controller_state,
+)
 from wattload.core.record.controller import ControllerFacts, ControllerRecord, ControllerState
-from wattload.core.record.host import HostRecord
+from wattload.core.record.host import HostRecord, HostState
 from wattload.core.record.target import DriveHistory, TargetRecord, TargetState
 from wattload.core.resolve import target_state
 from wattload.core.target import Target
-from wattload.core.workload import DataFacts
+from wattload.power.sampler.reports import ControllerReading
 
 
 def devices_under(targets: Sequence[Target]) -> tuple[str, ...]:
@@ -35,3 +42,95 @@ class CaptureReport:
     host: HostRecord
     targets: tuple[TargetRecord, ...]
     controllers: tuple[ControllerRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """How host, targets and controllers stand at one moment; controllers by their names."""
+
+    host: HostState
+    targets: tuple[TargetState, ...]
+    controllers: Mapping[str, ControllerState]
+
+
+class HostCapture:
+    """Reads one host's facts once, and its states before and after the run."""
+
+    def __init__(self, targets: Sequence[Target], host: str) -> None:
+        names = [name for target in targets for name in controllers_under(target)]
+        self._targets = targets
+        self.controller_names = tuple(dict.fromkeys(names))
+        self.block_devices = devices_under(targets)
+        self._host_facts = host_facts(self.block_devices)
+        self._facts: dict[str, ControllerFacts] = {
+            name: controller_facts(name, host=host) for name in self.controller_names
+        }
+        self._before = self._read(())
+        self._after: Moment | None = None
+
+    @classmethod
+    def begin(cls, targets: Sequence[Target], host: str) -> Self:
+        """Read facts and the state before the run."""
+        return cls(targets, host)
+
+    def _read(self, data_files: Sequence[Path]) -> Moment:
+        return Moment(
+            host=host_state(),
+            targets=tuple(target_state(target, data_files) for target in self._targets),
+            controllers={name: controller_state(name) for name in self.controller_names},
+        )
+
+    def add_before(self, readings: Mapping[str, ControllerReading]) -> None:
+        """Add what the admin queue says of the controllers before the run, by name."""
+        for name, reading in readings.items():
+            self._facts[name] = _with_power_states(self._facts[name], reading)
+        self._before = _with_readings(self._before, readings)
+
+    def finish(self, data_files: Sequence[Path], readings: Mapping[str, ControllerReading]) -> None:
+        """Read the state after the run, with what the admin queue says of it."""
+        self._after = _with_readings(self._read(data_files), readings)
+
+    def report(self) -> CaptureReport:
+        """Return the host's parts of the record as they are known now."""
+        before, after = self._before, self._after
+        return CaptureReport(
+            host=HostRecord(
+                facts=self._host_facts, before=before.host, after=after.host if after else None
+            ),
+            targets=tuple(
+                TargetRecord(
+                    facts=target.facts,
+                    before=before.targets[index],
+                    after=after.targets[index] if after else None,
+                    history=DriveHistory(),
+                )
+                for index, target in enumerate(self._targets)
+            ),
+            controllers=tuple(self._controller(name) for name in self.controller_names),
+        )
+
+    def _controller(self, name: str) -> ControllerRecord:
+        before = self._before.controllers[name]
+        after = self._after.controllers[name] if self._after else None
+        return ControllerRecord(
+            facts=self._facts[name],
+            before=before,
+            after=after,
+            difference=difference(before, after) if after is not None else None,
+        )
+
+
+def _with_readings(moment: Moment, readings: Mapping[str, ControllerReading]) -> Moment:
+    merged = {
+        name: merge_controller_state(state, readings[name].fields, readings[name].missing)
+        if name in readings
+        else state
+        for name, state in moment.controllers.items()
+    }
+    return Moment(host=moment.host, targets=moment.targets, controllers=merged)
+
+
+def _with_power_states(facts: ControllerFacts, reading: ControllerReading) -> ControllerFacts:
+    if reading.power_states is None:
+        return facts
+    return merge_controller_facts(facts, {"power_states": reading.power_states}, {})

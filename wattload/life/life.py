@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,10 +13,10 @@ from wattload.config import RunConfig
 from wattload.core.clock import utc_text
 from wattload.core.errors import RankLostError, WattloadError
 from wattload.core.host import rank_facts
-from wattload.core.record.run import Comparison, RunRecord
+from wattload.core.record.run import Comparison, RunRecord, Status
 from wattload.core.resolve import resolve_targets
 from wattload.core.target import Target
-from wattload.core.workload import Communicator, Progress, Workload
+from wattload.core.workload import Communicator, DataFacts, Progress, Workload
 from wattload.life.assemble import Findings, Header, RankReport
 from wattload.life.build import build_workload
 from wattload.life.capture import HostCapture, devices_under, read_stats
@@ -31,6 +32,7 @@ from wattload.life.sampling import Sampling
 
 T = TypeVar("T")
 CHECK_FAILED = 3
+MOST_FILES = 1000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,7 +73,7 @@ class Life:
         """Run; returns the folder on rank 0 (else ``None``), and 0 or 3 when a check failed."""
         targets, workload, context = self._together(self._plan)
         folder = self._open_folder(workload, context)
-        capture = HostCapture.begin(targets) if self._session.sampling else None
+        capture = HostCapture.begin(targets, self._session.host) if self._session.sampling else None
         header = self._header(workload, folder)
         reports = self._gather(context, capture, None)
         if self._world.rank == 0:
@@ -85,7 +87,9 @@ class Life:
         verification = tuple(workload.verify(context))
         power = powering.down(context.recorder) if powering is not None else None
         if capture is not None:
-            capture.finish(data, power.controllers if power else {})
+            finished = power.finished if power is not None else None
+            readings = finished.controllers if finished is not None else {}
+            capture.finish(_data_files(data), readings)
         reports = self._gather(context, capture, power)
         findings = Findings(data=data, outcome=outcome, verification=verification)
         record = conclude(header, reports, findings) if self._world.rank == 0 else None
@@ -103,12 +107,12 @@ class Life:
         if self._folder is None:
             return
         interrupted = isinstance(error, KeyboardInterrupt)
-        status = "aborted" if interrupted else "failed"
+        status: Status = "aborted" if interrupted else "failed"
         reason = "interrupted" if interrupted else str(error) or type(error).__name__
         if self._journal is not None:
             self._journal.write("failed", {"status": status, "reason": reason})
         if self._session.sampling is not None:
-            self._session.sampling.abort(status, reason)
+            self._session.sampling.abort(self._folder, status, reason)
 
     def _plan(self) -> tuple[tuple[Target, ...], Workload, Context]:
         """Resolve the targets, build the workload and try what can fail before time is spent."""
@@ -170,14 +174,16 @@ class Life:
         sampling = self._session.sampling
         if sampling is None or capture is None:
             return None
-        return Powering.open(
+        powering = Powering.open(
             sampling,
             self._config.power,
             folder,
             host=self._session.host,
-            controllers=capture.controller_names,
+            devices=capture.controller_names or capture.block_devices,
             block_devices=capture.block_devices,
         )
+        capture.add_before(powering.controllers)
+        return powering
 
     def _gather(
         self, context: Context, capture: HostCapture | None, power: PowerReport | None
@@ -214,3 +220,11 @@ class Life:
         if self._world.rank == 0:
             raise failures[0]
         raise RankLostError(failures[0].exit_code)
+
+
+def _data_files(data: DataFacts | None) -> list[Path]:
+    """Return the data's files, at most ``MOST_FILES``: each costs an ioctl to count its extents."""
+    if data is None:
+        return []
+    files = (path for path in sorted(data.folder.rglob("*")) if not path.name.startswith("."))
+    return [path for path in islice(files, MOST_FILES) if path.is_file()]

@@ -72,7 +72,7 @@ class Powering:
         folder: Path,
         *,
         host: str,
-        controllers: Sequence[str],
+        devices: Sequence[str],
         block_devices: Sequence[str],
     ) -> Self:
         """Open the sources and set the power state that is asked for.
@@ -82,7 +82,7 @@ class Powering:
                 is left changed.
         """
         client = sampling.client(folder.name)
-        opened = client.open(config, devices=controllers, block_devices=block_devices)
+        opened = client.open(config, devices=devices, block_devices=block_devices)
         for sentence in opened.leftovers:
             print(f"warning: {sentence}", file=sys.stderr)
         return cls(sampling, client, folder, host, config, opened)

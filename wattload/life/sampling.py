@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Self
 
 from wattload.core.errors import PowerError
+from wattload.core.record.run import Status
 from wattload.power.client import SamplerClient
+from wattload.power.sampler.aftermath import DRAFT_FILE, finish_aborted
 
 SOCKET_VARIABLE = "WATTLOAD_SAMPLER_SOCKET"
 
@@ -50,18 +52,27 @@ class Sampling:
         self._client.hello(run_id)
         return self._client
 
+    def recover(self, run_id: str) -> None:
+        """Undo by the journal what a sampler that was killed had set for this run."""
+        for leftover in SamplerClient.recover(run_id):
+            print(f"warning: {leftover.sentence}", file=sys.stderr)
+
     def done(self) -> None:
         """Forget the client: it has served its run."""
         if self._client is not None:
             self._client.close()
             self._client = None
 
-    def abort(self, status: str, reason: str) -> None:
-        """Have everything undone and the record of an unfinished run written."""
-        if self._client is None:
-            return
+    def abort(self, folder: Path, status: Status, reason: str) -> None:
+        """Have everything undone and the record of an unfinished run written.
+
+        The sampler does both; where it is gone, this process writes the record.
+        """
         try:
-            self._client.abort(status, reason)
+            if self._client is not None:
+                self._client.abort(status, reason)
         except PowerError as error:
             print(f"wattload: {error}", file=sys.stderr)
         self.done()
+        if (folder / DRAFT_FILE).exists():
+            finish_aborted(folder, status, reason)

@@ -59,10 +59,9 @@ def write_power(folder: Path, samples: Iterable[Sample]) -> TraceFile:
 def _table(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> pa.Table:
     import pyarrow as pa
 
-    columns = list(zip(*rows, strict=True)) if rows else [[] for _ in schema]
     arrays = [
-        pa.array(list(column), type=field.type)
-        for column, field in zip(columns, schema, strict=True)
+        pa.array([row[index] for row in rows], type=field.type)
+        for index, field in enumerate(schema)
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
 
