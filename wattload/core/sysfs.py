@@ -1,0 +1,123 @@
+"""Reading what the kernel shows in ``/sys`` and ``/proc``: a value, or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from wattload.core.record.base import Observed
+
+SECTOR_BYTES = 512
+"""The unit of sizes and counters in sysfs, whatever the device's own block size is."""
+
+ObservedT = TypeVar("ObservedT", bound=Observed)
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Where the kernel's file systems are; other folders than the defaults hold a recording.
+
+    ``top`` is the root of the file tree that ``sys`` and ``proc`` describe.
+    """
+
+    sys: Path = Path("/sys")
+    proc: Path = Path("/proc")
+    top: Path = Path("/")
+
+
+LIVE = Roots()
+"""The running machine."""
+
+
+class Observation:
+    """The fields of an ``Observed`` model as they are read: each ends as a value or as a reason."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.reasons: dict[str, str] = {}
+
+    def put(self, name: str, value: object, reason: str) -> None:
+        """Keep a value; ``None`` is kept with its reason."""
+        self.values[name] = value
+        if value is None:
+            self.reasons[name] = reason
+
+    def read(self, name: str, reader: Callable[[], object], absent: str = "it is empty") -> None:
+        """Keep what the reader returns; an ``OSError`` or ``ValueError`` becomes the reason.
+
+        ``absent`` is the reason where the reader returns ``None``.
+        """
+        try:
+            value = reader()
+        except (OSError, ValueError) as error:
+            self.put(name, None, explain(error))
+            return
+        self.put(name, value, absent)
+
+    def lack(self, reason: str, *names: str) -> None:
+        """Leave the named fields without a value, all for one reason."""
+        for name in names:
+            self.put(name, None, reason)
+
+    def build(self, model: type[ObservedT], /, **known: object) -> ObservedT:
+        """Return the model from what was read and from fields that are known anyway."""
+        return model(**self.values, **known, missing=self.reasons)
+
+
+def explain(error: Exception) -> str:
+    """Return one clause that says why a file gave no value."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
+def read_text(path: Path) -> str:
+    """Return a file's text without the padding that the kernel and NVMe put around it."""
+    return path.read_text(encoding="utf-8", errors="replace").strip(" \t\n\0")
+
+
+def read_int(path: Path) -> int:
+    """Return the whole number that a file holds; raises ``ValueError`` naming the file."""
+    text = read_text(path)
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ValueError(f"{path} holds {text!r}, no whole number") from error
+
+
+def bracketed(text: str) -> str:
+    """Return the choice that the kernel marks: ``none [mq-deadline] bfq`` gives ``mq-deadline``."""
+    _, opened, rest = text.partition("[")
+    return rest.partition("]")[0] if opened else text
+
+
+def block_folder(name: str, roots: Roots = LIVE) -> Path | None:
+    """Return the sysfs folder of a block device by its kernel name, or ``None``."""
+    link = roots.sys / "class/block" / name.replace("/", "!")
+    return link.resolve() if link.exists() else None
+
+
+def numbered_block_folder(major_minor: str, roots: Roots = LIVE) -> Path | None:
+    """Return the sysfs folder of the block device with that ``major:minor``, or ``None``."""
+    link = roots.sys / "dev/block" / major_minor
+    return link.resolve() if link.exists() else None
+
+
+def with_values(
+    observed: ObservedT, values: Mapping[str, Any], reasons: Mapping[str, str] | None = None
+) -> ObservedT:
+    """Return the model with further values; a new reason only replaces an old one, never a value.
+
+    Args:
+        observed: what was read so far.
+        values: fields to set; ``None`` is no value and is skipped.
+        reasons: better reasons for fields that still have no value.
+    """
+    fields = {name: getattr(observed, name) for name in type(observed).model_fields}
+    old = dict(fields.pop("missing"))
+    fields.update({name: value for name, value in values.items() if value is not None})
+    known = {**old, **(reasons or {})}
+    missing = {name: known[name] for name, value in fields.items() if value is None}
+    return type(observed)(**fields, missing=missing)
