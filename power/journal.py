@@ -113,19 +113,21 @@ class Journal:
     def lock(self, serial: str, *, exclusive: bool) -> Iterator[None]:
         """Hold a controller: shared to sample it, exclusive to change its power state.
 
-        The kernel gives the lock back when this process ends, however it ends.
+        The kernel gives the lock back when this process ends, however it ends. Who can't write the
+        folder can't change a power state either, and samples without a lock.
 
         Raises:
             PowerError: another run holds it in a way that excludes this one.
         """
-        descriptor = self._open_lock(serial)
         try:
-            try:
-                fcntl.flock(
-                    descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB
-                )
-            except BlockingIOError as error:
-                raise PowerError(_busy(serial, exclusive)) from error
+            descriptor = self._open_lock(serial)
+        except PowerError:
+            if exclusive:
+                raise
+            yield
+            return
+        try:
+            _take(descriptor, serial, exclusive=exclusive)
             yield
         finally:
             os.close(descriptor)
@@ -155,13 +157,17 @@ class Journal:
             os.close(descriptor)
 
 
-def _busy(serial: str, exclusive: bool) -> str:
-    if exclusive:
-        return (
-            f"the controller {serial} is in use by another run, so its power state is left alone; "
-            "wait until that run has ended"
+def _take(descriptor: int, serial: str, *, exclusive: bool) -> None:
+    kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        why = (
+            "is in use by another run, so its power state is left alone"
+            if exclusive
+            else "is held by a run: another run has set the power state"
         )
-    return f"another run has set the power state of controller {serial}; wait until it has ended"
+        raise PowerError(f"controller {serial} {why}; wait until that run has ended") from error
 
 
 def _read(path: Path) -> Entry:

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from wattload.core.errors import PowerError
+from wattload.core.nvme_sysfs import list_controllers
 from wattload.power.control import go_back
 from wattload.power.journal import Entry, Journal, Owner, boot_id, default_state_folder
-from wattload.power.nvme.admin import AdminDevice, NvmeAdmin, OpenDevice, list_controllers
+from wattload.power.nvme.admin import AdminDevice, NvmeAdmin, OpenDevice
 from wattload.power.nvme.features import read_power_state
 from wattload.power.nvme.identify import Controller, identify_controller
 

@@ -187,11 +187,3 @@ def _explained(name: str, command: AdminCommand, error: OSError) -> PowerError:
     if error.errno == errno.ENOTTY:
         return PowerError(f"{name} is no NVMe controller: it knows no admin commands")
     return PowerError(f"{name}: {command.name} could not be sent: {error.strerror}")
-
-
-def list_controllers(folder: Path = Path("/sys/class/nvme")) -> tuple[str, ...]:
-    """Return the names of this host's NVMe controllers, by number; empty if there are none."""
-    if not folder.is_dir():
-        return ()
-    names = (entry.name for entry in folder.iterdir() if DEVICE_NAME.fullmatch(entry.name))
-    return tuple(sorted(names, key=lambda name: int(name.removeprefix("nvme"))))

@@ -65,7 +65,7 @@ def read_controller_state(
     try:
         device = open_device(device_name)
     except PowerError as error:
-        return {}, dict.fromkeys(_FIELDS, str(error))
+        return unreadable_state(str(error))
     try:
         return read_state(device)
     finally:
@@ -77,7 +77,7 @@ def read_state(device: AdminDevice) -> tuple[Fields, Reasons]:
     try:
         controller = identify_controller(device)
     except PowerError as error:
-        return {}, dict.fromkeys(_FIELDS, str(error))
+        return unreadable_state(str(error))
     gathered = _Gathered()
     gathered.add("firmware", lambda: controller.firmware or None, "the drive names none")
     gathered.add("firmware_slot", lambda: read_firmware_slot(device), "the drive names no slot")
@@ -88,6 +88,11 @@ def read_state(device: AdminDevice) -> tuple[Fields, Reasons]:
     _gather_features(device, controller, gathered)
     gathered.add("smart", lambda: smart_state(read_smart(device)))
     return gathered.fields, gathered.missing
+
+
+def unreadable_state(reason: str) -> tuple[Fields, Reasons]:
+    """Return the same of a controller that can't be read at all."""
+    return {}, dict.fromkeys(_FIELDS, reason)
 
 
 class _Gathered:

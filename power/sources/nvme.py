@@ -138,6 +138,7 @@ class NvmeSource:
                 "Linux would stop its I/O at every sample, so its power state is not sampled"
             )
         self._reads_temperature = GET_LOG_PAGE not in freezing
+        self._temperature_due_ns = 0
         read_power_state(admin)
         states = controller.power_states
         if any(state.max_w is not None for state in states):

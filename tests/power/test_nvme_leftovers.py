@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.power.model_drive import Model, ModelDrive, load, sent, store
+from wattload.core.errors import PowerError
+from wattload.power.journal import Entry, Journal, boot_id, default_state_folder
+from wattload.power.leftovers import Leftover, undo_leftovers
+
+LEFT = Entry(
+    serial="MODEL0001",
+    device_name="nvme0",
+    owner="run",
+    old_state=0,
+    new_state=1,
+    run_id="run-1",
+    boot_id=boot_id(),
+    time_utc="2026-11-21T00:00:00.000+00:00",
+)
+
+
+class Host:
+    """A host with model drives and a journal."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.journal = Journal(folder / "state")
+
+    def drive(self, name: str, model: Model) -> None:
+        store(self.folder / f"{name}.json", model)
+
+    def undo(self, *names: str) -> list[Leftover]:
+        return undo_leftovers(
+            self.journal,
+            open_device=lambda name: ModelDrive(self.folder, name),
+            list_names=lambda: names,
+        )
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def test_state_of_a_dead_run_is_put_back(host: Host) -> None:
+    host.drive("nvme0", Model(state=1))
+    host.journal.write(LEFT)
+    (leftover,) = host.undo("nvme0")
+    assert (leftover.restored, leftover.closed) == (0, True)
+    assert "put back into power state 0" in leftover.sentence
+    assert load(host.folder / "nvme0.json").state == 0
+    assert host.undo("nvme0") == []
+
+
+def test_controller_is_found_by_serial_under_another_name(host: Host) -> None:
+    host.drive("nvme0", Model(serial="OTHER", state=1))
+    host.drive("nvme3", Model(state=1))
+    host.journal.write(LEFT)
+    (leftover,) = host.undo("nvme0", "nvme3", "nvme9")
+    assert leftover.restored == 0
+    assert sent(host.folder, "nvme0") == []
+    assert sent(host.folder, "nvme3") == ["0x2 0"]
+
+
+def test_entry_stays_while_the_controller_is_not_there(host: Host) -> None:
+    host.journal.write(LEFT)
+    (leftover,) = host.undo("nvme7")
+    assert not leftover.closed
+    assert "no controller of that serial can be opened here: /dev/nvme7" in leftover.sentence
+    assert host.journal.read("MODEL0001", "run") == LEFT
+
+
+def test_running_run_keeps_its_state(host: Host) -> None:
+    host.drive("nvme0", Model(state=1))
+    host.journal.write(LEFT)
+    with host.journal.lock("MODEL0001", exclusive=True):
+        (leftover,) = host.undo("nvme0")
+    assert not leftover.closed
+    assert load(host.folder / "nvme0.json").state == 1
+
+
+def test_restart_of_the_host_closes_the_entry(host: Host) -> None:
+    host.drive("nvme0", Model(state=1))
+    host.journal.write(replace(LEFT, boot_id="another boot"))
+    (leftover,) = host.undo("nvme0")
+    assert "restarted" in leftover.sentence
+    assert sent(host.folder) == []
+    assert host.undo("nvme0") == []
+
+
+def test_what_somebody_else_has_set_since_is_left(host: Host) -> None:
+    host.drive("nvme0", Model(state=2))
+    host.journal.write(LEFT)
+    (leftover,) = host.undo("nvme0")
+    assert "somebody else" in leftover.sentence
+    assert (leftover.restored, leftover.closed) == (None, True)
+    assert load(host.folder / "nvme0.json").state == 2
+
+
+def test_drive_asleep_is_put_back_all_the_same(host: Host) -> None:
+    host.drive("nvme0", Model(state=4))
+    host.journal.write(LEFT)
+    (leftover,) = host.undo("nvme0")
+    assert leftover.restored == 0
+
+
+def test_drive_that_went_back_by_itself_is_sent_nothing(host: Host) -> None:
+    host.drive("nvme0", Model(state=0))
+    host.journal.write(LEFT)
+    (leftover,) = host.undo("nvme0")
+    assert leftover.restored == 0
+    assert sent(host.folder) == []
+
+
+def test_user_s_own_change_is_no_leftover(host: Host) -> None:
+    host.drive("nvme0", Model(state=1))
+    host.journal.write(replace(LEFT, owner="user"))
+    assert host.undo("nvme0") == []
+
+
+def test_entries_survive_serials_of_any_letters(host: Host) -> None:
+    entry = replace(LEFT, serial="../é /1")
+    host.journal.write(entry)
+    assert list(host.journal.entries("run")) == [entry]
+    assert [path.parent for path in host.journal.folder.iterdir()] == [host.journal.folder]
+
+
+def test_spoilt_entry_is_an_error_that_names_the_file(host: Host) -> None:
+    host.journal.write(LEFT)
+    (path,) = host.journal.folder.iterdir()
+    path.write_text('{"schema_version": 1')
+    with pytest.raises(PowerError, match="wattload power states"):
+        host.undo("nvme0")
+    path.write_text('{"schema_version": 1, "serial": "x"}')
+    with pytest.raises(PowerError, match="no journal entry"):
+        host.undo("nvme0")
+
+
+def test_entry_of_another_schema_is_an_error(host: Host) -> None:
+    host.journal.write(LEFT)
+    (path,) = host.journal.folder.iterdir()
+    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 9'))
+    with pytest.raises(PowerError, match="schema version 9"):
+        list(host.journal.entries("run"))
+
+
+def test_removing_twice_does_no_harm(host: Host) -> None:
+    host.journal.write(LEFT)
+    host.journal.remove(LEFT)
+    host.journal.remove(LEFT)
+
+
+def test_sampling_goes_on_where_no_lock_can_be_taken(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file where the folder should be")
+    journal = Journal(tmp_path / "state")
+    with journal.lock("S", exclusive=False):
+        pass
+    with pytest.raises(PowerError, match="WATTLOAD_STATE_DIR"), journal.lock("S", exclusive=True):
+        pass
+
+
+def test_state_folder_is_the_named_one_or_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert default_state_folder({"WATTLOAD_STATE_DIR": "/x/y"}) == Path("/x/y")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert default_state_folder({"XDG_STATE_HOME": "/x"}) == Path("/x/wattload")
+    assert default_state_folder({}) == Path.home() / ".local/state/wattload"
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("os.access", lambda *_: True)
+    assert default_state_folder({}) == Path("/var/lib/wattload")
