@@ -108,7 +108,7 @@ def integrate_profile(
     energy_j = float(curve.energy_j(np.array([end_ns]))[0])
     reason = _coverage_reason(covered_j, covered_s, seconds)
     if reason is None and trace.key.channel is Channel.ENERGY_J:
-        reason = _quantum_reason(sensor, energy_j)
+        reason = _quantum_reason(sensor, energy_j, seconds)
     return WindowResult(
         energy_j=None if reason else energy_j,
         mean_w=None if reason else energy_j / seconds,
@@ -141,12 +141,13 @@ def _coverage_reason(covered_j: float, covered_s: float, seconds: float) -> str 
     return None
 
 
-def _quantum_reason(sensor: Sensor, energy_j: float) -> str | None:
+def _quantum_reason(sensor: Sensor, energy_j: float, seconds: float) -> str | None:
     if not isinstance(sensor, Counter):
         return None
-    if energy_j > 0 and sensor.quantum_j < QUANTUM_SHARE_MAX * energy_j:
+    step_j = max(sensor.quantum_j, sensor.update_period_s * energy_j / seconds)
+    if energy_j > 0 and step_j < QUANTUM_SHARE_MAX * energy_j:
         return None
     return (
-        f"the counter's step of {sensor.quantum_j:.6g} J is too coarse for the {energy_j:.6g} J it "
+        f"the counter's step of {step_j:.6g} J is too coarse for the {energy_j:.6g} J it "
         f"counted; it must be under {QUANTUM_SHARE_MAX:.1%} of them"
     )

@@ -5,7 +5,8 @@ Each kind of sensor says something else about the time around a reading:
 * ``instant``: the power at that moment; between two readings it is taken as straight.
 * ``boxcar``: the mean of the ``window_s`` seconds before the last update. A reading is moved to the
   middle of what it averaged; where windows abut (update period = window) it holds for exactly them.
-* ``counter``: the energy between two readings, whatever happened between them.
+* ``counter``: the energy between two readings, whatever happened between them; a reading stands for
+  the middle of the time since the count last moved.
 * ``bounds``: limits that hold in a power state; between two readings the wider one does.
 """
 
@@ -87,7 +88,8 @@ def _counter(trace: Trace, sensor: Counter, gap_ns: int, resets_ns: Sequence[int
     declared range, at a reset, or of more than half the range is no wrap but a hole.
     """
     known = ~np.isnan(trace.value)
-    time_ns, value_j = trace.time_ns[known], trace.value[known]
+    late_ns = round(sensor.update_period_s * NS_PER_S / 2)
+    time_ns, value_j = trace.time_ns[known] - late_ns, trace.value[known]
     step_ns, step_j = np.diff(time_ns), np.diff(value_j)
     is_long = step_ns > gap_ns
     keep = step_ns > 0

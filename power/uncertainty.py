@@ -36,7 +36,7 @@ def uncertainty(
 
     * ``gain``: the accuracy that the source states, taken as its limit at k = 2.
     * ``quantisation``: k * LSB / sqrt(12) over the window, all readings taken as off the same way;
-      for a counter k * step / sqrt(6), as it is read at both ends.
+      for a counter k * step / sqrt(12) at each end, the step being what it moves by at a time.
     * ``edge``: at each edge, the power step near it times how late the trace may show it.
     * ``gap``: half the range of power in the window, times the seconds not covered.
     """
@@ -44,7 +44,7 @@ def uncertainty(
         return Uncertainty(total_j=None, parts_j={}, reason=result.reason)
     parts_j = {
         "gain": _gain_j(result.energy_j, facts),
-        "quantisation": _quantisation_j(result.seconds, facts),
+        "quantisation": _quantisation_j(profile, result.seconds, facts, window_ns),
         "edge": _edges_j(trace, profile, facts.sensor, window_ns),
         "gap": _gap_j(profile, result, window_ns),
     }
@@ -62,9 +62,14 @@ def _gain_j(energy_j: float, facts: SourceFacts) -> float | None:
     return abs(energy_j) * facts.accuracy_percent / 100
 
 
-def _quantisation_j(seconds: float, facts: SourceFacts) -> float | None:
-    if isinstance(facts.sensor, Counter):
-        return COVERAGE_FACTOR * facts.sensor.quantum_j / math.sqrt(6)
+def _quantisation_j(
+    profile: Profile, seconds: float, facts: SourceFacts, window_ns: tuple[int, int]
+) -> float | None:
+    sensor = facts.sensor
+    if isinstance(sensor, Counter):
+        extremes_w = [profile.range_w(edge_ns, edge_ns) or (0.0, 0.0) for edge_ns in window_ns]
+        steps_j = [max(sensor.quantum_j, sensor.update_period_s * high) for _, high in extremes_w]
+        return COVERAGE_FACTOR * math.hypot(*steps_j) / math.sqrt(12)
     if facts.resolution_w is None:
         return None
     return COVERAGE_FACTOR * facts.resolution_w / math.sqrt(12) * seconds

@@ -66,11 +66,16 @@ class Boxcar(Frozen):
 
 
 class Counter(Frozen):
-    """A sensor that counts energy up in steps of ``quantum_j``; wraps at ``wrap_j`` if given."""
+    """A sensor that counts energy up in steps of ``quantum_j``; wraps at ``wrap_j`` if given.
+
+    ``update_period_s`` is how often the count moves (0: at every read): a reading is up to that
+    late, and the step it hides is what the device uses in that time, however fine the unit.
+    """
 
     kind: Literal["counter"] = "counter"
     quantum_j: float = Field(gt=0)
     wrap_j: float | None = Field(default=None, gt=0)
+    update_period_s: float = Field(default=0.0, ge=0)
 
 
 class Bounds(Frozen):

@@ -1,0 +1,106 @@
+"""A data sheet as a source: the watts that somebody states, repeated at every read.
+
+No measurement: an idle drive reads the same as a busy one. A typical power gives a figure that is
+labelled ``declared``; a maximum and an idle power give an interval, a maximum alone an upper bound.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from wattload.core.errors import ConfigError
+from wattload.core.power import (
+    Bounds,
+    Channel,
+    Evidence,
+    PowerSource,
+    Sample,
+    Scope,
+    SourceFacts,
+    WindowEnergy,
+)
+from wattload.power.config import DeclaredProfile, PowerConfig
+from wattload.power.sources import PowerDevice
+
+NAME = "declared"
+
+
+def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerSource]:
+    """Return one source per device, all with the configured profile.
+
+    Raises:
+        ConfigError: there is no profile.
+    """
+    if config.profile is None:
+        raise ConfigError("power=declared needs a profile; e.g. power/profile=micron_6550_ion")
+    return [DeclaredSource(device, config.profile, period_s=config.period_s) for device in devices]
+
+
+class DeclaredSource:
+    """The profile's watts for one device, of which nothing is read."""
+
+    def __init__(self, device: PowerDevice, profile: DeclaredProfile, *, period_s: float) -> None:
+        self._device = device
+        self._profile = profile
+        self._period_s = period_s
+        stated_w = {
+            Channel.POWER_W: profile.typical_w,
+            Channel.LOWER_W: profile.idle_w,
+            Channel.UPPER_W: profile.max_w,
+        }
+        self._stated_w = {channel: watts for channel, watts in stated_w.items() if watts}
+
+    def facts(self) -> SourceFacts:
+        """Return what the profile states and where it stands."""
+        profile = self._profile
+        stated = {"typical": profile.typical_w, "idle": profile.idle_w, "maximum": profile.max_w}
+        watts = ", ".join(f"{name} {value:g} W" for name, value in stated.items() if value)
+        state = "" if profile.state is None else f" in power state {profile.state}"
+        return SourceFacts(
+            name=NAME,
+            device=self._device.key,
+            device_name=self._device.name,
+            scope=Scope.DRIVE,
+            evidence=Evidence.DECLARED,
+            sensor=Bounds(),
+            period_s=self._period_s,
+            detail=f"{profile.name}, {watts}{state} ({profile.citation})",
+        )
+
+    def open(self) -> None:
+        """Check the profile.
+
+        Raises:
+            ConfigError: it states nothing usable.
+        """
+        self._profile.check()
+
+    def start(self) -> None:
+        """Nothing to begin."""
+
+    def read(self) -> Sequence[Sample]:
+        """Return what the profile states, at this moment."""
+        now_ns = time.monotonic_ns()
+        return [
+            Sample(
+                time_ns=now_ns,
+                spread_ns=0,
+                source=NAME,
+                device=self._device.key,
+                channel=channel,
+                value=watts,
+                evidence=Evidence.DECLARED,
+            )
+            for channel, watts in self._stated_w.items()
+        ]
+
+    def stop(self) -> Sequence[WindowEnergy]:
+        """Return nothing: what is declared is integrated from the samples."""
+        return ()
+
+    def restore(self) -> None:
+        """Nothing to undo."""
+
+    def close(self) -> None:
+        """Nothing to give back."""

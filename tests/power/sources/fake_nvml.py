@@ -1,0 +1,99 @@
+"""A stand-in for the module ``pynvml``: no machine that runs the tests has an NVIDIA GPU.
+
+``test_fake_has_the_calls_of_the_real_module`` holds its names and parameters to the real one.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+ARCH_VOLTA, ARCH_AMPERE, ARCH_HOPPER = 5, 7, 9
+
+
+class FakeNvmlError(Exception):
+    """What every call raises that the device does not answer."""
+
+
+@dataclass
+class FakeGpu:
+    uuid: str = "GPU-1"
+    name: str = "NVIDIA Test"
+    architecture: int = ARCH_HOPPER
+    capability: tuple[int, int] = (9, 0)
+    watts: float = 70.0
+    counts_energy: bool = True
+    moves_every_s: float = 1e-6
+    tells_power: bool = True
+
+
+@dataclass
+class FakeNvml:
+    """Holds GPUs; ``is_lost`` makes every question fail, as when one falls off the bus."""
+
+    gpus: list[FakeGpu] = field(default_factory=lambda: [FakeGpu()])
+    has_driver: bool = True
+    is_lost: bool = False
+    open_count: int = 0
+    NVMLError: type[Exception] = FakeNvmlError
+    NVML_DEVICE_ARCH_AMPERE: int = ARCH_AMPERE
+
+    def nvmlInit(self) -> None:  # noqa: N802 - NVML's own names
+        if not self.has_driver:
+            raise FakeNvmlError("NVML Shared Library Not Found")
+        self.open_count += 1
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        if not self.open_count:
+            raise FakeNvmlError("Uninitialized")
+        self.open_count -= 1
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        self._check()
+        return len(self.gpus)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeGpu:  # noqa: N802
+        self._check()
+        return self.gpus[index]
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> FakeGpu:  # noqa: N802
+        self._check()
+        for gpu in self.gpus:
+            if gpu.uuid == uuid:
+                return gpu
+        raise FakeNvmlError("Not Found")
+
+    def nvmlDeviceGetUUID(self, handle: FakeGpu) -> str:  # noqa: N802
+        self._check()
+        return handle.uuid
+
+    def nvmlDeviceGetName(self, handle: FakeGpu) -> str:  # noqa: N802
+        self._check()
+        return handle.name
+
+    def nvmlDeviceGetArchitecture(self, device: FakeGpu) -> int:  # noqa: N802
+        self._check()
+        return device.architecture
+
+    def nvmlDeviceGetCudaComputeCapability(self, handle: FakeGpu) -> tuple[int, int]:  # noqa: N802
+        self._check()
+        return handle.capability
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: FakeGpu) -> int:  # noqa: N802
+        self._check()
+        if not handle.counts_energy:
+            raise FakeNvmlError("Not Supported")
+        moves = time.monotonic() // handle.moves_every_s
+        return int(handle.watts * moves * handle.moves_every_s * 1e3)
+
+    def nvmlDeviceGetPowerUsage(self, handle: FakeGpu) -> int:  # noqa: N802
+        self._check()
+        if not handle.tells_power:
+            raise FakeNvmlError("Not Supported")
+        return round(handle.watts * 1000)
+
+    def _check(self) -> None:
+        if not self.open_count:
+            raise FakeNvmlError("Uninitialized")
+        if self.is_lost:
+            raise FakeNvmlError("GPU is lost")
