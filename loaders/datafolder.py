@@ -14,6 +14,7 @@ follows no symbolic link. Whatever else lies there stays, and ``foreign`` names 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import threading
@@ -61,6 +62,7 @@ class DataFolder:
         self.entries: dict[str, ManifestEntry] = {}
         self.reserved: set[str] = set()
         self._lock = threading.Lock()
+        self._lock_descriptor: int | None = None
         self._part = ManifestPart(path, part)
         self.reload()
 
@@ -160,32 +162,58 @@ class DataFolder:
             if name not in ours and name not in parents and not _is_own(name)
         )
 
-    def remove(self) -> int:
-        """Remove the listed files, then, if nothing else is left, the folder itself.
+    def lock(self) -> None:
+        """Keep other runs away until ``close``, ``remove`` or the end of this process.
 
-        Returns the bytes of data freed. Where foreign files stay, so do the marker and the
-        manifest: the folder remains ours, and ``foreign`` names them.
+        Raises ``DataError`` where another run holds the folder.
+        """
+        descriptor = os.open(self.path / MARKER_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise DataError(
+                f"{self.path} is in use by another run; wait for it, or choose another target"
+            ) from error
+        self._lock_descriptor = descriptor
+
+    def empty(self) -> int:
+        """Remove the listed files of all parts and the list, and return the bytes of data freed.
 
         Raises ``DataError`` if the marker is not valid any more.
         """
         require_marker(self.path)
         self.reload()
         removal = remove_listed(self.path, sorted(self.entries.keys() | self.reserved))
-        own = {name for name in walk_names(self.path) if _is_own(name)}
-        stays = any(name not in own for name in walk_names(self.path))
         with self._lock:
             self._part.close()
+        own = {name for name in walk_names(self.path) if _is_own(name)}
         remove_listed(self.path, own - {MARKER_NAME})
-        if not stays:
-            remove_listed(self.path, [MARKER_NAME])
-            remove_folder(self.path)
         self.reload()
         return removal.freed_bytes
 
+    def remove(self) -> int:
+        """Remove the listed files, then, if nothing else is left, the folder itself.
+
+        Returns the bytes of data freed. Where foreign files stay, so does the marker: the folder
+        remains ours, and ``foreign`` names them.
+
+        Raises ``DataError`` if the marker is not valid any more.
+        """
+        freed_bytes = self.empty()
+        if set(walk_names(self.path)) <= {MARKER_NAME}:
+            remove_listed(self.path, [MARKER_NAME])
+            remove_folder(self.path)
+        self.close()
+        return freed_bytes
+
     def close(self) -> None:
-        """Give the manifest's descriptor back; it is reopened when needed."""
+        """Give the manifest's descriptor and the lock back; the first is reopened when needed."""
         with self._lock:
             self._part.close()
+            if self._lock_descriptor is not None:
+                os.close(self._lock_descriptor)
+                self._lock_descriptor = None
 
     def _append(self, name: str, entry: ManifestEntry | None) -> None:
         if _is_own(name):

@@ -25,6 +25,7 @@ from wattload.core.io import DataPath, EngineCapabilities, IOKind, IOPlan, IORes
 from wattload.loaders.aligned import PAGE_BYTES, aligned_buffers
 from wattload.loaders.blockio import DirectMedium, Medium, MemoryMedium
 from wattload.loaders.blockjob import BlockJob, BlockVisitor, ByteCounter
+from wattload.loaders.checkpoints import Shard, ShardStore
 from wattload.loaders.formats import record_format
 from wattload.loaders.samples import ReadCounter, SampleSet
 
@@ -65,6 +66,21 @@ class Config:
         for name in ("workers", "prefetch_batches", "prefetch_bytes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"loader.{name} must be 1 or more, got {getattr(self, name)}")
+
+    def checkpoint_store(self, shard: Shard, *, seed: int, diskless: bool = False) -> ShardStore:
+        """Return the store that saves a rank's shard in one file by O_DIRECT."""
+        from wattload.loaders.direct_checkpoint import DirectStore
+
+        return DirectStore(self, shard, seed=seed, diskless=diskless)
+
+    def checkpoint_memory_bytes(self, shard: Shard) -> int:
+        """Return the bytes of a store's buffers, one set to save and one to load."""
+        return 2 * self.queue_depth * self.block_bytes
+
+    @property
+    def checkpoint_path_is_direct(self) -> bool:
+        """``True``: checkpoints need O_DIRECT on the target."""
+        return True
 
     def sample_loader(self, samples: SampleSet, on_read: ReadCounter) -> Loader:
         """Return the loader of whole samples by O_DIRECT, its threads and buffers ready."""

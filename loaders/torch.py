@@ -6,12 +6,15 @@ import multiprocessing
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from wattload.core.errors import ConfigError, DataError, MissingExtraError
 from wattload.core.io import Batch, DataPath, Loader
 from wattload.core.units import format_bytes
+from wattload.loaders.aligned import PAGE_BYTES
+from wattload.loaders.checkpoints import Shard, ShardStore
 from wattload.loaders.formats import record_format
 from wattload.loaders.samples import ReadCounter, SampleSet
 from wattload.loaders.torchworker import BatchResult, SampleDataset, start_quietly
@@ -51,6 +54,21 @@ class Config:
                 f"loader.start_method must be one of {', '.join(START_METHODS)}, "
                 f"got {self.start_method!r}"
             )
+
+    def checkpoint_store(self, shard: Shard, *, seed: int, diskless: bool = False) -> ShardStore:
+        """Return the store that saves a rank's shard by ``torch.save`` + fsync."""
+        from wattload.loaders.torch_checkpoint import TorchStore
+
+        return TorchStore(shard, bucket_bytes=self.bucket_bytes, seed=seed, diskless=diskless)
+
+    def checkpoint_memory_bytes(self, shard: Shard) -> int:
+        """Return a bound on the tensors of one file, held once and once more while loading."""
+        return 2 * (min(self.bucket_bytes, shard.size_bytes) + PAGE_BYTES * len(shard.tensors))
+
+    @property
+    def checkpoint_path_is_direct(self) -> bool:
+        """``False``: ``torch.save`` writes through the page cache."""
+        return False
 
     def sample_loader(self, samples: SampleSet, on_read: ReadCounter) -> Loader:
         """Return the DataLoader over these samples, its workers started."""
@@ -131,7 +149,8 @@ class TorchLoader:
     def _results(self) -> Iterator[BatchResult]:
         if self._loader is None:
             raise RuntimeError("the loader is closed")
-        return iter(self._loader)
+        with quiet_about_workers():
+            return iter(self._loader)
 
     def _warm_up(self) -> None:
         """Start the workers with one empty batch each, so that no start-up is ever timed."""
@@ -153,9 +172,7 @@ def _data_loader(config: Config, samples: SampleSet, batches: list[list[int]]) -
             "loader=torch needs PyTorch, which is not installed; "
             "install it with: pip install 'wattload[torch]', or use loader=direct"
         ) from error
-    with warnings.catch_warnings():
-        # DLIO's worker count is part of the workload, however few processors there are.
-        warnings.filterwarnings("ignore", message="This DataLoader will create")
+    with quiet_about_workers():
         return DataLoader(
             cast("Dataset[Any]", SampleDataset(samples)),
             batch_sampler=batches,
@@ -165,6 +182,14 @@ def _data_loader(config: Config, samples: SampleSet, batches: list[list[int]]) -
             collate_fn=_as_it_is,
             multiprocessing_context=multiprocessing.get_context(config.start_method),
         )
+
+
+@contextmanager
+def quiet_about_workers() -> Iterator[None]:
+    """Keep PyTorch from advising fewer workers: their number is part of the workload."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="This DataLoader will create")
+        yield
 
 
 def _raise_first(failures: Iterable[str | None]) -> None:

@@ -382,3 +382,30 @@ def test_a_killed_writer_leaves_nothing_that_clean_would_miss(tmp_path: Path) ->
     assert folder.foreign() == ()
     clean(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_locked_folder_is_refused_to_another_run_until_it_is_closed(tmp_path: Path) -> None:
+    folder, other = claim(tmp_path), claim(tmp_path)
+    folder.lock()
+    with pytest.raises(DataError, match="in use by another run"):
+        other.lock()
+    folder.close()
+    other.lock()
+    other.remove()
+    claim(tmp_path).lock()
+
+
+def test_an_emptied_folder_stays_ours_and_locked(tmp_path: Path) -> None:
+    folder = claim(tmp_path)
+    folder.lock()
+    put(folder, "a", b"12345")
+    folder.seal()
+    put(claim(tmp_path, part=1), "b", b"1")
+    assert folder.empty() == 6
+    assert [path.name for path in folder.path.iterdir()] == [".wattload-marker.json"]
+    assert not folder.sealed
+    put(folder, "c")
+    assert set(claim(tmp_path).entries) == {"c"}
+    with pytest.raises(DataError, match="in use"):
+        claim(tmp_path).lock()
+    folder.close()

@@ -1,0 +1,288 @@
+"""A shard by ``torch.save`` and fsync, as DLIO writes it: the baseline of the direct store.
+
+``torch.save`` writes each storage once, however many tensors are views of it, so every tensor here
+has a storage of its own. Tensors go into files of at most ``bucket_bytes`` of payload; one that is
+larger is saved in pieces. The container adds its directory and an alignment of 64 bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.errors import DataError, MissingExtraError
+from wattload.core.io import DataPath
+from wattload.loaders.aligned import PAGE_BYTES, aligned_buffer, round_down, round_up
+from wattload.loaders.blockjob import ByteCounter
+from wattload.loaders.checkpoints import Identity, Loaded, Saved, Shard, ShardFile, Tensor
+from wattload.loaders.stamps import bad_blocks, checksum, fill_random, join_checksums, stamp
+
+POOL_BYTES = 32 << 20
+
+# What torch.load raises for a file that is cut, overwritten, or no checkpoint at all.
+_UNREADABLE = (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, ValueError)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """One file: its name, the tensors in it, and the number of its first 4096-byte block."""
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    first_block: int
+
+
+class TorchStore:
+    """Saves a shard by ``torch.save`` + fsync, and loads it by ``torch.load``: by the page cache.
+
+    With ``diskless`` the same calls run against memory, which then holds the whole shard.
+    """
+
+    def __init__(
+        self, shard: Shard, *, bucket_bytes: int, seed: int, diskless: bool = False
+    ) -> None:
+        self._torch = _import_torch()
+        self._buckets = list(_buckets(shard, max(round_down(bucket_bytes, PAGE_BYTES), PAGE_BYTES)))
+        self._images: dict[str, io.BytesIO] | None = {} if diskless else None
+        largest = max(sum(_room(t) for t in bucket.tensors) for bucket in self._buckets)
+        self._memory = aligned_buffer(largest)
+        _tile(self._memory, seed=seed, rank=shard.rank)
+
+    @property
+    def file_names(self) -> Sequence[str]:
+        """One file per bucket."""
+        return tuple(bucket.name for bucket in self._buckets)
+
+    @property
+    def overhead_limit_bytes(self) -> int:
+        """What the zip container may add: 2 kB a tensor, 16 kB a file."""
+        tensors = sum(len(bucket.tensors) for bucket in self._buckets)
+        return 2048 * tensors + 16384 * len(self._buckets)
+
+    def save(self, folder: Path, identity: Identity, moved: ByteCounter, *, fsync: bool) -> Saved:
+        """Save file after file, each with flush and fsync if asked to, then fsync the folder."""
+        start_s = time.process_time()
+        files = tuple(
+            self._save(folder / bucket.name, bucket, identity, moved, fsync=fsync)
+            for bucket in self._buckets
+        )
+        if fsync and self._images is None:
+            _sync_folder(folder)
+        return Saved(files=files, cpu_s=time.process_time() - start_s)
+
+    def load(
+        self, folder: Path, files: Sequence[ShardFile], identity: Identity, moved: ByteCounter
+    ) -> Loaded:
+        """Load file after file and look at every delivered byte."""
+        start_s = time.process_time()
+        checksums = {file.name: file.checksum for file in files}
+        payload_bytes = bad = 0
+        bad_files = []
+        for bucket in self._buckets:
+            found, wrong = self._load(folder / bucket.name, bucket, identity, moved)
+            payload_bytes += found.payload_bytes
+            bad += wrong
+            if found.checksum != checksums.get(found.name):
+                bad_files.append(found.name)
+        return Loaded(
+            payload_bytes=payload_bytes,
+            bad_blocks=bad,
+            bad_files=tuple(bad_files),
+            cpu_s=time.process_time() - start_s,
+        )
+
+    def path(self) -> DataPath:
+        """Return the way the bytes were asked to take."""
+        if self._images is not None:
+            return DataPath(data_path="memory", path_requested="memory")
+        return DataPath(data_path="torch.save, torch.load", path_requested="page_cache")
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._memory = aligned_buffer(1)
+        self._images = {} if self._images is not None else None
+
+    def _save(
+        self, path: Path, bucket: _Bucket, identity: Identity, moved: ByteCounter, *, fsync: bool
+    ) -> ShardFile:
+        state, total = self._state(bucket, identity)
+        with self._writing(path, fsync=fsync) as file:
+            counting = _CountingFile(file, moved)
+            try:
+                self._torch.save(state, counting)
+            except RuntimeError as error:
+                # What torch makes of an OSError says neither that it was one nor why.
+                raise counting.failure(path) or error from error
+        payload_bytes = sum(tensor.size_bytes for tensor in bucket.tensors)
+        return ShardFile(name=bucket.name, payload_bytes=payload_bytes, checksum=total)
+
+    def _state(self, bucket: _Bucket, identity: Identity) -> tuple[dict[str, Any], int]:
+        """Return the stamped tensors of one file by name, and the checksum of their bytes."""
+        state: dict[str, Any] = {}
+        total = start = 0
+        for tensor in bucket.tensors:
+            blocks = self._memory[start : start + _room(tensor)]
+            stamp(blocks, identity, bucket.first_block + start // PAGE_BYTES)
+            payload = blocks[: tensor.size_bytes]
+            total = join_checksums(total, checksum(payload))
+            # from_numpy makes a storage of exactly these bytes, so nothing is saved as a view.
+            flat = self._torch.from_numpy(payload)
+            state[_key(tensor, identity)] = flat.view(getattr(self._torch, tensor.dtype))
+            start += blocks.size
+        return state, total
+
+    def _load(
+        self, path: Path, bucket: _Bucket, identity: Identity, moved: ByteCounter
+    ) -> tuple[ShardFile, int]:
+        """Return what one file delivered, and how many of its blocks bear a wrong stamp."""
+        state = self._read(path, moved)
+        total = payload_bytes = wrong = 0
+        block = bucket.first_block
+        for tensor in bucket.tensors:
+            payload = self._payload(state, tensor, identity, path)
+            wrong += bad_blocks(payload, identity, block)
+            total = join_checksums(total, checksum(payload))
+            payload_bytes += payload.size
+            block += _room(tensor) // PAGE_BYTES
+        return ShardFile(name=path.name, payload_bytes=payload_bytes, checksum=total), wrong
+
+    def _read(self, path: Path, moved: ByteCounter) -> dict[str, Any]:
+        with self._reading(path) as file:
+            try:
+                state = self._torch.load(file, map_location="cpu", weights_only=True)
+            except _UNREADABLE as error:
+                raise DataError(
+                    f"{path} is no checkpoint that torch.load can read: {error}"
+                ) from error
+            moved(file.seek(0, os.SEEK_END))
+        if not isinstance(state, dict):
+            raise DataError(f"{path} holds no dictionary of tensors")
+        return state
+
+    def _payload(
+        self, state: dict[str, Any], tensor: Tensor, identity: Identity, path: Path
+    ) -> NDArray[np.uint8]:
+        loaded = state.pop(_key(tensor, identity), None)
+        if loaded is None or loaded.nbytes != tensor.size_bytes:
+            raise DataError(f"{path} lacks the tensor {tensor.name} of {tensor.size_bytes} bytes")
+        payload: NDArray[np.uint8] = loaded.view(self._torch.uint8).numpy()
+        return payload
+
+    @contextmanager
+    def _writing(self, path: Path, *, fsync: bool) -> Iterator[IO[bytes]]:
+        if self._images is not None:
+            yield self._images.setdefault(path.name, io.BytesIO())
+            self._images[path.name].seek(0)
+            return
+        with path.open("xb") as file:
+            yield file
+            file.flush()
+            if fsync:
+                os.fsync(file.fileno())
+
+    @contextmanager
+    def _reading(self, path: Path) -> Iterator[IO[bytes]]:
+        if self._images is not None:
+            yield self._images[path.name]
+            self._images[path.name].seek(0)
+            return
+        with path.open("rb") as file:
+            yield file
+
+
+class _CountingFile:
+    """The file that ``torch.save`` writes to; counts what it is given."""
+
+    def __init__(self, file: IO[bytes], moved: ByteCounter) -> None:
+        self._file = file
+        self._moved = moved
+        self._failure: OSError | None = None
+        self.flush: Callable[[], None] = file.flush
+
+    def write(self, data: bytes) -> int:
+        try:
+            count = self._file.write(data)
+        except OSError as error:
+            self._failure = self._failure or error
+            raise
+        self._moved(count)
+        return count
+
+    def failure(self, path: Path) -> OSError | None:
+        """Return the error that a write met, with the file's name."""
+        if self._failure is None:
+            return None
+        return OSError(self._failure.errno, f"write failed: {self._failure.strerror}", str(path))
+
+
+def _import_torch() -> ModuleType:
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtraError(
+            "loader=torch needs PyTorch, which is not installed; "
+            "install it with: pip install 'wattload[torch]', or use loader=direct"
+        ) from error
+    return torch
+
+
+def _buckets(shard: Shard, bucket_bytes: int) -> Iterator[_Bucket]:
+    """Deal a shard's tensors to files of at most ``bucket_bytes`` of payload, in order."""
+    held: list[Tensor] = []
+    number = block = 0
+    for piece in _pieces(shard, bucket_bytes):
+        if held and sum(t.size_bytes for t in held) + piece.size_bytes > bucket_bytes:
+            yield _Bucket(f"rank-{shard.rank:05d}-{number:05d}.pt", tuple(held), block)
+            block += sum(_room(t) for t in held) // PAGE_BYTES
+            number, held = number + 1, []
+        held.append(piece)
+    yield _Bucket(f"rank-{shard.rank:05d}-{number:05d}.pt", tuple(held), block)
+
+
+def _pieces(shard: Shard, most_bytes: int) -> Iterator[Tensor]:
+    """Yield the tensors, those above ``most_bytes`` in pieces that are named by their number."""
+    for tensor in shard.tensors:
+        if tensor.size_bytes <= most_bytes:
+            yield tensor
+            continue
+        for number, start in enumerate(range(0, tensor.size_bytes, most_bytes)):
+            size_bytes = min(most_bytes, tensor.size_bytes - start)
+            yield replace(tensor, name=f"{tensor.name}[{number}]", size_bytes=size_bytes)
+
+
+def _key(tensor: Tensor, identity: Identity) -> str:
+    # With the checkpoint's number in every name, two checkpoints share no block of the directory.
+    return f"checkpoint{identity.checkpoint}.rank{identity.rank}.{tensor.name}"
+
+
+def _room(tensor: Tensor) -> int:
+    """Return the bytes that a tensor takes in memory, where each starts on a block."""
+    return round_up(tensor.size_bytes, PAGE_BYTES)
+
+
+def _tile(memory: NDArray[np.uint8], *, seed: int, rank: int) -> None:
+    """Fill memory, a multiple of 4096 bytes, with random bytes that repeat after the pool."""
+    pool = memory[:POOL_BYTES]
+    fill_random([pool], seed=seed, rank=rank)
+    for start in range(POOL_BYTES, memory.size, POOL_BYTES):
+        rest = memory[start : start + POOL_BYTES]
+        rest[:] = pool[: rest.size]
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
