@@ -26,7 +26,7 @@ from wattload.loaders.samples import ReadCounter, SampleSet
 
 
 def slot_count(config: Config, samples: SampleSet) -> int:
-    """Return how many whole files the prefetch memory holds.
+    """Return how many whole files are held at once: as the memory, or the batches, allow.
 
     Raises ``ConfigError`` if it does not hold the largest.
     """
@@ -36,7 +36,8 @@ def slot_count(config: Config, samples: SampleSet) -> int:
             f"loader.prefetch_bytes must hold the largest file, {slot_bytes} bytes, "
             f"got {config.prefetch_bytes}"
         )
-    return min(config.prefetch_bytes // slot_bytes, max(len(samples.paths), 1))
+    of_batches = tensor_count(config, samples) * samples.batch_samples
+    return min(config.prefetch_bytes // slot_bytes, of_batches)
 
 
 def slot_size_bytes(samples: SampleSet) -> int:
@@ -66,6 +67,7 @@ class DirectSampleLoader:
         config.check()
         self._samples = samples
         self._on_read = on_read
+        self._pass: Pass | None = None
         count = slot_count(config, samples)
         medium = PreloadedMedium(samples.paths) if samples.in_memory else None
         self._slots = [aligned_buffer(slot_size_bytes(samples)) for _ in range(count)]
@@ -79,7 +81,7 @@ class DirectSampleLoader:
         )
 
     def epoch(self, order: Sequence[int]) -> Iterator[Batch]:
-        """Yield the batches of one epoch; an epoch that is left early ends what is in flight.
+        """Return the batches of one epoch; whatever an earlier one has in flight is ended first.
 
         Raises:
             DataError: a file is truncated, corrupt, or no record.
@@ -88,11 +90,9 @@ class DirectSampleLoader:
         """
         if not self._slots:
             raise RuntimeError("the loader is closed")
-        run = Pass(self._samples, order, self._slots, self._tensors, self._fetch)
-        try:
-            yield from run.batches()
-        finally:
-            run.stop()
+        self._end_pass()
+        self._pass = Pass(self._samples, order, self._slots, self._tensors, self._fetch)
+        return self._pass.batches()
 
     def path(self) -> DataPath:
         """Return the way the bytes were asked to take."""
@@ -102,9 +102,16 @@ class DirectSampleLoader:
 
     def close(self) -> None:
         """End the threads and give the buffers back; safe to call twice."""
+        self._end_pass()
         self._reader.close()
         self._decoders.shutdown()
         self._slots, self._tensors = [], []
+
+    def _end_pass(self) -> None:
+        """Wait for the files in flight: the reader writes into their slots until then."""
+        if self._pass is not None:
+            self._pass.stop()
+            self._pass = None
 
     def _fetch(self, index: int, slot: NDArray[np.uint8], then: Arrival) -> None:
         """Begin to read a sample's file into a slot; ``then`` is called on a decoding thread."""

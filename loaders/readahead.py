@@ -96,6 +96,8 @@ class Pass:
                 self._changed.wait_for(partial(self._is_settled, number))
                 if self._failure is not None:
                     raise self._failure
+                if self._stopped:
+                    raise RuntimeError("this epoch was ended before its last batch was taken")
                 assembly = self._assemblies.pop(number)
             yield assembly.finished()
             with self._changed:
@@ -109,7 +111,7 @@ class Pass:
 
     def _is_settled(self, number: int) -> bool:
         assembly = self._assemblies.get(number)
-        return self._failure is not None or (assembly is not None and not assembly.rows_left)
+        return self._stopped or (assembly is not None and not assembly.rows_left)
 
     def _advance(self) -> None:
         """Begin to read as many files as there are free slots and batch tensors."""

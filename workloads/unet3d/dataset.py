@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,9 +66,17 @@ class Dataset:
             "target_count": len(self.targets),
         }
 
+    def expected_paths(self) -> tuple[Path, ...]:
+        """Return where each file lies or will lie."""
+        key = self._key()
+        return tuple(
+            self.targets[index % len(self.targets)].data_folder / key / name
+            for index, name in enumerate(self.names)
+        )
+
     def existing(self) -> list[DataFolder | None]:
         """Return each target's folder where there is one already; makes nothing."""
-        key = marker_of(WORKLOAD, self.parameters, self.config.data_seed)["key"]
+        key = self._key()
         paths = [target.data_folder.parent for target in self.targets]
         return [
             next((folder for folder in list_folders(path) if folder.key == key), None)
@@ -82,6 +91,9 @@ class Dataset:
             if folder is None or not self._is_there(folder, name, self.file_bytes[index]):
                 missing.append(index)
         return missing
+
+    def _key(self) -> str:
+        return str(marker_of(WORKLOAD, self.parameters, self.config.data_seed)["key"])
 
     @staticmethod
     def _is_there(folder: DataFolder, name: str, size_bytes: int) -> bool:

@@ -15,7 +15,7 @@ from wattload.loaders.blockio import DirectMedium, Medium
 from wattload.loaders.datafolder import DataFolder
 from wattload.loaders.formats import record_format
 from wattload.workloads.unet3d.dataset import WORKLOAD, Dataset, PreparedData
-from wattload.workloads.unet3d.payload import PayloadPool
+from wattload.workloads.unet3d.payload import POOL_BYTES, PayloadPool
 from wattload.workloads.unet3d.recordfile import PageCacheMedium, Record, RecordWriter
 
 CHUNK_BYTES = 8 << 20
@@ -128,3 +128,8 @@ def _write(data: PreparedData, index: int, writers: Sequence[RecordWriter]) -> i
 def writer_count(world_size: int) -> int:
     """Return the threads that generate on one rank: the processors, shared by the ranks."""
     return max(min(len(os.sched_getaffinity(0)) // world_size, MAXIMUM_WRITERS), 1)
+
+
+def generation_memory_bytes(world_size: int) -> int:
+    """Return the memory of one rank's generating threads, in bytes."""
+    return POOL_BYTES + writer_count(world_size) * CHUNK_BYTES

@@ -117,7 +117,7 @@ def _ratio(cut: float, count: int) -> float:
 
 def _distances(cut: float, count: int) -> NDArray[np.float64]:
     """Return the quantiles of a standard normal beyond ``cut``, as distances from it, ascending."""
-    from scipy.special import ndtr, ndtri  # type: ignore[import-untyped]
+    from scipy.special import ndtr, ndtri
 
     # By the upper tail, where small probabilities keep their digits.
     above = (np.arange(count, 0, -1) - 0.5) / count * ndtr(-cut)

@@ -1,0 +1,208 @@
+"""The figures of a unet3d run, as metrics and as DLIO prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean, median, pstdev
+from typing import Any, Literal
+
+from wattload.core.record.metric import Metric, unknown
+from wattload.core.units import MIB, Unit
+from wattload.workloads.unet3d.accounting import Account
+
+PHASE = "read"
+_UNPACED = "the step time is 0, so no accelerator was emulated"
+_ONE_STEP = "an epoch of one step has no window: the first step is left out"
+
+
+def metrics(account: Account, record_bytes: float) -> list[Metric]:
+    """Return the metrics of the timed phase; ``record_bytes`` is the configured mean record."""
+    return [
+        *_rates(account),
+        *_utilisations(account),
+        *_dlio_rates(account, record_bytes),
+        *_waits(account),
+        *_costs(account),
+    ]
+
+
+def ceiling_metric(bytes_per_s: float) -> Metric:
+    """Return what the same loop does from memory with no computation, over all ranks."""
+    return _figure(
+        "harness_ceiling_bytes_per_s",
+        bytes_per_s,
+        Unit.BYTES_PER_SECOND,
+        "The same loader and loop from files held in memory, a copy in place of the I/O, step "
+        "time 0, nothing hashed.",
+        better="higher",
+        phase="",
+    )
+
+
+def dlio_summary(account: Account, record_bytes: float) -> Mapping[str, Any]:
+    """Return the figures under the names and in the units of DLIO's ``summary.json``.
+
+    Percent, samples per second, and the ``MB_per_second`` that is MiB of nominal record length.
+    """
+    utilisations = [100 * value for value in account.dlio_epoch_utilisations()]
+    rates = account.dlio_epoch_samples_per_s()
+    return {
+        "train_au_percentage": utilisations,
+        "train_au_mean_percentage": fmean(utilisations),
+        "train_au_stdev_percentage": pstdev(utilisations),
+        "train_throughput_samples_per_second": rates,
+        "train_throughput_mean_samples_per_second": fmean(rates),
+        "train_throughput_stdev_samples_per_second": pstdev(rates),
+        "train_io_mean_MB_per_second": fmean(rates) * record_bytes / MIB,
+        "train_io_stdev_MB_per_second": pstdev(rates) * record_bytes / MIB,
+    }
+
+
+def _rates(account: Account) -> list[Metric]:
+    active_s = account.active_s()
+    return [
+        _figure(
+            "read_bytes_per_s",
+            account.total("read_bytes") / active_s,
+            Unit.BYTES_PER_SECOND,
+            "Bytes of all files that were read, divided by the seconds of all epochs.",
+            better="higher",
+            headline=True,
+        ),
+        _figure(
+            "samples_per_s",
+            account.sample_count() / active_s,
+            Unit.SAMPLES_PER_SECOND,
+            "Samples delivered to all accelerators, divided by the seconds of all epochs.",
+            better="higher",
+        ),
+    ]
+
+
+def _utilisations(account: Account) -> list[Metric]:
+    reason = _ONE_STEP if not account.window_steps else _UNPACED
+    known = account.window_steps > 0 and account.step_s > 0
+    dlio = fmean(account.dlio_epoch_utilisations())
+    nominal = account.nominal_utilisation() if known else None
+    return [
+        _fraction(
+            "au_dlio",
+            dlio if known else None,
+            reason,
+            "Accelerator utilisation as DLIO computes it: computation as slept, over the epoch "
+            "without its first step; mean over ranks, then over epochs.",
+            headline=True,
+        ),
+        _fraction(
+            "au_nominal",
+            nominal,
+            reason,
+            "Steps in the same windows times the nominal step time, divided by their wall time.",
+            headline=True,
+        ),
+    ]
+
+
+def _dlio_rates(account: Account, record_bytes: float) -> list[Metric]:
+    rate = fmean(account.dlio_epoch_samples_per_s())
+    return [
+        _figure(
+            "dlio_samples_per_s",
+            rate,
+            Unit.SAMPLES_PER_SECOND,
+            "Throughput as DLIO computes it, (steps - 2) / window x batch: its mean over epochs, "
+            "understated in short epochs.",
+            better="higher",
+        ),
+        _figure(
+            "dlio_nominal_bytes_per_s",
+            rate * record_bytes,
+            Unit.BYTES_PER_SECOND,
+            "dlio_samples_per_s times the configured mean record, which DLIO prints as MB/s and "
+            "means MiB/s: nominal bytes, not those that moved.",
+            better="higher",
+        ),
+    ]
+
+
+def _waits(account: Account) -> list[Metric]:
+    waits_s = account.load_waits_s()
+    overshoots_s = account.sleep_overshoots_s()
+    ranks = len(account.ranks)
+    waited = "for its next batch"
+    return [
+        _seconds(
+            "load_wait_s", sum(waits_s) / ranks, f"What an accelerator waited in all {waited}."
+        ),
+        _seconds("load_wait_p50_s", median(waits_s), f"Half of the waits {waited} were shorter."),
+        _seconds("load_wait_max_s", max(waits_s), f"The longest wait {waited}."),
+        _seconds(
+            "sleep_overshoot_mean_s",
+            fmean(overshoots_s),
+            "By how much an emulated computation lasted longer than the step time, on average.",
+        ),
+        _seconds(
+            "sleep_overshoot_max_s",
+            max(overshoots_s),
+            "By how much the longest emulated computation exceeded the step time.",
+        ),
+    ]
+
+
+def _costs(account: Account) -> list[Metric]:
+    return [
+        _figure(
+            "read_cpu_s_per_byte",
+            account.total("cpu_s") / account.total("read_bytes"),
+            Unit.SECONDS_PER_BYTE,
+            "CPU seconds of the ranks and the loaders' processes per byte read, hashing included.",
+            better="lower",
+        ),
+        _seconds(
+            "hash_cpu_s",
+            account.total("hash_cpu_s"),
+            "CPU seconds spent hashing 1 in 16 of the delivered samples, in the loader's workers "
+            "and within the timed window, the same with every loader.",
+        ),
+    ]
+
+
+def _seconds(name: str, value: float, meaning: str) -> Metric:
+    return _figure(name, value, Unit.SECONDS, meaning, better="lower")
+
+
+def _fraction(
+    name: str, value: float | None, reason: str, meaning: str, *, headline: bool
+) -> Metric:
+    if value is None:
+        return unknown(
+            name,
+            reason=reason,
+            unit=Unit.FRACTION,
+            better="higher",
+            meaning=meaning,
+            phase=PHASE,
+            headline=headline,
+        )
+    return _figure(name, value, Unit.FRACTION, meaning, better="higher", headline=headline)
+
+
+def _figure(
+    name: str,
+    value: float,
+    unit: Unit,
+    meaning: str,
+    *,
+    better: Literal["higher", "lower", "neither"],
+    headline: bool = False,
+    phase: str = PHASE,
+) -> Metric:
+    return Metric(
+        name=name,
+        value=value,
+        unit=unit,
+        better=better,
+        meaning=meaning,
+        phase=phase,
+        headline=headline,
+    )

@@ -1,0 +1,190 @@
+"""The unet3d workload: load whole records in batches, emulate the training step, epoch by epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, cast
+
+from wattload.core.accelerator import Accelerator
+from wattload.core.errors import ConfigError
+from wattload.core.io import Loader
+from wattload.core.record.check import Check
+from wattload.core.workload import DataFacts, Outcome, Phase, Progress, RunContext, WorkloadPlan
+from wattload.loaders.samples import SampleLoaderConfig, SampleSet
+from wattload.workloads.unet3d.accounting import Account, EpochTimes
+from wattload.workloads.unet3d.ceiling import ceiling_samples, harness_ceiling
+from wattload.workloads.unet3d.cold import ColdCache
+from wattload.workloads.unet3d.config import Config
+from wattload.workloads.unet3d.counts import hashed_samples
+from wattload.workloads.unet3d.dataset import WORKLOAD, PreparedData
+from wattload.workloads.unet3d.delivery import Delivery
+from wattload.workloads.unet3d.describe import details, remarks
+from wattload.workloads.unet3d.generate import generation_memory_bytes, prepare
+from wattload.workloads.unet3d.job import Job, plan_job, required_files
+from wattload.workloads.unet3d.loop import run_epoch
+from wattload.workloads.unet3d.metrics import PHASE, ceiling_metric, metrics
+
+
+class Unet3d:
+    """MLPerf Storage's unet3d as DLIO runs it, on emulated accelerators.
+
+    The epochs are spans of one timed phase, ``read``. Between them, untimed, the files are put out
+    of the page cache and that is proved. Hashing of 1 in 16 samples happens in the loader's workers
+    within the timed phase, with every loader alike, and its CPU time is a metric. The harness
+    ceiling is measured after the last epoch, in an untimed phase of its own.
+    """
+
+    name: ClassVar[str] = WORKLOAD
+
+    def __init__(self, config: Config, loader: object, accelerator: Accelerator) -> None:
+        if not hasattr(loader, "sample_loader"):
+            kind = type(loader).__module__.rpartition(".")[2]
+            raise ConfigError(
+                f"loader={kind} loads no whole samples; workload={WORKLOAD} runs with "
+                "loader=direct or loader=torch"
+            )
+        self.config = config
+        self._loader = cast(SampleLoaderConfig, loader)
+        self._accelerator = accelerator
+        self._job: Job | None = None
+        self._data: PreparedData | None = None
+        self._delivery: Delivery | None = None
+
+    def plan(self, context: RunContext) -> WorkloadPlan:
+        """Return what the run will do to the target; makes nothing there.
+
+        Raises ``ConfigError`` for what can't be run.
+        """
+        job = self._job = plan_job(self.config, self._accelerator, context)
+        missing = job.dataset.missing(job.dataset.existing())
+        data_bytes = sum(job.dataset.file_bytes)
+        samples = self._samples(job, job.dataset.expected_paths())
+        return WorkloadPlan(
+            data_bytes=data_bytes,
+            prepare_bytes=job.epoch_bytes(missing),
+            run_bytes=0,
+            peak_bytes=data_bytes,
+            memory_bytes_per_rank=max(
+                self._loader.sample_memory_bytes(samples),
+                self._loader.sample_memory_bytes(ceiling_samples(samples)),
+                generation_memory_bytes(context.communicator.world_size) if missing else 0,
+            ),
+            needs_direct_io=self._loader.sample_path_is_direct,
+            maximum_ranks=job.dataset.file_count // self.config.batch_samples,
+        )
+
+    def prepare(self, context: RunContext) -> DataFacts:
+        """Generate or reuse the data; see ``generate.prepare``."""
+        job = self._planned()
+        self._data, reused = prepare(job.dataset, context)
+        return self._data.facts(reused=reused)
+
+    def run(self, context: RunContext) -> Outcome:
+        """Read the data epoch by epoch, then measure the ceiling.
+
+        Raises:
+            DataError: a file is truncated or corrupt.
+            MissingExtraError: the loader's library is not installed.
+        """
+        job, data, world = self._planned(), self._prepared(), context.communicator
+        first = job.order(world.rank, context.seed, 0)
+        samples = self._samples(job, data.paths, hashed_samples(first, context.seed))
+        cold = ColdCache(data.paths, world)
+        counter = _Counter(context.progress)
+        loader = self._loader.sample_loader(samples, counter)
+        try:
+            epochs = self._read(context, loader, counter, cold)
+        finally:
+            loader.close()
+        with context.phase("harness_ceiling", timed=False):
+            ceiling = harness_ceiling(self._loader, samples, world)
+        account = Account(
+            ranks=world.gather(epochs),
+            per_rank=job.division.per_rank,
+            batch_samples=self.config.batch_samples,
+            step_s=job.step_s,
+        )
+        required = required_files(self.config, job.division, world)
+        record_bytes = self.config.distribution().mean_bytes
+        return Outcome(
+            metrics=(*metrics(account, record_bytes), ceiling_metric(ceiling)),
+            paths=(loader.path(),),
+            checks=(cold.check(),),
+            details=details(
+                job,
+                account,
+                samples,
+                checks_crc=self._loader.sample_checks_crc(samples),
+                required_files=required,
+            ),
+            remarks=remarks(job, samples, self._loader, required_files=required),
+        )
+
+    def verify(self, context: RunContext) -> Sequence[Check]:
+        """Compare what was delivered with what was written."""
+        if self._delivery is None:
+            return ()
+        return (self._delivery.check(context.communicator),)
+
+    def _read(
+        self, context: RunContext, loader: Loader, counter: _Counter, cold: ColdCache
+    ) -> list[EpochTimes]:
+        """Run the epochs, each a span of the timed phase, with a cold cache before each."""
+        job, world = self._planned(), context.communicator
+        self._delivery = Delivery(self._prepared())
+        orders = [job.order(world.rank, context.seed, epoch) for epoch in range(job.config.epochs)]
+        context.progress.begin("reading", sum(map(job.epoch_bytes, orders)))
+        epochs = []
+        for order in orders:
+            cold.before_epoch()
+            with context.phase(PHASE) as counter.phase:
+                times, delivered = run_epoch(
+                    loader,
+                    order,
+                    steps=job.steps,
+                    per_rank=job.division.per_rank,
+                    step_s=job.step_s,
+                    barrier=world.barrier,
+                )
+            epochs.append(times)
+            self._delivery.add(delivered)
+        context.progress.end()
+        return epochs
+
+    def _samples(
+        self, job: Job, paths: Sequence[Path], hashed: frozenset[int] = frozenset()
+    ) -> SampleSet:
+        return SampleSet(
+            paths=tuple(paths),
+            file_bytes=job.dataset.file_bytes,
+            record_format=self.config.record_format,
+            batch_samples=self.config.batch_samples,
+            resize_bytes=self.config.row_bytes,
+            hashed=hashed,
+            check_crc=self.config.check_crc,
+            accelerators=job.division.per_rank,
+        )
+
+    def _planned(self) -> Job:
+        if self._job is None:
+            raise RuntimeError("plan() comes before prepare() and run()")
+        return self._job
+
+    def _prepared(self) -> PreparedData:
+        if self._data is None:
+            raise RuntimeError("prepare() comes before run()")
+        return self._data
+
+
+class _Counter:
+    """Counts bytes into the phase that is open, from whichever thread they come."""
+
+    phase: Phase
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def __call__(self, read_bytes: int) -> None:
+        self.phase.moved(read_bytes=read_bytes)
+        self._progress.advance(read_bytes)
