@@ -1,0 +1,1 @@
+"""Criteo click logs: the day files' TSV, their Parquet form, and DLRM's packed binary rows."""

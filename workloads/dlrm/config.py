@@ -1,0 +1,100 @@
+"""The settings of the dlrm workload."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from wattload.core.errors import ConfigError
+
+LEAST_BLOCK_BYTES = 64 << 10
+MOST_BLOCK_BYTES = 1 << 30
+
+
+class Compression(Enum):
+    """The codec of the Parquet files."""
+
+    none = "none"
+    snappy = "snappy"
+    lz4 = "lz4"
+    zstd = "zstd"
+    gzip = "gzip"
+
+
+@dataclass(slots=True, kw_only=True)
+class Scale:
+    """The counts of one scale."""
+
+    day_count: int = 24
+    row_count: int = 4_373_472_329
+    rounds: int = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Config:
+    """DLRM preprocessing: Criteo TSV to Parquet, then Parquet to packed binary rows.
+
+    ``source`` is a folder of real day files (``day_0``, ``day_1``, ...) or one such file, which are
+    read and never changed; without it, synthetic day files are made on the target from
+    ``data_seed``, ``row_count`` rows in ``day_count`` files. ``workers`` processes work on each
+    rank; 0 stands for its share of the cores. ``block_bytes`` of TSV are parsed at a time and
+    become one Parquet row group: a worker's memory grows with it (some 8 times, and 125 MB) and not
+    with the files.
+    ``part_bytes`` of TSV become one Parquet file and one binary file, fewer if workers would be
+    idle. The conversion is done ``rounds`` times over. ``sample_rows`` rows are compared with a
+    plain reference in ``verify``; ``keep_output`` leaves the last round's files on the target.
+    """
+
+    _target_: str = "wattload.workloads.dlrm.Dlrm"
+    source: str | None = None
+    day_count: int = 24
+    row_count: int = 4_373_472_329
+    rounds: int = 1
+    workers: int = 0
+    compression: Compression = Compression.snappy
+    block_bytes: int = 16 << 20
+    part_bytes: int = 256 << 20
+    sample_rows: int = 1024
+    keep_output: bool = False
+    data_seed: int = 10
+    scales: dict[str, Scale] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` for a setting outside its range."""
+        least = {"day_count": 1, "row_count": 1, "rounds": 1, "workers": 0, "sample_rows": 1}
+        for name, minimum in least.items():
+            if getattr(self, name) < minimum:
+                raise ConfigError(
+                    f"workload.{name} must be {minimum} or more, got {getattr(self, name)}"
+                )
+        if self.row_count < self.day_count:
+            raise ConfigError(
+                f"workload.row_count must be at least workload.day_count ({self.day_count}), "
+                f"got {self.row_count}"
+            )
+        if not LEAST_BLOCK_BYTES <= self.block_bytes <= MOST_BLOCK_BYTES:
+            raise ConfigError(
+                f"workload.block_bytes must be {LEAST_BLOCK_BYTES} to {MOST_BLOCK_BYTES}, "
+                f"got {self.block_bytes}"
+            )
+        if self.part_bytes < self.block_bytes:
+            raise ConfigError(
+                f"workload.part_bytes must be at least workload.block_bytes ({self.block_bytes}), "
+                f"got {self.part_bytes}"
+            )
+        if self.source is not None and not Path(self.source).exists():
+            raise ConfigError(
+                f"workload.source={self.source} does not exist; it is a folder of Criteo day files "
+                "or one of them, and without it synthetic ones are made"
+            )
+
+    def workers_per_rank(self, world_size: int) -> int:
+        """Return the worker processes of one rank: as set, or its share of the cores."""
+        return self.workers or max(len(os.sched_getaffinity(0)) // world_size, 1)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory that one worker stays below, as measured with blocks of 4 to 32 MiB."""
+        return 128_000_000 + 10 * self.block_bytes

@@ -1,0 +1,194 @@
+"""The day files of a run: synthetic ones on the targets, or real ones that are only read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wattload.core.target import Target
+from wattload.core.workload import DataFacts, RunContext
+from wattload.loaders.criteo.files import LINE_LIMIT_BYTES, day_files
+from wattload.loaders.criteo.synthetic import MEAN_ROW_BYTES
+from wattload.loaders.datafolder import DataFolder, list_folders
+from wattload.loaders.marker import marker_of
+from wattload.workloads.dlrm.config import Config
+from wattload.workloads.dlrm.pool import WorkerPool
+from wattload.workloads.dlrm.tasks import DayTask, make_day
+
+WORKLOAD = "dlrm"
+
+
+@dataclass(frozen=True, slots=True)
+class DayFiles:
+    """The TSV of a run, in the order of the days."""
+
+    paths: tuple[Path, ...]
+    key: str
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all day files."""
+        return sum(path.stat().st_size for path in self.paths)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the day files are expected to be before they are made or read.
+
+    ``missing_bytes`` has still to be written.
+    """
+
+    size_bytes: int
+    row_count: int
+    missing_bytes: int
+
+
+class RealDays:
+    """Day files that the user has: read, never changed, never removed."""
+
+    def __init__(self, source: Path) -> None:
+        self._source = source
+
+    def expected(self) -> Expected:
+        """Return their size, and their rows by the length of the first lines."""
+        paths = day_files(self._source)
+        size_bytes = sum(path.stat().st_size for path in paths)
+        with paths[0].open("rb") as file:
+            start = file.read(LINE_LIMIT_BYTES)
+        row_bytes = len(start) / max(start.count(b"\n"), 1)
+        return Expected(size_bytes, round(size_bytes / row_bytes), 0)
+
+    def prepare(self, context: RunContext) -> tuple[DayFiles, DataFacts]:
+        """Return the files as they lie there; ``context`` has nothing to do."""
+        paths = day_files(self._source)
+        sizes = [path.stat().st_size for path in paths]
+        listed = repr([(str(path), size) for path, size in zip(paths, sizes, strict=True)])
+        days = DayFiles(paths, f"source-{hashlib.sha256(listed.encode()).hexdigest()[:12]}")
+        facts = DataFacts(
+            key=days.key,
+            folder=paths[0].parent,
+            file_count=len(paths),
+            data_bytes=sum(sizes),
+            reused=True,
+            parameters={"source": str(self._source)},
+        )
+        return days, facts
+
+
+class SyntheticDays:
+    """Day files in the shape of Criteo's; day i lies on target i modulo their number."""
+
+    def __init__(self, config: Config, targets: Sequence[Target]) -> None:
+        self._config = config
+        self._targets = targets
+        self._names = tuple(f"day_{day}" for day in range(config.day_count))
+
+    def expected(self) -> Expected:
+        """Return their size by the mean row, and what of it is not there yet."""
+        folders = self._existing()
+        missing = [day for day in range(len(self._names)) if not self._is_there(day, folders)]
+        rows_missing = sum(self._rows(day) for day in missing)
+        total = self._config.row_count
+        return Expected(total * MEAN_ROW_BYTES, total, rows_missing * MEAN_ROW_BYTES)
+
+    def prepare(self, context: RunContext) -> tuple[DayFiles, DataFacts]:
+        """Make the days that are missing, each rank its share; an interrupted call is taken up.
+
+        Raises:
+            DataError: a folder on a target is somebody else's.
+            TargetError: a target is full or can't be written.
+        """
+        world = context.communicator
+        if world.rank == 0:
+            self._claim(0)
+        world.barrier()
+        folders = self._claim(world.rank)
+        missing = [day for day in range(len(self._names)) if not self._is_there(day, folders)]
+        world.barrier()  # nobody writes before all have looked
+        self._make(missing[world.rank :: world.world_size], folders, context)
+        world.barrier()
+        for folder in folders:
+            if world.rank == 0:
+                folder.seal()
+            folder.reload()
+            folder.close()
+        return self._found(folders, reused=not missing)
+
+    @property
+    def _parameters(self) -> Mapping[str, Any]:
+        config = self._config
+        return {
+            "row_count": config.row_count,
+            "day_count": config.day_count,
+            "target_count": len(self._targets),
+        }
+
+    def _rows(self, day: int) -> int:
+        """Return the rows of a day: all days alike, the first ones longer by one for the rest."""
+        share, rest = divmod(self._config.row_count, self._config.day_count)
+        return share + (day < rest)
+
+    def _existing(self) -> list[DataFolder | None]:
+        key = marker_of(WORKLOAD, self._parameters, self._config.data_seed)["key"]
+        paths = [target.data_folder.parent for target in self._targets]
+        return [
+            next((folder for folder in list_folders(path) if folder.key == key), None)
+            for path in paths
+        ]
+
+    def _is_there(self, day: int, folders: Sequence[DataFolder | None]) -> bool:
+        folder = folders[day % len(folders)]
+        return folder is not None and folder.is_valid(self._names[day])
+
+    def _claim(self, rank: int) -> list[DataFolder]:
+        return [
+            DataFolder.claim(
+                target.data_folder.parent,
+                WORKLOAD,
+                self._parameters,
+                seed=self._config.data_seed,
+                part=rank,
+            )
+            for target in self._targets
+        ]
+
+    def _make(
+        self, days: Sequence[int], folders: Sequence[DataFolder], context: RunContext
+    ) -> None:
+        if not days:
+            return
+        tasks = []
+        for day in days:
+            folder = folders[day % len(folders)]
+            folder.reserve(self._names[day])
+            path = folder.path / self._names[day]
+            tasks.append(DayTask(path, self._config.data_seed, day, self._rows(day)))
+        workers = min(self._config.workers_per_rank(context.communicator.world_size), len(days))
+        context.progress.begin(
+            "making Criteo day files", sum(task.row_count for task in tasks) * MEAN_ROW_BYTES
+        )
+        with WorkerPool(workers) as pool:
+            for index, made in pool.as_completed(
+                make_day, tasks, lambda _, count, __: context.progress.advance(count)
+            ):
+                task = tasks[index]
+                folders[task.day % len(folders)].record(task.path.name, made.result, None)
+        context.progress.end()
+
+    def _found(self, folders: Sequence[DataFolder], *, reused: bool) -> tuple[DayFiles, DataFacts]:
+        paths = tuple(
+            folders[day % len(folders)].path / name for day, name in enumerate(self._names)
+        )
+        days = DayFiles(paths, folders[0].key)
+        facts = DataFacts(
+            key=days.key,
+            folder=folders[0].path,
+            file_count=len(paths),
+            data_bytes=days.size_bytes,
+            reused=reused,
+            parameters={**self._parameters, "data_seed": self._config.data_seed},
+        )
+        return days, facts

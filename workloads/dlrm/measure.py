@@ -1,0 +1,270 @@
+"""From what the phases took and cost to metrics: seconds, rates, and where workers' time went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from wattload.core.record.check import Check
+from wattload.core.record.metric import Metric, unknown
+from wattload.core.units import Unit, format_rate
+from wattload.workloads.dlrm.convert import TO_BINARY, TO_PARQUET, Step
+
+CEILING_FACTOR = 2.0
+
+Better = Literal["higher", "lower", "neither"]
+
+_FORMS = {TO_PARQUET: ("TSV", "Parquet"), TO_BINARY: ("Parquet", "packed rows")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """Where the workers' time went, as fractions of workers x seconds; they sum to 1.
+
+    ``on_core`` is CPU time, ``for_core`` runnable without one, ``for_storage`` what remains of a
+    task's wall time (reads, writes, fsync), ``idle`` the time without a task.
+    """
+
+    on_core: float
+    for_core: float
+    for_storage: float
+    idle: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseTotal:
+    """One phase over all rounds and ranks.
+
+    ``seconds`` has one entry per round, that of the slowest rank: ranks start together.
+    """
+
+    name: str
+    seconds: tuple[float, ...]
+    read_bytes: int
+    written_bytes: int
+    cpu_s: float
+    task_s: float
+    run_queue_s: float | None
+    peak_bytes: int
+
+    def shares(self, workers: int) -> Shares | None:
+        """Return where the time of ``workers`` went; ``None`` without the kernel's run queue."""
+        if self.run_queue_s is None:
+            return None
+        whole_s = workers * sum(self.seconds)
+        waited_s = max(self.task_s - self.cpu_s - self.run_queue_s, 0.0)
+        busy_s = self.cpu_s + self.run_queue_s + waited_s
+        return Shares(
+            on_core=self.cpu_s / whole_s,
+            for_core=self.run_queue_s / whole_s,
+            for_storage=waited_s / whole_s,
+            idle=max(1 - busy_s / whole_s, 0.0),
+        )
+
+
+def total(name: str, ranks: Sequence[Sequence[Step]]) -> PhaseTotal:
+    """Return a phase's total from the steps of each rank, in the order of the rounds."""
+    by_rank = [[step for step in steps if step.name == name] for steps in ranks]
+    steps = [step for steps in by_rank for step in steps]
+    costs = [cost for step in steps for cost in step.costs]
+    queued = [cost.run_queue_s for cost in costs if cost.run_queue_s is not None]
+    return PhaseTotal(
+        name=name,
+        seconds=tuple(
+            max(step.seconds for step in round_) for round_ in zip(*by_rank, strict=True)
+        ),
+        read_bytes=sum(step.read_bytes for step in steps),
+        written_bytes=sum(step.written_bytes for step in steps),
+        cpu_s=sum(cost.cpu_s for cost in costs),
+        task_s=sum(cost.wall_s for cost in costs),
+        run_queue_s=sum(queued) if len(queued) == len(costs) else None,
+        peak_bytes=max((cost.peak_bytes for cost in costs), default=0),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A whole run: both phases, the rows and TSV bytes of one round, and what bounds them."""
+
+    phases: tuple[PhaseTotal, ...]
+    tsv_bytes: int
+    row_count: int
+    workers: int
+    ceiling_bytes_per_s: float
+
+    @property
+    def rounds(self) -> int:
+        """How often the conversion was done."""
+        return len(self.phases[0].seconds)
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of all phases of all rounds."""
+        return sum(sum(phase.seconds) for phase in self.phases)
+
+    @property
+    def tsv_bytes_per_s(self) -> float:
+        """The TSV bytes of all rounds over the seconds of all phases."""
+        return self.tsv_bytes * self.rounds / self.seconds
+
+    @property
+    def cpu_s(self) -> float:
+        """The workers' CPU seconds in all phases of all rounds."""
+        return sum(phase.cpu_s for phase in self.phases)
+
+    def metrics(self) -> list[Metric]:
+        """Return the metrics, the headline first."""
+        found = [
+            _metric(
+                "conversion_s", self.seconds / self.rounds, Unit.SECONDS, "lower",
+                "Seconds from TSV to packed rows on the target, both phases; mean over the rounds.",
+                headline=True,
+            ),
+            _metric(
+                "tsv_bytes_per_s", self.tsv_bytes_per_s, Unit.BYTES_PER_SECOND, "higher",
+                "TSV bytes converted over the seconds of both phases.", headline=True,
+            ),
+            _metric(
+                "rows_per_s", self.row_count * self.rounds / self.seconds,
+                Unit.SAMPLES_PER_SECOND, "higher", "Rows over the seconds of both phases.",
+            ),
+            _metric(
+                "cpu_s_per_byte", self.cpu_s / (self.tsv_bytes * self.rounds),
+                Unit.SECONDS_PER_BYTE, "lower",
+                "CPU seconds of the workers per TSV byte, both phases.",
+            ),
+            _metric(
+                "harness_ceiling_bytes_per_s", self.ceiling_bytes_per_s, Unit.BYTES_PER_SECOND,
+                "higher", "TSV bytes per second of all workers at once with no target to wait for.",
+            ),
+            _metric(
+                "worker_peak_bytes", max(phase.peak_bytes for phase in self.phases), Unit.BYTES,
+                "lower", "Largest resident memory of any worker.",
+            ),
+        ]  # fmt: skip
+        for phase in self.phases:
+            found += self._phase_metrics(phase)
+        return found
+
+    def _phase_metrics(self, phase: PhaseTotal) -> Iterator[Metric]:
+        seconds = sum(phase.seconds)
+        source, result = _FORMS[phase.name]
+        yield _metric(
+            f"{phase.name}_s", seconds / self.rounds, Unit.SECONDS, "lower",
+            f"Seconds from {source} to {result}, fsync included; mean over the rounds.",
+            phase=phase.name,
+        )  # fmt: skip
+        for name, form, count in (
+            ("input", source, phase.read_bytes),
+            ("output", result, phase.written_bytes),
+        ):
+            yield _metric(
+                f"{phase.name}_{name}_bytes_per_s", count / seconds, Unit.BYTES_PER_SECOND,
+                "higher", f"Bytes of {form} moved over the seconds of the phase.", phase=phase.name,
+            )  # fmt: skip
+        yield _metric(
+            f"{phase.name}_tsv_bytes_per_cpu_s",
+            self.tsv_bytes * self.rounds / phase.cpu_s if phase.cpu_s else 0.0,
+            Unit.BYTES_PER_SECOND, "higher",
+            "TSV bytes per CPU second of the workers: the rate of one core.", phase=phase.name,
+        )  # fmt: skip
+        yield from self._share_metrics(phase)
+
+    def _share_metrics(self, phase: PhaseTotal) -> Iterator[Metric]:
+        shares = phase.shares(self.workers)
+        meanings = {
+            "on_core": "computing",
+            "for_core": "runnable and waiting for a core",
+            "for_storage": "waiting for reads, writes and fsync",
+            "idle": "without a task",
+        }
+        for name, doing in meanings.items():
+            full_name = f"{phase.name}_worker_{name}_fraction"
+            meaning = f"Share of the workers' time {doing}."
+            yield (
+                unknown(
+                    full_name, reason="the kernel keeps no /proc/self/schedstat",
+                    unit=Unit.FRACTION, better="neither", meaning=meaning, phase=phase.name,
+                )
+                if shares is None
+                else _metric(
+                    full_name, getattr(shares, name), Unit.FRACTION, "neither", meaning,
+                    phase=phase.name,
+                )
+            )  # fmt: skip
+
+    def details(self) -> dict[str, object]:
+        """Return the figures behind the metrics, as JSON."""
+        return {
+            "workers": self.workers,
+            "rounds": self.rounds,
+            "row_count": self.row_count,
+            "tsv_bytes": self.tsv_bytes,
+            "parquet_bytes": self.phases[0].written_bytes // self.rounds,
+            "packed_bytes": self.phases[1].written_bytes // self.rounds,
+            **{f"{phase.name}_round_s": list(phase.seconds) for phase in self.phases},
+        }
+
+    def ceiling_check(self) -> Check:
+        """Compare the rate with what the same workers reach against memory."""
+        ratio = self.ceiling_bytes_per_s / self.tsv_bytes_per_s
+        host_bound = ratio < CEILING_FACTOR
+        return Check(
+            name="harness_ceiling",
+            verdict="warn" if host_bound else "pass",
+            sentence=(
+                f"Against memory the same workers convert {format_rate(self.ceiling_bytes_per_s)} "
+                f"of TSV, {ratio:.2f} times the result"
+                + (
+                    f": less than {CEILING_FACTOR:g} times, so the host's cores were measured, "
+                    "not the drive alone."
+                    if host_bound
+                    else "."
+                )
+            ),
+            figures={
+                "ceiling_bytes_per_s": self.ceiling_bytes_per_s,
+                "tsv_bytes_per_s": self.tsv_bytes_per_s,
+                "ratio": ratio,
+            },
+        )
+
+    def bottleneck(self) -> str:
+        """Return one sentence on what the workers spent their time on."""
+        shares = [phase.shares(self.workers) for phase in self.phases]
+        known = [
+            (share, sum(phase.seconds) / self.seconds)
+            for share, phase in zip(shares, self.phases, strict=True)
+            if share is not None
+        ]
+        if len(known) < len(shares):
+            return "What the workers waited for is unknown: the kernel keeps no schedstat."
+        cores = sum((share.on_core + share.for_core) * weight for share, weight in known)
+        storage = sum(share.for_storage * weight for share, weight in known)
+        pace = "the cores" if cores > storage else "the storage"
+        return (
+            f"The {self.workers} workers spent {cores:.0%} of their time on a core or waiting for "
+            f"one and {storage:.0%} waiting for storage: {pace} set the pace."
+        )
+
+
+def _metric(
+    name: str,
+    value: float,
+    unit: Unit,
+    better: Better,
+    meaning: str,
+    *,
+    phase: str = "",
+    headline: bool = False,
+) -> Metric:
+    return Metric(
+        name=name,
+        value=value,
+        unit=unit,
+        better=better,
+        meaning=meaning,
+        phase=phase,
+        headline=headline,
+    )
