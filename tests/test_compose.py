@@ -17,7 +17,9 @@ ROOT = Path(__file__).parent.parent
 
 def _options() -> list[tuple[str, str]]:
     return [
-        (group, option) for group in groups() for option in options(group)
+        (group, option)
+        for group in groups()
+        for option in options(group)
         if (group, option) != ("power", "declared")
     ]
 
@@ -30,8 +32,9 @@ def test_every_yaml_file_composes(group: str, option: str) -> None:
 
 
 def test_no_yaml_file_is_left_out() -> None:
-    files = {path.relative_to(ROOT / "configs").as_posix() for path in
-             (ROOT / "configs").rglob("*.yaml")}
+    files = {
+        path.relative_to(ROOT / "configs").as_posix() for path in (ROOT / "configs").rglob("*.yaml")
+    }
     composed = {f"{group}/{option}.yaml" for group in groups() for option in options(group)}
     nested = {name for name in files if name.count("/") > 1}
     assert files - nested == composed | {"main.yaml"}
@@ -44,11 +47,25 @@ def test_every_workload_has_its_counts_at_every_scale(workload: str, scale: str)
     assert config.scale.name == scale
 
 
-@pytest.mark.parametrize("profile", sorted(
-    path.stem for path in (ROOT / "configs/power/profile").glob("*.yaml")))
+@pytest.mark.parametrize(
+    "profile",
+    sorted(
+        path.stem
+        for path in (ROOT / "configs/power/profile").glob("*.yaml")
+        if path.stem != "custom"
+    ),
+)
 def test_every_declared_profile_composes(profile: str) -> None:
     config, _ = compose([TARGET, "power=declared", f"power/profile={profile}"])
     assert config.power.profile.citation
+
+
+def test_a_custom_profile_takes_its_watts_from_the_command_line() -> None:
+    declared = [TARGET, "power=declared", "power/profile=custom"]
+    config, _ = compose([*declared, "power.profile.max_w=25"])
+    assert config.power.profile.max_w == 25.0
+    with pytest.raises(ConfigError, match="neither max_w nor typical_w"):
+        compose(declared)
 
 
 def test_scale_changes_counts_and_nothing_else() -> None:
@@ -60,16 +77,20 @@ def test_scale_changes_counts_and_nothing_else() -> None:
             for scale in ("quick", "full")
         )
         assert quick["loader"] == full["loader"]
-        differing = {key for key in quick["workload"]
-                     if quick["workload"][key] != full["workload"][key]}
+        differing = {
+            key for key in quick["workload"] if quick["workload"][key] != full["workload"][key]
+        }
         assert all(any(count in key for count in counts) for key in differing), differing
 
 
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("workload.batch_sise=7", ["workload.batch_sise", "did you mean workload.batch_size"]),
-        ("workload.batch_size=seven", ["workload.batch_size", "seven"]),
+        (
+            "workload.batch_sample=7",
+            ["workload.batch_sample", "did you mean workload.batch_samples"],
+        ),
+        ("workload.batch_samples=seven", ["workload.batch_samples", "seven"]),
         ("workload=unet4d", ["unet4d", "did you mean unet3d", "checkpoint"]),
         ("lable=B", ["lable", "did you mean label"]),
         ("seed=x", ["seed", "x"]),

@@ -27,8 +27,12 @@ T = TypeVar("T")
 
 WORLD_SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "MV2_COMM_WORLD_SIZE")
 LOCAL_RANK_VARIABLES = (
-    "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "PMIX_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "PMIX_LOCAL_RANK",
+    "MV2_COMM_WORLD_LOCAL_RANK",
 )
+
 
 class MpiCommunicator:
     """A world of several ranks, over mpi4py's pickling calls; values are small and our own."""
@@ -100,7 +104,9 @@ def session(runs: Path) -> Session:
     if _session is None:
         sampling = Sampling.begin(runs) if is_host_leader() else None
         _session = Session(
-            communicator=connect(), sampling=sampling, host=socket.gethostname(),
+            communicator=connect(),
+            sampling=sampling,
+            host=socket.gethostname(),
         )
     return _session
 
@@ -148,6 +154,8 @@ def _end_other_ranks(communicator: Communicator, error: BaseException) -> None:
     if not isinstance(communicator, MpiCommunicator):
         return
     code = error.exit_code if isinstance(error, WattloadError) else RunError.exit_code
-    print(f"wattload: rank {communicator.rank}: {str(error) or type(error).__name__}", file=sys.stderr)
+    print(
+        f"wattload: rank {communicator.rank}: {str(error) or type(error).__name__}", file=sys.stderr
+    )
     sys.stderr.flush()
     communicator.abort(130 if isinstance(error, KeyboardInterrupt) else code)

@@ -28,6 +28,8 @@ class Told:
     spans: list[PhaseSpan] = field(default_factory=list)
     open_phases: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
+    failure: tuple[Status, str] | None = None
+    """Why the run ended, as the first rank that failed wrote it down."""
 
 
 def finish_aborted(
@@ -44,6 +46,7 @@ def finish_aborted(
         return
     draft = read_record(run_folder / DRAFT_FILE)
     told = read_journals(run_folder)
+    status, reason = told.failure or (status, reason)
     record = draft.model_copy(
         update={
             "status": status,
@@ -70,7 +73,9 @@ def _read_journal(path: Path, told: Told) -> None:
     for number, event in _events(path, told):
         kind = event.get("event")
         key = (str(event.get("name")), event.get("parent"))
-        if kind == "begin":
+        if kind == "failed":
+            told.failure = told.failure or _failure(event)
+        elif kind == "begin":
             begun.append(key)
         elif kind == "span":
             try:
@@ -85,6 +90,10 @@ def _read_journal(path: Path, told: Told) -> None:
                 begun.remove(key)
     rank = path.stem.removeprefix("journal-")
     told.open_phases.extend(f"rank {rank} in phase {name}" for name, _ in begun)
+
+
+def _failure(event: Mapping[str, Any]) -> tuple[Status, str]:
+    return "failed" if event.get("status") == "failed" else "aborted", str(event.get("reason"))
 
 
 def _events(path: Path, told: Told) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -18,15 +18,24 @@ from wattload.life.windows import block_counters, merged, phase_windows, with_ha
 
 def _span(start_s: float, end_s: float, *, rank: int = 0, name: str = "read") -> PhaseSpan:
     return PhaseSpan(
-        name=name, parent=None, host="box", rank=rank, timed=True,
-        start_ns=int(start_s * NS_PER_S), end_ns=int(end_s * NS_PER_S),
-        read_bytes=100, written_bytes=0, operations=1, cpu_s=0.5,
+        name=name,
+        parent=None,
+        host="box",
+        rank=rank,
+        timed=True,
+        start_ns=int(start_s * NS_PER_S),
+        end_ns=int(end_s * NS_PER_S),
+        read_bytes=100,
+        written_bytes=0,
+        operations=1,
+        cpu_s=0.5,
     )
 
 
 def _stat(read_bytes: int) -> BlockStat:
-    return BlockStat(read_ios=0, read_bytes=read_bytes, write_ios=0, write_bytes=0,
-                     busy_s=0.0, weighted_s=0.0)
+    return BlockStat(
+        read_ios=0, read_bytes=read_bytes, write_ios=0, write_bytes=0, busy_s=0.0, weighted_s=0.0
+    )
 
 
 def test_a_window_is_first_start_to_last_end_with_its_spread() -> None:

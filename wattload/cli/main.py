@@ -19,12 +19,16 @@ COMMANDS = {
     "clean": "give back what wattload wrote to a target, by its manifests",
 }
 
+NESTED_COMMANDS = frozenset({"power"})
+
 EPILOG = """exit status: 0 good, 1 failed, 2 bad input or configuration, 3 a check failed, 130 interrupted
 --debug anywhere shows tracebacks"""
 
 
 def dispatch(argv: Sequence[str]) -> int:
     """Parse the command line and run its command; returns the exit status."""
+    if argv and argv[0] in COMMANDS:
+        return _command(argv[0], argv[1:])
     parser = argparse.ArgumentParser(
         prog="wattload",
         description="Which SSD feeds my AI jobs faster, and for how many joules?",
@@ -33,18 +37,21 @@ def dispatch(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--version", action="version", version=f"wattload {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    # The first word that is no option names the command: only that module is imported.
-    named = next((word for word in argv if not word.startswith("-")), None)
     for name, text in COMMANDS.items():
-        subparser = commands.add_parser(
-            name,
-            help=text,
-            description=text,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        if name == named:
-            module = import_module(f"wattload.cli.{name}")
-            module.add_arguments(subparser)
-            subparser.set_defaults(run=module.run)
-    arguments = parser.parse_args(argv)
-    return int(arguments.run(arguments))
+        commands.add_parser(name, help=text)
+    parser.parse_args(argv)
+    raise AssertionError("argparse ends a command line without a command")
+
+
+def _command(name: str, argv: Sequence[str]) -> int:
+    """Run one command; only its module is imported. Options may stand anywhere between words."""
+    module = import_module(f"wattload.cli.{name}")
+    parser = argparse.ArgumentParser(
+        prog=f"wattload {name}",
+        description=COMMANDS[name],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_arguments(parser)
+    if name in NESTED_COMMANDS:  # argparse can't mix options among the words of nested commands
+        return int(module.run(parser.parse_args(argv)))
+    return int(module.run(parser.parse_intermixed_args(argv)))

@@ -68,9 +68,14 @@ class Observation:
 
 def explain(error: Exception) -> str:
     """Return one clause that says why a file gave no value."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error)
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    if error.filename is None:
+        return error.strerror
+    name = Path(error.filename).name
+    if isinstance(error, FileNotFoundError):
+        return f"the kernel does not show {name}"
+    return f"{name}: {error.strerror}"
 
 
 def read_text(path: Path) -> str:

@@ -167,6 +167,4 @@ def _drive_energy(power: PowerSection) -> Total:
     if chosen and len(known) == len(chosen):
         return Total(name="drive_energy", value=sum(known), unit="J", keys=keys)
     reason = "a part is missing" if chosen else power.choice
-    return Total(
-        name="drive_energy", value=None, unit="J", keys=keys, missing={"value": reason}
-    )
+    return Total(name="drive_energy", value=None, unit="J", keys=keys, missing={"value": reason})

@@ -15,7 +15,7 @@ def build_workload(config: RunConfig) -> Workload:
     """
     from hydra.utils import get_class
 
-    name = config.workload._target_  # noqa: SLF001 - Hydra's name for the class of a component
+    name = config.workload._target_
     try:
         factory = get_class(name)
     except Exception as error:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wattload.core.record.run import RunRecord, write_record
+from wattload.life.account import pending_section, power_section, read_all
 from wattload.life.assemble import Findings, Header, RankReport, build_record, windows_of
 from wattload.life.folder import settle, write_draft_document
-from wattload.life.account import pending_section, power_section, read_all
 from wattload.life.traces import write_power, write_throughput
 
 

@@ -190,7 +190,9 @@ class Life:
     ) -> list[RankReport]:
         return self._world.gather(
             RankReport(
-                rank=rank_facts(self._world.rank, self._session.host, context.recorder.tree.cpu_s()),
+                rank=rank_facts(
+                    self._world.rank, self._session.host, context.recorder.tree.cpu_s()
+                ),
                 marked=context.recorder.spans,
                 traffic=context.recorder.traffic_rows(),
                 capture=capture.report() if capture is not None else None,

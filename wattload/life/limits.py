@@ -31,12 +31,7 @@ def _of_power(record: RunRecord) -> Iterator[str]:
 
 def _of_targets(record: RunRecord) -> Iterator[str]:
     for target in record.targets:
-        yield from target.facts.warnings
-        if target.facts.virtual:
-            yield (
-                f"{', '.join(target.facts.devices) or 'The disk'} is a hypervisor's disk: its cache "
-                "and limits are the host's, and cold means cold for this guest only."
-            )
+        yield from (f"{text[:1].upper()}{text[1:]}." for text in target.facts.warnings)
 
 
 def _of_checks(record: RunRecord) -> Iterator[str]:

@@ -69,9 +69,7 @@ class OpenPhase:
 class PhaseRecorder:
     """Opens phases on one rank and keeps their spans; they nest, and overlap over threads."""
 
-    def __init__(
-        self, *, host: str, rank: int, tree: ProcessTree, read_stats: StatReader
-    ) -> None:
+    def __init__(self, *, host: str, rank: int, tree: ProcessTree, read_stats: StatReader) -> None:
         self.spans: list[MarkedSpan] = []
         self.traffic = Traffic()
         self._host = host
@@ -107,7 +105,7 @@ class PhaseRecorder:
         at_start = self._read_stats()
         cpu_s = self.tree.cpu_s()
         start_ns = time.monotonic_ns()
-        self._note("begin", {"name": name, "start_ns": start_ns, "timed": timed})
+        self._note("begin", {"name": name, "parent": parent, "start_ns": start_ns})
         stack.append(name)
         try:
             yield opened

@@ -87,8 +87,9 @@ def _check_space(target: Target, plan: WorkloadPlan) -> None:
     if needed_bytes > usable_bytes:
         raise TargetError(
             f"{target.path} has {format_bytes(space.available_bytes)} free and the run needs "
-            f"{format_bytes(needed_bytes)} more while 5 % ({format_bytes(0.05 * space.total_bytes)}) "
-            "stay free; free some room, use a smaller scale or another target"
+            f"{format_bytes(needed_bytes)} more, while 5 % of it "
+            f"({format_bytes(FREE_SHARE * space.total_bytes)}) must stay free; free some room, use a "
+            "smaller scale or another target"
         )
 
 

@@ -28,7 +28,7 @@ class Sampling:
 
     @classmethod
     def begin(cls, runs: Path) -> Self:
-        """Start or reach the sampler now, before anything that must not be forked with is loaded."""
+        """Start or reach the sampler now, before what must not be forked with is loaded."""
         sampling = cls(runs.absolute())
         sampling._client = sampling._connect()
         return sampling

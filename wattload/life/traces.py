@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-
 def write_throughput(folder: Path, rows: Sequence[TrafficRow]) -> TraceFile:
     """Write bytes per 100 ms bin, rank and phase, as the application counted them."""
     import pyarrow as pa

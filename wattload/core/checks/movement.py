@@ -163,6 +163,8 @@ def queue_depth(record: RunRecord) -> Sequence[Check]:
         return []
     checks = []
     for window in record.timed_windows():
+        if not window.read_bytes + window.written_bytes:
+            continue
         for counter in record.counters:
             if counter.source != "block" or (counter.phase, counter.host) != (
                 window.name,
