@@ -1,4 +1,4 @@
-"""From overrides on the command line to a typed ``RunConfig``: Hydra at the edge, and nowhere else."""
+"""From overrides on the command line to a typed ``RunConfig``: Hydra at the edge only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CONFIG_MODULE = "wattload.configs"
 CONFIG_NAME = "main"
 
-# A group whose options have code: option ``unet3d`` of ``workload`` is ``wattload.workloads.unet3d``.
+# Groups whose options have code: ``workload=unet3d`` is ``wattload.workloads.unet3d``.
 CODED_GROUPS = {"workload": "wattload.workloads", "loader": "wattload.loaders"}
 
 
@@ -43,7 +43,7 @@ def groups() -> list[str]:
 
 
 def register_schemas() -> None:
-    """Give Hydra the typed schema of every option; a new option needs its module and its YAML only."""
+    """Give Hydra the typed schema of every option; a new one needs its module and YAML only."""
     from hydra.core.config_store import ConfigStore
 
     from wattload.power.config import PowerConfig

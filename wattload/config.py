@@ -43,8 +43,8 @@ class TargetConfig:
 class ScaleConfig:
     """How much of a workload is run; the counts themselves stand in each workload's YAML.
 
-    ``shrinks_records`` is true for ``demo`` alone. ``allows_root`` says whether the file system that
-    holds ``/`` may be the target.
+    ``shrinks_records`` is true for ``demo`` alone. ``allows_root`` says whether the file system
+    that holds ``/`` may be the target.
     """
 
     name: str = MISSING

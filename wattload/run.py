@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from wattload.compose import compose
 from wattload.core.errors import MissingExtraError, RankLostError, RunError, WattloadError
 from wattload.core.record.run import Comparison
+from wattload.life.assemble import Order
 from wattload.life.communication import LocalCommunicator
 from wattload.life.life import Life, Session
 from wattload.life.progress import progress_for
@@ -120,9 +121,13 @@ def execute(overrides: Sequence[str], comparison: Comparison) -> tuple[Path | No
     """
     config, plain = compose(overrides)
     here = session(Path(config.runs))
-    command = ("wattload", "run", *overrides)
-    progress = progress_for(here.communicator.rank)
-    life = Life(here, config, plain, comparison, command, progress)
+    order = Order(
+        config=config,
+        plain=plain,
+        comparison=comparison,
+        command=("wattload", "run", *overrides),
+    )
+    life = Life(here, order, progress_for(here.communicator.rank))
     return _with_all_ranks(here, life, life.live)
 
 
@@ -130,9 +135,13 @@ def generate(overrides: Sequence[str]) -> None:
     """Generate or complete the data of a workload and nothing else."""
     config, plain = compose(overrides)
     here = Session(communicator=connect(), sampling=None, host=socket.gethostname())
-    comparison = Comparison(session_id="", arm=config.label, block=0, order=0)
-    progress = progress_for(here.communicator.rank)
-    life = Life(here, config, plain, comparison, ("wattload", "datagen", *overrides), progress)
+    order = Order(
+        config=config,
+        plain=plain,
+        comparison=Comparison(session_id="", arm=config.label, block=0, order=0),
+        command=("wattload", "datagen", *overrides),
+    )
+    life = Life(here, order, progress_for(here.communicator.rank))
     _with_all_ranks(here, life, life.generate)
 
 

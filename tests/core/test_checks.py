@@ -41,7 +41,8 @@ def test_a_total_that_differs_by_a_byte_fails() -> None:
     record = _record()
     totals = tuple(
         total.model_copy(update={"value": (total.value or 0) + 1})
-        if total.name == "moved_bytes" else total
+        if total.name == "moved_bytes"
+        else total
         for total in record.totals
     )
     assert _check(_tampered(record, totals=totals), "bytes_add_up").verdict == "fail"
@@ -52,7 +53,8 @@ def test_device_bytes_prove_a_direct_path(factor: float, verdict: str) -> None:
     record = _record(virtual=False)
     counters = tuple(
         counter.model_copy(update={"read_bytes": int((counter.read_bytes or 0) * factor)})
-        if counter.source == "block" else counter
+        if counter.source == "block"
+        else counter
         for counter in record.counters
     )
     assert _check(_tampered(record, counters=counters), "device_bytes").verdict == verdict
@@ -72,8 +74,12 @@ def test_a_rate_that_its_phase_excludes_fails() -> None:
     moved = (window.read_bytes + window.written_bytes) / window.seconds
     for factor, verdict in ((1.0, "pass"), (1.2, "fail")):
         metric = Metric(
-            name="throughput_bytes_per_s", value=moved * factor, unit=Unit.BYTES_PER_SECOND,
-            better="higher", meaning="a rate", phase=window.name,
+            name="throughput_bytes_per_s",
+            value=moved * factor,
+            unit=Unit.BYTES_PER_SECOND,
+            better="higher",
+            meaning="a rate",
+            phase=window.name,
         )
         found = _check(_tampered(record, metrics=(metric,)), "closure_throughput")
         assert found.verdict == verdict
@@ -102,7 +108,8 @@ def test_halves_more_than_ten_percent_apart_are_not_steady(second: float, verdic
     record = _record()
     windows = tuple(
         window.model_copy(update={"half_rates_bytes_per_s": (1e9, second * 1e9)})
-        if window.timed else window
+        if window.timed
+        else window
         for window in record.windows
     )
     assert _check(_tampered(record, windows=windows), "steady").verdict == verdict
@@ -113,10 +120,21 @@ def test_a_ceiling_under_twice_the_result_says_that_the_host_was_measured(
     factor: float, verdict: str
 ) -> None:
     record = _record()
-    rate = Metric(name="throughput_bytes_per_s", value=1e9, unit=Unit.BYTES_PER_SECOND,
-                  better="higher", meaning="a rate", headline=True)
-    ceiling = Metric(name="harness_ceiling_bytes_per_s", value=factor * 1e9,
-                     unit=Unit.BYTES_PER_SECOND, better="higher", meaning="a ceiling")
+    rate = Metric(
+        name="throughput_bytes_per_s",
+        value=1e9,
+        unit=Unit.BYTES_PER_SECOND,
+        better="higher",
+        meaning="a rate",
+        headline=True,
+    )
+    ceiling = Metric(
+        name="harness_ceiling_bytes_per_s",
+        value=factor * 1e9,
+        unit=Unit.BYTES_PER_SECOND,
+        better="higher",
+        meaning="a ceiling",
+    )
     found = _check(_tampered(record, metrics=(rate, ceiling)), "bottleneck")
     assert found.verdict == verdict
 
@@ -131,9 +149,7 @@ def test_energy_that_is_not_mean_power_times_seconds_fails() -> None:
     assert _check(_tampered(record, power=power), "energy_closure").verdict == "fail"
 
 
-@pytest.mark.parametrize(
-    ("coverage", "verdict"), [(1.0, "pass"), (0.97, "warn"), (0.9, "fail")]
-)
+@pytest.mark.parametrize(("coverage", "verdict"), [(1.0, "pass"), (0.97, "warn"), (0.9, "fail")])
 def test_coverage_is_judged_at_99_and_95_percent(coverage: float, verdict: str) -> None:
     record = _record(power="measured", virtual=False)
     energy = tuple(e.model_copy(update={"coverage": coverage}) for e in record.power.energy)
@@ -151,8 +167,11 @@ def test_power_states_whose_seconds_do_not_sum_fail() -> None:
     record = _record(power="measured", virtual=False)
     assert _check(record, "power_state_shares").verdict == "pass"
     energy = tuple(
-        e.model_copy(update={"states": tuple(
-            s.model_copy(update={"seconds": s.seconds * 0.9}) for s in e.states)})
+        e.model_copy(
+            update={
+                "states": tuple(s.model_copy(update={"seconds": s.seconds * 0.9}) for s in e.states)
+            }
+        )
         for e in record.power.energy
     )
     power = record.power.model_copy(update={"energy": energy})

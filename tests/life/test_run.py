@@ -102,7 +102,7 @@ def _folder(folder: Path) -> Path:
 
 def _record(folder: Path) -> RunRecord:
     path = _folder(folder)
-    _until(lambda: (path / "record.json").exists())
+    _until((path / "record.json").exists)
     return read_record(path)
 
 

@@ -1,4 +1,4 @@
-"""``wattload clean``: give back what wattload wrote to a target, by its manifests and nothing else."""
+"""``wattload clean``: give back what wattload wrote to a target, by its manifests alone."""
 
 from __future__ import annotations
 

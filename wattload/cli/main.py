@@ -21,7 +21,8 @@ COMMANDS = {
 
 NESTED_COMMANDS = frozenset({"power"})
 
-EPILOG = """exit status: 0 good, 1 failed, 2 bad input or configuration, 3 a check failed, 130 interrupted
+EPILOG = """exit status: 0 good, 1 failed, 2 bad input or configuration, 3 a check failed,
+130 interrupted
 --debug anywhere shows tracebacks"""
 
 

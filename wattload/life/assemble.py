@@ -31,14 +31,21 @@ from wattload.life.windows import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
-    """What is known of a run before it starts."""
+class Order:
+    """What is to be run: the typed configuration, the same as plain data, and where it stands."""
 
-    folder: Path
     config: RunConfig
     plain: Mapping[str, Any]
     comparison: Comparison
     command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What is known of a run before it starts."""
+
+    order: Order
+    folder: Path
     started_utc: str
     workload: str
     world_size: int
@@ -89,12 +96,12 @@ def build_record(
         run_id=header.folder.name,
         status=status,
         status_reason=reason,
-        label=header.config.label,
+        label=header.order.config.label,
         started_utc=header.started_utc,
         finished_utc=utc_text() if status == "complete" else None,
-        command=header.command,
-        config=header.plain,
-        comparison=header.comparison.model_copy(update={"arm": header.config.label}),
+        command=header.order.command,
+        config=header.order.plain,
+        comparison=header.order.comparison.model_copy(update={"arm": header.order.config.label}),
         software=software_facts(),
         workload=_workload_section(header, findings),
         hosts=tuple(capture.host for capture in captures),
@@ -122,7 +129,7 @@ def _judged(record: RunRecord, findings: Findings) -> RunRecord:
 
 
 def _workload_section(header: Header, findings: Findings) -> WorkloadSection:
-    config, data = header.config, findings.data
+    config, data = header.order.config, findings.data
     depth = getattr(config.loader, "queue_depth", None)
     return WorkloadSection(
         name=header.workload,

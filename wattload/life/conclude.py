@@ -17,7 +17,7 @@ def write_draft(header: Header, reports: Sequence[RankReport]) -> None:
         header,
         reports,
         Findings(),
-        power=pending_section(header.config.power),
+        power=pending_section(header.order.config.power),
         status="aborted",
         reason="the run ended before it was finished",
     )
@@ -38,7 +38,7 @@ def conclude(header: Header, reports: Sequence[RankReport], findings: Findings) 
         reports,
         findings,
         power=power_section(
-            header.config.power, power_reports, windows_of(reports), samples, traffic
+            header.order.config.power, power_reports, windows_of(reports), samples, traffic
         ),
         traces=traces,
         status="complete",

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from wattload.config import RunConfig
 from wattload.core.clock import utc_text
 from wattload.core.errors import RankLostError, WattloadError
 from wattload.core.host import rank_facts
-from wattload.core.record.run import Comparison, RunRecord, Status
+from wattload.core.record.run import RunRecord, Status
 from wattload.core.resolve import resolve_targets
 from wattload.core.target import Target
 from wattload.core.workload import Communicator, DataFacts, Progress, Workload
-from wattload.life.assemble import Findings, Header, RankReport
+from wattload.life.assemble import Findings, Header, Order, RankReport
 from wattload.life.build import build_workload
 from wattload.life.capture import HostCapture, devices_under, read_stats
 from wattload.life.conclude import conclude, write_draft
@@ -50,18 +49,13 @@ class Life:
     def __init__(
         self,
         session: Session,
-        config: RunConfig,
-        plain: Mapping[str, Any],
-        comparison: Comparison,
-        command: tuple[str, ...],
+        order: Order,
         progress: Progress,
     ) -> None:
         self._session = session
         self._world = session.communicator
-        self._config = config
-        self._plain = plain
-        self._comparison = comparison
-        self._command = command
+        self._order = order
+        self._config = order.config
         self._progress = progress
         self._started_utc = utc_text()
         self._folder: Path | None = None
@@ -155,15 +149,12 @@ class Life:
 
     def _make_folder(self, runs: Path, run_id: str) -> None:
         if self._world.rank == 0:
-            write_configuration(make_run_folder(runs, run_id), self._plain)
+            write_configuration(make_run_folder(runs, run_id), self._order.plain)
 
     def _header(self, workload: Workload, folder: Path) -> Header:
         return Header(
             folder=folder,
-            config=self._config,
-            plain=self._plain,
-            comparison=self._comparison,
-            command=self._command,
+            order=self._order,
             started_utc=self._started_utc,
             workload=workload.name,
             world_size=self._world.world_size,

@@ -44,6 +44,7 @@ class Powering:
 
     def __init__(
         self,
+        *,
         sampling: Sampling,
         client: SamplerClient,
         folder: Path,
@@ -85,7 +86,14 @@ class Powering:
         opened = client.open(config, devices=devices, block_devices=block_devices)
         for sentence in opened.leftovers:
             print(f"warning: {sentence}", file=sys.stderr)
-        return cls(sampling, client, folder, host, config, opened)
+        return cls(
+            sampling=sampling,
+            client=client,
+            folder=folder,
+            host=host,
+            config=config,
+            opened=opened,
+        )
 
     @property
     def _samples(self) -> Path:
@@ -107,7 +115,7 @@ class Powering:
             self._idle_window = (start_ns, time.monotonic_ns())
 
     def down(self, recorder: PhaseRecorder) -> PowerReport:
-        """Wait for the tail, stop sampling, undo what was set; a lost sampler is told, not fatal."""
+        """Wait for the tail, stop sampling, undo what was set; a lost sampler is only told."""
         finished: FinishReport | None = None
         lost: str | None = None
         try:

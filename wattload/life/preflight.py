@@ -88,8 +88,8 @@ def _check_space(target: Target, plan: WorkloadPlan) -> None:
         raise TargetError(
             f"{target.path} has {format_bytes(space.available_bytes)} free and the run needs "
             f"{format_bytes(needed_bytes)} more, while 5 % of it "
-            f"({format_bytes(FREE_SHARE * space.total_bytes)}) must stay free; free some room, use a "
-            "smaller scale or another target"
+            f"({format_bytes(FREE_SHARE * space.total_bytes)}) must stay free; free some room, "
+            "use a smaller scale or another target"
         )
 
 

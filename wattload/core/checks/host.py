@@ -29,7 +29,8 @@ def clocks_agree(record: RunRecord) -> Sequence[Check]:
                 name=f"clocks_agree_{host.facts.name}",
                 verdict="pass" if agree else "warn",
                 sentence=(
-                    f"The run took {monotonic_s:.3f} s on the monotonic and {wall_s:.3f} s on the wall clock"
+                    f"The run took {monotonic_s:.3f} s on the monotonic and {wall_s:.3f} s on the "
+                    "wall clock"
                     + (
                         "."
                         if agree
@@ -73,8 +74,8 @@ def bottleneck(record: RunRecord) -> Sequence[Check]:
                 name=f"bottleneck_{metric.name}",
                 verdict="pass" if factor >= CEILING_FACTOR else "warn",
                 sentence=(
-                    f"Without a drive the same loop does {format_rate(metric.value)}, {factor:.1f} times the "
-                    "result"
+                    f"Without a drive the same loop does {format_rate(metric.value)}, {factor:.1f} "
+                    "times the result"
                     + ("." if factor >= CEILING_FACTOR else ": the host was measured as well.")
                 ),
                 figures={
@@ -102,8 +103,8 @@ def link_at_maximum(record: RunRecord) -> Sequence[Check]:
                 name=f"link_at_maximum_{facts.serial}",
                 verdict="pass" if full else "warn",
                 sentence=(
-                    f"{facts.name} runs at {now[0]} GT/s x{now[1]}; it can do {best[0]} GT/s x{best[1]}"
-                    + ("." if full else ": the slot limits the drive.")
+                    f"{facts.name} runs at {now[0]} GT/s x{now[1]}; it can do {best[0]} GT/s "
+                    f"x{best[1]}" + ("." if full else ": the slot limits the drive.")
                 ),
                 figures={
                     "speed_gt_per_s": now[0],

@@ -66,8 +66,8 @@ def _closure(name: str, value: float, windows: Sequence[PhaseWindow]) -> Check:
         name=f"closure_{name}",
         verdict="pass" if holds else "fail",
         sentence=(
-            f"{name} is {value:.6g} B/s; the phase's own counters give {slowest:.6g} over the whole "
-            f"window and {fastest:.6g} over its active time"
+            f"{name} is {value:.6g} B/s; the phase's own counters give {slowest:.6g} over the "
+            f"whole window and {fastest:.6g} over its active time"
             + ("." if holds else ", which exclude it.")
         ),
         figures={"value": value, "over_window": slowest, "over_active": fastest},

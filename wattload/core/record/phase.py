@@ -30,7 +30,7 @@ class PhaseWindow(Frozen):
 
     A phase that was entered several times (an epoch, a checkpoint) has the spans' sum in ``bytes``
     and ``active_s``, and first start to last end in ``seconds``. ``half_rates_bytes_per_s`` are the
-    rates of the first and the second half of its active time, where it has at least 20 traffic bins.
+    rates of the first and the second half of its active time, given at least 20 traffic bins.
     """
 
     name: str

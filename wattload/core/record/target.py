@@ -46,7 +46,8 @@ NodeKind = Literal[
 class BlockNode(Observed):
     """One level of the block stack; leaves are controllers, or the lowest device that has none.
 
-    ``pool`` is a file system's own set of devices (btrfs), ``path`` one way to a multipath namespace.
+    ``pool`` is a file system's own set of devices (btrfs), ``path`` one way to a multipath
+    namespace.
     ``name`` is the kernel's (``nvme0n1p1``), ``serial`` keys a controller. ``redundancy`` is how
     many copies this level writes of each byte (1 for a plain device).
     """
