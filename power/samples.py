@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from wattload.core.clock import anchor
-from wattload.core.errors import RecordError
+from wattload.core.errors import PowerError, RecordError
 from wattload.core.power import Channel, Evidence, Sample
 
 SCHEMA_VERSION = 1
@@ -21,7 +21,11 @@ COLUMNS = ("time_ns", "spread_ns", "source", "device", "channel", "value", "evid
 
 
 class SampleFile:
-    """Appends rounds of samples to a descriptor that it owns."""
+    """Appends rounds of samples to a descriptor that it owns.
+
+    Raises:
+        PowerError: not even the first line can be written.
+    """
 
     def __init__(self, descriptor: int, *, host: str, period_s: float) -> None:
         self._descriptor = descriptor
@@ -37,7 +41,8 @@ class SampleFile:
             "clock": anchor().model_dump(),
             "columns": COLUMNS,
         }
-        self._append(json.dumps(head, separators=(",", ":")) + "\n")
+        if not self._append(json.dumps(head, separators=(",", ":")) + "\n"):
+            raise PowerError("the samples file can't be written; is the disk of the runs full?")
 
     def write(self, samples: Iterable[Sample]) -> None:
         """Append one round; what can't be written is counted as lost, never written in part."""
@@ -69,12 +74,13 @@ class SampleFile:
             written = os.write(self._descriptor, data)
         except OSError:
             written = 0
-        if written < len(data):
+        if written == len(data):
+            self._size_bytes += written
+            return True
+        if written:
             # A cut line amid the file would spoil the next one.
             os.ftruncate(self._descriptor, self._size_bytes)
-            return False
-        self._size_bytes += written
-        return True
+        return False
 
 
 def read_samples(path: Path) -> Iterator[Sample]:

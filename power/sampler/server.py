@@ -66,7 +66,9 @@ class SamplerServer:
                 self._selector.close()
 
     def _turn(self, listener: socket.socket) -> None:
-        for key, _ in self._selector.select(self._timeout_s()):
+        events = self._selector.select(self._timeout_s())
+        # The listener last: a client that has ended must not make the next one hear "busy".
+        for key, _ in sorted(events, key=lambda event: event[0].fileobj is listener):
             if key.fileobj is listener:
                 self._accept(listener)
             elif key.data is None:

@@ -1,0 +1,69 @@
+"""The sampler's own program on a host whose drives are models: run as a process by tests."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.power.model_drive import ModelDrive, load
+from wattload.core.errors import PowerError
+from wattload.core.power import PowerSource
+from wattload.power.config import PowerConfig
+from wattload.power.journal import Journal
+from wattload.power.sampler.__main__ import arguments_parser, serve
+from wattload.power.sampler.host import SamplerHost
+from wattload.power.sources import SOURCES, PowerDevice
+from wattload.power.sources.nvme import NvmeSource
+
+_folder = Path()
+
+
+def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerSource]:
+    return [
+        NvmeSource(
+            device,
+            period_s=config.period_s,
+            open_device=lambda name: ModelDrive(_folder, name),
+        )
+        for device in devices
+        if device.is_nvme
+    ]
+
+
+def serial_of(name: str) -> str:
+    path = _folder / f"{name}.json"
+    return load(path).serial if path.exists() else name
+
+
+def holds_system(name: str) -> bool | None:
+    return (_folder / f"{name}.system").exists()
+
+
+def main() -> int:
+    global _folder  # noqa: PLW0603 - one host per process
+    parser = arguments_parser()
+    parser.add_argument("--models", type=Path, required=True)
+    arguments = parser.parse_args()
+    _folder = arguments.models
+    host = SamplerHost(
+        runs=arguments.runs,
+        journal=Journal(_folder / "state"),
+        name="host-1",
+        open_device=lambda name: ModelDrive(_folder, name),
+        list_names=lambda: sorted(path.stem for path in _folder.glob("nvme*.json")),
+        serial_of=serial_of,
+        holds_system=holds_system,
+    )
+    return serve(arguments, host)
+
+
+if __name__ == "__main__":
+    # Under -m this module is __main__; the sources' registry needs it by its name.
+    from tests.power import sampler_child
+
+    SOURCES["nvme"] = "tests.power.sampler_child:find"
+    try:
+        sys.exit(sampler_child.main())
+    except PowerError as error:
+        sys.exit(str(error))
