@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from wattload.core.errors import ConfigError, DataError, MissingExtraError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SHARED_MEMORY = "/dev/shm"
-START_METHODS = ("spawn", "fork", "forkserver")
+START_METHODS = ("forkserver", "spawn", "fork")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,14 +35,15 @@ class Config:
 
     ``workers`` is the number of worker processes per accelerator (DLIO's ``read_threads``) and
     ``prefetch_factor`` the batches that each has under way (DLIO: its prefetch size of 2 divided by
-    the workers, rounded up). ``start_method`` is how workers start: ``fork`` as DLIO 2.0 does can
-    deadlock beside threads and MPI. ``bucket_bytes`` bounds one file of ``torch.save``.
+    the workers, rounded up). ``start_method`` is how workers start: ``forkserver`` imports PyTorch
+    once for all of them; ``fork``, DLIO 2.0's way, can deadlock beside threads and MPI.
+    ``bucket_bytes`` bounds one file of ``torch.save``.
     """
 
     _target_: str = "wattload.loaders.torch.Config"
     workers: int = 4
     prefetch_factor: int = 1
-    start_method: str = "spawn"
+    start_method: str = "forkserver"
     bucket_bytes: int = 1 << 30
 
     def check(self) -> None:
@@ -180,8 +182,14 @@ def _data_loader(config: Config, samples: SampleSet, batches: list[list[int]]) -
             prefetch_factor=config.prefetch_factor,
             persistent_workers=True,
             collate_fn=_as_it_is,
-            multiprocessing_context=multiprocessing.get_context(config.start_method),
+            multiprocessing_context=_started_by(config.start_method),
         )
+
+
+def _started_by(start_method: str) -> BaseContext:
+    context = multiprocessing.get_context(start_method)
+    context.set_forkserver_preload(["torch.utils.data", SampleDataset.__module__])
+    return context
 
 
 @contextmanager

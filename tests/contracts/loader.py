@@ -1,0 +1,218 @@
+"""What every loader of whole samples does alike: order, bytes, digests, dropped rest, clean end."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from wattload.core.errors import DataError
+from wattload.core.io import Batch, Loader
+from wattload.loaders.samples import SampleLoaderConfig, SampleSet
+
+BATCH = 3
+RESIZE = 5000
+
+
+@dataclass
+class Counter:
+    """Adds up what a loader says it has read."""
+
+    read_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __call__(self, read_bytes: int) -> None:
+        with self._lock:
+            self.read_bytes += read_bytes
+
+
+@dataclass
+class Seen:
+    """A batch as it was when it came: the tensor may be used again for the next."""
+
+    tensor: bytes
+    batch: Batch
+
+
+def make_samples(folder: Path, record_format: str = "npz", count: int = 11) -> SampleSet:
+    """Write ``count`` records as numpy does, of many sizes, one shorter than the resize length."""
+    paths = []
+    for index in range(count):
+        record = payload_of(index).reshape(-1, 7, 1)
+        path = folder / f"{index}.{record_format}"
+        if record_format == "npz":
+            np.savez(path, x=record, y=[0])
+        else:
+            np.save(path, record)
+        paths.append(path)
+    return SampleSet(
+        paths=tuple(paths),
+        file_bytes=tuple(path.stat().st_size for path in paths),
+        record_format=record_format,
+        batch_samples=BATCH,
+        resize_bytes=RESIZE,
+        hashed=frozenset({0, 4, 9}),
+    )
+
+
+def payload_of(index: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return the payload of a record: 700 bytes in the first, up to 300 kB in others."""
+    size = 700 if index == 0 else 7 * (1000 + 4001 * index)
+    return np.random.default_rng(index).integers(0, 256, size, dtype=np.uint8)
+
+
+class LoaderContract(ABC):
+    """Subclass it as ``Test...`` with the loader's configuration."""
+
+    @abstractmethod
+    def config(self) -> SampleLoaderConfig:
+        """Return the configuration of the loader under test, with few workers."""
+
+    @contextmanager
+    def opened(self, samples: SampleSet, counter: Counter | None = None) -> Iterator[Loader]:
+        """Yield a loader and close it."""
+        loader = self.config().sample_loader(samples, counter or Counter())
+        try:
+            yield loader
+        finally:
+            loader.close()
+
+    def epoch(self, loader: Loader, order: Sequence[int]) -> list[Seen]:
+        """Return the batches of an epoch, with copies of their tensors."""
+        return [Seen(batch.tensor.tobytes(), batch) for batch in loader.epoch(order)]
+
+    @pytest.mark.parametrize("record_format", ["npz", "npy"])
+    def test_batches_hold_the_front_of_each_record_in_order(
+        self, tmp_path: Path, record_format: str
+    ) -> None:
+        samples = make_samples(tmp_path, record_format)
+        counter = Counter()
+        order = [4, 0, 7, 10, 2, 2, 9, 1, 5]
+        with self.opened(samples, counter) as loader:
+            seen = self.epoch(loader, order)
+        assert [index for one in seen for index in one.batch.indices] == order
+        for one in seen:
+            fronts = [payload_of(index)[:RESIZE].tobytes() for index in one.batch.indices]
+            assert one.tensor == b"".join(front.ljust(RESIZE, b"\0") for front in fronts)
+            assert one.batch.tensor.shape == (BATCH, RESIZE)
+            assert one.batch.tensor.dtype == np.uint8
+
+    def test_bytes_are_those_of_files_and_payloads(self, tmp_path: Path) -> None:
+        samples, counter = make_samples(tmp_path), Counter()
+        with self.opened(samples, counter) as loader:
+            seen = self.epoch(loader, [3, 1, 6, 8, 0, 5])
+        for one in seen:
+            indices = one.batch.indices
+            assert one.batch.payload_bytes == sum(len(payload_of(index)) for index in indices)
+            assert one.batch.read_bytes == sum(samples.file_bytes[index] for index in indices)
+        assert counter.read_bytes == sum(one.batch.read_bytes for one in seen)
+
+    def test_digests_are_of_whole_payloads_as_delivered(self, tmp_path: Path) -> None:
+        with self.opened(make_samples(tmp_path)) as loader:
+            seen = self.epoch(loader, [9, 1, 2, 3, 5, 4])
+        digests = {index: digest for one in seen for index, digest in one.batch.digests.items()}
+        assert digests == {
+            index: hashlib.sha256(payload_of(index).tobytes()).hexdigest() for index in (9, 4)
+        }
+        assert sum(one.batch.hash_cpu_s for one in seen) > 0
+
+    def test_an_incomplete_batch_is_dropped_and_not_read(self, tmp_path: Path) -> None:
+        samples, counter = make_samples(tmp_path), Counter()
+        with self.opened(samples, counter) as loader:
+            seen = self.epoch(loader, [1, 2, 3, 4, 5])
+            assert not self.epoch(loader, [6, 7])
+        assert [one.batch.indices for one in seen] == [(1, 2, 3)]
+        assert counter.read_bytes == sum(samples.file_bytes[index] for index in (1, 2, 3))
+
+    def test_epochs_follow_each_other_in_new_orders(self, tmp_path: Path) -> None:
+        orders = [[1, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2, 1], [8, 8, 8]]
+        with self.opened(make_samples(tmp_path)) as loader:
+            for order in orders:
+                seen = self.epoch(loader, order)
+                assert [index for one in seen for index in one.batch.indices] == order
+
+    def test_an_epoch_may_be_left_early(self, tmp_path: Path) -> None:
+        with self.opened(make_samples(tmp_path)) as loader:
+            batches = loader.epoch(list(range(9)))
+            assert next(batches).indices == (0, 1, 2)
+            seen = self.epoch(loader, [9, 8, 7])
+        assert seen[0].batch.indices == (9, 8, 7)
+        assert seen[0].tensor[:RESIZE] == payload_of(9)[:RESIZE].tobytes()
+
+    def test_nothing_is_read_before_the_first_epoch(self, tmp_path: Path) -> None:
+        counter = Counter()
+        with self.opened(make_samples(tmp_path), counter):
+            assert counter.read_bytes == 0
+
+    def test_samples_held_in_memory_need_their_files_no_more(self, tmp_path: Path) -> None:
+        samples = replace(make_samples(tmp_path), in_memory=True)
+        with self.opened(samples) as loader:
+            for path in samples.paths:
+                path.unlink()
+            seen = self.epoch(loader, [5, 1, 4])
+            assert loader.path().path_requested == "memory"
+        assert seen[0].tensor[:RESIZE] == payload_of(5)[:RESIZE].tobytes()
+        assert set(seen[0].batch.digests) == {4}
+
+    @pytest.mark.parametrize("record_format", ["npz", "npy"])
+    @pytest.mark.parametrize("damage", ["cut", "foreign", "dtype"])
+    def test_a_damaged_file_is_one_sentence_with_its_name(
+        self, tmp_path: Path, record_format: str, damage: str
+    ) -> None:
+        samples = make_samples(tmp_path, record_format)
+        path = samples.paths[6]
+        path.write_bytes(damaged(path.read_bytes(), damage, record_format))
+        with self.opened(samples) as loader, pytest.raises(DataError) as caught:
+            self.epoch(loader, [1, 2, 3, 4, 5, 6])
+        assert str(path) in str(caught.value)
+        assert "Traceback" not in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    def test_a_crc_is_compared_when_asked(self, tmp_path: Path) -> None:
+        samples = replace(make_samples(tmp_path), check_crc=True)
+        assert self.config().sample_checks_crc(samples)
+        content = bytearray(samples.paths[6].read_bytes())
+        content[len(content) // 2] ^= 1
+        samples.paths[6].write_bytes(content)
+        with self.opened(samples) as loader, pytest.raises(DataError, match=r"6\.npz"):
+            self.epoch(loader, [4, 5, 6])
+
+    def test_closing_twice_is_no_error_and_then_no_epoch(self, tmp_path: Path) -> None:
+        loader = self.config().sample_loader(make_samples(tmp_path), Counter())
+        assert next(loader.epoch([1, 2, 3, 4, 5, 6])).indices == (1, 2, 3)
+        loader.close()
+        loader.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            self.epoch(loader, [1, 2, 3])
+
+    def test_memory_is_bounded_and_known_before(self, tmp_path: Path) -> None:
+        samples = make_samples(tmp_path)
+        bound = self.config().sample_memory_bytes(samples)
+        assert bound >= max(samples.file_bytes) + samples.batch_bytes
+        assert self.config().sample_memory_bytes(replace(samples, accelerators=2)) >= bound
+
+
+def damaged(content: bytes, damage: str, record_format: str) -> bytes:
+    """Return a file's content cut in half, replaced by text, or with float64 in place of uint8."""
+    if damage == "cut":
+        return content[: len(content) // 2]
+    if damage == "foreign":
+        return b"not a record at all\n" * (len(content) // 20 + 1)
+    file = io.BytesIO()
+    array = np.zeros(len(content) // 8 + 100)
+    if record_format == "npz":
+        np.savez(file, x=array)
+    else:
+        np.save(file, array)
+    return file.getvalue()

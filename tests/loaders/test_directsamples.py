@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.loader import Counter, LoaderContract, make_samples
+from wattload.core.errors import ConfigError
+from wattload.loaders.coldcache import evict, residency
+from wattload.loaders.direct import Config
+from wattload.loaders.directsamples import DirectSampleLoader, slot_count
+
+
+def config(
+    *,
+    prefetch_bytes: int = 1 << 20,
+    prefetch_batches: int = 4,
+    workers: int = 2,
+    queue_depth: int = 3,
+) -> Config:
+    return Config(
+        block_bytes=16 << 10,
+        queue_depth=queue_depth,
+        workers=workers,
+        prefetch_batches=prefetch_batches,
+        prefetch_bytes=prefetch_bytes,
+    )
+
+
+class TestDirectSampleLoader(LoaderContract):
+    def config(self) -> Config:
+        return config()
+
+
+class TestDirectSampleLoaderWithOneSlot(LoaderContract):
+    def config(self) -> Config:
+        return config(prefetch_bytes=300 << 10, prefetch_batches=1, workers=1, queue_depth=1)
+
+
+def test_nothing_passes_through_the_page_cache(tmp_path: Path) -> None:
+    samples = make_samples(tmp_path)
+    evict(samples.paths)
+    loader = DirectSampleLoader(config(), samples, Counter())
+    assert len(list(loader.epoch(range(9)))) == 3
+    loader.close()
+    assert residency(samples.paths).resident_bytes == 0
+    assert loader.path().path_requested == "o_direct"
+
+
+def test_threads_end_with_the_loader(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    loader = DirectSampleLoader(config(), make_samples(tmp_path), Counter())
+    next(loader.epoch(list(range(9))))
+    assert set(threading.enumerate()) > before
+    loader.close()
+    assert set(threading.enumerate()) == before
+
+
+def test_no_more_files_are_read_ahead_than_batches_are_allowed(tmp_path: Path) -> None:
+    samples, counter = make_samples(tmp_path), Counter()
+    loader = DirectSampleLoader(config(prefetch_batches=1, workers=1), samples, counter)
+    next(loader.epoch([1, 2, 3, 4, 5, 6, 7, 8, 9]))
+    loader.close()  # waits for whatever was begun
+    assert counter.read_bytes <= sum(samples.file_bytes[index] for index in range(1, 7))
+
+
+def test_an_epoch_that_was_replaced_yields_no_more(tmp_path: Path) -> None:
+    loader = DirectSampleLoader(config(), make_samples(tmp_path), Counter())
+    old = loader.epoch(list(range(9)))
+    next(old)
+    assert len(list(loader.epoch([1, 2, 3]))) == 1
+    with pytest.raises(RuntimeError, match="ended"):
+        next(old)
+    loader.close()
+
+
+def test_memory_too_small_for_one_file_is_refused(tmp_path: Path) -> None:
+    samples = make_samples(tmp_path)
+    with pytest.raises(ConfigError, match=r"prefetch_bytes must hold the largest file, \d+ bytes"):
+        config(prefetch_bytes=100_000).sample_loader(samples, Counter())
+
+
+def test_slots_are_no_more_than_the_batches_ahead_need(tmp_path: Path) -> None:
+    samples = make_samples(tmp_path)
+    assert slot_count(config(prefetch_bytes=1 << 30, prefetch_batches=2), samples) == 9
+    two = replace(samples, accelerators=2)
+    assert slot_count(config(prefetch_bytes=1 << 30, prefetch_batches=2), two) == 15
+    assert slot_count(config(prefetch_bytes=600 << 10), samples) == 2
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    samples = make_samples(tmp_path)
+    samples.paths[2].unlink()
+    loader = DirectSampleLoader(config(), samples, Counter())
+    with pytest.raises(FileNotFoundError, match=r"2\.npz"):
+        list(loader.epoch([1, 2, 3]))
+    loader.close()
+
+
+@pytest.mark.parametrize("name", ["workers", "prefetch_batches", "prefetch_bytes"])
+def test_settings_below_one_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"loader.{name} must be 1 or more, got 0"):
+        Config(**{name: 0}).check()  # type: ignore[arg-type]
+
+
+def test_the_crc_is_paid_only_when_asked(tmp_path: Path) -> None:
+    samples = make_samples(tmp_path)
+    assert not config().sample_checks_crc(samples)
+    assert config().sample_checks_crc(replace(samples, check_crc=True))
+    assert not config().sample_checks_crc(replace(samples, check_crc=True, record_format="npy"))
+    assert config().sample_path_is_direct
