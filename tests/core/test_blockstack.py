@@ -1,0 +1,214 @@
+"""Block stacks of recorded machines, from the file system down to the controllers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.data.sysfs.tree import expand, write
+from wattload.core.blockstack import block_node, is_virtual, queue_facts, walk
+from wattload.core.blockstat import counting_devices
+from wattload.core.nvme_sysfs import controllers_under
+from wattload.core.record.target import BlockNode
+from wattload.core.resolve import resolve_targets
+from wattload.core.sysfs import Roots
+from wattload.core.target import Target
+
+
+def resolved(name: str, tmp_path: Path) -> Target:
+    folder = tmp_path / "target"
+    folder.mkdir()
+    roots = expand(name, tmp_path / "machine", folder)
+    (target,) = resolve_targets([folder], host="box", roots=roots)
+    return target
+
+
+def stack_of(target: Target) -> BlockNode:
+    assert target.facts.stack is not None, target.facts.missing
+    return target.facts.stack
+
+
+def outline(target: Target) -> list[tuple[str, str]]:
+    return [(node.kind, node.name) for node in walk(stack_of(target))]
+
+
+def test_a_partition_leads_to_namespace_and_controller(tmp_path: Path) -> None:
+    target = resolved("nvme_partition", tmp_path)
+    assert outline(target) == [
+        ("partition", "nvme0n1p1"),
+        ("namespace", "nvme0n1"),
+        ("controller", "nvme0"),
+    ]
+    assert target.facts.controllers == ("dut0",)
+    assert counting_devices(target) == ("nvme0n1",)
+    assert target.facts.file_system is not None
+    assert "noatime" in target.facts.file_system.mount_options
+    assert not target.facts.file_system.is_root
+
+
+def test_sizes_are_in_bytes_and_queues_belong_to_whole_disks(tmp_path: Path) -> None:
+    partition, namespace, controller = walk(stack_of(resolved("nvme_partition", tmp_path)))
+    assert (partition.size_bytes, namespace.size_bytes) == (209_715_200, 536_870_912)
+    assert partition.queue is None
+    assert "disk" in partition.missing["queue"]
+    assert namespace.queue is not None
+    assert namespace.queue.model_dump(exclude={"missing"}) == {
+        "scheduler": "mq-deadline",
+        "write_cache": "write back",
+        "nr_requests": 256,
+        "hardware_queues": 1,
+        "max_sectors_kb": 512,
+        "read_ahead_kb": 128,
+        "wbt_lat_us": 2000,
+        "logical_block_bytes": 512,
+        "physical_block_bytes": 512,
+        "rotational": False,
+        "dma_alignment_bytes": 4,
+    }
+    assert controller.missing["size_bytes"] == "a controller is no block device"
+
+
+def test_lvm_on_md_leads_to_both_drives(tmp_path: Path) -> None:
+    target = resolved("lvm_md_nvme", tmp_path)
+    assert outline(target) == [
+        ("device_mapper", "dm-0"),
+        ("md", "md0"),
+        ("namespace", "nvme3n1"),
+        ("controller", "nvme3"),
+        ("namespace", "nvme4n1"),
+        ("controller", "nvme4"),
+    ]
+    assert target.facts.controllers == ("ra0", "ra1")
+    assert target.facts.devices == counting_devices(target) == ("nvme3n1", "nvme4n1")
+
+
+def test_each_level_says_how_many_copies_it_writes(tmp_path: Path) -> None:
+    nodes = {node.name: node for node in walk(stack_of(resolved("lvm_md_nvme", tmp_path)))}
+    assert nodes["dm-0"].redundancy == 1
+    assert nodes["dm-0"].model == "fast-data"
+    assert nodes["md0"].redundancy == 2
+    assert nodes["md0"].model == "raid1 of 2 devices"
+
+
+def test_a_shared_namespace_shows_each_path_and_one_drive(tmp_path: Path) -> None:
+    target = resolved("nvme_multipath", tmp_path)
+    assert outline(target) == [
+        ("namespace", "nvme1n1"),
+        ("path", "nvme1c1n1"),
+        ("controller", "nvme1"),
+        ("path", "nvme1c2n1"),
+        ("controller", "nvme2"),
+    ]
+    assert target.facts.controllers == ("mp0",)  # two controllers, one serial: one drive
+    assert controllers_under(target) == ("nvme1", "nvme2")
+    assert any("several paths" in warning for warning in target.facts.warnings)
+
+
+def test_the_paths_of_a_shared_namespace_are_counted(tmp_path: Path) -> None:
+    assert counting_devices(resolved("nvme_multipath", tmp_path)) == ("nvme1c1n1", "nvme1c2n1")
+
+
+def test_a_virtio_disk_is_named_and_cold_means_guest_cold(tmp_path: Path) -> None:
+    target = resolved("virtio", tmp_path)
+    assert outline(target) == [("virtio", "vda")]
+    assert stack_of(target).serial == "vd0"
+    assert target.facts.virtual is True
+    assert any("guest-cold" in warning for warning in target.facts.warnings)
+    assert target.facts.controllers == ()
+
+
+def test_a_scsi_disk_has_model_and_serial(tmp_path: Path) -> None:
+    target = resolved("scsi", tmp_path)
+    node = stack_of(target)
+    assert (node.kind, node.name, node.model, node.serial) == (
+        "scsi", "sda", "QEMU QEMU HARDDISK", "sd0",
+    )  # fmt: skip
+    assert target.facts.virtual is True
+
+
+def test_a_drive_of_its_own_is_not_virtual(tmp_path: Path) -> None:
+    target = resolved("gen5_in_gen4_slot", tmp_path)
+    assert target.facts.virtual is False
+    assert target.facts.warnings == ()
+
+
+def test_a_btrfs_pool_leads_to_all_its_devices(tmp_path: Path) -> None:
+    target = resolved("btrfs_raid1", tmp_path)
+    assert [kind for kind, _ in outline(target)] == [
+        "pool", "namespace", "controller", "namespace", "controller",
+    ]  # fmt: skip
+    assert stack_of(target).redundancy == 2
+    assert counting_devices(target) == ("nvme3n1", "nvme4n1")
+
+
+def test_btrfs_without_its_pool_shows_the_mounted_device(tmp_path: Path) -> None:
+    folder = tmp_path / "target"
+    folder.mkdir()
+    roots = expand("btrfs_raid1", tmp_path / "machine", folder)
+    (roots.sys / "fs").rename(roots.sys / "fs-away")
+    (target,) = resolve_targets([folder], host="box", roots=roots)
+    assert outline(target) == [("namespace", "nvme3n1"), ("controller", "nvme3")]
+
+
+def test_a_loop_device_names_its_file_and_leads_below_it(tmp_path: Path) -> None:
+    target = resolved("loop_nvme", tmp_path)
+    assert outline(target) == [
+        ("loop", "loop0"),
+        ("namespace", "nvme3n1"),
+        ("controller", "nvme3"),
+    ]
+    assert stack_of(target).model == "file /m/disk.img"
+    assert counting_devices(target) == ("nvme3n1",)
+    assert any("loop device" in warning for warning in target.facts.warnings)
+
+
+def test_a_device_that_sysfs_does_not_show_is_a_reason(tmp_path: Path) -> None:
+    folder = tmp_path / "target"
+    folder.mkdir()
+    roots = expand("virtio", tmp_path / "machine", folder)
+    (roots.sys / "dev/block/253:0").unlink()
+    (target,) = resolve_targets([folder], host="box", roots=roots)
+    assert target.facts.stack is None
+    assert "253:0" in target.facts.missing["stack"]
+    assert target.facts.virtual is None
+    assert counting_devices(target) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("zram0", "ram"), ("nbd3", "network"), ("mmcblk0", "unknown"), ("sr0", "scsi")],
+)
+def test_other_devices_are_known_by_their_names(tmp_path: Path, name: str, kind: str) -> None:
+    folder = tmp_path / "sys/devices/virtual/block" / name
+    write(folder / "size", "8\n")
+    write(folder / "dev", "250:0\n")
+    node = block_node(folder, Roots(sys=tmp_path / "sys"), lambda _: None)
+    assert (node.kind, node.size_bytes, node.children) == (kind, 4096, ())
+
+
+def test_a_xen_disk_is_virtual(tmp_path: Path) -> None:
+    folder = tmp_path / "xvda"
+    write(folder / "size", "8\n")
+    assert is_virtual(block_node(folder, Roots(), lambda _: None))
+
+
+def test_queue_settings_that_are_refused_have_reasons(tmp_path: Path) -> None:
+    write(tmp_path / "queue/nr_requests", "many\n")
+    queue = queue_facts(tmp_path)
+    assert "'many'" in queue.missing["nr_requests"]
+    assert queue.missing["scheduler"] == "the kernel does not show scheduler"
+    assert queue.missing["hardware_queues"] == "it has no multi-queue folder"
+
+
+def test_a_controller_without_serial_is_keyed_by_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "target"
+    folder.mkdir()
+    roots = expand("nvme_partition", tmp_path / "machine", folder)
+    serial = (roots.sys / "class/nvme/nvme0").resolve() / "serial"
+    serial.write_text(" " * 20)
+    (target,) = resolve_targets([folder], host="box", roots=roots)
+    assert target.facts.controllers == ("nvme0",)
+    serial.unlink()
+    (target,) = resolve_targets([folder], host="box", roots=roots)
+    assert target.facts.controllers == ("nvme0",)
