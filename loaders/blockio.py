@@ -101,31 +101,26 @@ class DirectMedium:
         os.close(handle)
 
 
-class MemoryMedium:
-    """Memory in place of the target: the same loop, with a copy where the I/O was.
+class NullMedium:
+    """Nothing in place of the target: the same loop, with I/O that takes no time.
 
-    What an engine reaches here is the ceiling of the host and of the loop itself. Every read
-    delivers what was last written; nothing is kept beyond one block.
+    What an engine reaches here is the ceiling of the host and of the loop itself. Direct I/O costs
+    the host no copy, so none is made here; a read leaves the buffer as it is.
     """
-
-    def __init__(self, block_bytes: int) -> None:
-        self._memory = np.zeros(block_bytes, dtype=np.uint8)
 
     def open(self, path: Path, kind: IOKind, end_bytes: int) -> int:
         """Return a handle on nothing."""
         return -1
 
     def read(self, handle: int, path: Path, buffer: NDArray[np.uint8], offset_bytes: int) -> int:
-        """Copy the block out of memory."""
-        np.copyto(buffer, self._memory[: buffer.size])
+        """Say that the buffer was filled."""
         return buffer.size
 
     def write(self, handle: int, path: Path, buffer: NDArray[np.uint8], offset_bytes: int) -> None:
-        """Copy the block into memory."""
-        np.copyto(self._memory[: buffer.size], buffer)
+        """Do nothing: nobody will read it."""
 
     def finish(self, handle: int, path: Path, end_bytes: int, *, fsync: bool) -> None:
-        """Do nothing: memory is as durable as it gets."""
+        """Do nothing: there is nothing to make durable."""
 
     def close(self, handle: int) -> None:
         """Do nothing: there was no handle."""

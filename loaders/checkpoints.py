@@ -96,7 +96,7 @@ class CheckpointLoader(Protocol):
         ...
 
     def checkpoint_store(self, shard: Shard, *, seed: int, diskless: bool = False) -> ShardStore:
-        """Return a store for one rank's shard; with ``diskless`` it saves to memory and loads so.
+        """Return a store for one rank's shard; with ``diskless`` it touches no file, for ceilings.
 
         Raises ``MissingExtraError`` where a library is needed that is not installed.
         """

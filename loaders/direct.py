@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from wattload.core.errors import ConfigError
 from wattload.core.io import DataPath, EngineCapabilities, IOKind, IOPlan, IOResult, Loader
 from wattload.loaders.aligned import PAGE_BYTES, aligned_buffers
-from wattload.loaders.blockio import DirectMedium, Medium, MemoryMedium
+from wattload.loaders.blockio import DirectMedium, Medium, NullMedium
 from wattload.loaders.blockjob import BlockJob, BlockVisitor, ByteCounter
 from wattload.loaders.checkpoints import Shard, ShardStore
 from wattload.loaders.formats import record_format
@@ -107,14 +107,14 @@ class Config:
 class DirectEngine:
     """Executes plans by O_DIRECT with ``queue_depth`` threads; ``close`` ends them.
 
-    With ``diskless`` the same loop runs against memory: its rate is the harness's own ceiling.
+    With ``diskless`` the same loop moves nothing: its rate is the harness's own ceiling.
     """
 
     def __init__(self, config: Config, *, diskless: bool = False) -> None:
         config.check()
         self.config = config
         self._diskless = diskless
-        self._medium: Medium = MemoryMedium(config.block_bytes) if diskless else DirectMedium()
+        self._medium: Medium = NullMedium() if diskless else DirectMedium()
         self._buffers = aligned_buffers(config.queue_depth, config.block_bytes)
         self._threads = ThreadPoolExecutor(config.queue_depth, thread_name_prefix="direct")
 
@@ -167,7 +167,7 @@ class DirectEngine:
     def path(self) -> DataPath:
         """Return the way the bytes were asked to take."""
         if self._diskless:
-            return DataPath(data_path="memory", path_requested="memory")
+            return DataPath(data_path="null", path_requested="null")
         return DataPath(data_path="o_direct", path_requested="o_direct")
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ class DirectStore:
 
     Tensors lie back to back in the file, so it has exactly their bytes; blocks are taken across
     their borders. Saving and loading each have an engine of their own, whose memory does not grow
-    with the shard. With ``diskless`` the same loops run against memory.
+    with the shard. With ``diskless`` the same loops move nothing.
     """
 
     overhead_limit_bytes = 0

@@ -259,7 +259,7 @@ def test_diskless_runs_the_same_loop_and_touches_no_file(tmp_path: Path) -> None
     read = engine.run(plan("read", extent))
     engine.close()
     assert wrote.moved_bytes == read.moved_bytes == 1_000_000
-    assert wrote.path.path_requested == "memory"
+    assert wrote.path.path_requested == "null"
     assert engine.capabilities().diskless
     assert not engine.capabilities().direct
     assert list(tmp_path.iterdir()) == []

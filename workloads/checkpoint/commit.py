@@ -1,9 +1,9 @@
 """When a set of files counts as a checkpoint: manifest, rename, fsync; and never before.
 
 Ranks write into ``checkpoint-000007.partial``. When all their files are durable, the leader adds
-``manifest.json`` with each file's size and checksum, fsyncs it and the folder, renames the folder to
-``checkpoint-000007`` and fsyncs the folder above. An interruption at any moment leaves either the
-temporary name, or a whole checkpoint. It is taken away the other way round: manifest first.
+``manifest.json`` with each file's size and checksum, fsyncs it and the folder, renames the folder
+to ``checkpoint-000007`` and fsyncs the folder above. An interruption at any moment leaves either
+the temporary name, or a whole checkpoint. It is taken away the other way round: manifest first.
 """
 
 from __future__ import annotations
@@ -148,24 +148,31 @@ def _to_text(manifest: Manifest) -> str:
 
 
 def _from_text(folder: Path) -> Manifest:
-    path = folder / MANIFEST_NAME
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        body = document["body"]
-        if document["sha256"] != _digest(body) or body["format"] != _FORMAT:
-            raise ValueError("it is torn, was edited, or is of another format")
+        body = _body((folder / MANIFEST_NAME).read_text(encoding="utf-8"))
         return Manifest(
             model=body["model"],
             checkpoint=body["checkpoint"],
             nonce=int(body["nonce"], 16),
             file_bytes=body["file_bytes"],
             files={
-                int(rank): [ShardFile(**file | {"checksum": int(file["checksum"], 16)}) for file in own]
+                int(rank): [
+                    ShardFile(**file | {"checksum": int(file["checksum"], 16)}) for file in own
+                ]
                 for rank, own in body["files"].items()
             },
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{folder} is no complete checkpoint: {error}") from error
+
+
+def _body(text: str) -> dict[str, Any]:
+    """Return the body of a manifest; raises ``ValueError`` if it is not as it was written."""
+    document = json.loads(text)
+    body: dict[str, Any] = document["body"]
+    if document["sha256"] != _digest(body) or body["format"] != _FORMAT:
+        raise ValueError("its manifest is torn, was edited, or is of another format")
+    return body
 
 
 def _digest(body: Mapping[str, Any]) -> str:

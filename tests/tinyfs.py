@@ -1,0 +1,36 @@
+"""A real file system of 32 MiB, for tests of a target that is full; needs root."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+SIZE_BYTES = 32 << 20
+
+
+@contextmanager
+def tiny_file_system(folder: Path) -> Iterator[Path]:
+    """Mount an ext4 on a loop device, or a tmpfs, below a folder; skips where neither mounts."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    mount_point, image = folder / "tiny", folder / "image"
+    mount_point.mkdir()
+    with image.open("wb") as file:
+        file.truncate(SIZE_BYTES)
+    commands = (
+        ["mount", "-o", "loop", str(image), str(mount_point)],
+        ["mount", "-t", "tmpfs", "-o", f"size={SIZE_BYTES}", "tmpfs", str(mount_point)],
+    )
+    made = subprocess.run(["mkfs.ext4", "-q", str(image)], capture_output=True, check=False)
+    usable = commands if not made.returncode else commands[1:]
+    if all(subprocess.run(c, capture_output=True, check=False).returncode for c in usable):
+        pytest.skip("this machine mounts neither a loop device nor tmpfs")
+    try:
+        yield mount_point
+    finally:
+        subprocess.run(["umount", str(mount_point)], check=True)

@@ -1,0 +1,87 @@
+"""The checks of a checkpoint run: bytes on the target, every byte back, durable, and cold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wattload.core.record.check import Check
+from wattload.core.units import format_bytes
+from wattload.workloads.checkpoint.cycle import Account
+from wattload.workloads.checkpoint.job import Job
+
+_WORST_FIRST = ("fail", "not_checked", "warn", "pass")
+
+
+def bytes_on_target(job: Job, accounts: Sequence[Account], overhead_bytes: Sequence[int]) -> Check:
+    """Compare the files' sizes with the plan, per rank and checkpoint.
+
+    ``overhead_bytes`` is what each rank's files may hold beyond its tensors, per checkpoint.
+    """
+    planned_bytes = job.checkpoint_bytes * job.config.checkpoint_count
+    found_bytes = sum(sum(account.file_bytes) for account in accounts)
+    agree = all(
+        len(account.file_bytes) == job.config.checkpoint_count
+        and all(0 <= size - shard.size_bytes <= spare for size in account.file_bytes)
+        for shard, account, spare in zip(job.shards, accounts, overhead_bytes, strict=True)
+    )
+    container = f" and at most {format_bytes(sum(overhead_bytes))} of container each"
+    return Check(
+        name="checkpoint_bytes_on_target",
+        verdict="pass" if agree else "fail",
+        sentence=(
+            f"{job.config.checkpoint_count} checkpoints took {found_bytes} bytes in files; planned "
+            f"were {planned_bytes} of tensors{container if any(overhead_bytes) else ''}"
+            + ("." if agree else ": the file sizes do not agree with the plan.")
+        ),
+        figures={"file_bytes": found_bytes, "planned_bytes": planned_bytes},
+        mandatory=True,
+    )
+
+
+def read_back(job: Job, accounts: Sequence[Account]) -> Check:
+    """Compare what loading delivered with what saving wrote: bytes, stamps, checksums."""
+    planned_bytes = job.checkpoint_bytes * job.config.checkpoint_count
+    delivered_bytes = sum(account.payload_bytes for account in accounts)
+    blocks = sum(account.bad_blocks for account in accounts)
+    files = [name for account in accounts for name in account.bad_files]
+    good = delivered_bytes == planned_bytes and not blocks and not files
+    said = f": {blocks} blocks bear another stamp"
+    said += f", the checksum differs in {', '.join(files[:3])}" if files else ""
+    return Check(
+        name="checkpoint_read_back",
+        verdict="pass" if good else "fail",
+        sentence=(
+            f"{delivered_bytes} bytes of tensors came back of {planned_bytes}; the stamp of every "
+            "whole 4096-byte block and a checksum over all delivered bytes were compared"
+            + ("." if good else said + ".")
+        ),
+        figures={
+            "delivered_bytes": delivered_bytes,
+            "planned_bytes": planned_bytes,
+            "bad_blocks": blocks,
+            "bad_files": len(files),
+        },
+        mandatory=True,
+    )
+
+
+def durable(job: Job) -> Check:
+    """Say whether the write window holds the fsync of every file and folder."""
+    if job.config.fsync:
+        return Check(
+            name="checkpoint_durable",
+            verdict="pass",
+            sentence="Files and folders were fsynced inside the write window.",
+        )
+    return Check(
+        name="checkpoint_durable",
+        verdict="warn",
+        sentence="workload.fsync was false: the write window ended before the data was durable.",
+    )
+
+
+def cold(accounts: Sequence[Account]) -> Check:
+    """Return the worst of the cold-cache checks before each read, on every rank."""
+    checks = [check for account in accounts for check in account.cold]
+    worst = min(checks, key=lambda check: _WORST_FIRST.index(check.verdict))
+    return worst.model_copy(update={"figures": {**worst.figures, "times_checked": len(checks)}})

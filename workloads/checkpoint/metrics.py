@@ -1,0 +1,140 @@
+"""The figures of a checkpoint run, from what each rank counted and timed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Literal
+
+from wattload.core.record.metric import Metric
+from wattload.core.units import Unit
+from wattload.workloads.checkpoint.ceiling import Ceilings
+from wattload.workloads.checkpoint.cycle import READ_PHASE, WRITE_PHASE, Account, Side
+
+
+class Direction:
+    """One direction over all ranks: seconds of the slowest rank, and bytes, per checkpoint."""
+
+    def __init__(self, phase: str, sides: Sequence[Side]) -> None:
+        self.phase = phase
+        self.seconds: list[float] = [
+            max(each) for each in zip(*(s.seconds for s in sides), strict=True)
+        ]
+        self.moved_bytes: list[int] = [
+            sum(each) for each in zip(*(s.moved_bytes for s in sides), strict=True)
+        ]
+        self.cpu_s = sum(side.cpu_s for side in sides)
+
+    @property
+    def rate(self) -> float:
+        """Total bytes over total seconds, in B/s."""
+        return sum(self.moved_bytes) / sum(self.seconds)
+
+    @property
+    def mean_of_rates(self) -> float:
+        """The arithmetic mean of each checkpoint's rate, as DLIO reports it, in B/s."""
+        rates = [b / s for b, s in zip(self.moved_bytes, self.seconds, strict=True)]
+        return fmean(rates)
+
+
+def metrics(accounts: Sequence[Account], found: Ceilings) -> list[Metric]:
+    """Return the metrics of a run, the headline first; ``accounts`` are the ranks', by rank."""
+    write = Direction(WRITE_PHASE, [account.write for account in accounts])
+    read = Direction(READ_PHASE, [account.read for account in accounts])
+    directions = ((write, "written", "save"), (read, "read", "load"))
+    made: list[Metric] = []
+    for make in (_rate, _seconds, _dlio, _moved, _cpu):
+        made += [make(*direction) for direction in directions]
+    return [*made, *_ceilings(found)]
+
+
+def _rate(direction: Direction, verb: str, _dlio_name: str) -> Metric:
+    return _metric(
+        f"{direction.phase}_bytes_per_s",
+        direction.rate,
+        Unit.BYTES_PER_SECOND,
+        "higher",
+        f"Bytes {verb} by all ranks over the time of the slowest, all checkpoints together.",
+        phase=direction.phase,
+        headline=True,
+    )
+
+
+def _seconds(direction: Direction, verb: str, _dlio_name: str) -> Metric:
+    return _metric(
+        f"{direction.phase}_seconds_per_checkpoint",
+        fmean(direction.seconds),
+        Unit.SECONDS,
+        "lower",
+        f"Time until the slowest rank has {verb} its shard of one checkpoint, mean over all.",
+        phase=direction.phase,
+        headline=True,
+    )
+
+
+def _dlio(direction: Direction, _verb: str, dlio_name: str) -> Metric:
+    return _metric(
+        f"dlio_{dlio_name}_mean_of_rates_bytes_per_s",
+        direction.mean_of_rates,
+        Unit.BYTES_PER_SECOND,
+        "higher",
+        f"The mean of each checkpoint's rate, as DLIO reports its {dlio_name} throughput; it "
+        "flatters uneven runs, and no verdict rests on it.",
+        phase=direction.phase,
+    )
+
+
+def _moved(direction: Direction, verb: str, _dlio_name: str) -> Metric:
+    return _metric(
+        f"{verb}_bytes",
+        sum(direction.moved_bytes),
+        Unit.BYTES,
+        "neither",
+        f"Bytes {verb} by all ranks, all checkpoints together.",
+        phase=direction.phase,
+    )
+
+
+def _cpu(direction: Direction, verb: str, _dlio_name: str) -> Metric:
+    return _metric(
+        f"{direction.phase}_cpu_seconds_per_byte",
+        direction.cpu_s / sum(direction.moved_bytes),
+        Unit.SECONDS_PER_BYTE,
+        "lower",
+        f"CPU time of saving or loading per byte {verb}, stamps and checksums included.",
+        phase=direction.phase,
+    )
+
+
+def _ceilings(found: Ceilings) -> list[Metric]:
+    alone = "The same {} loop without a target, all ranks at once."
+    figures = (
+        ("harness_write", found.write, alone.format("save")),
+        ("harness_read", found.read, alone.format("load")),
+        ("generator", found.generator, "Stamping alone, one thread per rank."),
+    )
+    return [
+        _metric(f"{name}_ceiling_bytes_per_s", value, Unit.BYTES_PER_SECOND, "higher", meaning)
+        for name, value, meaning in figures
+    ]
+
+
+def _metric(
+    name: str,
+    value: float,
+    unit: Unit,
+    better: Literal["higher", "lower", "neither"],
+    meaning: str,
+    *,
+    phase: str = "",
+    headline: bool = False,
+) -> Metric:
+    return Metric(
+        name=name,
+        value=value,
+        unit=unit,
+        better=better,
+        meaning=meaning,
+        phase=phase,
+        headline=headline,
+    )

@@ -1,0 +1,116 @@
+"""The checkpoints of a run on its targets: announced, committed, measured, taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from wattload.core.errors import TargetError
+from wattload.core.workload import Communicator, RunContext
+from wattload.loaders.checkpoints import Saved
+from wattload.loaders.datafolder import DataFolder
+from wattload.workloads.checkpoint.commit import (
+    MANIFEST_NAME,
+    commit,
+    folder_name,
+    partial_name,
+)
+from wattload.workloads.checkpoint.job import Job
+
+WORKLOAD = "checkpoint"
+
+
+class Storage:
+    """One rank's view of the data folder on its target. All methods are called on every rank.
+
+    The lowest rank of a target leads it: it makes, commits and locks. Every file is announced to
+    the folder's list under both its names before it is made, so that whatever an interruption
+    leaves can be removed.
+    """
+
+    def __init__(self, job: Job, context: RunContext) -> None:
+        self._job = job
+        self._world: Communicator = context.communicator
+        rank = self._world.rank
+        target = context.targets[job.target_of(rank)]
+        if target.path is None:
+            raise TargetError(f"a {target.kind} target holds no checkpoints; give a directory")
+        self._leads = rank < job.target_count
+        if self._leads:
+            folder = _claim(target.path, rank)
+            # What an earlier run left, finished or not, would only take the space.
+            folder.lock()
+            folder.empty()
+        self._world.barrier()
+        self._folder = folder if self._leads else _claim(target.path, rank)
+
+    @property
+    def path(self) -> Path:
+        """The data folder on this rank's target."""
+        return self._folder.path
+
+    def announce(self, checkpoint: int, names: Sequence[str]) -> Path:
+        """List this rank's files before they are made; returns the folder to write them into."""
+        own = [*names, MANIFEST_NAME] if self._leads else names
+        for name in own:
+            self._folder.reserve(f"{partial_name(checkpoint)}/{name}")
+            self._folder.reserve(f"{folder_name(checkpoint)}/{name}")
+        partial = self._folder.path / partial_name(checkpoint)
+        if self._leads:
+            partial.mkdir()
+        self._world.barrier()
+        return partial
+
+    def commit(self, checkpoint: int, nonce: int, saved: Sequence[Saved]) -> None:
+        """Return when the checkpoint is complete on every target; ``saved`` is by rank.
+
+        What is not durable yet is made so. Raises ``OSError`` where the kernel refuses.
+        """
+        if self._leads:
+            rank = self._world.rank
+            commit(
+                self._folder.path,
+                model=self._job.config.model,
+                checkpoint=checkpoint,
+                nonce=nonce,
+                saved={r: s for r, s in enumerate(saved) if self._job.target_of(r) == rank},
+            )
+        self._world.barrier()
+
+    def adopt(self, checkpoint: int, names: Sequence[str]) -> int:
+        """List this rank's files as finished; returns their bytes on the target."""
+        total_bytes = 0
+        own = [*names, MANIFEST_NAME] if self._leads else names
+        for name in own:
+            self._folder.discard(f"{partial_name(checkpoint)}/{name}")
+            size_bytes = (self._folder.path / folder_name(checkpoint) / name).lstat().st_size
+            self._folder.record(f"{folder_name(checkpoint)}/{name}", size_bytes, None)
+            total_bytes += size_bytes if name != MANIFEST_NAME else 0
+        return total_bytes
+
+    def folder(self, checkpoint: int) -> Path:
+        """Return the folder of a complete checkpoint."""
+        return self._folder.path / folder_name(checkpoint)
+
+    def take_away(self, checkpoint: int, names: Sequence[str]) -> None:
+        """Remove a checkpoint: the manifest first, so that a half of it never looks whole."""
+        if self._leads:
+            self._folder.discard(f"{folder_name(checkpoint)}/{MANIFEST_NAME}")
+        self._world.barrier()
+        for name in names:
+            self._folder.discard(f"{folder_name(checkpoint)}/{name}")
+        self._world.barrier()
+
+    def remove(self) -> None:
+        """Give all space back."""
+        self._world.barrier()
+        if self._leads:
+            self._folder.remove()
+        self._folder.close()
+        self._world.barrier()
+
+
+def _claim(target_path: Path, rank: int) -> DataFolder:
+    # One folder for all settings: there is no data to be used again, and at most one run at work.
+    parameters: Mapping[str, object] = {}
+    return DataFolder.claim(target_path, WORKLOAD, parameters, seed=0, part=rank)

@@ -1,0 +1,128 @@
+"""The checkpoint workload: save the shards of a Llama-3 model, and load them again."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import ClassVar, cast
+
+from wattload.core.accelerator import Accelerator
+from wattload.core.errors import ConfigError
+from wattload.core.record.check import Check
+from wattload.core.workload import DataFacts, Outcome, RunContext, WorkloadPlan
+from wattload.loaders.checkpoints import CheckpointLoader
+from wattload.workloads.checkpoint import checks
+from wattload.workloads.checkpoint.ceiling import ceilings
+from wattload.workloads.checkpoint.config import Config
+from wattload.workloads.checkpoint.cycle import Account, Cycle
+from wattload.workloads.checkpoint.describe import details, remarks
+from wattload.workloads.checkpoint.job import Job, plan_job
+from wattload.workloads.checkpoint.metrics import metrics
+from wattload.workloads.checkpoint.storage import WORKLOAD, Storage
+
+
+class Checkpoint:
+    """Checkpoints of a Llama-3 model as DLIO shards it, one shard per rank.
+
+    Each save is a span of the timed phase ``write``: it ends when files, manifest and folders are
+    durable and the folder has its final name. Each load is a span of the timed phase ``read``, from
+    a cache proved cold, with every delivered byte looked at. Making room, eviction and removal lie
+    between the spans. The ceilings are measured last, in an untimed phase of their own.
+    """
+
+    name: ClassVar[str] = WORKLOAD
+
+    def __init__(self, config: Config, loader: object, accelerator: Accelerator) -> None:
+        if not hasattr(loader, "checkpoint_store"):
+            kind = type(loader).__module__.rpartition(".")[2]
+            raise ConfigError(
+                f"loader={kind} writes no checkpoints; workload={WORKLOAD} runs with "
+                "loader=direct or loader=torch"
+            )
+        self.config = config
+        self._loader = cast(CheckpointLoader, loader)
+        self._job: Job | None = None
+        self._storage: Storage | None = None
+        self._accounts: Sequence[Account] = ()
+        self._overhead_bytes: Sequence[int] = ()
+
+    def plan(self, context: RunContext) -> WorkloadPlan:
+        """Return what the run will do to the target; makes nothing there.
+
+        Raises ``ConfigError`` for what can't be run.
+        """
+        self._loader.check()
+        job = self._job = plan_job(self.config, context)
+        return WorkloadPlan(
+            data_bytes=0,
+            prepare_bytes=0,
+            run_bytes=job.checkpoint_bytes * self.config.checkpoint_count,
+            peak_bytes=job.checkpoint_bytes * job.most_kept,
+            memory_bytes_per_rank=max(map(self._loader.checkpoint_memory_bytes, job.shards)),
+            needs_direct_io=self._loader.checkpoint_path_is_direct,
+            maximum_ranks=job.model_ranks,
+        )
+
+    def prepare(self, context: RunContext) -> DataFacts | None:
+        """Take the data folder and remove what an earlier run left in it; there is no data.
+
+        Raises:
+            DataError: the folder is somebody else's, or another run is at work in it.
+            TargetError: the target can't be written.
+        """
+        self._storage = Storage(self._planned(), context)
+        return None
+
+    def run(self, context: RunContext) -> Outcome:
+        """Write and read the checkpoints, then measure the ceilings.
+
+        Raises:
+            TargetError: the target is full, read-only or broken.
+            DataError: a file of a checkpoint is truncated.
+            MissingExtraError: the loader's library is not installed.
+        """
+        job, world, storage = self._planned(), context.communicator, self._prepared()
+        shard = job.shards[world.rank]
+        nonce = world.broadcast(secrets.randbits(64))
+        store = self._loader.checkpoint_store(shard, seed=context.seed)
+        try:
+            cycle = Cycle(job, context, storage, store, nonce)
+            context.progress.begin(
+                "checkpoints", 2 * shard.size_bytes * self.config.checkpoint_count
+            )
+            cycle.run()
+            context.progress.end()
+        finally:
+            store.close()
+        self._accounts = world.gather(cycle.account)
+        self._overhead_bytes = world.gather(store.overhead_limit_bytes)
+        with context.phase("harness_ceiling", timed=False):
+            found = ceilings(self._loader, shard, world, seed=context.seed)
+        return Outcome(
+            metrics=metrics(self._accounts, found),
+            paths=(store.path(),),
+            checks=(checks.cold(self._accounts), checks.durable(job)),
+            details=details(job, self._accounts, nonce),
+            remarks=remarks(job),
+        )
+
+    def verify(self, context: RunContext) -> Sequence[Check]:
+        """Compare files and delivered bytes with the plan, and give the target's space back."""
+        job = self._planned()
+        self._prepared().remove()
+        if not self._accounts:
+            return ()
+        return (
+            checks.bytes_on_target(job, self._accounts, self._overhead_bytes),
+            checks.read_back(job, self._accounts),
+        )
+
+    def _planned(self) -> Job:
+        if self._job is None:
+            raise RuntimeError("plan is called before anything else")
+        return self._job
+
+    def _prepared(self) -> Storage:
+        if self._storage is None:
+            raise RuntimeError("prepare is called before run")
+        return self._storage
