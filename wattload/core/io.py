@@ -7,7 +7,7 @@ or a library, a ``Harness`` is an outside program that owns the loop. Every resu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -82,15 +82,36 @@ class EngineCapabilities:
     diskless: bool = False
 
 
+BlockVisitor = Callable[[NDArray[np.uint8], Extent, int], None]
+"""Called with a block, its extent and its offset in the file in bytes.
+
+The block is a view of the engine's buffer and holds the payload only: the last block of an extent
+may be shorter. It must not be kept. Called on several threads at once.
+"""
+
+ByteCounter = Callable[[int], None]
+"""Called with the bytes that have just moved; on several threads at once."""
+
+
 class Engine(Protocol):
-    """Executes planned I/O against files of one target."""
+    """Executes planned I/O against files of one target. All pass ``tests/contracts/engine.py``."""
 
     def capabilities(self) -> EngineCapabilities:
         """Return what the engine can do."""
         ...
 
-    def run(self, plan: IOPlan) -> IOResult:
-        """Execute the plan; raises ``OSError`` with the file and offset in its message."""
+    def run(
+        self,
+        plan: IOPlan,
+        *,
+        visit: BlockVisitor | None = None,
+        moved: ByteCounter | None = None,
+    ) -> IOResult:
+        """Execute the plan; ``visit`` fills each block to write, or looks at each block read.
+
+        Raises ``OSError`` with the file and offset in its message, and ``DataError`` for a file
+        that is shorter than an extent to read. The engine can be used again after either.
+        """
         ...
 
     def close(self) -> None:

@@ -130,7 +130,8 @@ def _judged(record: RunRecord, findings: Findings) -> RunRecord:
 
 def _workload_section(header: Header, findings: Findings) -> WorkloadSection:
     config, data = header.order.config, findings.data
-    depth = getattr(config.loader, "queue_depth", None)
+    is_direct = any(path.path_requested == "o_direct" for path in findings.outcome.paths)
+    depth = getattr(config.loader, "queue_depth", None) if is_direct else None
     return WorkloadSection(
         name=header.workload,
         loader=type(config.loader).__module__.rpartition(".")[2],

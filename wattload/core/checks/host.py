@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wattload.core.record.check import Check
+from wattload.core.record.metric import Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S, format_rate
 
 CLOCK_TOLERANCE_S = 0.05
 CLOCK_TOLERANCE = 1e-3
 CEILING_FACTOR = 2.0
+CEILING_SUFFIX = "_ceiling_bytes_per_s"
 
 
 def clocks_agree(record: RunRecord) -> Sequence[Check]:
@@ -44,48 +46,39 @@ def clocks_agree(record: RunRecord) -> Sequence[Check]:
 
 
 def bottleneck(record: RunRecord) -> Sequence[Check]:
-    """Compare the host's own ceilings (no drive in the loop) with the result."""
-    checks = []
-    for metric in record.metrics:
-        if not metric.name.endswith("_ceiling_bytes_per_s"):
-            continue
-        result = max(
-            (
-                m.value
-                for m in record.metrics
-                if m.headline and m.unit == "B/s" and m.value is not None
-            ),
-            default=None,
-        )
-        if metric.value is None or result is None or result <= 0:
-            checks.append(
-                Check(
-                    name=f"bottleneck_{metric.name}",
-                    verdict="not_checked",
-                    sentence=metric.missing.get(
-                        "value", "There is no rate to compare the ceiling with."
-                    ),
-                )
-            )
-            continue
-        factor = metric.value / result
-        checks.append(
-            Check(
-                name=f"bottleneck_{metric.name}",
-                verdict="pass" if factor >= CEILING_FACTOR else "warn",
-                sentence=(
-                    f"Without a drive the same loop does {format_rate(metric.value)}, {factor:.1f} "
-                    "times the result"
-                    + ("." if factor >= CEILING_FACTOR else ": the host was measured as well.")
-                ),
-                figures={
-                    "ceiling_bytes_per_s": metric.value,
-                    "result_bytes_per_s": result,
-                    "factor": factor,
-                },
-            )
-        )
-    return checks
+    """Compare the host's own ceilings (no drive in the loop) with the rates they bound."""
+    ceilings = [m for m in record.metrics if m.name.endswith(CEILING_SUFFIX)]
+    return [_ceiling_check(ceiling, _bounded_rate(record, ceiling)) for ceiling in ceilings]
+
+
+def _bounded_rate(record: RunRecord, ceiling: Metric) -> Metric | None:
+    """Return the rate that a ceiling bounds: of its direction, else the headline's first."""
+    rates = [m for m in record.metrics if m.headline and m.unit == "B/s" and m.value is not None]
+    direction = "read" if "read" in ceiling.name else "write"
+    own = [rate for rate in rates if rate.name.startswith(direction)]
+    return next(iter(own or rates), None)
+
+
+def _ceiling_check(ceiling: Metric, rate: Metric | None) -> Check:
+    name = f"bottleneck_{ceiling.name}"
+    if ceiling.value is None or rate is None or not rate.value:
+        reason = ceiling.missing.get("value", "there is no rate to compare the ceiling with")
+        return Check(name=name, verdict="not_checked", sentence=f"Not compared: {reason}.")
+    factor = ceiling.value / rate.value
+    enough = factor >= CEILING_FACTOR
+    return Check(
+        name=name,
+        verdict="pass" if enough else "warn",
+        sentence=(
+            f"Without a drive the same loop does {format_rate(ceiling.value)}, {factor:.1f} times "
+            f"{rate.name}" + ("." if enough else ": the host was measured as well.")
+        ),
+        figures={
+            "ceiling_bytes_per_s": ceiling.value,
+            "result_bytes_per_s": rate.value,
+            "factor": factor,
+        },
+    )
 
 
 def link_at_maximum(record: RunRecord) -> Sequence[Check]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from wattload.core.host.cpu import cpu_flags
+from wattload.core.mounts import read_mounts
 from wattload.core.sysfs import Roots, read_text
 
 _CLOCKS = {"kvm-clock": "kvm", "xen": "xen", "hyperv_clocksource_tsc_page": "hyper-v"}
 _CGROUP_WORDS = ("docker", "kubepods", "libpod", "containerd", "lxc", "garden")
 _NONE = "none"
+_ENGINE_MOUNTS = (Path("/etc/hosts"), Path("/etc/hostname"), Path("/etc/resolv.conf"))
 
 
 def find_hypervisor(roots: Roots) -> str:
@@ -48,7 +52,7 @@ def _firmware_names(roots: Roots) -> list[str]:
 
 def find_container(roots: Roots) -> str:
     """Return what kind of container this process is in, or ``none``."""
-    if (roots.top / ".dockerenv").exists():
+    if (roots.top / ".dockerenv").exists() and _has_engine_mounts(roots):
         return "docker"
     if (roots.top / "run/.containerenv").exists():
         return "podman"
@@ -57,6 +61,14 @@ def find_container(roots: Roots) -> str:
         return named
     cgroups = read_text(roots.proc / "self/cgroup")
     return next((word for word in _CGROUP_WORDS if word in cgroups), _NONE)
+
+
+def _has_engine_mounts(roots: Roots) -> bool:
+    """Return whether an engine mounted its own files over ``/etc``.
+
+    A machine that was made from an image carries the image's marker file, and is no container.
+    """
+    return any(mount.mount_point in _ENGINE_MOUNTS for mount in read_mounts(roots))
 
 
 def _named_by_manager(roots: Roots) -> str:
