@@ -16,6 +16,7 @@ CLOCKS = "sys/devices/system/clocksource/clocksource0/available_clocksource"
 MOUNT_V2 = (
     "1 0 8:2 / / rw - ext4 /dev/sda2 rw\n30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
 )
+MOUNT_HOSTS = "9 1 8:2 /var/lib/docker/x/hosts /etc/hosts rw - ext4 /dev/sda rw\n"
 MOUNT_V1 = (
     "1 0 8:2 / / rw - ext4 /dev/sda2 rw\n"
     "32 1 0:29 {root} /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
@@ -56,7 +57,8 @@ def test_a_hypervisor_is_named_by_what_it_leaves(
     ("files", "name"),
     [
         ({}, "none"),
-        ({".dockerenv": ""}, "docker"),
+        ({".dockerenv": "", "proc/self/mountinfo": MOUNT_HOSTS}, "docker"),
+        ({".dockerenv": "", "proc/self/mountinfo": MOUNT_V2}, "none"),
         ({"run/.containerenv": ""}, "podman"),
         ({"proc/1/environ": "HOME=/\0container=systemd-nspawn\0"}, "systemd-nspawn"),
         ({"proc/1/environ": "HOME=/\0", "proc/self/cgroup": "0::/kubepods/pod1/x\n"}, "kubepods"),
