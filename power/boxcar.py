@@ -96,7 +96,7 @@ def _centre(
     The linear programme: maximise slack subject to low + slack <= first + tick * period <= high -
     slack. Negative slack is the least contradiction that a regular clock must bear.
     """
-    from scipy.optimize import linprog  # type: ignore[import-untyped]
+    from scipy.optimize import linprog
 
     ones = np.ones(tick.size)
     limits = np.block(

@@ -107,7 +107,7 @@ def integrate_profile(
     coverage = min(1.0, covered_s / seconds) if seconds else 0.0
     energy_j = float(curve.energy_j(np.array([end_ns]))[0])
     reason = _coverage_reason(covered_j, covered_s, seconds)
-    if reason is None and trace.key.channel is Channel.ENERGY_J:
+    if reason is None and isinstance(sensor, Counter) and trace.key.channel is Channel.ENERGY_J:
         reason = _quantum_reason(sensor, energy_j, seconds)
     return WindowResult(
         energy_j=None if reason else energy_j,
@@ -141,9 +141,7 @@ def _coverage_reason(covered_j: float, covered_s: float, seconds: float) -> str 
     return None
 
 
-def _quantum_reason(sensor: Sensor, energy_j: float, seconds: float) -> str | None:
-    if not isinstance(sensor, Counter):
-        return None
+def _quantum_reason(sensor: Counter, energy_j: float, seconds: float) -> str | None:
     step_j = max(sensor.quantum_j, sensor.update_period_s * energy_j / seconds)
     if energy_j > 0 and step_j < QUANTUM_SHARE_MAX * energy_j:
         return None

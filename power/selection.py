@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from wattload.core.errors import MissingExtraError, PowerError, WattloadError
+from wattload.core.errors import MissingExtraError, PowerError
 from wattload.core.power import Evidence, PowerSource, SourceFacts
 from wattload.core.record.energy import PowerSourceRecord
 from wattload.power.config import AUTO, NONE, PowerConfig
@@ -113,7 +113,7 @@ def _named(
     if name == NONE:
         return candidates.selection("power=none was asked for: nothing is measured.")
     taken = "; ".join(_taken(source.facts()) for source in candidates.opened)
-    not_taken = "".join(f"; not {record.sentence}" for record in candidates.refused)
+    not_taken = "".join(f"; but {record.sentence}" for record in candidates.refused)
     return candidates.selection(f"power={name} was asked for: {taken}{not_taken}.")
 
 
@@ -149,7 +149,7 @@ def _try_or_tell(
     try:
         candidates.try_all(name, devices, config)
     except (PowerError, MissingExtraError) as error:
-        candidates.refuse(name, None, _sentence(error))
+        candidates.refuse(name, None, str(error))
 
 
 def _keep_the_best(candidates: _Candidates) -> None:
@@ -189,7 +189,3 @@ def _why_not(device: PowerDevice, candidates: _Candidates) -> str:
 def _no_device(name: str, devices: Sequence[PowerDevice]) -> str:
     names = ", ".join(device.name for device in devices) or "no drive that is known"
     return f"there is nothing for {name} to read (under the target: {names})"
-
-
-def _sentence(error: WattloadError) -> str:
-    return str(error)

@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from wattload.core.power import Boxcar, Counter, Sensor, SourceFacts
+import numpy as np
+
+from wattload.core.power import Boxcar, Counter, Instant, Sensor, SourceFacts
 from wattload.core.units import NS_PER_S
 from wattload.power.energy import WindowResult
 from wattload.power.profile import Profile
@@ -38,6 +40,8 @@ def uncertainty(
     * ``quantisation``: k * LSB / sqrt(12) over the window, all readings taken as off the same way;
       for a counter k * step / sqrt(12) at each end, the step being what it moves by at a time.
     * ``edge``: at each edge, the power step near it times how late the trace may show it.
+    * ``sampling``: a reading of the moment leaves open when power changed since the last; k times
+      step * seconds / sqrt(12) each, as if changes knew nothing of the reads. Means miss nothing.
     * ``gap``: half the range of power in the window, times the seconds not covered.
     """
     if result.energy_j is None:
@@ -46,6 +50,7 @@ def uncertainty(
         "gain": _gain_j(result.energy_j, facts),
         "quantisation": _quantisation_j(profile, result.seconds, facts, window_ns),
         "edge": _edges_j(trace, profile, facts.sensor, window_ns),
+        "sampling": _sampling_j(profile, facts.sensor, window_ns),
         "gap": _gap_j(profile, result, window_ns),
     }
     known_j = {name: part for name, part in parts_j.items() if part is not None}
@@ -102,6 +107,15 @@ def _lateness_s(sensor: Sensor, piece_s: float) -> float:
         is_tumbling = bool(sensor.update_period_s)
         return piece_s / 4 if is_tumbling else max(sensor.window_s / 8, piece_s / 2)
     return piece_s / 2
+
+
+def _sampling_j(profile: Profile, sensor: Sensor, window_ns: tuple[int, int]) -> float:
+    if not isinstance(sensor, Instant):
+        return 0.0
+    inside = profile.clip(*window_ns)
+    length_s = (inside.end_ns - inside.start_ns) / NS_PER_S
+    each_j = (inside.end_w - inside.start_w) * length_s / math.sqrt(12)
+    return COVERAGE_FACTOR * float(np.linalg.norm(each_j))
 
 
 def _gap_j(profile: Profile, result: WindowResult, window_ns: tuple[int, int]) -> float:

@@ -14,6 +14,7 @@ from wattload.power.trace import Trace, TraceKey
 Floats = NDArray[np.float64]
 T0_NS = 1_234_567_890_123_456
 """A host that has been up for two weeks: nothing may lean on small times."""
+EVIDENCE = tuple(Evidence)
 
 
 def ns(seconds: float) -> int:
@@ -50,10 +51,17 @@ def trace_of(
     values: Sequence[float | None] | Floats,
     *,
     channel: Channel = Channel.POWER_W,
-    evidence: Evidence = Evidence.SELF_REPORTED,
 ) -> Trace:
-    samples = samples_of(times_s, values, channel=channel, evidence=evidence)
-    return Trace.from_samples(TraceKey("meter", "SERIAL1", channel), samples)
+    """Return the trace of readings in order of time; ``None`` is a failed read."""
+    time_ns = T0_NS + np.rint(np.asarray(times_s, dtype=np.float64) * 1e9).astype(np.int64)
+    value = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+    return Trace(
+        key=TraceKey("meter", "SERIAL1", channel),
+        time_ns=time_ns,
+        spread_ns=np.zeros_like(time_ns),
+        value=value,
+        evidence_rank=np.full(time_ns.size, EVIDENCE.index(Evidence.SELF_REPORTED), np.int8),
+    )
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.power.energy_traces import Bursts, ns, trace_of
+from tests.power.energy_traces import Bursts, Floats, ns, samples_of, trace_of
 from wattload.core.power import Evidence, Instant
 from wattload.power.energy import integrate
-from wattload.power.trace import Trace
+from wattload.power.trace import Trace, traces
 
 EXACT = 1e-9
 
@@ -35,7 +35,7 @@ def test_mean_power_is_energy_over_the_window() -> None:
 
 
 def test_ramp_is_exact_whatever_the_spacing() -> None:
-    times_s = np.round(np.sort(np.random.default_rng(3).uniform(-3, 63, 400)), 6)
+    times_s: Floats = np.sort(np.random.default_rng(3).uniform(-3, 63, 400)).round(6)
     trace = trace_of(times_s, 5 + 0.2 * times_s)
     assert energy_j(trace, 0.5, 59.5) == pytest.approx(5 * 59 + 0.1 * (59.5**2 - 0.25), rel=EXACT)
 
@@ -78,9 +78,8 @@ def test_unsorted_samples_give_the_same_energy() -> None:
     times_s = np.arange(-1, 11, 0.5)
     watts = 10 + np.sin(times_s)
     order = np.random.default_rng(0).permutation(times_s.size)
-    assert energy_j(trace_of(times_s[order], watts[order]), 0, 10) == energy_j(
-        trace_of(times_s, watts), 0, 10
-    )
+    (trace,) = traces(samples_of(times_s[order], watts[order])).values()
+    assert energy_j(trace, 0, 10) == energy_j(trace_of(times_s, watts), 0, 10)
 
 
 def test_two_samples_at_one_moment_do_no_harm() -> None:
@@ -103,15 +102,15 @@ def test_window_that_ends_before_it_starts_is_refused() -> None:
 
 
 def test_weakest_evidence_of_the_window_wins() -> None:
-    strong = trace_of([0.0, 1.0, 2.0, 3.0], [1.0, 1.0, 1.0, 1.0], evidence=Evidence.MEASURED)
-    ranks = strong.evidence_rank.copy()
-    ranks[3] = 2
-    mixed = Trace(
-        key=strong.key,
-        time_ns=strong.time_ns,
-        spread_ns=strong.spread_ns,
-        value=strong.value,
-        evidence_rank=ranks,
-    )
-    assert mixed.evidence(ns(0.2), ns(1.8)) is Evidence.MEASURED
-    assert mixed.evidence(ns(0.2), ns(2.5)) is Evidence.ESTIMATED
+    samples = samples_of([0.0, 1.0, 2.0], [1.0, 1.0, 1.0], evidence=Evidence.MEASURED)
+    samples += samples_of([3.0], [1.0], evidence=Evidence.ESTIMATED)
+    (trace,) = traces(samples).values()
+    assert trace.evidence(ns(0.2), ns(1.8)) is Evidence.MEASURED
+    assert trace.evidence(ns(0.2), ns(2.5)) is Evidence.ESTIMATED
+
+
+def test_failed_read_adds_no_evidence() -> None:
+    samples = samples_of([0.0, 2.0], [1.0, 1.0], evidence=Evidence.MEASURED)
+    samples += samples_of([1.0], [None], evidence=Evidence.ESTIMATED)
+    (trace,) = traces(samples).values()
+    assert trace.evidence(ns(0.2), ns(1.8)) is Evidence.MEASURED

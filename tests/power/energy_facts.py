@@ -1,0 +1,51 @@
+"""Facts and windows for the tests of the account."""
+
+from __future__ import annotations
+
+from tests.power.energy_traces import ns
+from wattload.core.power import Evidence, Instant, Scope, Sensor, SourceFacts
+from wattload.core.record.phase import PhaseWindow
+
+
+def facts(
+    name: str,
+    evidence: Evidence = Evidence.SELF_REPORTED,
+    sensor: Sensor | None = None,
+    *,
+    device: str = "SERIAL1",
+    scope: Scope = Scope.DRIVE,
+    accuracy_percent: float | None = None,
+    resolution_w: float | None = 0.01,
+) -> SourceFacts:
+    return SourceFacts(
+        name=name,
+        device=device,
+        device_name="nvme0",
+        scope=scope,
+        evidence=evidence,
+        sensor=Instant() if sensor is None else sensor,
+        period_s=0.1,
+        resolution_w=resolution_w,
+        accuracy_percent=accuracy_percent,
+    )
+
+
+def window(
+    name: str, start_s: float, end_s: float, *, timed: bool = True, host: str = "host1"
+) -> PhaseWindow:
+    return PhaseWindow(
+        name=name,
+        host=host,
+        timed=timed,
+        start_ns=ns(start_s),
+        end_ns=ns(end_s),
+        seconds=end_s - start_s,
+        active_s=end_s - start_s,
+        start_spread_s=0,
+        end_spread_s=0,
+        rank_count=1,
+        read_bytes=0,
+        written_bytes=0,
+        operations=0,
+        cpu_s=0,
+    )

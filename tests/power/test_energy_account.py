@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tests.power.energy_facts import facts, window
+from tests.power.energy_traces import ns, samples_of
+from wattload.core.power import (
+    Bounds,
+    Boxcar,
+    Channel,
+    Counter,
+    Evidence,
+    Sample,
+    Scope,
+    SourceFacts,
+)
+from wattload.core.record.energy import EnergyRecord
+from wattload.power.account import build_energy_records, resolved_facts
+from wattload.power.traffic import ByteSeries
+
+TIMES_S = np.round(np.arange(-700, 660) / 10, 6)
+READ = window("read", 0, 60)
+IDLE = (ns(-65), ns(-5))
+
+
+def power(
+    source: str, watts: float, *, evidence: Evidence = Evidence.SELF_REPORTED
+) -> list[Sample]:
+    """Return readings of 5 W until just before second 0, then ``watts``."""
+    values = np.where(TIMES_S < -0.05, 5.0, watts)
+    return samples_of(TIMES_S, values, source=source, evidence=evidence)
+
+
+def bounds(source: str = "nvme", *, state: float = 0, lower_w: float | None = 5.0) -> list[Sample]:
+    channels = {Channel.UPPER_W: 25.0, Channel.POWER_STATE: state}
+    if lower_w is not None:
+        channels[Channel.LOWER_W] = lower_w
+    return [
+        sample
+        for channel, value in channels.items()
+        for sample in samples_of(
+            TIMES_S,
+            np.full(TIMES_S.size, value),
+            source=source,
+            channel=channel,
+            evidence=Evidence.BOUNDS,
+        )
+    ]
+
+
+def account(
+    samples: Sequence[Sample],
+    *sources: SourceFacts,
+    idle: tuple[int, int] | None = IDLE,
+    requested: str = "auto",
+    traffic: dict[tuple[str, str], ByteSeries] | None = None,
+    resets_ns: dict[str, list[int]] | None = None,
+) -> tuple[EnergyRecord, ...]:
+    return build_energy_records(
+        samples,
+        sources,
+        [READ],
+        idle_window=idle,
+        host="host1",
+        traffic=traffic or {},
+        requested=requested,
+        resets_ns=resets_ns,
+    )
+
+
+NVME = facts("nvme", Evidence.BOUNDS, Bounds())
+
+
+def test_measured_window_has_gross_net_and_mean() -> None:
+    (record,) = account(power("meter", 20), facts("meter", accuracy_percent=1.0))
+    assert record.energy_j == pytest.approx(1200, rel=1e-9)
+    assert record.mean_w == pytest.approx(20, rel=1e-9)
+    assert record.idle_w == pytest.approx(5, rel=1e-9)
+    assert record.net_j == pytest.approx(900, rel=1e-9)
+    assert record.uncertainty_j is not None
+    assert record.uncertainty_parts_j["gain"] == pytest.approx(12, rel=1e-9)
+    assert record.coverage == 1
+    assert record.evidence is Evidence.SELF_REPORTED
+    assert record.chosen
+    assert (record.host, record.device, record.source, record.phase) == (
+        "host1",
+        "SERIAL1",
+        "meter",
+        "read",
+    )
+    assert set(record.missing) == {"lower_j", "upper_j"}
+
+
+def test_mean_times_hours_is_the_watt_hours() -> None:
+    (record,) = account(power("meter", 20), facts("meter"))
+    assert record.mean_w is not None
+    assert record.energy_j is not None
+    assert record.mean_w * record.seconds / 3600 == pytest.approx(record.energy_j / 3600)
+
+
+def test_net_energy_below_idle_stays_negative() -> None:
+    (record,) = account(power("meter", 4), facts("meter"))
+    assert record.net_j == pytest.approx(-60, rel=1e-9)
+
+
+def test_no_idle_baseline_leaves_net_empty_with_its_reason() -> None:
+    (record,) = account(power("meter", 20), facts("meter"), idle=None)
+    assert record.net_j is None
+    assert record.missing["idle_w"] == "no idle baseline was taken"
+    assert record.missing["net_j"] == "no idle baseline was taken"
+
+
+def test_idle_baseline_that_was_not_read_is_no_baseline() -> None:
+    (record,) = account(power("meter", 20), facts("meter"), idle=(ns(-300), ns(-200)))
+    assert record.idle_w is None
+    assert record.missing["idle_w"] == "in the idle baseline, no reading covers any of the window"
+
+
+def test_bounds_are_an_interval_without_a_figure() -> None:
+    (record,) = account(bounds(), NVME)
+    assert record.energy_j is None
+    assert record.mean_w is None
+    assert record.lower_j == pytest.approx(300, rel=1e-9)
+    assert record.upper_j == pytest.approx(1500, rel=1e-9)
+    assert record.evidence is Evidence.BOUNDS
+    assert record.missing["energy_j"] == "nvme gives bounds, no figure"
+    assert record.missing["uncertainty_j"] == "nvme measures nothing"
+    assert record.coverage == 1
+    assert record.chosen
+
+
+def test_maximum_alone_is_an_upper_bound() -> None:
+    (record,) = account(bounds(lower_w=None), NVME)
+    assert record.lower_j is None
+    assert record.missing["lower_j"] == "nvme gives no lower bound"
+    assert record.upper_j == pytest.approx(1500, rel=1e-9)
+
+
+def test_source_without_samples_is_told_not_zero() -> None:
+    (record,) = account([], facts("meter"))
+    assert record.energy_j is None
+    assert record.coverage is None
+    assert record.sample_count == 0
+    assert record.evidence is Evidence.NONE
+    assert record.missing["energy_j"] == "meter gave no sample"
+    assert not record.chosen
+
+
+def test_weakest_evidence_of_a_window_is_kept() -> None:
+    samples = power("meter", 20)
+    samples[710] = samples_of([1.0], [20.0], source="meter", evidence=Evidence.ESTIMATED)[0]
+    (record,) = account(samples, facts("meter"))
+    assert record.evidence is Evidence.ESTIMATED
+
+
+def test_smallest_stated_uncertainty_is_chosen() -> None:
+    samples = power("coarse", 20) + power("fine", 20.5)
+    records = account(
+        samples, facts("coarse", accuracy_percent=2.0), facts("fine", accuracy_percent=0.5)
+    )
+    assert [record.chosen for record in records] == [False, True]
+
+
+def test_stated_uncertainty_beats_stronger_evidence_without_one() -> None:
+    samples = power("silent", 20, evidence=Evidence.MEASURED) + power("stated", 20)
+    records = account(
+        samples, facts("silent", Evidence.MEASURED), facts("stated", accuracy_percent=5.0)
+    )
+    assert [record.chosen for record in records] == [False, True]
+
+
+def test_stronger_evidence_is_chosen_where_no_uncertainty_is_stated() -> None:
+    samples = power("estimate", 20, evidence=Evidence.ESTIMATED) + power("report", 20)
+    records = account(samples, facts("estimate", Evidence.ESTIMATED), facts("report"))
+    assert [record.chosen for record in records] == [False, True]
+
+
+def test_figure_beats_bounds() -> None:
+    records = account(bounds() + power("meter", 20), NVME, facts("meter"))
+    assert [record.chosen for record in records] == [False, True]
+
+
+def test_interval_beats_an_upper_bound_alone() -> None:
+    samples = bounds("wide", lower_w=None) + bounds("nvme")
+    records = account(samples, facts("wide", Evidence.BOUNDS, Bounds()), NVME)
+    assert [record.chosen for record in records] == [False, True]
+
+
+def test_coarse_counter_is_not_chosen() -> None:
+    joules = np.floor((TIMES_S + 70) * 20 / 3600) * 3600
+    samples = samples_of(TIMES_S, joules, source="lifetime", channel=Channel.ENERGY_J)
+    records = account(
+        samples + power("meter", 20),
+        facts("lifetime", sensor=Counter(quantum_j=3600)),
+        facts("meter"),
+    )
+    assert records[0].energy_j is None
+    assert [record.chosen for record in records] == [False, True]
+
+
+def test_known_restart_of_the_device_reaches_the_counter() -> None:
+    samples = samples_of(TIMES_S, 20 * TIMES_S + 5000, source="rapl", channel=Channel.ENERGY_J)
+    source = facts("rapl", sensor=Counter(quantum_j=0.001))
+    (record,) = account(samples, source, resets_ns={"SERIAL1": [ns(30.04)]})
+    assert record.coverage == pytest.approx(59.9 / 60, rel=1e-9)
+
+
+def declared(typical_w: float | None) -> list[Sample]:
+    samples = bounds("declared", lower_w=None)
+    samples = [sample for sample in samples if sample.channel is Channel.UPPER_W]
+    if typical_w is not None:
+        samples += power("declared", typical_w, evidence=Evidence.DECLARED)
+    return samples
+
+
+DECLARED = facts("declared", Evidence.DECLARED, Bounds())
+
+
+def test_data_sheet_is_chosen_only_if_it_was_asked_for() -> None:
+    (by_itself,) = account(declared(12), DECLARED)
+    assert not by_itself.chosen
+    (asked_for,) = account(declared(12), DECLARED, requested="declared")
+    assert asked_for.chosen
+    assert asked_for.energy_j == pytest.approx(720, rel=1e-9)
+    assert asked_for.evidence is Evidence.DECLARED
+    assert asked_for.missing["idle_w"] == "declared measures nothing"
+    assert asked_for.missing["uncertainty_j"] == "declared measures nothing"
+
+
+def test_declared_maximum_alone_is_an_upper_bound_labelled_declared() -> None:
+    (record,) = account(declared(None), DECLARED, requested="declared")
+    assert record.energy_j is None
+    assert record.lower_j is None
+    assert record.upper_j == pytest.approx(1500, rel=1e-9)
+    assert record.evidence is Evidence.DECLARED
+
+
+def test_source_without_evidence_is_left_out() -> None:
+    assert account([], facts("none", Evidence.NONE, Bounds())) == ()
+
+
+def test_gpu_is_chosen_beside_the_drive_never_in_its_place() -> None:
+    samples = bounds() + samples_of(
+        TIMES_S, np.full(TIMES_S.size, 300.0), source="nvml_power", device="GPU-1"
+    )
+    gpu = facts("nvml_power", device="GPU-1", scope=Scope.GPU, accuracy_percent=0.1)
+    records = account(samples, NVME, gpu)
+    assert [(record.scope, record.chosen) for record in records] == [
+        (Scope.DRIVE, True),
+        (Scope.GPU, True),
+    ]
+    assert records[1].states == ()
+
+
+def test_only_timed_windows_of_this_host_are_counted() -> None:
+    windows = [
+        READ,
+        window("prepare", 0, 10, timed=False),
+        window("elsewhere", 0, 10, host="host2"),
+        window("write", 20, 30),
+    ]
+    records = build_energy_records(
+        power("meter", 20), [facts("meter")], windows, idle_window=None, host="host1", traffic={}
+    )
+    assert [record.phase for record in records] == ["read", "write"]
+
+
+def test_states_of_the_device_divide_the_figure_of_another_source() -> None:
+    traffic = {
+        ("read", "SERIAL1"): ByteSeries(
+            time_ns=np.array([ns(0), ns(60)]), moved_bytes=np.array([0.0, 6e9])
+        )
+    }
+    records = account(bounds(state=1) + power("meter", 20), NVME, facts("meter"), traffic=traffic)
+    for record in records:
+        (share,) = record.states
+        assert share.state == "1"
+        assert share.seconds == 60
+        assert share.moved_bytes == 6_000_000_000
+        assert share.energy_j == record.energy_j
+        assert share.lower_j == record.lower_j
+        assert share.upper_j == record.upper_j
+
+
+def test_window_without_length_has_a_record_without_figures() -> None:
+    (record,) = build_energy_records(
+        bounds() + power("meter", 20),
+        [facts("meter")],
+        [window("empty", 10, 10)],
+        idle_window=None,
+        host="host1",
+        traffic={},
+    )
+    assert record.energy_j is None
+    assert record.missing["energy_j"] == "the window has no length"
+    assert record.states == ()
+
+
+def test_what_was_seen_of_updates_is_in_the_resolved_facts() -> None:
+    rng = np.random.default_rng(0)
+    seconds = np.floor(TIMES_S + 1e-9).astype(int)
+    drawn = rng.uniform(5, 20, seconds.max() - seconds.min() + 1)
+    samples = samples_of(TIMES_S, drawn[seconds - seconds.min()], source="ipm")
+    source = facts("ipm", sensor=Boxcar(window_s=1.0))
+    ipm, other = resolved_facts(samples, [source, facts("meter")])
+    assert isinstance(ipm.sensor, Boxcar)
+    assert ipm.sensor.update_period_s == pytest.approx(1.0, abs=1e-4)
+    assert other == facts("meter")

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.power.energy_facts import facts
+from tests.power.energy_traces import Bursts, Floats, boxcar, ns, samples_of, trace_of
+from wattload.core.power import Boxcar, Channel, Counter, Instant, Sensor, SourceFacts
+from wattload.power.energy import integrate_profile
+from wattload.power.sensors import profile_of
+from wattload.power.trace import Trace, traces
+from wattload.power.uncertainty import Uncertainty, uncertainty
+
+TIMES_S = np.round(np.arange(-50, 660) / 10, 6)
+
+
+def uncertainty_of(trace: Trace, facts: SourceFacts, start_s: float, end_s: float) -> Uncertainty:
+    window = (ns(start_s), ns(end_s))
+    profile = profile_of(trace, facts.sensor, period_s=0.1)
+    result = integrate_profile(trace, profile, facts.sensor, *window)
+    return uncertainty(trace, profile, result, facts, window)
+
+
+def test_parts_of_flat_power_are_gain_and_quantisation() -> None:
+    found = uncertainty_of(
+        trace_of(TIMES_S, np.full(710, 10.0)), facts("meter", accuracy_percent=1.0), 0, 60
+    )
+    assert found.parts_j == pytest.approx(
+        {
+            "gain": 6.0,
+            "quantisation": 2 * 0.01 / math.sqrt(12) * 60,
+            "edge": 0.0,
+            "sampling": 0.0,
+            "gap": 0.0,
+        }
+    )
+    assert found.total_j == pytest.approx(math.hypot(6.0, 1.2 / math.sqrt(12)))
+
+
+def test_unknown_accuracy_leaves_the_total_unknown_and_the_parts_known() -> None:
+    trace = trace_of(TIMES_S, np.full(710, 10.0))
+    found = uncertainty_of(trace, facts("meter"), 0, 60)
+    assert found.total_j is None
+    assert "gain" not in found.parts_j
+    assert found.reason == "meter states nothing that the part gain follows from"
+    found = uncertainty_of(trace, facts("meter", resolution_w=None), 0, 60)
+    assert found.reason == "meter states nothing that the part gain and quantisation follows from"
+
+
+def test_no_energy_has_no_uncertainty() -> None:
+    found = uncertainty_of(
+        trace_of([0.0, 1.0], [1.0, 1.0]), facts("meter", accuracy_percent=1.0), 0, 60
+    )
+    assert found.total_j is None
+    assert found.parts_j == {}
+    assert found.reason is not None
+    assert found.reason.startswith("readings cover 1.7%")
+
+
+LOAD = Bursts(low_w=5, high_w=21, on_s=40, cycle_s=100)
+SLIDING = Boxcar(window_s=1.0, update_period_s=0.0)
+TUMBLING = Boxcar(window_s=1.0, update_period_s=1.0, phase_s=(ns(0.6) % 10**9) / 1e9)
+LAST_UPDATES_S = np.floor(TIMES_S - 0.6 + 1e-9) + 0.6
+
+
+@pytest.mark.parametrize(
+    ("sensor", "watts", "starts_s"),
+    [
+        (Instant(), LOAD.power_w(TIMES_S), np.linspace(-0.1, 0, 11)),
+        (SLIDING, boxcar(LOAD.energy_j, 1.0, TIMES_S), np.linspace(-0.5, 0.5, 21)),
+        (TUMBLING, boxcar(LOAD.energy_j, 1.0, LAST_UPDATES_S), np.linspace(-0.4, 0.6, 21)),
+    ],
+)
+def test_edge_part_bounds_the_error_of_a_step_near_the_edge(
+    sensor: Sensor, watts: Floats, starts_s: Floats
+) -> None:
+    trace = trace_of(TIMES_S, watts)
+    profile = profile_of(trace, sensor, period_s=0.1)
+    errors_j = []
+    for start_s in starts_s:
+        window = (ns(start_s), ns(30))
+        result = integrate_profile(trace, profile, sensor, *window)
+        assert result.energy_j is not None
+        errors_j.append(abs(result.energy_j - LOAD.between_j(float(start_s), 30)))
+        edge_j = uncertainty(trace, profile, result, facts("meter", sensor=sensor), window)
+        assert errors_j[-1] <= edge_j.parts_j["edge"] + 1e-6
+    assert max(errors_j) > 0.1
+
+
+def test_reads_of_the_moment_are_uncertain_by_when_power_changed() -> None:
+    checkpoint = Bursts(low_w=5, high_w=21, on_s=2.3, cycle_s=7.31)
+    errors, stated = [], []
+    for phase_s in np.linspace(0, 1, 23):
+        reads_s = np.arange(-3, 64, 1.0) + phase_s
+        trace = trace_of(reads_s, checkpoint.power_w(reads_s))
+        found = uncertainty_of(trace, facts("meter", accuracy_percent=0.0), 0, 60)
+        result = integrate_profile(
+            trace, profile_of(trace, Instant(), period_s=1), Instant(), ns(0), ns(60)
+        )
+        assert result.energy_j is not None
+        errors.append(result.energy_j - checkpoint.between_j(0, 60))
+        stated.append(found.parts_j["sampling"])
+    assert np.sqrt(np.mean(np.square(errors))) < np.mean(stated)
+
+
+def test_slow_reads_widen_the_edge() -> None:
+    trace = trace_of(TIMES_S, np.where(TIMES_S < 0.05, 5.0, 21.0))
+    slow = traces(samples_of(TIMES_S, np.where(TIMES_S < 0.05, 5.0, 21.0), spread_ns=20_000_000))
+    source = facts("meter")
+    fast_j = uncertainty_of(trace, source, 0.05, 30).parts_j["edge"]
+    slow_j = uncertainty_of(next(iter(slow.values())), source, 0.05, 30).parts_j["edge"]
+    assert fast_j == pytest.approx(16 * 0.05)
+    assert slow_j == pytest.approx(16 * (0.05 + 0.01))
+
+
+def test_gap_is_half_the_range_of_power_over_its_seconds() -> None:
+    watts = np.where((TIMES_S > 10) & (TIMES_S < 20), 20.0, 8.0)
+    kept = (TIMES_S <= 40) | (TIMES_S >= 43.1)
+    found = uncertainty_of(
+        trace_of(TIMES_S[kept], watts[kept]), facts("meter", accuracy_percent=1.0), 0, 62
+    )
+    assert found.parts_j["gap"] == pytest.approx(12 * 3.1 / 2)
+
+
+def test_counter_is_uncertain_by_its_step_at_each_end() -> None:
+    trace = trace_of(TIMES_S, 10 * TIMES_S + 1000, channel=Channel.ENERGY_J)
+    found = uncertainty_of(trace, facts("meter", sensor=Counter(quantum_j=0.3)), 0, 60)
+    assert found.parts_j["quantisation"] == pytest.approx(2 * 0.3 / math.sqrt(6))
+    assert found.parts_j["edge"] == pytest.approx(0, abs=1e-6)
+
+
+def test_counter_that_moves_seldom_is_uncertain_by_what_it_misses() -> None:
+    trace = trace_of(TIMES_S, 10 * TIMES_S + 1000, channel=Channel.ENERGY_J)
+    sensor = Counter(quantum_j=0.001, update_period_s=0.1)
+    found = uncertainty_of(trace, facts("meter", sensor=sensor), 0, 60)
+    assert found.parts_j["quantisation"] == pytest.approx(2 * 10 * 0.1 / math.sqrt(6))

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from importlib.resources import files
+
+import pytest
+from hydra import compose, initialize_config_module
+from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+
+from wattload.core.errors import ConfigError
+from wattload.power.config import DeclaredProfile, PowerConfig
+from wattload.power.sources import SOURCES, find_sources
+
+OPTIONS = sorted(
+    entry.name.removesuffix(".yaml")
+    for entry in files("wattload.configs").joinpath("power").iterdir()
+    if entry.name.endswith(".yaml")
+)
+PROFILES = sorted(
+    entry.name.removesuffix(".yaml")
+    for entry in files("wattload.configs").joinpath("power", "profile").iterdir()
+)
+
+
+def composed(*overrides: str) -> PowerConfig:
+    store = ConfigStore.instance()
+    store.store(name="only_power", node={"defaults": [{"power": "auto"}, "_self_"]})
+    store.store(group="power", name="schema_power", node=PowerConfig)
+    with initialize_config_module("wattload.configs", version_base="1.3"):
+        config = OmegaConf.to_object(compose("only_power", list(overrides)).power)
+    assert isinstance(config, PowerConfig)
+    return config
+
+
+def test_every_source_has_an_option_and_every_option_a_source() -> None:
+    assert set(OPTIONS) == {"auto", *SOURCES}
+
+
+@pytest.mark.parametrize("option", sorted(set(OPTIONS) - {"declared"}))
+def test_every_option_composes(option: str) -> None:
+    config = composed(f"power={option}")
+    config.check()
+    assert config.source == option
+    assert config.period_s == 0.1
+    assert config.idle_s is None
+    assert config.tail_max_s == 60
+
+
+@pytest.mark.parametrize("name", sorted(set(PROFILES) - {"custom"}))
+def test_every_profile_composes(name: str) -> None:
+    config = composed("power=declared", f"power/profile={name}")
+    config.check()
+    assert config.profile is not None
+    assert config.profile.citation
+    assert config.profile.max_w is not None
+
+
+def test_profile_of_the_users_own() -> None:
+    config = composed(
+        "power=declared",
+        "power/profile=custom",
+        "power.profile.max_w=12",
+        "power.profile.idle_w=3.5",
+        "power.profile.citation='our meter, 2026'",
+    )
+    config.check()
+    assert config.profile == DeclaredProfile(
+        name="custom", citation="our meter, 2026", max_w=12, idle_w=3.5
+    )
+
+
+def test_declared_without_a_profile_names_what_there_is() -> None:
+    with pytest.raises(HydraException, match="power/profile=<OPTION>") as caught:
+        composed("power=declared")
+    assert "micron_6550_ion" in str(caught.value)
+
+
+@pytest.mark.parametrize("override", ["power.perod_s=1", "power.state=one", "power.period_s=[]"])
+def test_unknown_key_and_wrong_type_fail_while_composing(override: str) -> None:
+    with pytest.raises(HydraException):
+        composed(override)
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        (PowerConfig(source="meter"), "power.source must be one of auto, nvme, .*; got 'meter'"),
+        (PowerConfig(state=32), "power.state must be 0 to 31, got 32"),
+        (PowerConfig(state=-1), "power.state must be 0 to 31, got -1"),
+        (PowerConfig(period_s=0), "power.period_s must be more than 0 s, got 0"),
+        (PowerConfig(period_s=float("inf")), "power.period_s must be more than 0 s, got inf"),
+        (PowerConfig(idle_s=-1), "power.idle_s must be 0 s or more, got -1"),
+        (PowerConfig(tail_max_s=-1), "power.tail_max_s must be 0 s or more, got -1"),
+        (PowerConfig(source="declared"), "power=declared needs a profile"),
+        (
+            PowerConfig(profile=DeclaredProfile(name="x", citation="y", idle_w=5)),
+            "power.profile x gives neither max_w nor typical_w",
+        ),
+        (
+            PowerConfig(profile=DeclaredProfile(name="x", citation="y", max_w=0)),
+            "power.profile.max_w must be more than 0 W, got 0",
+        ),
+        (
+            PowerConfig(profile=DeclaredProfile(name="x", citation="y", max_w=5, typical_w=9)),
+            "must have idle_w <= typical_w <= max_w, got typical_w=9, max_w=5",
+        ),
+    ],
+)
+def test_value_out_of_range_is_one_sentence(config: PowerConfig, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        config.check()
+
+
+def test_power_state_zero_is_a_state() -> None:
+    PowerConfig(state=0).check()
+
+
+def test_unknown_source_names_those_there_are() -> None:
+    with pytest.raises(ConfigError, match="'meter' is unknown; there are nvme, nvml, declared"):
+        find_sources("meter", (), PowerConfig())
