@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from wattload.core.power import Boxcar, Channel, Counter, Evidence, SourceFacts, weakest
 from wattload.core.record.energy import EnergyRecord, PowerStateShare
@@ -43,6 +44,11 @@ class _Part:
     trace: Trace
     profile: Profile
 
+    @classmethod
+    def build(cls, trace: Trace, facts: SourceFacts, resets_ns: Sequence[int]) -> _Part:
+        profile = profile_of(trace, facts.sensor, period_s=facts.period_s, resets_ns=resets_ns)
+        return cls(trace=trace, profile=profile)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Meter:
@@ -74,12 +80,7 @@ class Meter:
         }
         keys = {name: TraceKey(facts.name, facts.device, chan) for name, chan in channels.items()}
         parts = {
-            name: _Part(
-                trace=by_key[key],
-                profile=profile_of(
-                    by_key[key], facts.sensor, period_s=facts.period_s, resets_ns=resets_ns
-                ),
-            )
+            name: _Part.build(by_key[key], facts, resets_ns)
             for name, key in keys.items()
             if key in by_key
         }
@@ -93,6 +94,7 @@ class Meter:
     def record(self, phase: PhaseWindow, *, host: str, traffic: ByteSeries | None) -> EnergyRecord:
         """Return the record of one window, with a reason for whatever it lacks."""
         window = (phase.start_ns, phase.end_ns)
+        seconds = (phase.end_ns - phase.start_ns) / NS_PER_S
         results = {
             name: integrate_profile(part.trace, part.profile, self.facts.sensor, *window)
             for name, part in self.parts.items()
@@ -102,28 +104,34 @@ class Meter:
         telling = _telling(results)
         figures: dict[str, Figure] = {
             **energies,
-            "mean_w": _over(energies["energy_j"], (phase.end_ns - phase.start_ns) / NS_PER_S),
+            "mean_w": _over(energies["energy_j"], seconds),
             "coverage": _coverage(telling),
             "idle_w": self.idle,
-            "net_j": self._net(energies["energy_j"], (phase.end_ns - phase.start_ns) / NS_PER_S),
+            "net_j": self._net(energies["energy_j"], seconds),
             "uncertainty_j": (stated.total_j, stated.reason or ""),
         }
         return EnergyRecord(
-            host=host,
-            device=self.facts.device,
-            source=self.facts.name,
-            scope=self.facts.scope,
+            **self._identity(phase, host),
             evidence=self._evidence(telling),
-            phase=phase.name,
-            start_ns=phase.start_ns,
-            end_ns=phase.end_ns,
-            seconds=(phase.end_ns - phase.start_ns) / NS_PER_S,
+            seconds=seconds,
             uncertainty_parts_j=stated.parts_j,
             sample_count=max((result.sample_count for result in telling), default=0),
             states=self._shares(window, energies, traffic),
             missing={name: why for name, (value, why) in figures.items() if value is None},
             **{name: value for name, (value, _) in figures.items()},
         )
+
+    def _identity(self, phase: PhaseWindow, host: str) -> dict[str, Any]:
+        """Return the fields that say whose record it is, and of when."""
+        return {
+            "host": host,
+            "device": self.facts.device,
+            "source": self.facts.name,
+            "scope": self.facts.scope,
+            "phase": phase.name,
+            "start_ns": phase.start_ns,
+            "end_ns": phase.end_ns,
+        }
 
     def _energy(self, name: str, results: Mapping[str, WindowResult]) -> Figure:
         if name in results:
