@@ -46,7 +46,7 @@ check: setup
 	$(BIN)/lint-imports
 
 bench: setup
-	@$(BIN)/python benchmarks/run.py --target "$(TARGET)"
+	@$(BIN)/python benchmarks/run.py --target "$(TARGET)" --runs "$(RUNS)"
 
 lab: setup
 	@tests/lab/run.sh
