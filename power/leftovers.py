@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from wattload.core.errors import PowerError
-from wattload.core.nvme_sysfs import list_controllers
 from wattload.power.control import go_back
-from wattload.power.journal import Entry, Journal, Owner, boot_id, default_state_folder
-from wattload.power.nvme.admin import AdminDevice, NvmeAdmin, OpenDevice
+from wattload.power.host import PowerHost
+from wattload.power.journal import Entry, Journal, Owner, boot_id
+from wattload.power.nvme.admin import AdminDevice
 from wattload.power.nvme.features import read_power_state
 from wattload.power.nvme.identify import Controller, identify_controller
 
@@ -30,28 +30,20 @@ class Leftover:
 
 
 def undo_leftovers(
-    journal: Journal | None = None,
-    *,
-    owner: Owner = "run",
-    open_device: OpenDevice = NvmeAdmin,
-    list_names: Callable[[], Sequence[str]] = list_controllers,
+    host: PowerHost | None = None, *, owner: Owner = "run", serial: str | None = None
 ) -> list[Leftover]:
     """Restore every power state whose run has ended; a running one's lock protects its own.
 
+    With ``owner="user"`` what ``power set`` has set; with ``serial`` of that controller alone.
     Never raises for a drive: what can't be undone keeps its entry and says why.
     """
-    journal = journal or Journal(default_state_folder())
-    return [
-        _undo(journal, entry, open_device, list_names) for entry in list(journal.entries(owner))
-    ]
+    here = host or PowerHost()
+    entries = list(here.journal.entries(owner))
+    return [_undo(here, entry) for entry in entries if serial in (None, entry.serial)]
 
 
-def _undo(
-    journal: Journal,
-    entry: Entry,
-    open_device: OpenDevice,
-    list_names: Callable[[], Sequence[str]],
-) -> Leftover:
+def _undo(host: PowerHost, entry: Entry) -> Leftover:
+    journal = host.journal
     if entry.boot_id and entry.boot_id != boot_id():
         journal.remove(entry)
         return _report(
@@ -60,7 +52,7 @@ def _undo(
     try:
         with (
             journal.lock(entry.serial, exclusive=True),
-            _opened(entry.serial, open_device, list_names) as (device, controller),
+            _opened(host, entry.serial) as (device, controller),
         ):
             return _undo_open(journal, entry, device, controller)
     except PowerError as error:
@@ -75,7 +67,8 @@ def _undo_open(
     current = read_power_state(device)
     descriptor = controller.state(current)
     awake = descriptor is not None and descriptor.operational
-    if awake and current not in (entry.new_state, entry.old_state):
+    untouched = current in (entry.new_state, entry.old_state)
+    if entry.owner == "run" and awake and not untouched:
         journal.remove(entry)
         return _report(
             entry, None, f"left in power state {current}, which somebody else has set since"
@@ -86,14 +79,12 @@ def _undo_open(
 
 
 @contextmanager
-def _opened(
-    serial: str, open_device: OpenDevice, list_names: Callable[[], Sequence[str]]
-) -> Iterator[tuple[AdminDevice, Controller]]:
+def _opened(host: PowerHost, serial: str) -> Iterator[tuple[AdminDevice, Controller]]:
     """Yield the controller of that serial, under whatever name it has now."""
     refusal = ""
-    for name in list_names():
+    for name in host.list_names():
         try:
-            device = open_device(name)
+            device = host.open_device(name)
         except PowerError as error:
             refusal = f": {error}"
             continue
@@ -108,8 +99,9 @@ def _opened(
 
 
 def _report(entry: Entry, restored: int | None, what: str, *, closed: bool = True) -> Leftover:
+    who = f"run {entry.run_id}" if entry.owner == "run" else "`power set`"
     sentence = (
-        f"{entry.device_name} ({entry.serial}), whose power state run {entry.run_id} had set from "
+        f"{entry.device_name} ({entry.serial}), whose power state {who} had set from "
         f"{entry.old_state} to {entry.new_state}: {what}"
     )
     return Leftover(

@@ -1,60 +1,21 @@
-"""What the sampler works on: this host's devices and folders, or a model's in tests.
-
-What takes long to import is imported when it is needed, for a run waits for the sampler's socket.
-"""
+"""The sampler's own side of everything: no client has a say in these."""
 
 from __future__ import annotations
 
 import re
-import socket
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from wattload.power.journal import Journal, default_state_folder
-from wattload.power.nvme.admin import NvmeAdmin, OpenDevice
+from wattload.power.host import PowerHost
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9._-]")
 
 
-def controllers_here() -> Sequence[str]:
-    """Return the names of this host's NVMe controllers."""
-    from wattload.core.nvme_sysfs import list_controllers
-
-    return list_controllers()
-
-
-def serial_here(name: str) -> str:
-    """Return a controller's serial, which needs no permission; its name where there is none."""
-    from wattload.core.sysfs import read_text
-
-    try:
-        return read_text(Path("/sys/class/nvme") / name / "serial") or name
-    except OSError:
-        return name
-
-
-def holds_system_here(name: str) -> bool | None:
-    """Return whether root or swap lies on a controller, ``None`` where that can't be told."""
-    from wattload.core.stack import system_drives
-
-    return system_drives().holds(name)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SamplerHost:
-    """The sampler's own side of everything: no client has a say in these.
-
-    ``runs`` is the folder that holds the run folders; nothing is written elsewhere but the journal.
-    """
+class SamplerHost(PowerHost):
+    """A host and ``runs``, the folder of the run folders: nothing is written elsewhere."""
 
     runs: Path
-    journal: Journal = field(default_factory=lambda: Journal(default_state_folder()))
-    name: str = field(default_factory=socket.gethostname)
-    open_device: OpenDevice = NvmeAdmin
-    list_names: Callable[[], Sequence[str]] = controllers_here
-    serial_of: Callable[[str], str] = serial_here
-    holds_system: Callable[[str], bool | None] = holds_system_here
 
     @property
     def samples_name(self) -> str:

@@ -156,11 +156,7 @@ class Recording:
         from wattload.power.selection import select
 
         config = power_config(command.request)
-        leftovers = undo_leftovers(
-            self._host.journal,
-            open_device=self._host.open_device,
-            list_names=self._host.list_names,
-        )
+        leftovers = undo_leftovers(self._host)
         self._open_drives(command, config)
         self._open_counters(command.block_devices)
         devices = self._power_devices(command)

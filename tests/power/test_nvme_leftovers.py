@@ -7,7 +7,8 @@ import pytest
 
 from tests.power.model_drive import Model, ModelDrive, load, sent, store
 from wattload.core.errors import PowerError
-from wattload.power.journal import Entry, Journal, boot_id, default_state_folder
+from wattload.power.host import PowerHost
+from wattload.power.journal import Entry, Journal, Owner, boot_id, default_state_folder
 from wattload.power.leftovers import Leftover, undo_leftovers
 
 LEFT = Entry(
@@ -32,12 +33,13 @@ class Host:
     def drive(self, name: str, model: Model) -> None:
         store(self.folder / f"{name}.json", model)
 
-    def undo(self, *names: str) -> list[Leftover]:
-        return undo_leftovers(
-            self.journal,
+    def undo(self, *names: str, owner: Owner = "run", serial: str | None = None) -> list[Leftover]:
+        host = PowerHost(
+            journal=self.journal,
             open_device=lambda name: ModelDrive(self.folder, name),
             list_names=lambda: names,
         )
+        return undo_leftovers(host, owner=owner, serial=serial)
 
 
 @pytest.fixture
@@ -119,6 +121,17 @@ def test_user_s_own_change_is_no_leftover(host: Host) -> None:
     host.drive("nvme0", Model(state=1))
     host.journal.write(replace(LEFT, owner="user"))
     assert host.undo("nvme0") == []
+    (undone,) = host.undo("nvme0", owner="user")
+    assert undone.restored == 0
+    assert "`power set` had set from 0 to 1" in undone.sentence
+
+
+def test_user_s_restore_goes_back_from_any_state(host: Host) -> None:
+    host.drive("nvme0", Model(state=2))
+    host.journal.write(replace(LEFT, owner="user"))
+    assert host.undo("nvme0", owner="user", serial="OTHER") == []
+    (undone,) = host.undo("nvme0", owner="user", serial="MODEL0001")
+    assert undone.restored == 0
 
 
 def test_entries_survive_serials_of_any_letters(host: Host) -> None:

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.power.model_drive import ModelDrive
 from tests.power.sampler_bench import RUN_ID, Bench, wait_for
 from wattload.core.errors import PowerError
 from wattload.core.record.run import RECORD_FILE
 from wattload.power.client import SamplerClient
 from wattload.power.config import PowerConfig
+from wattload.power.host import PowerHost
 from wattload.power.journal import Journal
 from wattload.power.leftovers import undo_leftovers
 from wattload.power.samples import read_samples
@@ -118,13 +120,12 @@ def test_killed_sampler_is_an_error_and_its_state_can_be_recovered(
     (leftover,) = SamplerClient.recover(RUN_ID)
     assert not leftover.closed
     assert SamplerClient.recover("another-run") == []
-    from tests.power.model_drive import ModelDrive
-
-    undone = undo_leftovers(
-        journal,
+    host = PowerHost(
+        journal=journal,
         open_device=lambda name: ModelDrive(bench.models, name),
         list_names=lambda: ["nvme0"],
     )
+    undone = undo_leftovers(host)
     assert [each.restored for each in undone] == [0]
     assert bench.state() == 0
 

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.power.model_drive import Model, ModelDrive, RawState, load, store
+from wattload.__main__ import main
+from wattload.cli.power import add_arguments, run
+from wattload.core.errors import ConfigError, PowerError, PowerStateError
+from wattload.core.power import PowerSource
+from wattload.power.config import PowerConfig
+from wattload.power.host import PowerHost
+from wattload.power.journal import Journal
+from wattload.power.sources import SOURCES, PowerDevice
+from wattload.power.sources.nvme import NvmeSource
+
+_folder = Path()
+
+
+def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerSource]:
+    return [
+        NvmeSource(device, period_s=config.period_s, open_device=open_model) for device in devices
+    ]
+
+
+def open_model(name: str) -> ModelDrive:
+    return ModelDrive(_folder, name)
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PowerHost:
+    monkeypatch.setitem(globals(), "_folder", tmp_path)
+    monkeypatch.setitem(SOURCES, "nvme", f"{__name__}:find")
+    store(tmp_path / "nvme0.json", Model())
+    return PowerHost(
+        journal=Journal(tmp_path / "state"),
+        open_device=open_model,
+        list_names=lambda: sorted(path.stem for path in tmp_path.glob("nvme*.json")),
+        serial_of=lambda name: load(tmp_path / f"{name}.json").serial,
+        holds_system=lambda name: (tmp_path / f"{name}.system").exists(),
+    )
+
+
+def power(host: PowerHost, *words: str) -> int:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return run(parser.parse_args(words), host)
+
+
+Captured = pytest.CaptureFixture[str]
+
+
+def test_states_are_shown_with_the_current_one(host: PowerHost, capsys: Captured) -> None:
+    assert power(host, "states") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "nvme0  Model drive  MODEL0001"
+    assert lines[2].split() == [
+        "PS0", "25", "W", "5", "W", "22", "W", "5", "us", "5", "us", "<-", "now",
+    ]  # fmt: skip
+    assert lines[5].split() == ["PS3", "4", "W", "-", "-", "2000", "us", "3000", "us", "no", "I/O"]
+    assert len(lines) == 7
+
+
+def test_states_as_json(host: PowerHost, capsys: Captured) -> None:
+    assert power(host, "states", "/dev/nvme0", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["power_state"] == 0
+    assert [state["max_w"] for state in document["power_states"]] == [25.0, 18.0, 11.0, 4.0, 0.05]
+
+
+def test_states_are_shown_without_the_permission_for_the_current_one(
+    host: PowerHost, tmp_path: Path, capsys: Captured
+) -> None:
+    store(tmp_path / "nvme0.json", Model(privileged=False))
+    assert power(host, "states") == 0
+    assert "current state unknown" in capsys.readouterr().out
+    assert power(host, "states", "--json") == 0
+    assert "CAP_SYS_ADMIN" in json.loads(capsys.readouterr().out)["missing"]["power_state"]
+
+
+def test_state_is_set_and_restored(host: PowerHost, tmp_path: Path, capsys: Captured) -> None:
+    assert power(host, "set", "nvme0", "1") == 0
+    assert "power state 0 -> 1, read back" in capsys.readouterr().out
+    assert load(tmp_path / "nvme0.json").state == 1
+    assert power(host, "restore", "nvme0") == 0
+    assert "put back into power state 0" in capsys.readouterr().out
+    assert load(tmp_path / "nvme0.json").state == 0
+    assert power(host, "restore") == 0
+    assert capsys.readouterr().out == "Nothing was set that is not undone.\n"
+
+
+def test_set_and_restore_as_json(host: PowerHost, capsys: Captured) -> None:
+    assert power(host, "set", "nvme0", "2", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["verified"] == 2
+    assert power(host, "restore", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["restored"] == 0
+
+
+def test_what_can_not_be_restored_is_a_failure(host: PowerHost, tmp_path: Path) -> None:
+    power(host, "set", "nvme0", "1")
+    model = load(tmp_path / "nvme0.json")
+    model.gone = True
+    store(tmp_path / "nvme0.json", model)
+    assert power(host, "restore") == 1
+
+
+def test_set_refuses_what_a_run_would_refuse(host: PowerHost, tmp_path: Path) -> None:
+    with pytest.raises(PowerStateError, match="states it can run in"):
+        power(host, "set", "nvme0", "9")
+    (tmp_path / "nvme0.system").touch()
+    with pytest.raises(PowerStateError, match="--allow-system-drive"):
+        power(host, "set", "nvme0", "1")
+    assert power(host, "set", "nvme0", "1", "--allow-system-drive") == 0
+
+
+def test_watch_tells_state_bounds_and_temperature(host: PowerHost, capsys: Captured) -> None:
+    assert power(host, "watch", "nvme0", "--count", "2", "--period", "0.01") == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("nvme0  5 to 25 W (bounds)  PS0  37 °C")
+    assert second.endswith("nvme0  5 to 25 W (bounds)  PS0")
+
+
+def test_watch_as_json(host: PowerHost, capsys: Captured) -> None:
+    assert power(host, "watch", "--count", "1", "--json") == 0
+    line = json.loads(capsys.readouterr().out)
+    assert (line["device"], line["upper_w"], line["evidence"]) == ("nvme0", 25.0, "bounds")
+
+
+@pytest.mark.parametrize(
+    ("state", "told"), [(RawState(mp=2500), "≤ 25 W (bounds)"), (RawState(), "no power (bounds)")]
+)
+def test_watch_says_what_it_does_not_know(
+    host: PowerHost, tmp_path: Path, capsys: Captured, state: RawState, told: str
+) -> None:
+    store(tmp_path / "nvme0.json", Model(states=(state,)))
+    assert power(host, "watch", "--count", "1") == 0
+    assert told in capsys.readouterr().out
+
+
+def test_watch_without_permission_says_what_is_missing(host: PowerHost, tmp_path: Path) -> None:
+    store(tmp_path / "nvme0.json", Model(privileged=False))
+    with pytest.raises(PowerError, match=r"nothing to watch.*CAP_SYS_ADMIN"):
+        power(host, "watch")
+
+
+@pytest.mark.parametrize(("option", "value"), [("--count", "0"), ("--period", "0")])
+def test_watch_refuses_senseless_numbers(host: PowerHost, option: str, value: str) -> None:
+    with pytest.raises(ConfigError):
+        power(host, "watch", option, value)
+
+
+def test_host_without_a_controller_is_one_sentence(
+    host: PowerHost, tmp_path: Path, capsys: Captured
+) -> None:
+    (tmp_path / "nvme0.json").unlink()
+    for action in ("watch", "states"):
+        with pytest.raises(PowerError, match="this host shows no NVMe controller"):
+            power(host, action)
+
+
+@pytest.mark.skipif(Path("/dev/nvme0").exists(), reason="this host has an NVMe controller")
+def test_absent_controller_is_one_sentence_on_the_command_line(capsys: Captured) -> None:
+    assert main(["power", "states", "nvme0"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("wattload: /dev/nvme0 can't be opened")
+    assert len(told.splitlines()) == 1
