@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,20 @@ from omegaconf import MISSING
 from wattload.core.accelerator import Accelerator
 from wattload.core.errors import ConfigError
 
+TARGET_VARIABLE = "WATTLOAD_TARGET"
+
 
 @dataclass(slots=True, kw_only=True)
 class TargetConfig:
     """Where to read and write.
 
-    ``path`` is one directory or a list of them. ``max_write_bytes`` lifts the guard against
-    wearing a drive out: without it a run may write at most one drive capacity and at most 10 TB.
+    ``path`` is one directory or a list of them; its default is the environment's
+    ``WATTLOAD_TARGET``, which a container image sets to its mount point. ``max_write_bytes`` lifts
+    the guard against wearing a drive out: without it a run may write at most one drive capacity and
+    at most 10 TB.
     """
 
-    path: Any = MISSING
+    path: Any = field(default_factory=lambda: os.environ.get(TARGET_VARIABLE, MISSING))
     max_write_bytes: int | None = None
 
     def paths(self) -> tuple[Path, ...]:
