@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,19 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError
-from wattload.core.io import Extent, IOKind, IOPlan
+from wattload.core.io import BlockVisitor, ByteCounter, Extent, IOKind, IOPlan
 from wattload.loaders.aligned import PAGE_BYTES, round_up
 from wattload.loaders.blockio import Medium, too_short
-
-BlockVisitor = Callable[[NDArray[np.uint8], Extent, int], None]
-"""Called with a block, its extent and its offset in the file in bytes.
-
-The block is a view of the engine's buffer and holds the payload only: the last block of an extent
-may be shorter. It must not be kept. Called on several threads at once.
-"""
-
-ByteCounter = Callable[[int], None]
-"""Called with the bytes that have just moved; on several threads at once."""
 
 
 @dataclass(slots=True)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from wattload.core.io import DataPath
-from wattload.loaders.blockjob import ByteCounter
+from wattload.core.io import ByteCounter, DataPath
 
 DType = Literal["float16", "bfloat16", "float32"]
 

@@ -21,10 +21,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError
-from wattload.core.io import DataPath, EngineCapabilities, IOKind, IOPlan, IOResult, Loader
+from wattload.core.io import (
+    BlockVisitor,
+    ByteCounter,
+    DataPath,
+    EngineCapabilities,
+    IOKind,
+    IOPlan,
+    IOResult,
+    Loader,
+)
 from wattload.loaders.aligned import PAGE_BYTES, aligned_buffers
 from wattload.loaders.blockio import DirectMedium, Medium, NullMedium
-from wattload.loaders.blockjob import BlockJob, BlockVisitor, ByteCounter
+from wattload.loaders.blockjob import BlockJob
 from wattload.loaders.checkpoints import Shard, ShardStore
 from wattload.loaders.formats import record_format
 from wattload.loaders.samples import ReadCounter, SampleSet
@@ -180,10 +189,11 @@ class DirectEngine:
             raise ConfigError(
                 f"the plan's depth must be 1 to queue_depth {len(self._buffers)}, got {plan.depth}"
             )
-        if not PAGE_BYTES <= plan.block_bytes <= self.config.block_bytes:
+        most_bytes = self.config.block_bytes
+        if not PAGE_BYTES <= plan.block_bytes <= most_bytes or plan.block_bytes % PAGE_BYTES:
             raise ConfigError(
-                f"the plan's block_bytes must be {PAGE_BYTES} to the engine's "
-                f"{self.config.block_bytes}, got {plan.block_bytes}"
+                f"the plan's block_bytes must be a multiple of {PAGE_BYTES} up to the engine's "
+                f"{most_bytes}, got {plan.block_bytes}"
             )
 
 

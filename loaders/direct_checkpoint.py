@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.io import DataPath, Extent, IOKind, IOPlan, IOResult
+from wattload.core.io import ByteCounter, DataPath, Extent, IOKind, IOPlan, IOResult
 from wattload.loaders.aligned import PAGE_BYTES
-from wattload.loaders.blockjob import ByteCounter
 from wattload.loaders.checkpoints import Identity, Loaded, Saved, Shard, ShardFile
 from wattload.loaders.direct import Config, DirectEngine
 from wattload.loaders.stamps import Stamper, bad_blocks, checksum, join_checksums

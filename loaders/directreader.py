@@ -23,10 +23,9 @@ from queue import SimpleQueue
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.io import DataPath, IOKind
+from wattload.core.io import ByteCounter, DataPath, IOKind
 from wattload.loaders.aligned import PAGE_BYTES, round_up
 from wattload.loaders.blockio import DirectMedium, Medium, too_short
-from wattload.loaders.blockjob import ByteCounter
 from wattload.loaders.direct import Config
 
 

@@ -22,9 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import DataError, MissingExtraError
-from wattload.core.io import DataPath
+from wattload.core.io import ByteCounter, DataPath
 from wattload.loaders.aligned import PAGE_BYTES, aligned_buffer, round_down, round_up
-from wattload.loaders.blockjob import ByteCounter
 from wattload.loaders.checkpoints import Identity, Loaded, Saved, Shard, ShardFile, Tensor
 from wattload.loaders.stamps import bad_blocks, checksum, fill_random, join_checksums, stamp
 

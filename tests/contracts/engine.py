@@ -1,0 +1,189 @@
+"""What every engine that reads and writes files does alike: bytes, counts, errors, clean ends."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from wattload.core.errors import ConfigError, DataError
+from wattload.core.io import Engine, Extent, IOKind, IOPlan
+
+BLOCK = 64 << 10
+DEPTH = 3
+
+
+def plan(kind: str, *extents: Extent, block: int = BLOCK, depth: int = DEPTH) -> IOPlan:
+    return IOPlan(kind=IOKind(kind), extents=extents, block_bytes=block, depth=depth, fsync=True)
+
+
+def filler(contents: dict[Path, bytes]) -> Callable[[NDArray[np.uint8], Extent, int], None]:
+    """Return a visitor that fills each block with what its file shall hold."""
+
+    def fill(block: NDArray[np.uint8], extent: Extent, offset: int) -> None:
+        block[:] = np.frombuffer(contents[extent.path][offset : offset + block.size], np.uint8)
+
+    return fill
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+class Collector:
+    """Puts what a visitor was shown together again, by file."""
+
+    def __init__(self, sizes: dict[Path, int]) -> None:
+        self.contents = {path: bytearray(size) for path, size in sizes.items()}
+
+    def __call__(self, block: NDArray[np.uint8], extent: Extent, offset: int) -> None:
+        self.contents[extent.path][offset : offset + block.size] = block.tobytes()
+
+
+class EngineContract(ABC):
+    """Subclass it, give ``make``; the engine offers at least ``BLOCK`` bytes and ``DEPTH``."""
+
+    @abstractmethod
+    def make(self) -> Engine:
+        """Return an engine with blocks up to ``BLOCK`` and a depth up to ``DEPTH``."""
+
+    @pytest.fixture
+    def engine(self) -> Iterator[Engine]:
+        engine = self.make()
+        yield engine
+        engine.close()
+
+    @settings(
+        max_examples=25,
+        suppress_health_check=[
+            HealthCheck.function_scoped_fixture,
+            HealthCheck.differing_executors,
+        ],
+    )
+    @given(
+        sizes=st.lists(st.integers(0, 300_000), min_size=1, max_size=4),
+        depth=st.integers(1, DEPTH),
+        block=st.sampled_from([4096, 12288, BLOCK]),
+    )
+    def test_what_is_written_is_read_back_at_any_size_depth_and_block(
+        self, engine: Engine, tmp_path: Path, sizes: list[int], depth: int, block: int
+    ) -> None:
+        contents = {tmp_path / str(i): os.urandom(size) for i, size in enumerate(sizes)}
+        extents = [Extent(path, 0, len(content)) for path, content in contents.items()]
+        written = plan("write", *extents, block=block, depth=depth)
+        wrote = engine.run(written, visit=filler(contents))
+        collector = Collector({path: len(content) for path, content in contents.items()})
+        read = engine.run(plan("read", *extents, block=block, depth=depth), visit=collector)
+        assert {path: path.read_bytes() for path in contents} == contents
+        assert collector.contents == contents
+        assert wrote.moved_bytes == read.moved_bytes == sum(sizes)
+        assert wrote.operation_count == sum(-(-size // block) for size in sizes)
+
+    def test_bytes_are_counted_where_they_move(self, engine: Engine, tmp_path: Path) -> None:
+        path = tmp_path / "file"
+        lock, counts = threading.Lock(), list[int]()
+
+        def moved(count: int) -> None:
+            with lock:
+                counts.append(count)
+
+        result = engine.run(plan("write", Extent(path, 0, 200_001)), moved=moved)
+        assert sum(counts) == result.moved_bytes == path.stat().st_size == 200_001
+        assert result.operation_count == len(counts) == 4
+        assert result.path.path_effective == "unverified"
+        assert result.cpu_s > 0
+        assert result.seconds > 0
+
+    def test_extents_of_one_file_keep_what_lies_between(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "file"
+        before, content = os.urandom(40960), os.urandom(40960)
+        path.write_bytes(before)
+        written = plan("write", Extent(path, 8192, 4096), Extent(path, 32768, 8192))
+        engine.run(written, visit=filler({path: content}))
+        expected = before[:8192] + content[8192:12288] + before[12288:32768] + content[32768:40960]
+        assert path.read_bytes() == expected
+
+    def test_a_longer_file_is_cut_to_the_plan(self, engine: Engine, tmp_path: Path) -> None:
+        path = tmp_path / "file"
+        path.write_bytes(b"x" * 100_000)
+        engine.run(plan("write", Extent(path, 0, 5_000)))
+        assert path.stat().st_size == 5_000
+
+    def test_a_truncated_file_is_named(self, engine: Engine, tmp_path: Path) -> None:
+        path = tmp_path / "file"
+        path.write_bytes(b"x" * 100_000)
+        with pytest.raises(DataError, match=re.escape(f"{path} is truncated: at offset 65536")):
+            engine.run(plan("read", Extent(path, 0, 100_001)))
+
+    def test_a_failed_plan_leaves_nothing_open_and_the_engine_usable(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "file"
+        path.write_bytes(b"x" * 4096)
+        engine.run(plan("read", Extent(path, 0, 4096)))
+        before = open_descriptors()
+        with pytest.raises(FileNotFoundError, match="none"):
+            engine.run(plan("read", Extent(path, 0, 4096), Extent(tmp_path / "none", 0, 4096)))
+        assert open_descriptors() == before
+        assert engine.run(plan("read", Extent(path, 0, 4096))).moved_bytes == 4096
+
+    def test_a_failing_visitor_stops_the_plan(self, engine: Engine, tmp_path: Path) -> None:
+        def refuse(block: NDArray[np.uint8], extent: Extent, offset: int) -> None:
+            raise DataError("bad block")
+
+        path = tmp_path / "file"
+        path.write_bytes(b"x" * (1 << 20))
+        before = open_descriptors()
+        with pytest.raises(DataError, match="bad block"):
+            engine.run(plan("read", Extent(path, 0, 1 << 20)), visit=refuse)
+        assert open_descriptors() == before
+
+    def test_a_full_target_names_the_file(self, engine: Engine, tiny_file_system: Path) -> None:
+        path = tiny_file_system / "file"
+        with pytest.raises(OSError, match="offset") as caught:
+            engine.run(plan("write", Extent(path, 0, 1 << 30)))
+        assert caught.value.errno == errno.ENOSPC
+        assert caught.value.filename == str(path)
+
+    def test_a_link_is_not_written_through(self, engine: Engine, tmp_path: Path) -> None:
+        (tmp_path / "outside").write_bytes(b"precious")
+        (tmp_path / "link").symlink_to(tmp_path / "outside")
+        with pytest.raises(OSError, match="symbolic"):
+            engine.run(plan("write", Extent(tmp_path / "link", 0, 4096)))
+        assert (tmp_path / "outside").read_bytes() == b"precious"
+
+    @pytest.mark.parametrize(
+        ("kind", "extents"),
+        [
+            ("read", [(100, 4096)]),
+            ("read", [(-4096, 4096)]),
+            ("read", [(0, -1)]),
+            ("write", [(0, 100), (4096, 4096)]),
+        ],
+    )
+    def test_extents_that_direct_io_cannot_do_are_refused(
+        self, engine: Engine, tmp_path: Path, kind: str, extents: list[tuple[int, int]]
+    ) -> None:
+        with pytest.raises(ConfigError, match="be moved by O_DIRECT"):
+            engine.run(plan(kind, *(Extent(tmp_path / "f", *extent) for extent in extents)))
+
+    @pytest.mark.parametrize(
+        ("block", "depth"), [(BLOCK * 2, 1), (512, 1), (6000, 1), (4096, 0), (4096, DEPTH + 1)]
+    )
+    def test_a_plan_beyond_the_engine_is_refused(
+        self, engine: Engine, tmp_path: Path, block: int, depth: int
+    ) -> None:
+        with pytest.raises(ConfigError, match="the plan's"):
+            engine.run(plan("read", Extent(tmp_path / "f", 0, 1), block=block, depth=depth))

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.engine import open_descriptors
+from wattload.core.errors import DataError, TargetError
+from wattload.loaders.aligned import aligned_buffer, round_up
+from wattload.loaders.direct import Config
+from wattload.loaders.directreader import DirectReader
+
+SMALL = Config(block_bytes=64 << 10, queue_depth=3)
+
+
+def test_reader_keeps_several_files_in_flight_and_reuses_buffers(tmp_path: Path) -> None:
+    sizes = [1, 4096, 300_001, 65536 * 3, 1_000_000]
+    paths = [tmp_path / str(size) for size in sizes]
+    for path, size in zip(paths, sizes, strict=True):
+        path.write_bytes(os.urandom(size))
+    buffers = [aligned_buffer(round_up(max(sizes), 4096)) for _ in range(2)]
+    counts: list[int] = []
+    reader = DirectReader(SMALL)
+    for _ in range(3):
+        for first in range(0, len(sizes) - 1, 2):
+            pair = list(zip(paths[first:][:2], sizes[first:][:2], buffers, strict=False))
+            tickets = [reader.submit(p, b, s, moved=counts.append) for p, s, b in pair]
+            for (path, size, buffer), ticket in zip(pair, tickets, strict=True):
+                assert ticket.result() == size
+                assert buffer[:size].tobytes() == path.read_bytes()
+    reader.close()
+    assert sum(counts) == 3 * sum(sizes[:4])
+    assert reader.path().path_requested == "o_direct"
+
+
+def test_reader_gives_each_ticket_its_own_error(tmp_path: Path) -> None:
+    good, short = tmp_path / "good", tmp_path / "short"
+    good.write_bytes(os.urandom(200_000))
+    short.write_bytes(b"x" * 70_000)
+    buffers = [aligned_buffer(200_704) for _ in range(3)]
+    reader = DirectReader(SMALL)
+    open_before = open_descriptors()
+    bad = reader.submit(short, buffers[0], 200_000)
+    none = reader.submit(tmp_path / "none", buffers[1], 200_000)
+    fine = reader.submit(good, buffers[2], 200_000)
+    with pytest.raises(DataError, match=r"is truncated: at offset \d+ it holds (4464|0) bytes"):
+        bad.result()
+    with pytest.raises(FileNotFoundError, match="none"):
+        none.result()
+    assert fine.result() == 200_000
+    assert open_descriptors() == open_before
+    reader.close()
+
+
+def test_reader_reads_the_first_part_of_a_longer_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(100_000))
+    buffer = aligned_buffer(8192)
+    reader = DirectReader(SMALL)
+    assert reader.submit(path, buffer, 5000).result() == 5000
+    assert reader.submit(path, buffer, 0).result() == 0
+    reader.close()
+    assert buffer[:5000].tobytes() == path.read_bytes()[:5000]
+
+
+def test_reader_refuses_buffers_that_do_not_fit(tmp_path: Path) -> None:
+    reader = DirectReader(SMALL)
+    buffer = aligned_buffer(8192)
+    with pytest.raises(ValueError, match="must hold 4097 bytes"):
+        reader.submit(tmp_path / "f", buffer[:4096], 4097)
+    with pytest.raises(ValueError, match="must be contiguous"):
+        reader.submit(tmp_path / "f", buffer[1:], 100)
+    reader.close()
+    reader.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        reader.submit(tmp_path / "f", buffer, 100)
+
+
+def test_a_file_system_without_direct_io_is_the_tickets_error() -> None:
+    reader = DirectReader(SMALL)
+    with pytest.raises(TargetError, match="refuses O_DIRECT"):
+        reader.submit(Path("/proc/self/status"), aligned_buffer(4096), 100).result()
+    reader.close()
