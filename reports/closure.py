@@ -1,0 +1,237 @@
+"""Closure checks: a record's figures must follow from each other before a page is drawn from them.
+
+The rules that need the record alone are the run's own, made again here; an edited record fails
+them. The others hold the record against its traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from wattload.core.checks import evaluate
+from wattload.core.checks.energy import energy_closure, power_state_shares
+from wattload.core.checks.movement import bytes_add_up, rate_closure
+from wattload.core.power import Channel
+from wattload.core.record.check import Check
+from wattload.core.record.energy import EnergyRecord
+from wattload.core.record.phase import PhaseWindow
+from wattload.core.record.run import RunRecord
+from wattload.core.units import NS_PER_S, format_bytes
+from wattload.reports.load import Run
+from wattload.reports.traces import Signal, ThroughputTrace
+
+TIME_TOLERANCE_S = 1e-6
+ENERGY_TOLERANCE = 1e-6
+TRACE_ENERGY_TOLERANCE = 0.01
+"""A trapezoid over an instant sensor's samples, against the run's own integral."""
+
+_OF_THE_RECORD: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
+    bytes_add_up,
+    rate_closure,
+    energy_closure,
+    power_state_shares,
+)
+
+
+def close(run: Run) -> tuple[Check, ...]:
+    """Return every closure check of a run; each compares two figures that were kept apart."""
+    record = run.record
+    return (
+        *(check for rule in _OF_THE_RECORD for check in rule(record)),
+        *_windows_span_their_seconds(record),
+        *_windows_hold_their_spans(record),
+        *_application_counters(record),
+        *_net_energy(record),
+        *_traced_bytes(run),
+        *_traced_energy(run),
+        *_trace_digests(run),
+        _verdicts_stand(record),
+    )
+
+
+def _check(name: str, holds: bool, sentence: str, **figures: float | int | str | None) -> Check:
+    verdict = "pass" if holds else "fail"
+    return Check.model_validate(
+        {"name": name, "verdict": verdict, "sentence": sentence, "figures": figures}
+    )
+
+
+def _windows_span_their_seconds(record: RunRecord) -> Iterator[Check]:
+    for window in record.windows:
+        seconds = (window.end_ns - window.start_ns) / NS_PER_S
+        holds = abs(seconds - window.seconds) <= TIME_TOLERANCE_S
+        yield _check(
+            f"seconds_{window.name}_{window.host}",
+            holds,
+            f"{window.name} lasted {window.seconds:.6f} s; its ends are {seconds:.6f} s apart.",
+            stated_s=window.seconds,
+            between_ends_s=seconds,
+        )
+
+
+def _windows_hold_their_spans(record: RunRecord) -> Iterator[Check]:
+    for window in record.windows:
+        spans = [s for s in record.spans if (s.name, s.host) == (window.name, window.host)]
+        moved_bytes = sum(span.read_bytes + span.written_bytes for span in spans)
+        stated_bytes = window.read_bytes + window.written_bytes
+        ends = (
+            min((span.start_ns for span in spans), default=None),
+            max((span.end_ns for span in spans), default=None),
+        )
+        holds = moved_bytes == stated_bytes and ends == (window.start_ns, window.end_ns)
+        yield _check(
+            f"spans_{window.name}_{window.host}",
+            holds,
+            f"{window.name}: its ranks' spans hold {format_bytes(moved_bytes)}, the phase states "
+            f"{format_bytes(stated_bytes)}" + ("." if holds else "; bytes or ends differ."),
+            spans_bytes=moved_bytes,
+            stated_bytes=stated_bytes,
+        )
+
+
+def _application_counters(record: RunRecord) -> Iterator[Check]:
+    for window in record.windows:
+        counters = [
+            counter
+            for counter in record.counters
+            if counter.source == "application"
+            and (counter.phase, counter.host) == (window.name, window.host)
+        ]
+        if not counters:
+            continue
+        counted_bytes = sum((c.read_bytes or 0) + (c.written_bytes or 0) for c in counters)
+        stated_bytes = window.read_bytes + window.written_bytes
+        yield _check(
+            f"counters_{window.name}_{window.host}",
+            counted_bytes == stated_bytes,
+            f"{window.name}: the application's counters hold {format_bytes(counted_bytes)}, the "
+            f"phase states {format_bytes(stated_bytes)}.",
+            counters_bytes=counted_bytes,
+            stated_bytes=stated_bytes,
+        )
+
+
+def _net_energy(record: RunRecord) -> Iterator[Check]:
+    for energy in record.power.energy:
+        if energy.net_j is None or energy.energy_j is None or energy.idle_w is None:
+            continue
+        net_j = energy.energy_j - energy.idle_w * energy.seconds
+        yield _check(
+            f"net_energy_{energy.phase}_{energy.device}_{energy.source}",
+            abs(net_j - energy.net_j) <= ENERGY_TOLERANCE * max(abs(energy.energy_j), 1.0),
+            f"{energy.phase}: net of idle is stated as {energy.net_j:.4f} J; gross minus idle "
+            f"power times seconds is {net_j:.4f} J.",
+            stated_j=energy.net_j,
+            recomputed_j=net_j,
+        )
+
+
+def _traced_bytes(run: Run) -> Iterator[Check]:
+    if run.traces.throughput is None:
+        return
+    for window in run.record.windows:
+        traced_bytes = _bytes_in(run.traces.throughput, window)
+        stated_bytes = window.read_bytes + window.written_bytes
+        yield _check(
+            f"traced_bytes_{window.name}_{window.host}",
+            traced_bytes == stated_bytes,
+            f"{window.name}: the throughput trace sums to {format_bytes(traced_bytes)}, the phase "
+            f"states {format_bytes(stated_bytes)}.",
+            trace_bytes=traced_bytes,
+            stated_bytes=stated_bytes,
+        )
+
+
+def _bytes_in(trace: ThroughputTrace, window: PhaseWindow) -> int:
+    rows = (trace.phase == window.name) & (trace.host == window.host)
+    return int(trace.read_bytes[rows].sum() + trace.written_bytes[rows].sum())
+
+
+def _traced_energy(run: Run) -> Iterator[Check]:
+    """Integrate instant sensors anew; other sensors need more than a trapezoid."""
+    if run.traces.power is None:
+        return
+    instant = {
+        (source.name, source.device)
+        for source in run.record.power.sources
+        if source.facts is not None and source.facts.sensor.kind == "instant"
+    }
+    for energy in run.record.power.energy:
+        signal = next(
+            (
+                signal
+                for signal in run.traces.power.of(Channel.POWER_W)
+                if (signal.source, signal.device) == (energy.source, energy.device)
+            ),
+            None,
+        )
+        covers = signal is not None and (energy.coverage or 0) >= 1 - TRACE_ENERGY_TOLERANCE
+        known = energy.energy_j is not None and (energy.source, energy.device) in instant
+        if signal is not None and covers and known:
+            yield _energy_check(signal, energy)
+
+
+def _energy_check(signal: Signal, energy: EnergyRecord) -> Check:
+    stated_j = energy.energy_j or 0.0
+    traced_j = trapezoid_j(signal, energy.start_ns, energy.end_ns)
+    return _check(
+        f"traced_energy_{energy.phase}_{energy.device}_{energy.source}",
+        abs(traced_j - stated_j) <= TRACE_ENERGY_TOLERANCE * max(abs(stated_j), 1e-9),
+        f"{energy.phase}: the trace of {energy.source} integrates to {traced_j:.4g} J, the record "
+        f"states {stated_j:.4g} J.",
+        trace_j=traced_j,
+        stated_j=stated_j,
+    )
+
+
+def trapezoid_j(signal: Signal, start_ns: int, end_ns: int) -> float:
+    """Return the trapezoid over [start, end] in joules; holes are bridged, ends interpolated."""
+    known = ~np.isnan(signal.value)
+    time_ns, watts = signal.time_ns[known], signal.value[known]
+    if time_ns.size == 0:
+        return 0.0
+    inside = (time_ns > start_ns) & (time_ns < end_ns)
+    # Seconds from the window's start: ns since boot would cost a float its last digits.
+    ends_s = np.array([0.0, (end_ns - start_ns) / NS_PER_S])
+    time_s = (time_ns - start_ns) / NS_PER_S
+    ends_w = np.interp(ends_s, time_s, watts)
+    times = np.concatenate((ends_s[:1], time_s[inside], ends_s[1:]))
+    values = np.concatenate((ends_w[:1], watts[inside], ends_w[1:]))
+    return float(np.trapezoid(values, times))
+
+
+def _trace_digests(run: Run) -> Iterator[Check]:
+    for file in run.record.traces:
+        digest = run.traces.digests.get(file.name)
+        if digest is None:
+            continue
+        same = digest == file.sha256
+        yield _check(
+            f"trace_digest_{file.name}",
+            same,
+            f"{file.file} has the digest that the record states."
+            if same
+            else f"{file.file} is not the file that the run wrote: its digest differs.",
+            stated=file.sha256[:16],
+            found=digest[:16],
+        )
+
+
+def _verdicts_stand(record: RunRecord) -> Check:
+    """Judge the record again: a stored verdict that its own figures refute was edited."""
+    stored = {check.name: check.verdict for check in record.checks}
+    refuted = sorted(
+        check.name
+        for check in evaluate(record)
+        if check.verdict == "fail" and stored.get(check.name, "fail") != "fail"
+    )
+    return _check(
+        "verdicts_stand",
+        not refuted,
+        f"Refuted by the record's own figures: {', '.join(refuted)}."
+        if refuted
+        else "No stored verdict is refuted by the record's own figures.",
+        refuted_count=len(refuted),
+    )

@@ -1,0 +1,161 @@
+"""The conditions of runs as name and text, and where two arms differ in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from wattload.core.record.controller import ControllerRecord
+from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
+from wattload.reports.load import Run
+from wattload.reports.phases import leading
+from wattload.reports.quantity import listed, quantity
+from wattload.reports.subject import Group
+
+_VARIES = frozenset({"label", "runs", "seed", "repeat", "scales"})
+"""Settings that name a run and do not change its work, and tables that hold every scale's."""
+
+_WORK = ("workload", "scale", "accelerator", "processes", "config workload.")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One condition that is not the same in both arms; values by arm, each once."""
+
+    name: str
+    values: Mapping[str, str]
+    is_work: bool
+
+
+def conditions(record: RunRecord) -> dict[str, str]:
+    """Return what a run ran under, by name; what could not be read is left out."""
+    found: dict[str, list[str]] = {}
+    for name, value in _all(record):
+        if value not in ("", "None") and value not in found.setdefault(name, []):
+            found[name].append(value)
+    return {name: listed(values) for name, values in found.items() if values}
+
+
+def _all(record: RunRecord) -> Iterator[tuple[str, str]]:
+    yield "workload", record.workload.name
+    yield "scale", record.workload.scale
+    yield "accelerator", record.workload.accelerator
+    yield "processes", str(record.workload.rank_count)
+    yield "loader", record.workload.loader
+    yield "wattload", record.software.wattload
+    yield "commit", str(record.software.git_commit)[:12]
+    for key, value in _flat(record.config):
+        yield f"config {key}", value
+    yield from _hosts(record)
+    yield from _targets(record)
+    yield from _controllers(record)
+
+
+def _flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:  # noqa: ANN401 - JSON
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            if name not in _VARIES:
+                yield from _flat(part, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, str(value)
+
+
+def _hosts(record: RunRecord) -> Iterator[tuple[str, str]]:
+    for host in record.hosts:
+        facts = host.facts
+        yield "host", facts.name
+        yield "processor", str(facts.cpu_model)
+        yield "kernel", facts.kernel
+        yield "governor", str(facts.governor)
+
+
+def _targets(record: RunRecord) -> Iterator[tuple[str, str]]:
+    for target in record.targets:
+        system = target.facts.file_system
+        if system is not None:
+            yield "file system", f"{system.type} ({', '.join(system.mount_options)})"
+        queue = target.facts.stack.queue if target.facts.stack else None
+        if queue is not None:
+            yield "I/O scheduler", str(queue.scheduler)
+        fill = target.before.fill_fraction if target.before else None
+        if fill is not None:
+            yield "file system fill", f"{fill:.0%}"
+
+
+def _controllers(record: RunRecord) -> Iterator[tuple[str, str]]:
+    for controller in record.controllers:
+        yield "drive", str(controller.facts.model)
+        yield "serial", controller.facts.serial
+        yield from _drive_state(controller)
+    for state in record.power.states:
+        yield "power state", "unknown" if state.verified is None else f"PS{state.verified}"
+
+
+def _drive_state(controller: ControllerRecord) -> Iterator[tuple[str, str]]:
+    state = controller.before
+    if state is None:
+        return
+    yield "firmware", str(state.firmware)
+    yield "logical block", f"{state.lba_bytes} B"
+    yield "link", link_text(state.link_speed_gt_per_s, state.link_width)
+    yield "write cache", str(state.volatile_write_cache)
+    if state.smart is not None and state.smart.temperature_k is not None:
+        yield "temperature at start", f"{state.smart.temperature_k - 273} °C"
+
+
+def link_text(speed_gt_per_s: float | None, width: int | None) -> str:
+    """Return a PCIe link as people write it: ``16 GT/s x4``."""
+    if speed_gt_per_s is None or width is None:
+        return "unknown"
+    return f"{speed_gt_per_s:g} GT/s x{width}"
+
+
+def differences(group: Group) -> tuple[Difference, ...]:
+    """Return the conditions in which the arms of a group differ, what sets the work first."""
+    by_arm = {arm: _values(runs) for arm, runs in group.arms.items()}
+    names = dict.fromkeys(name for values in by_arm.values() for name in values)
+    found = []
+    for name in names:
+        values = {arm: of_arm.get(name, ()) for arm, of_arm in by_arm.items()}
+        if len(set(values.values())) > 1:
+            shown = {arm: listed(list(v)) or "not recorded" for arm, v in values.items()}
+            found.append(Difference(name, shown, name.startswith(_WORK)))
+    return tuple(sorted(found, key=lambda difference: not difference.is_work))
+
+
+def _values(runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
+    values: dict[str, set[str]] = {}
+    for run in runs:
+        for name, value in conditions(run.record).items():
+            values.setdefault(name, set()).add(value)
+    return {name: tuple(sorted(texts)) for name, texts in values.items()}
+
+
+def unlike_work(group: Group) -> str:
+    """Return why the arms did not do the same work, or an empty string where they did."""
+    unlike = [difference.name for difference in differences(group) if difference.is_work]
+    return f"not the same work: {listed(unlike)} differ" if unlike else ""
+
+
+BYTES_TOLERANCE = 0.01
+"""Arms whose median bytes in a phase are further apart did not do the same work in it."""
+
+
+def unlike_bytes(group: Group) -> dict[str, str]:
+    """Return the leading phases in which the arms moved different bytes, to a sentence on it."""
+    moved: dict[str, list[list[int]]] = {}
+    for index, runs in enumerate(group.arms.values()):
+        for run in runs:
+            for phase in leading(run.record):
+                arms = moved.setdefault(phase.name, [[] for _ in group.arms])
+                arms[index].append(phase.moved_bytes)
+    found = {}
+    for name, arms in moved.items():
+        medians = [median(values) for values in arms if values]
+        if max(medians) - min(medians) > BYTES_TOLERANCE * max(medians):
+            shown = listed([quantity(value, Unit.BYTES, 3) for value in medians])
+            found[name] = f"not the same bytes in {name}: {shown}"
+    return found

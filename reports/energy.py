@@ -1,0 +1,184 @@
+"""Energy per phase from the chosen drive-scope sources, with the evidence that each figure has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from wattload.core.power import Evidence, Scope, weakest
+from wattload.core.record.energy import EnergyRecord
+from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
+from wattload.reports.phases import leading, overlap
+from wattload.reports.quantity import DIGITS, MISSING, Scale, quantity, scale_for, scaled, with_unit
+
+RANKS = frozenset({Evidence.MEASURED, Evidence.SELF_REPORTED, Evidence.ESTIMATED})
+"""Evidence that may decide which arm is better."""
+
+ALL_PHASES = "all timed phases"
+
+WORDS = {
+    Evidence.MEASURED: "measured by a meter or a rail sensor",
+    Evidence.SELF_REPORTED: "measured and reported by the device itself",
+    Evidence.ESTIMATED: "estimated by the device itself",
+    Evidence.BOUNDS: "bounds from power states, no measurement",
+    Evidence.DECLARED: "declared in a data sheet, no measurement",
+    Evidence.NONE: "unknown",
+}
+_SIMULATED_VENDOR = "0x1b36"  # QEMU's PCI vendor id: there is no drive behind it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Energy:
+    """Energy of all drives over one window, in joules: a figure, an interval, or a reason.
+
+    ``keys`` names what was summed, ``moved_bytes`` is what the application moved meanwhile.
+    """
+
+    phase: str
+    seconds: float
+    moved_bytes: int
+    evidence: Evidence
+    energy_j: float | None = None
+    lower_j: float | None = None
+    upper_j: float | None = None
+    net_j: float | None = None
+    uncertainty_j: float | None = None
+    keys: tuple[str, ...] = ()
+    reason: str = ""
+    simulated: bool = False
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the figure may decide a comparison."""
+        return self.energy_j is not None and self.evidence in RANKS and not self.simulated
+
+    @property
+    def mean_w(self) -> float | None:
+        """Energy divided by the window's seconds."""
+        known = self.energy_j is not None and self.seconds > 0
+        return self.energy_j / self.seconds if known and self.energy_j is not None else None
+
+    @property
+    def bytes_per_j(self) -> float | None:
+        """Bytes moved divided by energy over the same window: MB/s per W when divided by 1e6."""
+        known = self.energy_j is not None and self.energy_j > 0
+        return self.moved_bytes / self.energy_j if known and self.energy_j else None
+
+    @property
+    def words(self) -> str:
+        """How the figure is known, in words."""
+        return WORDS[self.evidence] + (", of a simulated drive" if self.simulated else "")
+
+
+def phase_energies(record: RunRecord) -> tuple[Energy, ...]:
+    """Return the energy of each leading timed phase, with a reason where there is none."""
+    return tuple(
+        _of_phase(record, phase.name, phase.seconds, phase.moved_bytes) for phase in leading(record)
+    )
+
+
+def _of_phase(record: RunRecord, phase: str, seconds: float, moved_bytes: int) -> Energy:
+    parts = [
+        part
+        for part in record.power.energy
+        if part.phase == phase and part.chosen and part.scope is Scope.DRIVE
+    ]
+    if not parts:
+        return Energy(
+            phase=phase,
+            seconds=seconds,
+            moved_bytes=moved_bytes,
+            evidence=Evidence.NONE,
+            reason=record.power.choice,
+        )
+    return Energy(
+        phase=phase,
+        seconds=seconds,
+        moved_bytes=moved_bytes,
+        evidence=weakest(part.evidence for part in parts),
+        energy_j=_sum(parts, "energy_j"),
+        lower_j=_sum(parts, "lower_j"),
+        upper_j=_sum(parts, "upper_j"),
+        net_j=_sum(parts, "net_j"),
+        uncertainty_j=_sum(parts, "uncertainty_j"),
+        keys=tuple(f"{part.device} ({part.source})" for part in parts),
+        reason=next((part.missing.get("energy_j", "") for part in parts), ""),
+        simulated=is_simulated(record),
+    )
+
+
+def _sum(parts: Sequence[EnergyRecord], field: str) -> float | None:
+    """Return the sum, or ``None`` when a part is missing: uncertainties add at their worst."""
+    values = [getattr(part, field) for part in parts]
+    return None if any(value is None for value in values) else float(sum(values))
+
+
+def whole(record: RunRecord) -> Energy | None:
+    """Return the energy of all leading phases together.
+
+    ``None`` when there is one phase only, or when phases share time: their sum would count it
+    twice.
+    """
+    phases = leading(record)
+    energies = phase_energies(record)
+    if len(phases) < 2 or overlap(phases):  # noqa: PLR2004 - one phase is its own whole
+        return None
+
+    def added(field: str) -> float | None:
+        values = [getattr(energy, field) for energy in energies]
+        return None if any(value is None for value in values) else float(sum(values))
+
+    return Energy(
+        phase=ALL_PHASES,
+        seconds=sum(energy.seconds for energy in energies),
+        moved_bytes=sum(energy.moved_bytes for energy in energies),
+        evidence=weakest(energy.evidence for energy in energies),
+        energy_j=added("energy_j"),
+        lower_j=added("lower_j"),
+        upper_j=added("upper_j"),
+        net_j=added("net_j"),
+        uncertainty_j=added("uncertainty_j"),
+        keys=energies[0].keys,
+        reason=energies[0].reason,
+        simulated=is_simulated(record),
+    )
+
+
+def is_simulated(record: RunRecord) -> bool:
+    """Return whether a controller is an emulated one, whose power figures are made up."""
+    return any(
+        controller.facts.vendor_id == _SIMULATED_VENDOR
+        or (controller.facts.model or "").upper().startswith("QEMU")
+        for controller in record.controllers
+    )
+
+
+def energy_text(energy: Energy, scale: Scale | None = None, digits: int = DIGITS) -> str:
+    """Return the figure as it must be printed: ≤ for a lone maximum, both ends for bounds."""
+    upper_j = energy.energy_j if energy.energy_j is not None else energy.upper_j
+    if upper_j is None:
+        return MISSING
+    shown = scale or scale_for(Unit.JOULES, upper_j)
+    text = with_unit(scaled(upper_j, shown, digits), shown)
+    if energy.energy_j is not None:
+        return text
+    if energy.lower_j is None:
+        return f"≤ {text}"
+    return f"{scaled(energy.lower_j, shown, digits)} to {text}"
+
+
+def power_text(energy: Energy) -> str:
+    """Return mean watts as they must be printed, like ``energy_text``."""
+    if energy.seconds <= 0:
+        return MISSING
+    if energy.mean_w is not None:
+        return quantity(energy.mean_w, Unit.WATTS)
+    if energy.upper_j is None:
+        return MISSING
+    upper_w = energy.upper_j / energy.seconds
+    if energy.lower_j is None:
+        return f"≤ {quantity(upper_w, Unit.WATTS)}"
+    scale = scale_for(Unit.WATTS, upper_w)
+    lower_w = energy.lower_j / energy.seconds
+    return f"{scaled(lower_w, scale)} to {with_unit(scaled(upper_w, scale), scale)}"

@@ -1,0 +1,105 @@
+"""The page: sections through one template, self-contained, the same bytes for the same records."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wattload.core.errors import ConfigError, TargetError
+from wattload.reports.blocks import Section
+from wattload.reports.load import Run, load_runs
+from wattload.reports.sections.comparison import comparison_section
+from wattload.reports.sections.method import method_section
+from wattload.reports.sections.run import run_sections
+from wattload.reports.sections.summary import summary_section, title
+from wattload.reports.subject import Subject, make_subject
+from wattload.reports.themes import style_rules
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+_FOLDER = Path(__file__).parent
+BEFORE_RUNS: tuple[Callable[[Subject], Section | None], ...] = (summary_section, comparison_section)
+AFTER_RUNS: tuple[Callable[[Subject], Section | None], ...] = (method_section,)
+
+
+def render_page(runs: Sequence[Run], *, by: str = "label") -> str:
+    """Return the page of these runs as HTML.
+
+    Args:
+        runs: at least one, from ``load_runs``.
+        by: what tells the arms of a comparison apart, a key of ``subject.ARMS``.
+
+    Raises:
+        ConfigError: there is no run, or ``by`` is unknown.
+    """
+    if not runs:
+        raise ConfigError("a report needs at least one run; name a run folder such as runs/*")
+    subject = make_subject(runs, by)
+    before = [section(subject) for section in BEFORE_RUNS]
+    after = [section(subject) for section in AFTER_RUNS]
+    sections = [*before, *run_sections(subject), *after]
+    style = style_sheet()
+    return _template().render(
+        title=title(subject),
+        sections=[section for section in sections if section is not None],
+        style=style,
+        policy=_policy(style),
+        versions=sorted({run.record.software.wattload for run in runs}),
+    )
+
+
+def write_report(
+    paths: Sequence[Path], output: Path, *, by: str = "label", redact: bool = False
+) -> Path:
+    """Write the page of the runs under ``paths`` to ``output``, whole or not at all.
+
+    Raises:
+        RecordError: a run is missing, cut short, or named twice.
+        ConfigError: ``by`` is unknown.
+        TargetError: the page can't be written there.
+    """
+    page = render_page(load_runs(paths, redact=redact), by=by)
+    temporary = output.with_name(output.name + ".tmp")
+    try:
+        temporary.write_text(page, encoding="utf-8")
+        temporary.replace(output)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise TargetError(
+            f"{output} can't be written: {error.strerror}; name another -o"
+        ) from error
+    return output
+
+
+@lru_cache(maxsize=1)
+def style_sheet() -> str:
+    """Return the whole style sheet: the page's own, and the colours of its charts."""
+    return (_FOLDER / "page.css").read_text(encoding="utf-8") + "\n" + style_rules() + "\n"
+
+
+def _policy(style: str) -> str:
+    """Return the content security policy: nothing is fetched, no script runs, one style sheet."""
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+
+
+@lru_cache(maxsize=1)
+def _template() -> Template:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html")

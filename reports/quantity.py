@@ -1,0 +1,134 @@
+"""Quantities as people read them: decimal SI prefixes, four significant digits, words for names."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from wattload.core.units import GB, J_PER_WH, KB, MB, TB, Unit
+
+MISSING = "\u2013"
+THIN_SPACE = "\u202f"
+UNIT_SPACE = "\u00a0"
+"""Between a number and its unit: a line never breaks there."""
+
+DIGITS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A unit to show values in: a value in SI base units, divided by ``factor``, is in ``unit``."""
+
+    factor: float
+    unit: str
+
+    def shown(self, value: float) -> float:
+        """Return a value of SI base units in this scale's unit."""
+        return value / self.factor
+
+
+_BYTES = ((TB, "TB"), (GB, "GB"), (MB, "MB"), (KB, "kB"), (1, "B"))
+_LADDERS: dict[Unit, tuple[tuple[float, float, str], ...]] = {
+    Unit.BYTES: tuple((factor, factor, name) for factor, name in _BYTES),
+    Unit.BYTES_PER_SECOND: tuple((factor, factor, f"{name}/s") for factor, name in _BYTES),
+    Unit.SECONDS: ((0.1, 1, "s"), (1e-4, 1e-3, "ms"), (1e-7, 1e-6, "µs"), (0, 1e-9, "ns")),
+    Unit.JOULES: ((J_PER_WH * KB, J_PER_WH * KB, "kWh"), (36, J_PER_WH, "Wh"), (0, 1, "J")),
+    Unit.WATTS: ((KB, KB, "kW"), (0.1, 1, "W"), (0, 1e-3, "mW")),
+    Unit.BYTES_PER_JOULE: ((0, MB, "MB/s per W"),),
+    Unit.JOULES_PER_BYTE: ((0, 1 / GB, "J/GB"),),
+    Unit.SECONDS_PER_BYTE: ((0, 1 / GB, "s/GB"),),
+    Unit.SAMPLES_PER_SECOND: ((MB, MB, "M/s"), (10 * KB, KB, "k/s"), (0, 1, "/s")),
+    Unit.FRACTION: ((0, 0.01, "%"),),
+    Unit.COUNT: ((0, 1, ""),),
+}
+"""Per unit, from large to small: from which magnitude on, divided by what, called what.
+
+A joule is a watt second, so bytes per joule are bytes per second per watt. Watt hours begin at a
+hundredth of one.
+"""
+
+
+def scale_for(unit: Unit, *values: float | None) -> Scale:
+    """Return the scale that suits the largest of the given values; ``None`` is passed over."""
+    largest = max((abs(value) for value in values if value is not None), default=0.0)
+    steps = _LADDERS[unit]
+    if largest == 0:
+        factor, name = next(((f, n) for at, f, n in steps if f == 1), steps[-1][1:])
+        return Scale(factor, name)
+    factor, name = next(((f, n) for at, f, n in steps if largest >= at), steps[-1][1:])
+    return Scale(factor, name)
+
+
+def number(value: float | None, digits: int = DIGITS) -> str:
+    """Return a number with that many significant digits, thousands apart by thin spaces."""
+    if value is None:
+        return MISSING
+    if value == 0:
+        return "0"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    if decimals > 9:  # noqa: PLR2004 - below 1e-6 an exponent reads better than zeros
+        return f"{value:.{digits - 1}e}"
+    return f"{value:,.{decimals}f}".replace(",", THIN_SPACE)
+
+
+def whole(value: float | None) -> str:
+    """Return a count without decimals, thousands apart by thin spaces."""
+    return MISSING if value is None else f"{value:,.0f}".replace(",", THIN_SPACE)
+
+
+def scaled(value: float | None, scale: Scale, digits: int = DIGITS) -> str:
+    """Return a value in a given scale, without the unit."""
+    return MISSING if value is None else number(scale.shown(value), digits)
+
+
+def quantity(value: float | None, unit: Unit, digits: int = DIGITS) -> str:
+    """Return a value with the unit that suits it: ``1.500 GB/s``; a dash where there is none."""
+    if value is None:
+        return MISSING
+    if unit is Unit.COUNT and value == round(value):
+        return whole(value)
+    scale = scale_for(unit, value)
+    return with_unit(scaled(value, scale, digits), scale)
+
+
+def with_unit(text: str, scale: Scale) -> str:
+    """Return a number's text with its unit."""
+    return f"{text}{UNIT_SPACE}{scale.unit}" if scale.unit else text
+
+
+def percent(share: float | None, digits: int = 3) -> str:
+    """Return a share as a percentage."""
+    return MISSING if share is None else f"{number(share * 100, digits)}{UNIT_SPACE}%"
+
+
+_UNIT_WORDS = re.compile(
+    r"_(bytes_per_s_per_w|bytes_per_s|bytes_per_j|j_per_byte|j_per_gb|s_per_gb|s_per_byte"
+    r"|per_s|fraction|count|bytes|wh|ns|s|j|w)$"
+)
+_SPELT = {"au": "AU", "cpu": "CPU", "gpu": "GPU", "dlio": "DLIO", "io": "I/O", "gb": "GB"}
+_SAYS_RATE = ("rate", "throughput", "ceiling")
+_SAYS_TIME = ("time", "latency", "overshoot", "seconds", "delay", "stall")
+
+
+def label(name: str, unit: Unit | None = None) -> str:
+    """Return a metric's name in words: ``batch_latency_p99_s`` is "batch latency p99"."""
+    words = _UNIT_WORDS.sub("", name).replace("_", " ")
+    words = " ".join(_SPELT.get(word, word) for word in words.split())
+    if unit is Unit.BYTES_PER_SECOND and not any(word in words for word in _SAYS_RATE):
+        words += " rate"
+    if unit is Unit.SECONDS and not any(word in words for word in _SAYS_TIME):
+        words += " time"
+    return words
+
+
+def listed(parts: list[str], word: str = "and") -> str:
+    """Return parts as a sentence lists them: ``a, b and c``."""
+    if len(parts) < 2:  # noqa: PLR2004 - nothing to join
+        return "".join(parts)
+    return f"{', '.join(parts[:-1])} {word} {parts[-1]}"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a count with its noun: ``1 run``, ``3 runs``."""
+    return f"{whole(count)} {noun if count == 1 else plural or noun + 's'}"

@@ -1,0 +1,169 @@
+"""Energy of a run with its evidence: per phase, per source and per power state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wattload.core.record.energy import EnergyRecord, PowerStateShare
+from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
+from wattload.reports.blocks import Absent, Block, Cell, Paragraph, Section, Table, columns, row
+from wattload.reports.charts.energy import energy_figure
+from wattload.reports.energy import WORDS, phase_energies
+from wattload.reports.load import Run
+from wattload.reports.quantity import (
+    MISSING,
+    percent,
+    quantity,
+    scale_for,
+    scaled,
+    whole,
+    with_unit,
+)
+from wattload.reports.sections.wording import anchor
+from wattload.reports.subject import Subject
+
+
+def energy_section(subject: Subject, run: Run) -> Section | None:
+    """Return what is known of energy; a run without a source gets the reason in its place."""
+    record = run.record
+    name = anchor(run.id, "energy")
+    figure = energy_figure(name + "-chart", record.workload.name, phase_energies(record))
+    used = any(source.used for source in record.power.sources)
+    blocks: list[Block] = []
+    if used:
+        asked = f"Power was asked for as {record.power.requested}. {record.power.choice}"
+        blocks.append(Paragraph(asked))
+    if figure is not None:
+        blocks.append(figure)
+    elif used:
+        blocks.append(Absent("No energy", "No phase has a figure or a bound of its energy."))
+    else:
+        blocks.append(Absent("No power source", record.power.choice))
+    if record.power.energy:
+        blocks.append(_energies(record))
+    if any(energy.states for energy in record.power.energy):
+        blocks.append(_states(record))
+    blocks.extend(_sources(record))
+    return Section(anchor=name, title="Energy", blocks=blocks)
+
+
+def interval_text(energy: EnergyRecord | PowerStateShare) -> str:
+    """Return joules as the record knows them: a figure, an interval, or an upper bound."""
+    if energy.energy_j is not None:
+        return quantity(energy.energy_j, Unit.JOULES)
+    if energy.upper_j is None:
+        return MISSING
+    if energy.lower_j is None:
+        return f"≤ {quantity(energy.upper_j, Unit.JOULES)}"
+    scale = scale_for(Unit.JOULES, energy.upper_j)
+    upper = with_unit(scaled(energy.upper_j, scale), scale)
+    return f"{scaled(energy.lower_j, scale)} to {upper}"
+
+
+def _energies(record: RunRecord) -> Table:
+    rows = [
+        row(
+            energy.phase,
+            Cell(energy.device, remark=f"{energy.source}, {energy.scope}"),
+            Cell(interval_text(energy), "" if energy.chosen else "quiet"),
+            quantity(energy.mean_w, Unit.WATTS),
+            Cell(quantity(energy.net_j, Unit.JOULES), remark=_idle(energy)),
+            quantity(energy.uncertainty_j, Unit.JOULES),
+            Cell(percent(energy.coverage), remark=f"{whole(energy.sample_count)} samples"),
+            Cell(energy.evidence.replace("_", " "), remark="" if energy.chosen else "not chosen"),
+        )
+        for energy in record.power.energy
+    ]
+    titles = columns(
+        "phase",
+        "device",
+        "#energy, gross",
+        "#mean power",
+        "#net of idle",
+        "#uncertainty, k = 2",
+        "#coverage",
+        "evidence",
+    )
+    used = {energy.evidence: WORDS[energy.evidence] for energy in record.power.energy}
+    return Table(
+        columns=titles,
+        rows=rows,
+        caption="Energy by phase, device and source",
+        note="; ".join(f"{name.replace('_', ' ')}: {words}" for name, words in used.items()) + ".",
+    )
+
+
+def _idle(energy: EnergyRecord) -> str:
+    return "" if energy.idle_w is None else f"idle {quantity(energy.idle_w, Unit.WATTS)}"
+
+
+def _states(record: RunRecord) -> Table:
+    rows = [
+        row(
+            energy.phase,
+            energy.device,
+            f"PS{share.state}" if share.state.isdigit() else share.state,
+            quantity(share.seconds, Unit.SECONDS),
+            percent(share.seconds / energy.seconds if energy.seconds else None),
+            quantity(share.moved_bytes, Unit.BYTES),
+            interval_text(share),
+            quantity(_per_j(share), Unit.BYTES_PER_JOULE),
+        )
+        for energy in record.power.energy
+        if energy.chosen
+        for share in energy.states
+    ]
+    titles = columns(
+        "phase",
+        "device",
+        "power state",
+        "#seconds",
+        "#share",
+        "#moved",
+        "#energy",
+        "#rate per watt",
+    )
+    return Table(columns=titles, rows=rows, caption="By observed power state")
+
+
+def _per_j(share: PowerStateShare) -> float | None:
+    if share.moved_bytes is None or not share.energy_j:
+        return None
+    return share.moved_bytes / share.energy_j
+
+
+def _sources(record: RunRecord) -> Iterator[Table]:
+    power = record.power
+    if power.states:
+        rows = [
+            row(
+                state.serial,
+                *[MISSING if number is None else f"PS{number}" for number in _numbers(state)],
+                state.sentence,
+            )
+            for state in power.states
+        ]
+        titles = columns(
+            "controller", "asked", "before", "verified", "after", "restored", "what happened"
+        )
+        yield Table(columns=titles, rows=rows, caption="Power states")
+    if power.sources:
+        rows = [
+            row(
+                Cell("used" if source.used else "not used", "good" if source.used else "open"),
+                source.name,
+                source.device,
+                source.facts.sensor.kind if source.facts else MISSING,
+                quantity(source.facts.period_s, Unit.SECONDS) if source.facts else MISSING,
+                source.sentence,
+            )
+            for source in power.sources
+        ]
+        titles = columns("", "source", "device", "sensor", "#period", "why")
+        yield Table(columns=titles, rows=rows, caption="Power sources")
+
+
+def _numbers(state: object) -> list[int | None]:
+    names = ("requested", "before", "verified", "after", "restored")
+    return [getattr(state, name) for name in names]

@@ -1,0 +1,49 @@
+"""How the figures are made: the rules that a reader needs to judge them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wattload.reports.blocks import Facts, Section
+from wattload.reports.energy import WORDS
+from wattload.reports.subject import Subject
+
+
+def _evidence() -> Iterator[str]:
+    for name, words in WORDS.items():
+        yield f"{name.replace('_', ' ')}: {words}"
+
+
+def method_section(subject: Subject) -> Section | None:
+    """Return what each kind of number means and where it comes from."""
+    pairs = [
+        ("bytes", "Counted where they move; nominal sizes never enter a rate. GB is 10⁹ bytes."),
+        ("rate", "All bytes ÷ all time of the phase, never a mean of rates."),
+        ("time", "CLOCK_MONOTONIC of each host; a phase lasts from first start to last end."),
+        (
+            "energy",
+            "Power integrated over exactly the phase, ends interpolated. Gross leads; net is gross "
+            "minus idle power times seconds.",
+        ),
+        ("MB/s per W", "Bytes ÷ energy over the same window, which is the rate ÷ mean power."),
+        ("missing", "A dash is a figure that nobody has, never a zero; its reason stands by."),
+        ("evidence", f"{'; '.join(_evidence())}."),
+        (
+            "bounds, ≤",
+            "From the drive's power state table: an interval, or a maximum alone. They rank "
+            "nothing, and neither does a declared or a simulated figure.",
+        ),
+        (
+            "checks",
+            "Each compares two counters that were kept apart. A run with a failed check is kept "
+            "and shown, and never compared as valid.",
+        ),
+        (
+            "closure",
+            "Before this page was drawn, every record's figures were derived anew from each other "
+            "and from the traces: parts and totals, bytes ÷ time, watts times seconds, digests.",
+        ),
+    ]
+    return Section(
+        anchor="method", title="How the figures are made", blocks=[Facts(pairs, "prose")]
+    )

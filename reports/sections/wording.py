@@ -1,0 +1,102 @@
+"""Sentences that several sections share: what a run ran on, and what it is called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from wattload.core.record.check import Verdict
+from wattload.core.record.run import RunRecord
+from wattload.core.record.target import BlockNode, TargetFacts
+from wattload.core.units import Unit
+from wattload.reports.blocks import Cell, Tone
+from wattload.reports.load import Run
+from wattload.reports.quantity import counted, listed, quantity, whole
+
+VERDICT_TONES: dict[Verdict, Tone] = {
+    "pass": "good",
+    "warn": "warn",
+    "fail": "bad",
+    "not_checked": "open",
+}
+VERDICT_WORDS = {
+    "pass": "passed",
+    "warn": "warning",
+    "fail": "failed",
+    "not_checked": "not checked",
+}
+
+
+def anchor(*parts: str) -> str:
+    """Return an id for a place on the page, from any text."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", "-".join(parts)).strip("-").lower()
+
+
+def moment(utc: str | None) -> str:
+    """Return a record's time of day for people: ``2026-11-20 23:01:05 UTC``."""
+    if utc is None:
+        return "unknown"
+    return f"{utc[:19].replace('T', ' ')} UTC"
+
+
+def target_words(facts: TargetFacts) -> str:
+    """Return what a target is: path, file system and the disk under it."""
+    place = facts.path or f"a {facts.kind} target"
+    system = facts.file_system.type if facts.file_system else "unknown file system"
+    leaf = _leaf(facts.stack)
+    if leaf is None:
+        return f"{place} ({system})"
+    disk = leaf.model or f"{leaf.kind.replace('_', ' ')} {leaf.name}"
+    virtual = ", a virtual disk" if facts.virtual and "virt" not in disk else ""
+    return f"{place} ({system} on {disk}{virtual})"
+
+
+def _leaf(node: BlockNode | None) -> BlockNode | None:
+    while node is not None and node.children:
+        node = node.children[0]
+    return node
+
+
+def host_words(record: RunRecord) -> str:
+    """Return the hosts of a run: name, CPUs, memory and whether they are guests."""
+    words = []
+    for host in record.hosts:
+        facts = host.facts
+        parts = [counted(facts.cpu_count, "CPU")]
+        if facts.memory_bytes is not None:
+            parts.append(f"{quantity(facts.memory_bytes, Unit.BYTES, 3)} of memory")
+        if facts.hypervisor not in (None, "none", ""):
+            parts.append(f"a guest under {facts.hypervisor}")
+        words.append(f"{facts.name} ({', '.join(parts)})")
+    return listed(words) or "no recorded host"
+
+
+def unique(texts: Iterable[str]) -> list[str]:
+    """Return texts without repetition, in order."""
+    return list(dict.fromkeys(texts))
+
+
+def tallied(sentences: Sequence[str], runs: int) -> list[str]:
+    """Return each sentence once; with several runs, in how many of them it was said."""
+    counts: dict[str, int] = {}
+    for sentence in sentences:
+        counts[sentence] = counts.get(sentence, 0) + 1
+    if runs == 1:
+        return list(counts)
+    return [
+        f"{sentence} ({counted(count, 'run')} of {whole(runs)})"
+        for sentence, count in counts.items()
+    ]
+
+
+def run_badges(run: Run, faults: Sequence[str]) -> tuple[Cell, ...]:
+    """Return the run's state and how its checks went, as badges."""
+    record = run.record
+    verdicts = [check.verdict for check in record.checks]
+    badges = [Cell(record.status, "good" if record.status == "complete" else "bad")]
+    for verdict, tone in VERDICT_TONES.items():
+        if count := verdicts.count(verdict):
+            badges.append(Cell(f"{count} {VERDICT_WORDS[verdict]}", tone))
+    if faults:
+        badges.append(Cell("not compared as valid", "bad"))
+    return tuple(badges)

@@ -1,0 +1,147 @@
+"""What a page is about: runs, grouped by workload, in the arms of a comparison."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from wattload.core.errors import ConfigError
+from wattload.core.record.check import Check
+from wattload.core.record.run import RunRecord
+from wattload.reports.closure import close
+from wattload.reports.load import Run
+from wattload.reports.quantity import listed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The runs of one workload, by arm; an arm without a run of it is left out."""
+
+    workload: str
+    arms: Mapping[str, tuple[Run, ...]]
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """All runs of the group, arm by arm."""
+        return tuple(run for runs in self.arms.values() for run in runs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """All that the sections of a page draw from.
+
+    ``arms`` are in order of the first run of each: the first is A. ``closures`` are by run id.
+    """
+
+    runs: tuple[Run, ...]
+    by: str
+    arms: tuple[str, ...]
+    groups: tuple[Group, ...]
+    closures: Mapping[str, tuple[Check, ...]]
+
+    @property
+    def compares(self) -> bool:
+        """Whether there are two arms, and a workload that both ran."""
+        return len(self.arms) == 2 and any(len(g.arms) == 2 for g in self.groups)  # noqa: PLR2004
+
+    def faults(self, run: Run) -> tuple[str, ...]:
+        """Return why a run is not compared as valid; empty for a valid one."""
+        return (*_faults(run.record), *_broken(self.closures[run.id]))
+
+    def energy_faults(self, run: Run) -> tuple[str, ...]:
+        """Return why a run's energy is not compared, beyond what bars the run."""
+        return tuple(
+            f"{check.name} was not checked: {check.sentence}"
+            for check in run.record.checks
+            if _open(check) and _is_of_power(check)
+        )
+
+
+def _open(check: Check) -> bool:
+    return check.mandatory and check.verdict == "not_checked"
+
+
+def _is_of_power(check: Check) -> bool:
+    """Return whether a check is about power alone: unmade, it bars energy and not throughput."""
+    return check.name.startswith(("power_", "energy_"))
+
+
+def _faults(record: RunRecord) -> list[str]:
+    faults = []
+    if record.status != "complete":
+        faults.append(f"it is {record.status}: {record.status_reason or 'no reason was recorded'}")
+    for check in record.checks:
+        if check.verdict == "fail":
+            faults.append(f"the check {check.name} failed: {check.sentence}")
+        elif _open(check) and not _is_of_power(check):
+            faults.append(f"the mandatory check {check.name} was not made: {check.sentence}")
+    return faults
+
+
+def _broken(closures: Sequence[Check]) -> list[str]:
+    return [
+        f"its figures do not close, {check.name}: {check.sentence}"
+        for check in closures
+        if check.verdict == "fail"
+    ]
+
+
+def _target(record: RunRecord) -> str:
+    models = [c.facts.model for c in record.controllers if c.facts.model]
+    paths = [target.facts.path for target in record.targets if target.facts.path]
+    return listed([*dict.fromkeys(models)]) or listed([*dict.fromkeys(paths)]) or "no target"
+
+
+def _power_state(record: RunRecord) -> str:
+    states = [
+        f"PS{state.verified}" if state.verified is not None else "power state unknown"
+        for state in record.power.states
+    ]
+    return listed([*dict.fromkeys(states)]) or "power state unknown"
+
+
+ARMS: Mapping[str, Callable[[RunRecord], str]] = {
+    "label": lambda record: record.label,
+    "target": _target,
+    "power_state": _power_state,
+    "loader": lambda record: record.workload.loader,
+}
+"""What runs can be told apart by, to the name of a run's arm."""
+
+
+def make_subject(runs: Sequence[Run], by: str = "label") -> Subject:
+    """Return the runs in their groups and arms, closure checks made.
+
+    Raises:
+        ConfigError: ``by`` is nothing that runs can be told apart by.
+    """
+    if by not in ARMS:
+        raise ConfigError(f"--by must be one of {', '.join(ARMS)}, got {by!r}")
+    arms = _arms(runs, by)
+    groups: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        groups[run.record.workload.name][ARMS[by](run.record)].append(run)
+    return Subject(
+        runs=tuple(runs),
+        by=by,
+        arms=arms,
+        groups=tuple(
+            Group(
+                workload=workload,
+                arms={arm: _by_start(members[arm]) for arm in arms if arm in members},
+            )
+            for workload, members in groups.items()
+        ),
+        closures={run.id: close(run) for run in runs},
+    )
+
+
+def _arms(runs: Sequence[Run], by: str) -> tuple[str, ...]:
+    """Return the arms in order of their first run; arms called A and B keep their letters."""
+    arms = tuple(dict.fromkeys(ARMS[by](run.record) for run in runs))
+    return tuple(sorted(arms)) if set(arms) == {"A", "B"} else arms
+
+
+def _by_start(runs: Sequence[Run]) -> tuple[Run, ...]:
+    return tuple(sorted(runs, key=lambda run: (run.record.started_utc, run.id)))

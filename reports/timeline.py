@@ -1,0 +1,257 @@
+"""A run over time: rates and power on one axis, phases as strips, thinned for the eye."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.power import Channel, Scope
+from wattload.core.record.run import RunRecord
+from wattload.core.units import NS_PER_S
+from wattload.reports.load import Run
+from wattload.reports.phases import CommonClock, depth, parents
+from wattload.reports.traces import PowerTrace, Signal, ThroughputTrace
+
+BIN_NS = NS_PER_S // 10
+"""Width of the throughput trace's bins."""
+
+POINT_LIMIT = 1800
+"""The most points of one drawn series: two for each pixel of a wide screen's chart."""
+
+_HOLE_PERIODS = 3
+"""Samples further apart than this many usual periods leave a hole in the line."""
+
+_STRIP_LIMIT = 200
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One series: seconds since the first phase and values in SI base units, both (points,).
+
+    NaN is a hole. ``role`` names its colour.
+    """
+
+    name: str
+    role: str
+    time_s: Array
+    value: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """Bounds on power over time; ``lower`` is ``None`` where only a maximum is known."""
+
+    name: str
+    time_s: Array
+    lower: Array | None
+    upper: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strip:
+    """One stretch of a phase; ``lane`` 0 is the outermost."""
+
+    name: str
+    timed: bool
+    start_s: float
+    end_s: float
+    lane: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """All that is drawn of one run over time."""
+
+    strips: tuple[Strip, ...]
+    rates: tuple[Line, ...]
+    watts: tuple[Line, ...]
+    bands: tuple[Band, ...]
+    start_s: float
+    end_s: float
+
+
+def make_timeline(run: Run) -> Timeline:
+    """Return what can be drawn of a run; parts without a trace are empty."""
+    clock = CommonClock(run.record)
+    strips = tuple(_strips(run.record, clock))
+    rates: list[Line] = []
+    watts: list[Line] = []
+    bands: list[Band] = []
+    if run.traces.throughput is not None:
+        rates.extend(_rates(run.traces.throughput, clock))
+    if run.traces.power is not None:
+        rates.extend(_device_rates(run, run.traces.power, clock))
+        watts.extend(_watts(run, run.traces.power, clock))
+        bands.extend(_bands(run, run.traces.power, clock))
+    ends = [float(line.time_s[-1]) for line in (*rates, *watts) if line.time_s.size]
+    starts = [float(line.time_s[0]) for line in (*rates, *watts) if line.time_s.size]
+    return Timeline(
+        strips=strips,
+        rates=tuple(rates),
+        watts=tuple(watts),
+        bands=tuple(bands),
+        start_s=min([strip.start_s for strip in strips] + starts, default=0.0),
+        end_s=max([strip.end_s for strip in strips] + ends, default=1.0),
+    )
+
+
+def _strips(record: RunRecord, clock: CommonClock) -> Iterator[Strip]:
+    """Yield each phase's stretches, ranks joined; of very many only the whole window is drawn."""
+    above = parents(record)
+    for window in record.windows:
+        spans = [
+            (clock.seconds(span.host, span.start_ns), clock.seconds(span.host, span.end_ns))
+            for span in record.spans
+            if (span.name, span.host) == (window.name, window.host)
+        ]
+        joined = _joined(spans)
+        if len(joined) > _STRIP_LIMIT:
+            joined = [(joined[0][0], joined[-1][1])]
+        for start_s, end_s in joined:
+            yield Strip(
+                name=window.name,
+                timed=window.timed,
+                start_s=start_s,
+                end_s=end_s,
+                lane=depth(window.name, above),
+            )
+
+
+def _joined(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    union: list[tuple[float, float]] = []
+    for start, end in sorted(intervals):
+        if union and start <= union[-1][1]:
+            union[-1] = (union[-1][0], max(union[-1][1], end))
+        else:
+            union.append((start, end))
+    return union
+
+
+def _rates(trace: ThroughputTrace, clock: CommonClock) -> Iterator[Line]:
+    """Yield what the application read and wrote, all hosts and ranks together."""
+    if trace.time_ns.size == 0:
+        return
+    shift_ns = np.array([clock.shift_ns(host) for host in np.unique(trace.host)])
+    common_ns = trace.time_ns + shift_ns[np.unique(trace.host, return_inverse=True)[1]]
+    slot = common_ns // BIN_NS
+    first, count = int(slot.min()) - 1, int(slot.max() - slot.min()) + 3
+    time_s = np.arange(first, first + count, dtype=np.float64) * (BIN_NS / NS_PER_S)
+    for name, counts in (("read", trace.read_bytes), ("write", trace.written_bytes)):
+        if not counts.any():
+            continue
+        # A bin that the trace leaves out moved no bytes; nor did those before and after.
+        per_bin = np.bincount(slot - first, weights=counts, minlength=count).astype(np.float64)
+        yield Line(name=name, role=name, time_s=time_s, value=per_bin * (NS_PER_S / BIN_NS))
+
+
+def _device_rates(run: Run, trace: PowerTrace, clock: CommonClock) -> Iterator[Line]:
+    """Yield what each block device counted, reads and writes together."""
+    reads = {signal.device: signal for signal in trace.of(Channel.READ_BYTES)}
+    for signal in trace.of(Channel.WRITTEN_BYTES):
+        other = reads.get(signal.device)
+        if other is None or signal.time_ns.size < 2:  # noqa: PLR2004 - a rate needs two readings
+            continue
+        if not np.array_equal(other.time_ns, signal.time_ns):
+            continue
+        total = signal.value + other.value
+        seconds = np.diff(signal.time_ns) / NS_PER_S
+        rate = np.diff(total) / np.maximum(seconds, 1e-9)
+        time_s = (signal.time_ns[:-1] + _shift_ns(run.record, signal, clock)) / NS_PER_S
+        yield Line(name=f"device {signal.device}", role="device", time_s=time_s, value=rate)
+
+
+def _shift_ns(record: RunRecord, signal: Signal, clock: CommonClock) -> int:
+    """Return the shift of the host that a signal's device belongs to; the first where unknown."""
+    for source in record.power.sources:
+        if source.device == signal.device:
+            return clock.shift_ns(source.host)
+    for target in record.targets:
+        if signal.device in target.facts.devices:
+            return clock.shift_ns(target.facts.host)
+    return clock.shift_ns(record.hosts[0].facts.name if record.hosts else "")
+
+
+def _drawn(run: Run) -> frozenset[tuple[str, str]]:
+    """Return (source, device) of what a run's energy rests on; all drive sources if none does."""
+    chosen = {(e.source, e.device) for e in run.record.power.energy if e.chosen}
+    scopes = {
+        (source.name, source.device): source.facts.scope
+        for source in run.record.power.sources
+        if source.used and source.facts is not None
+    }
+    drives = {key for key, scope in scopes.items() if scope is Scope.DRIVE}
+    return frozenset(chosen & drives or drives)
+
+
+def _watts(run: Run, trace: PowerTrace, clock: CommonClock) -> Iterator[Line]:
+    drawn = _drawn(run)
+    declared = {(e.source, e.device) for e in run.record.power.energy if e.evidence == "declared"}
+    for signal in trace.of(Channel.POWER_W):
+        key = (signal.source, signal.device)
+        if key in drawn:
+            role = "declared" if key in declared else "power"
+            time_s = (signal.time_ns + _shift_ns(run.record, signal, clock)) / NS_PER_S
+            yield _with_holes(f"{signal.device} by {signal.source}", role, time_s, signal.value)
+    for signal in trace.of(Channel.ENERGY_J):
+        if (signal.source, signal.device) in drawn:
+            yield from _from_counter(signal, _shift_ns(run.record, signal, clock))
+
+
+def _from_counter(signal: Signal, shift_ns: int) -> Iterator[Line]:
+    """Yield mean watts between the steps of an energy counter; a wrap leaves a hole."""
+    changes = np.flatnonzero(np.diff(signal.value, prepend=np.nan) != 0)
+    if changes.size < 2:  # noqa: PLR2004 - power needs two steps
+        return
+    time_s = (signal.time_ns[changes] + shift_ns) / NS_PER_S
+    watts = np.diff(signal.value[changes]) / np.diff(time_s)
+    watts[watts < 0] = np.nan
+    name = f"{signal.device} by {signal.source}"
+    yield Line(name=name, role="power", time_s=time_s[:-1], value=watts)
+
+
+def _with_holes(name: str, role: str, time_s: Array, value: Array) -> Line:
+    """Return a line that is broken where samples are missing."""
+    if time_s.size > 2:  # noqa: PLR2004 - a usual period needs some
+        steps = np.diff(time_s)
+        holes = np.flatnonzero(steps > _HOLE_PERIODS * np.median(steps)) + 1
+        value = np.insert(value, holes, np.nan)
+        time_s = np.insert(time_s, holes, time_s[holes - 1])
+    return Line(name=name, role=role, time_s=time_s, value=value)
+
+
+def _bands(run: Run, trace: PowerTrace, clock: CommonClock) -> Iterator[Band]:
+    drawn = _drawn(run)
+    lower = {(s.source, s.device): s for s in trace.of(Channel.LOWER_W)}
+    for signal in trace.of(Channel.UPPER_W):
+        key = (signal.source, signal.device)
+        if key not in drawn:
+            continue
+        floor = lower.get(key)
+        same = floor is not None and np.array_equal(floor.time_ns, signal.time_ns)
+        yield Band(
+            name=f"{signal.device} by {signal.source}",
+            time_s=(signal.time_ns + _shift_ns(run.record, signal, clock)) / NS_PER_S,
+            lower=floor.value if floor is not None and same else None,
+            upper=signal.value,
+        )
+
+
+def thin(time_s: Array, value: Array, limit: int = POINT_LIMIT) -> tuple[Array, Array]:
+    """Return at most ``limit`` points that keep every extreme: the least and most of each stretch.
+
+    Means would hide the stalls and peaks that a reader looks for. A stretch of NaN keeps one.
+    """
+    if time_s.size <= limit:
+        return time_s, value
+    keep: list[int] = []
+    for stretch in np.array_split(np.arange(time_s.size), limit // 3):
+        known = stretch[~np.isnan(value[stretch])]
+        holes = stretch[np.isnan(value[stretch])]
+        extremes = (value[known].argmin(), value[known].argmax()) if known.size else ()
+        keep.extend(sorted({int(known[at]) for at in extremes} | set(holes[:1].tolist())))
+    return time_s[keep], value[keep]

@@ -1,0 +1,173 @@
+"""The Parquet traces beside a record, as arrays; one that can't be read is a sentence, no error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.power import Channel
+from wattload.core.record.phase import TraceFile
+from wattload.core.units import NS_PER_S
+
+THROUGHPUT_COLUMNS = ("time_ns", "host", "rank", "phase", "read_bytes", "written_bytes")
+POWER_COLUMNS = ("time_ns", "spread_ns", "source", "device", "channel", "value", "evidence")
+SPAN_NS_MAX = 30 * 86_400 * NS_PER_S
+
+Trace = TypeVar("Trace")
+Mask = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThroughputTrace:
+    """Bytes that the application moved, per 100 ms bin; all arrays have shape (rows,).
+
+    ``time_ns`` is the bin's start on CLOCK_MONOTONIC of ``host``.
+    """
+
+    time_ns: NDArray[np.int64]
+    host: NDArray[np.str_]
+    phase: NDArray[np.str_]
+    read_bytes: NDArray[np.int64]
+    written_bytes: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """One channel of one device by one source: times and values, both (samples,), in time order.
+
+    A failed read is NaN: a hole in the trace.
+    """
+
+    source: str
+    device: str
+    channel: Channel
+    time_ns: NDArray[np.int64]
+    value: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerTrace:
+    """All signals of a run, in order of source, device and channel."""
+
+    signals: tuple[Signal, ...]
+
+    def of(self, channel: Channel) -> tuple[Signal, ...]:
+        """Return the signals of one channel."""
+        return tuple(signal for signal in self.signals if signal.channel is channel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traces:
+    """What lay beside one record. ``notes`` says what is missing; ``digests`` are of the files."""
+
+    throughput: ThroughputTrace | None
+    power: PowerTrace | None
+    notes: tuple[str, ...]
+    digests: Mapping[str, str]
+
+
+def read_traces(folder: Path, files: tuple[TraceFile, ...], mask: Mask) -> Traces:
+    """Return the traces that a record names; text in them goes through ``mask``."""
+    notes: list[str] = []
+    digests: dict[str, str] = {}
+    named = {file.name: file for file in files}
+
+    def one(name: str, columns: tuple[str, ...], build: Callable[..., Trace]) -> Trace | None:
+        if name not in named:
+            notes.append(f"The record names no {name} trace.")
+            return None
+        path = folder / named[name].file
+        if path.name != named[name].file:
+            notes.append(f"The {name} trace is named {named[name].file}, outside the run's folder.")
+            return None
+        if not path.is_file():
+            notes.append(f"The {name} trace {path.name} is not beside the record.")
+            return None
+        try:
+            digests[name] = _digest(path)
+            return build(_columns(path, columns), mask)
+        except (OSError, ValueError, KeyError) as error:
+            first = str(error).strip().splitlines()[0][:200]
+            notes.append(f"The {name} trace {path.name} can't be read: {first}")
+            return None
+
+    return Traces(
+        throughput=one("throughput", THROUGHPUT_COLUMNS, _throughput),
+        power=one("power", POWER_COLUMNS, _power),
+        notes=tuple(notes),
+        digests=digests,
+    )
+
+
+def _digest(path: Path) -> str:
+    import hashlib
+
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _columns(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
+    import pyarrow.parquet as pq
+
+    # Arrow's errors are ValueError, OSError or KeyError by inheritance.
+    table = pq.read_table(path, columns=list(names), use_threads=False)
+    if missing := [name for name in names if name not in table.column_names]:
+        raise ValueError(f"it lacks the columns {', '.join(missing)}")
+    return {name: table.column(name).combine_chunks() for name in names}
+
+
+def _text(column: Any, mask: Mask) -> NDArray[np.str_]:  # noqa: ANN401 - an Arrow array
+    encoded = column.dictionary_encode()
+    words = [mask(str(word)) for word in encoded.dictionary.to_pylist()] or [""]
+    indices = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
+    return np.asarray(words, dtype=np.str_)[indices]
+
+
+def _integers(column: Any) -> NDArray[np.int64]:  # noqa: ANN401 - an Arrow array
+    if column.null_count:
+        raise ValueError("a count or a time in it is null")
+    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _times(columns: Mapping[str, Any]) -> NDArray[np.int64]:
+    """Return the times, refused where no run could span them: bins are laid out over them."""
+    time_ns = _integers(columns["time_ns"])
+    if time_ns.size and int(time_ns.max()) - int(time_ns.min()) > SPAN_NS_MAX:
+        raise ValueError("its times are more than 30 days apart")
+    return time_ns
+
+
+def _throughput(columns: Mapping[str, Any], mask: Mask) -> ThroughputTrace:
+    return ThroughputTrace(
+        time_ns=_times(columns),
+        host=_text(columns["host"], mask),
+        phase=_text(columns["phase"], mask),
+        read_bytes=_integers(columns["read_bytes"]),
+        written_bytes=_integers(columns["written_bytes"]),
+    )
+
+
+def _power(columns: Mapping[str, Any], mask: Mask) -> PowerTrace:
+    time_ns = _times(columns)
+    value = np.asarray(columns["value"].to_numpy(zero_copy_only=False), dtype=np.float64)
+    source, device = _text(columns["source"], mask), _text(columns["device"], mask)
+    channel = _text(columns["channel"], str)
+    signals = []
+    for key in sorted(set(zip(source.tolist(), device.tolist(), channel.tolist(), strict=True))):
+        rows = np.flatnonzero((source == key[0]) & (device == key[1]) & (channel == key[2]))
+        rows = rows[np.argsort(time_ns[rows], kind="stable")]
+        signals.append(
+            Signal(
+                source=key[0],
+                device=key[1],
+                channel=Channel(key[2]),
+                time_ns=time_ns[rows],
+                value=value[rows],
+            )
+        )
+    return PowerTrace(signals=tuple(signals))

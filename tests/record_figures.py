@@ -1,0 +1,119 @@
+"""Metrics and checks of made-up runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from wattload.core.record.check import Check
+from wattload.core.record.metric import Metric
+from wattload.core.record.phase import PhaseWindow
+from wattload.core.units import Unit
+
+if TYPE_CHECKING:
+    from tests.records import Scenario
+
+
+def metrics(scenario: Scenario, windows: Sequence[PhaseWindow]) -> list[Metric]:
+    """Return a rate and a time per timed phase, and what a loader adds to them."""
+    found = []
+    for window in windows:
+        if not window.timed:
+            continue
+        moved_bytes = window.read_bytes + window.written_bytes
+        kind = {"write": "write", "read": "read", "train": "throughput"}.get(window.name)
+        found.append(
+            Metric(
+                name=f"{kind or f'throughput_{window.name}'}_bytes_per_s",
+                value=moved_bytes / window.seconds,
+                unit=Unit.BYTES_PER_SECOND,
+                better="higher",
+                meaning=f"Bytes that moved in {window.name}, divided by its seconds.",
+                phase=window.name,
+                headline=True,
+            )
+        )
+        found.append(
+            Metric(
+                name=f"{window.name}_s",
+                value=window.seconds,
+                unit=Unit.SECONDS,
+                better="lower",
+                meaning=f"From the first start to the last end of {window.name}.",
+                phase=window.name,
+                headline=scenario.workload != "unet3d",
+            )
+        )
+    if scenario.workload == "unet3d":
+        found += _unet3d_metrics(scenario)
+    return found
+
+
+def _unet3d_metrics(scenario: Scenario) -> list[Metric]:
+    utilisation = min(0.98, scenario.rate_bytes_per_s / 2.1e9)
+    return [
+        Metric(
+            name="au_nominal",
+            value=utilisation,
+            unit=Unit.FRACTION,
+            better="higher",
+            meaning="Steps times nominal step time, divided by the wall time of the same window.",
+            phase="train",
+            headline=True,
+        ),
+        Metric(
+            name="batch_latency_p50_s",
+            value=0.21 / utilisation,
+            unit=Unit.SECONDS,
+            better="lower",
+            meaning="Half of the batches came within this time.",
+            phase="train",
+        ),
+        Metric(
+            name="batch_latency_p99_s",
+            value=None,
+            unit=Unit.SECONDS,
+            better="lower",
+            meaning="99 of 100 batches came within this time.",
+            phase="train",
+            missing={"value": "1000 batches are the least for a p99; this run had 112"},
+        ),
+    ]
+
+
+def checks(windows: Sequence[PhaseWindow]) -> list[Check]:
+    """Return what a run on a shared disk would have found."""
+    timed = [window for window in windows if window.timed]
+    moved_bytes = sum(window.read_bytes + window.written_bytes for window in timed)
+    found = [
+        Check(
+            name="bytes_add_up",
+            verdict="pass",
+            sentence="The ranks and the phases counted the same bytes.",
+            figures={"windows_bytes": moved_bytes},
+            mandatory=True,
+        ),
+        Check(
+            name="cold_cache",
+            verdict="pass",
+            sentence="0.0 % of the files' pages were in memory before the timed phases.",
+            figures={"resident_fraction": 0.0},
+            mandatory=True,
+        ),
+        Check(
+            name="harness_ceiling",
+            verdict="not_checked",
+            sentence="The same run against memory was not made, so the host's ceiling is unknown.",
+        ),
+    ]
+    return found + [_device_bytes(window.name) for window in timed]
+
+
+def _device_bytes(phase: str) -> Check:
+    return Check(
+        name=f"device_bytes_{phase}",
+        verdict="pass",
+        sentence="The device moved 1.0010 of the bytes that the application counted.",
+        figures={"ratio": 1.001},
+        mandatory=True,
+    )

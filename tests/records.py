@@ -1,0 +1,311 @@
+"""Made-up runs with all that a real one holds, for tests of whatever reads records.
+
+No figure here was measured. A ``Scenario`` says what kind of run is wanted; ``write_run`` writes
+its folder: ``record.json`` and two Parquet traces, which agree with each other byte for byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from tests import record_machine, record_power
+from tests.record_figures import checks, metrics
+from tests.record_machine import read
+from tests.record_traces import (
+    Bins,
+    PhasePlan,
+    draw_bins,
+    share,
+    throughput_table,
+    write_table,
+)
+from wattload.core.io import DataPath
+from wattload.core.record.check import Check
+from wattload.core.record.host import RankRecord
+from wattload.core.record.phase import IoCounter, PhaseSpan, PhaseWindow, Total, TraceFile
+from wattload.core.record.run import (
+    Comparison,
+    DataRecord,
+    RunRecord,
+    Status,
+    WorkloadSection,
+    write_record,
+)
+
+START_NS = 5_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What a made-up run was. Rates are means in bytes per second, ``busy_w`` the peak in watts."""
+
+    run_id: str = "20261120T230100Z-unet3d-A-1a2b"
+    workload: Literal["unet3d", "checkpoint", "dlrm"] = "unet3d"
+    label: str = "A"
+    loader: str = "direct"
+    scale: str = "quick"
+    seed: int = 1
+    order: int = 0
+    rate_bytes_per_s: float = 1.5e9
+    seconds: float = 32.0
+    power: record_power.PowerKind = "none"
+    busy_w: float = 18.0
+    state: int = 0
+    virtual: bool = True
+    ranks: int = 1
+    host: str = "box"
+    path: str = "/mnt/ssd"
+    serial: str = "S4EVNX0R900001"
+    model: str = "MICRON_6550_MTFDLAL61T4TGA"
+    status: Status = "complete"
+    checks: Sequence[Check] = ()
+    limits: Sequence[str] = ()
+    remarks: Sequence[str] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+def phase_plans(scenario: Scenario) -> tuple[PhasePlan, ...]:
+    """Return the phases of a scenario, one after the other."""
+    rate = scenario.rate_bytes_per_s
+    steps: list[tuple[str, bool, float, float, float, bool]] = [
+        ("prepare", False, 4.0, 0.0, rate * 0.8, False)
+    ]
+    if scenario.workload == "unet3d":
+        steps.append(("warm_up", False, 2.0, rate, 0.0, True))
+        steps.append(("train", True, scenario.seconds, rate, 0.0, True))
+    elif scenario.workload == "checkpoint":
+        steps.append(("write", True, scenario.seconds, 0.0, rate, False))
+        steps.append(("read", True, scenario.seconds * 0.6, rate * 1.5, 0.0, False))
+    else:
+        steps.append(("to_parquet", True, scenario.seconds, rate * 0.12, rate * 0.05, False))
+        steps.append(("to_binary", True, scenario.seconds / 2, rate * 0.1, rate * 0.2, True))
+    plans, start_ns = [], START_NS
+    for name, timed, seconds, read_rate, write_rate, bursty in steps:
+        plan = PhasePlan(
+            name=name,
+            timed=timed,
+            seconds=seconds,
+            read_bytes_per_s=read_rate,
+            written_bytes_per_s=write_rate,
+            bursty=bursty,
+            start_ns=start_ns,
+        )
+        plans.append(plan)
+        start_ns = plan.end_ns + 300_000_000
+    return tuple(plans)
+
+
+def _spans(scenario: Scenario, bins: Sequence[Bins]) -> list[PhaseSpan]:
+    return [
+        PhaseSpan(
+            name=part.phase.name,
+            parent=None,
+            host=scenario.host,
+            rank=rank,
+            timed=part.phase.timed,
+            start_ns=part.phase.start_ns,
+            end_ns=part.phase.end_ns,
+            read_bytes=int(share(part.read_bytes, rank, scenario.ranks).sum()),
+            written_bytes=int(share(part.written_bytes, rank, scenario.ranks).sum()),
+            operations=400,
+            cpu_s=part.phase.seconds * 0.4,
+        )
+        for part in bins
+        for rank in range(scenario.ranks)
+    ]
+
+
+def _window(scenario: Scenario, part: Bins, spans: Sequence[PhaseSpan]) -> PhaseWindow:
+    own = [span for span in spans if span.name == part.phase.name]
+    seconds = (part.phase.end_ns - part.phase.start_ns) / 1e9
+    return PhaseWindow(
+        name=part.phase.name,
+        host=scenario.host,
+        timed=part.phase.timed,
+        start_ns=part.phase.start_ns,
+        end_ns=part.phase.end_ns,
+        seconds=seconds,
+        active_s=seconds,
+        start_spread_s=0.0,
+        end_spread_s=0.0,
+        rank_count=scenario.ranks,
+        read_bytes=sum(span.read_bytes for span in own),
+        written_bytes=sum(span.written_bytes for span in own),
+        operations=sum(span.operations for span in own),
+        cpu_s=sum(span.cpu_s for span in own),
+    )
+
+
+def _counters(scenario: Scenario, windows: Sequence[PhaseWindow]) -> list[IoCounter]:
+    device = "vda" if scenario.virtual else "nvme0n1"
+    counters = []
+    for window in windows:
+        common = {"host": scenario.host, "phase": window.name}
+        counters.append(
+            read(
+                IoCounter,
+                "kept by the block layer only",
+                device="target",
+                source="application",
+                read_bytes=window.read_bytes,
+                written_bytes=window.written_bytes,
+                **common,
+            )
+        )
+        counters.append(
+            IoCounter(
+                device=device,
+                source="block",
+                read_bytes=round(window.read_bytes * 1.001),
+                written_bytes=round(window.written_bytes * 1.002),
+                read_operations=window.read_bytes // 1_048_576,
+                write_operations=window.written_bytes // 1_048_576,
+                busy_s=window.seconds * 0.97,
+                weighted_s=window.seconds * 7.4,
+                **common,
+            )
+        )
+    return counters
+
+
+def _workload(scenario: Scenario, windows: Sequence[PhaseWindow]) -> WorkloadSection:
+    return WorkloadSection(
+        name=scenario.workload,
+        loader=scenario.loader,
+        scale=scenario.scale,
+        accelerator="h100 x 1" if scenario.workload == "unet3d" else "none",
+        rank_count=scenario.ranks,
+        paths=(
+            DataPath(
+                data_path="posix",
+                path_requested="o_direct",
+                path_effective="o_direct",
+                path_evidence="device sectors over bytes = 1.001",
+            ),
+        ),
+        details=dict(scenario.details),
+        remarks=tuple(scenario.remarks),
+        data=DataRecord(
+            key=f"{scenario.workload}-0123456789ab",
+            folder=f"{scenario.path}/wattload-data/{scenario.workload}-0123456789ab",
+            file_count=28,
+            data_bytes=4_104_817_584,
+            reused=False,
+            parameters={"file_count": 28, "seed": scenario.seed},
+        ),
+    )
+
+
+def make_run(scenario: Scenario) -> tuple[RunRecord, dict[str, pa.Table]]:
+    """Return a run's record (without its trace files) and its two traces by name."""
+    random = np.random.default_rng(scenario.seed)
+    bins = [draw_bins(plan, random) for plan in phase_plans(scenario)]
+    spans = _spans(scenario, bins)
+    windows = [_window(scenario, part, spans) for part in bins]
+    power, samples = record_power.make_power(scenario, bins, windows, random)
+    end_ns = windows[-1].end_ns + 3_000_000_000
+    nvme = not scenario.virtual
+    record = RunRecord(
+        run_id=scenario.run_id,
+        status=scenario.status,
+        status_reason="" if scenario.status == "complete" else "the run was interrupted",
+        label=scenario.label,
+        started_utc=f"2026-11-20T23:{scenario.order % 60:02d}:05.000+00:00",
+        finished_utc=f"2026-11-20T23:{scenario.order % 60:02d}:55.000+00:00",
+        command=(
+            "wattload",
+            "run",
+            f"workload={scenario.workload}",
+            f"target.path={scenario.path}",
+            f"label={scenario.label}",
+        ),
+        config={
+            "workload": {"file_count": 28, "batch_size": 7},
+            "loader": {"name": scenario.loader, "depth": 8},
+            "target": {"path": scenario.path},
+            "scale": {"name": scenario.scale},
+            "seed": scenario.seed,
+        },
+        comparison=Comparison(
+            session_id="s1", arm=scenario.label, block=scenario.order // 2, order=scenario.order
+        ),
+        software=record_machine.software(),
+        workload=_workload(scenario, windows),
+        hosts=(record_machine.host(scenario.host, end_ns=end_ns, virtual=scenario.virtual),),
+        ranks=tuple(
+            read(RankRecord, "not kept", rank=rank, host=scenario.host, pid=4000 + rank, cpu_s=31.0)
+            for rank in range(scenario.ranks)
+        ),
+        targets=(
+            record_machine.target(
+                scenario.path,
+                scenario.host,
+                serial=scenario.serial,
+                model=scenario.model,
+                virtual=scenario.virtual,
+            ),
+        ),
+        controllers=(
+            record_machine.controller(
+                scenario.host, scenario.serial, scenario.model, scenario.state, 9_000_000_000
+            ),
+        )
+        if nvme
+        else (),
+        spans=tuple(spans),
+        windows=tuple(windows),
+        metrics=tuple(metrics(scenario, windows)),
+        counters=tuple(_counters(scenario, windows)),
+        totals=(_total(scenario, windows),),
+        power=power,
+        checks=(*checks(windows), *scenario.checks),
+        limits=tuple(scenario.limits),
+        traces=(),
+    )
+    return record, {
+        "throughput": throughput_table(bins, scenario.host, scenario.ranks),
+        "power": samples,
+    }
+
+
+def _total(scenario: Scenario, windows: Sequence[PhaseWindow]) -> Total:
+    timed = [window for window in windows if window.timed]
+    return Total(
+        name="moved_bytes",
+        value=float(sum(window.read_bytes + window.written_bytes for window in timed)),
+        unit="B",
+        keys=tuple(f"{scenario.host}/{window.name}" for window in timed),
+    )
+
+
+def write_run(folder: Path, scenario: Scenario) -> Path:
+    """Write one run's folder under ``folder`` and return it."""
+    record, traces = make_run(scenario)
+    return write_made_run(folder / scenario.run_id, record, traces)
+
+
+def write_made_run(folder: Path, record: RunRecord, traces: Mapping[str, pa.Table]) -> Path:
+    """Write a record and its traces, the record naming each trace with its digest."""
+    folder.mkdir(parents=True)
+    files = []
+    for name, table in traces.items():
+        file = folder / f"{name}.parquet"
+        write_table(table, file)
+        files.append(
+            TraceFile(
+                name=name,
+                file=file.name,
+                sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
+                rows=table.num_rows,
+                columns=tuple(table.column_names),
+            )
+        )
+    write_record(record.model_copy(update={"traces": tuple(files)}), folder)
+    return folder
