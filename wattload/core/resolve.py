@@ -18,7 +18,7 @@ from wattload.core.mounts import Mount, file_system_facts, find_mount, is_on_roo
 from wattload.core.record.target import BlockNode, FileSystemFacts, TargetFacts, TargetState
 from wattload.core.stack import find_stack, upper_mount
 from wattload.core.sysfs import LIVE, Observation, Roots, explain
-from wattload.core.target import Target, TargetKind
+from wattload.core.target import DirectIo, Target, TargetKind
 
 _ADVICE = "this version runs on directories: mount its file system and name a directory there"
 _NVME_CHARACTER = re.compile(r"(nvme|ng)\d+(n\d+)?")
@@ -28,17 +28,22 @@ _TRIAL_BYTES = 4096
 
 
 def resolve_targets(
-    paths: Sequence[str | Path], *, host: str, roots: Roots = LIVE
+    paths: Sequence[str | Path],
+    *,
+    host: str,
+    roots: Roots = LIVE,
+    try_direct_io: bool = True,
 ) -> tuple[Target, ...]:
     """Return a target for each directory, in the given order.
 
-    What can't be found out is ``None`` with a reason in the facts. To learn whether O_DIRECT works,
-    a nameless file of a few kilobytes is made in each directory and dropped.
+    What can't be found out is ``None`` with a reason in the facts.
 
     Args:
         paths: existing directories.
         host: the host's name in the record.
         roots: where sysfs and proc are.
+        try_direct_io: make a nameless file of a few kilobytes in each directory, and drop it, to
+            learn whether O_DIRECT works there; otherwise that is not known.
 
     Raises:
         TargetError: no path was given, one is given twice, is missing, or is no directory.
@@ -54,7 +59,14 @@ def resolve_targets(
     except OSError as error:
         raise TargetError(f"the mounts of this host can't be read: {explain(error)}") from error
     return tuple(
-        _target(index, folder, host=host, mounts=mounts, roots=roots)
+        _target(
+            index,
+            folder,
+            find_direct_io(folder) if try_direct_io else (None, "it was not tried"),
+            host=host,
+            mounts=mounts,
+            roots=roots,
+        )
         for index, folder in enumerate(folders)
     )
 
@@ -82,16 +94,22 @@ def _directory(path: str | Path) -> Path:
 
 
 def _target(
-    index: int, folder: Path, *, host: str, mounts: Sequence[Mount], roots: Roots
+    index: int,
+    folder: Path,
+    found: tuple[DirectIo | None, str | None],
+    *,
+    host: str,
+    mounts: Sequence[Mount],
+    roots: Roots,
 ) -> Target:
-    direct_io, direct_io_missing = find_direct_io(folder)
+    direct_io, direct_io_missing = found
     observation = Observation()
     alignments = ("direct_io_memory_align_bytes", "direct_io_offset_align_bytes")
     if direct_io is None:
         observation.lack(direct_io_missing or "", *alignments)
     else:
-        found = (direct_io.memory_align_bytes, direct_io.offset_align_bytes)
-        for name, value in zip(alignments, found, strict=True):
+        sizes = (direct_io.memory_align_bytes, direct_io.offset_align_bytes)
+        for name, value in zip(alignments, sizes, strict=True):
             observation.put(name, value, "")
     facts = _facts(index, folder, observation, host=host, mounts=mounts, roots=roots)
     return Target(

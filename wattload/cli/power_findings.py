@@ -1,0 +1,81 @@
+"""What the doctor finds of power beside the drives: GPUs, and the processor's own meter."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+from wattload.cli.finding import Finding, Verdict
+from wattload.core.sysfs import LIVE, Roots, explain, read_int
+
+_GPU_ADDS = "power and energy of GPUs (power=nvml), of scope gpu: never a drive's figure"
+_RAPL_ADDS = "the processor's energy, of scope node: this version does not record it"
+
+
+def power_findings(
+    roots: Roots = LIVE, load: Callable[[str], Any] = import_module
+) -> Iterator[Finding]:
+    """Yield which power meters there are beside the drives' own."""
+    yield _nvml(load)
+    yield _rapl(roots)
+
+
+def _nvml(load: Callable[[str], Any]) -> Finding:
+    try:
+        pynvml = load("pynvml")
+    except ImportError:
+        return Finding(
+            name="NVML",
+            verdict=Verdict.NO,
+            says="the module pynvml is not installed",
+            adds=_GPU_ADDS,
+            mend="pip install 'wattload[gpu]'",
+        )
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return Finding(
+            name="NVML",
+            verdict=Verdict.NO,
+            says=f"pynvml is installed, and no driver answers: {error}",
+            adds=_GPU_ADDS,
+            mend="nvidia-smi",
+        )
+    try:
+        count = pynvml.nvmlDeviceGetCount()
+    finally:
+        pynvml.nvmlShutdown()
+    return Finding(
+        name="NVML",
+        verdict=Verdict.YES if count else Verdict.NO,
+        says=f"{count} GPU{'' if count == 1 else 's'}",
+        adds=_GPU_ADDS,
+        mend="" if count else "nvidia-smi",
+    )
+
+
+def _rapl(roots: Roots) -> Finding:
+    domains = sorted(roots.sys.glob("class/powercap/intel-rapl:*"))
+    if not domains:
+        return Finding(
+            name="RAPL",
+            verdict=Verdict.NO,
+            says="the kernel shows no domain, as in most virtual machines",
+            adds=_RAPL_ADDS,
+            mend="sudo modprobe intel_rapl_msr",
+        )
+    counter = domains[0] / "energy_uj"
+    try:
+        read_int(counter)
+    except (OSError, ValueError) as error:
+        return Finding(
+            name="RAPL",
+            verdict=Verdict.NO,
+            says=f"{explain(error)} for user {os.geteuid()}",
+            adds=_RAPL_ADDS,
+            mend=f"sudo chmod a+r {counter}",
+        )
+    names = ", ".join(domain.name for domain in domains)
+    return Finding(name="RAPL", verdict=Verdict.YES, says=names, adds=_RAPL_ADDS)
