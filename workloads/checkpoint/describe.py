@@ -30,11 +30,12 @@ def remarks(job: Job) -> tuple[str, ...]:
             f"shrunken for a demonstration: each rank's tensors are scaled to "
             f"{config.shrink_bytes} bytes, so no figure of this run stands for the model."
         )
-    if config.slice_bytes is not None and job.checkpoint_bytes < job.rank_bytes:
+    whole_bytes = len(job.shards) * (config.shrink_bytes or 0) or job.rank_bytes
+    if config.slice_bytes is not None and job.checkpoint_bytes < whole_bytes:
         tensors = sum(len(shard.tensors) for shard in job.shards)
         said.append(
-            f"sliced: {job.checkpoint_bytes} of {job.rank_bytes} bytes, the first {tensors} "
-            "tensors of the ranks' lists at their full size."
+            f"sliced: {job.checkpoint_bytes} of {whole_bytes} bytes, the first {tensors} "
+            "tensors of the ranks' lists, whole."
         )
     return tuple(said)
 
