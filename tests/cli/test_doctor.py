@@ -1,0 +1,266 @@
+"""``wattload doctor``: honest on this machine, and right about machines that it has not seen."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.data.sysfs.tree import expand, write
+from wattload.__main__ import main
+from wattload.cli import software_findings as software
+from wattload.cli.doctor import show
+from wattload.cli.finding import Finding, Verdict, ask
+from wattload.cli.power_findings import power_findings
+from wattload.cli.software_findings import find_program, software_findings
+from wattload.cli.storage_findings import storage_findings
+from wattload.core.sysfs import Roots
+
+Captured = pytest.CaptureFixture[str]
+ADMIN = "CapEff:\t000001fffeffffff\n"
+NO_ADMIN = "CapEff:\t0000000000000000\n"
+
+
+def by_name(findings: Any) -> dict[str, Finding]:  # noqa: ANN401 - an iterable of findings
+    return {finding.name: finding for finding in findings}
+
+
+def storage(tmp_path: Path, tree: str, capabilities: str = ADMIN) -> dict[str, Finding]:
+    folder = tmp_path / "target"
+    folder.mkdir()
+    roots = expand(tree, tmp_path / "machine", folder)
+    write(roots.proc / "self/status", f"Name: x\n{capabilities}")
+    return by_name(storage_findings(folder, roots, tmp_path / "dev"))
+
+
+class NvmlError(Exception):
+    """What pynvml raises."""
+
+
+def nvml(count: int, *, starts: bool = True) -> Callable[[str], Any]:
+    def start() -> None:
+        if not starts:
+            raise NvmlError("Driver Not Loaded")
+
+    module = SimpleNamespace(
+        NVMLError=NvmlError,
+        nvmlInit=start,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: count,
+    )
+    return lambda _: module
+
+
+def test_this_machine_is_examined(tmp_path: Path, capsys: Captured) -> None:
+    assert main(["doctor", str(tmp_path), "--json"]) == 0
+    findings = json.loads(capsys.readouterr().out)
+    names = [finding["name"] for finding in findings]
+    for name in ("O_DIRECT", "device counters", "NVMe controllers", "NVML", "RAPL", "MPI", "torch",
+                 "DALI", "DLIO", "fio", "container engine"):  # fmt: skip
+        assert name in names
+    assert {finding["verdict"] for finding in findings} <= {"yes", "partly", "no"}
+
+
+def test_what_is_not_there_has_one_command(tmp_path: Path, capsys: Captured) -> None:
+    main(["doctor", str(tmp_path), "--json"])
+    for finding in json.loads(capsys.readouterr().out):
+        assert bool(finding["mend"]) is (finding["verdict"] != "yes"), finding
+
+
+def test_the_verdict_on_o_direct_is_what_a_run_finds(tmp_path: Path) -> None:
+    from wattload.core.resolve import resolve_targets
+
+    (target,) = resolve_targets([tmp_path], host="box")
+    finding = by_name(storage_findings(tmp_path))["O_DIRECT"]
+    assert (finding.verdict is Verdict.YES) is (target.direct_io is not None)
+
+
+def test_findings_are_printed_with_their_commands() -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=60, highlight=False)
+    show(
+        [
+            Finding(name="fio", verdict=Verdict.NO, says="[none]", adds="a bench", mend="get fio"),
+            Finding(name="torch", verdict=Verdict.YES, says="2.13", adds="loader=torch"),
+        ],
+        console,
+    )
+    lines = [line.strip() for line in out.getvalue().splitlines()]
+    assert lines == ["no   fio: [none]", "for a bench", "$ get fio", "yes  torch: 2.13"]
+
+
+def test_a_target_that_can_not_be_used_is_the_first_finding(tmp_path: Path) -> None:
+    finding = next(iter(storage_findings(tmp_path / "nowhere")))
+    assert (finding.name, finding.verdict) == ("target directory", Verdict.NO)
+    assert "does not exist" in finding.says
+
+
+def test_o_direct_that_is_refused_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wattload.core.directio.statx_alignment", lambda _: (0, 0))
+    finding = by_name(storage_findings(tmp_path))["O_DIRECT"]
+    assert finding.verdict is Verdict.NO
+    assert "does not support O_DIRECT" in finding.says
+
+
+def test_a_drive_of_its_own_has_counters_and_an_admin_queue(tmp_path: Path) -> None:
+    write(tmp_path / "dev/nvme0", "")
+    findings = storage(tmp_path, "gen5_in_gen4_slot")
+    assert findings["device counters"].says == "nvme0n1"
+    assert findings["NVMe controllers"].verdict is Verdict.YES
+    assert findings["admin queue of nvme0"].verdict is Verdict.YES
+    assert "target" not in findings
+
+
+def test_a_virtual_disk_is_a_caveat_and_no_nvme(tmp_path: Path) -> None:
+    findings = storage(tmp_path, "virtio")
+    assert findings["target"].verdict is Verdict.PARTLY
+    assert "guest-cold" in findings["target"].says
+    assert findings["NVMe controllers"].verdict is Verdict.NO
+    assert "power=declared" in findings["NVMe controllers"].says
+
+
+def test_counters_that_are_hidden_say_why(tmp_path: Path) -> None:
+    folder = tmp_path / "target"
+    folder.mkdir()
+    roots = expand("virtio", tmp_path / "machine", folder)
+    (roots.sys / "class/block/vda").resolve().joinpath("stat").unlink()
+    finding = by_name(storage_findings(folder, roots))["device counters"]
+    assert finding.verdict is Verdict.NO
+    assert "does not show stat" in finding.says
+
+
+def test_a_file_system_without_device_has_no_counters(tmp_path: Path) -> None:
+    write(tmp_path / "proc/self/mountinfo", "1 0 0:9 / / rw - tmpfs tmpfs rw\n")
+    roots = Roots(proc=tmp_path / "proc", sys=tmp_path / "sys")
+    finding = by_name(storage_findings(tmp_path, roots))["device counters"]
+    assert (finding.verdict, finding.says) == (
+        Verdict.NO,
+        "tmpfs is memory: no block device lies under it",
+    )
+
+
+def test_a_container_without_the_node_is_told_how_to_get_it(tmp_path: Path) -> None:
+    finding = storage(tmp_path, "gen5_in_gen4_slot")["admin queue of nvme0"]
+    assert finding.verdict is Verdict.NO
+    assert "compose.power.yaml" in finding.mend
+
+
+@pytest.mark.parametrize("capabilities", [NO_ADMIN, ""])
+def test_a_node_without_the_capability_gives_the_table_only(
+    tmp_path: Path, capabilities: str
+) -> None:
+    write(tmp_path / "dev/nvme0", "")
+    finding = storage(tmp_path, "gen5_in_gen4_slot", capabilities)["admin queue of nvme0"]
+    assert finding.verdict is Verdict.PARTLY
+    assert "CAP_SYS_ADMIN" in finding.says
+
+
+def test_a_node_that_does_not_open_says_what_stays(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvme0").symlink_to("nvme0")  # fails to open for root too
+    finding = storage(tmp_path, "gen5_in_gen4_slot")["admin queue of nvme0"]
+    assert finding.verdict is Verdict.NO
+    assert "temperature are readable" in finding.says
+
+
+def test_gpus_are_counted(tmp_path: Path) -> None:
+    roots = Roots(sys=tmp_path)
+    assert by_name(power_findings(roots, nvml(2)))["NVML"].says == "2 GPUs"
+    assert by_name(power_findings(roots, nvml(1)))["NVML"].says == "1 GPU"
+    assert by_name(power_findings(roots, nvml(0)))["NVML"].verdict is Verdict.NO
+
+
+def test_nvml_without_driver_or_module_says_which(tmp_path: Path) -> None:
+    def missing(_: str) -> Any:  # noqa: ANN401 - no module
+        raise ImportError
+
+    roots = Roots(sys=tmp_path)
+    driverless = by_name(power_findings(roots, nvml(0, starts=False)))["NVML"]
+    assert "Driver Not Loaded" in driverless.says
+    assert "wattload[gpu]" in by_name(power_findings(roots, missing))["NVML"].mend
+
+
+def test_rapl_is_there_when_its_counter_is_readable(tmp_path: Path) -> None:
+    roots = Roots(sys=tmp_path)
+    assert by_name(power_findings(roots, nvml(0)))["RAPL"].verdict is Verdict.NO
+    domain = tmp_path / "class/powercap/intel-rapl:0"
+    (domain / "energy_uj").mkdir(parents=True)  # unreadable for root too
+    closed = by_name(power_findings(roots, nvml(0)))["RAPL"]
+    assert closed.mend == f"sudo chmod a+r {domain}/energy_uj"
+    (domain / "energy_uj").rmdir()
+    write(domain / "energy_uj", "12345\n")
+    assert by_name(power_findings(roots, nvml(0)))["RAPL"].says == "intel-rapl:0"
+
+
+def test_extras_that_are_absent_name_what_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(software, "find_spec", lambda _: None)
+    findings = by_name(software_findings(lambda _: None))
+    assert findings["torch"].mend == "pip install 'wattload[torch]'"
+    assert findings["MPI"].says == "the module mpi4py is not installed: one process only"
+    assert findings["fio"].mend == "sudo apt-get install fio"
+    assert findings["container engine"].says == "neither docker nor podman is installed"
+    assert all(finding.verdict is Verdict.NO for finding in findings.values())
+
+
+def test_a_module_without_distribution_is_installed_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(software, "find_spec", lambda _: object())
+    assert by_name(software_findings(lambda _: None))["DALI"].says == "installed"
+
+
+@pytest.mark.parametrize(
+    ("answer", "launcher", "verdict", "says"),
+    [
+        ((True, "MPICH\tVersion: 5.0"), "/bin/mpirun", Verdict.YES, "MPICH Version: 5.0, /bin/mpi"),
+        ((True, "MPICH 5"), None, Verdict.PARTLY, "no mpirun"),
+        ((False, "cannot load MPI library"), None, Verdict.NO, "cannot load MPI library"),
+    ],
+)
+def test_mpi_is_library_and_launcher(
+    monkeypatch: pytest.MonkeyPatch,
+    answer: tuple[bool, str],
+    launcher: str | None,
+    verdict: Verdict,
+    says: str,
+) -> None:
+    monkeypatch.setattr(software, "find_spec", lambda _: object())
+    monkeypatch.setattr(software, "ask", lambda _: answer)
+    finding = by_name(software_findings(lambda name: launcher if name == "mpirun" else None))["MPI"]
+    assert finding.verdict is verdict
+    assert says in finding.says
+
+
+def test_an_engine_has_to_answer(tmp_path: Path) -> None:
+    program = tmp_path / "podman"
+    program.write_text('#!/bin/sh\n[ "$1" = info ] && echo overlay\n')
+    program.chmod(0o755)
+
+    def find(name: str) -> str | None:
+        return str(program) if name == "podman" else None
+
+    finding = by_name(software_findings(find))["container engine"]
+    assert (finding.verdict, finding.says) == (Verdict.YES, "podman, storage overlay")
+    program.write_text("#!/bin/sh\necho no daemon >&2; exit 1\n")
+    finding = by_name(software_findings(find))["container engine"]
+    assert finding.verdict is Verdict.PARTLY
+    assert finding.says == "podman is installed and does not answer: no daemon"
+
+
+def test_programs_beside_python_come_first() -> None:
+    assert find_program(Path(sys.executable).name) == sys.executable
+    assert find_program("sh") is not None
+    assert find_program("no-such-program") is None
+
+
+def test_a_program_that_is_none_is_no_answer(tmp_path: Path) -> None:
+    assert ask([os.fspath(tmp_path / "none")])[0] is False
+    assert ask([sys.executable, "-c", "print()"]) == (True, "it printed nothing")
