@@ -10,6 +10,7 @@ from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.power.choice import choose
 from wattload.power.config import AUTO
+from wattload.power.intervals import interval_windows, joined
 from wattload.power.meter import Meter, Window, resolved
 from wattload.power.trace import traces
 from wattload.power.traffic import ByteSeries
@@ -26,7 +27,9 @@ def build_energy_records(
     requested: str = AUTO,
     resets_ns: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[EnergyRecord, ...]:
-    """Return the energy of each timed window of ``host``, by device and source, the best marked.
+    """Return the energy of each timed phase of ``host``, by device and source, the best marked.
+
+    A phase that was entered several times counts over its active intervals only.
 
     ``idle_window`` is the idle baseline's start and end in ns, ``None`` where none was taken.
     ``traffic`` maps (phase, device) to bytes over time; without it shares have no bytes.
@@ -41,7 +44,14 @@ def build_energy_records(
         if facts.evidence is not Evidence.NONE
     ]
     records = [
-        meter.record(window, host=host, traffic=traffic.get((window.name, meter.facts.device)))
+        joined(
+            [
+                meter.record(
+                    part, host=host, traffic=traffic.get((window.name, meter.facts.device))
+                )
+                for part in interval_windows(window)
+            ]
+        )
         for window in windows
         if window.timed and window.host == host
         for meter in meters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from wattload.core.power import Evidence, Sample, Scope, SourceFacts
@@ -61,7 +61,11 @@ def power_section(
         choice=choice,
         idle_s=last.idle_s,
         tail_s=last.tail_s,
-        sources=tuple(source for report in reports for source in report.opened.sources),
+        sources=tuple(
+            source
+            for report in reports
+            for source in _resolved(report.opened.sources, samples.get(report.host, ()))
+        ),
         states=tuple(states),
         energy=tuple(energy),
     )
@@ -91,9 +95,23 @@ def _energy(
         counted,
         idle_window=idle,
         host=report.host,
-        traffic=_byte_series(sources, own, traffic),
+        traffic=_byte_series(sources, own, traffic) if len(report.devices) == 1 else {},
         requested=config.source,
     )
+
+
+def _resolved(
+    sources: Sequence[PowerSourceRecord], samples: Sequence[Sample]
+) -> Iterator[PowerSourceRecord]:
+    """Yield the sources with what their own samples show of an averaging sensor's updates."""
+    from wattload.power.account import resolved_facts
+
+    for source in sources:
+        if source.facts is None or not source.used:
+            yield source
+        else:
+            (facts,) = resolved_facts(samples, [source.facts])
+            yield source.model_copy(update={"facts": facts})
 
 
 def used_sources(sources: Iterable[PowerSourceRecord]) -> tuple[SourceFacts, ...]:
@@ -110,17 +128,14 @@ def _byte_series(
     windows: Sequence[PhaseWindow],
     traffic: Sequence[TrafficRow],
 ) -> Mapping[tuple[str, str], ByteSeries]:
-    """Return bytes over time per phase of the one drive there is.
+    """Return the application's bytes over time per phase, all of them on the one drive there is.
 
-    With several drives the application's bytes can't be told apart by drive, and none are given.
+    With several drives they can't be told apart; the caller then gives none.
     """
     drives = {source.device for source in sources if source.scope is Scope.DRIVE}
-    if len(drives) != 1:
-        return {}
     bins: dict[tuple[str, str], dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for time_ns, host, _rank, phase, read_bytes, written_bytes in traffic:
         bins[host, phase][time_ns] += read_bytes + written_bytes
-    (drive,) = drives
     return {
         (window.name, drive): ByteSeries.from_bins(
             bins[window.host, window.name],
@@ -129,5 +144,6 @@ def _byte_series(
             end_ns=window.end_ns,
         )
         for window in windows
+        for drive in drives
         if window.timed
     }

@@ -27,11 +27,13 @@ FIRST_LOOK_S = 2.0
 class PowerReport:
     """What a host's leader hands in: the sampler's answers, or why there are none.
 
-    ``tail_s`` is how long the drive took to calm down after the last phase, ``None`` where that
+    ``devices`` are all drives under the targets, sampled or not. ``tail_s`` is how long
+    the drive took to calm down after the last phase, ``None`` where that
     was not watched or it did not within ``power.tail_max_s``.
     """
 
     host: str
+    devices: tuple[str, ...]
     opened: OpenReport
     finished: FinishReport | None
     lost: str | None
@@ -49,6 +51,7 @@ class Powering:
         client: SamplerClient,
         folder: Path,
         host: str,
+        devices: Sequence[str],
         config: PowerConfig,
         opened: OpenReport,
     ) -> None:
@@ -56,6 +59,7 @@ class Powering:
         self._client = client
         self._folder = folder
         self._host = host
+        self._devices = tuple(devices)
         self._config = config
         self._opened = opened
         self._measuring = measuring_drive_sources(opened)
@@ -91,6 +95,7 @@ class Powering:
             client=client,
             folder=folder,
             host=host,
+            devices=devices,
             config=config,
             opened=opened,
         )
@@ -131,6 +136,7 @@ class Powering:
             self._sampling.recover(self._folder.name)
         return PowerReport(
             host=self._host,
+            devices=self._devices,
             opened=self._opened,
             finished=finished,
             lost=lost,

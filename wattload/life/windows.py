@@ -30,7 +30,8 @@ def _window(spans: list[PhaseSpan]) -> PhaseWindow:
     first_by_rank = [min(s.start_ns for s in own) for own in _by_rank(spans)]
     last_by_rank = [max(s.end_ns for s in own) for own in _by_rank(spans)]
     start_ns, end_ns = min(first_by_rank), max(last_by_rank)
-    active_ns = sum(end - start for start, end in merged((s.start_ns, s.end_ns) for s in spans))
+    intervals = merged((s.start_ns, s.end_ns) for s in spans)
+    active_ns = sum(end - start for start, end in intervals)
     return PhaseWindow(
         name=spans[0].name,
         host=spans[0].host,
@@ -46,6 +47,7 @@ def _window(spans: list[PhaseSpan]) -> PhaseWindow:
         written_bytes=sum(s.written_bytes for s in spans),
         operations=sum(s.operations for s in spans),
         cpu_s=sum(s.cpu_s for s in spans),
+        intervals=tuple(intervals),
     )
 
 

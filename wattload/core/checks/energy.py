@@ -10,6 +10,7 @@ from wattload.core.record.run import RunRecord
 
 COVERAGE_WARN, COVERAGE_FAIL = 0.99, 0.95
 TOLERANCE = 1e-6
+CLOSURE = 1e-3
 
 
 def _chosen(record: RunRecord) -> list[EnergyRecord]:
@@ -53,20 +54,23 @@ def _coverage(energy: EnergyRecord) -> Check:
 
 
 def energy_closure(record: RunRecord) -> Sequence[Check]:
-    """Compare energy with mean power times seconds, for each chosen figure that has both."""
+    """Compare each chosen energy with its mean power times the phase's own active seconds."""
     checks = []
     for energy in _chosen(record):
-        if energy.energy_j is None or energy.mean_w is None:
+        window = next(
+            (w for w in record.windows if (w.name, w.host) == (energy.phase, energy.host)), None
+        )
+        if energy.energy_j is None or energy.mean_w is None or window is None:
             continue
-        product_j = energy.mean_w * energy.seconds * (energy.coverage or 1.0)
-        agree = abs(product_j - energy.energy_j) <= 1e-3 * max(abs(energy.energy_j), 1e-9)
+        product_j = energy.mean_w * window.active_s
+        agree = abs(product_j - energy.energy_j) <= CLOSURE * abs(energy.energy_j)
         checks.append(
             Check(
-                name=f"energy_closure_{energy.phase}_{energy.device}",
+                name=f"energy_closure_{energy.phase}_{energy.device}_{energy.scope}",
                 verdict="pass" if agree else "fail",
                 sentence=(
-                    f"{energy.energy_j:.4g} J against mean power times seconds, {product_j:.4g} J"
-                    + ("." if agree else ": these must be one figure.")
+                    f"{energy.energy_j:.6g} J against mean power times the phase's seconds, "
+                    f"{product_j:.6g} J" + ("." if agree else ": these must be one figure.")
                 ),
                 figures={"energy_j": energy.energy_j, "product_j": product_j},
             )

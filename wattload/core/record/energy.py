@@ -26,7 +26,10 @@ class PowerStateShare(Observed):
 
 
 class EnergyRecord(Observed):
-    """Energy of one device in one phase, by one source, on exactly ``[start_ns, end_ns]``.
+    """Energy of one device in one phase, by one source, over the phase's active intervals.
+
+    ``start_ns`` and ``end_ns`` are the first interval's start and the last one's end; ``seconds``
+    is the intervals' length, so that joules, seconds and bytes are of the same time.
 
     ``energy_j`` is gross. For bounds it is ``None`` and ``lower_j`` to ``upper_j`` holds it; a lone
     maximum gives ``upper_j`` only. ``coverage`` is the share of the window that the trace covers.

@@ -28,8 +28,9 @@ class PhaseSpan(Frozen):
 class PhaseWindow(Frozen):
     """One phase over all ranks of one host: first start to last end, and how far ranks were apart.
 
-    A phase that was entered several times (an epoch, a checkpoint) has the spans' sum in ``bytes``
-    and ``active_s``, and first start to last end in ``seconds``. ``half_rates_bytes_per_s`` are the
+    A phase that was entered several times (an epoch, a checkpoint) has the spans' sum in ``bytes``,
+    first start to last end in ``seconds``, the union of its spans in ``intervals`` (start and end
+    in ns) and their length in ``active_s``. ``half_rates_bytes_per_s`` are the
     rates of the first and the second half of its active time, given at least 20 traffic bins.
     """
 
@@ -47,6 +48,7 @@ class PhaseWindow(Frozen):
     written_bytes: int = Field(ge=0)
     operations: int = Field(ge=0)
     cpu_s: float = Field(ge=0)
+    intervals: tuple[tuple[int, int], ...] = ()
     half_rates_bytes_per_s: tuple[float, float] | None = None
 
 

@@ -1,0 +1,114 @@
+"""A phase that was entered several times: one energy over its active intervals, no pauses."""
+
+Between two epochs or two checkpoints a run does other things (it evicts caches, it reads what it
+has written). Their joules belong to no byte of the phase, so the phase's energy is the sum over
+its own intervals, over the same seconds as its active time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from wattload.core.power import weakest
+from wattload.core.record.energy import EnergyRecord, PowerStateShare
+from wattload.core.record.phase import PhaseWindow
+
+_SYSTEMATIC = ("gain", "quantisation")
+"""Parts of the uncertainty that are off the same way in every interval; the others are not."""
+
+_SUMMED = ("energy_j", "lower_j", "upper_j", "net_j")
+
+
+def interval_windows(window: PhaseWindow) -> tuple[PhaseWindow, ...]:
+    """Return a window per active interval of the phase; the window itself where there is one."""
+    return tuple(
+        window.model_copy(update={"start_ns": start_ns, "end_ns": end_ns})
+        for start_ns, end_ns in window.intervals or ((window.start_ns, window.end_ns),)
+    )
+
+
+def joined(parts: Sequence[EnergyRecord]) -> EnergyRecord:
+    """Return one record for the intervals of one phase, device and source, in order of time.
+
+    A sum with a part missing is missing, for that part's reason. Coverage is weighted by seconds.
+    """
+    first, last = parts[0], parts[-1]
+    if len(parts) == 1:
+        return first
+    seconds = sum(part.seconds for part in parts)
+    values: dict[str, float | None] = {name: _sum(parts, name) for name in _SUMMED}
+    values["coverage"] = _coverage(parts, seconds)
+    energy_j = values["energy_j"]
+    values["mean_w"] = energy_j / seconds if energy_j is not None and seconds else None
+    values["idle_w"] = first.idle_w
+    uncertainty_parts_j = _uncertainty_parts(parts)
+    values["uncertainty_j"] = (
+        math.hypot(*uncertainty_parts_j.values())
+        if all(part.uncertainty_j is not None for part in parts)
+        else None
+    )
+    return EnergyRecord(
+        host=first.host,
+        device=first.device,
+        source=first.source,
+        scope=first.scope,
+        evidence=weakest(part.evidence for part in parts),
+        phase=first.phase,
+        start_ns=first.start_ns,
+        end_ns=last.end_ns,
+        seconds=seconds,
+        uncertainty_parts_j=uncertainty_parts_j,
+        sample_count=sum(part.sample_count for part in parts),
+        states=_joined_states(parts),
+        missing={name: _reason(parts, name) for name, value in values.items() if value is None},
+        **values,
+    )
+
+
+def _sum(parts: Sequence[EnergyRecord], name: str) -> float | None:
+    values = [getattr(part, name) for part in parts]
+    return None if None in values else math.fsum(values)
+
+
+def _coverage(parts: Sequence[EnergyRecord], seconds: float) -> float | None:
+    covered_s = [None if part.coverage is None else part.coverage * part.seconds for part in parts]
+    known_s = [value for value in covered_s if value is not None]
+    return math.fsum(known_s) / seconds if len(known_s) == len(parts) and seconds else None
+
+
+def _reason(parts: Sequence[EnergyRecord], name: str) -> str:
+    """Return the first part's reason; a mean is missing where its energy is."""
+    reasons = [part.missing[name] for part in parts if name in part.missing]
+    return reasons[0] if reasons else "the phase has no length"
+
+
+def _uncertainty_parts(parts: Sequence[EnergyRecord]) -> Mapping[str, float]:
+    names = dict.fromkeys(name for part in parts for name in part.uncertainty_parts_j)
+    found = {name: [part.uncertainty_parts_j.get(name, 0.0) for part in parts] for name in names}
+    return {
+        name: math.fsum(values) if name in _SYSTEMATIC else math.hypot(*values)
+        for name, values in found.items()
+    }
+
+
+def _joined_states(parts: Sequence[EnergyRecord]) -> tuple[PowerStateShare, ...]:
+    groups: defaultdict[str, list[PowerStateShare]] = defaultdict(list)
+    for part in parts:
+        for share in part.states:
+            groups[share.state].append(share)
+    return tuple(_joined_share(state, shares) for state, shares in sorted(groups.items()))
+
+
+def _joined_share(state: str, shares: Sequence[PowerStateShare]) -> PowerStateShare:
+    values: dict[str, float | None] = {}
+    missing: dict[str, str] = {}
+    for name in ("moved_bytes", "energy_j", "lower_j", "upper_j"):
+        known = [getattr(share, name) for share in shares]
+        values[name] = None if None in known else sum(known)
+        if values[name] is None:
+            missing[name] = next(s.missing[name] for s in shares if name in s.missing)
+    return PowerStateShare(
+        state=state, seconds=sum(share.seconds for share in shares), missing=missing, **values
+    )
