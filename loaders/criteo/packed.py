@@ -71,10 +71,13 @@ def _row_groups(columns: io.IOBase, name: str) -> Iterator[pa.Table]:
     from pyarrow import parquet
 
     try:
-        file = parquet.ParquetFile(columns, read_dictionary=list(CATEGORICALS), pre_buffer=False)
+        metadata = parquet.read_metadata(columns)
+        _require_schema(metadata, name)
+        file = parquet.ParquetFile(
+            columns, metadata=metadata, read_dictionary=list(CATEGORICALS), pre_buffer=False
+        )
     except (pa.ArrowException, OSError) as error:
         raise _corrupt(name, error) from error
-    _require_schema(file, name)
     for index in range(file.num_row_groups):
         try:
             table = file.read_row_group(index, use_threads=False)
@@ -88,8 +91,8 @@ def _corrupt(name: str, error: Exception) -> DataError:
     return DataError(f"{name} is no whole Parquet file, it is truncated or corrupt: {text}")
 
 
-def _require_schema(file: parquet.ParquetFile, name: str) -> None:
-    found = {column.name: column.physical_type for column in file.schema}
+def _require_schema(metadata: parquet.FileMetaData, name: str) -> None:
+    found = {column.name: column.physical_type for column in metadata.schema}
     strings = set(CATEGORICALS)
     wanted = {column: "BYTE_ARRAY" if column in strings else "INT32" for column in COLUMNS}
     for column, kind in wanted.items():

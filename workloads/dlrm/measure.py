@@ -6,12 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from wattload.core.record.check import Check
 from wattload.core.record.metric import Metric, unknown
-from wattload.core.units import Unit, format_rate
+from wattload.core.units import Unit
 from wattload.workloads.dlrm.convert import TO_BINARY, TO_PARQUET, Step
-
-CEILING_FACTOR = 2.0
 
 Better = Literal["higher", "lower", "neither"]
 
@@ -206,30 +203,6 @@ class Measured:
             **{f"{phase.name}_round_s": list(phase.seconds) for phase in self.phases},
         }
 
-    def ceiling_check(self) -> Check:
-        """Compare the rate with what the same workers reach against memory."""
-        ratio = self.ceiling_bytes_per_s / self.tsv_bytes_per_s
-        host_bound = ratio < CEILING_FACTOR
-        return Check(
-            name="harness_ceiling",
-            verdict="warn" if host_bound else "pass",
-            sentence=(
-                f"Against memory the same workers convert {format_rate(self.ceiling_bytes_per_s)} "
-                f"of TSV, {ratio:.2f} times the result"
-                + (
-                    f": less than {CEILING_FACTOR:g} times, so the host's cores were measured, "
-                    "not the drive alone."
-                    if host_bound
-                    else "."
-                )
-            ),
-            figures={
-                "ceiling_bytes_per_s": self.ceiling_bytes_per_s,
-                "tsv_bytes_per_s": self.tsv_bytes_per_s,
-                "ratio": ratio,
-            },
-        )
-
     def bottleneck(self) -> str:
         """Return one sentence on what the workers spent their time on."""
         shares = [phase.shares(self.workers) for phase in self.phases]
@@ -240,12 +213,14 @@ class Measured:
         ]
         if len(known) < len(shares):
             return "What the workers waited for is unknown: the kernel keeps no schedstat."
-        cores = sum((share.on_core + share.for_core) * weight for share, weight in known)
-        storage = sum(share.for_storage * weight for share, weight in known)
-        pace = "the cores" if cores > storage else "the storage"
+        on_core = sum(share.on_core * weight for share, weight in known)
+        for_core = sum(share.for_core * weight for share, weight in known)
+        for_storage = sum(share.for_storage * weight for share, weight in known)
+        pace = "the cores" if on_core + for_core > for_storage else "the storage"
         return (
-            f"The {self.workers} workers spent {cores:.0%} of their time on a core or waiting for "
-            f"one and {storage:.0%} waiting for storage: {pace} set the pace."
+            f"The {self.workers} workers spent {on_core:.0%} of their time on a core, "
+            f"{for_core:.0%} waiting for one and {for_storage:.0%} waiting for storage: "
+            f"{pace} set the pace."
         )
 
 
