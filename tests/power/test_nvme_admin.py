@@ -19,6 +19,8 @@ from wattload.power.nvme.admin import (
 from wattload.power.nvme.features import get_command
 from wattload.power.nvme.status import describe_status
 
+ROOT = Path(__file__).parents[2]
+
 AS_NOBODY = """
 import os, sys
 from pathlib import Path
@@ -67,17 +69,17 @@ def test_closed_device_sends_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
 def test_device_of_another_user_says_what_helps(tmp_path: Path) -> None:
-    # The interpreter of the environment may lie where nobody may not look.
     reachable = Path("/tmp") / f"wattload-test-{os.getpid()}"
     reachable.mkdir(mode=0o755)
     try:
         node = reachable / "nvme0"
         node.touch(mode=0o600)
         told = subprocess.run(
-            [sys.executable, "-c", AS_NOBODY, str(reachable)],
+            [sys.executable, "-S", "-c", AS_NOBODY, str(reachable)],
             capture_output=True,
             text=True,
             check=True,
+            env={"PYTHONPATH": str(ROOT)},
         ).stdout
     finally:
         node.unlink()

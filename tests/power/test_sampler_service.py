@@ -171,8 +171,9 @@ def reachable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 def as_nobody(path: Path, message: dict[str, object]) -> dict[str, object]:
+    # -I -S: nothing of this user's environment, where nobody may not look.
     told = subprocess.run(
-        [sys.executable, "-c", AS_NOBODY, str(path), json.dumps(message) + "\n"],
+        [sys.executable, "-I", "-S", "-c", AS_NOBODY, str(path), json.dumps(message) + "\n"],
         capture_output=True,
         text=True,
         check=True,

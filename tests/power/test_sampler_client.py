@@ -1,0 +1,150 @@
+"""The run's side alone, against what no sampler of ours would say."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.power.sampler_bench import ROOT
+from wattload.core.errors import MissingExtraError, PowerError, PowerPermissionError, TargetError
+from wattload.power import client as client_module
+from wattload.power.client import SamplerClient
+from wattload.power.host import controllers_here, holds_system_here, serial_here
+
+ACT_AS_ROOT = """
+import os, sys
+from wattload.core.errors import PowerError
+from wattload.power.sampler.peer import Peer, acting_as
+os.setgid(65534); os.setuid(65534)
+try:
+    with acting_as(Peer(1, 0, 0)):
+        pass
+except PowerError as error:
+    sys.stdout.write(str(error))
+"""
+
+
+class Impostor:
+    """Listens like a sampler and answers each message with fixed bytes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.answer: bytes = b""
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        stream, _ = self._listener.accept()
+        with stream:
+            while stream.recv(65536):
+                if not self.answer:
+                    return
+                stream.sendall(self.answer)
+
+    def close(self) -> None:
+        self._thread.join()
+        self._listener.close()
+
+
+@pytest.fixture
+def impostor(tmp_path: Path) -> Iterator[Impostor]:
+    impostor = Impostor(tmp_path / "s")
+    yield impostor
+    impostor.close()
+
+
+@pytest.fixture
+def client(impostor: Impostor) -> Iterator[SamplerClient]:
+    with SamplerClient.connect(impostor.path) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("PowerPermissionError", PowerPermissionError),
+        ("MissingExtraError", MissingExtraError),
+        ("TargetError", TargetError),
+        ("NoSuchError", PowerError),
+        ("ClassVar", PowerError),
+        ("annotations", PowerError),
+    ],
+)
+def test_error_has_the_class_it_had_in_the_sampler(
+    impostor: Impostor, client: SamplerClient, kind: str, error: type[Exception]
+) -> None:
+    impostor.answer = (
+        json.dumps({"ok": False, "kind": kind, "error": "a sentence"}).encode() + b"\n"
+    )
+    with pytest.raises(error, match="a sentence") as caught:
+        client.hello("r")
+    assert type(caught.value) is error
+
+
+@pytest.mark.parametrize("answer", [b"?\n", b"[]\n"])
+def test_answer_of_no_sampler_is_an_error(
+    impostor: Impostor, client: SamplerClient, answer: bytes
+) -> None:
+    impostor.answer = answer
+    with pytest.raises(PowerError, match="the sampler answered what is no"):
+        client.status()
+
+
+def test_service_that_hangs_up_is_an_error_that_says_what_helps(client: SamplerClient) -> None:
+    assert client.alive()
+    with pytest.raises(PowerError, match=r"ended before it answered start; .*power restore"):
+        client.start()
+    assert not client.alive()
+
+
+def test_silent_service_is_given_up(
+    impostor: Impostor, client: SamplerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impostor.answer = b"no end of line"
+    monkeypatch.setattr(client_module, "_ANSWER_TIMEOUT_S", 0.05)
+    with pytest.raises(PowerError, match="gave no answer to start"):
+        client.start()
+
+
+def test_forked_child_gives_the_connection_up(impostor: Impostor, client: SamplerClient) -> None:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, b"y" if client.alive() else b"n")
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 1) == b"n"
+    os.close(reader)
+    os.close(writer)
+    assert client.alive()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_nobody_can_not_act_for_root() -> None:
+    told = subprocess.run(
+        [sys.executable, "-S", "-c", ACT_AS_ROOT],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(ROOT)},
+    ).stdout
+    assert told.startswith("the sampler can't act for user 0; run it as root")
+
+
+def test_controllers_of_this_host_have_serials() -> None:
+    for name in controllers_here():
+        assert serial_here(name)
+        assert holds_system_here(name) in (True, False, None)
+    assert serial_here("nvme99999") == "nvme99999"
+    assert holds_system_here("nvme99999") in (False, None)
