@@ -1,4 +1,4 @@
-"""A phase that was entered several times: one energy over its active intervals, no pauses."""
+"""A phase that was entered several times: one energy over its active intervals, no pauses.
 
 Between two epochs or two checkpoints a run does other things (it evicts caches, it reads what it
 has written). Their joules belong to no byte of the phase, so the phase's energy is the sum over

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from wattload.compose import compose
 from wattload.core.errors import ConfigError, RecordError
-from wattload.core.record.run import Comparison, read_record
+from wattload.core.record.run import RECORD_FILE, Comparison, read_record
 from wattload.run import execute
 
 JOURNAL_NAME = "sweep-{key}.jsonl"
@@ -67,8 +67,12 @@ def run_all(overrides: Sequence[str], *, multirun: bool, as_json: bool) -> int:
 
 
 def _say(folder: Path, *, as_json: bool) -> None:
-    record = folder / "record.json"
-    print(json.dumps({"record": str(record)}) if as_json else f"record: {record}")
+    if as_json:
+        print(json.dumps({"record": str(folder / RECORD_FILE)}))
+        return
+    from wattload.cli.outcome import print_outcome
+
+    print_outcome(read_record(folder), folder)
 
 
 def expand(overrides: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -16,6 +16,7 @@ from wattload.core.record.energy import PowerSection
 from wattload.core.record.host import RankRecord
 from wattload.core.record.phase import PhaseWindow, Total, TraceFile
 from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status, WorkloadSection
+from wattload.core.record.target import TargetRecord
 from wattload.core.workload import DataFacts, Outcome
 from wattload.life.capture import CaptureReport
 from wattload.life.evidence import with_effective_paths
@@ -106,7 +107,11 @@ def build_record(
         workload=_workload_section(header, findings),
         hosts=tuple(capture.host for capture in captures),
         ranks=tuple(report.rank for report in reports),
-        targets=tuple(target for capture in captures for target in capture.targets),
+        targets=tuple(
+            _with_session_bytes(target, marked)
+            for capture in captures
+            for target in capture.targets
+        ),
         controllers=tuple(found for capture in captures for found in capture.controllers),
         spans=tuple(item.span for item in marked),
         windows=windows,
@@ -155,6 +160,15 @@ def _data_record(data: DataFacts) -> DataRecord:
         reused=data.reused,
         parameters=dict(data.parameters),
     )
+
+
+def _with_session_bytes(target: TargetRecord, marked: Sequence[MarkedSpan]) -> TargetRecord:
+    """Return the target with what this run wrote on its host, generation included."""
+    written_bytes = sum(
+        item.span.written_bytes for item in marked if item.span.host == target.facts.host
+    )
+    history = target.history.model_copy(update={"session_written_bytes": written_bytes})
+    return target.model_copy(update={"history": history})
 
 
 def _moved(windows: Sequence[PhaseWindow]) -> Total:
