@@ -11,13 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 from wattload.core.power import Scope
+from wattload.core.record.check import Verdict
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.quantity import label, quantity
 
-STYLES = {"fail": "bold red", "warn": "yellow", "not_checked": "cyan"}
-PLURALS = {"pass": "passed", "warn": "warned", "fail": "failed", "not_checked": "not checked"}
+STYLES: dict[Verdict, str] = {"fail": "bold red", "warn": "yellow", "not_checked": "cyan"}
+PLURALS: dict[Verdict, str] = {"pass": "passed", "warn": "warned", "fail": "failed", "not_checked": "not checked"}
 
 
 def print_outcome(record: RunRecord, folder: Path) -> None:
