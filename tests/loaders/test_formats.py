@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -108,6 +108,7 @@ def test_every_truncation_is_an_error(name: str) -> None:
             FORMATS[name].payload(_raw(data[:length]), "some/file")
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_damage_never_escapes_as_another_error(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(FORMATS)))

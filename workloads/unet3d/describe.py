@@ -40,7 +40,7 @@ def details(
         "steps_per_epoch": job.steps,
         "epochs": job.config.epochs,
         "step_s": job.step_s,
-        "hashed_samples_of_rank_0": len(samples.hashed),
+        "hashed_samples": len(samples.hashed),
         "crc_checked": checks_crc,
         "crc_asked": job.config.check_crc,
         "dlio": dlio_summary(account, distribution.mean_bytes),

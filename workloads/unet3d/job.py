@@ -41,6 +41,10 @@ class Job:
             epoch=epoch,
         )
 
+    def first_epoch(self, world_size: int, seed: int) -> list[int]:
+        """Return the samples that all ranks load in the first epoch."""
+        return [sample for rank in range(world_size) for sample in self.order(rank, seed, 0)]
+
     def epoch_bytes(self, order: list[int]) -> int:
         """Return the bytes of the files in an order."""
         return sum(self.dataset.file_bytes[index] for index in order)

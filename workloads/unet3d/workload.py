@@ -88,8 +88,8 @@ class Unet3d:
             MissingExtraError: the loader's library is not installed.
         """
         job, data, world = self._planned(), self._prepared(), context.communicator
-        first = job.order(world.rank, context.seed, 0)
-        samples = self._samples(job, data.paths, hashed_samples(first, context.seed))
+        hashed = hashed_samples(job.first_epoch(world.world_size, context.seed), context.seed)
+        samples = self._samples(job, data.paths, hashed)
         cold = ColdCache(data.paths, world)
         counter = _Counter(context.progress)
         loader = self._loader.sample_loader(samples, counter)
