@@ -130,6 +130,7 @@ def _file_system(path: str, source: str) -> FileSystemFacts:
 
 
 def _block(kind: str, name: str, **values: Any) -> BlockNode:  # noqa: ANN401 - any field's value
+    values = {"redundancy": 1.0, **values}
     return read(BlockNode, "not offered here", kind=kind, name=name, **values)
 
 
@@ -148,7 +149,7 @@ def _queue() -> QueueFacts:
 
 
 def _virtual_stack() -> BlockNode:
-    disk = _block("virtio", "vda", size_bytes=107_374_182_400, queue=_queue(), redundancy=1.0)
+    disk = _block("virtio", "vda", size_bytes=107_374_182_400, queue=_queue())
     return _block("partition", "vda1", size_bytes=106_300_440_576, children=(disk,))
 
 

@@ -137,7 +137,7 @@ def test_an_unknown_link_says_why(tmp_path: Path) -> None:
     roots = expand("nvme_multipath", tmp_path / "machine", tmp_path)
     views = view_controllers(None, roots, closed)
     assert [each.facts.name for each in views] == ["nvme1", "nvme2"]
-    assert "link: current_link_speed is 'Unknown'" in printed((), views)
+    assert "link: the function has no PCI Express link" in printed((), views)
 
 
 def test_the_stack_is_drawn_with_what_raid_writes(tmp_path: Path) -> None:

@@ -91,6 +91,20 @@ def test_each_level_says_how_many_copies_it_writes(tmp_path: Path) -> None:
     assert nodes["md0"].model == "raid1 of 2 devices"
 
 
+def test_copies_of_all_levels_multiply(tmp_path: Path) -> None:
+    stack = stack_of(resolved("lvm_md_nvme", tmp_path))
+    assert stack.redundancy == 1
+    assert stack.written_factor() == 2
+
+
+def test_an_unknown_level_leaves_the_copies_open(tmp_path: Path) -> None:
+    stack = stack_of(resolved("lvm_md_nvme", tmp_path))
+    (md,) = stack.children
+    unknown = md.model_copy(update={"redundancy": None})
+    assert stack.model_copy(update={"children": (unknown,)}).written_factor() is None
+    assert stack.model_copy(update={"children": (md, *md.children)}).written_factor() is None
+
+
 def test_a_shared_namespace_shows_each_path_and_one_drive(tmp_path: Path) -> None:
     target = resolved("nvme_multipath", tmp_path)
     assert outline(target) == [

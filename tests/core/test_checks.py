@@ -60,6 +60,30 @@ def test_device_bytes_prove_a_direct_path(factor: float, verdict: str) -> None:
     assert _check(_tampered(record, counters=counters), "device_bytes").verdict == verdict
 
 
+@pytest.mark.parametrize(("copies", "says"), [(2.0, "write 2 copies"), (None, "is not known")])
+def test_copies_on_a_lower_level_explain_a_ratio(copies: float | None, says: str) -> None:
+    record = _record(virtual=False)
+    (target,) = record.targets
+    stack = target.facts.stack
+    assert stack is not None
+    lower = stack.children[0].model_copy(update={"redundancy": copies})
+    facts = target.facts.model_copy(
+        update={"stack": stack.model_copy(update={"children": (lower,)})}
+    )
+    counters = tuple(
+        counter.model_copy(update={"read_bytes": 2 * (counter.read_bytes or 0)})
+        if counter.source == "block"
+        else counter
+        for counter in record.counters
+    )
+    tampered = _tampered(
+        record, counters=counters, targets=(target.model_copy(update={"facts": facts}),)
+    )
+    found = _check(tampered, "device_bytes")
+    assert found.verdict == "warn"
+    assert says in found.sentence
+
+
 def test_device_bytes_without_a_device_counter_are_not_checked() -> None:
     record = _record()
     counters = tuple(c for c in record.counters if c.source != "block")

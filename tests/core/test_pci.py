@@ -67,7 +67,7 @@ def test_a_function_without_the_capability_says_so(tmp_path: Path) -> None:
 
 def test_a_link_speed_without_link_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "max_link_speed").write_text("Unknown\n")
-    with pytest.raises(ValueError, match="'Unknown': the function has no PCI Express link"):
+    with pytest.raises(ValueError, match="the function has no PCI Express link"):
         PciFunction(tmp_path).link_speed_gt_per_s("max")
 
 

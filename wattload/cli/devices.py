@@ -131,7 +131,9 @@ def _controller_tree(view: ControllerView) -> Tree:
     _add_sentences(tree, view.warnings)
     if view.refusal:
         tree.add(f"[yellow]{escape(view.refusal)}[/yellow]")
-    for line in _gaps({**view.facts.missing, **view.state.missing}):
+    missing = {**view.facts.missing, **view.state.missing}
+    missing.pop("holds_system", None)  # it is among the warnings
+    for line in _gaps(missing):
         tree.add(f"[dim]{escape(line)}[/dim]")
     return tree
 

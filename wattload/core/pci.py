@@ -17,6 +17,7 @@ _READABLE_BY_ALL_BYTES = 64
 _SMALLEST_PAYLOAD_BYTES = 128
 _WIDTH_UNKNOWN = (0, 255)
 _INTEGRATED_ENDPOINT = 9
+_NO_LINK = "the function has no PCI Express link"
 _ASPM = ("off", "L0s", "L1", "L0s L1")
 _AER_KINDS = ("correctable", "nonfatal", "fatal")
 
@@ -33,18 +34,17 @@ class PciFunction:
 
     def link_speed_gt_per_s(self, which: str) -> float:
         """Return the link's ``current`` or ``max`` speed in GT/s, e.g. 32.0 for PCIe 5."""
-        path = self.folder / f"{which}_link_speed"
-        text = read_text(path)
+        text = read_text(self.folder / f"{which}_link_speed")
         speed, _, unit = text.partition(" ")
         if not unit.startswith("GT/s"):
-            raise ValueError(f"{path.name} is {text!r}: the function has no PCI Express link")
+            raise ValueError(_NO_LINK)
         return float(speed)
 
     def link_width(self, which: str) -> int:
         """Return the link's ``current`` or ``max`` number of lanes."""
         width = read_int(self.folder / f"{which}_link_width")
         if width in _WIDTH_UNKNOWN:
-            raise ValueError(f"{which}_link_width is {width}: the function has no PCI Express link")
+            raise ValueError(_NO_LINK)
         return width
 
     def max_payload_bytes(self) -> int:

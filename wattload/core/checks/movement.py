@@ -166,8 +166,11 @@ def _shared_reason(record: RunRecord) -> str | None:
         file_system = target.facts.file_system
         if file_system is not None and file_system.is_root:
             return "the device also holds the root file system, whose traffic is counted with it"
-        if target.facts.stack is not None and (target.facts.stack.redundancy or 1) != 1:
-            return f"the array writes {target.facts.stack.redundancy:g} copies of each byte"
+        factor = 1.0 if target.facts.stack is None else target.facts.stack.written_factor()
+        if factor is None:
+            return "how many copies the levels below write of each byte is not known"
+        if factor != 1:
+            return f"the levels below write {factor:g} copies of each byte"
     return None
 
 

@@ -62,6 +62,17 @@ class BlockNode(Observed):
     queue: QueueFacts | None
     children: tuple[BlockNode, ...] = ()
 
+    def written_factor(self) -> float | None:
+        """Return how many bytes the lowest devices write in all for one that this level is given.
+
+        The product of all levels; ``None`` where one of them is not known, or branches differ.
+        """
+        below = {child.written_factor() for child in self.children} or {1.0}
+        factor = below.pop()
+        if below or factor is None or self.redundancy is None:
+            return None
+        return self.redundancy * factor
+
 
 class FileSystemFacts(Observed):
     """The file system under a target; ``category`` names what a reader must know of it."""
