@@ -6,6 +6,7 @@ import errno
 import fcntl
 import mmap
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,7 @@ def aligned_buffer(size_bytes: int, alignment_bytes: int = PAGE_BYTES) -> NDArra
     spare_bytes = alignment_bytes if alignment_bytes > mmap.PAGESIZE else 0
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     memory = mmap.mmap(-1, size_bytes + spare_bytes, flags=flags)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
+    with suppress(OSError):  # a kernel without huge pages is slower, no less right
         memory.madvise(mmap.MADV_HUGEPAGE)
     whole = np.frombuffer(memory, dtype=np.uint8)
     start = -whole.ctypes.data % alignment_bytes

@@ -49,13 +49,17 @@ class DirectMedium:
     read ends with a short read of the last, rounded-up block.
     """
 
+    def __init__(self) -> None:
+        self.preallocates = True
+        """Whether every file so far could be preallocated; ``False`` means that writes extend."""
+
     def open(self, path: Path, kind: IOKind, end_bytes: int) -> int:
         """Open for reading, or create and preallocate for writing."""
         if kind is IOKind.READ:
             return open_direct(path, os.O_RDONLY | os.O_NOFOLLOW)
         handle = open_direct(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW)
         try:
-            _preallocate(handle, path, round_up(end_bytes, PAGE_BYTES))
+            self._preallocate(handle, path, round_up(end_bytes, PAGE_BYTES))
         except BaseException:
             os.close(handle)
             raise
@@ -100,6 +104,17 @@ class DirectMedium:
         """Close the descriptor."""
         os.close(handle)
 
+    def _preallocate(self, handle: int, path: Path, size_bytes: int) -> None:
+        """Reserve the file's blocks, so that writes neither extend it nor find the target full."""
+        if not size_bytes:
+            return
+        try:
+            os.posix_fallocate(handle, 0, size_bytes)
+        except OSError as error:
+            if error.errno not in _NO_PREALLOCATION:
+                raise at_offset(error, "preallocation", path, size_bytes) from error
+            self.preallocates = False
+
 
 class NullMedium:
     """Nothing in place of the target: the same loop, with I/O that takes no time.
@@ -139,14 +154,3 @@ def too_short(path: Path, offset_bytes: int, wanted_bytes: int, read_bytes: int)
         f"{path} is truncated: at offset {offset_bytes} it holds {read_bytes} bytes, "
         f"{wanted_bytes} were expected; remove the data folder to have it made again"
     )
-
-
-def _preallocate(handle: int, path: Path, size_bytes: int) -> None:
-    """Reserve the file's blocks, so that writes neither extend it nor find the target full."""
-    if not size_bytes:
-        return
-    try:
-        os.posix_fallocate(handle, 0, size_bytes)
-    except OSError as error:
-        if error.errno not in _NO_PREALLOCATION:
-            raise at_offset(error, "preallocation", path, size_bytes) from error

@@ -17,6 +17,7 @@ from wattload.core.record.check import Check
 RESIDENT_LIMIT = 0.01
 """The share of a cold data set that may be in memory: 1 %."""
 
+_WORST_FIRST = ("fail", "not_checked", "warn", "pass")
 _WINDOW_BYTES = 1 << 30
 _PROT_READ = 1
 _MAP_SHARED = 1
@@ -112,6 +113,13 @@ def cold_cache_check(paths: Iterable[Path], *, name: str = "cold_cache") -> Chec
         },
         mandatory=True,
     )
+
+
+def worst_of(checks: Iterable[Check]) -> Check:
+    """Return the worst of cold-cache checks that were made at several times; at least one."""
+    made = list(checks)
+    worst = min(made, key=lambda check: _WORST_FIRST.index(check.verdict))
+    return worst.model_copy(update={"figures": {**worst.figures, "times_checked": len(made)}})
 
 
 def _may_know(path: Path, status: os.stat_result) -> bool:

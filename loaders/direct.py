@@ -37,6 +37,7 @@ from wattload.loaders.blockjob import BlockJob
 from wattload.loaders.checkpoints import Shard, ShardStore
 from wattload.loaders.formats import record_format
 from wattload.loaders.samples import ReadCounter, SampleSet
+from wattload.loaders.stamps import fill_random
 
 BLOCK_BYTES_LIMIT = 1 << 30
 QUEUE_DEPTH_LIMIT = 1024
@@ -125,6 +126,7 @@ class DirectEngine:
         self._diskless = diskless
         self._medium: Medium = NullMedium() if diskless else DirectMedium()
         self._buffers = aligned_buffers(config.queue_depth, config.block_bytes)
+        fill_random(self._buffers, seed=0, rank=0)
         self._threads = ThreadPoolExecutor(config.queue_depth, thread_name_prefix="direct")
 
     @property
@@ -146,7 +148,8 @@ class DirectEngine:
         """Execute a plan and return when all of it is done, durable if it says ``fsync``.
 
         Extents start at multiples of 4096 bytes; only the last one of a file may end elsewhere.
-        ``visit`` fills or looks at each block; without it a write sends what the buffers hold.
+        ``visit`` fills or looks at each block; without it a write sends what the buffers hold,
+        random bytes at first, so the same blocks again and again.
         ``moved`` is told of each block's bytes when they have moved.
 
         Raises:
@@ -178,6 +181,11 @@ class DirectEngine:
         if self._diskless:
             return DataPath(data_path="null", path_requested="null")
         return DataPath(data_path="o_direct", path_requested="o_direct")
+
+    @property
+    def preallocates(self) -> bool:
+        """Whether all files written so far were preallocated; on some file systems they extend."""
+        return not isinstance(self._medium, DirectMedium) or self._medium.preallocates
 
     def close(self) -> None:
         """End the threads and give the buffers back."""

@@ -68,8 +68,10 @@ class DirectStore:
         )
 
     def path(self) -> DataPath:
-        """Return the way the bytes were asked to take."""
-        return self._writer.path()
+        """Return the way the bytes were asked to take, and the mode of the writes."""
+        path = self._writer.path()
+        mode = "preallocated" if self._writer.preallocates else "extending"
+        return path.model_copy(update={"data_path": f"{path.data_path}, {mode} writes"})
 
     def close(self) -> None:
         """End both engines."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -23,6 +24,7 @@ from wattload.loaders.checkpoints import (
     Tensor,
 )
 
+ROOT = Path(__file__).parents[2]
 IDENTITY = Identity(nonce=0xFEED, rank=3, checkpoint=9)
 TENSORS = (
     Tensor("embedding", "float16", 1_000_002),
@@ -190,10 +192,45 @@ def test_direct_puts_tensors_back_to_back_in_one_file(tmp_path: Path) -> None:
     assert store.overhead_limit_bytes == 0
 
 
-def test_direct_memory_does_not_grow_with_the_shard() -> None:
+def test_direct_says_where_writes_extended_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    store = LOADERS["direct"].checkpoint_store(SHARD, seed=1)
+    save(store, tmp_path)
+    assert store.path().data_path == "o_direct, preallocated writes"
+    monkeypatch.setattr(os, "posix_fallocate", unsupported)
+    (tmp_path / "rank-00003.bin").unlink()
+    save(store, tmp_path)
+    assert store.path().data_path == "o_direct, extending writes"
+    store.close()
+
+
+MEMORY = """
+import resource
+from pathlib import Path
+from wattload.loaders.checkpoints import Identity, Shard, Tensor
+from wattload.loaders.direct import Config
+
+shard = Shard(0, (Tensor("t", "float32", 10 * 10**9),))
+store = Config().checkpoint_store(shard, seed=1, diskless=True)
+identity = Identity(nonce=1, rank=0, checkpoint=0)
+saved = store.save(Path("none"), identity, lambda n: None, fsync=True)
+store.load(Path("none"), saved.files, identity, lambda n: None)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def test_direct_stays_under_512_mb_whatever_the_shard() -> None:
     config = direct.Config()
     huge = Shard(0, (Tensor("t", "float32", 52 * 10**9),))
     assert config.checkpoint_memory_bytes(huge) == config.checkpoint_memory_bytes(SHARD) < 512e6
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 512e6
 
 
 def test_torch_files_hold_at_most_a_bucket_and_every_tensor_its_own_storage(

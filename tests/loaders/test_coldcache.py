@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from wattload.loaders.coldcache import cold_cache_check, evict, residency, resident_fraction
+from wattload.loaders.coldcache import (
+    cold_cache_check,
+    evict,
+    residency,
+    resident_fraction,
+    worst_of,
+)
 
 MIB = 1 << 20
 
@@ -87,3 +93,12 @@ def test_a_failed_map_is_an_error_of_that_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=str(tmp_path)):
         # A folder opens for reading and has a size, and can't be mapped.
         residency([tmp_path])
+
+
+def test_the_worst_of_several_checks_is_kept_with_their_number(tmp_path: Path) -> None:
+    path = make(tmp_path / "file", MIB)
+    warm = cold_cache_check([path])
+    evict([path])
+    cold = cold_cache_check([path])
+    found = worst_of([cold, warm, cold])
+    assert (found.verdict, found.figures["times_checked"]) == ("fail", 3)

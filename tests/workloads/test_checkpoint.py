@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from tests.context import Context, ThreadCommunicator, context_at, directory_tar
 from wattload.core.accelerator import Accelerator
 from wattload.core.errors import ConfigError, DataError, TargetError
 from wattload.core.record.check import Check
+from wattload.core.target import TargetKind
 from wattload.core.workload import Outcome
 from wattload.loaders import direct, torch
 from wattload.loaders.datafolder import leftovers, list_folders
@@ -22,6 +24,8 @@ from wattload.workloads.checkpoint import Checkpoint, Config
 from wattload.workloads.checkpoint import ceiling as ceiling_module
 from wattload.workloads.checkpoint.ceiling import shortened
 from wattload.workloads.checkpoint.commit import complete_checkpoints
+from wattload.workloads.checkpoint.describe import remarks
+from wattload.workloads.checkpoint.job import plan_job
 from wattload.workloads.checkpoint.sharding import shard_of
 
 RANK_BYTES = 4_000_004
@@ -455,3 +459,23 @@ def test_a_write_killed_midway_is_never_taken_for_a_checkpoint(tmp_path: Path, l
     assert checks["checkpoint_read_back"].verdict == "pass"
     assert value(outcome, "written_bytes") == 3 * RANK_BYTES
     assert leftovers(tmp_path) == ()
+
+
+def test_a_target_that_holds_no_files_is_refused(tmp_path: Path) -> None:
+    target = dataclasses.replace(directory_target(tmp_path), kind=TargetKind.NULL, path=None)
+    context = Context(targets=(target,))
+    workload = made()
+    workload.plan(context)
+    with pytest.raises(TargetError, match="a null target holds no checkpoints"):
+        workload.prepare(context)
+
+
+def test_a_whole_model_run_by_all_its_ranks_needs_no_remark_on_ranks(tmp_path: Path) -> None:
+    workload = made()
+    job = plan_job(workload.config, ranks(tmp_path, 8)[0])
+    assert not any("of them ran" in remark for remark in remarks(job))
+
+
+def test_a_slice_that_holds_all_is_no_slice(tmp_path: Path) -> None:
+    job = plan_job(settings(slice_bytes=RANK_BYTES), context_at(tmp_path))
+    assert not any("sliced" in remark for remark in remarks(job))

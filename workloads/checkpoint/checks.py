@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from wattload.core.record.check import Check
 from wattload.core.units import format_bytes
+from wattload.loaders.coldcache import worst_of
 from wattload.workloads.checkpoint.cycle import Account
 from wattload.workloads.checkpoint.job import Job
-
-_WORST_FIRST = ("fail", "not_checked", "warn", "pass")
 
 
 def bytes_on_target(job: Job, accounts: Sequence[Account], overhead_bytes: Sequence[int]) -> Check:
@@ -82,6 +81,4 @@ def durable(job: Job) -> Check:
 
 def cold(accounts: Sequence[Account]) -> Check:
     """Return the worst of the cold-cache checks before each read, on every rank."""
-    checks = [check for account in accounts for check in account.cold]
-    worst = min(checks, key=lambda check: _WORST_FIRST.index(check.verdict))
-    return worst.model_copy(update={"figures": {**worst.figures, "times_checked": len(checks)}})
+    return worst_of(check for account in accounts for check in account.cold)

@@ -157,7 +157,7 @@ def _explained(doing: str) -> Iterator[None]:
     """Turn what the kernel refuses into one sentence about the target."""
     try:
         yield
-    except WattloadError:
+    except WattloadError:  # says it already, and some are OSErrors
         raise
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""

@@ -91,8 +91,8 @@ class Checkpoint:
                 "checkpoints", 2 * shard.size_bytes * self.config.checkpoint_count
             )
             cycle.run()
-            context.progress.end()
         finally:
+            context.progress.end()
             store.close()
         self._accounts = world.gather(cycle.account)
         self._overhead_bytes = world.gather(store.overhead_limit_bytes)
