@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -23,59 +24,51 @@ def power_findings(
 
 
 def _nvml(load: Callable[[str], Any]) -> Finding:
+    finding = partial(Finding, name="NVML", adds=_GPU_ADDS)
     try:
         pynvml = load("pynvml")
     except ImportError:
-        return Finding(
-            name="NVML",
+        return finding(
             verdict=Verdict.NO,
             says="the module pynvml is not installed",
-            adds=_GPU_ADDS,
             mend="pip install 'wattload[gpu]'",
         )
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return Finding(
-            name="NVML",
+        return finding(
             verdict=Verdict.NO,
             says=f"pynvml is installed, and no driver answers: {error}",
-            adds=_GPU_ADDS,
             mend="nvidia-smi",
         )
     try:
         count = pynvml.nvmlDeviceGetCount()
     finally:
         pynvml.nvmlShutdown()
-    return Finding(
-        name="NVML",
+    return finding(
         verdict=Verdict.YES if count else Verdict.NO,
         says=f"{count} GPU{'' if count == 1 else 's'}",
-        adds=_GPU_ADDS,
         mend="" if count else "nvidia-smi",
     )
 
 
 def _rapl(roots: Roots) -> Finding:
+    finding = partial(Finding, name="RAPL", adds=_RAPL_ADDS)
     domains = sorted(roots.sys.glob("class/powercap/intel-rapl:*"))
     if not domains:
-        return Finding(
-            name="RAPL",
+        return finding(
             verdict=Verdict.NO,
             says="the kernel shows no domain, as in most virtual machines",
-            adds=_RAPL_ADDS,
             mend="sudo modprobe intel_rapl_msr",
         )
     counter = domains[0] / "energy_uj"
     try:
         read_int(counter)
     except (OSError, ValueError) as error:
-        return Finding(
-            name="RAPL",
+        return finding(
             verdict=Verdict.NO,
             says=f"{explain(error)} for user {os.geteuid()}",
-            adds=_RAPL_ADDS,
             mend=f"sudo chmod a+r {counter}",
         )
     names = ", ".join(domain.name for domain in domains)
-    return Finding(name="RAPL", verdict=Verdict.YES, says=names, adds=_RAPL_ADDS)
+    return finding(verdict=Verdict.YES, says=names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -77,38 +78,30 @@ def _version(module: str) -> str:
 
 
 def _mpi(find: FindProgram) -> Finding:
-    adds = "several processes: mpirun -n N wattload run ..."
+    finding = partial(Finding, name="MPI", adds="several processes: mpirun -n N wattload run ...")
     mend = "pip install 'wattload[mpi]'"
     if not _is_installed("mpi4py"):
-        return Finding(
-            name="MPI",
+        return finding(
             verdict=Verdict.NO,
             says="the module mpi4py is not installed: one process only",
-            adds=adds,
             mend=mend,
         )
     # Loading MPI starts it: that is for a process of its own.
     loads, line = ask([sys.executable, "-c", _MPI_QUESTION])
     if not loads:
-        return Finding(
-            name="MPI",
+        return finding(
             verdict=Verdict.NO,
             says=f"mpi4py finds no MPI library: {line}",
-            adds=adds,
             mend=mend,
         )
     launcher = find("mpirun")
     if launcher is None:
-        return Finding(
-            name="MPI",
+        return finding(
             verdict=Verdict.PARTLY,
             says=f"{' '.join(line.split())}, and no mpirun to start it with",
-            adds=adds,
             mend=mend,
         )
-    return Finding(
-        name="MPI", verdict=Verdict.YES, says=f"{' '.join(line.split())}, {launcher}", adds=adds
-    )
+    return finding(verdict=Verdict.YES, says=f"{' '.join(line.split())}, {launcher}")
 
 
 def _fio(find: FindProgram) -> Finding:
@@ -125,26 +118,22 @@ def _fio(find: FindProgram) -> Finding:
 
 
 def _engine(find: FindProgram) -> Finding:
-    adds = "docker compose run --rm wattload run ..."
+    finding = partial(
+        Finding, name="container engine", adds="docker compose run --rm wattload run ..."
+    )
     found = [name for name in _ENGINES if find(name)]
     if not found:
-        return Finding(
-            name="container engine",
+        return finding(
             verdict=Verdict.NO,
             says="neither docker nor podman is installed",
-            adds=adds,
             mend="sudo apt-get install docker.io",
         )
     program = found[0]
     answers, line = ask([find(program) or program, "info", "--format", _ENGINES[program]])
     if not answers:
-        return Finding(
-            name="container engine",
+        return finding(
             verdict=Verdict.PARTLY,
             says=f"{program} is installed and does not answer: {line}",
-            adds=adds,
             mend=f"sudo systemctl start {program}",
         )
-    return Finding(
-        name="container engine", verdict=Verdict.YES, says=f"{program}, storage {line}", adds=adds
-    )
+    return finding(verdict=Verdict.YES, says=f"{program}, storage {line}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from wattload.cli.finding import Finding, Verdict
@@ -113,34 +114,31 @@ def _controllers(roots: Roots) -> Finding:
 def _admin_queue(name: str, roots: Roots, devices: Path) -> Finding:
     """Try to open the controller's node; no command is sent."""
     node = devices / name
-    adds = "power states set and watched, SMART, watts where the drive reports them"
-    title = f"admin queue of {name}"
+    finding = partial(
+        Finding,
+        name=f"admin queue of {name}",
+        adds="power states set and watched, SMART, watts where the drive reports them",
+    )
     try:
         os.close(os.open(node, os.O_RDONLY | os.O_CLOEXEC))
     except FileNotFoundError:
-        return Finding(
-            name=title,
+        return finding(
             verdict=Verdict.NO,
             says=f"{node} is not here: a container has to be given the node",
-            adds=adds,
             mend=f"NVME={node} docker compose -f docker/compose.yaml "
             "-f docker/compose.power.yaml run --rm wattload doctor",
         )
     except OSError as error:
-        return Finding(
-            name=title,
+        return finding(
             verdict=Verdict.NO,
             says=f"{node}: {error.strerror}; model, serial, link and temperature are readable",
-            adds=adds,
             mend="sudo -E wattload doctor",
         )
     if _is_capable(roots):
-        return Finding(name=title, verdict=Verdict.YES, says=f"{node} opens", adds=adds)
-    return Finding(
-        name=title,
+        return finding(verdict=Verdict.YES, says=f"{node} opens")
+    return finding(
         verdict=Verdict.PARTLY,
         says=f"{node} opens without CAP_SYS_ADMIN: the power state table only, no state, no SMART",
-        adds=adds,
         mend="sudo -E wattload doctor",
     )
 
