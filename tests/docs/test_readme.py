@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import glob
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -46,14 +46,12 @@ def test_a_command_of_the_readme_runs(command: str, desk: Path) -> None:
         case "mkdir":
             _run(words, desk)
         case "wattload" | "mpirun":
-            _run([*_expanded(words, desk), *_scale(words)], desk)
+            _run([*_smaller(words), *_scale(words)], desk)
         case other:
             pytest.fail(f"the README shows {other}, and no test knows how to run it")
 
 
 def test_every_link_in_the_readme_leads_somewhere() -> None:
-    import re
-
     links = re.findall(r"\]\(([^)#]+)", README.read_text())
     local = [link for link in links if not link.startswith("http")]
     assert local
@@ -74,13 +72,9 @@ def _scale(words: list[str]) -> list[str]:
     return ["scale=demo"] if "run" in words else []
 
 
-def _expanded(words: list[str], folder: Path) -> list[str]:
-    """Expand patterns as a shell would, in the folder."""
-    found: list[str] = []
-    for word in words:
-        matches = sorted(glob.glob(word, root_dir=folder)) if "*" in word else []  # noqa: PTH207 - like the shell
-        found += matches or [word]
-    return found
+def _smaller(words: list[str]) -> list[str]:
+    """Return the command with one repetition in place of several: they would only be the same."""
+    return ["repeat=1" if word.startswith("repeat=") else word for word in words]
 
 
 def _compose_file_is_valid(words: list[str], desk: Path) -> None:
