@@ -217,6 +217,8 @@ def _child_of(pid: int) -> int:
         (("scale=full",), "root file system"),
         (("workload=nul",), "did you mean null"),
         (("power=nvme",), "nvme"),
+        (("power.state=1",), "no NVMe controller"),
+        (("runs=/proc/nowhere",), "runs=FOLDER"),
     ],
 )
 def test_bad_input_is_one_sentence_and_makes_no_run(

@@ -18,7 +18,12 @@ from wattload.core.units import Unit
 from wattload.reports.quantity import label, quantity
 
 STYLES: dict[Verdict, str] = {"fail": "bold red", "warn": "yellow", "not_checked": "cyan"}
-PLURALS: dict[Verdict, str] = {"pass": "passed", "warn": "warned", "fail": "failed", "not_checked": "not checked"}
+PLURALS: dict[Verdict, str] = {
+    "pass": "passed",
+    "warn": "warned",
+    "fail": "failed",
+    "not_checked": "not checked",
+}
 
 
 def print_outcome(record: RunRecord, folder: Path) -> None:

@@ -22,20 +22,34 @@ def new_run_id(workload: str, label: str) -> str:
     return f"{stamp}-{workload}-{label}-{secrets.token_hex(2)}"
 
 
+def make_runs_folder(runs: Path) -> None:
+    """Create the folder that holds the run folders, if it is not there.
+
+    Raises:
+        TargetError: it can't be made.
+    """
+    _make(runs, exist_ok=True)
+
+
 def make_run_folder(runs: Path, run_id: str) -> Path:
     """Create and return the run's folder.
 
     Raises:
-        TargetError: the folder of runs can't be written, or this run's exists already.
+        TargetError: it can't be made, or exists already.
     """
     folder = runs / run_id
+    _make(folder, exist_ok=False)
+    return folder
+
+
+def _make(folder: Path, *, exist_ok: bool) -> None:
     try:
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=exist_ok)
     except OSError as error:
         raise TargetError(
-            f"the run folder {folder} can't be made: {error.strerror}; runs=FOLDER names another"
+            f"the folder {folder} for results can't be made: {error.strerror}; "
+            "runs=FOLDER names another"
         ) from error
-    return folder
 
 
 def write_configuration(folder: Path, plain: Mapping[str, Any]) -> None:

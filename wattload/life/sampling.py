@@ -9,6 +9,7 @@ from typing import Self
 
 from wattload.core.errors import PowerError
 from wattload.core.record.run import Status
+from wattload.life.folder import make_runs_folder
 from wattload.power.client import SamplerClient
 from wattload.power.sampler.aftermath import DRAFT_FILE, finish_aborted
 
@@ -37,7 +38,7 @@ class Sampling:
         service = os.environ.get(SOCKET_VARIABLE)
         if service:
             return SamplerClient.connect(Path(service))
-        self._runs.mkdir(parents=True, exist_ok=True)
+        make_runs_folder(self._runs)
         return SamplerClient.spawn(self._runs)
 
     @property
