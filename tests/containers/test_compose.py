@@ -1,0 +1,144 @@
+"""The image and both compose files, with a real engine where one answers.
+
+The engine is whatever ``docker`` reaches. ``WATTLOAD_TEST_BASE`` names another base image than the
+Dockerfile's own, and ``WATTLOAD_TEST_BUILD_NETWORK=host`` builds on an engine without a bridge.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ORDINARY_USER = 1000
+RUN = ("run", "--rm", "wattload", "run", "scale=demo")
+
+pytestmark = pytest.mark.slow
+
+
+def answers(*command: str) -> bool:
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> None:
+    if shutil.which("docker") is None or not answers("docker", "compose", "version"):
+        pytest.skip("there is no docker with compose here")
+    if not answers("docker", "info"):
+        pytest.skip("no container engine answers (docker info fails)")
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The user's folders, and the image, built."""
+    folder = tmp_path_factory.mktemp("host")
+    folder.chmod(0o755)
+    for name in ("target", "runs"):
+        (folder / name).mkdir()
+        if os.geteuid() == 0:
+            os.chown(folder / name, ORDINARY_USER, ORDINARY_USER)
+    done = compose(folder, "build", "--quiet")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def compose(
+    host: Path, *arguments: str, power: bool = False, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run docker compose with the project's files on the user's folders."""
+    files = ["docker/compose.yaml", *(["docker/compose.power.yaml"] if power else [])]
+    options = [word for file in files for word in ("-f", str(ROOT / file))]
+    return subprocess.run(
+        ["docker", "compose", *options, *arguments],
+        env=os.environ | dict(settings(host)) | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def settings(host: Path) -> Mapping[str, str]:
+    """Return what a user would export; an ordinary user builds on the network that there is."""
+    user = os.geteuid() or ORDINARY_USER
+    chosen = {
+        "TARGET": str(host / "target"),
+        "RUNS": str(host / "runs"),
+        "UID": str(user),
+        "GID": str(os.getegid() or ORDINARY_USER),
+        "BUILD_NETWORK": os.environ.get("WATTLOAD_TEST_BUILD_NETWORK", "default"),
+    }
+    base = os.environ.get("WATTLOAD_TEST_BASE")
+    return chosen | ({"BASE": base} if base else {})
+
+
+def only_record(host: Path, workload: str) -> dict[str, object]:
+    (path,) = (host / "runs").glob(f"*-{workload}-*/record.json")
+    record = json.loads(path.read_text())
+    assert isinstance(record, dict)
+    return record
+
+
+def test_a_run_in_a_container_leaves_its_record_outside(host: Path) -> None:
+    done = compose(host, *RUN, "workload=unet3d")
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    assert only_record(host, "unet3d")["status"] == "complete"
+    assert list((host / "target" / "wattload-data").iterdir())
+
+
+def test_what_a_container_leaves_belongs_to_the_user(host: Path) -> None:
+    done = compose(host, *RUN, "workload=null", "label=owner")
+    assert done.returncode == 0, done.stdout + done.stderr
+    owners = {path.stat().st_uid for path in (host / "runs").rglob("*")}
+    assert owners == {os.geteuid() or ORDINARY_USER}
+
+
+def test_mpirun_works_in_a_container(host: Path) -> None:
+    words = ("--entrypoint", "mpirun", "wattload", "-n", "2", "wattload")
+    done = compose(host, "run", "--rm", *words, "run", "workload=null", "label=mpi", "power=none")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = (host / "runs").glob("*-null-mpi-*/record.json")
+    assert json.loads(path.read_text())["workload"]["rank_count"] == 2
+
+
+def test_a_missing_folder_is_refused_and_not_made_as_root(host: Path) -> None:
+    missing = host / "missing"
+    done = compose(host, *RUN, "workload=null", RUNS=str(missing))
+    assert done.returncode != 0
+    assert "does not exist" in done.stderr
+    assert not missing.exists()
+
+
+def test_the_image_runs_as_an_ordinary_user(host: Path) -> None:
+    done = subprocess.run(
+        ["docker", "run", "--rm", "--network=none", "--entrypoint", "id", "wattload", "-u"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout) == ORDINARY_USER
+
+
+def test_a_run_is_sampled_by_the_sampler_in_another_container(host: Path) -> None:
+    """No drive is needed: the socket, the user check and the recording are the same without."""
+    own_log = host / "runs" / ".sampler.log"
+    own_log.unlink(missing_ok=True)
+    device = {"NVME": "/dev/null:/dev/nvme0"}
+    try:
+        done = compose(host, *RUN, "workload=null", "label=sampled", power=True, **device)
+    finally:
+        compose(host, "down", "--volumes", "--timeout", "5", power=True, **device)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run,) = (host / "runs").glob("*-null-sampled-*")
+    record = json.loads((run / "record.json").read_text())
+    assert record["status"] == "complete"
+    assert (run / "power.parquet").exists()
+    assert not own_log.exists(), "the run started a sampler of its own"
+    assert {path.stat().st_uid for path in run.iterdir()} == {os.geteuid() or ORDINARY_USER}
+    assert record["hosts"][0]["facts"]["name"] == socket.gethostname()
