@@ -18,8 +18,9 @@ from wattload.core.record.check import Check
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.run import RunRecord
-from wattload.core.units import NS_PER_S, format_bytes
+from wattload.core.units import NS_PER_S, Unit, format_bytes
 from wattload.reports.load import Run
+from wattload.reports.phases import stretches
 from wattload.reports.traces import Signal, ThroughputTrace
 
 TIME_TOLERANCE_S = 1e-6
@@ -44,6 +45,7 @@ def close(run: Run) -> tuple[Check, ...]:
         *_windows_hold_their_spans(record),
         *_application_counters(record),
         *_net_energy(record),
+        *_totals(record),
         *_traced_bytes(run),
         *_traced_energy(run),
         *_trace_digests(run),
@@ -61,13 +63,17 @@ def _check(name: str, holds: bool, sentence: str, **figures: float | int | str |
 def _windows_span_their_seconds(record: RunRecord) -> Iterator[Check]:
     for window in record.windows:
         seconds = (window.end_ns - window.start_ns) / NS_PER_S
-        holds = abs(seconds - window.seconds) <= TIME_TOLERANCE_S
+        active_s = sum(end - start for start, end in stretches(window)) / NS_PER_S
+        apart_s = max(abs(seconds - window.seconds), abs(active_s - window.active_s))
         yield _check(
             f"seconds_{window.name}_{window.host}",
-            holds,
-            f"{window.name} lasted {window.seconds:.6f} s; its ends are {seconds:.6f} s apart.",
+            apart_s <= TIME_TOLERANCE_S,
+            f"{window.name} lasted {window.seconds:.6f} s, {window.active_s:.6f} s of it active; "
+            f"its ends are {seconds:.6f} s apart, its intervals sum to {active_s:.6f} s.",
             stated_s=window.seconds,
             between_ends_s=seconds,
+            stated_active_s=window.active_s,
+            intervals_s=active_s,
         )
 
 
@@ -159,23 +165,20 @@ def _traced_energy(run: Run) -> Iterator[Check]:
         if source.facts is not None and source.facts.sensor.kind == "instant"
     }
     for energy in run.record.power.energy:
-        signal = next(
-            (
-                signal
-                for signal in run.traces.power.of(Channel.POWER_W)
-                if (signal.source, signal.device) == (energy.source, energy.device)
-            ),
-            None,
+        key = (energy.source, energy.device)
+        signal = run.traces.power.signal(Channel.POWER_W, *key)
+        window = next(
+            (w for w in run.record.windows if (w.name, w.host) == (energy.phase, energy.host)), None
         )
-        covers = signal is not None and (energy.coverage or 0) >= 1 - TRACE_ENERGY_TOLERANCE
-        known = energy.energy_j is not None and (energy.source, energy.device) in instant
-        if signal is not None and covers and known:
-            yield _energy_check(signal, energy)
+        if signal is None or window is None or energy.energy_j is None or key not in instant:
+            continue
+        if (energy.coverage or 0) >= 1 - TRACE_ENERGY_TOLERANCE:
+            yield _energy_check(signal, energy, window)
 
 
-def _energy_check(signal: Signal, energy: EnergyRecord) -> Check:
+def _energy_check(signal: Signal, energy: EnergyRecord, window: PhaseWindow) -> Check:
     stated_j = energy.energy_j or 0.0
-    traced_j = trapezoid_j(signal, energy.start_ns, energy.end_ns)
+    traced_j = sum(trapezoid_j(signal, start, end) for start, end in stretches(window))
     return _check(
         f"traced_energy_{energy.phase}_{energy.device}_{energy.source}",
         abs(traced_j - stated_j) <= TRACE_ENERGY_TOLERANCE * max(abs(stated_j), 1e-9),
@@ -200,6 +203,29 @@ def trapezoid_j(signal: Signal, start_ns: int, end_ns: int) -> float:
     times = np.concatenate((ends_s[:1], time_s[inside], ends_s[1:]))
     values = np.concatenate((ends_w[:1], watts[inside], ends_w[1:]))
     return float(np.trapezoid(values, times))
+
+
+def _totals(record: RunRecord) -> Iterator[Check]:
+    """Sum what a total of energy names: its keys are host/device/source/phase."""
+    parts = {
+        f"{energy.host}/{energy.device}/{energy.source}/{energy.phase}": energy.energy_j
+        for energy in record.power.energy
+    }
+    for total in record.totals:
+        if total.unit != Unit.JOULES or total.value is None:
+            continue
+        found = [parts.get(key) for key in total.keys]
+        known = [part for part in found if part is not None]
+        sum_j = sum(known)
+        close = abs(sum_j - total.value) <= ENERGY_TOLERANCE * max(abs(total.value), 1.0)
+        yield _check(
+            f"total_{total.name}",
+            close and len(known) == len(found),
+            f"{total.name.replace('_', ' ')} is stated as {total.value:.4f} J; the "
+            f"{len(known)} of {len(found)} parts that have a figure sum to {sum_j:.4f} J.",
+            stated_j=total.value,
+            parts_j=sum_j,
+        )
 
 
 def _trace_digests(run: Run) -> Iterator[Check]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from wattload.core.record.run import RunRecord
@@ -96,42 +96,43 @@ _POWER_UNITS = frozenset({Unit.JOULES, Unit.WATTS, Unit.BYTES_PER_JOULE, Unit.JO
 
 
 def _energy(energy: energies.Energy) -> Iterator[tuple[Quantity, Figure]]:
-    seconds = energy.seconds or None
-    rows: tuple[tuple[str, Unit, Better, float | None, float | None, float | None], ...] = (
-        ("energy", Unit.JOULES, "lower", energy.energy_j, energy.lower_j, energy.upper_j),
-        (
-            "mean power",
-            Unit.WATTS,
-            "neither",
-            energy.mean_w,
-            energy.lower_j / seconds if seconds and energy.lower_j is not None else None,
-            energy.upper_j / seconds if seconds and energy.upper_j is not None else None,
-        ),
-        ("rate per watt", Unit.BYTES_PER_JOULE, "higher", energy.bytes_per_j, None, None),
-    )
-    for name, unit, better, value, lower, upper in rows:
-        if value is None and upper is None:
-            continue
-        quantity = Quantity(
-            key=f"{name}, {energy.phase}",
-            label=f"{name}, {energy.phase}",
+    """Yield energy, mean power and rate per watt, those that are known at least as bounds."""
+    lower_j, upper_j, seconds = energy.lower_j, energy.upper_j, energy.seconds
+    yield from _figure(energy, "energy", Unit.JOULES, "lower", (energy.energy_j, lower_j, upper_j))
+    watts = (energy.mean_w, _divided(lower_j, seconds), _divided(upper_j, seconds))
+    yield from _figure(energy, "mean power", Unit.WATTS, "neither", watts)
+    per_w = (energy.bytes_per_j, None, None)
+    yield from _figure(energy, "rate per watt", Unit.BYTES_PER_JOULE, "higher", per_w)
+
+
+def _divided(part: float | None, whole: float) -> float | None:
+    return part / whole if part is not None and whole > 0 else None
+
+
+def _figure(
+    energy: energies.Energy,
+    name: str,
+    unit: Unit,
+    better: Better,
+    ends: tuple[float | None, float | None, float | None],
+) -> Iterator[tuple[Quantity, Figure]]:
+    value, lower, upper = ends
+    if value is None and upper is None:
+        return
+    key = f"{name}, {energy.phase}"
+    note = "" if energy.ranks else energy.words
+    yield (
+        Quantity(
+            key=key,
+            label=key,
             unit=unit,
             better=better,
             headline=True,
             is_energy=True,
             phase=energy.phase,
-        )
-        yield (
-            quantity,
-            Figure(
-                value=value,
-                ranks=energy.ranks,
-                valid=True,
-                note="" if energy.ranks else energy.words,
-                lower=lower,
-                upper=upper,
-            ),
-        )
+        ),
+        Figure(value=value, ranks=energy.ranks, valid=True, note=note, lower=lower, upper=upper),
+    )
 
 
 def compare(subject: Subject, group: Group) -> tuple[Row, ...]:
@@ -162,17 +163,7 @@ def _figures(subject: Subject, run: Run) -> dict[str, tuple[Quantity, Figure]]:
     """Return a run's figures, those marked invalid that its checks bar from comparison."""
     bad, bad_energy = bool(subject.faults(run)), bool(subject.energy_faults(run))
     return {
-        key: (
-            quantity,
-            Figure(
-                value=figure.value,
-                ranks=figure.ranks,
-                valid=not (bad or (bad_energy and quantity.is_energy)),
-                note=figure.note,
-                lower=figure.lower,
-                upper=figure.upper,
-            ),
-        )
+        key: (quantity, replace(figure, valid=not (bad or (bad_energy and quantity.is_energy))))
         for key, (quantity, figure) in quantities(run.record).items()
     }
 

@@ -74,7 +74,8 @@ class Energy:
 def phase_energies(record: RunRecord) -> tuple[Energy, ...]:
     """Return the energy of each leading timed phase, with a reason where there is none."""
     return tuple(
-        _of_phase(record, phase.name, phase.seconds, phase.moved_bytes) for phase in leading(record)
+        _of_phase(record, phase.name, phase.active_s, phase.moved_bytes)
+        for phase in leading(record)
     )
 
 
@@ -94,7 +95,7 @@ def _of_phase(record: RunRecord, phase: str, seconds: float, moved_bytes: int) -
         )
     return Energy(
         phase=phase,
-        seconds=seconds,
+        seconds=max(part.seconds for part in parts),
         moved_bytes=moved_bytes,
         evidence=weakest(part.evidence for part in parts),
         energy_j=_sum(parts, "energy_j"),

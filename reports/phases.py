@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wattload.core.record.phase import PhaseWindow
@@ -40,14 +40,20 @@ class CommonClock:
         return (time_ns + self.shift_ns(host)) / NS_PER_S
 
 
+Intervals = tuple[tuple[float, float], ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """One phase over all hosts: first start to last end on the common clock, bytes summed."""
+    """One phase over all hosts: bytes summed, times in seconds on the common clock.
+
+    ``intervals_s`` are the stretches in which any rank was in it, disjoint and in order; a phase
+    that was entered once has one.
+    """
 
     name: str
     timed: bool
-    start_s: float
-    end_s: float
+    intervals_s: Intervals
     active_s: float
     read_bytes: int
     written_bytes: int
@@ -58,9 +64,14 @@ class Phase:
     half_rates_bytes_per_s: tuple[float, float] | None
 
     @property
+    def start_s(self) -> float:
+        """The first start."""
+        return self.intervals_s[0][0]
+
+    @property
     def seconds(self) -> float:
         """First start to last end."""
-        return self.end_s - self.start_s
+        return self.intervals_s[-1][1] - self.start_s
 
     @property
     def moved_bytes(self) -> int:
@@ -75,17 +86,26 @@ def phases_of(record: RunRecord) -> tuple[Phase, ...]:
     for window in record.windows:
         groups[window.name].append(window)
     phases = [_joined(name, windows, clock) for name, windows in groups.items()]
-    return tuple(sorted(phases, key=lambda phase: (phase.start_s, -phase.end_s)))
+    return tuple(sorted(phases, key=lambda phase: (phase.start_s, -phase.intervals_s[-1][1])))
+
+
+def stretches(window: PhaseWindow) -> tuple[tuple[int, int], ...]:
+    """Return a window's active intervals in its host's ns; the whole window where none are kept."""
+    return window.intervals or ((window.start_ns, window.end_ns),)
 
 
 def _joined(name: str, windows: Sequence[PhaseWindow], clock: CommonClock) -> Phase:
     alone = windows[0] if len(windows) == 1 else None
+    intervals = _union(
+        (clock.seconds(window.host, start), clock.seconds(window.host, end))
+        for window in windows
+        for start, end in stretches(window)
+    )
     return Phase(
         name=name,
         timed=windows[0].timed,
-        start_s=min(clock.seconds(window.host, window.start_ns) for window in windows),
-        end_s=max(clock.seconds(window.host, window.end_ns) for window in windows),
-        active_s=max(window.active_s for window in windows),
+        intervals_s=intervals,
+        active_s=alone.active_s if alone else sum(end - start for start, end in intervals),
         read_bytes=sum(window.read_bytes for window in windows),
         written_bytes=sum(window.written_bytes for window in windows),
         operations=sum(window.operations for window in windows),
@@ -94,6 +114,16 @@ def _joined(name: str, windows: Sequence[PhaseWindow], clock: CommonClock) -> Ph
         spread_s=max(max(window.start_spread_s, window.end_spread_s) for window in windows),
         half_rates_bytes_per_s=alone.half_rates_bytes_per_s if alone else None,
     )
+
+
+def _union(intervals: Iterable[tuple[float, float]]) -> Intervals:
+    union: list[tuple[float, float]] = []
+    for start, end in sorted(intervals):
+        if union and start <= union[-1][1]:
+            union[-1] = (union[-1][0], max(union[-1][1], end))
+        else:
+            union.append((start, end))
+    return tuple(union)
 
 
 def parents(record: RunRecord) -> Mapping[str, str | None]:
@@ -128,5 +158,5 @@ def _ancestors(name: str, above: Mapping[str, str | None]) -> set[str]:
 
 def overlap(phases: Sequence[Phase]) -> bool:
     """Return whether any two phases share time: sums over them would count it twice."""
-    ordered = sorted(phases, key=lambda phase: phase.start_s)
-    return any(later.start_s < earlier.end_s for earlier, later in itertools.pairwise(ordered))
+    ordered = sorted(interval for phase in phases for interval in phase.intervals_s)
+    return any(later[0] < earlier[1] for earlier, later in itertools.pairwise(ordered))

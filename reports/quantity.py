@@ -66,7 +66,8 @@ def number(value: float | None, digits: int = DIGITS) -> str:
         return MISSING
     if value == 0:
         return "0"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    rounded = float(f"{value:.{digits - 1}e}")  # 99.97 has one digit more before the point
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
     if decimals > 9:  # noqa: PLR2004 - below 1e-6 an exponent reads better than zeros
         return f"{value:.{digits - 1}e}"
     return f"{value:,.{decimals}f}".replace(",", THIN_SPACE)

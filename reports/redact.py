@@ -121,7 +121,8 @@ def _named(document: Any, key: str = "") -> Iterator[tuple[str, str]]:  # noqa: 
     """Yield (kind of mask, value) for every field that holds a host, a serial or a path."""
     if isinstance(document, Mapping):
         for name, part in document.items():
-            yield from _named(part, name)
+            if name != "missing":  # its values are reasons, whatever its keys are
+                yield from _named(part, name)
     elif isinstance(document, list):
         for part in document:
             yield from _named(part, key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from wattload.core.power import Channel, Scope
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
 from wattload.reports.load import Run
-from wattload.reports.phases import CommonClock, depth, parents
+from wattload.reports.phases import CommonClock, depth, parents, phases_of
 from wattload.reports.traces import PowerTrace, Signal, ThroughputTrace
 
 BIN_NS = NS_PER_S // 10
@@ -78,7 +78,7 @@ class Timeline:
 def make_timeline(run: Run) -> Timeline:
     """Return what can be drawn of a run; parts without a trace are empty."""
     clock = CommonClock(run.record)
-    strips = tuple(_strips(run.record, clock))
+    strips = tuple(_strips(run.record))
     rates: list[Line] = []
     watts: list[Line] = []
     bands: list[Band] = []
@@ -100,36 +100,21 @@ def make_timeline(run: Run) -> Timeline:
     )
 
 
-def _strips(record: RunRecord, clock: CommonClock) -> Iterator[Strip]:
-    """Yield each phase's stretches, ranks joined; of very many only the whole window is drawn."""
+def _strips(record: RunRecord) -> Iterator[Strip]:
+    """Yield each phase's stretches; of very many only first start to last end is drawn."""
     above = parents(record)
-    for window in record.windows:
-        spans = [
-            (clock.seconds(span.host, span.start_ns), clock.seconds(span.host, span.end_ns))
-            for span in record.spans
-            if (span.name, span.host) == (window.name, window.host)
-        ]
-        joined = _joined(spans)
-        if len(joined) > _STRIP_LIMIT:
-            joined = [(joined[0][0], joined[-1][1])]
-        for start_s, end_s in joined:
+    for phase in phases_of(record):
+        stretches = phase.intervals_s
+        if len(stretches) > _STRIP_LIMIT:
+            stretches = ((phase.start_s, phase.start_s + phase.seconds),)
+        for start_s, end_s in stretches:
             yield Strip(
-                name=window.name,
-                timed=window.timed,
+                name=phase.name,
+                timed=phase.timed,
                 start_s=start_s,
                 end_s=end_s,
-                lane=depth(window.name, above),
+                lane=depth(phase.name, above),
             )
-
-
-def _joined(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    union: list[tuple[float, float]] = []
-    for start, end in sorted(intervals):
-        if union and start <= union[-1][1]:
-            union[-1] = (union[-1][0], max(union[-1][1], end))
-        else:
-            union.append((start, end))
-    return union
 
 
 def _rates(trace: ThroughputTrace, clock: CommonClock) -> Iterator[Line]:
@@ -161,6 +146,8 @@ def _device_rates(run: Run, trace: PowerTrace, clock: CommonClock) -> Iterator[L
         total = signal.value + other.value
         seconds = np.diff(signal.time_ns) / NS_PER_S
         rate = np.diff(total) / np.maximum(seconds, 1e-9)
+        if not np.nan_to_num(rate).any():
+            continue
         time_s = (signal.time_ns[:-1] + _shift_ns(run.record, signal, clock)) / NS_PER_S
         yield Line(name=f"device {signal.device}", role="device", time_s=time_s, value=rate)
 

@@ -60,6 +60,11 @@ class PowerTrace:
         """Return the signals of one channel."""
         return tuple(signal for signal in self.signals if signal.channel is channel)
 
+    def signal(self, channel: Channel, source: str, device: str) -> Signal | None:
+        """Return one signal, or ``None`` where it was not sampled."""
+        own = (s for s in self.of(channel) if (s.source, s.device) == (source, device))
+        return next(own, None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traces:
@@ -115,9 +120,9 @@ def _columns(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
     # Arrow's errors are ValueError, OSError or KeyError by inheritance.
-    table = pq.read_table(path, columns=list(names), use_threads=False)
-    if missing := [name for name in names if name not in table.column_names]:
+    if missing := sorted(set(names) - set(pq.read_schema(path).names)):
         raise ValueError(f"it lacks the columns {', '.join(missing)}")
+    table = pq.read_table(path, columns=list(names), use_threads=False)
     return {name: table.column(name).combine_chunks() for name in names}
 
 

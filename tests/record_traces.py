@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from tests.records import Scenario
+
 BIN_NS = 100_000_000
 IDLE_W = 4.0
+START_NS = 5_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +50,37 @@ class Bins:
     time_ns: NDArray[np.int64]
     read_bytes: NDArray[np.int64]
     written_bytes: NDArray[np.int64]
+
+
+def phase_plans(scenario: Scenario) -> tuple[PhasePlan, ...]:
+    """Return the phases of a scenario, one after the other."""
+    rate = scenario.rate_bytes_per_s
+    steps: list[tuple[str, bool, float, float, float, bool]] = [
+        ("prepare", False, 4.0, 0.0, rate * 0.8, False)
+    ]
+    if scenario.workload == "unet3d":
+        steps.append(("warm_up", False, 2.0, rate, 0.0, True))
+        steps.append(("train", True, scenario.seconds, rate, 0.0, True))
+    elif scenario.workload == "checkpoint":
+        steps.append(("write", True, scenario.seconds, 0.0, rate, False))
+        steps.append(("read", True, scenario.seconds * 0.6, rate * 1.5, 0.0, False))
+    else:
+        steps.append(("to_parquet", True, scenario.seconds, rate * 0.12, rate * 0.05, False))
+        steps.append(("to_binary", True, scenario.seconds / 2, rate * 0.1, rate * 0.2, True))
+    plans, start_ns = [], START_NS
+    for name, timed, seconds, read_rate, write_rate, bursty in steps:
+        plan = PhasePlan(
+            name=name,
+            timed=timed,
+            seconds=seconds,
+            read_bytes_per_s=read_rate,
+            written_bytes_per_s=write_rate,
+            bursty=bursty,
+            start_ns=start_ns,
+        )
+        plans.append(plan)
+        start_ns = plan.end_ns + 300_000_000
+    return tuple(plans)
 
 
 def draw_bins(phase: PhasePlan, random: np.random.Generator) -> Bins:

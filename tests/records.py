@@ -20,8 +20,8 @@ from tests.record_figures import checks, metrics
 from tests.record_machine import read
 from tests.record_traces import (
     Bins,
-    PhasePlan,
     draw_bins,
+    phase_plans,
     share,
     throughput_table,
     write_table,
@@ -38,8 +38,6 @@ from wattload.core.record.run import (
     WorkloadSection,
     write_record,
 )
-
-START_NS = 5_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,37 +67,6 @@ class Scenario:
     limits: Sequence[str] = ()
     remarks: Sequence[str] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
-
-
-def phase_plans(scenario: Scenario) -> tuple[PhasePlan, ...]:
-    """Return the phases of a scenario, one after the other."""
-    rate = scenario.rate_bytes_per_s
-    steps: list[tuple[str, bool, float, float, float, bool]] = [
-        ("prepare", False, 4.0, 0.0, rate * 0.8, False)
-    ]
-    if scenario.workload == "unet3d":
-        steps.append(("warm_up", False, 2.0, rate, 0.0, True))
-        steps.append(("train", True, scenario.seconds, rate, 0.0, True))
-    elif scenario.workload == "checkpoint":
-        steps.append(("write", True, scenario.seconds, 0.0, rate, False))
-        steps.append(("read", True, scenario.seconds * 0.6, rate * 1.5, 0.0, False))
-    else:
-        steps.append(("to_parquet", True, scenario.seconds, rate * 0.12, rate * 0.05, False))
-        steps.append(("to_binary", True, scenario.seconds / 2, rate * 0.1, rate * 0.2, True))
-    plans, start_ns = [], START_NS
-    for name, timed, seconds, read_rate, write_rate, bursty in steps:
-        plan = PhasePlan(
-            name=name,
-            timed=timed,
-            seconds=seconds,
-            read_bytes_per_s=read_rate,
-            written_bytes_per_s=write_rate,
-            bursty=bursty,
-            start_ns=start_ns,
-        )
-        plans.append(plan)
-        start_ns = plan.end_ns + 300_000_000
-    return tuple(plans)
 
 
 def _spans(scenario: Scenario, bins: Sequence[Bins]) -> list[PhaseSpan]:
@@ -140,6 +107,7 @@ def _window(scenario: Scenario, part: Bins, spans: Sequence[PhaseSpan]) -> Phase
         written_bytes=sum(span.written_bytes for span in own),
         operations=sum(span.operations for span in own),
         cpu_s=sum(span.cpu_s for span in own),
+        intervals=((part.phase.start_ns, part.phase.end_ns),),
     )
 
 
@@ -175,7 +143,7 @@ def _counters(scenario: Scenario, windows: Sequence[PhaseWindow]) -> list[IoCoun
     return counters
 
 
-def _workload(scenario: Scenario, windows: Sequence[PhaseWindow]) -> WorkloadSection:
+def _workload(scenario: Scenario) -> WorkloadSection:
     return WorkloadSection(
         name=scenario.workload,
         loader=scenario.loader,
@@ -210,55 +178,10 @@ def make_run(scenario: Scenario) -> tuple[RunRecord, dict[str, pa.Table]]:
     spans = _spans(scenario, bins)
     windows = [_window(scenario, part, spans) for part in bins]
     power, samples = record_power.make_power(scenario, bins, windows, random)
-    end_ns = windows[-1].end_ns + 3_000_000_000
-    nvme = not scenario.virtual
     record = RunRecord(
-        run_id=scenario.run_id,
-        status=scenario.status,
-        status_reason="" if scenario.status == "complete" else "the run was interrupted",
-        label=scenario.label,
-        started_utc=f"2026-11-20T23:{scenario.order % 60:02d}:05.000+00:00",
-        finished_utc=f"2026-11-20T23:{scenario.order % 60:02d}:55.000+00:00",
-        command=(
-            "wattload",
-            "run",
-            f"workload={scenario.workload}",
-            f"target.path={scenario.path}",
-            f"label={scenario.label}",
-        ),
-        config={
-            "workload": {"file_count": 28, "batch_size": 7},
-            "loader": {"name": scenario.loader, "depth": 8},
-            "target": {"path": scenario.path},
-            "scale": {"name": scenario.scale},
-            "seed": scenario.seed,
-        },
-        comparison=Comparison(
-            session_id="s1", arm=scenario.label, block=scenario.order // 2, order=scenario.order
-        ),
-        software=record_machine.software(),
-        workload=_workload(scenario, windows),
-        hosts=(record_machine.host(scenario.host, end_ns=end_ns, virtual=scenario.virtual),),
-        ranks=tuple(
-            read(RankRecord, "not kept", rank=rank, host=scenario.host, pid=4000 + rank, cpu_s=31.0)
-            for rank in range(scenario.ranks)
-        ),
-        targets=(
-            record_machine.target(
-                scenario.path,
-                scenario.host,
-                serial=scenario.serial,
-                model=scenario.model,
-                virtual=scenario.virtual,
-            ),
-        ),
-        controllers=(
-            record_machine.controller(
-                scenario.host, scenario.serial, scenario.model, scenario.state, 9_000_000_000
-            ),
-        )
-        if nvme
-        else (),
+        **_header(scenario),
+        **_machine(scenario, windows[-1].end_ns + 3_000_000_000),
+        workload=_workload(scenario),
         spans=tuple(spans),
         windows=tuple(windows),
         metrics=tuple(metrics(scenario, windows)),
@@ -272,6 +195,53 @@ def make_run(scenario: Scenario) -> tuple[RunRecord, dict[str, pa.Table]]:
     return record, {
         "throughput": throughput_table(bins, scenario.host, scenario.ranks),
         "power": samples,
+    }
+
+
+def _header(scenario: Scenario) -> dict[str, Any]:
+    minute = f"2026-11-20T23:{scenario.order % 60:02d}"
+    return {
+        "run_id": scenario.run_id,
+        "status": scenario.status,
+        "status_reason": "" if scenario.status == "complete" else "the run was interrupted",
+        "label": scenario.label,
+        "started_utc": f"{minute}:05.000+00:00",
+        "finished_utc": f"{minute}:55.000+00:00",
+        "command": (
+            "wattload",
+            "run",
+            f"workload={scenario.workload}",
+            f"target.path={scenario.path}",
+            f"label={scenario.label}",
+        ),
+        "config": {
+            "workload": {"file_count": 28, "batch_size": 7},
+            "loader": {"name": scenario.loader, "depth": 8},
+            "target": {"path": scenario.path},
+            "scale": {"name": scenario.scale},
+            "seed": scenario.seed,
+        },
+        "comparison": Comparison(
+            session_id="s1", arm=scenario.label, block=scenario.order // 2, order=scenario.order
+        ),
+        "software": record_machine.software(),
+    }
+
+
+def _machine(scenario: Scenario, end_ns: int) -> dict[str, Any]:
+    host, serial, model = scenario.host, scenario.serial, scenario.model
+    virtual = scenario.virtual
+    drive = record_machine.controller(host, serial, model, scenario.state, 9_000_000_000)
+    return {
+        "hosts": (record_machine.host(host, end_ns=end_ns, virtual=virtual),),
+        "ranks": tuple(
+            read(RankRecord, "not kept", rank=rank, host=host, pid=4000 + rank, cpu_s=31.0)
+            for rank in range(scenario.ranks)
+        ),
+        "targets": (
+            record_machine.target(scenario.path, host, serial=serial, model=model, virtual=virtual),
+        ),
+        "controllers": () if virtual else (drive,),
     }
 
 

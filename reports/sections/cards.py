@@ -31,8 +31,8 @@ def workload_card(subject: Subject, group: Group) -> Card:
 
 
 def _short(tile: Tile) -> Tile:
-    """Return a tile without its meaning, unless it says why there is no figure."""
-    return tile if tile.tone else replace(tile, note="")
+    """Return a tile without its meaning; that a figure is missing must stay."""
+    return replace(tile, note="not measured" if tile.tone == "open" else "")
 
 
 def directed_rows(subject: Subject, group: Group) -> list[Row]:

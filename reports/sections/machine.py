@@ -25,7 +25,7 @@ from wattload.reports.blocks import (
 from wattload.reports.load import Run
 from wattload.reports.quantity import MISSING, percent, quantity
 from wattload.reports.sections.drives import drive_blocks
-from wattload.reports.sections.wording import anchor, target_words
+from wattload.reports.sections.wording import anchor, sentence_of, target_words
 from wattload.reports.subject import Subject
 
 
@@ -52,13 +52,13 @@ def _target(target: TargetRecord) -> Iterator[Block]:
     facts = target.facts
     yield Heading(f"Target {facts.index}: {target_words(facts)}")
     warnings = list(facts.warnings)
-    if facts.virtual:
+    if facts.virtual and not any("guest-cold" in warning for warning in warnings):
         warnings.append(
             "A hypervisor's disk lies under it, so cold means guest-cold: the cache outside the "
             "guest can't be emptied from inside."
         )
     if warnings:
-        yield Notice("To be known of this target", warnings, "warn")
+        yield Notice("To be known of this target", [sentence_of(text) for text in warnings], "warn")
     if facts.stack is not None:
         yield Tree(_node(facts.stack), "Block stack, from the file system down")
     yield Facts([*_target_facts(target), *_missing(facts)])

@@ -29,40 +29,37 @@ def phases_section(subject: Subject, run: Run) -> Section | None:
 
 def _phases(record: RunRecord, phases: Sequence[Phase]) -> Table:
     above = parents(record)
-    rows = [
-        row(
-            Cell(
-                "· " * depth(phase.name, above) + phase.name,
-                remark="" if phase.timed else "untimed",
-            ),
-            quantity(phase.seconds, Unit.SECONDS),
-            quantity(phase.active_s, Unit.SECONDS),
-            quantity(phase.read_bytes or None, Unit.BYTES),
-            quantity(phase.written_bytes or None, Unit.BYTES),
-            quantity(_over(phase.moved_bytes, phase.seconds), Unit.BYTES_PER_SECOND),
-            whole(phase.operations),
-            quantity(_over(phase.cpu_s, phase.moved_bytes), Unit.SECONDS_PER_BYTE),
-            Cell(whole(phase.rank_count), remark=_spread(phase)),
-        )
-        for phase in phases
-    ]
     titles = columns(
         "phase",
         "#first start to last end",
         "#active",
         "#read",
         "#written",
-        "#bytes ÷ time",
+        "#bytes ÷ active",
         "#operations",
         "#CPU time per GB",
         "#ranks",
     )
     return Table(
         columns=titles,
-        rows=rows,
+        rows=[_phase(phase, depth(phase.name, above)) for phase in phases],
         caption="Phases",
-        note="Bytes are those that the workload counted as they moved; active is the time "
-        "within the phase's own spans.",
+        note="Bytes are those that the workload counted as they moved; active is the time in "
+        "which any rank was in the phase.",
+    )
+
+
+def _phase(phase: Phase, level: int) -> tuple[Cell, ...]:
+    return row(
+        Cell("· " * level + phase.name, remark="" if phase.timed else "untimed"),
+        quantity(phase.seconds, Unit.SECONDS),
+        quantity(phase.active_s, Unit.SECONDS),
+        quantity(phase.read_bytes or None, Unit.BYTES),
+        quantity(phase.written_bytes or None, Unit.BYTES),
+        quantity(_over(phase.moved_bytes, phase.active_s), Unit.BYTES_PER_SECOND),
+        whole(phase.operations),
+        quantity(_over(phase.cpu_s, phase.moved_bytes), Unit.SECONDS_PER_BYTE),
+        Cell(whole(phase.rank_count), remark=_spread(phase)),
     )
 
 

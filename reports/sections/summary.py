@@ -13,7 +13,14 @@ from wattload.reports.load import Run
 from wattload.reports.quantity import UNIT_SPACE, counted, label, listed
 from wattload.reports.sections.cards import directed_rows, workload_card
 from wattload.reports.sections.headline import headline_tiles
-from wattload.reports.sections.wording import host_words, moment, tallied, target_words, unique
+from wattload.reports.sections.wording import (
+    host_words,
+    moment,
+    sentence_of,
+    tallied,
+    target_words,
+    unique,
+)
 from wattload.reports.subject import Group, Subject
 
 
@@ -123,40 +130,46 @@ def _broken(subject: Subject) -> Iterator[Notice]:
 
 
 def _unmeasured(subject: Subject) -> Notice:
-    sentences = [text for run in subject.runs for text in unique(_gaps(run))]
-    if not sentences:
+    said = [(run.record, text) for run in subject.runs for text in unique(_gaps(run))]
+    if not said:
         return Notice("Everything asked for was measured", ["No gap is recorded."], "good")
-    told = tallied(sentences, len(subject.runs))
-    return Notice("What could not be measured, and why", told, "open")
+    return Notice("What could not be measured, and why", tallied(said, subject), "open")
 
 
 def _gaps(run: Run) -> Iterator[str]:
     """Yield each gap of a run: power, its own limits, checks and metrics without a figure."""
     record = run.record
+    choice = record.power.choice.rstrip(".")
     energies = phase_energies(record)
     if not {energy.evidence for energy in energies} & RANKS:
         weak = unique(energy.words for energy in energies if energy.keys)
-        known = f" Energy is known only as {listed(weak)}, and ranks nothing." if weak else ""
-        yield f"Power was not measured. {record.power.choice.rstrip('.')}.{known}"
-    for limit in record.limits:
-        if limit.rstrip(".") != record.power.choice.rstrip("."):
-            yield limit
+        if weak:
+            yield f"Power was not measured. {choice}. Energy is {listed(weak)}, and ranks nothing."
+        elif not any(choice in limit for limit in record.limits):
+            yield f"Power was not measured. {choice}."
+    yield from record.limits
     for check in record.checks:
-        if check.verdict == "not_checked" and check.sentence != record.power.choice:
+        if check.verdict == "not_checked" and choice not in check.sentence:
             yield f"Not checked, {check.name.replace('_', ' ')}: {check.sentence}"
     for metric in record.metrics:
         if metric.value is None:
-            name = label(metric.name, metric.unit)
-            yield f"No {name}: {metric.missing['value'].rstrip('.')}."
+            yield f"No {label(metric.name, metric.unit)}: {metric.missing['value']}"
     yield from run.traces.notes
 
 
 def _warnings(subject: Subject) -> list[str]:
-    sentences = []
+    """Return remarks, what is known of targets beyond the limits, and which checks warn."""
+    said = []
     for run in subject.runs:
         record = run.record
-        own = [*record.workload.remarks]
-        own += [text for target in record.targets for text in target.facts.warnings]
-        own += [check.sentence for check in record.checks if check.verdict == "warn"]
-        sentences.extend(unique(own))
-    return tallied(sentences, len(subject.runs))
+        told = {sentence_of(limit) for limit in record.limits}
+        of_targets = [text for target in record.targets for text in target.facts.warnings]
+        own = [text for text in of_targets if sentence_of(text) not in told]
+        own += record.workload.remarks
+        warned = [
+            check.name.replace("_", " ") for check in record.checks if check.verdict == "warn"
+        ]
+        if warned:
+            own.append(f"checks warn of {listed(warned)}")
+        said.extend((record, text) for text in unique(own))
+    return tallied(said, subject)

@@ -11,7 +11,8 @@ from wattload.core.record.target import BlockNode, TargetFacts
 from wattload.core.units import Unit
 from wattload.reports.blocks import Cell, Tone
 from wattload.reports.load import Run
-from wattload.reports.quantity import counted, listed, quantity, whole
+from wattload.reports.quantity import counted, listed, quantity
+from wattload.reports.subject import Subject
 
 VERDICT_TONES: dict[Verdict, Tone] = {
     "pass": "good",
@@ -76,17 +77,32 @@ def unique(texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-def tallied(sentences: Sequence[str], runs: int) -> list[str]:
-    """Return each sentence once; with several runs, in how many of them it was said."""
-    counts: dict[str, int] = {}
-    for sentence in sentences:
-        counts[sentence] = counts.get(sentence, 0) + 1
-    if runs == 1:
-        return list(counts)
+def sentence_of(text: str) -> str:
+    """Return a clause as a sentence: a capital first, a stop last."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else text
+
+
+def tallied(said: Sequence[tuple[RunRecord, str]], subject: Subject) -> list[str]:
+    """Return each sentence once, with who said it where not all runs did."""
+    speakers: dict[str, list[RunRecord]] = {}
+    for record, text in said:
+        speakers.setdefault(sentence_of(text), []).append(record)
     return [
-        f"{sentence} ({counted(count, 'run')} of {whole(runs)})"
-        for sentence, count in counts.items()
+        text + ("" if len(records) == len(subject.runs) else f" ({_speakers(records, subject)})")
+        for text, records in speakers.items()
     ]
+
+
+def _speakers(records: Sequence[RunRecord], subject: Subject) -> str:
+    """Return the workloads whose runs these are, counted where not all of a workload's are."""
+    parts = []
+    for group in subject.groups:
+        count = sum(record.workload.name == group.workload for record in records)
+        if count == len(group.runs):
+            parts.append(group.workload)
+        elif count:
+            parts.append(f"{count} of {counted(len(group.runs), 'run')} of {group.workload}")
+    return listed(parts)
 
 
 def run_badges(run: Run, faults: Sequence[str]) -> tuple[Cell, ...]:
@@ -96,7 +112,8 @@ def run_badges(run: Run, faults: Sequence[str]) -> tuple[Cell, ...]:
     badges = [Cell(record.status, "good" if record.status == "complete" else "bad")]
     for verdict, tone in VERDICT_TONES.items():
         if count := verdicts.count(verdict):
-            badges.append(Cell(f"{count} {VERDICT_WORDS[verdict]}", tone))
+            plural = "s" if verdict == "warn" and count > 1 else ""
+            badges.append(Cell(f"{count} {VERDICT_WORDS[verdict]}{plural}", tone))
     if faults:
         badges.append(Cell("not compared as valid", "bad"))
     return tuple(badges)

@@ -1,0 +1,66 @@
+"""Runs that many tests of the report read; written once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.records import Scenario, write_run
+from wattload.reports.load import Run, load_runs
+
+LIMITS = ("The drive's SMART log can't be read: no NVMe controller lies under the target.",)
+
+
+def arm(
+    name: str, index: int, /, *, rate: float = 1.5e9, power: str = "measured", **changes: object
+) -> Scenario:
+    """Return one run of an arm; all arms move the same bytes, whatever their rate."""
+    own = rate * (1 + 0.002 * (index % 3))
+    values: dict[str, object] = {
+        "run_id": f"run-{name}-{index}",
+        "label": name,
+        "order": 2 * index + (name != "A"),
+        "seed": index + (0 if name == "A" else 100),
+        "rate_bytes_per_s": own,
+        "seconds": 6e9 / own,
+        "power": power,
+        "virtual": False,
+        "state": 1 if name == "A" else 0,
+        "serial": f"SERIAL{name}01",
+    }
+    return Scenario(**(values | changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="session")
+def virtual_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, ...]:
+    """One run of each workload on a virtual disk without a power source."""
+    folder = tmp_path_factory.mktemp("virtual")
+    for workload in ("unet3d", "checkpoint", "dlrm"):
+        write_run(
+            folder,
+            Scenario(run_id=f"run-{workload}", workload=workload, seconds=4.0, limits=LIMITS),  # type: ignore[arg-type]
+        )
+    return load_runs([folder])
+
+
+@pytest.fixture(scope="session")
+def arms_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five measured runs of arm A and five of arm B, which takes 2.5 times as long."""
+    folder = tmp_path_factory.mktemp("arms")
+    for index in range(5):
+        write_run(folder, arm("A", index))
+        write_run(folder, arm("B", index, rate=0.6e9))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def arms(arms_folder: Path) -> tuple[Run, ...]:
+    """Return the runs of the two arms."""
+    return load_runs([arms_folder])
+
+
+def one(folder: Path, scenario: Scenario) -> Run:
+    """Return a scenario's run, written and read back."""
+    (run,) = load_runs([write_run(folder, scenario)])
+    return run

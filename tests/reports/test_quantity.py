@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pytest
+
+from wattload.core.units import Unit
+from wattload.reports.quantity import (
+    MISSING,
+    counted,
+    label,
+    listed,
+    number,
+    percent,
+    quantity,
+    scale_for,
+    whole,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (1.5e9, Unit.BYTES_PER_SECOND, "1.500 GB/s"),
+        (999.0, Unit.BYTES, "999.0 B"),
+        (3600.0, Unit.JOULES, "1.000 Wh"),
+        (35.9, Unit.JOULES, "35.90 J"),
+        (36.0, Unit.JOULES, "0.01000 Wh"),
+        (7.2e6, Unit.JOULES, "2.000 kWh"),
+        (0.00032, Unit.SECONDS, "0.3200 ms"),
+        (2.5e-8, Unit.SECONDS, "25.00 ns"),
+        (0.7143, Unit.FRACTION, "71.43 %"),
+        (128e6, Unit.BYTES_PER_JOULE, "128.0 MB/s per W"),
+        (1e-9, Unit.JOULES_PER_BYTE, "1.000 J/GB"),
+        (1234567.0, Unit.COUNT, "1\u202f234\u202f567"),
+        (0.0, Unit.BYTES, "0 B"),
+        (0.0, Unit.FRACTION, "0 %"),
+        (-2.0, Unit.WATTS, "-2.000 W"),
+    ],
+)
+def test_quantities_are_scaled_to_decimal_units(value: float, unit: Unit, text: str) -> None:
+    assert quantity(value, unit).replace("\u00a0", " ") == text
+
+
+def test_a_missing_figure_is_a_dash_and_never_a_zero() -> None:
+    assert quantity(None, Unit.JOULES) == number(None) == whole(None) == percent(None) == MISSING
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(99.97, "100"), (0.001234, "0.00123"), (9.996, "10.0"), (123456.0, "123\u202f456")],
+)
+def test_three_digits_are_three_significant_digits(value: float, text: str) -> None:
+    assert number(value, 3) == text
+
+
+def test_a_tiny_number_has_an_exponent() -> None:
+    assert number(1.234e-9, 3) == "1.23e-09"
+
+
+def test_one_scale_fits_the_largest_of_several_values() -> None:
+    assert scale_for(Unit.BYTES, 5.0, None, 2e9).unit == "GB"
+    assert scale_for(Unit.WATTS).unit == "W"
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "words"),
+    [
+        ("throughput_bytes_per_s", Unit.BYTES_PER_SECOND, "throughput"),
+        ("write_bytes_per_s", Unit.BYTES_PER_SECOND, "write rate"),
+        ("train_s", Unit.SECONDS, "train time"),
+        ("batch_latency_p99_s", Unit.SECONDS, "batch latency p99"),
+        ("au_nominal", Unit.FRACTION, "AU nominal"),
+        ("dlio_au_fraction", Unit.FRACTION, "DLIO AU"),
+    ],
+)
+def test_metric_names_are_read_as_words(name: str, unit: Unit, words: str) -> None:
+    assert label(name, unit) == words
+
+
+def test_lists_and_counts_read_as_english() -> None:
+    assert (listed([]), listed(["a"]), listed(["a", "b", "c"])) == ("", "a", "a, b and c")
+    assert (counted(1, "run"), counted(2, "run"), counted(0, "entry", "entries")) == (
+        "1 run",
+        "2 runs",
+        "0 entries",
+    )
