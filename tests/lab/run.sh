@@ -1,0 +1,66 @@
+#!/bin/sh
+# Run the tests marked `lab` in a guest that has NVMe controllers and the kernel's real drivers:
+# QEMU's own controller, and a model drive with five power states behind the NVMe/TCP driver.
+# The guest runs this machine's root read-only, so .venv and checkout are as they are here.
+# WATTLOAD_LAB names the folder for kernel and initramfs; no root rights and no KVM are needed.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+lab=${WATTLOAD_LAB:-${XDG_CACHE_HOME:-$HOME/.cache}/wattload-lab}
+limit_s=${WATTLOAD_LAB_LIMIT_S:-600}
+
+missing=
+for tool in qemu-system-x86_64 busybox cpio modprobe depmod nvme; do
+  PATH="$PATH:/usr/sbin:/sbin" command -v "$tool" >/dev/null || missing="$missing $tool"
+done
+if [ -n "$missing" ]; then
+  echo "make lab needs:$missing" >&2
+  echo "apt-get install --no-install-recommends qemu-system-x86 busybox-static cpio kmod nvme-cli" >&2
+  exit 2
+fi
+PATH="$PATH:/usr/sbin:/sbin"
+mkdir -p "$lab"
+cd "$lab"
+
+if [ ! -e kernel/vmlinuz ]; then
+  echo "fetching a Debian kernel: 70 MB to download, 405 MB in $lab"
+  package=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image/ {print $2; exit}')
+  apt-get download -q "$package"
+  rm -rf kernel unpacked
+  dpkg -x "${package}"_*.deb unpacked
+  rm "${package}"_*.deb
+  depmod -b unpacked "${package#linux-image-}"
+  ln -s "boot/vmlinuz-${package#linux-image-}" unpacked/vmlinuz
+  mv unpacked kernel
+fi
+version=$(basename "$(readlink kernel/vmlinuz)")
+version=${version#vmlinuz-}
+
+rm -rf initramfs
+mkdir -p initramfs/bin initramfs/modules
+for each in proc sys dev host layer new; do mkdir "initramfs/$each"; done
+cp "$(command -v busybox)" initramfs/bin/busybox
+for applet in sh mount insmod mkdir switch_root sed sleep; do
+  ln -s busybox "initramfs/bin/$applet"
+done
+for module in virtio_pci 9pnet_virtio 9p overlay nvme nvme-tcp; do
+  modprobe -d "$lab/kernel" -S "$version" --show-depends "$module"
+done | awk '$1 == "insmod" && !seen[$2]++ {print $2}' > modules.list
+while read -r module; do
+  cp "$module" initramfs/modules/
+  basename "$module" >> initramfs/modules/order
+done < modules.list
+cp "$here/init.sh" initramfs/init
+chmod +x initramfs/init
+(cd initramfs && find . | cpio -o -H newc --quiet | gzip -1) > initramfs.gz
+[ -e disk.img ] || truncate -s 256M disk.img
+
+# TCG even where /dev/kvm is there: it may be one that runs no ordinary guest.
+timeout "$limit_s" qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu max \
+  -smp 1 -m 2048 -nographic -no-reboot -nic none \
+  -kernel kernel/vmlinuz -initrd initramfs.gz \
+  -append "console=ttyS0 quiet panic=-1 mitigations=off lab_job=$here/guest.sh" \
+  -virtfs local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap \
+  -drive file=disk.img,if=none,id=disk,format=raw,cache=unsafe,aio=threads \
+  -device nvme,serial=QEMU0001,drive=disk </dev/null 2>&1 | tr -d '\r' | tee console.log
+status=$(sed -n 's/.*lab-exit-status \([0-9]*\).*/\1/p' console.log | tail -1)
+exit "${status:-99}"
