@@ -39,13 +39,15 @@ from wattload.core.record.run import (
     write_record,
 )
 
+WorkloadName = Literal["unet3d", "checkpoint", "dlrm"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """What a made-up run was. Rates are means in bytes per second, ``busy_w`` the peak in watts."""
 
     run_id: str = "20261120T230100Z-unet3d-A-1a2b"
-    workload: Literal["unet3d", "checkpoint", "dlrm"] = "unet3d"
+    workload: WorkloadName = "unet3d"
     label: str = "A"
     loader: str = "direct"
     scale: str = "quick"

@@ -68,7 +68,7 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._pending:
-            part = self._answers.read1(1 << 20)  # type: ignore[attr-defined]
+            part = self._answers.read1(1 << 20)
             if not part:
                 raise RuntimeError("the browser has ended")
             self._pending += part
@@ -126,7 +126,7 @@ class Browser:
         """End the browser, wait until it has closed its end, and give the pipe back."""
         self._session = None
         self.call("Browser.close")
-        while self._answers.read1(1 << 16):  # type: ignore[attr-defined]
+        while self._answers.read1(1 << 16):
             pass
         self._answers.close()
         os.close(self._commands)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.records import Scenario, write_run
+from tests.records import Scenario, WorkloadName, write_run
 from wattload.reports.load import Run, load_runs
 
 LIMITS = ("The drive's SMART log can't be read: no NVMe controller lies under the target.",)
@@ -36,11 +36,10 @@ def arm(
 def virtual_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, ...]:
     """One run of each workload on a virtual disk without a power source."""
     folder = tmp_path_factory.mktemp("virtual")
-    for workload in ("unet3d", "checkpoint", "dlrm"):
-        write_run(
-            folder,
-            Scenario(run_id=f"run-{workload}", workload=workload, seconds=4.0, limits=LIMITS),  # type: ignore[arg-type]
-        )
+    kinds: tuple[WorkloadName, ...] = ("unet3d", "checkpoint", "dlrm")
+    for kind in kinds:
+        scenario = Scenario(run_id=f"run-{kind}", workload=kind, seconds=4.0, limits=LIMITS)
+        write_run(folder, scenario)
     return load_runs([folder])
 
 

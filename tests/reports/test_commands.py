@@ -1,0 +1,134 @@
+"""``wattload report`` and ``wattload check`` as they are called from the command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.records import Scenario, write_run
+from wattload.cli import check, report
+from wattload.core.errors import RecordError
+from wattload.core.record.check import Check
+from wattload.core.record.run import RECORD_FILE
+from wattload.reports.subject import ARMS
+
+GOOD = Scenario(run_id="run-good", seconds=1.0)
+BAD = Scenario(
+    run_id="run-bad",
+    label="B",
+    seconds=1.0,
+    checks=(Check(name="delivered", verdict="fail", sentence="3 of 4 hashes differ."),),
+)
+
+
+def call(module: object, *words: str | Path) -> int:
+    parser = argparse.ArgumentParser()
+    module.add_arguments(parser)  # type: ignore[attr-defined]
+    arguments = parser.parse_args([str(word) for word in words])
+    return int(module.run(arguments))  # type: ignore[attr-defined]
+
+
+def test_report_writes_the_page_and_prints_where(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    assert call(report, write_run(tmp_path, GOOD), "-o", page) == 0
+    assert capsys.readouterr().out == f"{page}\n"
+    assert "run-good" in page.read_text()
+
+
+def test_report_goes_to_the_current_folder_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call(report, write_run(tmp_path, GOOD)) == 0
+    assert (tmp_path / "report.html").is_file()
+
+
+def test_report_redacts(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    call(report, write_run(tmp_path, GOOD), "-o", page, "--redact")
+    assert "/mnt/ssd" not in page.read_text()
+
+
+def test_report_knows_every_way_to_tell_runs_apart(tmp_path: Path) -> None:
+    assert tuple(ARMS) == report.BY
+    with pytest.raises(SystemExit) as caught:
+        call(report, tmp_path, "--by", "colour")
+    assert caught.value.code == 2
+
+
+def test_bad_input_ends_with_status_2(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, GOOD)
+    file = folder / RECORD_FILE
+    file.write_text(file.read_text()[:500])
+    for module in (report, check):
+        with pytest.raises(RecordError) as caught:
+            call(module, folder)
+        assert caught.value.exit_code == 2
+
+
+def test_check_of_a_good_run_is_a_table_and_status_0(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(check, write_run(tmp_path, GOOD)) == 0
+    out = capsys.readouterr().out
+    assert "run-good" in out
+    assert "bytes_add_up" in out
+    assert "closure checks pass" in out
+
+
+def test_check_of_a_run_with_a_failed_check_is_status_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path, GOOD)
+    write_run(tmp_path, BAD)
+    assert call(check, tmp_path) == 3
+    assert "3 of 4 hashes differ." in capsys.readouterr().out
+
+
+def test_check_of_an_edited_record_is_status_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_run(tmp_path, GOOD) / RECORD_FILE
+    document = json.loads(file.read_text())
+    document["windows"][-1]["read_bytes"] *= 2
+    file.write_text(json.dumps(document))
+    assert call(check, file) == 3
+    assert "traced_bytes_train_box" in capsys.readouterr().out
+
+
+def test_check_says_what_is_missing_and_how_a_run_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_run(tmp_path, Scenario(run_id="run-short", seconds=1.0, status="aborted"))
+    (folder / "power.parquet").unlink()
+    assert call(check, folder) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "aborted: the run was interrupted" in out
+    assert "The power trace power.parquet is not beside the record." in out
+
+
+def test_check_prints_json_for_a_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(check, write_run(tmp_path, BAD), "--json") == 3
+    (document,) = json.loads(capsys.readouterr().out)
+    assert document["run_id"] == "run-bad"
+    assert document["checks"][-1]["verdict"] == "fail"
+    assert {item["verdict"] for item in document["closure"]} == {"pass"}
+
+
+def test_check_lets_no_record_command_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sentence = "\x1b[2J\x1b]0;owned\x07 [red]not markup[/red]"
+    hostile = Check(name="x", verdict="warn", sentence=sentence)
+    call(check, write_run(tmp_path, Scenario(run_id="r", seconds=1.0, checks=(hostile,))))
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "\x07" not in out
+    assert "[red]not markup[/red]" in " ".join(out.split())

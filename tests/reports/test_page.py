@@ -1,0 +1,365 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.records import Scenario, write_run
+from tests.reports.conftest import LIMITS, arm, one
+from tests.reports.parsing import Page
+from wattload.core.errors import ConfigError, TargetError
+from wattload.core.record.check import Check
+from wattload.core.record.metric import unknown
+from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
+from wattload.reports.load import Run
+from wattload.reports.page import render_page, style_sheet, write_report
+
+ROOT = Path(__file__).parents[2]
+FETCHING = ("src", "srcset", "action", "data", "poster", "formaction", "background", "ping")
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{7*7}}"
+
+
+@pytest.fixture(scope="module")
+def virtual_page(virtual_runs: tuple[Run, ...]) -> Page:
+    return Page(render_page(virtual_runs))
+
+
+@pytest.fixture(scope="module")
+def arms_page(arms: tuple[Run, ...]) -> Page:
+    return Page(render_page(arms))
+
+
+@pytest.fixture(params=["virtual_page", "arms_page"])
+def page(request: pytest.FixtureRequest) -> Page:
+    found: Page = request.getfixturevalue(request.param)
+    return found
+
+
+def test_tags_are_balanced_and_ids_are_unique(page: Page) -> None:
+    assert page.unbalanced == []
+    ids = page.values("id")
+    assert len(ids) == len(set(ids))
+
+
+def test_links_and_references_lead_to_something_on_the_page(page: Page) -> None:
+    ids = set(page.values("id"))
+    for href in page.values("href"):
+        assert href == "data:," or href.removeprefix("#") in ids, href
+    for names in page.values("aria-labelledby"):
+        assert set(names.split()) <= ids
+    for place in re.findall(r"url\(([^)]*)\)", page.source):
+        assert place.removeprefix("#") in ids
+
+
+def test_nothing_is_fetched_from_anywhere(page: Page) -> None:
+    for name in FETCHING:
+        assert page.values(name) == [], name
+    assert "@import" not in page.source
+    schemes = [value for tag, name, value in page.attributes if "://" in value and name != "xmlns"]
+    assert schemes == []
+    assert set(page.values("xmlns")) == {"http://www.w3.org/2000/svg"}
+
+
+def test_no_script_runs_and_no_style_is_inline(page: Page) -> None:
+    assert "script" not in page.tags
+    assert page.values("style") == []
+    assert not [name for _tag, name, _value in page.attributes if name.startswith("on")]
+
+
+def test_the_policy_allows_this_one_style_sheet_and_nothing_else(page: Page) -> None:
+    import base64
+    import hashlib
+
+    digest = base64.b64encode(hashlib.sha256(style_sheet().encode()).digest()).decode()
+    policy = next(value for value in page.values("content") if "default-src" in value)
+    assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}';")
+    assert "unsafe" not in policy
+    assert f"<style>{style_sheet()}</style>" in page.source
+
+
+def test_every_chart_has_a_name_a_description_and_its_data(page: Page) -> None:
+    charts = page.tags.count("svg")
+    assert charts > 0
+    assert page.values("role").count("img") == charts
+    assert sum(tag == "title" for tag, _ in page.texts) == charts + 1
+    assert sum(tag == "desc" for tag, _ in page.texts) == charts
+    assert page.text().count("Data of this chart") == charts
+
+
+def test_the_same_records_give_the_same_bytes_in_any_process(tmp_path: Path) -> None:
+    for name in ("A", "B"):
+        write_run(tmp_path, arm(name, 0))
+    program = (
+        "import hashlib, pathlib, sys; from wattload.reports.load import load_runs; "
+        "from wattload.reports.page import render_page; "
+        "page = render_page(load_runs([pathlib.Path(sys.argv[1])])); "
+        "print(hashlib.sha256(page.encode()).hexdigest())"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(digests) == 1
+
+
+def test_the_page_opens_with_what_was_run_on_what(virtual_page: Page) -> None:
+    text = virtual_page.text().replace("\u00a0", " ")
+    assert (
+        "3 runs of checkpoint, dlrm and unet3d at scale quick, loader direct, on box (2 CPUs, "
+        "25.8 GB of memory, a guest under kvm), against /mnt/ssd (ext4 on virtio vda)"
+    ) in text
+    assert "unet3d: throughput 1.50 GB/s and AU nominal 71.4 %." in text
+
+
+def test_what_could_not_be_measured_comes_before_any_figure(virtual_page: Page) -> None:
+    text = virtual_page.text()
+    gaps = text.index("What could not be measured, and why")
+    assert gaps < text.index("Over time", text.index("How the figures are made") + 30)
+    head = text[gaps : gaps + 900]
+    assert "Power was not measured. No drive-scope power source" in head
+    assert LIMITS[0] in head
+    assert "Not checked, harness ceiling: The same run against memory" in head
+    assert "No batch latency p99: 1000 batches are the least" in head
+    assert "(unet3d)" in head
+
+
+def test_without_a_source_the_power_panel_is_words_and_no_empty_chart(virtual_page: Page) -> None:
+    assert "Power: no power source" in virtual_page.text()
+    assert ">Power, W" not in virtual_page.source
+    assert virtual_page.tags.count("svg") == 3
+
+
+def test_a_virtual_disk_is_said_to_be_guest_cold(virtual_page: Page) -> None:
+    assert "cold means guest-cold" in virtual_page.text()
+
+
+def test_the_link_in_use_stands_beside_the_best_one(arms_page: Page) -> None:
+    text = arms_page.text()
+    assert "16 GT/s x4, 32 GT/s x4" in text
+    assert "Its link runs at 16 GT/s x4; the drive can do 32 GT/s x4." in text
+
+
+def test_the_command_and_the_configuration_are_there(virtual_page: Page) -> None:
+    assert "wattload run workload=unet3d target.path=/mnt/ssd label=A" in virtual_page.text()
+    assert '"file_count": 28' in virtual_page.source.replace("&#34;", '"')
+
+
+def test_the_embedded_record_is_the_record(virtual_runs: tuple[Run, ...]) -> None:
+    page = Page(render_page(virtual_runs))
+    for run in virtual_runs:
+        document = json.loads(page.block(f"record-{run.id}"))
+        assert RunRecord.model_validate(document) == run.record
+
+
+def test_a_record_too_large_to_embed_says_where_it_is(tmp_path: Path) -> None:
+    run = one(tmp_path, Scenario(run_id="big", seconds=1.0, details={"text": "x" * 1_000_001}))
+    text = Page(render_page([run])).text()
+    assert "The record is not embedded" in text
+    assert "record.json of run big holds it" in text
+
+
+def test_two_arms_stand_side_by_side_with_the_call(arms_page: Page) -> None:
+    text = arms_page.text().replace("\u00a0", " ")
+    assert "A is A, B is B; runs are told apart by label." in text
+    assert (
+        "unet3d: A reaches 250 % of B's rate in train (B/A = 0.400) and A uses 40.2 % of B's "
+        "energy in train (B/A = 2.49); A is better in 4 figures of 4."
+    ) in text
+    assert "n = 5" in text
+    assert "slower" not in text
+
+
+def test_few_runs_are_drawn_and_nothing_is_called(tmp_path: Path) -> None:
+    runs = [one(tmp_path, arm("A", 0)), one(tmp_path, arm("B", 0, rate=0.6e9))]
+    text = Page(render_page(runs)).text()
+    assert "nothing is called better: too few runs to call: n = 1 and 1" in text
+    assert "is better in" not in text
+    assert "A better" not in text
+
+
+def test_bounds_and_maxima_carry_their_signs_in_charts_and_tables(tmp_path: Path) -> None:
+    runs = [
+        one(tmp_path, arm("A", 0, power="bounds")),
+        one(tmp_path, arm("B", 0, power="upper", rate=0.6e9)),
+    ]
+    source = render_page(runs).replace("\u00a0", " ")
+    assert "Power, W: between these bounds" in source
+    assert "Power, W: at most" in source
+    assert "0.00444 to 0.0222 Wh" in source
+    assert "≤ 0.0694 Wh" in source
+    assert "ranks nothing: bounds from power states, no measurement" in source
+
+
+def test_a_declared_figure_is_labelled_wherever_it_stands(tmp_path: Path) -> None:
+    page = Page(render_page([one(tmp_path, arm("A", 0, power="declared"))]))
+    text = page.text()
+    assert "Power was not measured" in text
+    assert text.count("declared in a data sheet, no measurement") >= 4
+    assert "Power, W: declared, not measured" in page.source
+    assert "hatch-declared" in page.source
+
+
+def test_repeats_of_one_arm_show_their_spread(arms: tuple[Run, ...]) -> None:
+    page = Page(render_page([run for run in arms if run.record.label == "A"]))
+    text = page.text()
+    assert "Repeats" in text
+    assert "One arm only" in text
+    assert "n = 5" in text
+    assert "B/A" not in text
+
+
+def test_three_arms_are_shown_and_not_compared(tmp_path: Path) -> None:
+    runs = [one(tmp_path, arm(name, 0)) for name in ("x", "y", "z")]
+    text = Page(render_page(runs)).text()
+    assert "There are 3 arms by label (x, y and z); name the runs of two to compare them." in text
+    assert "B/A" not in text
+
+
+def test_an_arm_that_did_not_run_a_workload_is_named(tmp_path: Path) -> None:
+    runs = [
+        one(tmp_path, arm("A", 0)),
+        one(tmp_path, arm("B", 0)),
+        one(tmp_path, arm("A", 1, workload="checkpoint")),
+    ]
+    assert "checkpoint: only A ran it." in Page(render_page(runs)).text()
+
+
+def test_a_run_with_a_failed_check_is_shown_at_the_top_and_in_its_table(tmp_path: Path) -> None:
+    failed = Check(
+        name="delivered", verdict="fail", sentence="3 of 4 hashes differ.", figures={"bad": 3}
+    )
+    runs = [
+        one(tmp_path, arm("A", 0, checks=(failed,))),
+        one(tmp_path, arm("B", 0, status="aborted")),
+    ]
+    text = Page(render_page(runs)).text()
+    assert "Shown, but not compared as valid" in text
+    assert "the check delivered failed: 3 of 4 hashes differ." in text
+    assert "it is aborted: the run was interrupted." in text
+    assert "bad = 3" in text
+    assert "no ratio can be formed; nothing is called better" in text
+
+
+def _bare(run: Run) -> Run:
+    """Return what is left of a run that was killed before its first phase ended."""
+    (host,) = run.record.hosts
+    record = run.record.model_copy(
+        update={
+            "status": "aborted",
+            "status_reason": "all ranks were killed",
+            "finished_utc": None,
+            "windows": (),
+            "spans": (),
+            "metrics": (),
+            "counters": (),
+            "totals": (),
+            "checks": (),
+            "controllers": (),
+            "ranks": (),
+            "hosts": (host.model_copy(update={"after": None}),),
+            "power": run.record.power.model_copy(update={"energy": (), "states": ()}),
+        }
+    )
+    gone = replace(run.traces, throughput=None, power=None, notes=("No trace was written.",))
+    return replace(run, record=record, traces=gone)
+
+
+def test_an_aborted_run_has_a_page_that_says_so(tmp_path: Path) -> None:
+    text = Page(render_page([_bare(one(tmp_path, arm("A", 0)))])).text()
+    assert "it is aborted: all ranks were killed." in text
+    assert "No check was made" in text
+    assert "no phase was finished" in text
+    assert "No trace was written." in text
+
+
+def test_a_missing_headline_is_a_dash_with_its_reason(tmp_path: Path) -> None:
+    run = one(tmp_path, Scenario(run_id="gap", seconds=1.0))
+    gap = unknown(
+        "restore_bytes_per_s",
+        reason="the checkpoint was never read back",
+        unit=Unit.BYTES_PER_SECOND,
+        better="higher",
+        meaning="Bytes read.",
+        headline=True,
+    )
+    record = run.record.model_copy(update={"metrics": (gap, *run.record.metrics)})
+    text = Page(render_page([replace(run, record=record)])).text()
+    assert "No restore rate: the checkpoint was never read back." in text
+    assert "restore rate \u2013" in text
+
+
+def _hostile() -> Scenario:
+    return Scenario(
+        run_id="run-hostile",
+        label=HOSTILE,
+        host=HOSTILE,
+        path=f"/mnt/{HOSTILE}",
+        serial=HOSTILE,
+        model=HOSTILE,
+        seconds=1.0,
+        virtual=False,
+        power="measured",
+        limits=(HOSTILE,),
+        remarks=(HOSTILE,),
+        details={HOSTILE: HOSTILE},
+        checks=(Check(name=HOSTILE, verdict="warn", sentence=HOSTILE, figures={HOSTILE: 1}),),
+    )
+
+
+def test_hostile_names_are_text_and_nothing_else(tmp_path: Path) -> None:
+    run = one(tmp_path, _hostile())
+    clean = one(tmp_path, replace(_hostile(), run_id="run-clean", label="A", host="h", serial="S"))
+    page = Page(render_page([run, clean]))
+    assert "script" not in page.tags
+    assert "img" not in page.tags
+    assert page.unbalanced == []
+    assert not [name for _tag, name, _value in page.attributes if name.startswith("on")]
+    assert HOSTILE in page.raw()
+    assert "49" not in re.findall(r"\{\{.*?\}\}|&\d+", page.raw())
+    assert "{{7*7}}" in page.raw()
+
+
+def test_hostile_names_in_the_charts_are_text(tmp_path: Path) -> None:
+    source = render_page([one(tmp_path, _hostile())])
+    drawn = re.findall(r"<svg .*?</svg>", source, flags=re.DOTALL)
+    assert drawn
+    for chart in drawn:
+        assert "<script" not in chart
+        assert "<img" not in chart
+
+
+def test_a_page_of_no_run_is_refused() -> None:
+    with pytest.raises(ConfigError, match="at least one run"):
+        render_page([])
+
+
+def test_a_page_that_cannot_be_written_names_the_place(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, Scenario(run_id="a", seconds=1.0))
+    with pytest.raises(TargetError, match=r"no-folder/page\.html can't be written"):
+        write_report([folder], tmp_path / "no-folder" / "page.html")
+    with pytest.raises(TargetError, match="can't be written"):
+        write_report([folder], folder)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
+
+
+def test_a_page_replaces_the_one_before_whole(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, Scenario(run_id="a", seconds=1.0))
+    page = tmp_path / "page.html"
+    page.write_text("old")
+    assert write_report([folder], page) == page
+    assert page.read_text().startswith("<!doctype html>")
+    assert not page.with_name("page.html.tmp").exists()
