@@ -65,7 +65,8 @@ class Life:
 
     def live(self) -> tuple[Path | None, int]:
         """Run; returns the folder on rank 0 (else ``None``), and 0 or 3 when a check failed."""
-        targets, workload, context = self._together(self._plan)
+        targets = self._together(self._resolve)
+        workload, context = self._together(lambda: self._plan(targets))
         folder = self._open_folder(workload, context)
         capture = HostCapture.begin(targets, self._session.host) if self._session.sampling else None
         header = self._header(workload, folder)
@@ -91,7 +92,8 @@ class Life:
 
     def generate(self) -> None:
         """Generate or complete the data; writes no record."""
-        _, workload, context = self._together(self._plan)
+        targets = self._together(self._resolve)
+        workload, context = self._together(lambda: self._plan(targets))
         data = workload.prepare(context)
         if data is not None and self._world.rank == 0:
             print(f"{'reused' if data.reused else 'generated'}: {data.folder}")
@@ -108,16 +110,19 @@ class Life:
         if self._session.sampling is not None:
             self._session.sampling.abort(self._folder, status, reason)
 
-    def _plan(self) -> tuple[tuple[Target, ...], Workload, Context]:
-        """Resolve the targets, build the workload and try what can fail before time is spent."""
-        targets = resolve_targets(self._config.target.paths(), host=self._session.host)
+    def _resolve(self) -> tuple[Target, ...]:
+        """Resolve the targets: a step of its own, for a workload's plan may gather over ranks."""
+        return resolve_targets(self._config.target.paths(), host=self._session.host)
+
+    def _plan(self, targets: tuple[Target, ...]) -> tuple[Workload, Context]:
+        """Build the workload and try what can fail before time is spent."""
         workload = build_workload(self._config)
         context = self._context(targets)
         plan = workload.plan(context)
         lines = preflight(self._config, targets, plan, self._world.world_size)
         if self._world.rank == 0:
             print("\n".join(lines), file=sys.stderr)
-        return targets, workload, context
+        return workload, context
 
     def _context(self, targets: tuple[Target, ...]) -> Context:
         devices = devices_under(targets)
