@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlparse
 ROOT = Path(__file__).resolve().parent.parent
 EXTRAS = "torch,mpi,gpu"
 STAMP_NAME = ".wattload-setup"
+UNFINISHED = "unfinished"
 GB = 1e9
 
 # Measured with pip on Linux x86_64, Python 3.11, from an empty cache: sum of the wheels, and `du`.
@@ -187,13 +188,17 @@ def make_venv(venv: Path, *, sees_system: bool) -> None:
         raise SetupError(f"could not make the environment: {' '.join(command)} failed (see above)")
 
 
-def install(root: Path, venv: Path, plan: TorchPlan) -> None:
-    """Install the tools, then this project in editable form, all at the pinned versions."""
+def install(root: Path, venv: Path, plan: TorchPlan, *, quiet: bool = False) -> None:
+    """Install the tools, then this project in editable form, all at the pinned versions.
+
+    ``quiet`` keeps pip from naming what is there already; it also hides progress.
+    """
     pins = read_constraints(root / "constraints.txt") | {"torch": plan.pinned}
     constraints = venv / "constraints.txt"
     constraints.write_text("".join(f"{name}=={pins[name]}\n" for name in sorted(pins)))
     project = tomllib.loads((root / "pyproject.toml").read_text())
     pip = [str(venv / "bin/python"), "-m", "pip", "install", "--constraint", str(constraints)]
+    pip += ["--quiet"] if quiet else []
     steps = (
         [*pip, *project["dependency-groups"]["dev"]],
         # Built by the setuptools that was just pinned, not by whatever is newest.
@@ -249,11 +254,15 @@ def set_up(root: Path) -> None:
         pinned=read_constraints(root / "constraints.txt")["torch"],
         links=find_links(pip_config),
     )
-    announce(plan, root)
+    is_update = done not in ("", UNFINISHED) and plan.is_kept
+    if is_update:
+        print(f"Bringing {venv} up to date with pyproject.toml and constraints.txt", flush=True)
+    else:
+        announce(plan, root)
     make_venv(venv, sees_system=plan.sees_system)
     own = own if plan.is_kept else plan.pinned
-    write_stamp(venv, "unfinished", own)
-    install(root, venv, plan)
+    write_stamp(venv, UNFINISHED, own)
+    install(root, venv, plan, quiet=is_update)
     write_stamp(venv, wanted, own)
     print(f"The environment is ready: {venv}")
 

@@ -155,8 +155,8 @@ def test_an_interrupted_set_up_goes_on_in_the_same_environment(
 ) -> None:
     installs = []
 
-    def install(root: Path, venv: Path, chosen: environment.TorchPlan) -> None:
-        installs.append(chosen.pinned)
+    def install(root: Path, venv: Path, chosen: environment.TorchPlan, *, quiet: bool) -> None:
+        installs.append(quiet)
         if len(installs) == 1:
             raise KeyboardInterrupt
 
@@ -168,7 +168,22 @@ def test_an_interrupted_set_up_goes_on_in_the_same_environment(
     environment.set_up(small_root)
     environment.set_up(small_root)
     assert kept.exists()
-    assert len(installs) == 2
+    assert installs == [False, False]
+
+
+@pytest.mark.slow
+def test_an_update_says_nothing_of_downloads(
+    small_root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installs = []
+    monkeypatch.setattr(environment, "install", lambda *_, quiet: installs.append(quiet))
+    monkeypatch.setattr(environment, "installed_torch", lambda _: "2.13.0")
+    environment.set_up(small_root)
+    assert "download: about" in capsys.readouterr().out
+    (small_root / "setup.py").touch()
+    environment.set_up(small_root)
+    assert "download" not in capsys.readouterr().out
+    assert installs == [False, True]
 
 
 @pytest.mark.slow
