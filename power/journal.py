@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from wattload.core.errors import PowerError
 
@@ -93,14 +93,19 @@ class Journal:
             ) from error
 
     def read(self, serial: str, owner: Owner) -> Entry | None:
-        """Return the open entry of a controller, or ``None``."""
+        """Return the open entry of a controller, or ``None``.
+
+        Raises:
+            PowerError: it is spoilt, which no death of ours can do.
+        """
         path = self._path(serial, owner)
         return _read(path) if path.exists() else None
 
-    def entries(self, owner: Owner) -> Iterator[Entry]:
-        """Yield the open entries of one owner, by serial."""
-        for path in sorted(self.folder.glob(f"{_PREFIX}*.{owner}{_SUFFIX}")):
-            yield _read(path)
+    def serials(self, owner: Owner) -> list[str]:
+        """Return the serials of the controllers that have an open entry of this owner."""
+        ending = f".{owner}{_SUFFIX}"
+        names = (path.name for path in self.folder.glob(f"{_PREFIX}*{ending}"))
+        return sorted(unquote(name[len(_PREFIX) : -len(ending)]) for name in names)
 
     def remove(self, entry: Entry) -> None:
         """Close an entry: what it describes is undone. Safe to call twice."""

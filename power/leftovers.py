@@ -38,11 +38,19 @@ def undo_leftovers(
     Never raises for a drive: what can't be undone keeps its entry and says why.
     """
     here = host or PowerHost()
-    entries = list(here.journal.entries(owner))
-    return [_undo(here, entry) for entry in entries if serial in (None, entry.serial)]
+    serials = [each for each in here.journal.serials(owner) if serial in (None, each)]
+    return [leftover for each in serials if (leftover := _undo(here, each, owner)) is not None]
 
 
-def _undo(host: PowerHost, entry: Entry) -> Leftover:
+def _undo(host: PowerHost, serial: str, owner: Owner) -> Leftover | None:
+    try:
+        entry = host.journal.read(serial, owner)
+    except PowerError as error:
+        return Leftover(serial=serial, run_id="", restored=None, closed=False, sentence=str(error))
+    return _undo_entry(host, entry) if entry is not None else None
+
+
+def _undo_entry(host: PowerHost, entry: Entry) -> Leftover:
     journal = host.journal
     if entry.boot_id and entry.boot_id != boot_id():
         journal.remove(entry)

@@ -47,11 +47,21 @@ def serve(arguments: argparse.Namespace, host: SamplerHost) -> int:
         allowed_uids=frozenset({0, os.geteuid(), *arguments.allow_uid}),
     )
     try:
+        if not arguments.once:
+            _tell_leftovers(host)
         server.serve()
     except WattloadError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     return 0
+
+
+def _tell_leftovers(host: SamplerHost) -> None:
+    """Undo what a killed service left; a sampler of one run does so when the run opens."""
+    from wattload.power.leftovers import undo_leftovers
+
+    for leftover in undo_leftovers(host):
+        logging.getLogger(__name__).warning("%s", leftover.sentence)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

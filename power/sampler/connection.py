@@ -6,8 +6,7 @@ import logging
 import os
 import select
 import socket
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from wattload.core.errors import PowerError, WattloadError
@@ -34,15 +33,21 @@ _LOG = logging.getLogger(__name__)
 
 _RECEIVE_BYTES = 16 * 1024
 _SEND_TIMEOUT_S = 5.0
-GREETING_TIMEOUT_S = 10.0
 
 
 class Connection:
     """A client that was let in. It may speak for several runs, one after the other."""
 
-    def __init__(self, host: SamplerHost, stream: socket.socket, peer: Peer) -> None:
+    def __init__(
+        self,
+        host: SamplerHost,
+        stream: socket.socket,
+        peer: Peer,
+        run_at_hand: Callable[[], Recording | None],
+    ) -> None:
         self._host = host
         self._peer = peer
+        self._run_at_hand = run_at_hand
         self._buffer = LineBuffer()
         self.stream = stream
         self.stream.settimeout(_SEND_TIMEOUT_S)
@@ -50,7 +55,12 @@ class Connection:
         self.recording: Recording | None = None
         self.ended_by = ""
         """Why commands are refused now, if the sampler itself is ending."""
-        self._greet_by_ns: int | None = time.monotonic_ns() + int(GREETING_TIMEOUT_S * 1e9)
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What to watch: its messages, and its end where that can be seen."""
+        process = [] if self.process is None else [self.process]
+        return [self.stream.fileno(), *process]
 
     def receive(self) -> bool:
         """Answer what has arrived; returns false when the client has ended."""
@@ -70,16 +80,6 @@ class Connection:
     def has_more(self) -> bool:
         """Return whether something has arrived that was not received yet."""
         return bool(select.select([self.stream], [], [], 0)[0])
-
-    def is_silent(self, now_ns: int) -> bool:
-        """Return whether it has connected and said nothing for too long."""
-        return self._greet_by_ns is not None and now_ns >= self._greet_by_ns
-
-    def due_ns(self) -> int | None:
-        """Return when something must be done for it: a tick, or giving up on a greeting."""
-        if self._greet_by_ns is not None:
-            return self._greet_by_ns
-        return self.recording.due_ns if self.recording is not None else None
 
     def lost(self, reason: str) -> None:
         """End the run of a client that ended without ``finish``, and write its record."""
@@ -128,12 +128,12 @@ class Connection:
                 return {}
 
     def _greet(self, run_id: str) -> Mapping[str, Any]:
-        if self.recording is not None:
-            raise PowerError(f"run {self.recording.run_id} has not ended yet")
+        running = self._run_at_hand()
+        if running is not None:
+            raise PowerError(f"the sampler is busy with run {running.run_id}")
         from wattload.power.sampler.recording import Recording
 
         self.recording = Recording(self._host, self._peer, run_id)
-        self._greet_by_ns = None
         return {"protocol": PROTOCOL_VERSION, "host": self._host.name, "pid": os.getpid()}
 
     def _current(self) -> Recording:

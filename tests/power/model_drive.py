@@ -104,6 +104,8 @@ class Model:
     gone: bool = False
     failing: tuple[int, ...] = ()
     """Opcodes that are answered with Internal Error."""
+    crashes: tuple[int, ...] = ()
+    """Opcodes at which the model itself breaks, as a bug of ours would."""
     namespaces: tuple[int, ...] = (9,)
     """LBA exponents of the namespaces, 1 GiB each."""
 
@@ -123,6 +125,8 @@ class ModelDrive:
             raise PowerError(f"{self.name}: {command.name} could not be sent: No such device")
         if not model.privileged and command.opcode != 0x06:
             raise PowerPermissionError(f"{self.name}: {command.name} needs CAP_SYS_ADMIN")
+        if command.opcode in model.crashes:
+            raise ZeroDivisionError("a bug")
         if command.opcode in model.failing:
             return Completion(status=0x0006, result=0, data=bytes(command.data_bytes))
         status, result, data = _ANSWERS[command.opcode](self, model, command)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattload.core.errors import PowerError
@@ -17,6 +17,7 @@ from wattload.power.nvme.features import (
 )
 
 
+@settings(deadline=None)
 @given(st.integers(0, 31), st.integers(0, 7))
 def test_power_management_is_state_and_hint(state: int, hint: int) -> None:
     power = decode_power_management(state | hint << 5)
@@ -37,6 +38,7 @@ def test_select_stands_in_bits_10_to_8() -> None:
     assert get_command(0x0C).data_bytes == 256
 
 
+@settings(deadline=None)
 @given(st.integers(0, 31))
 def test_save_bit_is_never_set(state: int) -> None:
     command = set_power_state_command(state)
@@ -44,6 +46,7 @@ def test_save_bit_is_never_set(state: int) -> None:
     assert command.cdw11 == state
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 31), st.integers(1, 0xFFFFFF)), min_size=32, max_size=32))
 def test_transitions_come_back(entries: list[tuple[int, int]]) -> None:
     data = struct.pack("<32Q", *(target << 3 | idle << 8 for target, idle in entries))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.power.model_drive import FIVE_STATES, Model, RawState, identify_bytes
@@ -80,6 +80,7 @@ def test_vault_times_count_in_powers_of_ten_from_a_microsecond(
     assert state.power_fail_vault_s == seconds
 
 
+@settings(deadline=None)
 @given(RAW_STATES, RANK)
 def test_every_field_of_a_state_comes_back(raw: RawState, index: int) -> None:
     state = decode_power_state(raw.pack(), index)
@@ -101,6 +102,7 @@ def test_every_field_of_a_state_comes_back(raw: RawState, index: int) -> None:
     assert (state.idle_exit_latency_limit_s or 0) * 10_000 == pytest.approx(raw.miiell)
 
 
+@settings(deadline=None)
 @given(st.binary(min_size=32, max_size=32))
 def test_no_descriptor_gives_a_negative_or_a_zero_figure(data: bytes) -> None:
     state = decode_power_state(data, 0)

@@ -137,19 +137,23 @@ def test_user_s_restore_goes_back_from_any_state(host: Host) -> None:
 def test_entries_survive_serials_of_any_letters(host: Host) -> None:
     entry = replace(LEFT, serial="../é /1")
     host.journal.write(entry)
-    assert list(host.journal.entries("run")) == [entry]
+    assert host.journal.serials("run") == ["../é /1"]
+    assert host.journal.read("../é /1", "run") == entry
     assert [path.parent for path in host.journal.folder.iterdir()] == [host.journal.folder]
 
 
-def test_spoilt_entry_is_an_error_that_names_the_file(host: Host) -> None:
+@pytest.mark.parametrize(
+    "text", ['{"schema_version": 1', '{"schema_version": 1, "serial": "x"}', "[]", "7"]
+)
+def test_spoilt_entry_is_told_and_stays(host: Host, text: str) -> None:
     host.journal.write(LEFT)
     (path,) = host.journal.folder.iterdir()
-    path.write_text('{"schema_version": 1')
+    path.write_text(text)
+    (leftover,) = host.undo("nvme0")
+    assert (leftover.serial, leftover.closed) == ("MODEL0001", False)
+    assert f"{path} is no journal entry" in leftover.sentence
     with pytest.raises(PowerError, match="wattload power states"):
-        host.undo("nvme0")
-    path.write_text('{"schema_version": 1, "serial": "x"}')
-    with pytest.raises(PowerError, match="no journal entry"):
-        host.undo("nvme0")
+        host.journal.read("MODEL0001", "run")
 
 
 def test_entry_of_another_schema_is_an_error(host: Host) -> None:
@@ -157,7 +161,7 @@ def test_entry_of_another_schema_is_an_error(host: Host) -> None:
     (path,) = host.journal.folder.iterdir()
     path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 9'))
     with pytest.raises(PowerError, match="schema version 9"):
-        list(host.journal.entries("run"))
+        host.journal.read("MODEL0001", "run")
 
 
 def test_removing_twice_does_no_harm(host: Host) -> None:

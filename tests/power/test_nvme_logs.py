@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.power.model_drive import effects_bytes, smart_bytes
@@ -60,6 +60,7 @@ def test_interval_power_has_two_scales_and_ignores_its_type(ipm: int, watts: flo
     assert decode_smart(smart_bytes(ipm=ipm)).interval_power_w == watts
 
 
+@settings(deadline=None)
 @given(st.tuples(*[COUNT] * 10), st.integers(0, 0xFFFF), DWORD, DWORD)
 def test_smart_counters_of_128_bits_come_back(
     counters: tuple[int, ...], temperature: int, t1: int, s2: int
@@ -78,6 +79,7 @@ def test_cut_logs_are_refused() -> None:
         decode_freezing_commands(bytes(12))
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(0, 255)))
 def test_commands_that_hold_up_others_are_found(opcodes: set[int]) -> None:
     assert decode_freezing_commands(effects_bytes(tuple(opcodes))) == opcodes

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.power.model_drive import ModelDrive
+from tests.power.model_drive import ModelDrive, load, store
 from tests.power.sampler_bench import RUN_ID, Bench, wait_for
 from wattload.core.errors import PowerError
 from wattload.core.record.run import RECORD_FILE
@@ -128,6 +128,20 @@ def test_killed_sampler_is_an_error_and_its_state_can_be_recovered(
     undone = undo_leftovers(host)
     assert [each.restored for each in undone] == [0]
     assert bench.state() == 0
+
+
+def test_sampler_with_a_bug_restores_before_it_ends(bench: Bench) -> None:
+    client = bench.opened(PowerConfig(state=1, period_s=0.02))
+    client.start()
+    model = load(bench.models / "nvme0.json")
+    model.crashes = (0x02,)
+    store(bench.models / "nvme0.json", model)
+    wait_for(lambda: not client.alive())
+    assert bench.state() == 0
+    assert bench.record().status_reason.startswith("the sampler failed")
+    assert "ZeroDivisionError: a bug" in (bench.folder / "sampler.log").read_text()
+    with pytest.raises(PowerError, match="the sampler ended with status 1"):
+        client.finish()
 
 
 def test_run_without_a_draft_is_undone_all_the_same(bench: Bench) -> None:

@@ -4,7 +4,7 @@ import json
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattload.core.errors import ConfigError, PowerError
@@ -108,18 +108,21 @@ def test_what_is_no_command_is_refused_with_one_sentence(message: bytes, why: st
         parse(message)
 
 
+@settings(deadline=None)
 @given(st.binary())
 def test_no_bytes_do_more_than_be_refused(data: bytes) -> None:
     with pytest.raises(PowerError):
         parse(data)
 
 
+@settings(deadline=None)
 @given(COMMANDS, st.dictionaries(FIELDS | st.text(), JSON))
 def test_no_fields_do_more_than_be_refused(command: str, fields: dict[str, object]) -> None:
     with suppress(PowerError):
         parse(json.dumps({**fields, "command": command}).encode())
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(["source", "state", "period_s", "profile", "x"]), JSON))
 def test_no_request_does_more_than_be_refused(request: dict[str, object]) -> None:
     with suppress(ConfigError):
@@ -134,6 +137,7 @@ def test_request_names_the_wrong_setting() -> None:
         power_config({"state": "1"})
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=50).filter(lambda data: b"\n" not in data)), st.integers(1, 9))
 def test_lines_come_whole_however_they_are_cut(lines: list[bytes], size: int) -> None:
     stream = b"".join(each + b"\n" for each in lines)

@@ -96,10 +96,43 @@ def test_end_of_a_client_is_the_end_of_its_run_alone(bench: Bench) -> None:
     connect(bench, path).hello("run-2")
 
 
+def test_restarted_service_undoes_what_the_killed_one_left(bench: Bench) -> None:
+    client = connect(bench, bench.service())
+    client.hello(RUN_ID)
+    client.open(PowerConfig(state=1), devices=["nvme0"], block_devices=[])
+    bench.processes[-1].kill()
+    bench.processes[-1].wait()
+    assert bench.state() == 1
+    bench.service()
+    assert bench.state() == 0
+    assert "put back into power state 0" in (bench.folder / "service.log").read_text()
+
+
 def test_second_client_is_told_who_is_served(bench: Bench) -> None:
     path = bench.service()
     connect(bench, path).hello(RUN_ID)
     with pytest.raises(PowerError, match="busy with run run-1"):
+        connect(bench, path).hello(RUN_ID)
+
+
+def test_client_that_connects_early_waits_for_its_turn(bench: Bench) -> None:
+    path = bench.service()
+    early = connect(bench, path)
+    bench.add_run("run-2")
+    client = connect(bench, path)
+    client.hello("run-2")
+    with pytest.raises(PowerError, match="busy with run run-2"):
+        early.hello(RUN_ID)
+    client.close()
+    wait_for((bench.runs / "run-2" / RECORD_FILE).exists)
+    early.hello(RUN_ID)
+
+
+def test_clients_have_a_number(bench: Bench) -> None:
+    path = bench.service()
+    for _ in range(32):
+        connect(bench, path)
+    with pytest.raises(PowerError, match=r"32 clients already|ended before it answered"):
         connect(bench, path).hello(RUN_ID)
 
 
@@ -235,7 +268,7 @@ def test_commands_out_of_order_are_refused(talker: Path) -> None:
     messages = [HELLO, {"command": "start"}, {"command": "finish"}, HELLO]
     answers = say(talker, b"".join(json.dumps(each).encode() + b"\n" for each in messages))
     assert [answer["ok"] for answer in answers] == [True, False, False, False]
-    assert "has not ended yet" in str(answers[3]["error"])
+    assert "busy with run run-1" in str(answers[3]["error"])
 
 
 def test_oversized_message_ends_the_client_and_not_the_service(talker: Path) -> None:
@@ -244,7 +277,9 @@ def test_oversized_message_ends_the_client_and_not_the_service(talker: Path) -> 
     assert say(talker, b"{}\n")[0]["ok"] is False
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(st.binary(max_size=200), max_size=5))
 def test_no_bytes_end_the_service(talker: Path, lines: list[bytes]) -> None:
     answers = say(talker, b"\n".join(lines) + b"\n")

@@ -35,7 +35,7 @@ def create(path: Path) -> SampleFile:
     return SampleFile(os.open(path, flags), host="host-1", period_s=0.1)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(SAMPLES))
 def test_samples_come_back(tmp_path: Path, samples: list[Sample]) -> None:
     file = create(tmp_path / "samples")
