@@ -12,7 +12,7 @@ from wattload.core.record.phase import PhaseSpan
 from wattload.core.units import NS_PER_S
 from wattload.life.cpu import ProcessTree
 from wattload.life.journal import Journal
-from wattload.life.phases import BIN_NS, MarkedSpan, PhaseRecorder
+from wattload.life.phases import BIN_NS, MarkedSpan, OpenPhase, PhaseRecorder
 from wattload.life.windows import block_counters, merged, phase_windows, with_half_rates
 
 
@@ -78,12 +78,14 @@ def recorder(tmp_path: Path) -> PhaseRecorder:
     return made
 
 
+def _move(phase: OpenPhase, times: int) -> None:
+    for _ in range(times):
+        phase.moved(read_bytes=1)
+
+
 def test_phases_nest_and_count_from_any_thread(recorder: PhaseRecorder) -> None:
     with recorder.phase("outer") as outer, recorder.phase("inner", timed=False) as inner:
-        threads = [
-            threading.Thread(target=lambda: [inner.moved(read_bytes=1) for _ in range(500)])
-            for _ in range(4)
-        ]
+        threads = [threading.Thread(target=_move, args=(inner, 500)) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -1,0 +1,97 @@
+"""What the preflight refuses, before a byte is written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.context import directory_target
+from wattload.compose import compose
+from wattload.config import RunConfig
+from wattload.core.errors import ConfigError, TargetError, WattloadError
+from wattload.core.resolve import resolve_targets
+from wattload.core.units import TB
+from wattload.core.workload import WorkloadPlan
+from wattload.life.preflight import preflight, space_of
+
+NOTHING = WorkloadPlan(
+    data_bytes=0,
+    prepare_bytes=0,
+    run_bytes=0,
+    peak_bytes=0,
+    memory_bytes_per_rank=0,
+    needs_direct_io=False,
+)
+
+
+def _config(path: Path, *overrides: str) -> RunConfig:
+    return compose([f"target.path={path}", "workload=null", *overrides])[0]
+
+
+def _refusal(path: Path, plan: WorkloadPlan, *overrides: str, ranks: int = 1) -> str:
+    with pytest.raises(WattloadError) as caught:
+        preflight(_config(path, *overrides), [directory_target(path)], plan, ranks)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+def test_a_plan_that_fits_is_announced_with_its_shares(tmp_path: Path) -> None:
+    plan = replace(NOTHING, prepare_bytes=10**6, run_bytes=10**6, peak_bytes=10**6)
+    lines = preflight(_config(tmp_path), [directory_target(tmp_path)], plan, 1)
+    assert lines[0].startswith(f"target {tmp_path} on ")
+    assert "2.00 MB will be written" in lines[0]
+    assert "drive writes" in lines[0]
+
+
+def test_five_percent_of_the_file_system_stay_free(tmp_path: Path) -> None:
+    target = directory_target(tmp_path)
+    space = space_of(target)
+    room = space.available_bytes - int(0.05 * space.total_bytes)
+    above = replace(NOTHING, peak_bytes=room + space.total_bytes // 100)
+    assert "stay free" in _refusal(tmp_path, above)
+
+
+def test_data_that_lies_there_already_needs_no_new_room(tmp_path: Path) -> None:
+    target = directory_target(tmp_path)
+    total = space_of(target).total_bytes
+    reused = replace(NOTHING, data_bytes=total, prepare_bytes=0, peak_bytes=total)
+    assert preflight(_config(tmp_path), [target], reused, 1)
+
+
+def test_more_than_a_capacity_of_writes_needs_a_word(tmp_path: Path) -> None:
+    writes = replace(NOTHING, run_bytes=11 * TB)
+    text = _refusal(tmp_path, writes)
+    assert f"target.max_write_bytes={11 * TB}" in text
+    allowed = _config(tmp_path, f"target.max_write_bytes={11 * TB}")
+    assert preflight(allowed, [directory_target(tmp_path)], writes, 1)
+    assert "target.max_write_bytes=5" in _refusal(tmp_path, writes, "target.max_write_bytes=5")
+
+
+@pytest.mark.parametrize(("least", "most", "ranks"), [(4, None, 2), (1, 2, 3)])
+def test_process_counts_that_do_not_fit_are_refused(
+    tmp_path: Path, least: int, most: int | None, ranks: int
+) -> None:
+    plan = replace(NOTHING, minimum_ranks=least, maximum_ranks=most)
+    assert f"got {ranks}" in _refusal(tmp_path, plan, ranks=ranks)
+
+
+def test_a_target_that_refuses_direct_io_is_told_what_else_works(tmp_path: Path) -> None:
+    target = replace(
+        directory_target(tmp_path), direct_io=None, direct_io_missing="the file system refuses it"
+    )
+    plan = replace(NOTHING, needs_direct_io=True)
+    with pytest.raises(TargetError, match="loader=torch"):
+        preflight(_config(tmp_path), [target], plan, 1)
+
+
+def test_full_scale_on_the_root_file_system_is_refused(tmp_path: Path) -> None:
+    (target,) = resolve_targets([tmp_path], host="box")
+    system = target.facts.file_system
+    assert system is not None
+    facts = target.facts.model_copy(
+        update={"file_system": system.model_copy(update={"is_root": True})}
+    )
+    with pytest.raises(ConfigError, match="root file system"):
+        preflight(_config(tmp_path, "scale=full"), [replace(target, facts=facts)], NOTHING, 1)
