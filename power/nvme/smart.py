@@ -19,6 +19,18 @@ DATA_UNIT_BYTES = 512_000
 """One data unit: 1000 blocks of 512 B; the drive rounds up."""
 
 _COMMAND = log_command(SMART_LOG, SMART_BYTES, name="Get Log Page 02h (SMART)")
+_COUNTERS = (
+    "read_commands",
+    "write_commands",
+    "busy_minutes",
+    "power_cycles",
+    "power_on_hours",
+    "unsafe_shutdowns",
+    "media_errors",
+    "error_log_entries",
+)
+"""The counters of 16 bytes from byte 64 on, after data units read and written."""
+
 _UNITS_PER_WATT = {1: 10_000, 2: 100}
 
 
@@ -83,14 +95,7 @@ def decode_smart(data: bytes) -> SmartLog:
         percentage_used=used,
         read_bytes=counters[0] * DATA_UNIT_BYTES,
         written_bytes=counters[1] * DATA_UNIT_BYTES,
-        read_commands=counters[2],
-        write_commands=counters[3],
-        busy_minutes=counters[4],
-        power_cycles=counters[5],
-        power_on_hours=counters[6],
-        unsafe_shutdowns=counters[7],
-        media_errors=counters[8],
-        error_log_entries=counters[9],
+        **dict(zip(_COUNTERS, counters[2:], strict=True)),
         warning_temperature_minutes=warning_minutes,
         critical_temperature_minutes=critical_minutes,
         sensors_k=tuple(kelvin or None for kelvin in struct.unpack_from("<8H", data, 200)),
