@@ -13,6 +13,14 @@ from wattload.reports.closure import close
 from wattload.reports.load import Run
 from wattload.reports.quantity import listed
 
+LETTERS = ("A", "B")
+"""What the two arms of a comparison are called, in their order."""
+
+
+def lettered(letter: str, arm: str) -> str:
+    """Return an arm with the letter it has on this page; one called by it needs no more."""
+    return arm if arm == letter else f"{letter} ({arm})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:

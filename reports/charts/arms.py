@@ -11,13 +11,13 @@ from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.compare import Figure as RunFigure
 from wattload.reports.compare import Row
 from wattload.reports.quantity import Scale, counted, listed, scale_for, scaled
+from wattload.reports.subject import LETTERS, lettered
 from wattload.reports.svg import hatch_fill, layered, render
 from wattload.reports.themes import ARM_ROLES, light
 
-PANEL_WIDTH = 345
+PANEL_WIDTH = 372
 _ROW = 26
 _COLUMNS = 2
-LETTERS = ("A", "B")
 _DIRECTIONS = {
     "higher": "more is better",
     "lower": "less is better",
@@ -53,7 +53,7 @@ def arms_figure(name: str, subject: str, rows: Sequence[Row], arms: Sequence[str
 
 def _legend(arms: Sequence[str]) -> list[tuple[str, str]]:
     """Return what each colour stands for; an arm alone needs no letter."""
-    named = [f"{letter}: {arm}" for letter, arm in zip(LETTERS, arms, strict=False)]
+    named = [lettered(*pair) for pair in zip(LETTERS, arms, strict=False)]
     return list(zip(ARM_ROLES, named if len(arms) > 1 else arms, strict=False))
 
 
@@ -114,6 +114,7 @@ def _runs(entry: Row, arms: Sequence[str], scale: Scale) -> list[dict[str, Any]]
             "v": scale.shown(figure.value),
             "shape": ("circle", "square")[index] if figure.valid else "cross",
             "stroke": light("strong" if figure.valid else "device"),
+            "size": 30 if figure.valid else 70,
         }
         for index, arm in enumerate(arms)
         for figure in entry.figures.get(arm, ())
@@ -128,29 +129,36 @@ def _panel(index: int, entry: Row, arms: Sequence[str], scale: Scale) -> alt.Lay
     x = alt.X("v:Q", axis=axis, scale=alt.Scale(domain=[0, largest * 1.3], nice=False))
     bars = alt.Chart(alt.NamedData(name=f"bars{index}")).encode(y=y)
     runs = alt.Chart(alt.NamedData(name=f"runs{index}")).encode(y=y)
-    fill, stroke = alt.Fill("fill:N", scale=None), alt.Stroke("stroke:N", scale=None)
-    bound = bars.transform_filter("isValid(datum.bound)")
     layers = [
-        bars.mark_bar(height=16).encode(x=x, fill=fill),
-        bound.mark_bar(height=8, fillOpacity=0.25).encode(
-            x=alt.X("bound:Q"), x2="end:Q", fill=fill
-        ),
-        bound.mark_tick(thickness=2, size=18).encode(x=alt.X("end:Q"), stroke=stroke),
-        bound.transform_filter("!datum.open")
-        .mark_tick(thickness=2, size=18)
-        .encode(x=alt.X("bound:Q"), stroke=stroke),
-        runs.mark_point(size=30, fill=light("surface"), strokeWidth=1.3).encode(
-            x=x, shape=alt.Shape("shape:N", scale=None), stroke=stroke
+        bars.mark_bar(height=16).encode(x=x, fill=alt.Fill("fill:N", scale=None)),
+        *_interval(bars),
+        runs.mark_point(fill=light("surface"), strokeWidth=1.3).encode(
+            x=x,
+            shape=alt.Shape("shape:N", scale=None),
+            size=alt.Size("size:Q", scale=None),
+            stroke=alt.Stroke("stroke:N", scale=None),
         ),
         bars.mark_text(align="left", dx=10, fontWeight=600, fill=light("strong")).encode(
             x=alt.X("end:Q"), text="text:N"
         ),
     ]
-    title = alt.TitleParams(
-        entry.quantity.label,
-        subtitle=f"{scale.unit}, {_DIRECTIONS[entry.quantity.better]}".removeprefix(", "),
-    )
+    direction = _DIRECTIONS[entry.quantity.better]
+    subtitle = f"{scale.unit}, {direction}".removeprefix(", ")
+    title = alt.TitleParams(entry.quantity.label, subtitle=subtitle)
     return layered(layers, width=PANEL_WIDTH, height=_ROW * len(arms), title=title)
+
+
+def _interval(bars: alt.Chart) -> list[alt.Chart]:
+    """Return the marks of an arm that is known by bounds: both ends, or the upper one alone."""
+    bound = bars.transform_filter("isValid(datum.bound)")
+    band = bound.mark_bar(height=8, fillOpacity=0.25)
+    cap = bound.mark_tick(thickness=2, size=18)
+    stroke = alt.Stroke("stroke:N", scale=None)
+    return [
+        band.encode(x=alt.X("bound:Q"), x2="end:Q", fill=alt.Fill("fill:N", scale=None)),
+        cap.encode(x=alt.X("end:Q"), stroke=stroke),
+        cap.transform_filter("!datum.open").encode(x=alt.X("bound:Q"), stroke=stroke),
+    ]
 
 
 def _table(rows: Sequence[Row], arms: Sequence[str]) -> Table:

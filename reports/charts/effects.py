@@ -13,7 +13,7 @@ from wattload.reports.quantity import number
 from wattload.reports.svg import layered, render
 from wattload.reports.themes import light, named_axis
 
-WIDTH = 600
+WIDTH = 640
 _ROW = 26
 _TICKS = (
     0.01,

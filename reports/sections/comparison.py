@@ -16,7 +16,7 @@ from wattload.reports.blocks import (
     columns,
     row,
 )
-from wattload.reports.charts.arms import LETTERS, arms_figure
+from wattload.reports.charts.arms import arms_figure
 from wattload.reports.charts.effects import effects_figure
 from wattload.reports.compare import Row, compare, sentence
 from wattload.reports.conditions import differences
@@ -29,15 +29,21 @@ from wattload.reports.quantity import (
     scale_for,
     scaled,
 )
-from wattload.reports.sections.wording import anchor
+from wattload.reports.sections.wording import anchor, sentence_of, unique
 from wattload.reports.statistics import MINIMUM_RUNS, Spread
-from wattload.reports.subject import Group, Subject
+from wattload.reports.subject import LETTERS, Group, Subject, lettered
 
 _CALLS: dict[str, tuple[str, Tone]] = {
     "a": ("A is better", "a"),
     "b": ("B is better", "b"),
     "none": ("no difference shown", "quiet"),
     "barred": ("not called", "quiet"),
+}
+_ENDINGS = {
+    "a": ": A is better.",
+    "b": ": B is better.",
+    "none": ": no difference shown.",
+    "barred": ".",
 }
 _NOISY, _UNSTABLE = 0.05, 0.10
 
@@ -90,10 +96,9 @@ def _part(subject: Subject, group: Group) -> Section:
 def _counts(group: Group) -> str:
     if len(group.arms) == 1:
         return counted(len(group.runs), "run")
-    parts = zip(LETTERS, group.arms.items(), strict=False)
-    return ", ".join(
-        f"{letter} {arm}: {counted(len(runs), 'run')}" for letter, (arm, runs) in parts
-    )
+    counts = [counted(len(runs), "run") for runs in group.arms.values()]
+    named = [lettered(*pair) for pair in zip(LETTERS, group.arms, strict=False)]
+    return ", ".join(f"{arm}: {count}" for arm, count in zip(named, counts, strict=True))
 
 
 def _sentences(rows: Sequence[Row], arms: Sequence[str]) -> Iterator[Block]:
@@ -101,15 +106,11 @@ def _sentences(rows: Sequence[Row], arms: Sequence[str]) -> Iterator[Block]:
     if len(arms) < 2:  # noqa: PLR2004 - one arm has nothing beside it
         yield Paragraph("One arm only: its runs are shown with their spread, nothing is compared.")
         return
-    said = [
-        f"{sentence(entry, 'A', 'B')}: {_CALLS[entry.call][0]}"
-        + (f" ({entry.reason})" if entry.call == "barred" else "")
-        + "."
-        for entry in rows
-        if entry.effect is not None and entry.quantity.better != "neither"
-    ]
+    told = [entry for entry in rows if entry.effect and entry.quantity.better != "neither"]
+    said = [sentence(entry, "A", "B") + _ENDINGS[entry.call] for entry in told]
+    reasons = unique(entry.reason for entry in told if entry.call == "barred")
     if said:
-        yield Notice("What the ratios say", said, "")
+        yield Notice("What the ratios say", [*said, *map(sentence_of, reasons)], "")
 
 
 def _bars(subject: Subject, group: Group) -> Iterator[Notice]:

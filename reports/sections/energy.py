@@ -32,8 +32,7 @@ def energy_section(subject: Subject, run: Run) -> Section | None:
     used = any(source.used for source in record.power.sources)
     blocks: list[Block] = []
     if used:
-        asked = f"Power was asked for as {record.power.requested}. {record.power.choice}"
-        blocks.append(Paragraph(asked))
+        blocks.append(Paragraph(_choice(record)))
     if figure is not None:
         blocks.append(figure)
     elif used:
@@ -46,6 +45,17 @@ def energy_section(subject: Subject, run: Run) -> Section | None:
         blocks.append(_states(record))
     blocks.extend(_sources(record))
     return Section(anchor=name, title="Energy", blocks=blocks)
+
+
+def _choice(record: RunRecord) -> str:
+    power = record.power
+    text = f"Power was asked for as {power.requested}. {power.choice.rstrip('.')}."
+    if power.idle_s:
+        text += f" Idle power is that of {quantity(power.idle_s, Unit.SECONDS, 3)} before the run."
+    if power.tail_s is not None:
+        tail = quantity(power.tail_s, Unit.SECONDS, 3)
+        text += f" The drive was watched for {tail} more after it."
+    return text
 
 
 def interval_text(energy: EnergyRecord | PowerStateShare) -> str:
@@ -62,19 +72,6 @@ def interval_text(energy: EnergyRecord | PowerStateShare) -> str:
 
 
 def _energies(record: RunRecord) -> Table:
-    rows = [
-        row(
-            energy.phase,
-            Cell(energy.device, remark=f"{energy.source}, {energy.scope}"),
-            Cell(interval_text(energy), "" if energy.chosen else "quiet"),
-            quantity(energy.mean_w, Unit.WATTS),
-            Cell(quantity(energy.net_j, Unit.JOULES), remark=_idle(energy)),
-            quantity(energy.uncertainty_j, Unit.JOULES),
-            Cell(percent(energy.coverage), remark=f"{whole(energy.sample_count)} samples"),
-            Cell(energy.evidence.replace("_", " "), remark="" if energy.chosen else "not chosen"),
-        )
-        for energy in record.power.energy
-    ]
     titles = columns(
         "phase",
         "device",
@@ -88,9 +85,22 @@ def _energies(record: RunRecord) -> Table:
     used = {energy.evidence: WORDS[energy.evidence] for energy in record.power.energy}
     return Table(
         columns=titles,
-        rows=rows,
+        rows=[_energy(energy) for energy in record.power.energy],
         caption="Energy by phase, device and source",
         note="; ".join(f"{name.replace('_', ' ')}: {words}" for name, words in used.items()) + ".",
+    )
+
+
+def _energy(energy: EnergyRecord) -> tuple[Cell, ...]:
+    return row(
+        energy.phase,
+        Cell(energy.device, remark=f"{energy.source}, {energy.scope}"),
+        Cell(interval_text(energy), "" if energy.chosen else "quiet"),
+        quantity(energy.mean_w, Unit.WATTS),
+        Cell(quantity(energy.net_j, Unit.JOULES), remark=_idle(energy)),
+        quantity(energy.uncertainty_j, Unit.JOULES),
+        Cell(percent(energy.coverage), remark=f"{whole(energy.sample_count)} samples"),
+        Cell(energy.evidence.replace("_", " "), remark="" if energy.chosen else "not chosen"),
     )
 
 

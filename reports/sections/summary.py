@@ -21,7 +21,7 @@ from wattload.reports.sections.wording import (
     target_words,
     unique,
 )
-from wattload.reports.subject import Group, Subject
+from wattload.reports.subject import LETTERS, Group, Subject, lettered
 
 
 def title(subject: Subject) -> str:
@@ -75,8 +75,8 @@ def _period(first: str, last: str) -> str:
 
 def _headlines(subject: Subject) -> Iterator[str]:
     if subject.compares:
-        told = f"runs are told apart by {subject.by.replace('_', ' ')}"
-        yield f"A is {subject.arms[0]}, B is {subject.arms[1]}; {told}."
+        arms = [lettered(*pair) for pair in zip(LETTERS, subject.arms, strict=True)]
+        yield f"{listed(arms)} are told apart by {subject.by.replace('_', ' ')}."
         yield from (_comparison(subject, group) for group in subject.groups)
         return
     if len(subject.arms) > 2:  # noqa: PLR2004 - two arms are compared
@@ -159,7 +159,7 @@ def _gaps(run: Run) -> Iterator[str]:
 
 def _warnings(subject: Subject) -> list[str]:
     """Return remarks, what is known of targets beyond the limits, and which checks warn."""
-    said = []
+    said: list[tuple[RunRecord, str]] = []
     for run in subject.runs:
         record = run.record
         told = {sentence_of(limit) for limit in record.limits}

@@ -174,7 +174,7 @@ def test_a_record_too_large_to_embed_says_where_it_is(tmp_path: Path) -> None:
 
 def test_two_arms_stand_side_by_side_with_the_call(arms_page: Page) -> None:
     text = arms_page.text().replace("\u00a0", " ")
-    assert "A is A, B is B; runs are told apart by label." in text
+    assert "A and B are told apart by label." in text
     assert (
         "unet3d: A reaches 250 % of B's rate in train (B/A = 0.400) and A uses 40.2 % of B's "
         "energy in train (B/A = 2.49); A is better in 4 figures of 4."
