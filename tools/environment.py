@@ -143,6 +143,8 @@ def plan_torch(
     ``own`` is the version that an earlier set-up put into the environment; another one there is the
     user's, and is kept from ``floor`` on.
     """
+    if in_venv == in_base:  # an environment that looks into the base Python's packages
+        in_venv = None
     if in_venv is not None and in_venv.partition("+")[0] == own:
         in_venv = in_venv if own == pinned else None
     for version, place in ((in_venv, ".venv"), (in_base, sys.base_prefix)):
@@ -239,16 +241,17 @@ def set_up(root: Path) -> None:
     if done == wanted:
         return
     python = venv / "bin/python"
-    if not _is_made_with_this_python(venv):
-        make_venv(venv, sees_system=False)
     project = tomllib.loads((root / "pyproject.toml").read_text())
     floor = str(project["project"]["optional-dependencies"]["torch"][0]).partition(">=")[2]
+    in_base = installed_torch(Path(sys.executable))
+    if not _is_made_with_this_python(venv):
+        make_venv(venv, sees_system=in_base is not None and is_new_enough(in_base, floor))
     pip_config = subprocess.run(
         [python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
     ).stdout
     plan = plan_torch(
         in_venv=installed_torch(python),
-        in_base=installed_torch(Path(sys.executable)),
+        in_base=in_base,
         own=own,
         floor=floor,
         pinned=read_constraints(root / "constraints.txt")["torch"],

@@ -36,7 +36,11 @@ def run_sections(subject: Subject) -> list[Section]:
     sections = [_run(subject, run) for group in subject.groups for run in group.runs]
     if not _folds(subject):
         return sections
-    heading = Section(anchor="runs", title="Runs", remark="each opens to all that is known of it")
+    heading = Section(
+        anchor="runs",
+        title="Runs",
+        remark="each opens to all that is known of it, and prints if open",
+    )
     return [heading, *sections]
 
 

@@ -105,10 +105,7 @@ class Sampler:
     def client(self, run_id: str) -> SamplerClient:
         return cast("SamplerClient", self._client)
 
-    def done(self) -> None:
-        """Forget."""
-
-    def recover(self, run_id: str) -> None:
+    def lost(self, run_id: str) -> None:
         self.recovered.append(run_id)
 
 

@@ -71,6 +71,12 @@ def test_the_base_pythons_torch_is_seen_through() -> None:
     assert (chosen.is_kept, chosen.pinned, chosen.sees_system) == (True, "2.12.0+cu130", True)
 
 
+def test_the_base_pythons_torch_is_named_as_such_when_the_environment_sees_it() -> None:
+    chosen = plan(in_venv="2.12.0", in_base="2.12.0")
+    assert (chosen.is_kept, chosen.sees_system) == (True, True)
+    assert sys.base_prefix in chosen.sentence
+
+
 def test_a_torch_that_is_too_old_is_not_used() -> None:
     assert not plan(in_venv="2.6.2", in_base="1.13.1").is_kept
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wattload.core.record.check import Check, Verdict
-from wattload.workloads.dlrm.convert import TO_BINARY, TO_PARQUET, Step, merge_cold
+from wattload.workloads.dlrm.convert import TO_BINARY, TO_PARQUET, Step
 from wattload.workloads.dlrm.measure import Measured, total
 from wattload.workloads.dlrm.worker import Cost
 
@@ -104,17 +103,3 @@ def test_details_are_of_one_round() -> None:
     details = measured().details()
     assert details["parquet_bytes"] == 800
     assert details["tsv_to_parquet_round_s"] == [3.0, 4.0]
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "worst"),
-    [
-        (["pass", "pass"], "pass"),
-        (["pass", "fail", "not_checked"], "fail"),
-        (["not_checked", "pass"], "not_checked"),
-    ],
-)
-def test_the_worst_round_decides_on_the_cold_cache(verdicts: list[Verdict], worst: str) -> None:
-    checks = [Check(name="cold", verdict=verdict, sentence="so") for verdict in verdicts]
-    (kept,) = merge_cold(checks)
-    assert kept.verdict == worst

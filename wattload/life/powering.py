@@ -131,9 +131,8 @@ class Powering:
         except PowerError as error:
             lost = str(error)
             print(f"warning: {lost}", file=sys.stderr)
-        self._sampling.done()
         if lost is not None:
-            self._sampling.recover(self._folder.name)
+            self._sampling.lost(self._folder.name)
         return PowerReport(
             host=self._host,
             devices=self._devices,

@@ -47,19 +47,19 @@ class Sampling:
         return self._client.pid if self._client is not None else None
 
     def client(self, run_id: str) -> SamplerClient:
-        """Return the client, introduced as this run; a sampler that has served is started anew."""
+        """Return the client, introduced as this run; one that was lost is started anew."""
         if self._client is None:
             self._client = self._connect()
         self._client.hello(run_id)
         return self._client
 
-    def recover(self, run_id: str) -> None:
-        """Undo by the journal what a sampler that was killed had set for this run."""
+    def lost(self, run_id: str) -> None:
+        """Undo by the journal what a sampler that is gone had set for this run."""
+        self._close()
         for leftover in SamplerClient.recover(run_id):
             print(f"warning: {leftover.sentence}", file=sys.stderr)
 
-    def done(self) -> None:
-        """Forget the client: it has served its run."""
+    def _close(self) -> None:
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -74,6 +74,6 @@ class Sampling:
                 self._client.abort(status, reason)
         except PowerError as error:
             print(f"wattload: {error}", file=sys.stderr)
-        self.done()
+        self._close()
         if (folder / DRAFT_FILE).exists():
             finish_aborted(folder, status, reason)

@@ -148,14 +148,3 @@ class Conversion:
             )
         )
         return done
-
-
-def merge_cold(checks: Sequence[Check]) -> list[Check]:
-    """Return one check per name, of all rounds and ranks: the worst, and of equals the first."""
-    order = ("pass", "warn", "not_checked", "fail")
-    worst: dict[str, Check] = {}
-    for check in checks:
-        known = worst.setdefault(check.name, check)
-        if order.index(check.verdict) > order.index(known.verdict):
-            worst[check.name] = check
-    return list(worst.values())

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from wattload.core.target import Target
+from wattload.core.workload import RunContext
 from wattload.loaders.criteo.files import Part, fsync_folder
 from wattload.loaders.datafolder import DataFolder
 
@@ -28,17 +28,24 @@ class Outputs:
 
     @classmethod
     def claim(
-        cls,
-        targets: Sequence[Target],
-        parameters: Mapping[str, Any],
-        parts: Sequence[Part],
-        *,
-        rank: int,
+        cls, context: RunContext, parameters: Mapping[str, Any], parts: Sequence[Part]
     ) -> Outputs:
-        """Open the output folders on all targets; raises as ``DataFolder.claim`` does."""
-        paths = [target.data_folder.parent for target in targets]
-        folders = [DataFolder.claim(path, OUTPUT, parameters, seed=0, part=rank) for path in paths]
-        return cls(folders, parts)
+        """Take the output folders on all targets and empty them; every rank must call it.
+
+        Rank 0 keeps other runs away until it closes them.
+
+        Raises:
+            DataError: a folder is somebody else's, or another run is at work in it.
+            TargetError: a target can't be written.
+        """
+        rank = context.communicator.rank
+        if rank == 0:
+            folders = _folders(context, parameters)
+            for folder in folders:
+                folder.lock()
+                folder.empty()
+        context.communicator.barrier()
+        return cls(folders if rank == 0 else _folders(context, parameters), parts)
 
     @property
     def parquet(self) -> list[Path]:
@@ -51,7 +58,7 @@ class Outputs:
         return self._paths(".bin")
 
     def begin(self) -> None:
-        """Remove what an earlier round or run left, and list the names of the next."""
+        """Remove what an earlier round left, and list the names of the next."""
         self.remove()
         for folder, name in self._names():
             folder.reserve(name)
@@ -73,7 +80,7 @@ class Outputs:
                 folder.discard(name)
 
     def close(self) -> None:
-        """Give the manifests' descriptors back."""
+        """Give the manifests' descriptors and the locks back."""
         for folder in self.folders:
             folder.close()
 
@@ -86,3 +93,11 @@ class Outputs:
             for folder, name in self._places
             for suffix in (".parquet", ".bin")
         ]
+
+
+def _folders(context: RunContext, parameters: Mapping[str, Any]) -> list[DataFolder]:
+    rank = context.communicator.rank
+    return [
+        DataFolder.claim(target.data_folder.parent, OUTPUT, parameters, seed=0, part=rank)
+        for target in context.targets
+    ]

@@ -10,6 +10,7 @@ from wattload.core.errors import RunError
 from wattload.core.io import DataPath
 from wattload.core.record.check import Check
 from wattload.core.workload import DataFacts, Outcome, RunContext, WorkloadPlan
+from wattload.loaders.coldcache import worst_of
 from wattload.loaders.criteo.columnar import ColumnarSettings
 from wattload.loaders.criteo.files import Part, cut, head
 from wattload.loaders.criteo.schema import ROW_BYTES
@@ -20,7 +21,6 @@ from wattload.workloads.dlrm.convert import (
     TO_PARQUET,
     Conversion,
     Converted,
-    merge_cold,
 )
 from wattload.workloads.dlrm.dataset import DayFiles, RealDays, SyntheticDays
 from wattload.workloads.dlrm.measure import Measured, total
@@ -83,10 +83,7 @@ class Dlrm:
         days = self._prepared()
         world, settings = context.communicator, self._settings()
         parameters = {"data": days.key, "compression": settings.compression}
-        if world.rank == 0:
-            Outputs.claim(context.targets, parameters, (), rank=0).close()
-        world.barrier()
-        outputs = Outputs.claim(context.targets, parameters, self._parts, rank=world.rank)
+        outputs = Outputs.claim(context, parameters, self._parts)
         self._outputs = outputs
         try:
             with WorkerPool(self._workers(context)) as pool:
@@ -96,6 +93,7 @@ class Dlrm:
                 self._converted = conversion.run(self._config.rounds)
         except BaseException:
             outputs.remove()
+            outputs.close()
             raise
         return self._outcome(context, days, sum(world.gather(ceiling)))
 
@@ -128,11 +126,11 @@ class Dlrm:
             outputs.keep()
         else:
             outputs.remove()
-        outputs.close()
         context.communicator.barrier()
         if context.communicator.rank == 0 and not self._config.keep_output:
             for folder in outputs.folders:
                 folder.remove()
+        outputs.close()
 
     def _source(self, context: RunContext) -> RealDays | SyntheticDays:
         if self._config.source:
@@ -164,6 +162,7 @@ class Dlrm:
         ranks = world.gather(converted.steps)
         rows = world.gather(sum(found.row_count for found in converted.columnar))
         cold = [check for checks in world.gather(converted.cold) for check in checks]
+        names = dict.fromkeys(check.name for check in cold)
         part_count = sum(world.gather(len(self._parts)))
         measured = Measured(
             phases=(total(TO_PARQUET, ranks), total(TO_BINARY, ranks)),
@@ -175,7 +174,7 @@ class Dlrm:
         return Outcome(
             metrics=measured.metrics(),
             paths=[PATH],
-            checks=merge_cold(cold),
+            checks=[worst_of(c for c in cold if c.name == name) for name in names],
             details={**self._details(days, part_count), **measured.details()},
             remarks=[measured.bottleneck(), *self._remarks(context, days)],
         )
