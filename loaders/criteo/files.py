@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -111,6 +112,15 @@ def _require_text(path: Path) -> None:
         raise DataError(f"{path} is empty; a day file has a line for each click")
     if start == b"\x1f\x8b":
         raise DataError(f"{path} is compressed; unpack it first, with gunzip --keep {path}")
+
+
+def balanced_count(*, file_count: int, worker_count: int, size_bytes: int, part_bytes: int) -> int:
+    """Return into how many parts files of one size are cut so that all workers get as many.
+
+    It is a multiple of both counts, the smallest whose parts are not over ``part_bytes``.
+    """
+    together = math.lcm(file_count, worker_count)
+    return together * max(-(-size_bytes // (together * part_bytes)), 1)
 
 
 def cut(paths: Sequence[Path], part_count: int) -> tuple[Part, ...]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from wattload.core.errors import DataError
 from wattload.loaders.criteo import synthetic
-from wattload.loaders.criteo.files import CountedFile, Part, cut, day_files, head
+from wattload.loaders.criteo.files import CountedFile, Part, balanced_count, cut, day_files, head
 from wattload.loaders.criteo.tsv import find_fault, read_blocks
 
 
@@ -55,6 +55,28 @@ def test_parts_hold_every_line_once(
         assert all(piece.endswith(b"\n") for piece in pieces[:-1])
         assert [part.name for part in mine] == sorted(part.name for part in mine)
     assert len({part.name for part in parts}) == len(parts)
+
+
+@pytest.mark.parametrize(
+    ("files", "workers", "size_bytes", "count"),
+    [
+        (1, 4, 100, 4),
+        (2, 3, 100, 6),
+        (24, 24, 2400, 24),
+        (24, 16, 2400, 48),
+        (2, 2, 1000, 10),
+        (2, 2, 1001, 12),
+    ],
+)
+def test_every_worker_gets_as_many_parts(
+    files: int, workers: int, size_bytes: int, count: int
+) -> None:
+    found = balanced_count(
+        file_count=files, worker_count=workers, size_bytes=size_bytes, part_bytes=100
+    )
+    assert found == count
+    assert found % files == found % workers == 0
+    assert size_bytes <= 100 * found
 
 
 def test_workers_share_one_file_in_parts_of_nearly_equal_size(tmp_path: Path) -> None:

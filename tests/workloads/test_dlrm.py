@@ -142,7 +142,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
     first.prepare(context)
     first.run(context)
     left = outputs(tmp_path)
-    assert len(left) == 2 * 4
+    assert len(left) == 2 * 6
     first._outputs.close()  # type: ignore[union-attr]  # as the kernel does for a killed process
     lived(dlrm(keep_output=True), context)
     assert len(outputs(tmp_path)) == 2 * 2

@@ -41,10 +41,10 @@ class Config:
     ``data_seed``, ``row_count`` rows in ``day_count`` files. ``workers`` processes work on each
     rank; 0 stands for its share of the cores. ``block_bytes`` of TSV are parsed at a time and
     become one Parquet row group: a worker's memory grows with it (some 8 times, beside 150 MB) and
-    not with the files. ``part_bytes`` of TSV become one Parquet file and one binary file, fewer if
-    workers would be idle. The conversion is done ``rounds`` times over. ``sample_rows`` rows are
-    compared with a plain reference in ``verify``; ``keep_output`` leaves the last round's files on
-    the target.
+    not with the files. ``part_bytes`` of TSV, or less so that every worker gets as many parts,
+    become one Parquet file and one binary file. The conversion is done ``rounds`` times over.
+    ``sample_rows`` rows are compared with a plain reference in ``verify``; ``keep_output`` leaves
+    the last round's files on the target.
     """
 
     _target_: str = "wattload.workloads.dlrm.Dlrm"

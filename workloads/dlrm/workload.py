@@ -12,7 +12,7 @@ from wattload.core.record.check import Check
 from wattload.core.workload import DataFacts, Outcome, RunContext, WorkloadPlan
 from wattload.loaders.coldcache import worst_of
 from wattload.loaders.criteo.columnar import ColumnarSettings
-from wattload.loaders.criteo.files import Part, cut, head
+from wattload.loaders.criteo.files import Part, balanced_count, cut, head
 from wattload.loaders.criteo.schema import ROW_BYTES
 from wattload.workloads.dlrm import sample
 from wattload.workloads.dlrm.config import Config
@@ -70,10 +70,14 @@ class Dlrm:
     def prepare(self, context: RunContext) -> DataFacts:
         """Make or find the day files, and cut them into this rank's parts."""
         self._days, facts = self._source(context).prepare(context)
-        world, config = context.communicator, self._config
-        everyone = self._workers(context) * world.world_size
-        wanted = -(-self._days.size_bytes // config.part_bytes)
-        parts = cut(self._days.paths, everyone * max(-(-wanted // everyone), 1))
+        world = context.communicator
+        count = balanced_count(
+            file_count=len(self._days.paths),
+            worker_count=self._workers(context) * world.world_size,
+            size_bytes=self._days.size_bytes,
+            part_bytes=self._config.part_bytes,
+        )
+        parts = cut(self._days.paths, count)
         self._parts = parts[world.rank :: world.world_size]
         world.barrier()
         return facts
