@@ -1,0 +1,80 @@
+"""Every figure that a workload gives is explained in docs/workloads.md, and no other is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from wattload.core.record.metric import Metric
+from wattload.workloads import checkpoint, dlrm, unet3d
+from wattload.workloads.checkpoint.ceiling import Ceilings
+from wattload.workloads.checkpoint.cycle import Account as Saved
+from wattload.workloads.checkpoint.cycle import Side
+from wattload.workloads.checkpoint.metrics import metrics as checkpoint_metrics
+from wattload.workloads.dlrm.convert import TO_BINARY, TO_PARQUET, Step
+from wattload.workloads.dlrm.measure import Measured, total
+from wattload.workloads.dlrm.worker import Cost
+from wattload.workloads.unet3d.accounting import Account as Loaded
+from wattload.workloads.unet3d.accounting import EpochTimes
+from wattload.workloads.unet3d.metrics import ceiling_metric
+from wattload.workloads.unet3d.metrics import metrics as unet3d_metrics
+
+PAGE = Path(__file__).parents[2] / "docs" / "workloads.md"
+
+
+def of_unet3d() -> list[Metric]:
+    epoch = EpochTimes(
+        duration_s=3.0,
+        load_s=(1.0, 0.0),
+        compute_s=(1.0, 1.0),
+        processed_s=(2.0, 1.0),
+        payload_bytes=1,
+        read_bytes=1,
+        cpu_s=1.0,
+        hash_cpu_s=0.0,
+    )
+    account = Loaded(ranks=[[epoch]], per_rank=1, batch_samples=1, step_s=1.0)
+    return [*unet3d_metrics(account, 1.0), ceiling_metric(1.0)]
+
+
+def of_checkpoint() -> list[Metric]:
+    account = Saved(write=Side([1.0], [1]), read=Side([1.0], [1]))
+    return checkpoint_metrics([account], Ceilings(write=1.0, read=1.0, generator=1.0))
+
+
+def of_dlrm() -> list[Metric]:
+    cost = Cost(wall_s=1.0, cpu_s=1.0, run_queue_s=0.0, peak_bytes=1)
+    steps = [
+        Step(name=name, seconds=1.0, read_bytes=1, written_bytes=1, costs=[cost])
+        for name in (TO_PARQUET, TO_BINARY)
+    ]
+    measured = Measured(
+        phases=(total(TO_PARQUET, [steps]), total(TO_BINARY, [steps])),
+        tsv_bytes=1,
+        row_count=1,
+        workers=1,
+        ceiling_bytes_per_s=1.0,
+    )
+    return measured.metrics()
+
+
+MADE = {
+    unet3d.Unet3d.name: of_unet3d,
+    checkpoint.Checkpoint.name: of_checkpoint,
+    dlrm.Dlrm.name: of_dlrm,
+}
+
+
+def explained(workload: str) -> set[str]:
+    """Return the names in the first column of the table under ``| metric |`` of a section."""
+    section = PAGE.read_text().split(f"\n## {workload}\n")[1].split("\n## ")[0]
+    table = section.split("| metric |")[1].split("\n\n")[0]
+    cells = [line.split("|")[1] for line in table.splitlines()[2:]]
+    return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+
+
+@pytest.mark.parametrize("workload", MADE)
+def test_every_metric_is_explained_and_no_other(workload: str) -> None:
+    assert explained(workload) == {metric.name for metric in MADE[workload]()}
