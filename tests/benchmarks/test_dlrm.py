@@ -1,0 +1,74 @@
+"""The DLRM benchmark on few rows: both libraries do the same work, and its absence is told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from benchmarks import dlrm
+from benchmarks.measure import NotMeasuredError
+from wattload.loaders.criteo import synthetic
+from wattload.loaders.criteo.schema import pack_row, parse_line
+
+ROWS = 3000
+
+
+def day(folder: Path) -> bytes:
+    text = b"".join(block.tobytes() for block in synthetic.blocks(0, 0, ROWS))
+    (folder / "day_0").write_bytes(text)
+    return text
+
+
+def test_our_way_packs_the_rows(tmp_path: Path) -> None:
+    text = day(tmp_path)
+    dlrm.wattload_to_parquet(tmp_path)
+    dlrm.wattload_to_binary(tmp_path)
+    rows = b"".join(pack_row(parse_line(line)) for line in text.splitlines())
+    assert (tmp_path / "wattload.bin").read_bytes() == rows
+
+
+def test_polars_packs_the_same_rows(tmp_path: Path) -> None:
+    pytest.importorskip("polars")
+    day(tmp_path)
+    for way in ("wattload", "polars"):
+        for step in ("to_parquet", "to_binary"):
+            assert dlrm._rate(f"{way}_{step}", tmp_path) > 0
+    ours, theirs = (tmp_path / f"{way}.bin" for way in ("wattload", "polars"))
+    assert ours.read_bytes() == theirs.read_bytes()
+
+
+def test_a_benchmark_leaves_nothing_on_the_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dlrm, "ROW_COUNT", ROWS)
+    monkeypatch.setattr(dlrm, "_rate", lambda way, _: len(way))
+    results = list(dlrm.measure(tmp_path))
+    assert [len(result.values) for result in results] == [5, 5]
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_without_polars_there_is_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(*_: object) -> float:
+        raise NotMeasuredError("polars is not installed (pip install polars)")
+
+    monkeypatch.setattr(dlrm, "_rate", absent)
+    assert "not installed" in (dlrm._compare("to_parquet", tmp_path).missing or "")
+
+
+def test_a_way_that_fails_is_told_by_its_last_words(tmp_path: Path) -> None:
+    with pytest.raises(NotMeasuredError, match=r"wattload_to_binary failed: .*No such file"):
+        dlrm._rate("wattload_to_binary", tmp_path)
+
+
+def test_a_library_that_is_not_there_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden = tmp_path / "hidden" / "polars"
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'polars'\")")
+    path = os.pathsep.join([str(hidden.parent), os.environ.get("PYTHONPATH", "")])
+    monkeypatch.setenv("PYTHONPATH", path)
+    with pytest.raises(NotMeasuredError, match="polars is not installed"):
+        dlrm._rate("polars_to_parquet", tmp_path)
