@@ -96,5 +96,5 @@ class Config:
 
     @property
     def memory_bytes(self) -> int:
-        """The memory that one worker stays below, as measured with blocks of 4 to 32 MiB."""
-        return 160_000_000 + 10 * self.block_bytes
+        """The memory that one worker stays below, as measured with blocks of 4 to 64 MiB."""
+        return 190_000_000 + 10 * self.block_bytes
