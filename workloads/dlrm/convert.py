@@ -68,22 +68,14 @@ class Conversion:
         """Do the conversion ``rounds`` times; the last round's output stays."""
         found = Converted()
         sources = sorted({part.source for part in self._parts})
-        parquet, binary = self._outputs.parquet, self._outputs.binary
-        to_parquet_tasks = [
-            ColumnarTask(part, path, self._settings)
-            for part, path in zip(self._parts, parquet, strict=True)
-        ]
-        to_binary_tasks = [
-            PackTask(part, source, path)
-            for part, source, path in zip(self._parts, parquet, binary, strict=True)
-        ]
+        parquet = self._outputs.parquet
         for number in range(1, rounds + 1):
             self._outputs.begin()
             found.cold.append(self._cold(TO_PARQUET, sources))
             columnar = self._step(
                 found,
                 to_parquet,
-                to_parquet_tasks,
+                self._columnar_tasks(),
                 name=TO_PARQUET,
                 label=f"TSV to Parquet, round {number} of {rounds}",
                 input_bytes=sum(part.size_bytes for part in self._parts),
@@ -92,7 +84,7 @@ class Conversion:
             packed = self._step(
                 found,
                 to_binary,
-                to_binary_tasks,
+                self._pack_tasks(),
                 name=TO_BINARY,
                 label=f"Parquet to binary, round {number} of {rounds}",
                 input_bytes=sum(path.stat().st_size for path in parquet),
@@ -100,6 +92,19 @@ class Conversion:
             found.columnar = [done.result for done in columnar]
             found.packed_rows = [done.result for done in packed]
         return found
+
+    def _columnar_tasks(self) -> list[ColumnarTask]:
+        return [
+            ColumnarTask(part, path, self._settings)
+            for part, path in zip(self._parts, self._outputs.parquet, strict=True)
+        ]
+
+    def _pack_tasks(self) -> list[PackTask]:
+        outputs = self._outputs
+        return [
+            PackTask(part, source, path)
+            for part, source, path in zip(self._parts, outputs.parquet, outputs.binary, strict=True)
+        ]
 
     def _cold(self, name: str, paths: Sequence[Path]) -> Check:
         """Put the next phase's input out of the page cache, on all ranks before any looks."""

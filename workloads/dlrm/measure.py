@@ -140,9 +140,7 @@ class Measured:
                 "lower", "Largest resident memory of any worker.",
             ),
         ]  # fmt: skip
-        for phase in self.phases:
-            found += self._phase_metrics(phase)
-        return found
+        return [*found, *(metric for phase in self.phases for metric in self._phase_metrics(phase))]
 
     def _phase_metrics(self, phase: PhaseTotal) -> Iterator[Metric]:
         seconds = sum(phase.seconds)
