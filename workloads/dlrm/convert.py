@@ -44,7 +44,6 @@ class Converted:
     steps: list[Step] = field(default_factory=list)
     cold: list[Check] = field(default_factory=list)
     columnar: Sequence[Columnar] = ()
-    packed_rows: Sequence[int] = ()
 
 
 class Conversion:
@@ -81,7 +80,7 @@ class Conversion:
                 input_bytes=sum(part.size_bytes for part in self._parts),
             )
             found.cold.append(self._cold(TO_BINARY, parquet))
-            packed = self._step(
+            self._step(
                 found,
                 to_binary,
                 self._pack_tasks(),
@@ -90,7 +89,6 @@ class Conversion:
                 input_bytes=sum(path.stat().st_size for path in parquet),
             )
             found.columnar = [done.result for done in columnar]
-            found.packed_rows = [done.result for done in packed]
         return found
 
     def _columnar_tasks(self) -> list[ColumnarTask]:
