@@ -113,9 +113,11 @@ def _quoted(override: str) -> str:
 def _explain(error: Exception, overrides: Sequence[str]) -> str:
     """Return one sentence for what Hydra or OmegaConf refused."""
     from hydra.errors import MissingConfigException, OverrideParseException
-    from omegaconf.errors import MissingMandatoryValue, ValidationError
+    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException, ValidationError
 
-    cause: BaseException = error.__cause__ or error
+    # Under a debugger or a coverage tool OmegaConf's own errors have causes too: theirs is the key.
+    is_omegaconf = isinstance(error, OmegaConfBaseException)
+    cause: BaseException = error if is_omegaconf else error.__cause__ or error
     text = str(error).splitlines()[0]
     if isinstance(error, OverrideParseException):
         return f"an override can't be read ({text}); it looks like workload.batch_size=7"
