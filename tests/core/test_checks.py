@@ -60,28 +60,106 @@ def test_device_bytes_prove_a_direct_path(factor: float, verdict: str) -> None:
     assert _check(_tampered(record, counters=counters), "device_bytes").verdict == verdict
 
 
-@pytest.mark.parametrize(("copies", "says"), [(2.0, "write 2 copies"), (None, "is not known")])
-def test_copies_on_a_lower_level_explain_a_ratio(copies: float | None, says: str) -> None:
-    record = _record(virtual=False)
+def _with_copies(record: RunRecord, copies: float | None) -> RunRecord:
     (target,) = record.targets
     stack = target.facts.stack
     assert stack is not None
-    lower = stack.children[0].model_copy(update={"redundancy": copies})
+    missing = {"redundancy": "not shown"} if copies is None else {}
+    lower = stack.children[0].model_copy(
+        update={"redundancy": copies, "missing": {**stack.children[0].missing, **missing}}
+    )
     facts = target.facts.model_copy(
         update={"stack": stack.model_copy(update={"children": (lower,)})}
     )
+    return _tampered(record, targets=(target.model_copy(update={"facts": facts}),))
+
+
+def _with_device_bytes(record: RunRecord, *, read: float, written: float) -> RunRecord:
     counters = tuple(
-        counter.model_copy(update={"read_bytes": 2 * (counter.read_bytes or 0)})
+        counter.model_copy(
+            update={
+                "read_bytes": int((counter.read_bytes or 0) * read),
+                "written_bytes": int((counter.written_bytes or 0) * written),
+            }
+        )
         if counter.source == "block"
         else counter
         for counter in record.counters
     )
-    tampered = _tampered(
-        record, counters=counters, targets=(target.model_copy(update={"facts": facts}),)
+    return _tampered(record, counters=counters)
+
+
+@pytest.mark.parametrize(
+    ("copies", "written", "verdict"),
+    [(2.0, 2.0, "pass"), (2.0, 1.0, "fail"), (None, 2.0, "not_checked"), (1.0, 1.0, "pass")],
+)
+def test_an_array_writes_its_copies_and_not_fewer(
+    copies: float | None, written: float, verdict: str
+) -> None:
+    record = _with_copies(_record(workload="checkpoint", virtual=False), copies)
+    tampered = _with_device_bytes(record, read=1.0, written=written)
+    assert _check(tampered, "device_bytes_write_written").verdict == verdict
+
+
+def test_bytes_that_never_came_from_the_device_fail_whoever_shares_it() -> None:
+    """Other load only adds bytes: on a root disk, too, a ratio below one is no direct path."""
+    record = _record(virtual=True)
+    (target,) = record.targets
+    facts = target.facts.model_copy(update={"shared_with": ("/",)})
+    shared = _tampered(record, targets=(target.model_copy(update={"facts": facts}),))
+    assert (
+        _check(_with_device_bytes(shared, read=0.07, written=1.0), "device_bytes").verdict == "fail"
     )
-    found = _check(tampered, "device_bytes")
+    assert (
+        _check(_with_device_bytes(shared, read=3.0, written=1.0), "device_bytes").verdict == "warn"
+    )
+
+
+def test_a_ratio_in_range_proves_nothing_beside_other_traffic() -> None:
+    record = _record(virtual=False)
+    counters = tuple(
+        counter.model_copy(update={"written_bytes": counter.read_bytes})
+        if counter.source == "block"
+        else counter
+        for counter in record.counters
+    )
+    found = _check(_tampered(record, counters=counters), "device_bytes")
     assert found.verdict == "warn"
-    assert says in found.sentence
+    assert "other traffic" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "weighted", "verdict"),
+    [
+        (4 << 20, 8.0, "pass"),
+        (1 << 20, 32.0, "pass"),
+        (1 << 20, 8.0, "warn"),
+        (4 << 20, 20.0, "warn"),
+    ],
+)
+def test_queue_depth_is_in_blocks_of_the_size_asked_for(
+    request_bytes: int, weighted: float, verdict: str
+) -> None:
+    """Requests are blocks cut up: 32 in flight of a quarter block each are eight blocks."""
+    record = _record(virtual=False)
+    workload = record.workload.model_copy(
+        update={"queue_depth_asked": 8, "block_bytes_asked": 4 << 20}
+    )
+    counters = tuple(
+        counter.model_copy(
+            update={
+                "read_operations": (counter.read_bytes or 0) // request_bytes,
+                "write_operations": 0,
+                "busy_s": 10.0,
+                "weighted_s": 10.0 * weighted,
+            }
+        )
+        if counter.source == "block"
+        else counter
+        for counter in record.counters
+    )
+    found = _check(_tampered(record, workload=workload, counters=counters), "queue_depth")
+    assert found.verdict == verdict
 
 
 def test_device_bytes_without_a_device_counter_are_not_checked() -> None:

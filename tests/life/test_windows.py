@@ -62,11 +62,28 @@ def test_overlapping_ranks_count_each_device_byte_once() -> None:
     assert counter.read_bytes == (2500 - 1000) + 7
 
 
-def test_half_rates_need_twenty_busy_bins() -> None:
+def _rows(moved: dict[int, int]) -> list[tuple[int, str, int, str, int, int]]:
+    return [(i * BIN_NS, "box", 0, "read", count, 0) for i, count in moved.items()]
+
+
+def test_halves_are_of_active_time_with_its_stalls() -> None:
+    """Bins in which nothing moved were left out once: a drive that fell tenfold looked steady."""
     windows = phase_windows([_span(0, 10)])
-    rows = [(i * BIN_NS, "box", 0, "read", 10 if i < 10 else 20, 0) for i in range(20)]
-    assert with_half_rates(windows, rows)[0].half_rates_bytes_per_s == (100.0, 200.0)
-    assert with_half_rates(windows, rows[:19])[0].half_rates_bytes_per_s is None
+    fast_then_stalling = dict.fromkeys(range(50), 100) | {50 + 10 * i: 100 for i in range(5)}
+    halves = with_half_rates(windows, _rows(fast_then_stalling))[0].half_rates_bytes_per_s
+    assert halves == (1000.0, 100.0)
+
+
+def test_pauses_between_spans_belong_to_no_half() -> None:
+    windows = phase_windows([_span(0, 2), _span(8, 10)])
+    moved = dict.fromkeys((*range(20), *range(80, 100)), 10)
+    halves = with_half_rates(windows, _rows(moved))[0].half_rates_bytes_per_s
+    assert halves == (100.0, 100.0)
+
+
+def test_under_two_seconds_there_are_no_halves() -> None:
+    windows = phase_windows([_span(0, 1.9)])
+    assert with_half_rates(windows, _rows({1: 10}))[0].half_rates_bytes_per_s is None
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from wattload.core.errors import TargetError
 from wattload.core.extents import count_extents
 from wattload.core.mounts import Mount, file_system_facts, find_mount, is_on_root, read_mounts
 from wattload.core.record.target import BlockNode, FileSystemFacts, TargetFacts, TargetState
+from wattload.core.sharing import shared_with
 from wattload.core.stack import find_stack, upper_mount
 from wattload.core.sysfs import LIVE, Observation, Roots, explain
 from wattload.core.target import DirectIo, Target, TargetKind
@@ -134,6 +135,7 @@ def _facts(
     mount = find_mount(folder, mounts)
     stack: BlockNode | None = None
     warnings: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
     if mount is None:
         observation.lack("no mount covers the directory", "file_system", "stack", "virtual")
     else:
@@ -143,6 +145,8 @@ def _facts(
         observation.put("stack", stack, reason)
         observation.put("virtual", *_virtual(mount, stack))
         warnings = tuple(_warnings(file_system, stack))
+        if stack is not None:
+            others = shared_with(lowest_devices(stack), mount, mounts, roots)
     return observation.build(
         TargetFacts,
         index=index,
@@ -151,6 +155,7 @@ def _facts(
         path=str(folder),
         devices=() if stack is None else lowest_devices(stack),
         controllers=tuple(dict.fromkeys(node.serial or "" for node in controllers_in(stack))),
+        shared_with=others,
         warnings=warnings,
     )
 

@@ -149,14 +149,15 @@ def system_drives(roots: Roots = LIVE) -> SystemDrives:
     """Return the NVMe controllers under the root file system and the swap spaces."""
     found: set[str] = set()
     unknown: str | None = None
-    for name, stack, reason in _system_stacks(roots):
+    for name, stack, reason in system_stacks(roots):
         found.update(node.name for node in controllers_in(stack))
         if stack is None and reason:
             unknown = f"what holds {name} is not known: {reason}"
     return SystemDrives(frozenset(found), unknown)
 
 
-def _system_stacks(roots: Roots) -> Iterator[tuple[str, BlockNode | None, str]]:
+def system_stacks(roots: Roots = LIVE) -> Iterator[tuple[str, BlockNode | None, str]]:
+    """Yield ``root`` and each ``swap <path>`` with the stack under it, or ``None`` and why."""
     try:
         mounts = read_mounts(roots)
         swaps = (roots.proc / "swaps").read_text(encoding="utf-8").splitlines()[1:]

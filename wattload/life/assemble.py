@@ -108,7 +108,7 @@ def build_record(
         hosts=tuple(capture.host for capture in captures),
         ranks=tuple(report.rank for report in reports),
         targets=tuple(
-            _with_session_bytes(target, marked)
+            _with_session_bytes(target, marked) if len(capture.targets) == 1 else target
             for capture in captures
             for target in capture.targets
         ),
@@ -137,6 +137,7 @@ def _workload_section(header: Header, findings: Findings) -> WorkloadSection:
     config, data = header.order.config, findings.data
     is_direct = any(path.path_requested == "o_direct" for path in findings.outcome.paths)
     depth = getattr(config.loader, "queue_depth", None) if is_direct else None
+    block_bytes = getattr(config.loader, "block_bytes", None) if is_direct else None
     return WorkloadSection(
         name=header.workload,
         loader=type(config.loader).__module__.rpartition(".")[2],
@@ -144,6 +145,7 @@ def _workload_section(header: Header, findings: Findings) -> WorkloadSection:
         accelerator=config.accelerator.name,
         rank_count=header.world_size,
         queue_depth_asked=depth * header.world_size if isinstance(depth, int) else None,
+        block_bytes_asked=block_bytes if isinstance(block_bytes, int) else None,
         paths=tuple(findings.outcome.paths),
         details=dict(findings.outcome.details),
         remarks=tuple(findings.outcome.remarks),
@@ -163,7 +165,7 @@ def _data_record(data: DataFacts) -> DataRecord:
 
 
 def _with_session_bytes(target: TargetRecord, marked: Sequence[MarkedSpan]) -> TargetRecord:
-    """Return the target with what this run wrote on its host, generation included."""
+    """Return the host's only target with what this run wrote there, generation included."""
     written_bytes = sum(
         item.span.written_bytes for item in marked if item.span.host == target.facts.host
     )

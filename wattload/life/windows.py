@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from wattload.core.blockstat import BlockStat
 from wattload.core.record.phase import IoCounter, PhaseSpan, PhaseWindow
 from wattload.core.units import NS_PER_S
-from wattload.life.phases import BIN_NS, MarkedSpan
+from wattload.life.phases import BIN_NS, MarkedSpan, TrafficRow
 
-FEWEST_BINS = 20
+SHORTEST_HALVED_S = 2.0
 
 
 def phase_windows(spans: Sequence[PhaseSpan]) -> tuple[PhaseWindow, ...]:
@@ -130,12 +130,13 @@ def _block_counter(host: str, phase: str, device: str, stat: BlockStat) -> IoCou
 
 
 def with_half_rates(
-    windows: Sequence[PhaseWindow], traffic: Sequence[tuple[int, str, int, str, int, int]]
+    windows: Sequence[PhaseWindow], traffic: Sequence[TrafficRow]
 ) -> tuple[PhaseWindow, ...]:
-    """Return the windows with the rates of the first and second half of their busy bins.
+    """Return the windows with the rates of the first and second half of their active time.
 
-    Only bins that hold bytes count, so pauses between a phase's spans do not; under 20 of them the
-    halves say nothing and are left out.
+    Seconds in which nothing moved count as such: a drive that stalls is slower for it. Only the
+    pauses between a phase's spans do not count. Under two active seconds the halves say nothing
+    and are left out.
     """
     return tuple(
         window.model_copy(update={"half_rates_bytes_per_s": _half_rates(window, traffic)})
@@ -143,16 +144,20 @@ def with_half_rates(
     )
 
 
-def _half_rates(
-    window: PhaseWindow, traffic: Sequence[tuple[int, str, int, str, int, int]]
-) -> tuple[float, float] | None:
-    moved: dict[int, int] = defaultdict(int)
+def _half_rates(window: PhaseWindow, traffic: Sequence[TrafficRow]) -> tuple[float, float] | None:
+    if window.active_s < SHORTEST_HALVED_S:
+        return None
+    halves = [0.0, 0.0]
     for time_ns, host, _rank, phase, read_bytes, written_bytes in traffic:
         if (host, phase) == (window.host, window.name):
-            moved[time_ns] += read_bytes + written_bytes
-    busy = [moved[time_ns] for time_ns in sorted(moved)]
-    if len(busy) < FEWEST_BINS:
-        return None
-    half = len(busy) // 2
-    bin_s = BIN_NS / NS_PER_S
-    return (sum(busy[:half]) / (half * bin_s), sum(busy[half:]) / ((len(busy) - half) * bin_s))
+            elapsed_s = _active_s_before(window, time_ns + BIN_NS // 2)
+            halves[int(elapsed_s >= window.active_s / 2)] += read_bytes + written_bytes
+    return (halves[0] / (window.active_s / 2), halves[1] / (window.active_s / 2))
+
+
+def _active_s_before(window: PhaseWindow, time_ns: int) -> float:
+    """Return how long the phase had been active by a moment."""
+    return (
+        sum(max(0, min(end_ns, time_ns) - start_ns) for start_ns, end_ns in window.intervals)
+        / NS_PER_S
+    )

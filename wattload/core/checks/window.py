@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wattload.core.record.check import Check
+from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.run import RunRecord
+from wattload.core.units import format_rate
 
 SHORT_S = 30.0
 FEW_SAMPLES = 100
@@ -40,23 +42,32 @@ def long_enough(record: RunRecord) -> Sequence[Check]:
 
 
 def steady(record: RunRecord) -> Sequence[Check]:
-    """Compare the rate of the first and the second half of each timed phase's spans."""
-    checks = []
-    for window in record.timed_windows():
-        halves = window.half_rates_bytes_per_s
-        if halves is None or not halves[0]:
-            continue
-        apart = abs(halves[1] - halves[0]) / max(halves)
-        checks.append(
-            Check(
-                name=f"steady_{window.name}",
-                verdict="pass" if apart <= UNSTEADY else "warn",
-                sentence=(
-                    f"The second half of {window.name} ran at {halves[1] / halves[0]:.2f} of the "
-                    "first's rate"
-                    + ("." if apart <= UNSTEADY else ": more than 10 % apart, not steady.")
-                ),
-                figures={"first_bytes_per_s": halves[0], "second_bytes_per_s": halves[1]},
-            )
+    """Compare the rate of the first and the second half of each timed phase's active time."""
+    return [
+        _steady(window)
+        for window in record.timed_windows()
+        if window.read_bytes + window.written_bytes
+    ]
+
+
+def _steady(window: PhaseWindow) -> Check:
+    name = f"steady_{window.name}"
+    halves = window.half_rates_bytes_per_s
+    if halves is None:
+        return Check(
+            name=name,
+            verdict="not_checked",
+            sentence=f"{window.name} was active for {window.active_s:.2f} s, too short to halve.",
         )
-    return checks
+    apart = abs(halves[1] - halves[0]) / max(halves)
+    calm = apart <= UNSTEADY
+    return Check(
+        name=name,
+        verdict="pass" if calm else "warn",
+        sentence=(
+            f"{window.name} moved {format_rate(halves[0])} in the first half of its active time "
+            f"and {format_rate(halves[1])} in the second"
+            + ("." if calm else ": more than 10 % apart, not steady.")
+        ),
+        figures={"first_bytes_per_s": halves[0], "second_bytes_per_s": halves[1]},
+    )

@@ -31,7 +31,7 @@ class PhaseWindow(Frozen):
     A phase that was entered several times (an epoch, a checkpoint) has the spans' sum in ``bytes``,
     first start to last end in ``seconds``, the union of its spans in ``intervals`` (start and end
     in ns) and their length in ``active_s``. ``half_rates_bytes_per_s`` are the
-    rates of the first and the second half of its active time, given at least 20 traffic bins.
+    rates of the first and the second half of its active time, from two active seconds on.
     """
 
     name: str

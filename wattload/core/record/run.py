@@ -61,6 +61,7 @@ class WorkloadSection(Frozen):
     accelerator: str
     rank_count: int
     queue_depth_asked: int | None = None
+    block_bytes_asked: int | None = None
     paths: tuple[DataPath, ...] = ()
     details: Mapping[str, Any] = Field(default_factory=dict)
     remarks: tuple[str, ...] = ()

@@ -92,6 +92,7 @@ class TargetFacts(Observed):
 
     ``virtual`` is true where a hypervisor's disk lies under it: cold then means guest-cold.
     ``controllers`` are the serials of the leaves, keys of the record's controller list.
+    ``shared_with`` are other mount points and swaps on the same devices.
     ``warnings`` are sentences the page must print (tmpfs, overlay, network, root file system).
     """
 
@@ -106,6 +107,7 @@ class TargetFacts(Observed):
     devices: tuple[str, ...]
     controllers: tuple[str, ...]
     virtual: bool | None
+    shared_with: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
