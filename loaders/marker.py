@@ -38,8 +38,8 @@ def marker_of(workload: str, parameters: Mapping[str, object], seed: int) -> dic
     }
 
 
-def make_folders(target_path: Path, key: str) -> None:
-    """Make ``<target>/wattload-data/<key>`` where it is missing, durably, following no link.
+def make_folders(target_path: Path, *below: str) -> None:
+    """Make ``<target>/wattload-data``, or a folder ``below`` it, durably, following no link.
 
     Raises:
         TargetError: the target is missing or not a directory.
@@ -51,7 +51,7 @@ def make_folders(target_path: Path, key: str) -> None:
             f"{target_path} is not a directory; give an existing one with target.path="
         )
     path = target_path
-    for name in (DATA_FOLDER_NAME, key):
+    for name in (DATA_FOLDER_NAME, *below):
         above, path = path, path / name
         if path.is_symlink() or (path.exists() and not path.is_dir()):
             raise DataError(

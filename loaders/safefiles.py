@@ -6,6 +6,7 @@ reached through symbolic links, since the user named it; nothing below it may.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -16,8 +17,7 @@ from pathlib import Path
 from wattload.core.errors import DataError
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,16 @@ def open_folder(path: Path, below: Iterable[str] = ()) -> Iterator[int]:
 
     Raises ``OSError`` (``ELOOP`` or ``ENOTDIR``) where a symbolic link stands in the way.
     """
-    with _descend(path.parent.parent, (path.parent.name, path.name, *below)) as descriptor:
+    with descend(path.parent.parent, (path.parent.name, path.name, *below)) as descriptor:
         yield descriptor
 
 
 @contextmanager
-def _descend(start: Path, parts: Iterable[str]) -> Iterator[int]:
+def descend(start: Path, parts: Iterable[str]) -> Iterator[int]:
+    """Open a folder by way of ``parts`` from ``start``, and yield its descriptor.
+
+    Raises ``OSError`` (``ELOOP`` or ``ENOTDIR``) where a symbolic link stands for one of the parts.
+    """
     descriptor = os.open(start, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts:
@@ -66,6 +70,22 @@ def _descend(start: Path, parts: Iterable[str]) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def open_regular(name: str, flags: int, folder: int) -> int:
+    """Open a regular file in an open folder and return its descriptor; a new one gets mode 0644.
+
+    Raises ``OSError``: ``ELOOP`` for a symbolic link, ``EISDIR`` for a folder, and ``EINVAL`` or
+    ``ENXIO`` for a pipe, a socket or a device.
+    """
+    # A pipe that nobody else holds open would block the open for ever without O_NONBLOCK, which
+    # means nothing to a regular file.
+    flags |= os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(name, flags, 0o644, dir_fd=folder)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", name)
+    return descriptor
 
 
 def regular_size(path: Path, name: str) -> int | None:
@@ -80,11 +100,11 @@ def regular_size(path: Path, name: str) -> int | None:
 def read_text(path: Path, name: str) -> str | None:
     """Return the text of a small file in the folder, ``None`` if there is none.
 
-    Raises ``DataError`` for one that is a link, a folder, or not UTF-8.
+    Raises ``DataError`` for one that is a link, a folder, a pipe or the like, or not UTF-8.
     """
     try:
         with open_folder(path) as folder:
-            descriptor = os.open(name, _READ_FLAGS, dir_fd=folder)
+            descriptor = open_regular(name, os.O_RDONLY, folder)
         with os.fdopen(descriptor, encoding="utf-8") as file:
             return file.read()
     except FileNotFoundError:
@@ -97,7 +117,7 @@ def write_durably(path: Path, name: str, text: str) -> None:
     """Write a small file under a temporary name, fsync it, rename it and fsync the folder."""
     temporary = f"{name}.tmp"
     with open_folder(path) as folder:
-        descriptor = os.open(temporary, _CREATE_FLAGS, 0o644, dir_fd=folder)
+        descriptor = open_regular(temporary, _CREATE_FLAGS, folder)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
@@ -145,7 +165,7 @@ def remove_listed(path: Path, names: Iterable[str]) -> Removal:
 
 def remove_folder(path: Path) -> None:
     """Remove a data folder that is empty; raises ``OSError`` if something lies in it."""
-    with _descend(path.parent.parent, (path.parent.name,)) as above:
+    with descend(path.parent.parent, (path.parent.name,)) as above:
         os.rmdir(path.name, dir_fd=above)
 
 
