@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from wattload.core.errors import DataError
-from wattload.loaders.safefiles import checked_parts, open_folder, read_text
+from wattload.loaders.safefiles import checked_parts, open_folder, open_regular, read_text
 
 MANIFEST_PREFIX = ".wattload-manifest-"
 MANIFEST_SUFFIX = ".jsonl"
 
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,20 +57,41 @@ class ManifestPart:
             self._descriptor = None
 
     def _write(self, line: dict[str, Any]) -> None:
+        """Append a whole line and wait for the disk; on an error the part is as it was before."""
         if self._descriptor is None:
             self._descriptor = self._open()
-        os.write(self._descriptor, (json.dumps(line) + "\n").encode())
-        os.fsync(self._descriptor)
+        size_bytes = _cut_torn_line(self._descriptor)
+        try:
+            _write_all(self._descriptor, (json.dumps(line) + "\n").encode())
+            os.fsync(self._descriptor)
+        except OSError as error:
+            # A line of which the caller was told that it is not there must not come back.
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, size_bytes)
+            path = self._folder / self._name
+            raise OSError(error.errno, error.strerror, str(path)) from error
 
     def _open(self) -> int:
-        """Open the part and cut a torn last line off, lest the next line be glued to it."""
         with open_folder(self._folder) as folder:
-            descriptor = os.open(self._name, _FLAGS, 0o644, dir_fd=folder)
+            descriptor = open_regular(self._name, _FLAGS, folder)
             os.fsync(folder)
-        size_bytes = os.fstat(descriptor).st_size
-        written = os.pread(descriptor, size_bytes, 0)
-        os.ftruncate(descriptor, written.rfind(b"\n") + 1)
         return descriptor
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Write all bytes: where space runs out, the kernel takes a part first and refuses the rest."""
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _cut_torn_line(descriptor: int) -> int:
+    """Cut a last line without its end off, lest the next be glued to it; returns the bytes left."""
+    size_bytes = os.fstat(descriptor).st_size
+    if size_bytes == 0 or os.pread(descriptor, 1, size_bytes - 1) == b"\n":
+        return size_bytes
+    size_bytes = os.pread(descriptor, size_bytes, 0).rfind(b"\n") + 1
+    os.ftruncate(descriptor, size_bytes)
+    return size_bytes
 
 
 def is_manifest_name(name: str) -> bool:
