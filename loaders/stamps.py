@@ -79,8 +79,35 @@ class Stamper:
         stamp(buffer[: count * PAGE_BYTES], identity, first_block)
         if payload.size != buffer.size:
             return checksum(payload)
-        numbers = count * first_block + count * (count - 1) // 2
-        return (unstamped + count * (identity.nonce + identity.word) + numbers) % _MODULUS
+        return (unstamped + _stamp_sum(count, identity, first_block)) % _MODULUS
+
+
+class StampedMemory:
+    """Stamps parts of one memory, and says their checksums without a pass over their bytes.
+
+    The memory is a whole multiple of 4096 bytes and filled already; its blocks are summed here,
+    once, without their stamps. Nothing but ``stamp`` may change it afterwards.
+    """
+
+    def __init__(self, memory: NDArray[np.uint8]) -> None:
+        self._memory = memory
+        _stamps(memory)[:] = 0
+        words = memory.view(np.uint64).reshape(-1, _PAGE_WORDS)
+        sums = words.sum(axis=1, dtype=np.uint64)
+        self._sums_before = np.concatenate(([np.uint64(0)], np.cumsum(sums, dtype=np.uint64)))
+
+    def stamp(
+        self, start_bytes: int, size_bytes: int, identity: Identity, first_block: int
+    ) -> tuple[NDArray[np.uint8], int]:
+        """Stamp ``size_bytes`` from a multiple of 4096; returns these bytes and their checksum."""
+        count = -(-size_bytes // PAGE_BYTES)
+        blocks = self._memory[start_bytes : start_bytes + count * PAGE_BYTES]
+        stamp(blocks, identity, first_block)
+        payload = blocks[:size_bytes]
+        whole, start = size_bytes // PAGE_BYTES, start_bytes // PAGE_BYTES
+        unstamped = int(self._sums_before[start + whole]) - int(self._sums_before[start])
+        tail = checksum(payload[whole * PAGE_BYTES :])
+        return payload, (unstamped + _stamp_sum(whole, identity, first_block) + tail) % _MODULUS
 
 
 def bad_blocks(payload: NDArray[np.uint8], identity: Identity, first_block: int) -> int:
@@ -94,6 +121,12 @@ def bad_blocks(payload: NDArray[np.uint8], identity: Identity, first_block: int)
     if tail.size >= STAMP_BYTES:
         wrong += _wrong(tail[:STAMP_BYTES].view(np.uint64)[None], identity, first_block + whole)
     return wrong
+
+
+def _stamp_sum(count: int, identity: Identity, first_block: int) -> int:
+    """Return the sum of all words in the stamps of ``count`` blocks, not yet modulo 2^64."""
+    numbers = count * first_block + count * (count - 1) // 2
+    return count * (identity.nonce + identity.word) + numbers
 
 
 def _stamps(blocks: NDArray[np.uint8]) -> NDArray[np.uint64]:

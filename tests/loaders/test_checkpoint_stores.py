@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from wattload.core.errors import DataError, MissingExtraError
 from wattload.loaders import direct, torch
@@ -269,6 +270,27 @@ def test_torch_refuses_what_is_no_checkpoint_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no checkpoint that torch"):
         load(store, tmp_path, saved)
     store.close()
+
+
+def test_torch_sums_no_payload_while_it_saves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write window of both stores holds stamps and I/O, no pass over the bytes."""
+    import wattload.loaders.stamps as stamps_module
+
+    summed: list[int] = []
+    real_checksum = stamps_module.checksum
+
+    def checksum(payload: NDArray[np.uint8]) -> int:
+        summed.append(payload.size)
+        return real_checksum(payload)
+
+    store = LOADERS["torch"].checkpoint_store(SHARD, seed=1)
+    for name in ("wattload.loaders.stamps", "wattload.loaders.torch_checkpoint"):
+        monkeypatch.setattr(f"{name}.checksum", checksum)
+    save(store, tmp_path)
+    store.close()
+    assert max(summed) < 4096
 
 
 def test_torch_memory_is_bounded_by_the_bucket() -> None:

@@ -12,6 +12,7 @@ from wattload.loaders.aligned import PAGE_BYTES, aligned_buffers, round_up
 from wattload.loaders.checkpoints import Identity
 from wattload.loaders.stamps import (
     STAMP_BYTES,
+    StampedMemory,
     Stamper,
     bad_blocks,
     checksum,
@@ -38,6 +39,24 @@ def test_checksum_from_stamps_is_that_of_the_bytes(
     made, buffers = stamper()
     for payload in (buffers[0], buffers[0][:size], buffers[1]):
         assert made.stamp(payload, identity, first) == checksum(payload)
+
+
+@settings(max_examples=60)
+@given(IDENTITIES, st.integers(0, 1 << 40), st.integers(0, 15), st.integers(1, SIZE))
+def test_checksum_of_a_part_of_a_memory_is_that_of_its_bytes(
+    identity: Identity, first: int, block: int, size: int
+) -> None:
+    (memory,) = aligned_buffers(1, SIZE)
+    fill_random([memory], seed=1, rank=0)
+    stamped = StampedMemory(memory)
+    start = block * PAGE_BYTES
+    for again in (0, 1):  # the stamps of the time before must not count
+        length = min(size, SIZE - start)
+        payload, found = stamped.stamp(start, length, identity, first + again)
+        assert payload.size == length
+        assert found == checksum(payload)
+        assert bad_blocks(payload, identity, first + again) == 0
+        start = 0
 
 
 @given(st.binary(max_size=1000), st.integers(0, 120))
