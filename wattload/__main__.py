@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
 INTERRUPTED = 130
+RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,7 +22,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except WattloadError as error:
         if debug:
             raise
-        print(f"wattload: {error}", file=sys.stderr)
+        if _speaks():
+            print(f"wattload: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         if debug:
@@ -36,6 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         kind = type(error).__name__
         print(f"wattload: {kind}: {error} (--debug shows the traceback)", file=sys.stderr)
         return 1
+
+
+def _speaks() -> bool:
+    """Return whether this process tells of errors that every rank meets alike; rank 0 does."""
+    return all(os.environ.get(name, "0") in ("0", "") for name in RANK_VARIABLES)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,17 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from wattload.compose import compose
+from wattload.config import RunConfig
 from wattload.core.errors import ConfigError, RecordError
+from wattload.core.host import software_facts
 from wattload.core.record.run import RECORD_FILE, Comparison, read_record
+from wattload.core.resolve import resolve_targets
 from wattload.run import execute
 
 JOURNAL_NAME = "sweep-{key}.jsonl"
@@ -27,29 +31,30 @@ class Point:
 
     overrides: tuple[str, ...]
     repetition: int
-
-    @property
-    def key(self) -> str:
-        """Return what identifies the point in the journal."""
-        return "\x1f".join((*self.overrides, f"#{self.repetition}"))
+    key: str
+    """What identifies the point in the journal; see ``point_key``."""
 
 
 def run_all(overrides: Sequence[str], *, multirun: bool, as_json: bool) -> int:
     """Run every point that is not done yet; returns 0, or 3 when a check failed in one."""
     combinations = list(expand(overrides)) if multirun else [tuple(overrides)]
-    configs = [compose(combination)[0] for combination in combinations]  # fail before the first run
+    composed = [compose(combination) for combination in combinations]  # fail before the first run
     points = [
-        Point(combination, repetition)
-        for repetition in range(max(config.repeat for config in configs))
-        for combination, config in zip(combinations, configs, strict=True)
+        Point(combination, repetition, point_key(config, plain, repetition))
+        for repetition in range(max(config.repeat for config, _ in composed))
+        for combination, (config, plain) in zip(combinations, composed, strict=True)
         if repetition < config.repeat
     ]
-    journal = Journal(Path(configs[0].runs), overrides) if len(points) > 1 else None
+    journal = Journal(Path(composed[0][0].runs), overrides) if len(points) > 1 else None
     worst = 0
     for order, point in enumerate(points):
         done = journal.done(point) if journal else None
-        if done:
-            print(f"done and valid, not run again: {done}", file=sys.stderr)
+        if done and journal:
+            print(
+                f"done and valid, not run again: {done} (noted in {journal.path}; without that "
+                "file the sweep starts afresh)",
+                file=sys.stderr,
+            )
             continue
         comparison = Comparison(
             session_id=journal.session_id if journal else secrets.token_hex(4),
@@ -97,19 +102,38 @@ def expand(overrides: Sequence[str]) -> Iterator[tuple[str, ...]]:
     yield from itertools.product(*axes)
 
 
+def point_key(config: RunConfig, plain: Mapping[str, Any], repetition: int) -> str:
+    """Return what tells a run from every other: settings, drives under the targets, code.
+
+    A swapped drive at the same mount point, another directory behind the same variable or a new
+    commit makes another run of it.
+    """
+    targets = resolve_targets(config.target.paths(), host="", try_direct_io=False)
+    where = [
+        (str(target.path), target.facts.devices, target.facts.controllers)
+        + ((target.facts.file_system.source,) if target.facts.file_system else ())
+        for target in targets
+    ]
+    software = software_facts()
+    code = (software.wattload, software.git_commit)
+    settings = {key: value for key, value in plain.items() if key != "repeat"}
+    document = json.dumps([settings, where, code, repetition], sort_keys=True, default=str)
+    return hashlib.sha256(document.encode()).hexdigest()
+
+
 class Journal:
     """What of a sweep is done: one line per finished run, fsynced, beside the run folders."""
 
     def __init__(self, runs: Path, overrides: Sequence[str]) -> None:
         self.session_id = hashlib.sha256("\x1f".join(overrides).encode()).hexdigest()[:8]
-        self._path = runs / JOURNAL_NAME.format(key=self.session_id)
+        self.path = runs / JOURNAL_NAME.format(key=self.session_id)
         self._runs = runs
         self._done = dict(self._read())
 
     def _read(self) -> Iterator[tuple[str, str]]:
-        if not self._path.exists():
+        if not self.path.exists():
             return
-        for line in self._path.read_text(encoding="utf-8").splitlines():
+        for line in self.path.read_text(encoding="utf-8").splitlines():
             try:
                 entry = json.loads(line)
                 yield entry["point"], entry["folder"]
@@ -130,8 +154,8 @@ class Journal:
 
     def add(self, point: Point, folder: Path) -> None:
         """Note a finished run."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as file:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"point": point.key, "folder": folder.name}) + "\n")
             file.flush()
             os.fsync(file.fileno())

@@ -125,7 +125,7 @@ def test_a_null_run_leaves_a_complete_record(tmp_path: Path) -> None:
 
 def test_two_ranks_make_one_record_with_one_sampler(tmp_path: Path) -> None:
     done = _run(tmp_path, *SLOW, ranks=2)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, "it counts bytes that no device moved, and that is found out"
     record = _record(tmp_path)
     assert [rank.rank for rank in record.ranks] == [0, 1]
     first = next(window for window in record.windows if window.name == "first")
@@ -266,3 +266,21 @@ def test_a_sweep_runs_each_point_once_and_resumes(tmp_path: Path) -> None:
 def test_json_names_the_record(tmp_path: Path) -> None:
     done = _run(tmp_path, "workload=null", "power=none", "--json")
     assert json.loads(done.stdout)["record"].endswith("record.json")
+
+
+def test_two_runs_on_one_target_are_refused(tmp_path: Path) -> None:
+    with _waiting(tmp_path, "run") as process:
+        second = _run(tmp_path, "workload=null", "power=none")
+        assert second.returncode == 2
+        assert f"(process {process.pid})" in second.stderr
+        process.terminate()
+        process.communicate(timeout=DEADLINE_S)
+    assert _run(tmp_path, "workload=null", "power=none").returncode == 0
+
+
+def test_a_sweep_takes_another_directory_for_another_run(tmp_path: Path) -> None:
+    sweep = ("-m", "workload=null", "power=none", "label=A,B", "target.path=${oc.env:WHERE}")
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        done = _run(tmp_path, *sweep, WHERE=str(tmp_path / name))
+        assert done.stdout.count("record:") == 2, done.stderr

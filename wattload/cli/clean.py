@@ -3,23 +3,63 @@
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from wattload.core.errors import TargetError
+from wattload.core.errors import DataError, TargetError
 from wattload.core.units import format_bytes
+
+if TYPE_CHECKING:
+    from wattload.loaders.cleaning import Cleaning
+
+_SHOWN_COUNT = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("target", type=Path, help="the target directory, as given to target.path=")
+    parser.add_argument("--json", action="store_true", help="print JSON for a machine to read")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Remove the listed files under valid markers; files of others stay and are named."""
-    from wattload.loaders.datafolder import clean
+    """Remove the listed files under valid markers; files of others stay and are named.
+
+    Returns 0, or 2 if a folder of ours could not be emptied.
+    """
+    from wattload.loaders.cleaning import clean
 
     target: Path = arguments.target
     if not target.is_dir():
         raise TargetError(f"{target} is no directory; name the target as in target.path=")
-    print(f"{format_bytes(clean(target))} given back on {target}")
-    return 0
+    cleaning = clean(target)
+    if arguments.json:
+        _print_json(cleaning)
+    else:
+        _print(cleaning, target)
+    for failure in cleaning.failed:
+        print(f"wattload: {failure.reason}", file=sys.stderr)
+    return DataError.exit_code if cleaning.failed else 0
+
+
+def _print(cleaning: Cleaning, target: Path) -> None:
+    print(f"{format_bytes(cleaning.freed_bytes)} given back on {target}")
+    count = len(cleaning.left)
+    if count:
+        print(f"{count} {'name' if count == 1 else 'names'} left, not written by wattload:")
+    for path in cleaning.left[:_SHOWN_COUNT]:
+        print(f"  {path}")
+    if count > _SHOWN_COUNT:
+        print(f"  and {count - _SHOWN_COUNT} more")
+
+
+def _print_json(cleaning: Cleaning) -> None:
+    document = {
+        "freed_bytes": cleaning.freed_bytes,
+        "left": [str(path) for path in cleaning.left],
+        "failed": [
+            {"path": str(failure.path), "reason": failure.reason} for failure in cleaning.failed
+        ],
+    }
+    print(json.dumps(document, indent=1))

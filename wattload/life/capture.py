@@ -76,7 +76,7 @@ class HostCapture:
     def _read(self, data_files: Sequence[Path]) -> Moment:
         return Moment(
             host=host_state(),
-            targets=tuple(target_state(target, data_files) for target in self._targets),
+            targets=tuple(_target_state(target, data_files) for target in self._targets),
             controllers={name: controller_state(name) for name in self.controller_names},
         )
 
@@ -118,6 +118,17 @@ class HostCapture:
             after=after,
             difference=difference(before, after) if after is not None else None,
         )
+
+
+def _target_state(target: Target, data_files: Sequence[Path]) -> TargetState:
+    """Return the target's state with the extents of its own data files."""
+    own = [path for path in data_files if path.is_relative_to(target.data_folder)]
+    state = target_state(target, own)
+    if own or state.extents_per_file is None:
+        return state
+    reason = "no data file of the run lies here now"
+    missing = {**state.missing, "extents_per_file": reason}
+    return state.model_copy(update={"extents_per_file": None, "missing": missing})
 
 
 def _with_readings(moment: Moment, readings: Mapping[str, ControllerReading]) -> Moment:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,7 +14,7 @@ from wattload.core.clock import utc_text
 from wattload.core.errors import RankLostError, WattloadError
 from wattload.core.host import rank_facts
 from wattload.core.record.run import RunRecord, Status
-from wattload.core.resolve import resolve_targets
+from wattload.core.resolve import check_writable, resolve_targets
 from wattload.core.target import Target
 from wattload.core.workload import Communicator, DataFacts, Progress, Workload
 from wattload.life.assemble import Findings, Header, Order, RankReport
@@ -28,6 +29,7 @@ from wattload.life.phases import PhaseRecorder
 from wattload.life.powering import Powering, PowerReport
 from wattload.life.preflight import preflight
 from wattload.life.sampling import Sampling
+from wattload.loaders.targetlock import TargetLock
 
 T = TypeVar("T")
 CHECK_FAILED = 3
@@ -60,6 +62,7 @@ class Life:
         self._started_utc = utc_text()
         self._folder: Path | None = None
         self._journal: Journal | None = None
+        self._held = ExitStack()
         self.failed_together = False
         """Whether every rank knows of the failure, so that none has to be ended by force."""
 
@@ -84,7 +87,8 @@ class Life:
         if capture is not None:
             finished = power.finished if power is not None else None
             readings = finished.controllers if finished is not None else {}
-            capture.finish(_data_files(data), readings)
+            capture.finish(_data_files(targets, data), readings)
+        self._held.close()
         reports = self._gather(context, capture, power)
         findings = Findings(data=data, outcome=outcome, verification=verification)
         record = conclude(header, reports, findings) if self._world.rank == 0 else None
@@ -97,9 +101,11 @@ class Life:
         data = workload.prepare(context)
         if data is not None and self._world.rank == 0:
             print(f"{'reused' if data.reused else 'generated'}: {data.folder}")
+        self._held.close()
 
     def fail(self, error: BaseException) -> None:
         """Undo what was changed and have the record of an unfinished run written."""
+        self._held.close()
         if self._folder is None:
             return
         interrupted = isinstance(error, KeyboardInterrupt)
@@ -111,8 +117,17 @@ class Life:
             self._session.sampling.abort(self._folder, status, reason)
 
     def _resolve(self) -> tuple[Target, ...]:
-        """Resolve the targets: a step of its own, for a workload's plan may gather over ranks."""
-        return resolve_targets(self._config.target.paths(), host=self._session.host)
+        """Resolve the targets and lock them; a step of its own, for a plan may gather over ranks.
+
+        One run at a time works on a target: two would measure each other.
+        """
+        targets = resolve_targets(self._config.target.paths(), host=self._session.host)
+        if self._world.rank == 0:
+            for target in targets:
+                if target.path is not None:
+                    check_writable(target)
+                    self._held.callback(TargetLock.acquire(target.path).remove)
+        return targets
 
     def _plan(self, targets: tuple[Target, ...]) -> tuple[Workload, Context]:
         """Build the workload and try what can fail before time is spent."""
@@ -220,9 +235,14 @@ class Life:
         raise RankLostError(failures[0].exit_code)
 
 
-def _data_files(data: DataFacts | None) -> list[Path]:
-    """Return the data's files, at most ``MOST_FILES``: each costs an ioctl to count its extents."""
+def _data_files(targets: Sequence[Target], data: DataFacts | None) -> list[Path]:
+    """Return the data's files, at most ``MOST_FILES`` a target: each costs an ioctl."""
     if data is None:
         return []
-    files = (path for path in sorted(data.folder.rglob("*")) if not path.name.startswith("."))
-    return [path for path in islice(files, MOST_FILES) if path.is_file()]
+    return [path for target in targets for path in islice(_files(target, data), MOST_FILES)]
+
+
+def _files(target: Target, data: DataFacts) -> Iterator[Path]:
+    for path in sorted((target.data_folder / data.key).rglob("*")):
+        if not path.name.startswith(".") and path.is_file():
+            yield path

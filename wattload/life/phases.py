@@ -83,6 +83,28 @@ class PhaseRecorder:
         """Keep a journal of the phases from now on."""
         self._journal = journal
 
+    def last_timed_end_ns(self) -> int | None:
+        """Return when this rank's last timed span ended, ``None`` before the first."""
+        return max((item.span.end_ns for item in self.spans if item.span.timed), default=None)
+
+    def add_span(self, name: str, start_ns: int) -> None:
+        """Add an untimed span from ``start_ns`` to now, in which nothing was moved or counted."""
+        span = PhaseSpan(
+            name=name,
+            parent=None,
+            host=self._host,
+            rank=self._rank,
+            timed=False,
+            start_ns=start_ns,
+            end_ns=time.monotonic_ns(),
+            read_bytes=0,
+            written_bytes=0,
+            operations=0,
+            cpu_s=0.0,
+        )
+        self.spans.append(MarkedSpan(span, {}, {}))
+        self._note("span", span.model_dump())
+
     def traffic_rows(self) -> list[TrafficRow]:
         """Return the bytes of this rank per 100 ms bin and phase, in order of time."""
         return [

@@ -125,8 +125,9 @@ class Powering:
         lost: str | None = None
         try:
             if self._idle_window is not None and self._measuring and self._config.tail_max_s:
-                with recorder.phase(TAIL_PHASE, timed=False):
-                    self._tail_s = self._wait_for_tail(self._idle_window)
+                start_ns = recorder.last_timed_end_ns() or time.monotonic_ns()
+                self._tail_s = self._wait_for_tail(self._idle_window, start_ns)
+                recorder.add_span(TAIL_PHASE, start_ns)
             finished = self._client.finish()
         except PowerError as error:
             lost = str(error)
@@ -143,9 +144,12 @@ class Powering:
             tail_s=self._tail_s,
         )
 
-    def _wait_for_tail(self, idle_window: tuple[int, int]) -> float | None:
-        """Return how many seconds after now the drives were calm, ``None`` if they never were."""
-        start_ns = time.monotonic_ns()
+    def _wait_for_tail(self, idle_window: tuple[int, int], start_ns: int) -> float | None:
+        """Return how many seconds after ``start_ns`` the drives were calm, ``None`` if never.
+
+        The tail begins with the end of the last timed phase: what the drive still writes out while
+        ceilings are measured and data is verified belongs to it.
+        """
         look_s = min(FIRST_LOOK_S, self._config.tail_max_s)
         while True:
             time.sleep(max(0.0, look_s - (time.monotonic_ns() - start_ns) / NS_PER_S))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from wattload.config import RunConfig
 from wattload.core.errors import ConfigError, TargetError
+from wattload.core.host import host_state
 from wattload.core.resolve import check_writable
 from wattload.core.target import Target
 from wattload.core.units import TB, format_bytes
@@ -37,7 +38,8 @@ def preflight(
     """
     _check_ranks(plan, world_size)
     for target in targets:
-        _check_target(config, target, plan)
+        _check_target(config, target, plan, len(targets))
+    _check_memory(plan, world_size)
     return _announce(targets, plan)
 
 
@@ -54,7 +56,22 @@ def _check_ranks(plan: WorkloadPlan, world_size: int) -> None:
         )
 
 
-def _check_target(config: RunConfig, target: Target, plan: WorkloadPlan) -> None:
+def _check_memory(plan: WorkloadPlan, world_size: int) -> None:
+    """Refuse buffers that this host can't hold; the ranks of a host share its memory."""
+    needed_bytes = plan.memory_bytes_per_rank * world_size
+    available_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    state = host_state()
+    if state.memory_available_bytes is not None:
+        available_bytes = state.memory_available_bytes
+    if needed_bytes > available_bytes:
+        raise ConfigError(
+            f"the buffers of {world_size} processes need {format_bytes(needed_bytes)} and "
+            f"{format_bytes(available_bytes)} of memory are free; use fewer processes or smaller "
+            "buffers (loader.queue_depth, loader.prefetch_bytes)"
+        )
+
+
+def _check_target(config: RunConfig, target: Target, plan: WorkloadPlan, target_count: int) -> None:
     file_system = target.facts.file_system
     if file_system is not None and file_system.is_root and not config.scale.allows_root:
         raise ConfigError(
@@ -67,7 +84,7 @@ def _check_target(config: RunConfig, target: Target, plan: WorkloadPlan) -> None
             f"{target.path} refuses O_DIRECT ({target.direct_io_missing}); use loader=torch or "
             "another file system"
         )
-    _check_space(target, plan)
+    _check_space(target, plan, target_count)
     _check_wear(config, target, plan)
 
 
@@ -79,10 +96,11 @@ def space_of(target: Target) -> Space:
     return Space(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
 
 
-def _check_space(target: Target, plan: WorkloadPlan) -> None:
+def _check_space(target: Target, plan: WorkloadPlan, target_count: int) -> None:
+    """Refuse a target without room for its share: data is dealt evenly over the targets."""
     space = space_of(target)
     already = plan.data_bytes - plan.prepare_bytes
-    needed_bytes = max(plan.peak_bytes - already, 0)
+    needed_bytes = max(plan.peak_bytes - already, 0) // target_count
     usable_bytes = space.available_bytes - int(FREE_SHARE * space.total_bytes)
     if needed_bytes > usable_bytes:
         raise TargetError(
