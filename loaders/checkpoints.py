@@ -94,6 +94,10 @@ class CheckpointLoader(Protocol):
         """Raise ``ConfigError`` for a setting outside its range."""
         ...
 
+    def require_checkpoint_library(self) -> None:
+        """Raise ``MissingExtraError`` where a library is needed that is not installed."""
+        ...
+
     def checkpoint_store(self, shard: Shard, *, seed: int, diskless: bool = False) -> ShardStore:
         """Return a store for one rank's shard; with ``diskless`` it touches no file, for ceilings.
 

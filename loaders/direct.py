@@ -77,6 +77,9 @@ class Config:
             if getattr(self, name) < 1:
                 raise ConfigError(f"loader.{name} must be 1 or more, got {getattr(self, name)}")
 
+    def require_checkpoint_library(self) -> None:
+        """Return: NumPy is all that a store needs."""
+
     def checkpoint_store(self, shard: Shard, *, seed: int, diskless: bool = False) -> ShardStore:
         """Return the store that saves a rank's shard in one file by O_DIRECT."""
         from wattload.loaders.direct_checkpoint import DirectStore

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SHARED_MEMORY = "/dev/shm"
+MISSING_TORCH = (
+    "loader=torch needs PyTorch, which is not installed; "
+    "install it with: pip install 'wattload[torch]', or use loader=direct"
+)
 START_METHODS = ("forkserver", "spawn", "fork")
 
 
@@ -56,6 +61,11 @@ class Config:
                 f"loader.start_method must be one of {', '.join(START_METHODS)}, "
                 f"got {self.start_method!r}"
             )
+
+    def require_checkpoint_library(self) -> None:
+        """Raise ``MissingExtraError`` where PyTorch is not installed; it is not imported yet."""
+        if find_spec("torch") is None:
+            raise MissingExtraError(MISSING_TORCH)
 
     def checkpoint_store(self, shard: Shard, *, seed: int, diskless: bool = False) -> ShardStore:
         """Return the store that saves a rank's shard by ``torch.save`` + fsync."""
@@ -170,10 +180,7 @@ def _data_loader(config: Config, samples: SampleSet, batches: list[list[int]]) -
     try:
         from torch.utils.data import DataLoader
     except ImportError as error:
-        raise MissingExtraError(
-            "loader=torch needs PyTorch, which is not installed; "
-            "install it with: pip install 'wattload[torch]', or use loader=direct"
-        ) from error
+        raise MissingExtraError(MISSING_TORCH) from error
     with quiet_about_workers():
         return DataLoader(
             cast("Dataset[Any]", SampleDataset(samples)),

@@ -32,6 +32,7 @@ from wattload.loaders.stamps import (
     fill_random,
     join_checksums,
 )
+from wattload.loaders.torch import MISSING_TORCH
 
 POOL_BYTES = 32 << 20
 
@@ -236,10 +237,7 @@ def _import_torch() -> ModuleType:
     try:
         import torch
     except ImportError as error:
-        raise MissingExtraError(
-            "loader=torch needs PyTorch, which is not installed; "
-            "install it with: pip install 'wattload[torch]', or use loader=direct"
-        ) from error
+        raise MissingExtraError(MISSING_TORCH) from error
     return torch
 
 

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import hashlib
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +18,21 @@ import pytest
 from tests import tinyfs
 from tests.context import Context, ThreadCommunicator, context_at, directory_target, run_ranks
 from wattload.core.accelerator import Accelerator
-from wattload.core.errors import ConfigError, DataError, TargetError
+from wattload.core.errors import ConfigError, DataError, MissingExtraError, TargetError
 from wattload.core.record.check import Check
-from wattload.core.target import TargetKind
+from wattload.core.target import DirectIo, TargetKind
 from wattload.core.workload import Outcome
 from wattload.loaders import direct, torch
-from wattload.loaders.datafolder import leftovers, list_folders
+from wattload.loaders.datafolder import list_folders
 from wattload.workloads.checkpoint import Checkpoint, Config
 from wattload.workloads.checkpoint import ceiling as ceiling_module
+from wattload.workloads.checkpoint import storage as storage_module
 from wattload.workloads.checkpoint.ceiling import shortened
 from wattload.workloads.checkpoint.commit import complete_checkpoints
-from wattload.workloads.checkpoint.describe import remarks
+from wattload.workloads.checkpoint.cycle import Account
+from wattload.workloads.checkpoint.describe import details, remarks
 from wattload.workloads.checkpoint.job import plan_job
+from wattload.workloads.checkpoint.metrics import Direction
 from wattload.workloads.checkpoint.sharding import shard_of
 
 RANK_BYTES = 4_000_004
@@ -61,6 +68,12 @@ def value(outcome: Outcome, name: str) -> float:
     return metric.value
 
 
+def remains(target: Path) -> list[Path]:
+    """Return the files of data that lie on a target; the folders' own begin with a dot."""
+    found = sorted((target / "wattload-data").rglob("*"))
+    return [path for path in found if path.is_file() and not path.name.startswith(".")]
+
+
 def data_folder(context: Context, target: int = 0) -> Path:
     path = context.targets[target].path
     assert path is not None
@@ -79,6 +92,7 @@ def test_every_checkpoint_is_written_proved_read_back_and_removed(
         "cold_cache",
         "checkpoint_durable",
         "checkpoint_bytes_on_target",
+        "checkpoint_committed",
         "checkpoint_read_back",
     }
     names = [phase.name for phase in context.phases]
@@ -90,7 +104,7 @@ def test_every_checkpoint_is_written_proved_read_back_and_removed(
     assert 0 <= written - 3 * RANK_BYTES <= 3 * 2048 * 60
     assert sum(context.progress.moved_bytes) == written + read
     assert list_folders(tmp_path) == ()
-    assert leftovers(tmp_path) == ()
+    assert remains(tmp_path) == []
 
 
 def test_rates_are_total_bytes_over_total_time(tmp_path: Path) -> None:
@@ -111,6 +125,31 @@ def test_rates_are_total_bytes_over_total_time(tmp_path: Path) -> None:
     headline = [metric.name for metric in outcome.metrics if metric.headline]
     assert headline == [metric.name for metric in outcome.metrics[:4]]
     assert headline[:2] == ["write_bytes_per_s", "read_bytes_per_s"]
+
+
+def account(host: str, *windows_ns: tuple[int, int]) -> Account:
+    made = Account(host=host)
+    for window_ns in windows_ns:
+        made.write.windows_ns.append(window_ns)
+        made.write.moved_bytes.append(1000)
+    return made
+
+
+def test_a_checkpoint_takes_from_the_first_start_to_the_last_end() -> None:
+    """The rank that leaves the barrier late and the one that ends late are not the same."""
+    accounts = [account("a", (0, 10), (100, 150)), account("a", (4, 13), (90, 140))]
+    found = Direction("write", accounts)
+    assert found.seconds == [13e-9, 60e-9]
+    assert found.rate == pytest.approx(4000 / 73e-9)
+
+
+def test_clocks_of_two_hosts_are_not_subtracted() -> None:
+    accounts = [account("a", (0, 10)), account("b", (5000, 5020)), account("b", (5004, 5021))]
+    assert Direction("write", accounts).seconds == [21e-9]
+    job = plan_job(settings(), Context(targets=(), communicator=ThreadCommunicator.world(3)[0]))
+    for one in accounts:
+        one.read = one.write
+    assert "2 hosts" in details(job, accounts, 0)["seconds_taken"]
 
 
 def test_ceilings_are_metrics(tmp_path: Path) -> None:
@@ -175,11 +214,12 @@ def test_ranks_divide_the_checkpoint(tmp_path: Path, targets: int) -> None:
     assert value(outcome, "written_bytes") == 3 * 3 * RANK_BYTES
     for context in contexts:
         assert sum(p.written_bytes for p in context.timed("write")) == 3 * RANK_BYTES
-    by_rank = outcome.details["write_seconds_by_rank"]
-    slowest = [max(each) for each in zip(*by_rank, strict=True)]
-    assert value(outcome, "write_seconds_per_checkpoint") == pytest.approx(sum(slowest) / 3)
+    seconds = outcome.details["write_seconds"]
+    assert value(outcome, "write_seconds_per_checkpoint") == pytest.approx(sum(seconds) / 3)
+    for rank_seconds in outcome.details["write_seconds_by_rank"]:
+        assert all(own <= whole for own, whole in zip(rank_seconds, seconds, strict=True))
     assert any("has 8 ranks; the first 3 of them ran" in remark for remark in outcome.remarks)
-    assert all(leftovers(tmp_path / str(index)) == () for index in range(targets))
+    assert all(remains(tmp_path / str(index)) == [] for index in range(targets))
 
 
 def test_ranks_commit_one_checkpoint_per_target(tmp_path: Path) -> None:
@@ -298,7 +338,7 @@ def test_verify_before_run_gives_the_space_back(tmp_path: Path) -> None:
     workload.plan(context)
     workload.prepare(context)
     assert workload.verify(context) == ()
-    assert leftovers(tmp_path) == ()
+    assert remains(tmp_path) == []
 
 
 def test_another_run_on_the_same_target_is_refused(tmp_path: Path) -> None:
@@ -363,6 +403,44 @@ def test_file_sizes_off_the_plan_fail_the_run(
     assert checks["checkpoint_bytes_on_target"].verdict == "fail"
 
 
+def forged(text: str) -> str:
+    """Return the text of a manifest of the same checkpoint of another run."""
+    body = json.loads(text)["body"] | {"nonce": "1"}
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    return json.dumps({"sha256": digest, "body": body})
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda path: path.unlink(), "is no complete checkpoint"),
+        (lambda path: os.truncate(path, 100), "is no complete checkpoint"),
+        (lambda path: path.write_text(forged(path.read_text())), "which wrote another"),
+        (lambda path: path.parent.rename(f"{path.parent}.partial"), "is no complete checkpoint"),
+    ],
+    ids=["missing", "torn", "foreign", "partial"],
+)
+def test_a_read_takes_only_what_the_manifest_on_the_target_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], object], said: str
+) -> None:
+    monkeypatch.setattr(storage_module, "evict", lambda paths: damage(paths[0]))
+    workload, context = made(), context_at(tmp_path)
+    workload.plan(context)
+    workload.prepare(context)
+    with pytest.raises(DataError, match=said):
+        workload.run(context)
+    assert context.timed("read") == []
+
+
+def test_a_checkpoint_that_is_not_whole_at_the_end_fails_the_run(tmp_path: Path) -> None:
+    workload, context = made(keep=2), context_at(tmp_path)
+    run(workload, context, verify=False)
+    (data_folder(context) / "checkpoint-000002" / "manifest.json").unlink()
+    checks = {check.name: check for check in workload.verify(context)}
+    assert checks["checkpoint_committed"].verdict == "fail"
+    assert "[['checkpoint-000001']]" in checks["checkpoint_committed"].sentence
+
+
 def test_a_warm_cache_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def warm(paths: list[Path]) -> None:
         for path in paths:
@@ -390,11 +468,132 @@ def test_a_target_that_fills_up_is_one_sentence_and_no_checkpoint(
     workload.prepare(context)
     with pytest.raises(TargetError, match=r"writing checkpoint 1 failed: .*No space left"):
         workload.run(context)
-    folder = data_folder(context)
-    assert [path.name for path in complete_checkpoints(folder)] == ["checkpoint-000000"]
-    assert list_folders(tiny_file_system)[0].foreign() == ()
-    workload.verify(context)
-    assert leftovers(tiny_file_system) == ()
+    assert list_folders(tiny_file_system) == ()
+    assert remains(tiny_file_system) == []
+
+
+def interrupt(context: Context, after_bytes: int) -> None:
+    """Have the first count beyond ``after_bytes`` interrupt the run, on the thread that counts."""
+    advance = context.progress.advance
+
+    def told(count: int) -> None:
+        advance(count)
+        if sum(context.progress.moved_bytes) > after_bytes:
+            raise KeyboardInterrupt
+
+    context.progress.advance = told  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("after_bytes", [1, RANK_BYTES + 1, 5 * RANK_BYTES])
+def test_an_interrupted_run_leaves_nothing_on_the_target(tmp_path: Path, after_bytes: int) -> None:
+    workload, context = made(keep=2), context_at(tmp_path)
+    interrupt(context, after_bytes)
+    workload.plan(context)
+    workload.prepare(context)
+    with pytest.raises(KeyboardInterrupt):
+        workload.run(context)
+    assert list_folders(tmp_path) == ()
+    assert remains(tmp_path) == []
+
+
+def test_a_rank_that_fails_empties_the_target_and_leaves_the_lists(tmp_path: Path) -> None:
+    """Another rank may still make a file that it has announced, so it must stay listed."""
+    contexts = ranks(tmp_path, 2)
+    interrupt(contexts[1], 2 * RANK_BYTES + 1)
+    with pytest.raises((KeyboardInterrupt, threading.BrokenBarrierError)):
+        run_ranks(contexts, lambda context: run(made(), context))
+    folder = data_folder(contexts[0])
+    assert [path for path in folder.rglob("*") if path.suffix in (".bin", ".json")] == [
+        folder / ".wattload-marker.json"
+    ]
+    list_folders(tmp_path / "0")[0].remove()
+    assert remains(tmp_path / "0") == []
+
+
+@pytest.mark.parametrize("error", [DataError("a file is torn"), KeyboardInterrupt()])
+def test_what_could_not_be_removed_is_said_with_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    def refuse(_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    workload, context = made(), context_at(tmp_path)
+    workload.plan(context)
+    workload.prepare(context)
+    monkeypatch.setattr("wattload.workloads.checkpoint.cycle.Cycle.run", fail)
+    monkeypatch.setattr("wattload.workloads.checkpoint.storage.Storage.abandon", refuse)
+    with pytest.raises((TargetError, KeyboardInterrupt)) as caught:
+        workload.run(context)
+    said = [str(caught.value), *getattr(caught.value, "__notes__", [])]
+    assert any("Read-only" in text and "`wattload clean` removes them" in text for text in said)
+
+
+def unaligned(path: Path, memory_bytes: int, offset_bytes: int) -> Context:
+    needs = DirectIo(
+        memory_align_bytes=memory_bytes, offset_align_bytes=offset_bytes, found_by="test"
+    )
+    return Context(targets=(dataclasses.replace(directory_target(path), direct_io=needs),))
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "offset_bytes", "said"),
+    [(4096, 16384, "offsets at multiples of 16384"), (8192, 512, "memory at multiples of 8192")],
+)
+def test_a_drive_of_larger_blocks_is_refused_before_anything_is_written(
+    tmp_path: Path, memory_bytes: int, offset_bytes: int, said: str
+) -> None:
+    context = unaligned(tmp_path, memory_bytes, offset_bytes)
+    with pytest.raises(TargetError, match=said):
+        made().plan(context)
+    made(torch.Config(bucket_bytes=1 << 20)).plan(context)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_finer_alignments_are_served(tmp_path: Path) -> None:
+    made().plan(unaligned(tmp_path, 4, 512))
+    none = dataclasses.replace(directory_target(tmp_path), direct_io=None, direct_io_missing="no")
+    assert made().plan(Context(targets=(none,))).needs_direct_io
+
+
+@pytest.mark.parametrize(
+    ("loader", "said"),
+    [
+        (direct.Config(queue_depth=0), "loader.queue_depth must be 1 to"),
+        (direct.Config(block_bytes=5000), "loader.block_bytes must be a multiple of 4096"),
+        (torch.Config(bucket_bytes=0), "loader.bucket_bytes must be 1 or more"),
+    ],
+)
+def test_a_loader_out_of_range_is_refused_by_the_plan(
+    tmp_path: Path, loader: object, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        made(loader).plan(context_at(tmp_path))
+
+
+def test_a_seed_below_zero_is_refused_by_the_plan(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="seed must be 0 or more, got -1"):
+        made().plan(context_at(tmp_path, seed=-1))
+
+
+def test_missing_torch_is_found_by_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match="loader=torch needs PyTorch"):
+        made(torch.Config()).plan(context_at(tmp_path))
+
+
+def test_the_server_preset_claims_no_pipeline(tmp_path: Path) -> None:
+    for model, expected in (("405b_server", None), ("405b", 32)):
+        job = plan_job(settings(model=model), context_at(tmp_path))
+        found = details(job, [account("a")], 0)
+        assert found["pipeline_parallel"] == expected
+        assert found["tensor_parallel"] == 8
+    server = plan_job(settings(), context_at(tmp_path))
+    assert "8 of 126 layers" in details(server, [account("a")], 0)["sharding"]
 
 
 def test_a_shortened_shard_has_exactly_the_bytes() -> None:
@@ -458,7 +657,7 @@ def test_a_write_killed_midway_is_never_taken_for_a_checkpoint(tmp_path: Path, l
     outcome, checks = run(made(), context_at(tmp_path))
     assert checks["checkpoint_read_back"].verdict == "pass"
     assert value(outcome, "written_bytes") == 3 * RANK_BYTES
-    assert leftovers(tmp_path) == ()
+    assert remains(tmp_path) == []
 
 
 def test_a_target_that_holds_no_files_is_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from wattload.core.record.check import Check
 from wattload.core.units import format_bytes
 from wattload.loaders.coldcache import worst_of
+from wattload.workloads.checkpoint.commit import folder_name
 from wattload.workloads.checkpoint.cycle import Account
 from wattload.workloads.checkpoint.job import Job
 
@@ -37,6 +38,24 @@ def bytes_on_target(job: Job, accounts: Sequence[Account], overhead_bytes: Seque
     )
 
 
+def committed(job: Job, complete: Sequence[Sequence[str]]) -> Check:
+    """Compare the complete checkpoints on each rank's target, by their manifests, with the plan."""
+    count, kept = job.config.checkpoint_count, min(job.config.keep, job.config.checkpoint_count)
+    expected = [folder_name(number) for number in range(count - kept, count)]
+    agree = all(list(names) == expected for names in complete)
+    return Check(
+        name="checkpoint_committed",
+        verdict="pass" if agree else "fail",
+        sentence=(
+            f"At the end the last {kept} checkpoints lay on the target complete, by the manifests "
+            "read from it, and no other"
+            + ("." if agree else f": not so, {[list(names) for names in complete]} were found.")
+        ),
+        figures={"kept": kept},
+        mandatory=True,
+    )
+
+
 def read_back(job: Job, accounts: Sequence[Account]) -> Check:
     """Compare what loading delivered with what saving wrote: bytes, stamps, checksums."""
     planned_bytes = job.checkpoint_bytes * job.config.checkpoint_count
@@ -51,8 +70,8 @@ def read_back(job: Job, accounts: Sequence[Account]) -> Check:
         verdict="pass" if good else "fail",
         sentence=(
             f"{delivered_bytes} bytes of tensors came back of {planned_bytes}; the stamp of every "
-            "whole 4096-byte block and a checksum over all delivered bytes were compared"
-            + ("." if good else said + ".")
+            "whole 4096-byte block, and a checksum over all delivered bytes against the manifest "
+            "on the target, were compared" + ("." if good else said + ".")
         ),
         figures={
             "delivered_bytes": delivered_bytes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,9 +12,8 @@ from pathlib import Path
 
 from wattload.core.errors import TargetError, WattloadError
 from wattload.core.record.check import Check
-from wattload.core.units import NS_PER_S
 from wattload.core.workload import RunContext
-from wattload.loaders.checkpoints import Identity, ShardFile, ShardStore
+from wattload.loaders.checkpoints import Identity, ShardStore
 from wattload.loaders.coldcache import cold_cache_check, evict
 from wattload.workloads.checkpoint.job import Job
 from wattload.workloads.checkpoint.storage import Storage
@@ -24,21 +24,25 @@ READ_PHASE = "read"
 
 @dataclass(slots=True)
 class Side:
-    """One direction on one rank: seconds per checkpoint, bytes that moved, CPU seconds."""
+    """One direction on one rank: windows per checkpoint, bytes that moved, CPU seconds.
 
-    seconds: list[float] = field(default_factory=list)
+    A window is start and end in ns on CLOCK_MONOTONIC, which the ranks of one host share.
+    """
+
+    windows_ns: list[tuple[int, int]] = field(default_factory=list)
     moved_bytes: list[int] = field(default_factory=list)
     cpu_s: float = 0.0
 
 
 @dataclass(slots=True)
 class Account:
-    """What one rank did. ``file_bytes`` are its files' sizes on the target, per checkpoint.
+    """What one rank did on ``host``; ``file_bytes`` are its files' sizes, per checkpoint.
 
     ``payload_bytes`` counts delivered tensor bytes; ``bad_blocks`` and ``bad_files`` what was wrong
     with them.
     """
 
+    host: str
     write: Side = field(default_factory=Side)
     read: Side = field(default_factory=Side)
     file_bytes: list[int] = field(default_factory=list)
@@ -53,25 +57,25 @@ class Cycle:
 
     The window of a write begins at a barrier and ends when the checkpoint is committed, that of a
     read begins at a barrier and ends when every rank has its shard: both hold the slowest rank.
+    Times are taken first and last inside the phase, so they are those of its span.
     """
 
     def __init__(
         self, job: Job, context: RunContext, storage: Storage, store: ShardStore, nonce: int
     ) -> None:
-        self.account = Account()
+        self.account = Account(host=socket.gethostname())
         self._job = job
         self._context = context
         self._storage = storage
         self._store = store
         self._nonce = nonce
-        self._files: dict[int, tuple[ShardFile, ...]] = {}
 
     def run(self) -> None:
         """Write, read and remove all checkpoints; the last ones stay for ``verify`` to remove.
 
         Raises:
             TargetError: the target is full, read-only or broken.
-            DataError: a file of a checkpoint is truncated.
+            DataError: a checkpoint's manifest is not the one of this run, or a file is truncated.
         """
         count, keep = self._job.config.checkpoint_count, self._job.config.keep
         unread: list[int] = []
@@ -91,34 +95,33 @@ class Cycle:
             partial = self._storage.announce(checkpoint, self._store.file_names)
             world.barrier()
             with context.phase(WRITE_PHASE) as phase:
-                count = _Count(lambda n: phase.moved(written_bytes=n), context)
                 start_ns = time.monotonic_ns()
+                count = _Count(lambda n: phase.moved(written_bytes=n), context)
                 saved = self._store.save(
                     partial, self._identity(checkpoint), count, fsync=self._job.config.fsync
                 )
                 self._storage.commit(checkpoint, self._nonce, world.gather(saved))
-                seconds = (time.monotonic_ns() - start_ns) / NS_PER_S
+                end_ns = time.monotonic_ns()
             self.account.file_bytes.append(self._storage.adopt(checkpoint, self._store.file_names))
-        self._files[checkpoint] = saved.files
-        _add(self.account.write, seconds, count.moved_bytes, saved.cpu_s)
+        _add(self.account.write, (start_ns, end_ns), count.moved_bytes, saved.cpu_s)
 
     def _read(self, checkpoint: int) -> None:
         context, world = self._context, self._context.communicator
         folder = self._storage.folder(checkpoint)
-        files = self._files.pop(checkpoint)
         with _explained(f"reading checkpoint {checkpoint}"):
+            files = self._storage.files_of(checkpoint, self._nonce)
             self._make_cold([folder / file.name for file in files])
             world.barrier()
             with context.phase(READ_PHASE) as phase:
-                count = _Count(lambda n: phase.moved(read_bytes=n), context)
                 start_ns = time.monotonic_ns()
+                count = _Count(lambda n: phase.moved(read_bytes=n), context)
                 loaded = self._store.load(folder, files, self._identity(checkpoint), count)
                 world.barrier()
-                seconds = (time.monotonic_ns() - start_ns) / NS_PER_S
+                end_ns = time.monotonic_ns()
         self.account.payload_bytes += loaded.payload_bytes
         self.account.bad_blocks += loaded.bad_blocks
         self.account.bad_files += [f"{folder.name}/{name}" for name in loaded.bad_files]
-        _add(self.account.read, seconds, count.moved_bytes, loaded.cpu_s)
+        _add(self.account.read, (start_ns, end_ns), count.moved_bytes, loaded.cpu_s)
 
     def _make_cold(self, paths: list[Path]) -> None:
         evict(paths)
@@ -146,8 +149,8 @@ class _Count:
         self._advance(moved_bytes)
 
 
-def _add(side: Side, seconds: float, moved_bytes: int, cpu_s: float) -> None:
-    side.seconds.append(seconds)
+def _add(side: Side, window_ns: tuple[int, int], moved_bytes: int, cpu_s: float) -> None:
+    side.windows_ns.append(window_ns)
     side.moved_bytes.append(moved_bytes)
     side.cpu_s += cpu_s
 
@@ -162,6 +165,6 @@ def _explained(doing: str) -> Iterator[None]:
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         raise TargetError(
-            f"{doing} failed: {error.strerror or error}{where}; what was written so far is no "
-            "checkpoint, and `make clean` gives its space back"
+            f"{doing} failed: {error.strerror or error}{where}; free some room or choose another "
+            "target with target.path="
         ) from error

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from wattload.core.errors import ConfigError
+from wattload.core.errors import ConfigError, TargetError
+from wattload.core.target import Target
 from wattload.core.workload import RunContext
+from wattload.loaders.aligned import PAGE_BYTES
 from wattload.loaders.checkpoints import Shard
 from wattload.workloads.checkpoint.config import Config
 from wattload.workloads.checkpoint.sharding import rank_count, scaled, shard_of, sliced
@@ -44,10 +47,12 @@ class Job:
 def plan_job(config: Config, context: RunContext) -> Job:
     """Return what this run writes.
 
-    Raises ``ConfigError`` for settings out of range, for more ranks than the model has, and for
-    more targets than ranks.
+    Raises ``ConfigError`` for settings or a seed out of range, for more ranks than the model
+    has, and for more targets than ranks.
     """
     config.check(context.scale)
+    if context.seed < 0:
+        raise ConfigError(f"seed must be 0 or more, got {context.seed}")
     world, ranks = context.communicator.world_size, rank_count(config.model)
     if world > ranks:
         raise ConfigError(
@@ -68,6 +73,26 @@ def plan_job(config: Config, context: RunContext) -> Job:
         model_ranks=ranks,
         target_count=len(context.targets),
     )
+
+
+def check_alignment(targets: Sequence[Target]) -> None:
+    """Raise ``TargetError`` for a target whose O_DIRECT needs a coarser alignment than 4096 bytes.
+
+    Buffers, offsets and lengths of the direct store are multiples of 4096 bytes, the last block of
+    a file included, whatever ``loader.block_bytes``. A target without O_DIRECT is the preflight's.
+    """
+    for target in targets:
+        found = target.direct_io
+        if found is None:
+            continue
+        needs = {"memory": found.memory_align_bytes, "offsets": found.offset_align_bytes}
+        for what, align_bytes in needs.items():
+            if PAGE_BYTES % max(align_bytes, 1):
+                raise TargetError(
+                    f"{target.path}: O_DIRECT needs {what} at multiples of {align_bytes} bytes "
+                    f"there, and loader=direct keeps multiples of {PAGE_BYTES}; use loader=torch, "
+                    f"or format the drive with blocks of at most {PAGE_BYTES} bytes"
+                )
 
 
 def _as_written(shard: Shard, config: Config) -> Shard:

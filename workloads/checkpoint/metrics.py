@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Literal
 
 from wattload.core.record.metric import Metric
-from wattload.core.units import Unit
+from wattload.core.units import NS_PER_S, Unit
 from wattload.workloads.checkpoint.ceiling import Ceilings
 from wattload.workloads.checkpoint.cycle import READ_PHASE, WRITE_PHASE, Account, Side
 
 
 class Direction:
-    """One direction over all ranks: seconds of the slowest rank, and bytes, per checkpoint."""
+    """One direction over all ranks: seconds and bytes per checkpoint.
 
-    def __init__(self, phase: str, sides: Sequence[Side]) -> None:
+    The seconds of a checkpoint run from the first rank's start to the last rank's end, as the
+    phase's own window does: ranks leave a barrier at different times. Hosts have clocks of their
+    own, so with several of them each host's window is taken alone, and the longest counts.
+    """
+
+    def __init__(self, phase: str, accounts: Sequence[Account]) -> None:
         self.phase = phase
+        sides = [account.write if phase == WRITE_PHASE else account.read for account in accounts]
+        by_host: dict[str, list[Side]] = defaultdict(list)
+        for account, side in zip(accounts, sides, strict=True):
+            by_host[account.host].append(side)
         self.seconds: list[float] = [
-            max(each) for each in zip(*(s.seconds for s in sides), strict=True)
+            max(each) for each in zip(*map(_host_seconds, by_host.values()), strict=True)
         ]
         self.moved_bytes: list[int] = [
             sum(each) for each in zip(*(s.moved_bytes for s in sides), strict=True)
@@ -37,10 +47,18 @@ class Direction:
         return fmean(rates)
 
 
+def _host_seconds(sides: Sequence[Side]) -> list[float]:
+    """Return the seconds per checkpoint over the ranks of one host, first start to last end."""
+    return [
+        (max(end for _, end in windows) - min(start for start, _ in windows)) / NS_PER_S
+        for windows in zip(*(side.windows_ns for side in sides), strict=True)
+    ]
+
+
 def metrics(accounts: Sequence[Account], found: Ceilings) -> list[Metric]:
     """Return the metrics of a run, the headline first; ``accounts`` are the ranks', by rank."""
-    write = Direction(WRITE_PHASE, [account.write for account in accounts])
-    read = Direction(READ_PHASE, [account.read for account in accounts])
+    write = Direction(WRITE_PHASE, accounts)
+    read = Direction(READ_PHASE, accounts)
     directions = ((write, "written", "save"), (read, "read", "load"))
     made: list[Metric] = []
     for make in (_rate, _seconds, _dlio, _moved, _cpu):
@@ -54,7 +72,8 @@ def _rate(direction: Direction, verb: str, _dlio_name: str) -> Metric:
         direction.rate,
         Unit.BYTES_PER_SECOND,
         "higher",
-        f"Bytes {verb} by all ranks over the time of the slowest, all checkpoints together.",
+        f"Bytes {verb} by all ranks over the time from the first rank's start to the last one's "
+        "end, all checkpoints together.",
         phase=direction.phase,
         headline=True,
     )
@@ -66,7 +85,8 @@ def _seconds(direction: Direction, verb: str, _dlio_name: str) -> Metric:
         fmean(direction.seconds),
         Unit.SECONDS,
         "lower",
-        f"Time until the slowest rank has {verb} its shard of one checkpoint, mean over all.",
+        f"Time from the first rank's start until the last has {verb} its shard of one "
+        "checkpoint, mean over all.",
         phase=direction.phase,
         headline=True,
     )

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from wattload.core.errors import TargetError
+from wattload.core.errors import DataError, TargetError
 from wattload.core.workload import Communicator, RunContext
-from wattload.loaders.checkpoints import Saved
+from wattload.loaders.checkpoints import Saved, ShardFile
+from wattload.loaders.coldcache import evict
 from wattload.loaders.datafolder import DataFolder
+from wattload.loaders.safefiles import remove_listed
 from wattload.workloads.checkpoint.commit import (
     MANIFEST_NAME,
     commit,
+    complete_checkpoints,
     folder_name,
     partial_name,
+    read_manifest,
 )
 from wattload.workloads.checkpoint.job import Job
 
@@ -92,6 +96,30 @@ class Storage:
         """Return the folder of a complete checkpoint."""
         return self._folder.path / folder_name(checkpoint)
 
+    def files_of(self, checkpoint: int, nonce: int) -> Sequence[ShardFile]:
+        """Return this rank's files as the manifest on the target lists them, read from there.
+
+        Raises ``DataError`` where the folder is no complete checkpoint, or not the one that this
+        run wrote.
+        """
+        folder = self.folder(checkpoint)
+        evict([folder / MANIFEST_NAME])
+        manifest = read_manifest(folder)
+        own = (self._job.config.model, checkpoint, nonce)
+        found = (manifest.model, manifest.checkpoint, manifest.nonce)
+        if found != own or self._world.rank not in manifest.files:
+            raise DataError(
+                f"{folder / MANIFEST_NAME} describes checkpoint {manifest.checkpoint} of "
+                f"{manifest.model}, run {manifest.nonce:016x}, with ranks {list(manifest.files)}; "
+                f"this is rank {self._world.rank} of run {nonce:016x}, which wrote another: the "
+                "target gave back what was not written there"
+            )
+        return manifest.files[self._world.rank]
+
+    def complete(self) -> list[str]:
+        """Return the names of the complete checkpoints on this rank's target, oldest first."""
+        return [folder.name for folder in complete_checkpoints(self._folder.path)]
+
     def take_away(self, checkpoint: int, names: Sequence[str]) -> None:
         """Remove a checkpoint: the manifest first, so that a half of it never looks whole."""
         if self._leads:
@@ -108,6 +136,22 @@ class Storage:
             self._folder.remove()
         self._folder.close()
         self._world.barrier()
+
+    def abandon(self) -> None:
+        """Give all space back on this rank's target, waiting for no other rank.
+
+        A rank that is still at work may make a file yet: with several ranks the lists stay, so that
+        the next run or ``wattload clean`` can remove it. Raises ``OSError`` or ``DataError`` where
+        something can't be removed.
+        """
+        if self._world.world_size == 1:
+            self._folder.remove()
+            return
+        self._folder.reload()
+        remove_listed(
+            self._folder.path, sorted(self._folder.entries.keys() | self._folder.reserved)
+        )
+        self._folder.close()
 
 
 def _claim(target_path: Path, rank: int) -> DataFolder:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import ClassVar, cast
 
 from wattload.core.accelerator import Accelerator
-from wattload.core.errors import ConfigError
+from wattload.core.errors import ConfigError, DataError, TargetError, WattloadError
 from wattload.core.record.check import Check
 from wattload.core.workload import DataFacts, Outcome, RunContext, WorkloadPlan
 from wattload.loaders.checkpoints import CheckpointLoader
@@ -16,7 +17,7 @@ from wattload.workloads.checkpoint.ceiling import ceilings
 from wattload.workloads.checkpoint.config import Config
 from wattload.workloads.checkpoint.cycle import Account, Cycle
 from wattload.workloads.checkpoint.describe import details, remarks
-from wattload.workloads.checkpoint.job import Job, plan_job
+from wattload.workloads.checkpoint.job import Job, check_alignment, plan_job
 from wattload.workloads.checkpoint.metrics import metrics
 from wattload.workloads.checkpoint.storage import WORKLOAD, Storage
 
@@ -49,10 +50,14 @@ class Checkpoint:
     def plan(self, context: RunContext) -> WorkloadPlan:
         """Return what the run will do to the target; makes nothing there.
 
-        Raises ``ConfigError`` for what can't be run.
+        Raises ``ConfigError`` for what can't be run, ``TargetError`` for a target whose alignment
+        the direct store can't keep, ``MissingExtraError`` for a library that is not installed.
         """
         self._loader.check()
+        self._loader.require_checkpoint_library()
         job = self._job = plan_job(self.config, context)
+        if self._loader.checkpoint_path_is_direct:
+            check_alignment(context.targets)
         return WorkloadPlan(
             data_bytes=0,
             prepare_bytes=0,
@@ -78,9 +83,28 @@ class Checkpoint:
 
         Raises:
             TargetError: the target is full, read-only or broken.
-            DataError: a file of a checkpoint is truncated.
-            MissingExtraError: the loader's library is not installed.
+            DataError: a checkpoint's manifest or file is not what was written.
+
+        What fails or is interrupted gives the target's space back first.
         """
+        with self._abandoning():
+            return self._run(context)
+
+    def verify(self, context: RunContext) -> Sequence[Check]:
+        """Compare files and delivered bytes with the plan, and give the target's space back."""
+        job, storage = self._planned(), self._prepared()
+        with self._abandoning():
+            complete = context.communicator.gather(storage.complete())
+            storage.remove()
+        if not self._accounts:
+            return ()
+        return (
+            checks.bytes_on_target(job, self._accounts, self._overhead_bytes),
+            checks.committed(job, complete),
+            checks.read_back(job, self._accounts),
+        )
+
+    def _run(self, context: RunContext) -> Outcome:
         job, world, storage = self._planned(), context.communicator, self._prepared()
         shard = job.shards[world.rank]
         nonce = world.broadcast(secrets.randbits(64))
@@ -106,16 +130,22 @@ class Checkpoint:
             remarks=remarks(job),
         )
 
-    def verify(self, context: RunContext) -> Sequence[Check]:
-        """Compare files and delivered bytes with the plan, and give the target's space back."""
-        job = self._planned()
-        self._prepared().remove()
-        if not self._accounts:
-            return ()
-        return (
-            checks.bytes_on_target(job, self._accounts, self._overhead_bytes),
-            checks.read_back(job, self._accounts),
-        )
+    @contextmanager
+    def _abandoning(self) -> Iterator[None]:
+        """Give the space back where the block fails; where that fails too, say what stays."""
+        storage = self._prepared()
+        try:
+            yield
+        except BaseException as error:
+            self._storage = None
+            try:
+                storage.abandon()
+            except (OSError, DataError) as stays:
+                left = f"{storage.path} keeps its files ({stays}); `wattload clean` removes them"
+                if isinstance(error, WattloadError):
+                    raise TargetError(f"{error}; {left}") from error
+                error.add_note(left)
+            raise
 
     def _planned(self) -> Job:
         if self._job is None:
