@@ -12,7 +12,6 @@ mount -t overlay -o lowerdir=/host,upperdir=/layer/upper,workdir=/layer/work ove
 mkdir -p /new/proc /new/sys /new/dev /new/run /new/tmp
 for each in proc sys dev; do mount --move "/$each" "/new/$each"; done
 mount -t tmpfs tmpfs /new/run
-mount -t tmpfs tmpfs /new/tmp
 job=$(sed 's/.*lab_job=\([^ ]*\).*/\1/' /new/proc/cmdline)
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 exec switch_root /new /bin/sh -c '
