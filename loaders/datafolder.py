@@ -34,6 +34,8 @@ from wattload.loaders.marker import (
     require_marker,
 )
 from wattload.loaders.safefiles import (
+    open_folder,
+    open_regular,
     read_text,
     regular_size,
     remove_folder,
@@ -42,7 +44,7 @@ from wattload.loaders.safefiles import (
     write_durably,
 )
 
-__all__ = ["DataFolder", "ManifestEntry", "clean", "leftovers", "list_folders"]
+__all__ = ["DataFolder", "ManifestEntry", "list_folders"]
 
 SEAL_NAME = ".wattload-sealed.json"
 
@@ -50,21 +52,18 @@ SEAL_NAME = ".wattload-sealed.json"
 class DataFolder:
     """One data folder of one workload; open it with ``claim``.
 
-    ``entries`` maps each listed file's name (relative, with ``/``) to its size and digest;
-    ``reserved`` holds the names that were announced and not yet recorded. Both are as of the
-    last ``reload`` plus what this object did since. Safe for several threads; several processes
+    Both ``entries`` and ``reserved`` are as of the last ``reload``, or of their first use, plus
+    what this object did since. Safe for several threads; several processes
     each use their own ``part``.
     """
 
     def __init__(self, path: Path, key: str, *, part: int = 0) -> None:
         self.path = path
         self.key = key
-        self.entries: dict[str, ManifestEntry] = {}
-        self.reserved: set[str] = set()
         self._lock = threading.Lock()
+        self._lists: tuple[dict[str, ManifestEntry], set[str]] | None = None
         self._lock_descriptor: int | None = None
         self._part = ManifestPart(path, part)
-        self.reload()
 
     @classmethod
     def claim(
@@ -98,13 +97,35 @@ class DataFolder:
                 f"{target_path} can't hold data: {error.strerror}; "
                 "choose a target that exists, is writable and has space, with target.path="
             ) from error
-        return cls(path, key, part=part)
+        folder = cls(path, key, part=part)
+        folder.reload()
+        return folder
+
+    @property
+    def entries(self) -> dict[str, ManifestEntry]:
+        """The size and digest of each listed file by name (relative, with ``/``).
+
+        Raises ``DataError`` on first use for a manifest that can't be read.
+        """
+        with self._lock:
+            return self._listed()[0]
+
+    @property
+    def reserved(self) -> set[str]:
+        """The names that were announced and not yet recorded.
+
+        Raises ``DataError`` on first use for a manifest that can't be read.
+        """
+        with self._lock:
+            return self._listed()[1]
 
     def reload(self) -> None:
-        """Read all parts of the manifest again, to see what other ranks have recorded."""
-        entries, reserved = read_parts(self.path)
+        """Read all parts of the manifest again, to see what other ranks have recorded.
+
+        Raises ``DataError`` for a manifest that can't be read.
+        """
         with self._lock:
-            self.entries, self.reserved = entries, reserved
+            self._lists = read_parts(self.path)
 
     def reserve(self, name: str) -> None:
         """Announce a file before it is written, so that its torso can be removed after a crash.
@@ -148,8 +169,9 @@ class DataFolder:
             raise DataError(f"{self.path / name} is no regular file any more, so it stays")
         with self._lock:
             self._part.forget(name)
-            self.entries.pop(name, None)
-            self.reserved.discard(name)
+            entries, reserved = self._listed()
+            entries.pop(name, None)
+            reserved.discard(name)
         return removal.freed_bytes
 
     def foreign(self) -> tuple[str, ...]:
@@ -159,7 +181,7 @@ class DataFolder:
         return tuple(
             name
             for name in sorted(walk_names(self.path))
-            if name not in ours and name not in parents and not _is_own(name)
+            if name not in ours and name not in parents and not self._is_kept(name)
         )
 
     def lock(self) -> None:
@@ -167,7 +189,8 @@ class DataFolder:
 
         Raises ``DataError`` where another run holds the folder.
         """
-        descriptor = os.open(self.path / MARKER_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open_folder(self.path) as folder:
+            descriptor = open_regular(MARKER_NAME, os.O_RDONLY, folder)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -219,13 +242,23 @@ class DataFolder:
         if _is_own(name):
             raise DataError(f"{name}: this name is kept for the folder's own files")
         with self._lock:
+            entries, reserved = self._listed()
             self._part.append(name, entry)
             if entry is None:
-                self.entries.pop(name, None)
-                self.reserved.add(name)
+                entries.pop(name, None)
+                reserved.add(name)
             else:
-                self.reserved.discard(name)
-                self.entries[name] = entry
+                reserved.discard(name)
+                entries[name] = entry
+
+    def _listed(self) -> tuple[dict[str, ManifestEntry], set[str]]:
+        """Return entries and reserved names, read if they were not; call it with the lock held."""
+        if self._lists is None:
+            self._lists = read_parts(self.path)
+        return self._lists
+
+    def _is_kept(self, name: str) -> bool:
+        return _is_own(name) and regular_size(self.path, name) is not None
 
     def _summary(self) -> dict[str, int]:
         sizes = [entry.size_bytes for entry in self.entries.values()]
@@ -233,7 +266,10 @@ class DataFolder:
 
 
 def list_folders(target_path: Path) -> tuple[DataFolder, ...]:
-    """Return the data folders under a target that have a valid marker, by name."""
+    """Return the data folders under a target that have a valid marker, by name.
+
+    Their manifests are not read yet: one that can't be read is an error only to who needs it.
+    """
     data_path = target_path / DATA_FOLDER_NAME
     if not data_path.is_dir() or data_path.is_symlink():
         return ()
@@ -242,35 +278,6 @@ def list_folders(target_path: Path) -> tuple[DataFolder, ...]:
         for path in sorted(data_path.iterdir())
         if not path.is_symlink() and path.is_dir() and read_marker(path) is not None
     )
-
-
-def clean(target_path: Path) -> int:
-    """Remove the data of all our folders under a target and return the bytes freed.
-
-    The target itself stays; so does whatever is not ours, which ``leftovers`` names.
-    """
-    freed_bytes = sum(folder.remove() for folder in list_folders(target_path))
-    data_path = target_path / DATA_FOLDER_NAME
-    if data_path.is_dir() and not data_path.is_symlink() and not any(data_path.iterdir()):
-        data_path.rmdir()
-    return freed_bytes
-
-
-def leftovers(target_path: Path) -> tuple[Path, ...]:
-    """Return what under the target's data folder is not ours and would survive ``clean``."""
-    data_path = target_path / DATA_FOLDER_NAME
-    if not os.path.lexists(data_path):
-        return ()
-    if data_path.is_symlink() or not data_path.is_dir():
-        return (data_path,)
-    ours = {folder.path: folder for folder in list_folders(target_path)}
-    left: list[Path] = []
-    for path in sorted(data_path.iterdir()):
-        if path in ours:
-            left += [path / name for name in ours[path].foreign()]
-        else:
-            left.append(path)
-    return tuple(left)
 
 
 def _is_own(name: str) -> bool:

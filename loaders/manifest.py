@@ -135,7 +135,7 @@ def _read_part(folder: Path, part: str) -> dict[str, ManifestEntry | None]:
                 states[name] = None
             else:
                 states[name] = _entry(fields)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DataError(
                 f"{folder / part}, line {number}: not a line of a manifest ({error}); "
                 "remove the folder by hand if its data is not needed"

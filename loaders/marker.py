@@ -91,7 +91,7 @@ def read_marker(path: Path) -> dict[str, Any] | None:
     """
     try:
         found = json.loads(read_text(path, MARKER_NAME) or "null")
-    except (ValueError, OSError):  # DataError is a ValueError
+    except (ValueError, OSError, RecursionError):  # DataError is a ValueError
         return None
     if not isinstance(found, dict) or found.get("made_by") != "wattload":
         return None

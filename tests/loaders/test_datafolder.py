@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from wattload.core.errors import DataError, TargetError
-from wattload.loaders.datafolder import DataFolder, clean, leftovers, list_folders
+from wattload.loaders.cleaning import clean, leftovers
+from wattload.loaders.datafolder import DataFolder, list_folders
 
 PARAMETERS = {"file_count": 2, "sizes": [1, 2]}
 
@@ -107,6 +108,7 @@ def test_torn_last_line_counts_as_not_written(tmp_path: Path) -> None:
         "no json",
         "[]",
         '{"name": "a"}',
+        "[" * 100_000,
         '{"name": "a", "size_bytes": "4", "sha256": null}',
         '{"name": "../a", "size_bytes": 4, "sha256": null}',
         '{"name": "/etc/passwd", "size_bytes": 4, "sha256": null}',
@@ -230,6 +232,7 @@ def test_discard_removes_one_listed_file_only(tmp_path: Path) -> None:
         "{}",
         "[1]",
         "not json",
+        "[" * 100_000,
         '{"made_by": "somebody", "format": 1}',
         '{"made_by": "wattload", "format": 99}',
     ],
@@ -246,7 +249,7 @@ def test_a_folder_of_somebody_else_is_refused_and_kept(tmp_path: Path, marker: s
         claim(tmp_path)
     with pytest.raises(DataError, match="nothing in it is removed"):
         folder.remove()
-    assert clean(tmp_path) == 0
+    assert clean(tmp_path).freed_bytes == 0
     assert leftovers(tmp_path) == (folder.path,)
     assert path.read_bytes() == b"data"
 
@@ -276,6 +279,46 @@ def test_a_marker_copied_elsewhere_gives_no_right(tmp_path: Path) -> None:
     assert leftovers(tmp_path) == (other,)
 
 
+def test_a_pipe_in_place_of_a_marker_keeps_nobody_waiting(tmp_path: Path) -> None:
+    folder = claim(tmp_path)
+    put(folder, "a")
+    (folder.path / ".wattload-marker.json").unlink()
+    os.mkfifo(folder.path / ".wattload-marker.json")
+    with pytest.raises(DataError, match="not a regular file"):
+        claim(tmp_path)
+    with pytest.raises(OSError, match="not a regular file"):
+        folder.lock()
+    with pytest.raises(DataError, match="nothing in it is removed"):
+        folder.remove()
+    assert leftovers(tmp_path) == (folder.path,)
+
+
+@pytest.mark.parametrize("name", [".wattload-sealed.json", ".wattload-sealed.json.tmp"])
+def test_a_pipe_in_place_of_a_seal_keeps_nobody_waiting(tmp_path: Path, name: str) -> None:
+    folder = claim(tmp_path)
+    os.mkfifo(folder.path / name)
+    if name.endswith(".tmp"):
+        with pytest.raises(OSError, match="No such device"):
+            folder.seal()
+    else:
+        with pytest.raises(DataError, match="not a regular file"):
+            assert not folder.sealed
+    assert clean(tmp_path).left == (folder.path / name,)
+
+
+def test_a_broken_manifest_is_an_error_to_its_own_folder_only(tmp_path: Path) -> None:
+    broken, whole = claim(tmp_path), claim(tmp_path, file_count=9)
+    put(whole, "a")
+    (broken.path / ".wattload-manifest-0.jsonl").write_text("no line\n")
+    found = {folder.key: folder for folder in list_folders(tmp_path)}
+    assert found[whole.key].is_valid("a")
+    for name in ("entries", "reserved"):
+        with pytest.raises(DataError, match="not a line of a manifest"):
+            getattr(found[broken.key], name)
+    with pytest.raises(DataError, match="not a line of a manifest"):
+        found[broken.key].record("b", 1, None)  # nothing is added to what can't be read
+
+
 def test_an_interrupted_claim_is_taken_up_again(tmp_path: Path) -> None:
     folder = claim(tmp_path)
     (folder.path / ".wattload-marker.json").rename(folder.path / ".wattload-marker.json.tmp")
@@ -289,7 +332,7 @@ def test_links_in_place_of_our_folders_are_refused(tmp_path: Path) -> None:
     (target / "wattload-data").symlink_to(outside)
     with pytest.raises(DataError, match="in the way"):
         claim(target)
-    assert clean(target) == 0
+    assert clean(target).freed_bytes == 0
     assert list_folders(target) == ()
     assert leftovers(target) == (target / "wattload-data",)
     assert list(outside.iterdir()) == []
@@ -313,9 +356,9 @@ def test_clean_empties_all_our_folders_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     assert len(list_folders(tmp_path)) == 2
     assert leftovers(tmp_path) == ()
-    assert clean(tmp_path) == 5
+    assert clean(tmp_path).freed_bytes == 5
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-    assert clean(tmp_path) == 0
+    assert clean(tmp_path).freed_bytes == 0
     assert leftovers(tmp_path) == ()
 
 

@@ -14,9 +14,9 @@ from wattload.core.accelerator import Accelerator
 from wattload.core.errors import ConfigError, DataError, RunError, TargetError
 from wattload.core.record.check import Check
 from wattload.core.workload import Outcome
+from wattload.loaders.cleaning import clean, leftovers
 from wattload.loaders.criteo import synthetic
 from wattload.loaders.criteo.schema import ROW_BYTES, pack_row, parse_line
-from wattload.loaders.datafolder import clean, leftovers
 from wattload.workloads.dlrm import Config, Dlrm
 from wattload.workloads.dlrm.config import Compression
 
@@ -121,7 +121,7 @@ def test_kept_output_is_listed_and_replaced_by_the_next_run(tmp_path: Path) -> N
         lived(dlrm(rounds=1, keep_output=True), context_at(tmp_path))
         assert {path.suffix for path in outputs(tmp_path)} == {".parquet", ".bin"}
         assert leftovers(tmp_path) == ()
-    assert clean(tmp_path) > ROWS * ROW_BYTES
+    assert clean(tmp_path).freed_bytes > ROWS * ROW_BYTES
     assert outputs(tmp_path) == []
 
 

@@ -49,9 +49,14 @@ def _print(cleaning: Cleaning, target: Path) -> None:
     if count:
         print(f"{count} {'name' if count == 1 else 'names'} left, not written by wattload:")
     for path in cleaning.left[:_SHOWN_COUNT]:
-        print(f"  {path}")
+        print(f"  {_printable(path)}")
     if count > _SHOWN_COUNT:
         print(f"  and {count - _SHOWN_COUNT} more")
+
+
+def _printable(path: Path) -> str:
+    """Return a name that others chose, with what a terminal might act on or can't show escaped."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(path))
 
 
 def _print_json(cleaning: Cleaning) -> None:
