@@ -126,14 +126,14 @@ class PhaseRecorder:
         opened = OpenPhase(name, self.traffic)
         at_start = self._read_stats()
         cpu_s = self.tree.cpu_s()
-        start_ns = time.monotonic_ns()
-        self._note("begin", {"name": name, "parent": parent, "start_ns": start_ns})
+        self._note("begin", {"name": name, "parent": parent})
         stack.append(name)
+        start_ns = time.monotonic_ns()
         try:
             yield opened
+            end_ns = time.monotonic_ns()
         finally:
             stack.pop()
-        end_ns = time.monotonic_ns()
         span = PhaseSpan(
             name=name,
             parent=parent,
