@@ -23,7 +23,7 @@ def measure(target: Path) -> Iterator[Result]:
         "checkpoint write, direct ÷ torch.save + fsync",
         goal=3.0,
         metric="write_bytes_per_s",
-        options=["workload=checkpoint", "scale=quick"],
+        options=["workload=checkpoint", "scale=quick", "workload.checkpoint_count=4"],
         target=target,
     )
     yield _compare(
