@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.errors import ConfigError
+from wattload.core.errors import ConfigError, TargetError
 from wattload.core.io import (
     BlockVisitor,
     ByteCounter,
@@ -31,6 +31,7 @@ from wattload.core.io import (
     IOResult,
     Loader,
 )
+from wattload.core.target import Target
 from wattload.loaders.aligned import PAGE_BYTES, aligned_buffers
 from wattload.loaders.blockio import DirectMedium, Medium, NullMedium
 from wattload.loaders.blockjob import BlockJob
@@ -95,6 +96,12 @@ class Config:
         """``True``: checkpoints need O_DIRECT on the target."""
         return True
 
+    def check_samples(self, samples: SampleSet, targets: Sequence[Target]) -> None:
+        """Raise for memory that holds no file, and for targets whose blocks are too large."""
+        self.sample_memory_bytes(samples)
+        for target in targets:
+            _check_alignment(target)
+
     def sample_loader(self, samples: SampleSet, on_read: ReadCounter) -> Loader:
         """Return the loader of whole samples by O_DIRECT, its threads and buffers ready."""
         from wattload.loaders.directsamples import DirectSampleLoader
@@ -110,6 +117,11 @@ class Config:
     def sample_checks_crc(self, samples: SampleSet) -> bool:
         """Return whether the CRC-32 is computed: where there is one and it was asked for."""
         return samples.check_crc and record_format(samples.record_format).HAS_CRC
+
+    @property
+    def sample_bytes_counted(self) -> str:
+        """Each block counts when it has come, as what the kernel says was read."""
+        return "as each block is read, by what the kernel returned"
 
     @property
     def sample_path_is_direct(self) -> bool:
@@ -206,6 +218,24 @@ class DirectEngine:
                 f"the plan's block_bytes must be a multiple of {PAGE_BYTES} up to the engine's "
                 f"{most_bytes}, got {plan.block_bytes}"
             )
+
+
+def _check_alignment(target: Target) -> None:
+    """Raise ``TargetError`` for O_DIRECT in larger blocks than those in which files end here.
+
+    ``block_bytes`` is no way out: the end of a file is moved in units of 4096 bytes. A target that
+    takes no O_DIRECT at all is refused by the preflight.
+    """
+    needs = target.direct_io
+    if needs is None:
+        return
+    align_bytes = max(needs.offset_align_bytes, needs.memory_align_bytes)
+    if align_bytes > PAGE_BYTES:
+        raise TargetError(
+            f"{target.path} takes O_DIRECT at multiples of {align_bytes} bytes, and loader=direct "
+            f"moves the ends of files at multiples of {PAGE_BYTES}; choose another target, or "
+            "loader=torch"
+        )
 
 
 def _finished(job: BlockJob, running: Sequence[Future[float]]) -> float:

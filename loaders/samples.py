@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.io import Loader
+from wattload.core.target import Target
 
 ReadCounter = Callable[[int], None]
 """Called with bytes that have just been read from the target; from any thread."""
@@ -47,6 +48,20 @@ class SampleSet:
 class SampleLoaderConfig(Protocol):
     """The configuration of a loader that can load whole samples: it makes the loader."""
 
+    def check(self) -> None:
+        """Raise ``ConfigError`` for a setting outside its range."""
+        ...
+
+    def check_samples(self, samples: SampleSet, targets: Sequence[Target]) -> None:
+        """Raise what ``sample_loader`` would, before there is a file; reads and makes nothing.
+
+        Raises:
+            ConfigError: the settings do not fit these samples, or this host.
+            MissingExtraError: the library behind the loader is not installed.
+            TargetError: the loader can't read from one of the targets.
+        """
+        ...
+
     def sample_loader(self, samples: SampleSet, on_read: ReadCounter) -> Loader:
         """Return a loader whose workers are up and have read nothing yet.
 
@@ -62,6 +77,11 @@ class SampleLoaderConfig(Protocol):
 
     def sample_checks_crc(self, samples: SampleSet) -> bool:
         """Return whether the loader pays for a CRC-32 of these samples, asked for or not."""
+        ...
+
+    @property
+    def sample_bytes_counted(self) -> str:
+        """When, and by which figure, ``ReadCounter`` is told of bytes; for the record."""
         ...
 
     @property

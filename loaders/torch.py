@@ -8,18 +8,20 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from wattload.core.errors import ConfigError, DataError, MissingExtraError
 from wattload.core.io import Batch, DataPath, Loader
+from wattload.core.target import Target
 from wattload.core.units import format_bytes
 from wattload.loaders.aligned import PAGE_BYTES
 from wattload.loaders.checkpoints import Shard, ShardStore
 from wattload.loaders.formats import record_format
 from wattload.loaders.samples import ReadCounter, SampleSet
-from wattload.loaders.torchworker import BatchResult, SampleDataset, start_quietly
+from wattload.loaders.torchworker import BatchResult, SampleDataset, end_with, start_quietly
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader, Dataset
@@ -82,6 +84,12 @@ class Config:
         """``False``: ``torch.save`` writes through the page cache."""
         return False
 
+    def check_samples(self, samples: SampleSet, targets: Sequence[Target]) -> None:
+        """Raise for missing PyTorch, and for too little shared memory."""
+        if find_spec("torch") is None:
+            raise MissingExtraError(MISSING_TORCH)
+        _require_shared_memory(self, samples)
+
     def sample_loader(self, samples: SampleSet, on_read: ReadCounter) -> Loader:
         """Return the DataLoader over these samples, its workers started."""
         return TorchLoader(self, samples, on_read)
@@ -99,6 +107,14 @@ class Config:
     def sample_checks_crc(self, samples: SampleSet) -> bool:
         """Return whether the CRC-32 is computed: ``np.load`` does for each npz, asked or not."""
         return record_format(samples.record_format).HAS_CRC
+
+    @property
+    def sample_bytes_counted(self) -> str:
+        """Workers are other processes: what they read is told with the batch, not as it moves."""
+        return (
+            "at delivery of each batch, by the size of its files; workers had read them earlier, "
+            "so these times are not those of the I/O"
+        )
 
     @property
     def sample_path_is_direct(self) -> bool:
@@ -189,6 +205,7 @@ def _data_loader(config: Config, samples: SampleSet, batches: list[list[int]]) -
             prefetch_factor=config.prefetch_factor,
             persistent_workers=True,
             collate_fn=_as_it_is,
+            worker_init_fn=partial(end_with, os.getpid()),
             multiprocessing_context=_started_by(config.start_method),
         )
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
+import select
 import signal
+import threading
 import time
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -111,6 +114,28 @@ def load_payload(path: Path, source: Path | io.BytesIO) -> NDArray[np.uint8]:
         raise DataError(f"{path} holds {loaded.dtype} in another order than C; records are uint8")
     array: NDArray[np.uint8] = loaded
     return array.reshape(-1)
+
+
+def end_with(run: int, _worker: int) -> None:
+    """Have this worker end when the process ``run`` does, however that comes about.
+
+    PyTorch watches the parent, which under ``forkserver`` is the fork server. That one, and the
+    resource tracker, live until the last worker has closed its end of a pipe: with the workers all
+    of them end.
+    """
+    try:
+        watched = os.pidfd_open(run)
+    except ProcessLookupError:
+        os._exit(1)
+    threading.Thread(target=_end_after, args=(watched,), name="end-with-run", daemon=True).start()
+
+
+def _end_after(watched: int) -> None:
+    """Wait until the process ends, then end this one at once: nobody waits for its results."""
+    poll = select.poll()
+    poll.register(watched, select.POLLIN)
+    poll.poll()
+    os._exit(1)
 
 
 @contextmanager

@@ -97,3 +97,16 @@ def test_an_fio_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
     with pytest.raises(NotMeasuredError, match="engine not loadable"):
         fio.rate(["fio", "--name=read", "--rw=read"])
+
+
+@pytest.mark.parametrize(("free", "is_huge"), [(0, False), (16, False), (17, True)])
+def test_fio_gets_huge_pages_where_enough_are_reserved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, is_huge: bool
+) -> None:
+    monkeypatch.setattr(fio, "huge_pages_free", lambda: free)
+    command = fio.command(IOKind.READ, [tmp_path], depth=32, block_bytes=1 << 20)
+    assert ("--iomem=shmhuge" in command) is is_huge
+
+
+def test_the_hosts_huge_pages_are_counted() -> None:
+    assert fio.huge_pages_free() >= 0

@@ -40,7 +40,7 @@ def of_unet3d() -> list[Metric]:
 
 
 def of_checkpoint() -> list[Metric]:
-    account = Saved(write=Side([1.0], [1]), read=Side([1.0], [1]))
+    account = Saved(host="box", write=Side([(0, 1)], [1]), read=Side([(0, 1)], [1]))
     return checkpoint_metrics([account], Ceilings(write=1.0, read=1.0, generator=1.0))
 
 

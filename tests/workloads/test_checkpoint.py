@@ -481,7 +481,7 @@ def interrupt(context: Context, after_bytes: int) -> None:
         if sum(context.progress.moved_bytes) > after_bytes:
             raise KeyboardInterrupt
 
-    context.progress.advance = told  # type: ignore[method-assign]
+    context.progress.advance = told  # type: ignore[method-assign, assignment]
 
 
 @pytest.mark.parametrize("after_bytes", [1, RANK_BYTES + 1, 5 * RANK_BYTES])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterator, Sequence
 
@@ -19,7 +20,7 @@ from wattload.workloads.unet3d.accounting import (
     dlio_samples_per_s,
     dlio_utilisation,
 )
-from wattload.workloads.unet3d.loop import run_epoch
+from wattload.workloads.unet3d.loop import Delivered, run_epoch
 from wattload.workloads.unet3d.metrics import ceiling_metric, dlio_summary, metrics
 
 RECORD = 146_600_628.0
@@ -204,8 +205,11 @@ class Instant:
 
     def __init__(self, waits_s: Sequence[float]) -> None:
         self.waits_s = waits_s
+        self.swapped = False
 
     def epoch(self, order: Sequence[int]) -> Iterator[Batch]:
+        if self.swapped:
+            order = order[::-1]
         for index, wait_s in zip(order, self.waits_s, strict=True):
             time.sleep(wait_s)
             yield Batch(
@@ -234,6 +238,7 @@ def test_the_loop_loads_then_sleeps_then_meets_the_others() -> None:
         per_rank=1,
         step_s=0.02,
         barrier=lambda: barriers.append(time.monotonic_ns()),
+        hashed=frozenset({4, 6}),
     )
     assert len(barriers) == len(times.load_s) == len(times.compute_s) == 3
     assert times.load_s[0] >= 0.05
@@ -243,14 +248,37 @@ def test_the_loop_loads_then_sleeps_then_meets_the_others() -> None:
     ):
         assert processed == pytest.approx(load + compute)
     assert times.duration_s >= sum(times.processed_s)
-    assert (times.payload_bytes, times.read_bytes, times.hash_cpu_s) == (30, 33, 1.5)
+    assert (times.payload_bytes, times.read_bytes) == (30, 33)
+    assert times.hash_cpu_s > 1.5  # the loader's, and that of the rows
     assert times.cpu_s >= 6.0
-    assert delivered == [(4, "digest 4"), (5, "digest 5"), (6, "digest 6")]
+    row = hashlib.sha256(b"\0").hexdigest()
+    assert delivered == [Delivered(4, "digest 4", row), Delivered(6, "digest 6", row)]
+
+
+def test_a_row_counts_for_the_sample_that_was_asked_for() -> None:
+    loader = Instant([0.0] * 2)
+    loader.swapped = True
+    _, delivered = run_epoch(
+        loader,
+        [4, 5],
+        steps=2,
+        per_rank=1,
+        step_s=0.0,
+        barrier=lambda: None,
+        hashed=frozenset({4}),
+    )
+    assert [(one.index, one.payload_digest) for one in delivered] == [(4, None)]
 
 
 def test_a_rank_sleeps_once_for_all_its_accelerators() -> None:
     times, delivered = run_epoch(
-        Instant([0.0] * 6), range(6), steps=2, per_rank=3, step_s=0.01, barrier=lambda: None
+        Instant([0.0] * 6),
+        range(6),
+        steps=2,
+        per_rank=3,
+        step_s=0.01,
+        barrier=lambda: None,
+        hashed=frozenset(range(6)),
     )
     assert len(times.compute_s) == 2
     assert len(delivered) == 6

@@ -200,6 +200,10 @@ def test_an_interrupted_generation_is_taken_up(
     data.verify(range(COUNT))
 
 
+def ignore(moved_bytes: int) -> None:
+    """Take no notice of bytes that moved."""
+
+
 class DyingMedium(DirectMedium):
     """A medium whose machine dies after the first chunk."""
 
@@ -211,7 +215,7 @@ def test_a_torso_is_no_record_and_can_be_removed(tmp_path: Path) -> None:
     planned = dataset(tmp_path)
     folder = DataFolder.claim(tmp_path, "unet3d", planned.parameters, seed=10)
     buffer = aligned_buffer(generate.CHUNK_BYTES)
-    writer = RecordWriter(FORMATS["npz"], PayloadPool(1), buffer, DyingMedium())
+    writer = RecordWriter(FORMATS["npz"], PayloadPool(1), buffer, DyingMedium(), ignore)
     record = Record(folder=folder, name=planned.names[0], shape=planned.shapes[0], index=0)
     with pytest.raises(KeyboardInterrupt):
         writer.write(record)
@@ -234,7 +238,11 @@ def test_records_of_every_size_round_the_chunk_are_whole(
     # The third ends with its chunk, the fourth has its end of the archive on both sides of it.
     folder = DataFolder.claim(tmp_path, "unet3d", {"size": payload_bytes}, seed=1)
     writer = RecordWriter(
-        FORMATS[record_format], PayloadPool(1), aligned_buffer(POOL_BYTES), DirectMedium()
+        FORMATS[record_format],
+        PayloadPool(1),
+        aligned_buffer(POOL_BYTES),
+        DirectMedium(),
+        [].append,
     )
     shape = (payload_bytes, 1, 1)
     writer.write(Record(folder=folder, name="record", shape=shape, index=2))

@@ -9,6 +9,17 @@ from wattload.core.errors import ConfigError
 from wattload.loaders.formats import record_format
 from wattload.workloads.unet3d.sizes import Distribution
 
+PUBLISHED_SETTINGS = (
+    "record_mean_bytes",
+    "record_stdev_bytes",
+    "resize_bytes",
+    "batch_samples",
+)
+"""Settings whose defaults are those of MLPerf Storage v1.0 to v3.0; other values, another job."""
+
+PUBLISHED_STEP_S = {"a100": 0.636, "h100": 0.323, "b200": 0.162}
+"""The step times of MLPerf Storage's unet3d, in seconds (``computation_time``)."""
+
 
 class Sizes(Enum):
     """How record sizes are drawn."""
@@ -61,6 +72,8 @@ class Config:
         for name in ("batch_samples", "epochs", "record_divisor", "resize_bytes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"workload.{name} must be 1 or more, got {getattr(self, name)}")
+        if self.data_seed < 0:
+            raise ConfigError(f"workload.data_seed must be 0 or more, got {self.data_seed}")
         if self.file_count is not None and self.file_count < 1:
             raise ConfigError(f"workload.file_count must be 1 or more, got {self.file_count}")
         if self.record_divisor > 1 and scale != "demo":

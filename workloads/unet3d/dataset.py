@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
 from wattload.core.target import Target
@@ -17,6 +18,7 @@ from wattload.core.workload import DataFacts
 from wattload.loaders.datafolder import DataFolder, list_folders
 from wattload.loaders.formats import file_bytes, record_format
 from wattload.loaders.marker import marker_of
+from wattload.workloads.unet3d.allocation import unwritten_bytes
 from wattload.workloads.unet3d.config import Config, Sizes
 from wattload.workloads.unet3d.sizes import Shape, dlio_shapes, matched_shapes
 
@@ -84,13 +86,26 @@ class Dataset:
         ]
 
     def missing(self, folders: Sequence[DataFolder | None]) -> list[int]:
-        """Return the indices of the files that are not there, or not in their size."""
-        missing = []
+        """Return the indices of the files that are not there, not in their size, or hollow."""
+        absent = set(range(self.file_count)).difference(self._present(folders))
+        return sorted(absent.union(self.hollow(folders)))
+
+    def hollow(self, folders: Sequence[DataFolder | None]) -> list[int]:
+        """Return the indices of the files that are there, but not all of them on a device.
+
+        Holes and extents that were never written read as zeros at the speed of memory.
+        """
+        paths = self.expected_paths()
+        return [index for index in self._present(folders) if unwritten_bytes(paths[index])]
+
+    def _present(self, folders: Sequence[DataFolder | None]) -> list[int]:
+        """Return the indices of the files that are there in their size."""
+        present = []
         for index, name in enumerate(self.names):
             folder = folders[index % len(folders)]
-            if folder is None or not self._is_there(folder, name, self.file_bytes[index]):
-                missing.append(index)
-        return missing
+            if folder is not None and self._is_there(folder, name, self.file_bytes[index]):
+                present.append(index)
+        return present
 
     def _key(self) -> str:
         return str(marker_of(WORKLOAD, self.parameters, self.config.data_seed)["key"])
@@ -102,10 +117,13 @@ class Dataset:
 
 
 class PreparedData:
-    """A data set in its folders on this rank."""
+    """A data set in its folders on this rank; ``hollow_count`` files of it were made again."""
 
-    def __init__(self, dataset: Dataset, folders: Sequence[DataFolder]) -> None:
+    def __init__(
+        self, dataset: Dataset, folders: Sequence[DataFolder], *, hollow_count: int = 0
+    ) -> None:
         self.dataset = dataset
+        self.hollow_count = hollow_count
         self.folders = folders
         self.paths = tuple(
             folders[index % len(folders)].path / name for index, name in enumerate(dataset.names)
@@ -116,6 +134,15 @@ class PreparedData:
         folder = self.folders[index % len(self.folders)]
         entry = folder.entries.get(self.dataset.names[index])
         return entry.sha256 if entry is not None else None
+
+    def row_digest(self, index: int) -> str:
+        """Return the SHA-256 of what a batch must hold of a record: read from its file now.
+
+        Raises ``DataError`` for a file that is no record any more.
+        """
+        row_bytes = self.dataset.config.row_bytes
+        front = self._payload(index)[:row_bytes].tobytes().ljust(row_bytes, b"\0")
+        return hashlib.sha256(front).hexdigest()
 
     def facts(self, *, reused: bool) -> DataFacts:
         """Return what the record keeps of the data; the first target's folder stands for all."""
@@ -133,13 +160,15 @@ class PreparedData:
 
         Raises ``DataError`` that names the first file that differs.
         """
-        layout = record_format(self.dataset.config.record_format)
         for index in indices:
-            path = self.paths[index]
-            raw = np.memmap(path, dtype=np.uint8, mode="r")
-            payload = layout.payload(raw, str(path))
-            if hashlib.sha256(payload.data).hexdigest() != self.digest(index):
+            if hashlib.sha256(self._payload(index).data).hexdigest() != self.digest(index):
                 raise DataError(
-                    f"{path} was changed after it was written: the SHA-256 of its payload is not "
-                    "the manifest's; remove the data with `make clean` to have it made again"
+                    f"{self.paths[index]} was changed after it was written: the SHA-256 of its "
+                    "payload is not the manifest's; remove the data with `make clean` to have it "
+                    "made again"
                 )
+
+    def _payload(self, index: int) -> NDArray[np.uint8]:
+        path = self.paths[index]
+        raw = np.memmap(path, dtype=np.uint8, mode="r")
+        return record_format(self.dataset.config.record_format).payload(raw, str(path))

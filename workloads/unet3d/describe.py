@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,14 +10,24 @@ import numpy as np
 from wattload.core.units import format_bytes
 from wattload.loaders.samples import SampleLoaderConfig, SampleSet
 from wattload.workloads.unet3d.accounting import Account
-from wattload.workloads.unet3d.config import Sizes
+from wattload.workloads.unet3d.config import (
+    PUBLISHED_SETTINGS,
+    PUBLISHED_STEP_S,
+    Config,
+    Sizes,
+)
 from wattload.workloads.unet3d.job import Job
 from wattload.workloads.unet3d.metrics import dlio_summary
 from wattload.workloads.unet3d.sizes import payload_bytes
 
 
 def details(
-    job: Job, account: Account, samples: SampleSet, *, checks_crc: bool, required_files: int
+    job: Job,
+    account: Account,
+    samples: SampleSet,
+    loader: SampleLoaderConfig,
+    *,
+    required_files: int,
 ) -> Mapping[str, Any]:
     """Return the details of a run, plain values only; sizes are payload bytes."""
     sizes = np.array([payload_bytes(shape) for shape in job.dataset.shapes], dtype=np.float64)
@@ -41,8 +51,9 @@ def details(
         "epochs": job.config.epochs,
         "step_s": job.step_s,
         "hashed_samples": len(samples.hashed),
-        "crc_checked": checks_crc,
+        "crc_checked": loader.sample_checks_crc(samples),
         "crc_asked": job.config.check_crc,
+        "read_bytes_counted": loader.sample_bytes_counted,
         "dlio": dlio_summary(account, distribution.mean_bytes),
         "epoch_s": [
             max(e.duration_s for e in epochs) for epochs in zip(*account.ranks, strict=True)
@@ -51,11 +62,22 @@ def details(
 
 
 def remarks(
-    job: Job, samples: SampleSet, loader: SampleLoaderConfig, *, required_files: int
+    job: Job,
+    samples: SampleSet,
+    loader: SampleLoaderConfig,
+    *,
+    required_files: int,
+    hollow_count: int,
 ) -> list[str]:
-    """Return the sentences that the page must print."""
+    """Return the sentences that the page must print; ``hollow_count`` files were made again."""
     config, division = job.config, job.division
-    found = []
+    found = list(_departures(job))
+    if hollow_count:
+        found.append(
+            f"{hollow_count} of the {job.dataset.file_count} data files that were there had holes "
+            "or blocks that were never written, which read as zeros without the drive; they were "
+            "made again before the run."
+        )
     if config.record_divisor > 1:
         found.append(
             f"Records are shrunk to 1/{config.record_divisor} of MLPerf's "
@@ -82,3 +104,29 @@ def remarks(
     if division.world_size > 1 and division.per_rank == 1:
         found.append(f"Each of the {division.world_size} ranks emulates one accelerator.")
     return found
+
+
+def _departures(job: Job) -> Iterator[str]:
+    """Yield a sentence on whatever makes this another job than the published one."""
+    published = Config()
+    changed = [
+        f"workload.{name} is {getattr(job.config, name)} instead of {getattr(published, name)}"
+        for name in PUBLISHED_SETTINGS
+        if getattr(job.config, name) != getattr(published, name)
+    ]
+    step_s = PUBLISHED_STEP_S.get(job.accelerator)
+    if step_s is None:
+        changed.append(
+            f"accelerator {job.accelerator!r} with a step of {job.step_s} s stands for none that "
+            "MLPerf Storage names"
+        )
+    elif job.step_s != step_s:
+        changed.append(
+            f"accelerator.step_s.unet3d is {job.step_s} s instead of {step_s} s for "
+            f"{job.accelerator!r}"
+        )
+    if changed:
+        yield (
+            f"This is not the published unet3d job: {'; '.join(changed)}. Compare this run with "
+            "others like it, not with published results."
+        )

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from wattload.core.errors import TargetError, WattloadError
+from wattload.core.io import ByteCounter
 from wattload.core.target import Target
 from wattload.core.workload import RunContext
-from wattload.loaders.aligned import aligned_buffer
+from wattload.loaders.aligned import PAGE_BYTES, aligned_buffer
 from wattload.loaders.blockio import DirectMedium, Medium
 from wattload.loaders.datafolder import DataFolder
 from wattload.loaders.formats import record_format
@@ -37,10 +38,11 @@ def prepare(dataset: Dataset, context: RunContext) -> tuple[PreparedData, bool]:
         _claim(dataset, 0)
     world.barrier()
     folders = _claim(dataset, world.rank)
+    hollow_count = len(dataset.hollow(folders))
     missing = dataset.missing(folders)
     kept = sorted(set(range(dataset.file_count)) - set(missing))
     world.barrier()  # nobody writes before all have looked
-    data = PreparedData(dataset, folders)
+    data = PreparedData(dataset, folders, hollow_count=hollow_count)
     if dataset.config.verify_data:
         data.verify(kept[world.rank :: world.world_size])
     _make(data, missing[world.rank :: world.world_size], context)
@@ -68,12 +70,24 @@ def _claim(dataset: Dataset, rank: int) -> list[DataFolder]:
 
 
 def _make(data: PreparedData, indices: Sequence[int], context: RunContext) -> None:
-    """Write the files with several threads; an interrupt or a failure ends after those begun."""
+    """Write the files in an untimed phase; an interrupt or a failure ends after those begun."""
     if not indices:
         return
+    context.progress.begin("generating", sum(data.dataset.file_bytes[index] for index in indices))
+    try:
+        with context.phase("generate", timed=False) as phase:
+            _write_all(data, indices, context, lambda size: phase.moved(written_bytes=size))
+    finally:
+        context.progress.end()
+
+
+def _write_all(
+    data: PreparedData, indices: Sequence[int], context: RunContext, moved: ByteCounter
+) -> None:
+    """Write the files with several threads."""
     count = min(writer_count(context.communicator.world_size), len(indices))
     free: queue.SimpleQueue[Sequence[RecordWriter]] = queue.SimpleQueue()
-    for writers in _writers(data.dataset, count):
+    for writers in _writers(data.dataset, count, moved):
         free.put(writers)
 
     def write(index: int) -> None:
@@ -83,27 +97,30 @@ def _make(data: PreparedData, indices: Sequence[int], context: RunContext) -> No
         finally:
             free.put(writers)
 
-    context.progress.begin("generating", sum(data.dataset.file_bytes[index] for index in indices))
     with ThreadPoolExecutor(count, thread_name_prefix="generate") as threads:
         try:
             for done in as_completed([threads.submit(write, index) for index in indices]):
                 done.result()
         finally:
             threads.shutdown(cancel_futures=True)
-            context.progress.end()
 
 
-def _writers(dataset: Dataset, count: int) -> Iterator[Sequence[RecordWriter]]:
+def _writers(dataset: Dataset, count: int, moved: ByteCounter) -> Iterator[Sequence[RecordWriter]]:
     """Yield one writer per target for each thread; writers of one thread share its buffer."""
     layout = record_format(dataset.config.record_format)
     pool = PayloadPool(dataset.config.data_seed)
     for _ in range(count):
         buffer = aligned_buffer(CHUNK_BYTES)
-        yield [RecordWriter(layout, pool, buffer, _medium(target)) for target in dataset.targets]
+        yield [
+            RecordWriter(layout, pool, buffer, _medium(target), moved) for target in dataset.targets
+        ]
 
 
 def _medium(target: Target) -> Medium:
-    return PageCacheMedium() if target.direct_io is None else DirectMedium()
+    """Return O_DIRECT where the target takes blocks of 4096 bytes, else the page cache."""
+    needs = target.direct_io
+    fits = needs is not None and needs.offset_align_bytes <= PAGE_BYTES
+    return DirectMedium() if fits else PageCacheMedium()
 
 
 def _write(data: PreparedData, index: int, writers: Sequence[RecordWriter]) -> int:

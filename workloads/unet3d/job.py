@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ class Job:
     division: Division
     steps: int
     step_s: float
+    accelerator: str
 
     def order(self, rank: int, seed: int, epoch: int) -> list[int]:
         """Return the samples that a rank loads in one epoch, in order."""
@@ -54,11 +56,13 @@ def plan_job(config: Config, accelerator: Accelerator, context: RunContext) -> J
     """Return the job that the configuration asks for.
 
     Raises ``ConfigError`` for what can't be run: settings out of range, fewer files than ranks or
-    than one batch for each accelerator, an accelerator without a published step time.
+    than one batch for each accelerator, a negative seed, an accelerator without a step time.
     """
     config.check(context.scale)
+    if context.seed < 0:
+        raise ConfigError(f"seed must be 0 or more, got {context.seed}")
     step_s = accelerator.step_s.get(WORKLOAD)
-    if step_s is None or step_s < 0:
+    if step_s is None or not 0 <= step_s < math.inf:
         raise ConfigError(
             f"accelerator.step_s.{WORKLOAD} must be 0 or more seconds, got {step_s} "
             f"for {accelerator.name!r}; use accelerator=a100, h100, b200 or unpaced"
@@ -74,6 +78,7 @@ def plan_job(config: Config, accelerator: Accelerator, context: RunContext) -> J
         division=division,
         steps=steps,
         step_s=step_s,
+        accelerator=accelerator.name,
     )
 
 

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from wattload.core.io import Batch, Loader
 from wattload.core.units import NS_PER_S
 from wattload.workloads.unet3d.accounting import EpochTimes
 
-Delivered = tuple[int, str]
-"""A sample's index and the digest of its payload as it was delivered."""
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """A hashed sample as it was handed over; digests are SHA-256 in hex.
+
+    ``payload_digest`` is what the loader made of the whole decoded payload, ``None`` if it made
+    none; ``row_digest`` is made here, of the row of the batch that stands in the sample's place.
+    """
+
+    index: int
+    payload_digest: str | None
+    row_digest: str
 
 
 @dataclass(slots=True)
 class _Tally:
-    """What the batches of one epoch add up to."""
+    """What the batches of one epoch add up to; ``order`` says which sample each row must be."""
 
+    order: Sequence[int]
+    hashed: frozenset[int]
     payload_bytes: int = 0
     read_bytes: int = 0
     worker_cpu_s: float = 0.0
     hash_cpu_s: float = 0.0
     delivered: list[Delivered] = field(default_factory=list)
+    _rows: int = 0
 
     def add(self, batch: Batch) -> None:
         """Count a batch."""
@@ -30,7 +46,13 @@ class _Tally:
         self.read_bytes += batch.read_bytes
         self.worker_cpu_s += batch.worker_cpu_s
         self.hash_cpu_s += batch.hash_cpu_s
-        self.delivered.extend(batch.digests.items())
+        first, self._rows = self._rows, self._rows + len(batch.tensor)
+        for row, index in zip(batch.tensor, self.order[first : self._rows], strict=True):
+            if index in self.hashed:
+                start_s = time.thread_time()
+                digest = hashlib.sha256(np.ascontiguousarray(row).data).hexdigest()
+                self.hash_cpu_s += time.thread_time() - start_s
+                self.delivered.append(Delivered(index, batch.digests.get(index), digest))
 
 
 @dataclass(slots=True)
@@ -67,14 +89,16 @@ def run_epoch(
     per_rank: int,
     step_s: float,
     barrier: Callable[[], None],
+    hashed: frozenset[int] = frozenset(),
 ) -> tuple[EpochTimes, list[Delivered]]:
     """Run one epoch and return its times and the digests of the samples that were hashed.
 
     In each step the rank takes a batch for each of its ``per_rank`` accelerators, which then
     compute at the same time (one sleep), and waits for the other ranks. That lasts as long as if
-    each had its own rank: the barrier holds them in step anyway.
+    each had its own rank: the barrier holds them in step anyway. The rows of the samples in
+    ``hashed`` are hashed as they lie in the batch, which counts as waiting for it.
     """
-    tally, clock = _Tally(), _StepClock()
+    tally, clock = _Tally(order, hashed), _StepClock()
     cpu_s = time.process_time()
     start_ns = time.monotonic_ns()
     batches = loader.epoch(order)

@@ -161,8 +161,9 @@ def _costs(account: Account) -> list[Metric]:
         _seconds(
             "hash_cpu_s",
             account.total("hash_cpu_s"),
-            "CPU seconds spent hashing 1 in 16 of the delivered samples, in the loader's workers "
-            "and within the timed window, the same with every loader.",
+            "CPU seconds spent hashing 1 in 16 of the delivered samples, their payloads in the "
+            "loader's workers and their rows in the loop, within the timed window, the same with "
+            "every loader.",
         ),
     ]
 

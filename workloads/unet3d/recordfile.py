@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.io import IOKind
+from wattload.core.io import ByteCounter, IOKind
 from wattload.loaders.aligned import PAGE_BYTES, round_up
 from wattload.loaders.blockio import DirectMedium, Medium
 from wattload.loaders.datafolder import DataFolder
@@ -41,15 +41,24 @@ class PageCacheMedium(DirectMedium):
 
 
 class RecordWriter:
-    """Writes records through one buffer of whole 4 KiB blocks; one thread at a time uses it."""
+    """Writes records through one buffer of whole 4 KiB blocks; one thread at a time uses it.
+
+    ``moved`` is told of the bytes of each chunk when they have moved, filled up to whole blocks.
+    """
 
     def __init__(
-        self, layout: RecordFormat, pool: PayloadPool, buffer: NDArray[np.uint8], medium: Medium
+        self,
+        layout: RecordFormat,
+        pool: PayloadPool,
+        buffer: NDArray[np.uint8],
+        medium: Medium,
+        moved: ByteCounter,
     ) -> None:
         self._layout = layout
         self._pool = pool
         self._buffer = buffer
         self._medium = medium
+        self._moved = moved
 
     def write(self, record: Record) -> int:
         """Write one record, durably, and list it in its folder; returns the file's size in bytes.
@@ -98,10 +107,12 @@ class RecordWriter:
             if offset == 0:
                 first_block = chunk[:PAGE_BYTES].copy()
             self._medium.write(handle, path, chunk, offset)
+            self._moved(len(chunk))
         if layout.HAS_CRC:
             self._buffer[:PAGE_BYTES] = first_block
             _overlay(self._buffer, 0, 0, layout.head(shape, crc32))
             self._medium.write(handle, path, self._buffer[:PAGE_BYTES], 0)
+            self._moved(PAGE_BYTES)
         return digest.hexdigest()
 
 

@@ -30,9 +30,10 @@ class Unet3d:
     """MLPerf Storage's unet3d as DLIO runs it, on emulated accelerators.
 
     The epochs are spans of one timed phase, ``read``. Between them, untimed, the files are put out
-    of the page cache and that is proved. Hashing of 1 in 16 samples happens in the loader's workers
-    within the timed phase, with every loader alike, and its CPU time is a metric. The harness
-    ceiling is measured after the last epoch, in an untimed phase of its own.
+    of the page cache and that is proved. Hashing of 1 in 16 samples happens within the timed phase,
+    of payloads in the loader's workers and of rows in the loop, with every loader alike, and its
+    CPU time is a metric. The harness ceiling is measured after the last epoch, in an untimed phase
+    of its own.
     """
 
     name: ClassVar[str] = WORKLOAD
@@ -54,12 +55,18 @@ class Unet3d:
     def plan(self, context: RunContext) -> WorkloadPlan:
         """Return what the run will do to the target; makes nothing there.
 
-        Raises ``ConfigError`` for what can't be run.
+        Raises:
+            ConfigError: a setting, the loader's included, is out of range or does not fit.
+            MissingExtraError: the loader's library is not installed.
+            TargetError: the loader can't read from a target.
         """
+        self._loader.check()
         job = self._job = plan_job(self.config, self._accelerator, context)
+        samples = self._samples(job, job.dataset.expected_paths())
+        for each in (samples, ceiling_samples(samples)):
+            self._loader.check_samples(each, context.targets)
         missing = job.dataset.missing(job.dataset.existing())
         data_bytes = sum(job.dataset.file_bytes)
-        samples = self._samples(job, job.dataset.expected_paths())
         return WorkloadPlan(
             data_bytes=data_bytes,
             prepare_bytes=job.epoch_bytes(missing),
@@ -94,7 +101,7 @@ class Unet3d:
         counter = _Counter(context.progress)
         loader = self._loader.sample_loader(samples, counter)
         try:
-            epochs = self._read(context, loader, counter, cold)
+            epochs = self._read(context, loader, counter, cold, hashed)
         finally:
             loader.close()
         with context.phase("harness_ceiling", timed=False):
@@ -115,10 +122,16 @@ class Unet3d:
                 job,
                 account,
                 samples,
-                checks_crc=self._loader.sample_checks_crc(samples),
+                self._loader,
                 required_files=required,
             ),
-            remarks=remarks(job, samples, self._loader, required_files=required),
+            remarks=remarks(
+                job,
+                samples,
+                self._loader,
+                required_files=required,
+                hollow_count=data.hollow_count,
+            ),
         )
 
     def verify(self, context: RunContext) -> Sequence[Check]:
@@ -128,11 +141,16 @@ class Unet3d:
         return (self._delivery.check(context.communicator),)
 
     def _read(
-        self, context: RunContext, loader: Loader, counter: _Counter, cold: ColdCache
+        self,
+        context: RunContext,
+        loader: Loader,
+        counter: _Counter,
+        cold: ColdCache,
+        hashed: frozenset[int],
     ) -> list[EpochTimes]:
         """Run the epochs, each a span of the timed phase, with a cold cache before each."""
         job, world = self._planned(), context.communicator
-        self._delivery = Delivery(self._prepared())
+        self._delivery = Delivery(self._prepared(), hashed)
         orders = [job.order(world.rank, context.seed, epoch) for epoch in range(job.config.epochs)]
         context.progress.begin("reading", sum(map(job.epoch_bytes, orders)))
         epochs = []
@@ -146,9 +164,10 @@ class Unet3d:
                     per_rank=job.division.per_rank,
                     step_s=job.step_s,
                     barrier=world.barrier,
+                    hashed=hashed,
                 )
             epochs.append(times)
-            self._delivery.add(delivered)
+            self._delivery.add(order, delivered)
         context.progress.end()
         return epochs
 
