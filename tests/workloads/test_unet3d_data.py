@@ -242,7 +242,7 @@ def test_records_of_every_size_round_the_chunk_are_whole(
         PayloadPool(1),
         aligned_buffer(POOL_BYTES),
         DirectMedium(),
-        [].append,
+        ignore,
     )
     shape = (payload_bytes, 1, 1)
     writer.write(Record(folder=folder, name="record", shape=shape, index=2))
