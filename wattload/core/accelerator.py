@@ -11,7 +11,8 @@ class Accelerator:
 
     ``step_s`` maps a workload's name to the published computation time of one step in seconds
     (MLPerf Storage ``computation_time``); 0 everywhere means unpaced. ``count`` is how many
-    accelerators are emulated in all: with several ranks each rank drives ``count / world_size``.
+    accelerators are emulated in all, so each rank drives ``count / world_size``; only 1, the usual
+    setting, means one per rank however many ranks there are, as in MLPerf Storage.
     """
 
     name: str = "h100"
