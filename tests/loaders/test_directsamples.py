@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.context import directory_target
 from tests.contracts.loader import Counter, LoaderContract, make_samples
-from wattload.core.errors import ConfigError
+from wattload.core.errors import ConfigError, TargetError
+from wattload.core.target import DirectIo
 from wattload.loaders.coldcache import evict, residency
 from wattload.loaders.direct import Config
 from wattload.loaders.directsamples import DirectSampleLoader, slot_count
@@ -97,6 +99,26 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"2\.npz"):
         list(loader.epoch([1, 2, 3]))
     loader.close()
+
+
+def test_targets_with_larger_blocks_than_files_end_in_are_refused(tmp_path: Path) -> None:
+    samples, target = make_samples(tmp_path), directory_target(tmp_path)
+    config().check_samples(samples, (target,))
+    large = DirectIo(memory_align_bytes=4, offset_align_bytes=16384, found_by="test")
+    with pytest.raises(TargetError, match=r"at multiples of 16384 bytes.*loader=torch"):
+        config().check_samples(samples, (target, replace(target, direct_io=large)))
+    refused = replace(target, direct_io=None, direct_io_missing="the test says so")
+    config().check_samples(samples, (refused,))  # the preflight's to judge
+
+
+def test_memory_too_small_is_known_before_there_is_a_file(tmp_path: Path) -> None:
+    samples = make_samples(tmp_path)
+    with pytest.raises(ConfigError, match="prefetch_bytes must hold the largest file"):
+        config(prefetch_bytes=100_000).check_samples(samples, ())
+
+
+def test_the_record_is_told_that_blocks_count_as_they_come() -> None:
+    assert config().sample_bytes_counted.startswith("as each block is read")
 
 
 @pytest.mark.parametrize("name", ["workers", "prefetch_batches", "prefetch_bytes"])

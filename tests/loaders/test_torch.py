@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -187,6 +188,72 @@ def test_ctrl_c_ends_the_workers_without_a_word_from_them(
             break
         time.sleep(0.1)
     assert not _group_lives(process.pid)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
+def test_a_run_that_was_killed_leaves_no_process_behind(tmp_path: Path, start_method: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(INTERRUPTED)
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path), start_method],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "loading\n"
+    assert len(_living(process.pid)) >= 3  # the run and its two workers
+    process.kill()  # the run alone, not its group
+    deadline_s = time.monotonic() + 10
+    while (left := _living(process.pid)) and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    process.communicate()
+    assert not left
+
+
+def _living(session: int) -> list[int]:
+    """Return the processes of a session, its leader included, that have not ended."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, of = status.read_text().rpartition(")")[2].split()[:4]
+            if int(of) == session and state != "Z":
+                found.append(int(status.parent.name))
+    return found
+
+
+def test_a_worker_whose_run_has_gone_already_ends_at_once() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    code = f"from wattload.loaders.torchworker import end_with; end_with({gone.pid}, 0)"
+    worker = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
+    assert worker.returncode == 1
+
+
+def test_the_record_is_told_that_bytes_count_at_delivery() -> None:
+    assert config().sample_bytes_counted.startswith("at delivery")
+
+
+def test_what_the_loader_lacks_is_known_before_there_is_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = make_samples(tmp_path)
+    for path in samples.paths:
+        path.unlink()
+    config().check_samples(samples, ())
+    with monkeypatch.context() as changed:
+        changed.setitem(sys.modules, "torch", None)
+        with pytest.raises(MissingExtraError, match=r"pip install 'wattload\[torch\]'"):
+            config().check_samples(samples, ())
+    full = os.statvfs_result((4096, 4096, 1, 1, 1, 1, 1, 1, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: full)
+    with pytest.raises(ConfigError, match=r"/dev/shm.*--shm-size"):
+        config().check_samples(samples, ())
 
 
 def _group_lives(group: int) -> bool:

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -12,17 +15,20 @@ from tests.allocation import punch
 from tests.context import Context, ThreadCommunicator, context_at, directory_target, run_ranks
 from wattload.compose import compose
 from wattload.core.accelerator import Accelerator
-from wattload.core.errors import ConfigError, DataError
+from wattload.core.errors import ConfigError, DataError, MissingExtraError, TargetError
 from wattload.core.io import Batch
 from wattload.core.record.check import Check
 from wattload.core.record.metric import Metric
+from wattload.core.target import DirectIo
 from wattload.core.workload import Outcome, RunContext
 from wattload.life.build import build_workload
 from wattload.loaders import readahead, torchworker
 from wattload.loaders.direct import Config as DirectConfig
-from wattload.loaders.samples import SampleLoaderConfig
+from wattload.loaders.samples import SampleLoaderConfig, SampleSet
 from wattload.loaders.torch import Config as TorchConfig
 from wattload.workloads.unet3d import Config, Sizes, Unet3d, ceiling
+from wattload.workloads.unet3d.describe import remarks
+from wattload.workloads.unet3d.job import plan_job
 
 FILES, BATCH, EPOCHS = 17, 2, 2
 
@@ -323,6 +329,85 @@ def test_an_accelerator_needs_a_step_time(tmp_path: Path, step_s: dict[str, floa
     subject = Unet3d(Config(record_divisor=640, file_count=FILES), direct(), accelerator)
     with pytest.raises(ConfigError, match=r"accelerator\.step_s\.unet3d .* for 'other'"):
         subject.plan(context_at(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("loader", "changes", "message"),
+    [
+        (DirectConfig(queue_depth=0), {}, "loader.queue_depth must be 1 to 1024, got 0"),
+        (TorchConfig(start_method="foo"), {}, "loader.start_method must be one of .* got 'foo'"),
+        (direct(), {"step_s": float("nan")}, "step_s.unet3d must be 0 or more seconds, got nan"),
+        (direct(), {"step_s": float("inf")}, "step_s.unet3d must be 0 or more seconds, got inf"),
+        (direct(), {"step_s": -0.1}, "step_s.unet3d must be 0 or more seconds, got -0.1"),
+        (direct(), {"data_seed": -1}, "workload.data_seed must be 0 or more, got -1"),
+    ],
+)
+def test_settings_that_would_fail_later_are_refused_before_a_byte_is_written(
+    tmp_path: Path, loader: object, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        workload(loader, **changes).plan(context_at(tmp_path))
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_negative_seed_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="seed must be 0 or more, got -1"):
+        workload().plan(context_at(tmp_path, seed=-1))
+
+
+def test_a_host_or_target_that_the_loader_cant_use_is_refused_by_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = DirectIo(memory_align_bytes=4, offset_align_bytes=16384, found_by="test")
+    target = replace(directory_target(tmp_path), direct_io=large)
+    with pytest.raises(TargetError, match="multiples of 16384 bytes"):
+        workload().plan(Context(targets=(target,)))
+    workload(torch()).plan(Context(targets=(target,)))
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match="needs PyTorch"):
+        workload(torch()).plan(context_at(tmp_path))
+
+
+def departures(name: str, step_s: float, **settings: object) -> list[str]:
+    config = Config(file_count=28, **settings)  # type: ignore[arg-type]
+    accelerator = Accelerator(name=name, step_s={"unet3d": step_s})
+    subject = plan_job(config, accelerator, context_at(Path("/tmp"), scale="quick"))
+    samples = SampleSet(
+        paths=(), file_bytes=(), record_format="npz", batch_samples=7, resize_bytes=1
+    )
+    found = remarks(subject, samples, direct(), required_files=28, hollow_count=0)
+    return [remark for remark in found if "not the published unet3d job" in remark]
+
+
+@pytest.mark.parametrize(("name", "step_s"), [("a100", 0.636), ("h100", 0.323), ("b200", 0.162)])
+def test_the_published_job_needs_no_remark(name: str, step_s: float) -> None:
+    assert departures(name, step_s) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"record_mean_bytes": 140_000_000}, "workload.record_mean_bytes is 140000000 instead of"),
+        ({"record_stdev_bytes": 10_000_000}, "workload.record_stdev_bytes is 10000000 instead of"),
+        ({"resize_bytes": 4096}, "workload.resize_bytes is 4096 instead of 2097152"),
+        ({"batch_samples": 4}, "workload.batch_samples is 4 instead of 7"),
+    ],
+)
+def test_other_records_or_batches_are_told(settings: dict[str, object], told: str) -> None:
+    (remark,) = departures("h100", 0.323, **settings)
+    assert told in remark
+
+
+@pytest.mark.parametrize(
+    ("name", "step_s", "told"),
+    [
+        ("h100", 0.1, "accelerator.step_s.unet3d is 0.1 s instead of 0.323 s for 'h100'"),
+        ("unpaced", 0.0, "accelerator 'unpaced' with a step of 0.0 s stands for none"),
+    ],
+)
+def test_other_step_times_are_told(name: str, step_s: float, told: str) -> None:
+    (remark,) = departures(name, step_s)
+    assert told in remark
 
 
 def test_fewer_files_than_ranks_are_refused(tmp_path: Path) -> None:
