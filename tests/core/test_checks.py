@@ -115,6 +115,19 @@ def test_bytes_that_never_came_from_the_device_fail_whoever_shares_it() -> None:
     )
 
 
+@pytest.mark.parametrize(("ratio", "verdict"), [(0.95, "warn"), (0.5, "fail"), (1.0, "pass")])
+def test_the_page_cache_may_serve_what_is_read_again_and_no_more(
+    ratio: float, verdict: str
+) -> None:
+    record = _record(virtual=False)
+    paths = tuple(
+        path.model_copy(update={"path_requested": "page_cache"}) for path in record.workload.paths
+    )
+    workload = record.workload.model_copy(update={"paths": paths})
+    tampered = _with_device_bytes(_tampered(record, workload=workload), read=ratio, written=1.0)
+    assert _check(tampered, "device_bytes").verdict == verdict
+
+
 def test_a_ratio_in_range_proves_nothing_beside_other_traffic() -> None:
     record = _record(virtual=False)
     counters = tuple(
