@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import io
 import math
+import threading
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,11 @@ _KEYS = frozenset({"descr", "fortran_order", "shape"})
 _LENGTH_BYTES = {1: 2, 2: 4, 3: 4}
 _HEADER_LIMIT_BYTES = 10_000
 """The longest header that is parsed; numpy's own limit for untrusted files."""
+
+_parser = threading.Lock()
+"""One thread at a time parses: CPython up to 3.12 counts the depth of all syntax trees under way in
+one place, and raises ``SystemError`` when threads take turns (python/cpython issue 106905).
+"""
 
 
 def head(shape: tuple[int, ...], crc32: int = 0) -> bytes:
@@ -83,7 +89,8 @@ def _header(raw: NDArray[np.uint8], name: str) -> tuple[int, tuple[int, ...]]:
 
 def _shape(text: bytes, name: str) -> tuple[int, ...]:
     try:
-        fields = ast.literal_eval(text.decode("latin1").strip())
+        with _parser:
+            fields = ast.literal_eval(text.decode("latin1").strip())
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise DataError(f"{name} is corrupt: its npy header is no dict: {text[:60]!r}") from error
     if not isinstance(fields, dict) or fields.keys() != _KEYS:
