@@ -19,6 +19,7 @@ SOURCES = (
     "wattload", "workloads", "loaders", "power", "reports", "configs",
     "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE",
 )  # fmt: skip
+CHECK_FAILED = 3  # on a disk that others use too; the run itself went well
 EXTRAS_OF_THE_CORE_INSTALL = ("torch", "mpi4py", "pynvml", "nvidia")
 
 pytestmark = pytest.mark.slow
@@ -135,6 +136,27 @@ def test_a_null_run_from_the_wheel_leaves_a_complete_record(
     assert done.returncode == 0, done.stderr
     (record,) = tmp_path.glob("runs/*/record.json")
     assert json.loads(record.read_text())["status"] == "complete"
+
+
+@pytest.mark.parametrize("workload", ["unet3d", "checkpoint", "dlrm"])
+def test_the_core_runs_every_workload_without_torch(
+    installed: Path, tmp_path: Path, workload: str
+) -> None:
+    options = [f"workload={workload}", "scale=demo", f"target.path={tmp_path}", "power=none"]
+    done = run(installed, tmp_path, "wattload", "run", *options)
+    assert done.returncode in (0, CHECK_FAILED), done.stderr
+    (record,) = tmp_path.glob("runs/*/record.json")
+    assert json.loads(record.read_text())["status"] == "complete"
+
+
+def test_an_absent_extra_is_named_with_the_command_that_adds_it(
+    installed: Path, tmp_path: Path
+) -> None:
+    options = ["workload=unet3d", "loader=torch", "scale=demo", f"target.path={tmp_path}"]
+    done = run(installed, tmp_path, "wattload", "run", *options)
+    assert done.returncode == 2
+    assert "wattload[torch]" in done.stderr
+    assert len([line for line in done.stderr.splitlines() if "torch" in line]) == 1
 
 
 def test_help_imports_nothing_heavy(installed: Path, tmp_path: Path) -> None:
