@@ -14,6 +14,7 @@ from wattload.core.errors import MissingExtraError, RankLostError, RunError, Wat
 from wattload.core.record.run import Comparison
 from wattload.life.assemble import Order
 from wattload.life.communication import LocalCommunicator
+from wattload.life.lastwords import say_and_wait
 from wattload.life.life import Life, Session
 from wattload.life.progress import progress_for
 from wattload.life.sampling import Sampling
@@ -163,8 +164,5 @@ def _end_other_ranks(communicator: Communicator, error: BaseException) -> None:
     if not isinstance(communicator, MpiCommunicator):
         return
     code = error.exit_code if isinstance(error, WattloadError) else RunError.exit_code
-    print(
-        f"wattload: rank {communicator.rank}: {str(error) or type(error).__name__}", file=sys.stderr
-    )
-    sys.stderr.flush()
+    say_and_wait(f"wattload: rank {communicator.rank}: {str(error) or type(error).__name__}")
     communicator.abort(130 if isinstance(error, KeyboardInterrupt) else code)
