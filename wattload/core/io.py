@@ -16,6 +16,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from wattload.core.histogram import Histogram
 from wattload.core.record.base import Frozen
 
 
@@ -41,6 +42,38 @@ class IOKind(StrEnum):
     WRITE = "write"
 
 
+class IOOrder(StrEnum):
+    """In which order the blocks of a plan are taken."""
+
+    SEQUENTIAL = "sequential"
+    RANDOM = "random"
+
+
+class Allocation(StrEnum):
+    """What the file system has of a file before it is written: three modes that differ in speed.
+
+    ``PREALLOCATED`` reserves the blocks of the file first, by ``fallocate``; ``OVERWRITE`` writes
+    over what is there; ``EXTENDING`` lets every write make the file longer.
+    """
+
+    PREALLOCATED = "preallocated"
+    OVERWRITE = "overwrite"
+    EXTENDING = "extending"
+
+
+@dataclass(frozen=True, slots=True)
+class Stamps:
+    """What each 4096-byte block of a plan carries: three little-endian 64-bit words.
+
+    They are ``nonce``, ``word`` and the block's number, which is its offset in its file ÷ 4096 plus
+    ``first_block``. A write puts them there, a read counts the blocks that bear others.
+    """
+
+    nonce: int
+    word: int
+    first_block: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Extent:
     """A run of bytes in one file: ``length_bytes`` from ``offset_bytes``, both 0 or more."""
@@ -52,24 +85,50 @@ class Extent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IOPlan:
-    """Extents to read or write in order, in blocks of ``block_bytes``, ``depth`` in flight."""
+    """Extents to read or write in blocks of ``block_bytes``, ``depth`` in flight per poller.
+
+    Without ``operation_count`` and ``duration_s`` every block is moved once; with either, blocks
+    are taken again from the start (sequential) or drawn uniformly by ``seed`` (random) until the
+    count is reached or the time is over. ``rate_bytes_per_s`` paces the issue of operations.
+    ``allocation`` is how written files come to their size; ``fsync`` makes them and the folders
+    they lie in durable before the plan ends. One operation in ``trace_every`` is traced.
+    """
 
     kind: IOKind
     extents: Sequence[Extent]
     block_bytes: int
     depth: int
     fsync: bool = False
+    order: IOOrder = IOOrder.SEQUENTIAL
+    operation_count: int | None = None
+    duration_s: float | None = None
+    rate_bytes_per_s: float | None = None
+    allocation: Allocation = Allocation.PREALLOCATED
+    stamps: Stamps | None = None
+    seed: int = 0
+    trace_every: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IOResult:
-    """What an engine did: bytes that moved, operations, wall seconds, CPU seconds, and the path."""
+    """What an engine did: bytes that moved, operations, wall seconds, CPU seconds, and the path.
+
+    ``seconds`` end after the fsync, if one was asked for. ``latency`` holds one value in ns per
+    operation, from just before it was handed to the kernel to when its completion was seen;
+    ``None`` where the engine takes none. With ``stamps``, ``checksum`` is the sum of the 64-bit
+    words that moved, modulo 2^64, and ``bad_blocks`` counts those that bore another stamp.
+    ``trace`` has a row per traced operation (see ``TRACE_DTYPE``), by time of submission.
+    """
 
     moved_bytes: int
     operation_count: int
     seconds: float
     cpu_s: float
     path: DataPath
+    latency: Histogram | None = None
+    trace: NDArray[np.void] | None = None
+    checksum: int | None = None
+    bad_blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +147,11 @@ BlockVisitor = Callable[[NDArray[np.uint8], Extent, int], None]
 The block is a view of the engine's buffer and holds the payload only: the last block of an extent
 may be shorter. It must not be kept. Called on several threads at once.
 """
+
+TRACE_DTYPE = np.dtype(
+    [("submit_ns", "<u8"), ("offset_bytes", "<u8"), ("latency_ns", "<u4"), ("file", "<u4")]
+)
+"""A traced operation: CLOCK_MONOTONIC ns, offset in file number ``file`` of the plan, latency."""
 
 ByteCounter = Callable[[int], None]
 """Called with the bytes that have just moved; on several threads at once."""

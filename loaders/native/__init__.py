@@ -1,0 +1,1 @@
+"""The native engine: io_uring in C, its plans, and what they yield."""
