@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.io import Batch
+from wattload.core.units import NS_PER_S
 from wattload.loaders.formats import record_format
 from wattload.loaders.samples import SampleSet, copy_resized
 
@@ -34,6 +35,7 @@ class _Assembly:
         self.payload_bytes = 0
         self.read_bytes = 0
         self.hash_cpu_s = 0.0
+        self.decode_ns = 0
         self.digests: dict[int, str] = {}
 
     def finished(self) -> Batch:
@@ -45,6 +47,7 @@ class _Assembly:
             read_bytes=self.read_bytes,
             digests=self.digests,
             hash_cpu_s=self.hash_cpu_s,
+            decode_s=self.decode_ns / NS_PER_S,
         )
 
 
@@ -168,8 +171,10 @@ class Pass:
     def _decode(self, row: _Row, raw: NDArray[np.uint8]) -> None:
         samples, assembly = self._samples, row.assembly
         name = str(samples.paths[row.index])
+        start_ns = time.monotonic_ns()
         payload = self._layout.payload(raw, name, check_crc=samples.check_crc)
         copy_resized(payload, assembly.tensor[row.number])
+        decode_ns = time.monotonic_ns() - start_ns
         digest, hash_cpu_s = "", 0.0
         if row.index in samples.hashed:
             start_s = time.thread_time()
@@ -180,5 +185,6 @@ class Pass:
             assembly.payload_bytes += len(payload)
             assembly.read_bytes += len(raw)
             assembly.hash_cpu_s += hash_cpu_s
+            assembly.decode_ns += decode_ns
             if digest:
                 assembly.digests[row.index] = digest

@@ -85,6 +85,14 @@ class SampleLoaderConfig(Protocol):
         ...
 
     @property
+    def sample_decode_timed(self) -> str:
+        """What ``Batch.decode_s`` covers with this loader, or why it is ``None``; for the record.
+
+        A half sentence without a full stop: "headers, the CRC where it is checked, and rows".
+        """
+        ...
+
+    @property
     def sample_path_is_direct(self) -> bool:
         """Whether the loader needs O_DIRECT."""
         ...

@@ -193,6 +193,12 @@ class Batch:
     ``digests`` maps the index of each sample that was chosen for hashing to the hex digest of its
     whole decoded payload as delivered; ``hash_cpu_s`` is what that cost. ``worker_cpu_s`` is CPU
     time that other processes spent since the batch before; a loader of threads has none.
+
+    ``decode_s`` is what the loader's workers spent between the bytes of a file and the rows of the
+    batch: parsing headers, comparing the CRC where that is done, copying the front of each payload
+    into its row. Wall seconds by CLOCK_MONOTONIC, summed over the samples of the batch (workers run
+    side by side, so it may exceed the time the batch took); neither waiting for the target nor
+    hashing is in it. ``None`` where the library behind the loader does not tell it from reading.
     """
 
     tensor: NDArray[np.uint8]
@@ -202,6 +208,7 @@ class Batch:
     digests: dict[int, str]
     hash_cpu_s: float = 0.0
     worker_cpu_s: float = 0.0
+    decode_s: float | None = None
 
 
 class Loader(Protocol):
