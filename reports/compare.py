@@ -179,7 +179,7 @@ def _row(
     }
     values = {arm: _valid(of_arm) for arm, of_arm in figures.items()}
     arms = list(by_arm)
-    found = effect(values[arms[0]], values[arms[1]]) if len(arms) > 1 else None
+    found = effect(values[arms[0]], values[arms[1]]) if len(arms) == 2 else None  # noqa: PLR2004
     call, reason = _judge(quantity, figures, found, barred)
     return Row(
         quantity=quantity,
@@ -220,6 +220,8 @@ def _bars(
     """Yield each reason why nothing may be called, the weightiest first."""
     if len(figures) < 2:  # noqa: PLR2004 - one arm has nothing beside it
         yield "one arm only"
+    if len(figures) > 2:  # noqa: PLR2004 - A and B
+        yield "more than two arms"
     if barred:
         yield barred
     for figure in (figure for of_arm in figures.values() for figure in of_arm):

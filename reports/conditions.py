@@ -15,8 +15,8 @@ from wattload.reports.phases import leading
 from wattload.reports.quantity import listed, quantity
 from wattload.reports.subject import Group
 
-_VARIES = frozenset({"label", "runs", "seed", "repeat", "scales"})
-"""Settings that name a run and do not change its work, and tables that hold every scale's."""
+_VARIES = frozenset({"_target_", "label", "runs", "seed", "repeat", "scales"})
+"""Settings that name a run or a class and not its work, and tables that hold every scale's."""
 
 _WORK = ("workload", "scale", "accelerator", "processes", "config workload.")
 

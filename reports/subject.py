@@ -13,8 +13,8 @@ from wattload.reports.closure import close
 from wattload.reports.load import Run
 from wattload.reports.quantity import listed
 
-LETTERS = ("A", "B")
-"""What the two arms of a comparison are called, in their order."""
+LETTERS = ("A", "B", "C", "D", "E", "F")
+"""What the arms on a page are called, in their order; two are compared, more stand side by side."""
 
 
 def lettered(letter: str, arm: str) -> str:

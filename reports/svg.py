@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from wattload.reports.themes import configuration, light
+from wattload.reports.themes import ARM_ROLES, configuration, light
 
 if TYPE_CHECKING:
     import altair as alt
@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 VEGALITE_VERSION = "6.4"
 Rows = Sequence[Mapping[str, Any]]
 
-HATCHED = {"hatch-b": "b", "hatch-declared": "declared"}
+HATCHED = {f"hatch-{role}": role for role in (*ARM_ROLES[1:], "declared")}
 """Name of a hatch to the role that colours it; ``hatch_fill`` is drawn, then replaced."""
 
-_HATCH_FILLS = {"hatch-b": "#c2481e", "hatch-declared": "#8a6d01"}
+_HATCH_FILLS = {name: f"#{int(light(role)[1:], 16) ^ 1:06x}" for name, role in HATCHED.items()}
+"""The role's colour but for one bit: no plain mark is drawn in it."""
+
 _ROOT = re.compile(r"^<svg [^>]*?width=\"([0-9.]+)\" height=\"([0-9.]+)\"[^>]*>")
 _TAG = re.compile(r"<[^>]+>")
 _CHATTER = re.compile(

@@ -31,6 +31,10 @@ PALETTE: Mapping[str, Colour] = {
     "declared": Colour("#8a6d00", "#e0c04a"),
     "a": Colour("#1c69b0", "#6db5ff"),
     "b": Colour("#c2481f", "#ff9970"),
+    "c": Colour("#4f7a12", "#a4cf5f"),
+    "d": Colour("#9a3f86", "#e394d1"),
+    "e": Colour("#6b5b00", "#d8c657"),
+    "f": Colour("#36707f", "#7fc3d4"),
     "timed": Colour("#bfdedb", "#1d4f4e"),
     "untimed": Colour("#dde2e7", "#2c3641"),
     "text": Colour("#4a5764", "#a9b5c2"),
@@ -44,7 +48,8 @@ PALETTE: Mapping[str, Colour] = {
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
 _LETTER = 6.9
 _LABEL_LIMIT = 210
-ARM_ROLES = ("a", "b")
+ARM_ROLES = ("a", "b", "c", "d", "e", "f")
+"""By the place of an arm on the page; as many as there are letters."""
 
 
 def light(role: str) -> str:

@@ -18,6 +18,7 @@ from wattload.reports.themes import ARM_ROLES, light
 PANEL_WIDTH = 372
 _ROW = 26
 _COLUMNS = 2
+_SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "triangle-right")
 _DIRECTIONS = {
     "higher": "more is better",
     "lower": "less is better",
@@ -104,7 +105,7 @@ def _bound(figures: Sequence[RunFigure], scale: Scale) -> dict[str, Any]:
 
 
 def _fill(index: int) -> str:
-    return hatch_fill("hatch-b") if index else light("a")
+    return hatch_fill(f"hatch-{ARM_ROLES[index]}") if index else light(ARM_ROLES[0])
 
 
 def _runs(entry: Row, arms: Sequence[str], scale: Scale) -> list[dict[str, Any]]:
@@ -112,7 +113,7 @@ def _runs(entry: Row, arms: Sequence[str], scale: Scale) -> list[dict[str, Any]]
         {
             "arm": LETTERS[index],
             "v": scale.shown(figure.value),
-            "shape": ("circle", "square")[index] if figure.valid else "cross",
+            "shape": _SHAPES[index] if figure.valid else "cross",
             "stroke": light("strong" if figure.valid else "device"),
             "size": 30 if figure.valid else 70,
         }

@@ -51,12 +51,12 @@ _NOISY, _UNSTABLE = 0.05, 0.10
 def comparison_section(subject: Subject) -> Section | None:
     """Return the arms side by side, or the spread of one arm's runs; ``None`` for single runs."""
     groups = [group for group in subject.groups if len(group.runs) > 1]
-    if not groups or len(subject.arms) > 2:  # noqa: PLR2004 - two arms are compared
+    if not groups or len(subject.arms) > len(LETTERS):
         return None
-    compares = subject.compares
+    compares, several = subject.compares, len(subject.arms) > 1
     return Section(
         anchor="comparison",
-        title="Comparison" if compares else "Repeats",
+        title="Comparison" if compares else "Side by side" if several else "Repeats",
         blocks=[Paragraph(_rules())] if compares else [],
         parts=[_part(subject, group) for group in groups],
     )
@@ -81,8 +81,8 @@ def _part(subject: Subject, group: Group) -> Section:
     blocks: list[Block] = [*_sentences(heads, arms), *_bars(subject, group)]
     directed = [entry for entry in heads if entry.quantity.better != "neither"]
     figures = [arms_figure(f"{name}-arms", group.workload, directed, arms)]
-    if len(arms) > 1:
-        figures.append(effects_figure(f"{name}-effects", group.workload, heads, *LETTERS))
+    if len(arms) == 2:  # noqa: PLR2004 - A and B
+        figures.append(effects_figure(f"{name}-effects", group.workload, heads, *LETTERS[:2]))
     blocks.extend(figure for figure in figures if figure is not None)
     blocks.append(_table(heads, arms, "Headline figures and energy"))
     others = [entry for entry in rows if not entry.quantity.headline]
@@ -106,6 +106,12 @@ def _sentences(rows: Sequence[Row], arms: Sequence[str]) -> Iterator[Block]:
     if len(arms) < 2:  # noqa: PLR2004 - one arm has nothing beside it
         yield Paragraph("One arm only: its runs are shown with their spread, nothing is compared.")
         return
+    if len(arms) > 2:  # noqa: PLR2004 - A and B
+        yield Paragraph(
+            "Medians of the valid runs of each arm, with their share of A's. Nothing is called "
+            "better among more than two arms: name the runs of two for intervals and a call."
+        )
+        return
     told = [entry for entry in rows if entry.effect and entry.quantity.better != "neither"]
     said = [sentence(entry, "A", "B") + _ENDINGS[entry.call] for entry in told]
     reasons = unique(entry.reason for entry in told if entry.call == "barred")
@@ -114,20 +120,19 @@ def _sentences(rows: Sequence[Row], arms: Sequence[str]) -> Iterator[Block]:
 
 
 def _bars(subject: Subject, group: Group) -> Iterator[Notice]:
-    """Yield the runs that are shown and not compared, with the reasons."""
-    barred = [
-        f"{run.id}: {reason}"
-        for run in group.runs
-        for reason in (*subject.faults(run), *subject.energy_faults(run))
-    ]
+    """Yield the runs that are shown and not compared, wholly or in energy, with the reasons."""
+    barred = [f"{run.id}: {reason}" for run in group.runs for reason in subject.faults(run)]
     if barred:
         yield Notice("Runs that are shown and not compared", barred, "bad")
+    reasons = [reason for run in group.runs for reason in subject.energy_faults(run)]
+    if reasons:
+        yield Notice("Energy is not compared", unique(reasons), "open")
 
 
 def _table(rows: Sequence[Row], arms: Sequence[str], caption: str) -> Table:
     letters = LETTERS[: len(arms)] if len(arms) > 1 else ("figure",)
     titles = [f"#{letter}" for letter in letters]
-    if len(arms) > 1:
+    if len(arms) == 2:  # noqa: PLR2004 - A and B
         titles += ["#B/A", "#95 % interval", "call"]
     return Table(
         columns=columns("quantity", "better", *titles),
@@ -140,9 +145,9 @@ def _table(rows: Sequence[Row], arms: Sequence[str], caption: str) -> Table:
 def _cells(entry: Row, arms: Sequence[str]) -> tuple[Cell, ...]:
     found = [spread.median for spread in entry.spreads.values() if spread is not None]
     scale = scale_for(entry.quantity.unit, *found, *_uppers(entry))
-    cells = [_arm_cell(entry, arm, scale) for arm in arms]
+    cells = [_arm_cell(entry, arm, scale, _of_first(entry, arm, arms)) for arm in arms]
     start = (Cell(entry.quantity.label, remark=scale.unit), Cell(entry.quantity.better))
-    if len(arms) < 2:  # noqa: PLR2004 - one arm has no ratio
+    if len(arms) != 2:  # noqa: PLR2004 - A and B
         return row(*start, *cells)
     effect = entry.effect
     interval = MISSING
@@ -157,11 +162,19 @@ def _uppers(entry: Row) -> list[float]:
     return [f.upper for figures in entry.figures.values() for f in figures if f.upper is not None]
 
 
-def _arm_cell(entry: Row, arm: str, scale: Scale) -> Cell:
+def _of_first(entry: Row, arm: str, arms: Sequence[str]) -> str:
+    """Return an arm's median as a multiple of A's, where more than two stand side by side."""
+    first, own = entry.spreads.get(arms[0]), entry.spreads.get(arm)
+    if len(arms) <= 2 or arm == arms[0] or first is None or own is None:  # noqa: PLR2004
+        return ""
+    return f"{number(own.median / first.median, 3)} x A; " if first.median > 0 else ""
+
+
+def _arm_cell(entry: Row, arm: str, scale: Scale, share: str) -> Cell:
     """Return an arm's median with its spread; without a valid run, what its runs do say."""
     spread = entry.spreads.get(arm)
     if spread is not None:
-        return Cell(scaled(spread.median, scale), remark=_spread_text(spread, scale))
+        return Cell(scaled(spread.median, scale), remark=share + _spread_text(spread, scale))
     figures = entry.figures.get(arm, ())
     values = [figure.value for figure in figures if figure.value is not None]
     if values:
@@ -194,7 +207,7 @@ def _spread_text(spread: Spread, scale: Scale) -> str:
 def _conditions(subject: Subject, group: Group) -> Block:
     found = differences(group)
     if not found:
-        return Paragraph("The recorded conditions of both arms are the same.")
+        return Paragraph("The recorded conditions of all arms are the same.")
     rows = [
         row(
             Cell(item.name, remark="sets the work: nothing is called" if item.is_work else ""),
@@ -203,8 +216,8 @@ def _conditions(subject: Subject, group: Group) -> Block:
         for item in found
     ]
     return Table(
-        columns=columns("condition", *LETTERS),
+        columns=columns("condition", *LETTERS[: len(group.arms)]),
         rows=rows,
         caption="Conditions that differ",
-        note="All other recorded conditions are the same in both arms.",
+        note="All other recorded conditions are the same in all arms.",
     )

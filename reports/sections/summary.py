@@ -75,14 +75,14 @@ def _period(first: str, last: str) -> str:
 
 def _headlines(subject: Subject) -> Iterator[str]:
     if subject.compares:
-        arms = [lettered(*pair) for pair in zip(LETTERS, subject.arms, strict=True)]
+        arms = [lettered(*pair) for pair in zip(LETTERS, subject.arms, strict=False)]
         yield f"{listed(arms)} are told apart by {subject.by.replace('_', ' ')}."
         yield from (_comparison(subject, group) for group in subject.groups)
         return
     if len(subject.arms) > 2:  # noqa: PLR2004 - two arms are compared
         yield (
             f"There are {counted(len(subject.arms), 'arm')} by {subject.by.replace('_', ' ')} "
-            f"({listed(list(subject.arms))}); name the runs of two to compare them."
+            f"({listed(list(subject.arms))}); name the runs of two to have them compared."
         )
     for group in subject.groups:
         texts = _figures(group.runs[0].record)

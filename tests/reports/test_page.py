@@ -225,8 +225,25 @@ def test_repeats_of_one_arm_show_their_spread(arms: tuple[Run, ...]) -> None:
 def test_three_arms_are_shown_and_not_compared(tmp_path: Path) -> None:
     runs = [one(tmp_path, arm(name, 0)) for name in ("x", "y", "z")]
     text = Page(render_page(runs)).text()
-    assert "There are 3 arms by label (x, y and z); name the runs of two to compare them." in text
+    assert "3 arms by label (x, y and z); name the runs of two to have them compared." in text
     assert "B/A" not in text
+    assert "better:" not in text
+
+
+def test_three_arms_stand_side_by_side_as_shares_of_the_first(tmp_path: Path) -> None:
+    rates = {"x": 1e9, "y": 2e9, "z": 0.5e9}
+    runs = [one(tmp_path, arm(name, 0, rate=rate)) for name, rate in rates.items()]
+    page = Page(render_page(runs))
+    text = page.text()
+    assert "Side by side" in text
+    assert "2.00 x A; n = 1" in text
+    assert "0.500 x A; n = 1" in text
+    assert "Nothing is called better among more than two arms" in text
+
+
+def test_more_arms_than_letters_are_not_set_side_by_side(tmp_path: Path) -> None:
+    runs = [one(tmp_path, arm(name, 0)) for name in "abcdefg"]
+    assert "Side by side" not in Page(render_page(runs)).text()
 
 
 def test_an_arm_that_did_not_run_a_workload_is_named(tmp_path: Path) -> None:
