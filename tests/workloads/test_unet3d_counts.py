@@ -11,38 +11,8 @@ from wattload.workloads.unet3d.counts import (
     epoch_order,
     hashed_samples,
     host_memory_bytes,
-    mlperf_file_count,
     steps_per_epoch,
 )
-
-RECORD = 146_600_628
-GIB = 1 << 30
-
-
-def test_500_steps_rule_while_memory_is_small() -> None:
-    # 4 accelerators of a Micron 9550's host with 256 GB: 14,000 files were used.
-    files = mlperf_file_count(
-        accelerators=4, batch_samples=7, record_bytes=RECORD, memory_bytes=256 * 10**9
-    )
-    assert files == 14_000
-
-
-def test_five_times_memory_rules_beyond_95_gib_for_each_accelerator() -> None:
-    def files(memory_gib: int) -> int:
-        return mlperf_file_count(
-            accelerators=1, batch_samples=7, record_bytes=RECORD, memory_bytes=memory_gib * GIB
-        )
-
-    assert files(95) == 3500
-    assert files(96) == 5 * 96 * GIB // RECORD > 3500
-
-
-def test_pages_that_a_kernel_keeps_for_itself_change_no_data_set() -> None:
-    counts = {
-        mlperf_file_count(accelerators=1, batch_samples=7, record_bytes=RECORD, memory_bytes=memory)
-        for memory in (252 * GIB - 5_000_000, 252 * GIB - 1, 252 * GIB)
-    }
-    assert len(counts) == 1
 
 
 def test_host_memory_is_memtotal(tmp_path: Path) -> None:
@@ -109,6 +79,21 @@ def test_a_rank_with_several_accelerators_takes_a_batch_for_each_in_turn() -> No
         for rank in (2, 3)
     ]
     assert paired == [sample for batch in steps for sample in batch]
+
+
+def test_bounded_steps_read_the_front_of_each_shard_and_other_files_in_every_epoch() -> None:
+    division = divide(2, 1)
+    assert steps_per_epoch(40, 2, division) == 10
+    assert steps_per_epoch(40, 2, division, 3) == 3
+    assert steps_per_epoch(40, 2, division, 30) == 10
+    orders = [
+        epoch_order(40, 2, division, rank=0, seed=1, epoch=epoch, most_steps=3)
+        for epoch in range(4)
+    ]
+    whole = epoch_order(40, 2, division, rank=0, seed=1, epoch=0)
+    assert orders[0] == whole[:12]
+    assert {len(set(order)) for order in orders} == {12}
+    assert len({frozenset(order) for order in orders}) == 4
 
 
 def test_orders_depend_on_seed_and_epoch_alone() -> None:

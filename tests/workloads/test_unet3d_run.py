@@ -17,7 +17,7 @@ from wattload.compose import compose
 from wattload.core.accelerator import Accelerator
 from wattload.core.errors import ConfigError, DataError, MissingExtraError, TargetError
 from wattload.core.io import Batch
-from wattload.core.record.check import Check
+from wattload.core.record.check import Check, Verdict
 from wattload.core.record.metric import Metric
 from wattload.core.target import DirectIo
 from wattload.core.workload import Outcome, RunContext
@@ -28,7 +28,7 @@ from wattload.loaders.samples import SampleLoaderConfig, SampleSet
 from wattload.loaders.torch import Config as TorchConfig
 from wattload.workloads.unet3d import Config, Sizes, Unet3d, ceiling
 from wattload.workloads.unet3d.describe import remarks
-from wattload.workloads.unet3d.job import plan_job
+from wattload.workloads.unet3d.job import data_set_rule, hosts_memory_bytes, plan_job
 
 FILES, BATCH, EPOCHS = 17, 2, 2
 
@@ -375,7 +375,8 @@ def departures(name: str, step_s: float, **settings: object) -> list[str]:
     samples = SampleSet(
         paths=(), file_bytes=(), record_format="npz", batch_samples=7, resize_bytes=1
     )
-    found = remarks(subject, samples, direct(), required_files=28, hollow_count=0)
+    cold = Check(name="cold_cache", verdict="pass", sentence="It was cold.")
+    found = remarks(subject, samples, direct(), cold=cold, hollow_count=0)
     return [remark for remark in found if "not the published unet3d job" in remark]
 
 
@@ -429,7 +430,7 @@ def test_remarks_say_what_makes_the_figures_special(tmp_path: Path) -> None:
     outcome, _ = live(workload(torch(), sizes=Sizes.dlio), context)
     text = " ".join(outcome.remarks)
     assert "Records are shrunk to 1/640 of MLPerf's" in text
-    assert "17 files were read where MLPerf Storage asks for " in text
+    assert "17 files were read in an epoch where MLPerf Storage asks for " in text
     assert "as DLIO draws them" in text
     assert "np.load computes the CRC-32" in text
     assert outcome.details["crc_checked"]
@@ -466,6 +467,66 @@ def test_scales_change_counts_and_demo_alone_shrinks(
 def test_a_count_on_the_command_line_wins_over_the_scales() -> None:
     config, _ = compose(["workload.file_count=99", "target.path=/tmp", "power=none"])
     assert config.workload.file_count == 99
+
+
+def full_scale(path: Path, *overrides: str) -> Unet3d:
+    config, _ = compose(["scale=full", f"target.path={path}", "power=none", *overrides])
+    subject = build_workload(config)
+    assert isinstance(subject, Unet3d)
+    return subject
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("workload.file_count=28", ["got 28;", "workload.file_count=", "500 steps", "scale=quick"]),
+        ("workload.steps_per_epoch=7", ["got 49;", "workload.steps_per_epoch=", "of host memory"]),
+    ],
+)
+def test_a_small_data_set_at_full_scale_is_refused(
+    tmp_path: Path, override: str, words: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        full_scale(tmp_path, override).plan(context_at(tmp_path, scale="full"))
+    for word in words:
+        assert word in str(caught.value)
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_rules_steps_of_a_larger_data_set_are_enough_at_full_scale(tmp_path: Path) -> None:
+    context = context_at(tmp_path, scale="full")
+    config = compose(["scale=full", f"target.path={tmp_path}", "power=none"])[0].workload
+    rule = data_set_rule(config, 1, hosts_memory_bytes(context.communicator))
+    larger = (f"workload.file_count={rule.files + 999}", f"workload.steps_per_epoch={rule.steps}")
+    assert full_scale(tmp_path, *larger).plan(context).data_bytes
+
+
+@pytest.mark.parametrize("verdict", ["pass", "fail", "not_checked"])
+def test_the_page_says_what_stands_in_for_the_data_set_rule(verdict: Verdict) -> None:
+    cold = Check(name="cold_cache", verdict=verdict, sentence="It was looked at.", mandatory=True)
+    accelerator = Accelerator(name="h100", step_s={"unet3d": 0.323})
+    job = plan_job(Config(file_count=28), accelerator, context_at(Path("/tmp"), scale="quick"))
+    samples = SampleSet(
+        paths=(), file_bytes=(), record_format="npz", batch_samples=7, resize_bytes=1
+    )
+    (said,) = remarks(job, samples, direct(), cold=cold, hollow_count=0)
+    assert f"28 files were read in an epoch where MLPerf Storage asks for {job.rule.files}" in said
+    proved = "in the rule's stead the page cache was proved cold before every epoch" in said
+    assert proved == (verdict == "pass")
+    assert ("nothing stands in for the rule" in said) != proved
+
+
+def test_the_rule_and_its_figures_are_in_the_record(tmp_path: Path) -> None:
+    outcome, _ = live(workload(steps_per_epoch=3), context_at(tmp_path))
+    rule = outcome.details["data_set_rule"]
+    assert rule["files"] == max(rule["files_by_memory"], rule["files_by_steps"])
+    assert (rule["epoch_files"], rule["holds"]) == (3 * BATCH, False)
+    assert outcome.details["steps_per_epoch"] == 3
+
+
+def test_a_bound_of_no_steps_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="steps_per_epoch must be 1 or more, got 0"):
+        workload(steps_per_epoch=0).plan(context_at(tmp_path))
 
 
 def test_full_scale_follows_mlperfs_rule(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import ClassVar
 
+from wattload.core import mlperf
 from wattload.core.errors import ConfigError
 from wattload.loaders.formats import record_format
 from wattload.workloads.unet3d.sizes import Distribution
@@ -17,7 +19,7 @@ PUBLISHED_SETTINGS = (
 )
 """Settings whose defaults are those of MLPerf Storage v1.0 to v3.0; other values, another job."""
 
-PUBLISHED_STEP_S = {"a100": 0.636, "h100": 0.323, "b200": 0.162}
+PUBLISHED_STEP_S = mlperf.UNET3D.step_s
 """The step times of MLPerf Storage's unet3d, in seconds (``computation_time``)."""
 
 
@@ -49,7 +51,12 @@ class Config:
     Sizes are payload bytes (DLIO's ``record_length_bytes``); files are larger by their header.
     ``data_seed`` makes the data; the run's own seed shuffles it and chooses what is hashed, so that
     runs with different seeds share their data. ``verify_data`` hashes reused files before the run.
+    ``steps_per_epoch`` bounds an epoch: where there are more files than it needs it reads a part of
+    them, another in each epoch; ``None``: all.
     """
+
+    au_threshold: ClassVar[float] = mlperf.UNET3D.au_threshold
+    """The utilisation that an accelerator must be held at to count."""
 
     _target_: str = "wattload.workloads.unet3d.Unet3d"
     record_format: str = "npz"
@@ -63,6 +70,7 @@ class Config:
     verify_data: bool = False
     file_count: int | None = None
     epochs: int = 5
+    steps_per_epoch: int | None = None
     record_divisor: int = 1
     scales: dict[str, Scale] = field(default_factory=dict)
 
@@ -74,8 +82,10 @@ class Config:
                 raise ConfigError(f"workload.{name} must be 1 or more, got {getattr(self, name)}")
         if self.data_seed < 0:
             raise ConfigError(f"workload.data_seed must be 0 or more, got {self.data_seed}")
-        if self.file_count is not None and self.file_count < 1:
-            raise ConfigError(f"workload.file_count must be 1 or more, got {self.file_count}")
+        for name in ("file_count", "steps_per_epoch"):
+            count = getattr(self, name)
+            if count is not None and count < 1:
+                raise ConfigError(f"workload.{name} must be 1 or more, got {count}")
         if self.record_divisor > 1 and scale != "demo":
             raise ConfigError(
                 f"workload.record_divisor is {self.record_divisor}; records keep their size, so it "

@@ -8,11 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from wattload.core.errors import ConfigError
-from wattload.core.units import GIB
-
-MINIMUM_STEPS = 500
-MEMORY_FACTOR = 5
-"""MLPerf Storage: at least 500 steps per epoch, and five times the hosts' memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,22 +40,6 @@ def divide(accelerators: int, world_size: int) -> Division:
     return Division(world_size=world_size, per_rank=accelerators // world_size)
 
 
-def mlperf_file_count(
-    *, accelerators: int, batch_samples: int, record_bytes: int, memory_bytes: int
-) -> int:
-    """Return the files that MLPerf Storage asks for, at one sample per file.
-
-    ``max(5 * memory // record, 500 * accelerators * batch)``; source: ``mlpstorage/rules.py``,
-    ``calculate_training_data_size``. Memory, the sum over the hosts, is rounded up to whole GiB: a
-    kernel update changes MemTotal by some pages, and that must not ask for other data.
-    """
-    memory_bytes = -(-memory_bytes // GIB) * GIB
-    return max(
-        MEMORY_FACTOR * memory_bytes // record_bytes,
-        MINIMUM_STEPS * accelerators * batch_samples,
-    )
-
-
 def host_memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
     """Return the memory of this host in bytes, MemTotal of ``/proc/meminfo``."""
     for line in meminfo.read_text(encoding="ascii").splitlines():
@@ -70,9 +49,12 @@ def host_memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
     raise ConfigError(f"{meminfo} has no MemTotal; set workload.file_count=")
 
 
-def steps_per_epoch(file_count: int, batch_samples: int, division: Division) -> int:
+def steps_per_epoch(
+    file_count: int, batch_samples: int, division: Division, most_steps: int | None = None
+) -> int:
     """Return the steps of one epoch, the same on every rank; incomplete batches are dropped.
 
+    ``most_steps`` bounds them, so that an epoch reads a part of a larger data set.
     Raises ``ConfigError`` for fewer files than ranks, or than one batch for each accelerator.
     """
     if file_count < division.world_size:
@@ -86,20 +68,28 @@ def steps_per_epoch(file_count: int, batch_samples: int, division: Division) -> 
             f"workload.file_count is {file_count}; {division.accelerators} accelerators with "
             f"batches of {batch_samples} need {division.accelerators * batch_samples} or more"
         )
-    return steps
+    return steps if most_steps is None else min(steps, most_steps)
 
 
 def epoch_order(
-    file_count: int, batch_samples: int, division: Division, *, rank: int, seed: int, epoch: int
+    file_count: int,
+    batch_samples: int,
+    division: Division,
+    *,
+    rank: int,
+    seed: int,
+    epoch: int,
+    most_steps: int | None = None,
 ) -> list[int]:
     """Return the samples that a rank loads in one epoch, in order, in whole batches.
 
     All samples are shuffled by seed and epoch, which at one sample per file is both the file and
     the sample shuffle of DLIO; each accelerator gets a contiguous shard of equal length. A rank
-    that feeds several takes one batch for each of them in turn.
+    that feeds several takes one batch for each of them in turn. Where ``most_steps`` bounds an
+    epoch it reads the front of each shard, of another shuffle in every epoch.
     """
     shuffled = np.random.default_rng((seed, epoch)).permutation(file_count)
-    steps = steps_per_epoch(file_count, batch_samples, division)
+    steps = steps_per_epoch(file_count, batch_samples, division, most_steps)
     shard = file_count // division.accelerators
     first = rank * division.per_rank
     starts = np.arange(first, first + division.per_rank) * shard

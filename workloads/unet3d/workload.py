@@ -21,7 +21,7 @@ from wattload.workloads.unet3d.dataset import WORKLOAD, PreparedData
 from wattload.workloads.unet3d.delivery import Delivery
 from wattload.workloads.unet3d.describe import details, remarks
 from wattload.workloads.unet3d.generate import generation_memory_bytes, prepare
-from wattload.workloads.unet3d.job import Job, plan_job, required_files
+from wattload.workloads.unet3d.job import Job, plan_job
 from wattload.workloads.unet3d.loop import run_epoch
 from wattload.workloads.unet3d.metrics import PHASE, ceiling_metric, metrics
 
@@ -112,24 +112,23 @@ class Unet3d:
             batch_samples=self.config.batch_samples,
             step_s=job.step_s,
         )
-        required = required_files(self.config, job.division, world)
         record_bytes = self.config.distribution().mean_bytes
+        cold_cache = cold.check()
         return Outcome(
             metrics=(*metrics(account, record_bytes), ceiling_metric(ceiling)),
             paths=(loader.path(),),
-            checks=(cold.check(),),
+            checks=(cold_cache,),
             details=details(
                 job,
                 account,
                 samples,
                 self._loader,
-                required_files=required,
             ),
             remarks=remarks(
                 job,
                 samples,
                 self._loader,
-                required_files=required,
+                cold=cold_cache,
                 hollow_count=data.hollow_count,
             ),
         )
