@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from wattload.core.directio import find_direct_io, statx_alignment
 from wattload.core.errors import TargetError
 
 PAGE_BYTES = 4096
@@ -83,15 +84,49 @@ def open_direct(
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        raise _refused(path) from error
+        raise TargetError(refuses_direct(path)) from error
     if not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
         os.close(descriptor)
-        raise _refused(path)
+        raise TargetError(refuses_direct(path))
     return descriptor
 
 
-def _refused(path: Path | str) -> TargetError:
-    return TargetError(
+def refuses_direct(path: Path | str) -> str:
+    """Return the sentence for a file on a file system without O_DIRECT."""
+    return (
         f"{path}: this file system refuses O_DIRECT; "
         "choose a target on a local disk, or a loader that reads through the page cache"
     )
+
+
+def direct_alignment(path: Path) -> int:
+    """Return what O_DIRECT's offsets, lengths and memory have to be multiples of, in bytes.
+
+    ``path`` is a file, or a folder in which one is to be made. At least 4096, and more where the
+    drive's logical blocks are larger; 4096 too where nobody can say. Asked once per device.
+    """
+    try:
+        device = path.stat().st_dev
+    except OSError:
+        return PAGE_BYTES
+    if device not in _alignments:
+        _alignments[device] = max(PAGE_BYTES, *_asked_alignments(path))
+    return _alignments[device]
+
+
+_alignments: dict[int, int] = {}
+
+
+def _asked_alignments(path: Path) -> tuple[int, int]:
+    """Return the (memory, offset) alignment that the file system tells; zeros where it doesn't."""
+    if path.is_dir():
+        needs, _ = find_direct_io(path)
+        return (needs.memory_align_bytes, needs.offset_align_bytes) if needs else (0, 0)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:  # whoever reads the file gets the error, with its reason
+        return 0, 0
+    try:
+        return statx_alignment(descriptor) or (0, 0)
+    finally:
+        os.close(descriptor)

@@ -25,7 +25,9 @@ class DataPath(Frozen):
 
     ``path_requested`` is what the loader asked for, e.g. ``o_direct`` or ``page_cache``.
     ``path_effective`` comes from counters only (device sectors against bytes), else ``unverified``;
-    ``path_evidence`` says which counters, with their figures.
+    ``path_evidence`` says which counters, with their figures. ``engine`` is what moved the bytes,
+    with the threads and registrations it got. ``remarks`` are sentences that the page must print:
+    a way that was taken in place of a better one, and why.
     """
 
     initiator: Literal["cpu", "gpu"] = "cpu"
@@ -33,6 +35,8 @@ class DataPath(Frozen):
     path_requested: str
     path_effective: str = "unverified"
     path_evidence: str = "no device counter was compared"
+    engine: str = ""
+    remarks: tuple[str, ...] = ()
 
 
 class IOKind(StrEnum):
@@ -133,12 +137,18 @@ class IOResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineCapabilities:
-    """What an engine can do; the core acts on these flags, never on names."""
+    """What an engine can do; the core acts on these flags, never on names.
+
+    ``direct`` passes the page cache by, ``diskless`` touches no file, ``visits`` shows each block
+    to a visitor, ``latencies`` says that results hold a histogram.
+    """
 
     reads: bool = True
     writes: bool = True
     direct: bool = False
     diskless: bool = False
+    visits: bool = False
+    latencies: bool = False
 
 
 BlockVisitor = Callable[[NDArray[np.uint8], Extent, int], None]
@@ -173,8 +183,13 @@ class Engine(Protocol):
     ) -> IOResult:
         """Execute the plan; ``visit`` fills each block to write, or looks at each block read.
 
-        Raises ``OSError`` with the file and offset in its message, and ``DataError`` for a file
-        that is shorter than an extent to read. The engine can be used again after either.
+        Only engines that say so (``capabilities().visits``) take a visitor. ``moved`` is called
+        once per operation; an engine that moves bytes without Python calls it in bursts, at least
+        every 50 ms.
+
+        Raises ``OSError`` with the file and offset in its message, ``DataError`` for a file that is
+        shorter than an extent to read or changes meanwhile, and ``ConfigError`` for a plan that it
+        can't do. The engine can be used again after any of them.
         """
         ...
 

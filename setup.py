@@ -1,0 +1,63 @@
+"""The part of the build that pyproject.toml can't say: the I/O engine, a plain shared library.
+
+It is loaded by ctypes and knows nothing of Python, so one build serves every Python 3 of a platform
+and the wheel is tagged ``py3-none-<platform>``.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import PlatformError
+
+FOLDER = Path("wattload/loaders/native")
+NAME = "wattload.loaders.native.libwattload_engine"
+
+
+class BuildLibrary(build_ext):
+    """Builds ``libwattload_engine.so``: no suffix of a Python, no symbol that one looks for."""
+
+    def build_extensions(self) -> None:
+        """Build it, or say what is missing; the flags are the interpreter's own but for ours."""
+        name = self.compiler.compiler_so[0]
+        if shutil.which(name) is None:
+            raise PlatformError(
+                f"the I/O engine is written in C and the compiler {name!r} is not here: install "
+                "one (apt-get install gcc libc6-dev, dnf install gcc, apk add gcc musl-dev), or "
+                "name yours with CC="
+            )
+        super().build_extensions()
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """Return the library's path in the build."""
+        return str(Path(*fullname.split(".")).with_suffix(".so"))
+
+    def get_export_symbols(self, ext: Extension) -> list[str]:
+        """Return none: the source says what is visible."""
+        return []
+
+
+class PlatformWheel(bdist_wheel):
+    """A wheel for any Python 3 of one platform."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Return the wheel's tag."""
+        return "py3", "none", super().get_tag()[2]
+
+
+setup(
+    ext_modules=[
+        Extension(
+            NAME,
+            sources=sorted(str(path) for path in (FOLDER / "src").glob("*.c")),
+            depends=sorted(str(path) for path in (FOLDER / "src").glob("*.h")),
+            extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden", "-Wall", "-Wextra"],
+            extra_link_args=["-pthread"],
+        )
+    ],
+    cmdclass={"build_ext": BuildLibrary, "bdist_wheel": PlatformWheel},
+)
