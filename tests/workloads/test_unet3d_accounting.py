@@ -246,7 +246,7 @@ def test_the_loop_loads_then_sleeps_then_meets_the_others() -> None:
     for load, compute, processed in zip(
         times.load_s, times.compute_s, times.processed_s, strict=True
     ):
-        assert processed == pytest.approx(load + compute)
+        assert processed >= load + compute
     assert times.duration_s >= sum(times.processed_s)
     assert (times.payload_bytes, times.read_bytes) == (30, 33)
     assert times.hash_cpu_s > 1.5  # the loader's, and that of the rows

@@ -7,8 +7,8 @@ is one of its blocks, since no checkpoint divides it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
 
 EXCLUDED_START_STEPS = 1
@@ -19,9 +19,15 @@ EXCLUDED_START_STEPS = 1
 class EpochTimes:
     """One epoch on one rank; times in seconds, one entry per step.
 
-    ``load_s`` is the wait for a batch, ``compute_s`` the emulated computation as it really lasted,
-    ``processed_s`` both together; the barrier after each step is in none of them. ``duration_s``
-    spans the whole epoch, barriers included. ``cpu_s`` includes the loader's own processes.
+    ``load_s`` is the wait for a batch, ``copy_s`` what staging batches for a device and waiting for
+    earlier copies took, ``compute_s`` the emulated computation as it really lasted, ``barrier_s``
+    the wait for the other ranks and ``rest_s`` all else, of which hashing is most. ``step_s`` is
+    the whole step by a clock of its own (CLOCK_MONOTONIC_RAW). ``processed_s`` is DLIO's: the step
+    up to the end of the computation, without the barrier. ``decode_s`` has an entry per batch: what
+    the loader's workers spent on decoding it. ``None`` stands for what was not measured.
+
+    ``duration_s`` spans the whole epoch, barriers included. ``cpu_s`` includes the loader's own
+    processes. ``copied_bytes`` arrived on the device, for which it took ``device_copy_s``.
     """
 
     duration_s: float
@@ -32,6 +38,13 @@ class EpochTimes:
     read_bytes: int
     cpu_s: float
     hash_cpu_s: float
+    copy_s: tuple[float, ...] | None = None
+    barrier_s: tuple[float, ...] | None = None
+    rest_s: tuple[float, ...] | None = None
+    step_s: tuple[float, ...] | None = None
+    decode_s: tuple[float, ...] | None = None
+    copied_bytes: int = 0
+    device_copy_s: float = 0.0
 
     @property
     def window_s(self) -> float:
@@ -66,13 +79,15 @@ def dlio_samples_per_s(epoch: EpochTimes, batch_samples: int) -> float:
 class Account:
     """The epochs of all ranks, ``ranks[rank][epoch]``, and what they were asked to do.
 
-    Every rank drives ``per_rank`` accelerators in step, so its times are those of each.
+    Every rank drives ``per_rank`` accelerators in step, so its times are those of each. ``missing``
+    says of fields of ``EpochTimes`` that are ``None`` why they are.
     """
 
     ranks: Sequence[Sequence[EpochTimes]]
     per_rank: int
     batch_samples: int
     step_s: float
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def window_steps(self) -> int:
@@ -113,18 +128,19 @@ class Account:
         steps = sum(len(epoch.compute_s) for rank in self.ranks for epoch in rank)
         return steps * self.per_rank * self.batch_samples
 
-    def load_waits_s(self) -> list[float]:
-        """Return every wait for a batch, over ranks, epochs and steps."""
-        return [wait for rank in self.ranks for epoch in rank for wait in epoch.load_s]
+    def entries(self, name: str) -> list[float] | None:
+        """Return all entries of a field of ``EpochTimes`` that has one per step, or per batch.
+
+        Over ranks, epochs and steps; ``None`` if a part of them was not measured.
+        """
+        parts = [getattr(epoch, name) for rank in self.ranks for epoch in rank]
+        if any(part is None for part in parts):
+            return None
+        return [value for part in parts for value in part]
 
     def sleep_overshoots_s(self) -> list[float]:
         """Return by how much each emulated computation lasted longer than asked."""
-        return [
-            slept - self.step_s
-            for rank in self.ranks
-            for epoch in rank
-            for slept in epoch.compute_s
-        ]
+        return [slept - self.step_s for slept in self.entries("compute_s") or ()]
 
     def _epochs(self) -> list[tuple[EpochTimes, ...]]:
         return list(zip(*self.ranks, strict=True))

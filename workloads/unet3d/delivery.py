@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from wattload.core.record.check import Check
 from wattload.core.workload import Communicator
@@ -14,13 +15,15 @@ class Delivery:
     """Collects what a rank's loader handed over of the samples that were chosen for hashing.
 
     Two digests must agree: the loader's, of the whole decoded payload, with the manifest's; and
-    that of the batch row as it was handed over, with the front of the record in its file. A chosen
+    that of the batch row as it was handed over, with the front of the record in its file. Where
+    batches are copied to a device, so must that of the row as it came back from there. A chosen
     sample without digests is as bad as one with other bytes.
     """
 
-    def __init__(self, data: PreparedData, hashed: Collection[int]) -> None:
+    def __init__(self, data: PreparedData, hashed: Collection[int], *, device: bool) -> None:
         self._data = data
         self._hashed = hashed
+        self._device = device
         self._delivered: list[Delivered] = []
         self._expected_count = 0
 
@@ -31,52 +34,73 @@ class Delivery:
 
     def check(self, world: Communicator) -> Check:
         """Return whether all ranks' digests are as they must be; every rank must call it."""
-        hashed = [sample for sample in self._delivered if sample.payload_digest is not None]
-        of_ranks = world.gather(
-            (
-                len(hashed),
-                self._expected_count,
-                [self._name(s) for s in hashed if s.payload_digest != self._data.digest(s.index)],
-                [
-                    self._name(s)
-                    for s in self._delivered
-                    if s.row_digest != self._data.row_digest(s.index)
-                ],
-            )
-        )
+        of_ranks = world.gather(self._compared())
         count, expected = (sum(part[place] for part in of_ranks) for place in (0, 1))
-        altered, rows = ([n for part in of_ranks for n in part[place]] for place in (2, 3))
+        wrong = _Wrong(*([n for part in of_ranks for n in part[place]] for place in (2, 3, 4)))
+        right = count == expected != 0 and not any(wrong)
         return Check(
             name="delivered_bytes",
-            verdict="fail" if altered or rows or not count or count != expected else "pass",
-            sentence=_sentence(count, expected, altered, rows),
+            verdict="pass" if right else "fail",
+            sentence=_sentence(count, expected, wrong, device=self._device),
             figures={
                 "hashed_samples": count,
                 "expected_samples": expected,
-                "altered_samples": len(altered),
-                "altered_rows": len(rows),
+                "altered_samples": len(wrong.payloads),
+                "altered_rows": len(wrong.rows),
+                "altered_device_rows": len(wrong.device_rows) if self._device else None,
             },
             mandatory=True,
+        )
+
+    def _compared(self) -> tuple[int, int, list[str], list[str], list[str]]:
+        """Return this rank's counts of digests made and expected, and the samples that differ."""
+        hashed = [sample for sample in self._delivered if sample.payload_digest is not None]
+        row = self._data.row_digest
+        return (
+            len(hashed),
+            self._expected_count,
+            [self._name(s) for s in hashed if s.payload_digest != self._data.digest(s.index)],
+            [self._name(s) for s in self._delivered if s.row_digest != row(s.index)],
+            [
+                self._name(s)
+                for s in self._delivered
+                if self._device and s.device_digest != row(s.index)
+            ],
         )
 
     def _name(self, sample: Delivered) -> str:
         return self._data.dataset.names[sample.index]
 
 
-def _sentence(count: int, expected: int, altered: Sequence[str], rows: Sequence[str]) -> str:
+class _Wrong(NamedTuple):
+    """Names of the samples with other bytes than were written, by where those were met."""
+
+    payloads: Sequence[str]
+    rows: Sequence[str]
+    device_rows: Sequence[str]
+
+
+def _sentence(count: int, expected: int, wrong: _Wrong, *, device: bool) -> str:
     if not count or count != expected:
         return (
             f"{count} of the {expected} samples chosen for hashing came with a digest, so nothing "
             "proves that the right bytes came."
         )
-    if altered:
+    if wrong.payloads:
         return (
-            f"{len(altered)} of {count} hashed samples were delivered with other bytes than were "
-            f"written, {altered[0]} first: the data was changed, or the path to it is not sound."
+            f"{len(wrong.payloads)} of {count} hashed samples were delivered with other bytes than "
+            f"were written, {wrong.payloads[0]} first: the data was changed, or the path to it is "
+            "not sound."
         )
-    if rows:
+    if wrong.rows:
         return (
-            f"{len(rows)} of {count} rows in the batches hold other bytes than their samples, "
-            f"{rows[0]} first: the loader does not hand over what it reads."
+            f"{len(wrong.rows)} of {count} rows in the batches hold other bytes than their "
+            f"samples, {wrong.rows[0]} first: the loader does not hand over what it reads."
         )
-    return f"All {count} hashed samples were delivered with the bytes that were written."
+    if wrong.device_rows:
+        return (
+            f"{len(wrong.device_rows)} of {count} rows came back from the device with other bytes, "
+            f"or not at all, {wrong.device_rows[0]} first: the copies to it can't be trusted."
+        )
+    back = ", and their rows came back from the device with the same" if device else ""
+    return f"All {count} hashed samples were delivered with the bytes that were written{back}."

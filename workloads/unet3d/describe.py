@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from wattload.core.record.check import Check
-from wattload.core.units import format_bytes
+from wattload.core.units import format_bytes, format_rate
 from wattload.loaders.samples import SampleLoaderConfig, SampleSet
 from wattload.workloads.unet3d.accounting import Account
 from wattload.workloads.unet3d.config import (
@@ -20,6 +20,7 @@ from wattload.workloads.unet3d.config import (
 from wattload.workloads.unet3d.job import Job
 from wattload.workloads.unet3d.metrics import dlio_summary
 from wattload.workloads.unet3d.sizes import payload_bytes
+from wattload.workloads.unet3d.stepmetrics import step_series
 
 
 def details(
@@ -27,8 +28,13 @@ def details(
     account: Account,
     samples: SampleSet,
     loader: SampleLoaderConfig,
+    *,
+    device: str | None,
 ) -> Mapping[str, Any]:
-    """Return the details of a run, plain values only; sizes are payload bytes."""
+    """Return the details of a run, plain values only; sizes are payload bytes.
+
+    ``device`` is what batches were copied to.
+    """
     sizes = np.array([payload_bytes(shape) for shape in job.dataset.shapes], dtype=np.float64)
     distribution = job.config.distribution()
     return {
@@ -53,6 +59,9 @@ def details(
         "crc_checked": loader.sample_checks_crc(samples),
         "crc_asked": job.config.check_crc,
         "read_bytes_counted": loader.sample_bytes_counted,
+        "decode_timed": loader.sample_decode_timed,
+        "device": device,
+        "steps": step_series(account),
         "dlio": dlio_summary(account, distribution.mean_bytes),
         "epoch_s": [
             max(e.duration_s for e in epochs) for epochs in zip(*account.ranks, strict=True)
@@ -98,6 +107,17 @@ def remarks(
     if division.world_size > 1 and division.per_rank == 1:
         found.append(f"Each of the {division.world_size} ranks emulates one accelerator.")
     return found
+
+
+def ceiling_remark(account: Account, ceiling_bytes_per_s: float) -> str:
+    """Return the sentence that puts the score beside what the harness does with no drive and no pace."""
+    rate = account.total("read_bytes") / account.active_s()
+    paced = "paced by the emulated accelerators" if account.step_s else "unpaced"
+    return (
+        f"The drive's files were read at {format_rate(rate)}, {paced}; from memory and unpaced the "
+        f"same loader and loop do {format_rate(ceiling_bytes_per_s)} on this host, "
+        f"{ceiling_bytes_per_s / rate:.1f} times that."
+    )
 
 
 def _rule(job: Job) -> Mapping[str, Any]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import fmean, median, pstdev
-from typing import Any, Literal
+from statistics import fmean, pstdev
+from typing import Any
 
-from wattload.core.record.metric import Metric, unknown
+from wattload.core.record.metric import Metric
 from wattload.core.units import MIB, Unit
 from wattload.workloads.unet3d.accounting import Account
+from wattload.workloads.unet3d.figures import figure, fraction, seconds
+from wattload.workloads.unet3d.stepmetrics import device_metrics, step_metrics
 
-PHASE = "read"
 _UNPACED = "the step time is 0, so no accelerator was emulated"
 _ONE_STEP = "an epoch of one step has no window: the first step is left out"
 
@@ -21,14 +22,16 @@ def metrics(account: Account, record_bytes: float) -> list[Metric]:
         *_rates(account),
         *_utilisations(account),
         *_dlio_rates(account, record_bytes),
-        *_waits(account),
+        *step_metrics(account),
+        *_sleeps(account),
+        *device_metrics(account),
         *_costs(account),
     ]
 
 
 def ceiling_metric(bytes_per_s: float) -> Metric:
     """Return what the same loop does from memory with no computation, over all ranks."""
-    return _figure(
+    return figure(
         "harness_ceiling_bytes_per_s",
         bytes_per_s,
         Unit.BYTES_PER_SECOND,
@@ -61,7 +64,7 @@ def dlio_summary(account: Account, record_bytes: float) -> Mapping[str, Any]:
 def _rates(account: Account) -> list[Metric]:
     active_s = account.active_s()
     return [
-        _figure(
+        figure(
             "read_bytes_per_s",
             account.total("read_bytes") / active_s,
             Unit.BYTES_PER_SECOND,
@@ -69,7 +72,7 @@ def _rates(account: Account) -> list[Metric]:
             better="higher",
             headline=True,
         ),
-        _figure(
+        figure(
             "samples_per_s",
             account.sample_count() / active_s,
             Unit.SAMPLES_PER_SECOND,
@@ -85,7 +88,7 @@ def _utilisations(account: Account) -> list[Metric]:
     dlio = fmean(account.dlio_epoch_utilisations())
     nominal = account.nominal_utilisation() if known else None
     return [
-        _fraction(
+        fraction(
             "au_dlio",
             dlio if known else None,
             reason,
@@ -93,7 +96,7 @@ def _utilisations(account: Account) -> list[Metric]:
             "without its first step; mean over ranks, then over epochs.",
             headline=True,
         ),
-        _fraction(
+        fraction(
             "au_nominal",
             nominal,
             reason,
@@ -106,7 +109,7 @@ def _utilisations(account: Account) -> list[Metric]:
 def _dlio_rates(account: Account, record_bytes: float) -> list[Metric]:
     rate = fmean(account.dlio_epoch_samples_per_s())
     return [
-        _figure(
+        figure(
             "dlio_samples_per_s",
             rate,
             Unit.SAMPLES_PER_SECOND,
@@ -114,7 +117,7 @@ def _dlio_rates(account: Account, record_bytes: float) -> list[Metric]:
             "understated in short epochs.",
             better="higher",
         ),
-        _figure(
+        figure(
             "dlio_nominal_bytes_per_s",
             rate * record_bytes,
             Unit.BYTES_PER_SECOND,
@@ -125,23 +128,15 @@ def _dlio_rates(account: Account, record_bytes: float) -> list[Metric]:
     ]
 
 
-def _waits(account: Account) -> list[Metric]:
-    waits_s = account.load_waits_s()
+def _sleeps(account: Account) -> list[Metric]:
     overshoots_s = account.sleep_overshoots_s()
-    ranks = len(account.ranks)
-    waited = "for its next batch"
     return [
-        _seconds(
-            "load_wait_s", sum(waits_s) / ranks, f"What an accelerator waited in all {waited}."
-        ),
-        _seconds("load_wait_p50_s", median(waits_s), f"Half of the waits {waited} were shorter."),
-        _seconds("load_wait_max_s", max(waits_s), f"The longest wait {waited}."),
-        _seconds(
+        seconds(
             "sleep_overshoot_mean_s",
             fmean(overshoots_s),
             "By how much an emulated computation lasted longer than the step time, on average.",
         ),
-        _seconds(
+        seconds(
             "sleep_overshoot_max_s",
             max(overshoots_s),
             "By how much the longest emulated computation exceeded the step time.",
@@ -151,14 +146,14 @@ def _waits(account: Account) -> list[Metric]:
 
 def _costs(account: Account) -> list[Metric]:
     return [
-        _figure(
+        figure(
             "read_cpu_s_per_byte",
             account.total("cpu_s") / account.total("read_bytes"),
             Unit.SECONDS_PER_BYTE,
             "CPU seconds of the ranks and the loaders' processes per byte read, hashing included.",
             better="lower",
         ),
-        _seconds(
+        seconds(
             "hash_cpu_s",
             account.total("hash_cpu_s"),
             "CPU seconds spent hashing 1 in 16 of the delivered samples, their payloads in the "
@@ -166,44 +161,3 @@ def _costs(account: Account) -> list[Metric]:
             "every loader.",
         ),
     ]
-
-
-def _seconds(name: str, value: float, meaning: str) -> Metric:
-    return _figure(name, value, Unit.SECONDS, meaning, better="lower")
-
-
-def _fraction(
-    name: str, value: float | None, reason: str, meaning: str, *, headline: bool
-) -> Metric:
-    if value is None:
-        return unknown(
-            name,
-            reason=reason,
-            unit=Unit.FRACTION,
-            better="higher",
-            meaning=meaning,
-            phase=PHASE,
-            headline=headline,
-        )
-    return _figure(name, value, Unit.FRACTION, meaning, better="higher", headline=headline)
-
-
-def _figure(
-    name: str,
-    value: float,
-    unit: Unit,
-    meaning: str,
-    *,
-    better: Literal["higher", "lower", "neither"],
-    headline: bool = False,
-    phase: str = PHASE,
-) -> Metric:
-    return Metric(
-        name=name,
-        value=value,
-        unit=unit,
-        better=better,
-        meaning=meaning,
-        phase=phase,
-        headline=headline,
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import ClassVar, cast
 
@@ -11,6 +12,7 @@ from wattload.core.errors import ConfigError
 from wattload.core.io import Loader
 from wattload.core.record.check import Check
 from wattload.core.workload import DataFacts, Outcome, Phase, Progress, RunContext, WorkloadPlan
+from wattload.loaders.devicecopy import DeviceCopier
 from wattload.loaders.samples import SampleLoaderConfig, SampleSet
 from wattload.workloads.unet3d.accounting import Account, EpochTimes
 from wattload.workloads.unet3d.ceiling import ceiling_samples, harness_ceiling
@@ -19,11 +21,19 @@ from wattload.workloads.unet3d.config import Config
 from wattload.workloads.unet3d.counts import hashed_samples
 from wattload.workloads.unet3d.dataset import WORKLOAD, PreparedData
 from wattload.workloads.unet3d.delivery import Delivery
-from wattload.workloads.unet3d.describe import details, remarks
+from wattload.workloads.unet3d.describe import ceiling_remark, details, remarks
+from wattload.workloads.unet3d.device import (
+    DeviceChoice,
+    choose_device,
+    copying,
+    device_memory_bytes,
+)
+from wattload.workloads.unet3d.figures import PHASE
 from wattload.workloads.unet3d.generate import generation_memory_bytes, prepare
 from wattload.workloads.unet3d.job import Job, plan_job
 from wattload.workloads.unet3d.loop import run_epoch
-from wattload.workloads.unet3d.metrics import PHASE, ceiling_metric, metrics
+from wattload.workloads.unet3d.metrics import ceiling_metric, metrics
+from wattload.workloads.unet3d.stepmetrics import closure_check
 
 
 class Unet3d:
@@ -51,6 +61,7 @@ class Unet3d:
         self._job: Job | None = None
         self._data: PreparedData | None = None
         self._delivery: Delivery | None = None
+        self._device = DeviceChoice(copies=False)
 
     def plan(self, context: RunContext) -> WorkloadPlan:
         """Return what the run will do to the target; makes nothing there.
@@ -62,6 +73,7 @@ class Unet3d:
         """
         self._loader.check()
         job = self._job = plan_job(self.config, self._accelerator, context)
+        self._device = choose_device(self._accelerator.device)
         samples = self._samples(job, job.dataset.expected_paths())
         for each in (samples, ceiling_samples(samples)):
             self._loader.check_samples(each, context.targets)
@@ -73,8 +85,11 @@ class Unet3d:
             run_bytes=0,
             peak_bytes=data_bytes,
             memory_bytes_per_rank=max(
-                self._loader.sample_memory_bytes(samples),
-                self._loader.sample_memory_bytes(ceiling_samples(samples)),
+                device_memory_bytes(self._device, samples)
+                + max(
+                    self._loader.sample_memory_bytes(samples),
+                    self._loader.sample_memory_bytes(ceiling_samples(samples)),
+                ),
                 generation_memory_bytes(context.communicator.world_size) if missing else 0,
             ),
             needs_direct_io=self._loader.sample_path_is_direct,
@@ -100,36 +115,39 @@ class Unet3d:
         cold = ColdCache(data.paths, world)
         counter = _Counter(context.progress)
         loader = self._loader.sample_loader(samples, counter)
-        try:
-            epochs = self._read(context, loader, counter, cold, hashed)
-        finally:
-            loader.close()
-        with context.phase("harness_ceiling", timed=False):
-            ceiling = harness_ceiling(self._loader, samples, world)
+        with copying(self._device, samples, world) as copier:
+            with closing(loader):
+                epochs = self._read(context, (loader, copier), counter, cold, hashed)
+            with context.phase("harness_ceiling", timed=False):
+                ceiling = harness_ceiling(self._loader, samples, world, copier)
         account = Account(
             ranks=world.gather(epochs),
             per_rank=job.division.per_rank,
             batch_samples=self.config.batch_samples,
             step_s=job.step_s,
+            missing={
+                "copy_s": self._device.reason,
+                "decode_s": self._loader.sample_decode_timed,
+            },
         )
         record_bytes = self.config.distribution().mean_bytes
         cold_cache = cold.check()
         return Outcome(
             metrics=(*metrics(account, record_bytes), ceiling_metric(ceiling)),
             paths=(loader.path(),),
-            checks=(cold_cache,),
+            checks=(cold_cache, closure_check(account)),
             details=details(
                 job,
                 account,
                 samples,
                 self._loader,
+                device=copier.device if copier is not None else None,
             ),
-            remarks=remarks(
-                job,
-                samples,
-                self._loader,
-                cold=cold_cache,
-                hollow_count=data.hollow_count,
+            remarks=(
+                *remarks(
+                    job, samples, self._loader, cold=cold_cache, hollow_count=data.hollow_count
+                ),
+                ceiling_remark(account, ceiling),
             ),
         )
 
@@ -142,14 +160,15 @@ class Unet3d:
     def _read(
         self,
         context: RunContext,
-        loader: Loader,
+        means: tuple[Loader, DeviceCopier | None],
         counter: _Counter,
         cold: ColdCache,
         hashed: frozenset[int],
     ) -> list[EpochTimes]:
         """Run the epochs, each a span of the timed phase, with a cold cache before each."""
         job, world = self._planned(), context.communicator
-        self._delivery = Delivery(self._prepared(), hashed)
+        loader, copier = means
+        self._delivery = Delivery(self._prepared(), hashed, device=copier is not None)
         orders = [job.order(world.rank, context.seed, epoch) for epoch in range(job.config.epochs)]
         context.progress.begin("reading", sum(map(job.epoch_bytes, orders)))
         epochs = []
@@ -164,6 +183,7 @@ class Unet3d:
                     step_s=job.step_s,
                     barrier=world.barrier,
                     hashed=hashed,
+                    copier=copier,
                 )
             epochs.append(times)
             self._delivery.add(order, delivered)

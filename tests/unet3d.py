@@ -1,0 +1,50 @@
+"""Small unet3d runs for tests: records of 229 kB, two epochs, everything real."""
+
+from __future__ import annotations
+
+from wattload.core.accelerator import Accelerator
+from wattload.core.record.check import Check
+from wattload.core.record.metric import Metric
+from wattload.core.workload import Outcome, RunContext
+from wattload.loaders.direct import Config as DirectConfig
+from wattload.loaders.torch import Config as TorchConfig
+from wattload.workloads.unet3d import Config, Unet3d
+
+FILES, BATCH, EPOCHS = 17, 2, 2
+
+
+def direct() -> DirectConfig:
+    return DirectConfig(block_bytes=64 << 10, queue_depth=3, workers=2, prefetch_bytes=4 << 20)
+
+
+def torch() -> TorchConfig:
+    return TorchConfig(workers=1, start_method="fork")
+
+
+def workload(
+    loader: object | None = None, *, step_s: float = 0.002, count: int = 1, **changes: object
+) -> Unet3d:
+    settings: dict[str, object] = {
+        "record_divisor": 640,
+        "file_count": FILES,
+        "batch_samples": BATCH,
+        "epochs": EPOCHS,
+        **changes,
+    }
+    accelerator = Accelerator(name="test", count=count, step_s={"unet3d": step_s})
+    return Unet3d(Config(**settings), loader or direct(), accelerator)  # type: ignore[arg-type]
+
+
+def live(subject: Unet3d, context: RunContext) -> tuple[Outcome, list[Check]]:
+    subject.plan(context)
+    subject.prepare(context)
+    return subject.run(context), list(subject.verify(context))
+
+
+def named(outcome: Outcome) -> dict[str, Metric]:
+    return {metric.name: metric for metric in outcome.metrics}
+
+
+def verdict(checks: list[Check], name: str) -> str:
+    (check,) = (check for check in checks if check.name == name)
+    return check.verdict
