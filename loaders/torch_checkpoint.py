@@ -13,7 +13,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
@@ -23,18 +23,11 @@ from numpy.typing import NDArray
 
 from wattload.core.errors import DataError, MissingExtraError
 from wattload.core.io import ByteCounter, DataPath
-from wattload.loaders.aligned import PAGE_BYTES, aligned_buffer, round_down, round_up
+from wattload.loaders.aligned import PAGE_BYTES, aligned_buffer, round_down
 from wattload.loaders.checkpoints import Identity, Loaded, Saved, Shard, ShardFile, Tensor
-from wattload.loaders.stamps import (
-    StampedMemory,
-    bad_blocks,
-    checksum,
-    fill_random,
-    join_checksums,
-)
+from wattload.loaders.pieces import fill_tiled, pieces, room, sync_folder, tensor_key
+from wattload.loaders.stamps import StampedMemory, bad_blocks, checksum, join_checksums
 from wattload.loaders.torch import MISSING_TORCH
-
-POOL_BYTES = 32 << 20
 
 # What torch.load raises for a file that is cut, overwritten, or no checkpoint at all.
 _UNREADABLE = (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, ValueError)
@@ -61,9 +54,9 @@ class TorchStore:
         self._torch = _import_torch()
         self._buckets = list(_buckets(shard, max(round_down(bucket_bytes, PAGE_BYTES), PAGE_BYTES)))
         self._images: dict[str, io.BytesIO] | None = {} if diskless else None
-        largest = max(sum(_room(t) for t in bucket.tensors) for bucket in self._buckets)
+        largest = max(sum(room(t) for t in bucket.tensors) for bucket in self._buckets)
         memory = aligned_buffer(largest)
-        _tile(memory, seed=seed, rank=shard.rank)
+        fill_tiled(memory, seed=seed, rank=shard.rank)
         # Summed here once: a save is timed, and what it times is what the direct store times.
         self._memory = StampedMemory(memory)
 
@@ -86,7 +79,7 @@ class TorchStore:
             for bucket in self._buckets
         )
         if fsync and self._images is None:
-            _sync_folder(folder)
+            sync_folder(folder)
         return Saved(files=files, cpu_s=time.process_time() - start_s)
 
     def load(
@@ -145,8 +138,8 @@ class TorchStore:
             total = join_checksums(total, part)
             # from_numpy makes a storage of exactly these bytes, so nothing is saved as a view.
             flat = self._torch.from_numpy(payload)
-            state[_key(tensor, identity)] = flat.view(getattr(self._torch, tensor.dtype))
-            start += _room(tensor)
+            state[tensor_key(tensor, identity)] = flat.view(getattr(self._torch, tensor.dtype))
+            start += room(tensor)
         return state, total
 
     def _load(
@@ -161,7 +154,7 @@ class TorchStore:
             wrong += bad_blocks(payload, identity, block)
             total = join_checksums(total, checksum(payload))
             payload_bytes += payload.size
-            block += _room(tensor) // PAGE_BYTES
+            block += room(tensor) // PAGE_BYTES
         return ShardFile(name=path.name, payload_bytes=payload_bytes, checksum=total), wrong
 
     def _read(self, path: Path, moved: ByteCounter) -> dict[str, Any]:
@@ -180,7 +173,7 @@ class TorchStore:
     def _payload(
         self, state: dict[str, Any], tensor: Tensor, identity: Identity, path: Path
     ) -> NDArray[np.uint8]:
-        loaded = state.pop(_key(tensor, identity), None)
+        loaded = state.pop(tensor_key(tensor, identity), None)
         if loaded is None or loaded.nbytes != tensor.size_bytes:
             raise DataError(f"{path} lacks the tensor {tensor.name} of {tensor.size_bytes} bytes")
         payload: NDArray[np.uint8] = loaded.view(self._torch.uint8).numpy()
@@ -245,48 +238,10 @@ def _buckets(shard: Shard, bucket_bytes: int) -> Iterator[_Bucket]:
     """Deal a shard's tensors to files of at most ``bucket_bytes`` of payload, in order."""
     held: list[Tensor] = []
     number = block = 0
-    for piece in _pieces(shard, bucket_bytes):
+    for piece in pieces(shard, bucket_bytes):
         if held and sum(t.size_bytes for t in held) + piece.size_bytes > bucket_bytes:
             yield _Bucket(f"rank-{shard.rank:05d}-{number:05d}.pt", tuple(held), block)
-            block += sum(_room(t) for t in held) // PAGE_BYTES
+            block += sum(room(t) for t in held) // PAGE_BYTES
             number, held = number + 1, []
         held.append(piece)
     yield _Bucket(f"rank-{shard.rank:05d}-{number:05d}.pt", tuple(held), block)
-
-
-def _pieces(shard: Shard, most_bytes: int) -> Iterator[Tensor]:
-    """Yield the tensors, those above ``most_bytes`` in pieces that are named by their number."""
-    for tensor in shard.tensors:
-        if tensor.size_bytes <= most_bytes:
-            yield tensor
-            continue
-        for number, start in enumerate(range(0, tensor.size_bytes, most_bytes)):
-            size_bytes = min(most_bytes, tensor.size_bytes - start)
-            yield replace(tensor, name=f"{tensor.name}[{number}]", size_bytes=size_bytes)
-
-
-def _key(tensor: Tensor, identity: Identity) -> str:
-    # With the checkpoint's number in every name, two checkpoints share no block of the directory.
-    return f"checkpoint{identity.checkpoint}.rank{identity.rank}.{tensor.name}"
-
-
-def _room(tensor: Tensor) -> int:
-    """Return the bytes that a tensor takes in memory, where each starts on a block."""
-    return round_up(tensor.size_bytes, PAGE_BYTES)
-
-
-def _tile(memory: NDArray[np.uint8], *, seed: int, rank: int) -> None:
-    """Fill memory, a multiple of 4096 bytes, with random bytes that repeat after the pool."""
-    pool = memory[:POOL_BYTES]
-    fill_random([pool], seed=seed, rank=rank)
-    for start in range(POOL_BYTES, memory.size, POOL_BYTES):
-        rest = memory[start : start + POOL_BYTES]
-        rest[:] = pool[: rest.size]
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,0 +1,92 @@
+"""What the direct store does in its own way."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.loaders.stores import LOADERS, SHARD, load, save
+from wattload.loaders import direct
+from wattload.loaders.checkpoints import Identity, Shard, Tensor
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_stale_checkpoint_bears_other_stamps(tmp_path: Path) -> None:
+    store = LOADERS["direct"].checkpoint_store(SHARD, seed=1)
+    saved = save(store, tmp_path, Identity(nonce=1, rank=3, checkpoint=8))
+    loaded = load(store, tmp_path, saved)
+    store.close()
+    assert loaded.bad_blocks == -(-SHARD.size_bytes // 4096)
+
+
+def test_direct_puts_tensors_back_to_back_in_one_file(tmp_path: Path) -> None:
+    store = LOADERS["direct"].checkpoint_store(SHARD, seed=1)
+    save(store, tmp_path)
+    store.close()
+    assert (tmp_path / "rank-00003.bin").stat().st_size == SHARD.size_bytes
+    assert store.overhead_limit_bytes == 0
+
+
+def test_direct_says_where_writes_extended_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    store = LOADERS["direct"].checkpoint_store(SHARD, seed=1)
+    save(store, tmp_path)
+    assert store.path().data_path == "o_direct, preallocated writes"
+    monkeypatch.setattr(os, "posix_fallocate", unsupported)
+    (tmp_path / "rank-00003.bin").unlink()
+    save(store, tmp_path)
+    assert store.path().data_path == "o_direct, extending writes"
+    store.close()
+
+
+MEMORY = """
+import resource
+from pathlib import Path
+from wattload.loaders.checkpoints import Identity, Shard, Tensor
+from wattload.loaders.direct import Config
+
+shard = Shard(0, (Tensor("t", "float32", 10 * 10**9),))
+store = Config().checkpoint_store(shard, seed=1, diskless=True)
+identity = Identity(nonce=1, rank=0, checkpoint=0)
+saved = store.save(Path("none"), identity, lambda n: None, fsync=True)
+store.load(Path("none"), saved.files, identity, lambda n: None)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def test_direct_stays_under_512_mb_whatever_the_shard() -> None:
+    config = direct.Config()
+    huge = Shard(0, (Tensor("t", "float32", 52 * 10**9),))
+    assert config.checkpoint_memory_bytes(huge) == config.checkpoint_memory_bytes(SHARD) < 512e6
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 512e6
+
+
+def test_a_load_looks_at_delivered_bytes_not_at_its_own_buffers(tmp_path: Path) -> None:
+    """A store that saved another checkpoint meanwhile still judges by what the file holds."""
+    store = LOADERS["direct"].checkpoint_store(SHARD, seed=1)
+    folders = [tmp_path / "0", tmp_path / "1"]
+    saved = []
+    for checkpoint, folder in enumerate(folders):
+        folder.mkdir()
+        saved.append(save(store, folder, Identity(nonce=5, rank=3, checkpoint=checkpoint)))
+    for checkpoint, folder in enumerate(folders):
+        identity = Identity(nonce=5, rank=3, checkpoint=checkpoint)
+        loaded = load(store, folder, saved[checkpoint], identity)
+        assert (loaded.bad_blocks, loaded.bad_files) == (0, ())
+    store.close()
+    content = np.frombuffer((folders[0] / "rank-00003.bin").read_bytes()[:24], np.uint64)
+    assert list(content) == [5, 3 << 32, 0]
