@@ -14,6 +14,8 @@ SCALE = quick
 LABEL = A
 # Where the records and the report go.
 RUNS = runs
+# Which groups of benchmarks: engine,ceilings,unet3d,checkpoint,dlrm,harness; empty: all of them.
+ONLY =
 
 BIN := .venv/bin
 COVERAGE_FLOOR := 85
@@ -24,7 +26,7 @@ help:
 	@echo "make run [TARGET=/mnt/ssd] [SCALE=demo|quick|full] [LABEL=A]   three AI jobs and their report"
 	@echo "make test    lint, types, import contract, tests with a coverage floor of $(COVERAGE_FLOOR) %"
 	@echo "make setup   only the environment in .venv"
-	@echo "make bench   how fast the suite itself is, as ratios to fio, torch and the clock"
+	@echo "make bench [ONLY=engine,unet3d]   how fast the suite itself is, as ratios to fio, DLIO, torch"
 	@echo "make lab     tests on emulated NVMe drives in QEMU"
 	@echo "make clean [TARGET=/mnt/ssd]   remove the data that runs left on the target"
 
@@ -46,7 +48,7 @@ check: setup
 	$(BIN)/lint-imports
 
 bench: setup
-	@$(BIN)/python benchmarks/run.py --target "$(TARGET)" --runs "$(RUNS)"
+	@$(BIN)/python -m benchmarks.run --target "$(TARGET)" --runs "$(RUNS)" --only "$(ONLY)"
 
 lab: setup
 	@tests/lab/run.sh

@@ -8,10 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks.measure import Measure, NotMeasuredError, Result, ratios, rounds
+from benchmarks.measure import NotMeasuredError, Result, rounds
 from wattload.loaders.criteo import columnar, packed, synthetic
 from wattload.loaders.criteo.files import cut
 from wattload.loaders.criteo.schema import CATEGORICALS, COLUMNS, ID_MODULUS
@@ -23,11 +24,18 @@ ROW_COUNT = 1_000_000
 POLARS_ROWS = 524_288
 """Rows that polars packs at a time; it was fastest so among slices and whole files."""
 GOAL = 1.0
+RUN_S = 5.0
+"""About how long a step takes, its start included, for the estimate."""
 
 SETTINGS = columnar.ColumnarSettings(compression="snappy", block_bytes=16 << 20)
 
 
-def measure(target: Path) -> Iterator[Result]:
+def seconds(pairs: int) -> float:
+    """Return about how long the group takes."""
+    return 10 + 4 * pairs * RUN_S
+
+
+def measure(target: Path, pairs: int) -> Iterator[Result]:
     """Yield the results of TSV to Parquet and of Parquet to packed rows."""
     folder = DataFolder.claim(target, "bench-dlrm", {"row_count": ROW_COUNT}, seed=0)
     names = ("day_0", "polars.parquet", "wattload.parquet", "polars.bin", "wattload.bin")
@@ -38,28 +46,32 @@ def measure(target: Path) -> Iterator[Result]:
             for text in synthetic.blocks(0, 0, ROW_COUNT):
                 file.write(text.data)
         for step in ("to_parquet", "to_binary"):
-            yield _compare(step, folder.path)
+            yield _compare(step, folder.path, pairs)
     finally:
         folder.remove()
 
 
-def _compare(step: str, folder: Path) -> Result:
-    name = f"dlrm {step.replace('_', ' ')}, one core, pyarrow ÷ polars"
-    ways: dict[str, Measure] = {
+def _compare(step: str, folder: Path, pairs: int) -> Result:
+    empty = Result(
+        name=f"dlrm {step.replace('_', ' ')}, one core, pyarrow ÷ polars",
+        unit="MB/s",
+        goal=GOAL,
+        notes=[
+            f"dlrm: MB of TSV per CPU second, {ROW_COUNT} synthetic rows, snappy, warm page cache"
+        ],
+    )
+    ways: dict[str, Callable[[], float]] = {
         library: partial(_rate, f"{library}_{step}", folder) for library in ("wattload", "polars")
     }
     try:
-        figures = rounds(ways)
+        taken = rounds(ways, pairs, warm=True)
     except NotMeasuredError as error:
-        return Result(name=name, unit="MB/s", goal=GOAL, sense="at_least", missing=str(error))
-    return Result(
-        name=name,
-        unit="MB/s",
-        goal=GOAL,
-        sense="at_least",
-        values=ratios(figures["wattload"], figures["polars"]),
-        figures={way: [rate / 1e6 for rate in rates] for way, rates in figures.items()},
-        notes=[f"MB of TSV per CPU second, {ROW_COUNT} synthetic rows, snappy, warm page cache"],
+        return replace(empty, missing=str(error))
+    return replace(
+        empty,
+        values=taken.ratios(float, "wattload", "polars"),
+        figures=taken.values(lambda rate: rate / 1e6),
+        order=taken.order,
     )
 
 

@@ -1,45 +1,124 @@
-"""fio as the yardstick of sequential direct I/O."""
+"""fio as the yardstick: the fastest set-up of it that is known, its command, and what it says."""
 
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.measure import NotMeasuredError
-from wattload.core.io import IOKind
+from benchmarks.taken import Taken, children_cpu_s
+from wattload.core.io import IOKind, IOOrder
 from wattload.loaders.aligned import HUGE_PAGE_BYTES
 
+THP_VARIABLE = "GLIBC_TUNABLES"
+THP_TUNABLE = "glibc.malloc.hugetlb=1"
+"""Makes malloc ask for transparent huge pages, as our buffers do (glibc manual, 39.4)."""
 
-def command(kind: IOKind, files: Sequence[Path], *, depth: int, block_bytes: int) -> list[str]:
-    """Return the fio command that reads or overwrites files from end to end, once.
 
-    The files are there in full size, and fio's own preallocation is off: it meets what we meet.
-    Writes end with fsync of each file. Its buffers are huge pages, as ours are, where the host has
-    some in reserve: in 4 KiB pages a block of 1 MiB takes more segments than many queues allow.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What fio is to do: the same as a plan of ours.
+
+    ``batch`` is how many operations it hands over and takes back in one system call.
     """
-    size_bytes = sum(path.stat().st_size for path in files)
-    has_huge = huge_pages_free() >= depth * block_bytes // HUGE_PAGE_BYTES + 1
+
+    kind: IOKind
+    order: IOOrder
+    files: Sequence[Path]
+    block_bytes: int
+    depth: int
+    seconds: float
+    direct: bool = True
+    batch: int = 1
+
+    def command(self) -> list[str]:
+        """Return the command line.
+
+        One thread, registered buffers and files. The files are there, fully written, and fio
+        preallocates nothing. One latency is taken per operation, as we take one; fio's two others,
+        its map of random blocks and its scrambling of written buffers are work that we don't do,
+        so it is spared that. Writes end with fsync of each file.
+        """
+        writes = self.kind is IOKind.WRITE
+        is_random = self.order is IOOrder.RANDOM
+        return [
+            "fio",
+            "--name=bench",
+            f"--rw={'rand' if is_random else ''}{self.kind}",
+            *("--ioengine=io_uring", "--fixedbufs=1", "--registerfiles=1", "--thread=1"),
+            f"--direct={int(self.direct)}",
+            f"--bs={self.block_bytes}",
+            f"--iodepth={self.depth}",
+            *_batching(self.batch),
+            f"--filename={':'.join(str(path) for path in self.files)}",
+            *(["--norandommap=1"] if is_random else ["--file_service_type=sequential"]),
+            f"--size={sum(path.stat().st_size for path in self.files)}",
+            *("--time_based=1", f"--runtime={round(self.seconds * 1000)}ms"),
+            *("--fallocate=none", "--allow_file_create=0"),
+            *("--disable_slat=1", "--disable_lat=1"),
+            *([] if self.direct else ["--invalidate=0"]),
+            *(["--overwrite=1", "--end_fsync=1", "--scramble_buffers=0"] if writes else []),
+            *(["--iomem=shmhuge"] if self._has_huge_pages() else []),
+            "--output-format=json",
+        ]
+
+    def shown(self) -> str:
+        """Return the command as it can be typed, with the one variable it is given."""
+        return f"{THP_VARIABLE}={THP_TUNABLE} {shlex.join(self.command())}"
+
+    def take(self) -> Taken:
+        """Run it.
+
+        CPU seconds are those of the thread that moves the bytes, as fio reads them (``getrusage``):
+        its start-up, its filling of buffers and its other threads are left out.
+
+        Raises:
+            NotMeasuredError: fio is not installed, or failed (its own words are in the message).
+        """
+        if shutil.which("fio") is None:
+            raise NotMeasuredError("fio is not installed (apt-get install fio)")
+        environment = {**os.environ, THP_VARIABLE: THP_TUNABLE}
+        before_s = children_cpu_s()
+        done = subprocess.run(
+            self.command(), capture_output=True, text=True, check=False, env=environment
+        )
+        if done.returncode != 0:
+            words = done.stderr.strip() or done.stdout.strip()[-200:]
+            raise NotMeasuredError(f"fio failed: {words}")
+        job = json.loads(done.stdout[done.stdout.index("{") :])["jobs"][0]
+        return _taken(job, self.kind, children_cpu_s() - before_s)
+
+    def _has_huge_pages(self) -> bool:
+        return huge_pages_free() >= self.depth * self.block_bytes // HUGE_PAGE_BYTES + 1
+
+
+def _batching(batch: int) -> list[str]:
+    if batch == 1:
+        return []
     return [
-        "fio",
-        f"--name={kind}",
-        f"--rw={kind}",
-        "--ioengine=io_uring",
-        "--direct=1",
-        f"--bs={block_bytes}",
-        f"--iodepth={depth}",
-        f"--filename={':'.join(str(path) for path in files)}",
-        "--file_service_type=sequential",
-        f"--size={size_bytes}",
-        "--fallocate=none",
-        "--allow_file_create=0",
-        *(["--overwrite=1", "--end_fsync=1"] if kind is IOKind.WRITE else []),
-        *(["--iomem=shmhuge"] if has_huge else []),
-        "--output-format=json",
+        f"--iodepth_batch_submit={batch}",
+        "--iodepth_batch_complete_min=1",
+        f"--iodepth_batch_complete_max={batch}",
     ]
+
+
+def _taken(job: dict[str, Any], kind: IOKind, process_cpu_s: float) -> Taken:
+    side = job[str(kind)]
+    seconds = float(job["job_runtime"]) / 1000
+    return Taken(
+        moved_bytes=int(side["io_bytes"]),
+        operation_count=int(side["total_ios"]),
+        seconds=seconds,
+        cpu_s=(float(job["usr_cpu"]) + float(job["sys_cpu"])) / 100 * seconds,
+        process_cpu_s=process_cpu_s,
+    )
 
 
 def huge_pages_free() -> int:
@@ -47,24 +126,3 @@ def huge_pages_free() -> int:
     lines = Path("/proc/meminfo").read_text().splitlines()
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
     return int(fields.get("HugePages_Free", "0"))
-
-
-def rate(arguments: Sequence[str]) -> float:
-    """Run a command and return its bytes per second over its whole run time, fsync included.
-
-    Raises:
-        NotMeasuredError: fio is not installed, or failed (its own words are in the message).
-    """
-    if shutil.which("fio") is None:
-        raise NotMeasuredError("fio is not installed (apt-get install fio)")
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise NotMeasuredError(f"fio failed: {done.stderr.strip() or done.stdout.strip()[-200:]}")
-    job = json.loads(done.stdout[done.stdout.index("{") :])["jobs"][0]
-    side = job[arguments[2].removeprefix("--rw=")]
-    return float(side["io_bytes"]) / (float(job["job_runtime"]) / 1000)
-
-
-def shown(arguments: Sequence[str]) -> str:
-    """Return a command as it can be typed."""
-    return shlex.join(arguments)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.measure import ROUND_COUNT, Result
+from benchmarks.measure import Result
 from tests.power.model_drive import Model
 from tests.power.sampler_bench import Bench
 from wattload.power.config import PowerConfig
@@ -20,14 +20,19 @@ SAMPLER_WINDOW_S = 5.0
 DRIVES = ("nvme0", "nvme1", "nvme2")
 
 
-def measure(target: Path) -> Iterator[Result]:
+def seconds(pairs: int) -> float:
+    """Return about how long the group takes."""
+    return 5 + pairs * (SAMPLER_WINDOW_S + 1.5)
+
+
+def measure(target: Path, pairs: int) -> Iterator[Result]:
     """Yield the sampler's share of a core, the time of ``--help`` and that of a null run."""
     yield Result(
         name="sampler, 10 Hz, three sources",
         unit="% of a core",
         goal=1.0,
         sense="at_most",
-        values=_sampler_shares(),
+        values=_sampler_shares(pairs),
         value_unit="%",
         notes=["the drives are models that answer from a file; an ioctl costs less"],
     )
@@ -36,7 +41,7 @@ def measure(target: Path) -> Iterator[Result]:
         unit="s",
         goal=0.3,
         sense="at_most",
-        values=_seconds([*WATTLOAD, "--help"]),
+        values=_seconds([*WATTLOAD, "--help"], pairs),
         value_unit="s",
     )
     yield Result(
@@ -44,13 +49,13 @@ def measure(target: Path) -> Iterator[Result]:
         unit="s",
         goal=2.0,
         sense="at_most",
-        values=_null_run_seconds(target),
+        values=_null_run_seconds(target, pairs),
         value_unit="s",
         notes=["from the start of the process to its end, record written"],
     )
 
 
-def _sampler_shares() -> list[float]:
+def _sampler_shares(window_count: int) -> list[float]:
     """Return the sampler's CPU time in per cent of each of several windows."""
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder))
@@ -60,7 +65,7 @@ def _sampler_shares() -> list[float]:
             client.start()
             if client.pid is None:
                 raise RuntimeError("the sampler is not ours, so its CPU time is unknown")
-            shares = [_cpu_share(client.pid, SAMPLER_WINDOW_S) * 100 for _ in range(ROUND_COUNT)]
+            shares = [_cpu_share(client.pid, SAMPLER_WINDOW_S) * 100 for _ in range(window_count)]
             client.finish()
         finally:
             bench.clean()
@@ -79,16 +84,16 @@ def _cpu_ns(pid: int) -> int:
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
 
 
-def _null_run_seconds(target: Path) -> list[float]:
+def _null_run_seconds(target: Path, count: int) -> list[float]:
     with tempfile.TemporaryDirectory() as runs:
         options = ["workload=null", "power=none", f"target.path={target}", f"runs={runs}"]
-        return _seconds([*WATTLOAD, "run", *options])
+        return _seconds([*WATTLOAD, "run", *options], count)
 
 
-def _seconds(command: Sequence[str]) -> list[float]:
+def _seconds(command: Sequence[str], count: int) -> list[float]:
     """Return the wall times of several runs of a command, after one that fills the caches."""
     seconds = []
-    for _ in range(ROUND_COUNT + 1):
+    for _ in range(count + 1):
         start_s = time.monotonic()
         subprocess.run(command, check=True, capture_output=True)
         seconds.append(time.monotonic() - start_s)

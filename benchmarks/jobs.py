@@ -1,4 +1,4 @@
-"""Whole workloads with one loader against the other, as their own records tell it."""
+"""Whole runs of wattload as child processes, and the figures of their own records."""
 
 from __future__ import annotations
 
@@ -6,73 +6,86 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks.measure import NotMeasuredError, Result, ratios, rounds
-from wattload.core.record.run import read_record
+from benchmarks.measure import NotMeasuredError, Result, Rounds, rounds
+from wattload.core.record.run import RunRecord, read_record
 
-LOADERS = ("direct", "torch")
 FAILED_CHECK = 3
+PEAK_MEMORY = "peak_memory_bytes"
+"""The largest resident set of any rank (``VmHWM``), beside the metrics of the record."""
+
+Figures = Mapping[str, float]
+Take = Callable[[], Figures]
 
 
-def measure(target: Path) -> Iterator[Result]:
-    """Yield checkpoint writing and unet3d reading, direct ÷ torch."""
-    yield _compare(
-        "checkpoint write, direct ÷ torch.save + fsync",
-        goal=3.0,
-        metric="write_bytes_per_s",
-        options=["workload=checkpoint", "scale=quick", "workload.checkpoint_count=4"],
-        target=target,
-    )
-    yield _compare(
-        "unet3d unpaced, direct ÷ DataLoader, 4 workers each",
-        goal=1.5,
-        metric="read_bytes_per_s",
-        options=[
-            *("workload=unet3d", "scale=quick", "workload.epochs=2"),
-            *("accelerator=unpaced", "loader.workers=4"),
-        ],
-        target=target,
-    )
-
-
-def _compare(
-    name: str, *, goal: float, metric: str, options: Sequence[str], target: Path
-) -> Result:
-    with tempfile.TemporaryDirectory() as runs:
-        common = [*options, "power=none", f"target.path={target}", f"runs={runs}"]
-        ways = {
-            loader: partial(_figure, [*common, f"loader={loader}"], metric) for loader in LOADERS
-        }
-        try:
-            figures = rounds(ways)
-        except NotMeasuredError as error:
-            return Result(name=name, unit="GB/s", goal=goal, sense="at_least", missing=str(error))
-    return Result(
-        name=name,
-        unit="GB/s",
-        goal=goal,
-        sense="at_least",
-        values=ratios(figures["direct"], figures["torch"]),
-        figures={way: [rate / 1e9 for rate in rates] for way, rates in figures.items()},
-        notes=[f"`wattload run {' '.join(options)} loader=...`, metric {metric}"],
-    )
-
-
-def _figure(options: Sequence[str], metric: str) -> float:
-    """Run once and return a metric of the record.
+def run(options: Sequence[str]) -> RunRecord:
+    """Run once and return the record; its folder is thrown away.
 
     Raises:
-        NotMeasuredError: the run failed, or its record has no such figure.
+        NotMeasuredError: the run failed; its last words, which name what to install, are in the
+            message.
     """
-    command = [sys.executable, "-m", "wattload", "run", "--json", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, FAILED_CHECK):
-        raise NotMeasuredError(done.stderr.strip().splitlines()[-1])
-    record = read_record(Path(json.loads(done.stdout.splitlines()[-1])["record"]))
-    found = record.metric(metric)
-    if found is None or found.value is None:
-        raise NotMeasuredError(f"the record of {record.run_id} has no {metric}")
-    return found.value
+    with tempfile.TemporaryDirectory() as runs:
+        command = [sys.executable, "-m", "wattload", "run", "--json", *options, f"runs={runs}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode not in (0, FAILED_CHECK):
+            words = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+            raise NotMeasuredError(words[-1])
+        return read_record(Path(json.loads(done.stdout.splitlines()[-1])["record"]))
+
+
+def figures(record: RunRecord) -> Figures:
+    """Return the metrics of a record that have a value, and the peak memory of its ranks."""
+    found = {metric.name: metric.value for metric in record.metrics if metric.value is not None}
+    peaks = [rank.peak_memory_bytes for rank in record.ranks]
+    known = [peak for peak in peaks if peak is not None]
+    return found | ({PEAK_MEMORY: float(max(known))} if known and len(known) == len(peaks) else {})
+
+
+def take(options: Sequence[str]) -> Figures:
+    """Run once and return the figures of its record."""
+    return figures(run(options))
+
+
+def of(name: str, scale: float = 1.0) -> Callable[[Figures], float]:
+    """Return a function that finds a figure by name and multiplies it by ``scale``.
+
+    The function raises ``NotMeasuredError`` where the record has none of that name.
+    """
+
+    def find(found: Figures) -> float:
+        if name not in found:
+            raise NotMeasuredError(f"the record has no {name}")
+        return found[name] * scale
+
+    return find
+
+
+def versus(loaders: Sequence[str], options: Sequence[str], pairs: int) -> Rounds[Figures]:
+    """Run the same options with one loader and the other, interleaved, after a warm-up of each."""
+    ways = {loader: partial(take, [*options, f"loader={loader}"]) for loader in loaders}
+    return rounds(ways, pairs, warm=True)
+
+
+def ratio(
+    taken: Rounds[Figures],
+    measured: Callable[[Figures], float],
+    loaders: Sequence[str],
+    empty: Result,
+) -> Result:
+    """Return ``empty`` with the ratios of one loader's figure to the other's."""
+    upper, lower = loaders
+    return Result(
+        name=empty.name,
+        unit=empty.unit,
+        goal=empty.goal,
+        sense=empty.sense,
+        values=taken.ratios(measured, upper, lower),
+        figures=taken.values(measured),
+        order=taken.order,
+        raw=taken.as_json(dict),
+        notes=empty.notes,
+    )

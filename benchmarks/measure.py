@@ -1,41 +1,103 @@
-"""Interleaved measuring, and what is said of it: medians with their spread, against a goal.
+"""Interleaved measuring, and what may be said of it: medians, 95 % intervals, a noise floor.
 
 A machine's disk and memory speed drift while a benchmark runs, so two ways are compared only within
-a round, and the order of the ways turns from round to round.
+a round, and the order of the ways turns from round to round. The same command against itself tells
+how well a ratio can be known here at all.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from enum import StrEnum
+from typing import Any, Generic, Literal, TypeVar
 
-ROUND_COUNT = 5
+Figure = TypeVar("Figure")
 
-Measure = Callable[[], float]
+PAIRS = 9
+"""Rounds by default: the fewest whose 95 % interval leaves out the lowest and the highest value."""
+LEAST_PAIRS = 7
+CONFIDENCE = 0.95
+TOLERANCE = 0.03
+"""How far the interval may reach past a goal: as it stands for ratios, else as a share of it."""
+NOISE_LIMIT = 0.02
 
 
 class NotMeasuredError(Exception):
     """A benchmark can't be made here; the message says why and what would mend it."""
 
 
+class Verdict(StrEnum):
+    """What may be said of a figure and its goal."""
+
+    MET = "met"
+    MISSED = "missed"
+    WIDE = "missed: the median reaches it, its interval does not"
+    NOISY = "not resolvable here"
+    MISSING = "not measured"
+    FEW = "too few pairs to say"
+    NONE = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A range that holds a median with a probability of at least ``coverage``."""
+
+    low: float
+    high: float
+    coverage: float
+
+    @property
+    def half_width(self) -> float:
+        """Half the distance between its ends."""
+        return (self.high - self.low) / 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds(Generic[Figure]):
+    """Figures of several ways, round by round, and the order in which they were taken."""
+
+    figures: Mapping[str, Sequence[Figure]]
+    order: Sequence[Sequence[str]]
+
+    def ratios(self, of: Callable[[Figure], float], upper: str, lower: str) -> list[float]:
+        """Return ``of`` one way ÷ ``of`` another, within each round."""
+        pairs = zip(self.figures[upper], self.figures[lower], strict=True)
+        return [of(high) / of(low) for high, low in pairs]
+
+    def values(self, of: Callable[[Figure], float]) -> dict[str, list[float]]:
+        """Return ``of`` every figure, by way."""
+        return {way: [of(figure) for figure in taken] for way, taken in self.figures.items()}
+
+    def as_json(self, plain: Callable[[Figure], Any]) -> dict[str, Any]:
+        """Return all figures as plain data, each as ``plain`` has it, and their order."""
+        figures = {way: [plain(figure) for figure in taken] for way, taken in self.figures.items()}
+        return {"figures": figures, "order": self.order}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """What came out of one benchmark.
 
-    ``values`` are judged by their median: ratios of two ways within a round (a goal of ``at_least``
-    or ``at_most``), or the measured quantity itself. ``figures`` are the measured quantities by
-    way, in ``unit``. With ``missing`` there are no values.
+    ``values`` are judged by their median: ratios of two ways within a round, or the measured
+    quantity itself. Without a ``goal`` they inform. ``noise`` holds the ratios of the yardstick to
+    itself in the same rounds. ``figures`` are the measured quantities by way, in ``unit``,
+    ``order`` is that in which they were taken, ``raw`` all that each run said, trials for the best
+    settings included. With ``missing`` there are no values.
     """
 
     name: str
     unit: str
-    goal: float
-    sense: Literal["at_least", "at_most"]
+    goal: float | None = None
+    sense: Literal["at_least", "at_most"] = "at_least"
     values: Sequence[float] = ()
     value_unit: str = "x"
+    noise: Sequence[float] = ()
     figures: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    order: Sequence[Sequence[str]] = ()
+    raw: Mapping[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
     missing: str | None = None
 
@@ -45,66 +107,88 @@ class Result:
         return statistics.median(self.values)
 
     @property
-    def is_met(self) -> bool | None:
-        """Whether the median reaches the goal; ``None`` where nothing was measured."""
+    def interval(self) -> Interval:
+        """The 95 % interval of the median."""
+        return interval(self.values)
+
+    @property
+    def noise_floor(self) -> float | None:
+        """Half the interval of the yardstick against itself; ``None`` where that was not run."""
+        return interval(self.noise).half_width if self.noise else None
+
+    @property
+    def reaches(self) -> Verdict:
+        """What median and interval say, whatever the noise floor is."""
+        if self.goal is None:
+            return Verdict.NONE
+        slack = TOLERANCE if self.value_unit == "x" else TOLERANCE * self.goal
+        sign = 1 if self.sense == "at_least" else -1
+        bound = self.interval.low if self.sense == "at_least" else self.interval.high
+        if sign * (self.median - self.goal) < 0:
+            return Verdict.MISSED
+        return Verdict.MET if sign * (bound - self.goal) >= -slack else Verdict.WIDE
+
+    @property
+    def verdict(self) -> Verdict:
+        """What may be said: a noise floor over the limit bars both met and missed."""
         if self.missing is not None:
-            return None
-        return self.median >= self.goal if self.sense == "at_least" else self.median <= self.goal
+            return Verdict.MISSING
+        if self.goal is None:
+            return Verdict.NONE
+        if len(self.values) < LEAST_PAIRS:
+            return Verdict.FEW
+        floor = self.noise_floor
+        return self.reaches if floor is None or floor <= NOISE_LIMIT else Verdict.NOISY
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it as plain data."""
-        judged = {"median": self.median if self.values else None, "is_met": self.is_met}
+        judged: dict[str, Any] = {"verdict": self.verdict.value, "noise_floor": self.noise_floor}
+        if self.values:
+            bounds = asdict(self.interval)
+            judged |= {"median": self.median, "interval": bounds, "reaches": self.reaches.value}
         return asdict(self) | judged
 
 
+def interval(values: Sequence[float]) -> Interval:
+    """Return the interval of the median by order statistics; exact for any distribution.
+
+    The median lies between the k-th lowest and the k-th highest of n values with probability
+    1 - 2 P(Binomial(n, 1/2) < k) (David and Nagaraja, Order Statistics, section 7.1). k is the
+    largest for which that is at least 95 %; with 5 values or fewer there is none, and the interval
+    from lowest to highest says how sure it is by its ``coverage``.
+    """
+    ordered = sorted(values)
+    count = len(ordered)
+    ranks = range(1, count // 2 + 1)
+    rank = max((k for k in ranks if _coverage(count, k) >= CONFIDENCE), default=1)
+    return Interval(ordered[rank - 1], ordered[count - rank], _coverage(count, rank))
+
+
+def _coverage(count: int, rank: int) -> float:
+    outside = sum(math.comb(count, number) for number in range(rank))
+    return max(0.0, 1 - outside / float(2 ** (count - 1)))
+
+
 def rounds(
-    ways: Mapping[str, Measure], *, round_count: int = ROUND_COUNT
-) -> dict[str, list[float]]:
-    """Return ``round_count`` figures for each way, taken in rounds whose order turns."""
-    figures: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(round_count):
-        for name in turned(list(ways), number):
+    ways: Mapping[str, Callable[[], Figure]], round_count: int, *, warm: bool = False
+) -> Rounds[Figure]:
+    """Take a figure of each way ``round_count`` times, in rounds whose order turns.
+
+    With ``warm`` each way is first taken once for nothing: fresh memory is slow on a host that
+    gives it out page by page.
+    """
+    if warm:
+        for way in ways.values():
+            way()
+    figures: dict[str, list[Figure]] = {name: [] for name in ways}
+    order = [list(turned(list(ways), number)) for number in range(round_count)]
+    for names in order:
+        for name in names:
             figures[name].append(ways[name]())
-    return figures
+    return Rounds(figures=figures, order=order)
 
 
 def turned(names: Sequence[str], by: int) -> Iterator[str]:
     """Yield the names, starting with number ``by`` and going round."""
     for place in range(len(names)):
         yield names[(place + by) % len(names)]
-
-
-def best(figures: Mapping[str, Sequence[float]], names: Sequence[str]) -> list[float]:
-    """Return the highest figure of several ways in each round."""
-    return [max(values) for values in zip(*(figures[name] for name in names), strict=True)]
-
-
-def ratios(upper: Sequence[float], lower: Sequence[float]) -> list[float]:
-    """Return upper ÷ lower, round by round."""
-    return [high / low for high, low in zip(upper, lower, strict=True)]
-
-
-def table(results: Sequence[Result]) -> str:
-    """Return a Markdown table of all results, then their notes."""
-    lines = [
-        "| benchmark | median | spread | goal | met | measured, medians |",
-        "|---|---|---|---|---|---|",
-        *(_row(result) for result in results),
-    ]
-    notes = [f"- {result.name}: {note}" for result in results for note in result.notes]
-    return "\n".join([*lines, "", *notes])
-
-
-def _row(result: Result) -> str:
-    sign = "≥" if result.sense == "at_least" else "≤"
-    goal = f"{sign} {result.goal:g} {result.value_unit}"
-    if result.missing is not None:
-        return f"| {result.name} | not measured | | {goal} | | {result.missing} |"
-    measured = ", ".join(
-        f"{name} {statistics.median(values):.3g} {result.unit}"
-        for name, values in result.figures.items()
-    )
-    spread = f"{min(result.values):.3g} to {max(result.values):.3g}"
-    met = "yes" if result.is_met else "no"
-    median = f"{result.median:.3g} {result.value_unit}"
-    return f"| {result.name} | {median} | {spread} | {goal} | {met} | {measured} |"

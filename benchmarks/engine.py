@@ -1,0 +1,214 @@
+"""The native engine against fio: sequential and random O_DIRECT I/O on the same files.
+
+Both sides first try their settings; then the best of each meet, and fio meets itself.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import engine_child, fio
+from benchmarks.files import written_files
+from benchmarks.measure import NotMeasuredError, Result, Rounds, rounds
+from benchmarks.taken import Taken
+from wattload.core.io import IOKind, IOOrder
+from wattload.core.units import KIB, MIB
+
+FILE_COUNT = 4
+FILE_BYTES = 512 * MIB
+SECONDS = 1.5
+TRIALS = 2
+"""Rounds in which the settings of both sides are tried; nothing of them is judged."""
+NEAR = 0.98
+"""Of settings this close to the fastest, the one that takes the least CPU time is the best."""
+SETUP_S = 0.6
+"""Wall seconds that a run takes beside its timed part, for the estimate."""
+
+OURS, FIO, AGAIN = "wattload", "fio", "fio again"
+
+Job = engine_child.Job | fio.Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One kind of I/O: what is asked of it, and the settings that each side may choose from."""
+
+    name: str
+    kind: IOKind
+    order: IOOrder
+    block_bytes: int
+    depths: Sequence[int]
+    batches: Sequence[int] = (1,)
+    direct: bool = True
+    goal: float = 0.98
+
+    @property
+    def job_count(self) -> int:
+        """How many settings are tried, of both sides."""
+        return len(self.depths) * (1 + len(self.batches))
+
+    def ours(self, files: Sequence[Path]) -> dict[str, Job]:
+        """Return the engine's jobs by their names."""
+        return {
+            f"{OURS} QD {depth}": engine_child.Job(
+                kind=self.kind,
+                order=self.order,
+                files=files,
+                block_bytes=self.block_bytes,
+                depth=depth,
+                seconds=SECONDS,
+                direct=self.direct,
+            )
+            for depth in self.depths
+        }
+
+    def fios(self, files: Sequence[Path]) -> dict[str, Job]:
+        """Return fio's jobs by their names."""
+        return {
+            f"{FIO} QD {depth} batch {batch}": fio.Job(
+                kind=self.kind,
+                order=self.order,
+                files=files,
+                block_bytes=self.block_bytes,
+                depth=depth,
+                batch=batch,
+                seconds=SECONDS,
+                direct=self.direct,
+            )
+            for depth in self.depths
+            for batch in self.batches
+        }
+
+
+READ, WRITE = IOKind.READ, IOKind.WRITE
+SEQUENTIAL, RANDOM = IOOrder.SEQUENTIAL, IOOrder.RANDOM
+BATCHES = (1, 8, 32)
+DEPTHS = (8, 32, 64)
+
+CASES = (
+    Case(name="sequential 1 MiB read", kind=READ, order=SEQUENTIAL, block_bytes=MIB, depths=DEPTHS),
+    Case(
+        name="sequential 1 MiB write", kind=WRITE, order=SEQUENTIAL, block_bytes=MIB, depths=DEPTHS
+    ),
+    Case(
+        name="random 4 KiB read, QD 32",
+        kind=READ,
+        order=RANDOM,
+        block_bytes=4 * KIB,
+        depths=(32,),
+        batches=BATCHES,
+    ),
+    Case(
+        name="random 4 KiB read, QD 128",
+        kind=READ,
+        order=RANDOM,
+        block_bytes=4 * KIB,
+        depths=(128,),
+        batches=BATCHES,
+    ),
+    Case(
+        name="random 16 KiB write, QD 32",
+        kind=WRITE,
+        order=RANDOM,
+        block_bytes=16 * KIB,
+        depths=(32,),
+        batches=BATCHES,
+    ),
+)
+
+
+def seconds(pairs: int) -> float:
+    """Return about how long the group takes."""
+    runs = sum(TRIALS * case.job_count + 3 * pairs for case in CASES)
+    return 10 + runs * (SECONDS + SETUP_S)
+
+
+def measure(target: Path, pairs: int) -> Iterator[Result]:
+    """Yield speed and CPU time of each case, as ratios to fio's."""
+    with written_files(target, FILE_COUNT, FILE_BYTES) as files:
+        for case in CASES:
+            yield from compare(case, files, pairs)
+
+
+def compare(case: Case, files: Sequence[Path], pairs: int) -> list[Result]:
+    """Return the ratios to fio of a case's speed and of its CPU time per byte or operation."""
+    ours, fios = case.ours(files), case.fios(files)
+    try:
+        trials = rounds({name: job.take for name, job in (ours | fios).items()}, TRIALS)
+        our_best, fio_best = best(trials.figures, ours), best(trials.figures, fios)
+        yardstick = fios[fio_best].take
+        ways = {OURS: ours[our_best].take, FIO: yardstick, AGAIN: yardstick}
+        taken = rounds(ways, pairs, warm=not case.direct)
+    except NotMeasuredError as error:
+        return _missing(case, str(error))
+    notes = [
+        f"{case.name}, {our_best}: `{ours[our_best].shown()}`",
+        f"{case.name}, {fio_best}: `{fios[fio_best].shown()}`",
+    ]
+    return _results(case, taken, trials, notes)
+
+
+def best(figures: Mapping[str, Sequence[Taken]], names: Mapping[str, Job]) -> str:
+    """Return the fastest setting by its median, or one that is as good as that at less CPU time."""
+
+    def median(name: str, of: Callable[[Taken], float]) -> float:
+        return statistics.median(of(taken) for taken in figures[name])
+
+    fastest = max(median(name, Taken.bytes_per_s) for name in names)
+    near = [name for name in names if median(name, Taken.bytes_per_s) >= NEAR * fastest]
+    return min(near, key=lambda name: median(name, Taken.cpu_s_per_gb))
+
+
+def _results(
+    case: Case, taken: Rounds[Taken], trials: Rounds[Taken], notes: Sequence[str]
+) -> list[Result]:
+    speed, speed_unit = _speed(case)
+    cost, cost_unit = _cost(case)
+    raw = {"trials": trials.as_json(Taken.as_json), "pairs": taken.as_json(Taken.as_json)}
+    return [
+        Result(
+            name=f"{case.name} ÷ fio",
+            unit=speed_unit,
+            goal=case.goal,
+            values=taken.ratios(speed, OURS, FIO),
+            noise=taken.ratios(speed, AGAIN, FIO),
+            figures=taken.values(speed),
+            order=taken.order,
+            raw=raw,
+            notes=notes,
+        ),
+        Result(
+            name=f"{case.name}, CPU ÷ fio's",
+            unit=cost_unit,
+            goal=1.0,
+            sense="at_most",
+            values=taken.ratios(cost, OURS, FIO),
+            noise=taken.ratios(cost, AGAIN, FIO),
+            figures=taken.values(cost),
+            order=taken.order,
+        ),
+    ]
+
+
+def _missing(case: Case, reason: str) -> list[Result]:
+    return [
+        Result(name=f"{case.name} ÷ fio", unit="", goal=case.goal, missing=reason),
+        Result(
+            name=f"{case.name}, CPU ÷ fio's", unit="", goal=1.0, sense="at_most", missing=reason
+        ),
+    ]
+
+
+def _speed(case: Case) -> tuple[Callable[[Taken], float], str]:
+    if case.order is SEQUENTIAL:
+        return Taken.gb_per_s, "GB/s"
+    return Taken.million_per_s, "M/s"
+
+
+def _cost(case: Case) -> tuple[Callable[[Taken], float], str]:
+    if case.order is SEQUENTIAL:
+        return Taken.cpu_s_per_gb, "CPU s per GB"
+    return Taken.cpu_s_per_million, "CPU s per million"

@@ -1,0 +1,47 @@
+"""Fully written files on the target, for the time of a benchmark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from wattload.core.units import MIB
+from wattload.loaders.coldcache import evict
+from wattload.loaders.datafolder import DataFolder
+
+_BLOCK_BYTES = 8 * MIB
+
+
+@contextmanager
+def written_files(target: Path, count: int, size_bytes: int) -> Iterator[Sequence[Path]]:
+    """Hold ``count`` files of random bytes, durable and out of the page cache; removed at the end.
+
+    Every byte is written: a read of blocks that are only preallocated never meets the drive, and a
+    write to them has to change the file system's map.
+    """
+    folder = DataFolder.claim(target, "bench", {"count": count, "size_bytes": size_bytes}, seed=0)
+    try:
+        files = []
+        for number in range(count):
+            name = f"{number}.bin"
+            folder.reserve(name)
+            files.append(folder.path / name)
+            _write(files[-1], size_bytes, seed=number)
+            folder.record(name, size_bytes, None)
+        evict(files)
+        yield files
+    finally:
+        folder.remove()
+
+
+def _write(path: Path, size_bytes: int, *, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    with path.open("wb") as file:
+        for start in range(0, size_bytes, _BLOCK_BYTES):
+            file.write(random.bytes(min(_BLOCK_BYTES, size_bytes - start)))
+        file.flush()
+        os.fsync(file.fileno())

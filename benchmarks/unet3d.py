@@ -1,0 +1,165 @@
+"""Unet3D with the direct loader: against the engine below it, DLIO, DataLoader and DALI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from benchmarks import engine_child, jobs
+from benchmarks.measure import NotMeasuredError, Result, rounds
+from wattload.core.io import IOKind, IOOrder
+from wattload.core.record.run import RunRecord
+from wattload.loaders.datafolder import DataFolder
+
+FILE_COUNT = 21
+EPOCHS = 2
+SCALE = "quick"
+ENGINE_SECONDS = 1.5
+INFORMATION_PAIRS = 3
+RUN_S = 6.0
+"""About how long a run takes, its start included, for the estimate."""
+
+OURS, ENGINE, AGAIN = "direct", "engine", "engine again"
+RATE = jobs.of("read_bytes_per_s", 1e-9)
+CPU = jobs.of("read_cpu_s_per_byte", 1e9)
+WORKERS = 4
+
+
+def seconds(pairs: int) -> float:
+    """Return about how long the group takes."""
+    engine_runs = 2 * pairs
+    runs = 5 * pairs + 2 * INFORMATION_PAIRS + 6
+    return 20 + engine_runs * (ENGINE_SECONDS + 0.6) + runs * RUN_S
+
+
+def measure(target: Path, pairs: int) -> Iterator[Result]:
+    """Yield the ratios of the direct loader to each of the others."""
+    with _data(target, "npz") as found:
+        yield _against_engine(target, found, pairs)
+        yield from _against_dlio(target, pairs)
+        yield _against_torch(target, pairs)
+    yield _against_dali(target, min(pairs, INFORMATION_PAIRS))
+
+
+def _options(target: Path, record_format: str, *, crc: bool) -> list[str]:
+    return [
+        *("workload=unet3d", f"scale={SCALE}", f"workload.record_format={record_format}"),
+        *(f"workload.file_count={FILE_COUNT}", f"workload.epochs={EPOCHS}"),
+        *("accelerator=unpaced", f"workload.check_crc={str(crc).lower()}"),
+        *("power=none", f"target.path={target}"),
+    ]
+
+
+@contextmanager
+def _data(target: Path, record_format: str) -> Iterator[RunRecord | NotMeasuredError]:
+    """Hold the files of the runs; yields the record of the run that made them, or why it failed.
+
+    Files that a run before had made stay; what is made here is removed.
+    """
+    try:
+        record = jobs.run([*_options(target, record_format, crc=False), f"loader={OURS}"])
+    except NotMeasuredError as error:
+        yield error
+        return
+    try:
+        yield record
+    finally:
+        data = record.workload.data
+        if data is not None and not data.reused:
+            DataFolder(Path(data.folder), data.key).remove()
+
+
+def _against_engine(target: Path, found: RunRecord | NotMeasuredError, pairs: int) -> Result:
+    """The loader ÷ a plain sequential read of the same files in the same blocks."""
+    empty = Result(name="unet3d direct, CRC off ÷ the engine's read", unit="GB/s", goal=0.95)
+    if isinstance(found, NotMeasuredError):
+        return replace(empty, missing=str(found))
+    job = _engine_job(found)
+    options = [*_options(target, "npz", crc=False), f"loader={OURS}"]
+
+    def engine_rate() -> jobs.Figures:
+        return {"read_bytes_per_s": job.take().bytes_per_s()}
+
+    ways: dict[str, jobs.Take] = {
+        OURS: partial(jobs.take, options),
+        ENGINE: engine_rate,
+        AGAIN: engine_rate,
+    }
+    try:
+        taken = rounds(ways, pairs)
+    except NotMeasuredError as error:
+        return replace(empty, missing=str(error))
+    return replace(
+        empty,
+        values=taken.ratios(RATE, OURS, ENGINE),
+        noise=taken.ratios(RATE, AGAIN, ENGINE),
+        figures=taken.values(RATE),
+        order=taken.order,
+        raw=taken.as_json(dict),
+        notes=[f"`wattload run {' '.join(options)}`, metric read_bytes_per_s", f"`{job.shown()}`"],
+    )
+
+
+def _engine_job(record: RunRecord) -> engine_child.Job:
+    """Return the engine's read of a run's files, in the blocks and the depth of its loader."""
+    work = record.workload
+    if work.data is None or work.block_bytes_asked is None or work.queue_depth_asked is None:
+        raise NotMeasuredError(f"the record of {record.run_id} does not say what it read, and how")
+    return engine_child.Job(
+        kind=IOKind.READ,
+        order=IOOrder.SEQUENTIAL,
+        files=sorted(Path(work.data.folder).rglob("*.npz")),
+        block_bytes=work.block_bytes_asked,
+        depth=work.queue_depth_asked,
+        seconds=ENGINE_SECONDS,
+    )
+
+
+def _against_dlio(target: Path, pairs: int) -> list[Result]:
+    """The loader ÷ dlio-benchmark itself on the same files, CRC computed on both sides."""
+    empties = [
+        Result(name="unet3d direct ÷ dlio, npz, CRC on both", unit="GB/s", goal=2.0),
+        Result(
+            name="unet3d direct, CPU ÷ dlio's, npz, CRC on both",
+            unit="CPU s per GB",
+            goal=1 / 3,
+            sense="at_most",
+        ),
+    ]
+    asked = [(RATE, empties[0]), (CPU, empties[1])]
+    return _pairwise((OURS, "dlio"), _options(target, "npz", crc=True), pairs, asked)
+
+
+def _against_torch(target: Path, pairs: int) -> Result:
+    options = [*_options(target, "npz", crc=True), f"loader.workers={WORKERS}"]
+    name = f"unet3d direct ÷ DataLoader, {WORKERS} workers each, CRC on both"
+    empty = Result(name=name, unit="GB/s", goal=1.5)
+    return _pairwise((OURS, "torch"), options, pairs, [(RATE, empty)])[0]
+
+
+def _against_dali(target: Path, pairs: int) -> Result:
+    empty = Result(name=f"unet3d direct ÷ DALI, npy, {pairs} rounds", unit="GB/s")
+    with _data(target, "npy"):
+        options = _options(target, "npy", crc=False)
+        return _pairwise((OURS, "dali"), options, pairs, [(RATE, empty)])[0]
+
+
+def _pairwise(
+    loaders: Sequence[str],
+    options: Sequence[str],
+    pairs: int,
+    asked: Sequence[tuple[Callable[[jobs.Figures], float], Result]],
+) -> list[Result]:
+    """Return a result for each figure asked for, from the same rounds."""
+    note = f"`wattload run {' '.join(options)} loader={'|'.join(loaders)}`"
+    try:
+        taken = jobs.versus(loaders, options, pairs)
+        return [
+            jobs.ratio(taken, measured, loaders, replace(empty, notes=[note]))
+            for measured, empty in asked
+        ]
+    except NotMeasuredError as error:
+        return [replace(empty, missing=str(error)) for _, empty in asked]
