@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from wattload.config import RunConfig, ScaleConfig, TargetConfig
+from wattload.config import RunConfig, ScaleConfig, SweepConfig, TargetConfig
 from wattload.core.accelerator import Accelerator
 from wattload.core.errors import ConfigError
 
@@ -55,6 +55,7 @@ def register_schemas() -> None:
         ("scale", ScaleConfig),
         ("accelerator", Accelerator),
         ("power", PowerConfig),
+        ("sweep", SweepConfig),
     ):
         store.store(group=group, name=f"schema_{group}", node=schema)
     for group, package in CODED_GROUPS.items():
@@ -76,6 +77,7 @@ def compose(overrides: Sequence[str]) -> tuple[RunConfig, dict[str, Any]]:
 
     try:
         _refuse_additions(overrides)
+        _refuse_half_scales(overrides)
         composed = _compose(overrides)
         plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
         typed = OmegaConf.to_object(composed)
@@ -102,6 +104,18 @@ def _refuse_additions(overrides: Sequence[str]) -> None:
         if text.startswith(("+", "~")):
             key = text.lstrip("+~").partition("=")[0]
             raise ConfigError(f"{_unknown_key(key, ())}; settings are neither added nor removed")
+
+
+def _refuse_half_scales(overrides: Sequence[str]) -> None:
+    """Refuse ``scale.name=`` and the like: what a scale allows stands and falls with its name."""
+    for text in overrides:
+        key = text.partition("=")[0].strip()
+        if key.startswith("scale."):
+            known = ", ".join(options("scale"))
+            raise ConfigError(
+                f"{key} can't be set alone, as guards follow from the scale as a whole; got "
+                f"{text!r}, choose scale= one of {known}"
+            )
 
 
 def _quoted(override: str) -> str:

@@ -14,6 +14,7 @@ from wattload.core.accelerator import Accelerator
 from wattload.core.errors import ConfigError
 
 TARGET_VARIABLE = "WATTLOAD_TARGET"
+SWEEPS = ("none", "accelerators")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -22,8 +23,8 @@ class TargetConfig:
 
     ``path`` is one directory or a list of them; its default is the environment's
     ``WATTLOAD_TARGET``, which a container image sets to its mount point. ``max_write_bytes`` lifts
-    the guard against wearing a drive out: without it a run may write at most one drive capacity and
-    at most 10 TB.
+    the guard against wearing a drive out: without it all runs of one command together may write at
+    most one drive capacity and at most 10 TB.
     """
 
     path: Any = field(default_factory=lambda: os.environ.get(TARGET_VARIABLE, MISSING))
@@ -58,6 +59,44 @@ class ScaleConfig:
 
 
 @dataclass(slots=True, kw_only=True)
+class SweepConfig:
+    """Which runs one command makes: one (``none``), or a search for the most ``accelerators``.
+
+    The search begins at ``start`` accelerators and tries no more than ``maximum``, in all over the
+    ranks; 1 stands for one per rank. The count that it finds, and the next one, are run
+    ``confirmations`` times more. ``au_threshold`` (0 to 1) replaces the workload's published one.
+    """
+
+    name: str = "none"
+    start: int = 1
+    maximum: int = 16
+    au_threshold: float | None = None
+    confirmations: int = 1
+
+    @property
+    def searches(self) -> bool:
+        """Whether runs follow from the results of runs."""
+        return self.name != "none"
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` for a setting outside its range."""
+        if self.name not in SWEEPS:
+            raise ConfigError(f"sweep must be one of {', '.join(SWEEPS)}, got {self.name!r}")
+        if not 1 <= self.start <= self.maximum:
+            raise ConfigError(
+                "sweep.start must be 1 or more and sweep.maximum no less than it, got "
+                f"{self.start} and {self.maximum}"
+            )
+        if self.confirmations < 0:
+            raise ConfigError(f"sweep.confirmations must be 0 or more, got {self.confirmations}")
+        if self.au_threshold is not None and not 0 < self.au_threshold <= 1:
+            raise ConfigError(
+                "sweep.au_threshold is a fraction above 0 and at most 1 (0.9 for 90 %), got "
+                f"{self.au_threshold}"
+            )
+
+
+@dataclass(slots=True, kw_only=True)
 class RunConfig:
     """One run. ``workload``, ``loader`` and ``power`` are the ``Config`` of the chosen option."""
 
@@ -67,6 +106,7 @@ class RunConfig:
     power: Any = MISSING
     accelerator: Accelerator = MISSING
     scale: ScaleConfig = MISSING
+    sweep: SweepConfig = MISSING
     label: str = MISSING
     seed: int = MISSING
     repeat: int = MISSING
@@ -81,6 +121,7 @@ class RunConfig:
             raise ConfigError(f"label may hold {allowed}; got {self.label!r}")
         self.target.paths()
         self.power.check()
+        self.sweep.check()
         if self.repeat < 1:
             raise ConfigError(f"repeat must be 1 or more, got {self.repeat}")
         if self.accelerator.count < 1:

@@ -23,9 +23,13 @@ from wattload.life.signals import termination_interrupts
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from wattload.core.workload import Communicator
+    from wattload.config import RunConfig
+    from wattload.core.target import Target
+    from wattload.core.workload import Communicator, WorkloadPlan
 
 T = TypeVar("T")
+
+NO_COMPARISON = Comparison(session_id="", arm="", block=0, order=0)
 
 WORLD_SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "MV2_COMM_WORLD_SIZE")
 LOCAL_RANK_VARIABLES = (
@@ -132,14 +136,33 @@ def execute(overrides: Sequence[str], comparison: Comparison) -> tuple[Path | No
     return _with_all_ranks(here, life, life.live)
 
 
+def foresee(
+    overrides: Sequence[str], *, judge: bool = False
+) -> tuple[RunConfig, tuple[Target, ...], WorkloadPlan]:
+    """Return what a run would do to its targets, on every rank; nothing is made there.
+
+    With ``judge`` the preflight refuses what it would refuse of the run.
+    """
+    config, plain = compose(overrides)
+    here = session(Path(config.runs))
+    order = Order(config=config, plain=plain, comparison=NO_COMPARISON, command=tuple(overrides))
+    life = Life(here, order, progress_for(here.communicator.rank))
+    targets, plan = _with_all_ranks(here, life, lambda: life.foresee(judge=judge))
+    return config, targets, plan
+
+
 def generate(overrides: Sequence[str]) -> None:
-    """Generate or complete the data of a workload and nothing else."""
+    """Generate or complete the data of a workload, or of a search's runs, and nothing else."""
     config, plain = compose(overrides)
     here = Session(communicator=connect(), sampling=None, host=socket.gethostname())
+    if config.sweep.searches:
+        from wattload.search.plan import plan_search
+
+        config, plain = compose(plan_search(overrides, here.communicator).widest())
     order = Order(
         config=config,
         plain=plain,
-        comparison=Comparison(session_id="", arm=config.label, block=0, order=0),
+        comparison=NO_COMPARISON,
         command=("wattload", "datagen", *overrides),
     )
     life = Life(here, order, progress_for(here.communicator.rank))

@@ -8,10 +8,11 @@ import json
 import os
 import secrets
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from wattload.compose import compose
 from wattload.config import RunConfig
@@ -19,7 +20,9 @@ from wattload.core.errors import ConfigError, RecordError
 from wattload.core.host import software_facts
 from wattload.core.record.run import RECORD_FILE, Comparison, read_record
 from wattload.core.resolve import resolve_targets
-from wattload.run import execute
+from wattload.core.target import Target
+from wattload.life.life import Session
+from wattload.run import execute, foresee, session
 
 JOURNAL_NAME = "sweep-{key}.jsonl"
 CHECK_FAILED = 3
@@ -36,39 +39,95 @@ class Point:
 
 
 def run_all(overrides: Sequence[str], *, multirun: bool, as_json: bool) -> int:
-    """Run every point that is not done yet; returns 0, or 3 when a check failed in one."""
+    """Run every point that is not done yet, or search; returns 0, or 3 when a check failed."""
     combinations = list(expand(overrides)) if multirun else [tuple(overrides)]
     composed = [compose(combination) for combination in combinations]  # fail before the first run
+    searches = [config.sweep.searches for config, _ in composed]
+    if all(searches):
+        from wattload.search.live import search
+
+        return max(search(combination, as_json=as_json) for combination in combinations)
+    if any(searches):
+        raise ConfigError("some of the runs search and others do not; give sweep= one value")
     points = [
         Point(combination, repetition, point_key(config, plain, repetition))
         for repetition in range(max(config.repeat for config, _ in composed))
         for combination, (config, plain) in zip(combinations, composed, strict=True)
         if repetition < config.repeat
     ]
-    journal = Journal(Path(composed[0][0].runs), overrides) if len(points) > 1 else None
+    runs = Path(composed[0][0].runs)
+    return _run_points(points, Journal.of_sweep(runs, overrides), as_json=as_json)
+
+
+def _run_points(points: Sequence[Point], journal: Journal, *, as_json: bool) -> int:
+    if len(points) == 1:
+        return _run(points[0], 0, None, as_json=as_json)
+    here = session(journal.runs)
+    done = here.communicator.broadcast([journal.done(point) for point in points])
+    _charge_done(here, [folder for folder in done if folder is not None])
+    _refuse_wear(
+        here, [point for point, folder in zip(points, done, strict=True) if folder is None]
+    )
     worst = 0
-    for order, point in enumerate(points):
-        done = journal.done(point) if journal else None
-        if done and journal:
+    for order, (point, folder) in enumerate(zip(points, done, strict=True)):
+        if folder is None:
+            worst = max(worst, _run(point, order, journal, as_json=as_json))
+        elif here.communicator.rank == 0:
             print(
-                f"done and valid, not run again: {done} (noted in {journal.path}; without that "
+                f"done and valid, not run again: {folder} (noted in {journal.path}; without that "
                 "file the sweep starts afresh)",
                 file=sys.stderr,
             )
-            continue
-        comparison = Comparison(
-            session_id=journal.session_id if journal else secrets.token_hex(4),
-            arm="",
-            block=point.repetition,
-            order=order,
-        )
-        folder, status = execute(point.overrides, comparison)
-        if folder is not None:
-            _say(folder, as_json=as_json)
-            if journal:
-                journal.add(point, folder)
-        worst = max(worst, status)
     return worst
+
+
+def _run(point: Point, order: int, journal: Journal | None, *, as_json: bool) -> int:
+    comparison = Comparison(
+        session_id=journal.session_id if journal else secrets.token_hex(4),
+        arm="",
+        block=point.repetition,
+        order=order,
+    )
+    folder, status = execute(point.overrides, comparison)
+    if folder is not None:
+        _say(folder, as_json=as_json)
+        if journal:
+            journal.add(point, folder)
+    return status
+
+
+def _charge_done(here: Session, folders: Sequence[Path]) -> None:
+    """Charge what the runs that are done wrote: a sweep that goes on is still one sweep."""
+    if here.communicator.rank == 0:
+        for folder in folders:
+            here.ledger.add_record(read_record(folder))
+
+
+def _refuse_wear(here: Session, points: Sequence[Point]) -> None:
+    """Refuse runs that together write more than one command may, before the first of them.
+
+    Data that several of them share is generated once: it is told by the workload's settings.
+
+    Raises:
+        ConfigError: the guard against wear is not lifted for so many bytes.
+    """
+    ledger, prepared = here.ledger.copy(), set()
+    judged: list[tuple[RunConfig, Target]] = []
+    for overrides, runs in Counter(point.overrides for point in points).items():
+        config, targets, plan = foresee(overrides)
+        data = repr((config.workload, config.target))
+        ledger.add(targets, plan.run_bytes * runs + (data not in prepared) * plan.prepare_bytes)
+        prepared.add(data)
+        judged.extend((config, target) for target in targets)
+    failure: ConfigError | None = None
+    try:
+        for config, target in judged:
+            ledger.check(config, target, 0, runs=len(points))
+    except ConfigError as error:
+        failure = error
+    failure = here.communicator.broadcast(failure)  # rank 0 alone knows what done runs wrote
+    if failure is not None:
+        raise failure
 
 
 def _say(folder: Path, *, as_json: bool) -> None:
@@ -122,13 +181,19 @@ def point_key(config: RunConfig, plain: Mapping[str, Any], repetition: int) -> s
 
 
 class Journal:
-    """What of a sweep is done: one line per finished run, fsynced, beside the run folders."""
+    """What of a sweep or a search is done: one line per finished run, fsynced."""
 
-    def __init__(self, runs: Path, overrides: Sequence[str]) -> None:
-        self.session_id = hashlib.sha256("\x1f".join(overrides).encode()).hexdigest()[:8]
-        self.path = runs / JOURNAL_NAME.format(key=self.session_id)
-        self._runs = runs
+    def __init__(self, runs: Path, session_id: str, path: Path) -> None:
+        self.runs = runs
+        self.session_id = session_id
+        self.path = path
         self._done = dict(self._read())
+
+    @classmethod
+    def of_sweep(cls, runs: Path, overrides: Sequence[str]) -> Self:
+        """Return the journal of the sweep that these overrides ask for."""
+        key = hashlib.sha256("\x1f".join(overrides).encode()).hexdigest()[:8]
+        return cls(runs, key, runs / JOURNAL_NAME.format(key=key))
 
     def _read(self) -> Iterator[tuple[str, str]]:
         if not self.path.exists():
@@ -146,11 +211,11 @@ class Journal:
         if name is None:
             return None
         try:
-            record = read_record(self._runs / name)
+            record = read_record(self.runs / name)
         except RecordError:
             return None
         failed = any(check.verdict == "fail" for check in record.checks)
-        return None if failed or record.status != "complete" else self._runs / name
+        return None if failed or record.status != "complete" else self.runs / name
 
     def add(self, point: Point, folder: Path) -> None:
         """Note a finished run."""

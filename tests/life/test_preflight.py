@@ -14,7 +14,8 @@ from wattload.core.errors import ConfigError, TargetError, WattloadError
 from wattload.core.resolve import resolve_targets
 from wattload.core.units import TB
 from wattload.core.workload import WorkloadPlan
-from wattload.life.preflight import preflight, space_of
+from wattload.life.preflight import preflight
+from wattload.life.wear import space_of
 
 NOTHING = WorkloadPlan(
     data_bytes=0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +16,7 @@ from wattload.core.host import rank_facts
 from wattload.core.record.run import RunRecord, Status
 from wattload.core.resolve import check_writable, resolve_targets
 from wattload.core.target import Target
-from wattload.core.workload import Communicator, DataFacts, Progress, Workload
+from wattload.core.workload import Communicator, DataFacts, Progress, Workload, WorkloadPlan
 from wattload.life.assemble import Findings, Header, Order, RankReport
 from wattload.life.build import build_workload
 from wattload.life.capture import HostCapture, devices_under, read_stats
@@ -29,6 +29,7 @@ from wattload.life.phases import PhaseRecorder
 from wattload.life.powering import Powering, PowerReport
 from wattload.life.preflight import preflight
 from wattload.life.sampling import Sampling
+from wattload.life.wear import WriteLedger, writes_of
 from wattload.loaders.targetlock import TargetLock
 
 T = TypeVar("T")
@@ -38,11 +39,15 @@ MOST_FILES = 1000
 
 @dataclass(slots=True, kw_only=True)
 class Session:
-    """What lasts over the runs of one process: its world, and the sampler on its host's leader."""
+    """What lasts over the runs of one process: its world, and the sampler on its host's leader.
+
+    ``ledger`` holds what those runs write to each drive.
+    """
 
     communicator: Communicator
     sampling: Sampling | None
     host: str
+    ledger: WriteLedger = field(default_factory=WriteLedger)
 
 
 class Life:
@@ -94,6 +99,13 @@ class Life:
         record = conclude(header, reports, findings) if self._world.rank == 0 else None
         return self._verdict(folder, record)
 
+    def foresee(self, *, judge: bool) -> tuple[tuple[Target, ...], WorkloadPlan]:
+        """Return what the run would do to its targets; makes nothing, and refuses if asked to."""
+        targets = self._together(self._resolve)
+        plan = self._together(lambda: self._judged(targets, judge=judge)[2])
+        self._held.close()
+        return targets, plan
+
     def generate(self) -> None:
         """Generate or complete the data; writes no record."""
         targets = self._together(self._resolve)
@@ -130,14 +142,22 @@ class Life:
         return targets
 
     def _plan(self, targets: tuple[Target, ...]) -> tuple[Workload, Context]:
-        """Build the workload and try what can fail before time is spent."""
-        workload = build_workload(self._config)
-        context = self._context(targets)
-        plan = workload.plan(context)
-        lines = preflight(self._config, targets, plan, self._world.world_size)
+        """Build the workload and try what can fail before time is spent; charge its writes."""
+        workload, context, plan, lines = self._judged(targets, judge=True)
+        self._session.ledger.add(targets, writes_of(plan))
         if self._world.rank == 0:
             print("\n".join(lines), file=sys.stderr)
         return workload, context
+
+    def _judged(
+        self, targets: tuple[Target, ...], *, judge: bool
+    ) -> tuple[Workload, Context, WorkloadPlan, list[str]]:
+        workload = build_workload(self._config)
+        context = self._context(targets)
+        plan = workload.plan(context)
+        ledger, ranks = self._session.ledger, self._world.world_size
+        lines = preflight(self._config, targets, plan, ranks, ledger) if judge else []
+        return workload, context, plan, lines
 
     def _context(self, targets: tuple[Target, ...]) -> Context:
         devices = devices_under(targets)

@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from wattload.config import RunConfig
+from wattload.core.blockstack import walk
 from wattload.core.errors import ConfigError, TargetError
 from wattload.core.host import host_state
 from wattload.core.resolve import check_writable
 from wattload.core.target import Target
-from wattload.core.units import TB, format_bytes
+from wattload.core.units import format_bytes
 from wattload.core.workload import WorkloadPlan
+from wattload.life.wear import WriteLedger, space_of, writes_of
 
 FREE_SHARE = 0.05
 """At least this share of the file system stays free."""
-WRITE_LIMIT_BYTES = 10 * TB
-
-
-@dataclass(frozen=True, slots=True)
-class Space:
-    """A file system's room, in bytes, as this user may use it."""
-
-    total_bytes: int
-    available_bytes: int
+ROOT = "/"
 
 
 def preflight(
-    config: RunConfig, targets: Sequence[Target], plan: WorkloadPlan, world_size: int
+    config: RunConfig,
+    targets: Sequence[Target],
+    plan: WorkloadPlan,
+    world_size: int,
+    ledger: WriteLedger | None = None,
 ) -> list[str]:
     """Return what to print before the run starts; raise for what would make it fail later.
+
+    ``ledger`` holds what the runs before it wrote, where one command makes several.
 
     Raises:
         ConfigError: the number of processes does not fit, or a guard is not lifted.
@@ -39,6 +38,7 @@ def preflight(
     _check_ranks(plan, world_size)
     for target in targets:
         _check_target(config, target, plan, len(targets))
+        (ledger or WriteLedger()).check(config, target, writes_of(plan))
     _check_memory(plan, world_size)
     return _announce(targets, plan)
 
@@ -72,10 +72,10 @@ def _check_memory(plan: WorkloadPlan, world_size: int) -> None:
 
 
 def _check_target(config: RunConfig, target: Target, plan: WorkloadPlan, target_count: int) -> None:
-    file_system = target.facts.file_system
-    if file_system is not None and file_system.is_root and not config.scale.allows_root:
+    where = _on_root(target)
+    if where and not config.scale.allows_root:
         raise ConfigError(
-            f"{target.path} lies on the root file system and scale={config.scale.name} is refused "
+            f"{target.path} lies {where} and scale={config.scale.name} is refused "
             "there; mount the drive under test elsewhere, or use scale=quick"
         )
     check_writable(target)
@@ -85,15 +85,17 @@ def _check_target(config: RunConfig, target: Target, plan: WorkloadPlan, target_
             "another file system"
         )
     _check_space(target, plan, target_count)
-    _check_wear(config, target, plan)
 
 
-def space_of(target: Target) -> Space:
-    """Return the room on a directory target's file system."""
-    if target.path is None:
-        raise TargetError(f"a {target.kind} target has no file system")
-    status = os.statvfs(target.path)
-    return Space(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
+def _on_root(target: Target) -> str:
+    """Return in words how the target lies on the root file system's disk; "" if it does not."""
+    file_system, stack = target.facts.file_system, target.facts.stack
+    if file_system is not None and file_system.is_root:
+        return "on the root file system"
+    is_in_file = stack is not None and any(node.kind == "loop" for node in walk(stack))
+    if is_in_file and ROOT in target.facts.shared_with:
+        return "in a file on the disk of the root file system, through a loop device,"
+    return ""
 
 
 def _check_space(target: Target, plan: WorkloadPlan, target_count: int) -> None:
@@ -111,23 +113,8 @@ def _check_space(target: Target, plan: WorkloadPlan, target_count: int) -> None:
         )
 
 
-def _check_wear(config: RunConfig, target: Target, plan: WorkloadPlan) -> None:
-    writes_bytes = plan.prepare_bytes + plan.run_bytes
-    limit_bytes = config.target.max_write_bytes
-    if limit_bytes is None:
-        limit_bytes = min(WRITE_LIMIT_BYTES, space_of(target).total_bytes)
-        what = f"the guard of one capacity or 10 TB ({format_bytes(limit_bytes)})"
-    else:
-        what = f"target.max_write_bytes={limit_bytes}"
-    if writes_bytes > limit_bytes:
-        raise ConfigError(
-            f"the run writes {format_bytes(writes_bytes)} to {target.path}, more than {what}; "
-            f"target.max_write_bytes={writes_bytes} allows it"
-        )
-
-
 def _announce(targets: Sequence[Target], plan: WorkloadPlan) -> list[str]:
-    writes_bytes = plan.prepare_bytes + plan.run_bytes
+    writes_bytes = writes_of(plan)
     lines = []
     for target in targets:
         space = space_of(target)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from wattload.core import mlperf
 from wattload.core.errors import ConfigError
 from wattload.loaders.formats import record_format
 from wattload.workloads.unet3d.sizes import Distribution
+
+if TYPE_CHECKING:
+    from wattload.core.workload import Communicator
 
 PUBLISHED_SETTINGS = (
     "record_mean_bytes",
@@ -92,6 +96,24 @@ class Config:
                 f"must be 1 at scale={scale}; scale=demo alone may shrink them"
             )
         self.distribution().check()
+
+    def search_settings(
+        self, *, scale: str, accelerators: Sequence[int], communicator: Communicator, given: bool
+    ) -> Mapping[int, Mapping[str, int]]:
+        """Return the settings of a search's runs by accelerators; every rank must call it.
+
+        ``given`` says that ``file_count`` is the user's, not the scale's. See ``search.py``.
+        """
+        from wattload.workloads.unet3d.job import hosts_memory_bytes
+        from wattload.workloads.unet3d.search import search_settings
+
+        return search_settings(
+            self,
+            scale=scale,
+            accelerators=accelerators,
+            memory_bytes=hosts_memory_bytes(communicator),
+            file_count=self.file_count if given else None,
+        )
 
     def distribution(self) -> Distribution:
         """Return the record sizes asked for; the resize length is the least a record may have."""

@@ -1,0 +1,1 @@
+"""The search for the most emulated accelerators that hold their utilisation."""
