@@ -35,6 +35,12 @@ PALETTE: Mapping[str, Colour] = {
     "d": Colour("#9a3f86", "#e394d1"),
     "e": Colour("#6b5b00", "#d8c657"),
     "f": Colour("#36707f", "#7fc3d4"),
+    "part1": Colour("#d97706", "#f5a742"),
+    "part2": Colour("#7c5cc4", "#b8a1f5"),
+    "part3": Colour("#2f8f6f", "#5cc9a5"),
+    "part4": Colour("#b0436e", "#ee8fb4"),
+    "part5": Colour("#8b97a3", "#75828f"),
+    "part6": Colour("#3d7fc0", "#7fbcf2"),
     "timed": Colour("#bfdedb", "#1d4f4e"),
     "untimed": Colour("#dde2e7", "#2c3641"),
     "text": Colour("#4a5764", "#a9b5c2"),
@@ -50,6 +56,9 @@ _LETTER = 6.9
 _LABEL_LIMIT = 210
 ARM_ROLES = ("a", "b", "c", "d", "e", "f")
 """By the place of an arm on the page; as many as there are letters."""
+
+PART_ROLES = ("part1", "part2", "part3", "part4", "part5", "part6")
+"""By the place of a part in its whole; with more parts they begin again."""
 
 
 def light(role: str) -> str:

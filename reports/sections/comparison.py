@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from wattload.core.record.run import RunRecord
 from wattload.reports.blocks import (
     Block,
     Cell,
@@ -18,6 +19,7 @@ from wattload.reports.blocks import (
 )
 from wattload.reports.charts.arms import arms_figure
 from wattload.reports.charts.effects import effects_figure
+from wattload.reports.charts.parts import parts_figures
 from wattload.reports.compare import Row, compare, sentence
 from wattload.reports.conditions import differences
 from wattload.reports.quantity import (
@@ -84,6 +86,8 @@ def _part(subject: Subject, group: Group) -> Section:
     if len(arms) == 2:  # noqa: PLR2004 - A and B
         figures.append(effects_figure(f"{name}-effects", group.workload, heads, *LETTERS[:2]))
     blocks.extend(figure for figure in figures if figure is not None)
+    if len(arms) > 1:
+        blocks.extend(parts_figures(name, group.workload, _valid_records(subject, group)))
     blocks.append(_table(heads, arms, "Headline figures and energy"))
     others = [entry for entry in rows if not entry.quantity.headline]
     if others:
@@ -91,6 +95,13 @@ def _part(subject: Subject, group: Group) -> Section:
     if len(arms) > 1:
         blocks.append(_conditions(subject, group))
     return Section(anchor=name, title=group.workload, blocks=blocks, remark=_counts(group))
+
+
+def _valid_records(subject: Subject, group: Group) -> dict[str, list[RunRecord]]:
+    return {
+        arm: [run.record for run in runs if not subject.faults(run)]
+        for arm, runs in group.arms.items()
+    }
 
 
 def _counts(group: Group) -> str:

@@ -8,6 +8,7 @@ from wattload.core.record.metric import Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.blocks import Block, Notice, Section, Table, Tile, Tiles, Tone, columns, row
+from wattload.reports.charts.parts import parts_figures
 from wattload.reports.energy import Energy, energy_text, phase_energies, power_text, whole
 from wattload.reports.load import Run
 from wattload.reports.quantity import MISSING, UNIT_SPACE, label, quantity
@@ -26,6 +27,8 @@ def headline_section(subject: Subject, run: Run) -> Section | None:
     tiles = headline_tiles(record)
     if tiles:
         blocks.append(Tiles(tiles))
+    name = anchor(run.id, "figures")
+    blocks.extend(parts_figures(name, record.workload.name, {record.label: [record]}))
     others = [metric for metric in record.metrics if not metric.headline]
     latencies = [metric for metric in others if "latency" in metric.name]
     rest = [metric for metric in others if "latency" not in metric.name]
@@ -34,7 +37,7 @@ def headline_section(subject: Subject, run: Run) -> Section | None:
             blocks.append(_table(caption, metrics))
     if not blocks:
         return None
-    return Section(anchor=anchor(run.id, "figures"), title="Figures", blocks=blocks)
+    return Section(anchor=name, title="Figures", blocks=blocks)
 
 
 def headline_tiles(record: RunRecord, digits: int = 4) -> list[Tile]:

@@ -13,6 +13,7 @@ class Metric(Observed):
 
     ``name`` is stable (``throughput_bytes_per_s``); ``meaning`` is one sentence for the reader,
     ``phase`` the window it belongs to. ``headline`` metrics lead the page, in the order given.
+    Those of a run that name the same whole in ``part_of`` add up to it, and are drawn stacked.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Metric(Observed):
     meaning: str
     phase: str = ""
     headline: bool = False
+    part_of: str = ""
 
 
 def unknown(
