@@ -22,6 +22,10 @@ MISSING_DALI = (
     "loader=dali needs NVIDIA DALI, which is not installed; "
     "install it with: pip install 'wattload[dali]', or use loader=torch or loader=direct"
 )
+NO_READER = (
+    "DALI has no reader for {record_format} and read whole files, through the page cache; wattload "
+    "found the payloads in them. workload.record_format=npy uses DALI's numpy reader, by O_DIRECT."
+)
 ALIGN_BYTES = 4096
 """The alignment of DALI's O_DIRECT reads, unless DALI_ODIRECT_ALIGNMENT says otherwise."""
 
@@ -93,15 +97,16 @@ class Config:
 
     def check_format(self, samples: SampleSet) -> None:
         """Raise ``ConfigError`` where DALI can't read this format in the way that was asked for."""
-        way = {"loader.device": "gpu"} if self.device is Device.gpu else {}
-        if self.io is Access.o_direct:
-            way = {"loader.io": "o_direct"}
-        for name, value in way.items():
-            if samples.record_format != "npy":
+        if samples.record_format == "npy":
+            return
+        for setting, needs_reader in (
+            ("loader.io=o_direct", self.io is Access.o_direct),
+            ("loader.device=gpu", self.device is Device.gpu),
+        ):
+            if needs_reader:
                 raise ConfigError(
-                    f"{name}={value} needs DALI's numpy reader, which reads no "
-                    f"{samples.record_format}; use workload.record_format=npy, or loader.io=mmap "
-                    "with loader.device=cpu"
+                    f"{setting} needs DALI's numpy reader, which reads no {samples.record_format}; "
+                    "use workload.record_format=npy, or loader.device=cpu and loader.io=mmap"
                 )
 
     def sample_loader(self, samples: SampleSet, on_read: ReadCounter) -> Loader:
@@ -113,12 +118,13 @@ class Config:
     def sample_memory_bytes(self, samples: SampleSet) -> int:
         """Return a bound on the buffers, of whole payloads for the most part.
 
-        The pipeline holds the batches made ahead, one being made and one being handed over; the
-        reader those of its own queue and one being filled. A batch counts as the largest files.
+        The pipeline holds the batches made ahead and the one that rows are cut from, the reader
+        those of its queue and the one it fills: 5 with the defaults, where 4.5 were seen. A batch
+        counts as one of the largest files.
         """
         largest = sorted(samples.file_bytes)[-samples.batch_samples :]
         batch_bytes = sum(largest) + (samples.batch_samples - len(largest)) * largest[-1]
-        batches = self.prefetch_queue_depth * samples.accelerators + self.reader_queue_depth + 3
+        batches = self.prefetch_queue_depth * samples.accelerators + self.reader_queue_depth + 2
         held_bytes = sum(samples.file_bytes) if samples.in_memory else 0
         return batches * batch_bytes + tensor_count(samples) * samples.batch_bytes + held_bytes
 
@@ -154,9 +160,16 @@ class Config:
             return DataPath(data_path="memory", path_requested="memory")
         if self.device is Device.gpu:
             return DataPath(data_path="DALI readers.numpy on the GPU", path_requested="cufile")
-        reader = "readers.numpy" if samples.record_format == "npy" else "io.file.read"
         requested = {Access.o_direct: "o_direct", Access.mmap: "mmap", Access.plain: "page_cache"}
-        return DataPath(data_path=f"DALI {reader}", path_requested=requested[self.access(samples)])
+        if samples.record_format == "npy":
+            return DataPath(
+                data_path="DALI readers.numpy", path_requested=requested[self.access(samples)]
+            )
+        return DataPath(
+            data_path="DALI io.file.read",
+            path_requested=requested[self.access(samples)],
+            remarks=(NO_READER.format(record_format=samples.record_format),),
+        )
 
 
 def tensor_count(samples: SampleSet) -> int:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +20,18 @@ from numpy.typing import NDArray
 from wattload.core.errors import DataError
 from wattload.core.io import Batch, DataPath
 from wattload.core.units import NS_PER_S
-from wattload.loaders.dali import Config, tensor_count
+from wattload.loaders.dali import Access, Config, tensor_count
 from wattload.loaders.dalifailure import failure
-from wattload.loaders.dalipipeline import MemoryFiles, Output, Pipeline
+from wattload.loaders.dalifiles import UnnamedFiles, takes_direct
+from wattload.loaders.dalipipeline import Output, Pipeline, Reading, import_dali
 from wattload.loaders.formats import record_format
 from wattload.loaders.samples import ReadCounter, SampleSet, copy_resized
+
+READS_ON = (
+    "DALI's reader runs ahead of what it is asked for, and no file was found that takes O_DIRECT "
+    "and could stand in: after each epoch it read the smallest record again, up to a few batches "
+    "of it, which no figure counts."
+)
 
 
 class DaliLoader:
@@ -32,17 +40,15 @@ class DaliLoader:
     def __init__(self, config: Config, samples: SampleSet, on_read: ReadCounter) -> None:
         config.check()
         config.check_format(samples)
-        self._config = config
         self._samples = samples
         self._on_read = on_read
         self._pass: _Pass | None = None
-        self._memory = MemoryFiles()
+        self._files = UnnamedFiles()
         try:
-            self._padding = self._memory.add_padding()
+            self._reading = self._prepared(config)
             self._warm_up()
-            self._sources = [self._source(path) for path in samples.paths]
         except BaseException:
-            self._memory.close()
+            self._files.close()
             raise
         shape = (samples.batch_samples, samples.resize_bytes)
         self._tensors = [np.zeros(shape, dtype=np.uint8) for _ in range(tensor_count(samples))]
@@ -59,24 +65,37 @@ class DaliLoader:
         if not self._tensors:
             raise RuntimeError("the loader is closed")
         self._end_pass()
-        self._pass = _Pass(self._config, self._samples, self._sources, self._padding, order)
+        self._pass = _Pass(self._reading, order)
         return self._pass.batches(self._tensors, self._on_read)
 
     def path(self) -> DataPath:
         """Return the way the bytes were asked to take."""
-        return self._config.path(self._samples)
+        path = self._reading.config.path(self._samples)
+        if self._reading.padding is None and self._samples.record_format == "npy":
+            return path.model_copy(update={"remarks": (*path.remarks, READS_ON)})
+        return path
 
     def close(self) -> None:
         """End all threads, those of DALI with the batches they are reading; safe to call twice."""
         self._end_pass()
-        self._memory.close()
+        self._files.close()
         self._tensors = []
+
+    def _prepared(self, config: Config) -> Reading:
+        """Return what all epochs have in common; makes the files that lie in memory."""
+        samples, access = self._samples, config.access(self._samples)
+        sources = tuple(self._source(path) for path in samples.paths)
+        direct = access is Access.o_direct
+        if samples.in_memory and direct and not takes_direct(sources[0]):
+            access, direct = Access.plain, False  # files in memory take O_DIRECT from Linux 6.6 on
+        return Reading(config, samples, access, sources, self._files.padding(direct=direct))
 
     def _source(self, path: Path) -> str:
         if not self._samples.in_memory:
             return str(path)
         try:
-            return self._memory.add_file(path)
+            with path.open("rb") as content:
+                return self._files.in_memory(content)
         except OSError as error:
             raise DataError(
                 f"{path} can't be read: {error.strerror}; generate the data again"
@@ -84,9 +103,10 @@ class DaliLoader:
 
     def _warm_up(self) -> None:
         """Load DALI and run a pipeline once, so that neither is ever timed; no sample is read."""
-        if self._samples.record_format == "npy":
-            batch = [self._padding] * self._samples.batch_samples
-            pipeline = Pipeline(self._config, self._samples, [batch], self._padding)
+        import_dali()
+        padding, count = self._reading.padding, self._samples.batch_samples
+        if padding is not None:
+            pipeline = Pipeline(replace(self._reading, sources=(padding,)), [[0] * count])
             pipeline.next_output()
             pipeline.close()
 
@@ -99,21 +119,14 @@ class DaliLoader:
 class _Pass:
     """One epoch: its pipeline, and the thread that takes what comes out of it."""
 
-    def __init__(
-        self,
-        config: Config,
-        samples: SampleSet,
-        sources: Sequence[str],
-        padding: str,
-        order: Sequence[int],
-    ) -> None:
+    def __init__(self, reading: Reading, order: Sequence[int]) -> None:
+        samples = reading.samples
         self._samples = samples
-        self._sources = sources
+        self._sources = reading.sources
         self._layout = record_format(samples.record_format)
         size = samples.batch_samples
         self._order = order[: len(order) // size * size]
-        batches = [[sources[index] for index in self._indices(n)] for n in range(self._count)]
-        self._pipeline = Pipeline(config, samples, batches, padding)
+        self._pipeline = Pipeline(reading, [self._indices(n) for n in range(self._count)])
         self._ready: deque[Batch] = deque()
         self._failure: BaseException | None = None
         self._stopped = False
@@ -128,7 +141,9 @@ class _Pass:
         self, tensors: Sequence[NDArray[np.uint8]], on_read: ReadCounter
     ) -> Iterator[Batch]:
         """Start the thread and return the batches in order; tensors are used by turns."""
-        self._thread = threading.Thread(target=self._work, args=(tensors, on_read), name="dali")
+        self._thread = threading.Thread(
+            target=self._work, args=(tensors, on_read), name="dali", daemon=True
+        )
         self._thread.start()
         return self._handed_over()
 

@@ -8,12 +8,9 @@ of one byte that lies in memory. ``io.file.read`` takes its paths batch by batch
 
 from __future__ import annotations
 
-import io
 import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -67,20 +64,33 @@ class Output:
         return int(self.payloads[row].shape()[0])
 
 
-class Pipeline:
-    """One epoch over ``batches`` of file paths; ``close`` ends its threads."""
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the pipelines of a loader have in common.
 
-    def __init__(
-        self, config: Config, samples: SampleSet, batches: Sequence[Sequence[str]], padding: str
-    ) -> None:
-        self._config = config
-        self._batches = batches
+    ``sources`` has the path of each sample as DALI is to open it, ``access`` how it is to read them
+    on the CPU, and ``padding`` is the path of the record that it may read beyond an epoch's end;
+    without one that is the smallest sample.
+    """
+
+    config: Config
+    samples: SampleSet
+    access: Access
+    sources: tuple[str, ...]
+    padding: str | None
+
+
+class Pipeline:
+    """One epoch over batches of samples; ``close`` ends its threads."""
+
+    def __init__(self, reading: Reading, batches: Sequence[Sequence[int]]) -> None:
+        config, samples = reading.config, reading.samples
+        self._reading = reading
+        self._batches = [[reading.sources[index] for index in batch] for batch in batches]
         self._depth = min(config.prefetch_queue_depth * samples.accelerators, len(batches)) or 1
         self._fed_count = 0
         self._takes_paths = samples.record_format != "npy"
-        files = [path for batch in batches for path in batch]
-        files += [padding] * ((config.reader_queue_depth + 2) * samples.batch_samples)
-        self._pipeline = self._built(samples, files)
+        self._pipeline = self._built()
 
     def next_output(self) -> Output:
         """Return the next batch; DALI makes those behind it meanwhile.
@@ -109,42 +119,51 @@ class Pipeline:
                 self._pipeline.feed_input(PATHS, paths)
         self._pipeline.schedule_run()
 
-    def _built(self, samples: SampleSet, files: Sequence[str]) -> Built:
-        dali = import_dali()
-        on_gpu = self._config.device is Device.gpu
+    def _built(self) -> Built:
+        dali, samples, config = import_dali(), self._reading.samples, self._reading.config
+        on_gpu = config.device is Device.gpu
         pipeline = dali.Pipeline(
             batch_size=samples.batch_samples,
-            num_threads=self._config.threads * samples.accelerators,
+            num_threads=config.threads * samples.accelerators,
             device_id=0 if on_gpu else None,
             prefetch_queue_depth=self._depth,
+            exec_dynamic=True,  # outputs then live as long as they are held
         )
         with pipeline:
-            if self._takes_paths:
-                payloads = self._file_read(dali, samples)
-            else:
-                payloads = dali.fn.reshape(self._numpy_reader(dali, samples, files), shape=[-1])
-            outputs = [payloads]
-            if on_gpu:
-                outputs.append(_fronts(dali, payloads, samples.resize_bytes))
-            pipeline.set_outputs(*outputs)
+            read = self._file_read if self._takes_paths else self._numpy_reader
+            payloads = dali.fn.reshape(read(dali), shape=[-1])
+            fronts = [_fronts(dali, payloads, samples.resize_bytes)] if on_gpu else []
+            pipeline.set_outputs(payloads, *fronts)
         pipeline.build()
         return pipeline
 
-    def _numpy_reader(self, dali: ModuleType, samples: SampleSet, files: Sequence[str]) -> Node:
+    def _numpy_reader(self, dali: ModuleType) -> Node:
+        reading = self._reading
+        ahead = reading.config.reader_queue_depth + 2
+        files = [path for batch in self._batches for path in batch]
+        files += [_padding(reading)] * (ahead * reading.samples.batch_samples)
         options: dict[str, object] = {"device": "gpu"}
-        if self._config.device is Device.cpu:
-            options = {"device": "cpu", **_OPTIONS[self._config.access(samples)]}
+        if reading.config.device is Device.cpu:
+            options = {"device": "cpu", **_OPTIONS[reading.access]}
         return dali.fn.readers.numpy(
-            files=list(files),
+            files=files,
             random_shuffle=False,
             shuffle_after_epoch=False,
-            prefetch_queue_depth=self._config.reader_queue_depth,
+            prefetch_queue_depth=reading.config.reader_queue_depth,
             **options,
         )
 
-    def _file_read(self, dali: ModuleType, samples: SampleSet) -> Node:
+    def _file_read(self, dali: ModuleType) -> Node:
         paths = dali.fn.external_source(name=PATHS, ndim=1, dtype=dali.types.UINT8)
-        return dali.fn.io.file.read(paths, **_OPTIONS[self._config.access(samples)])
+        return dali.fn.io.file.read(paths, **_OPTIONS[self._reading.access])
+
+
+def _padding(reading: Reading) -> str:
+    """Return the path of what the reader may read beyond an epoch's end."""
+    if reading.padding is not None:
+        return reading.padding
+    sizes = reading.samples.file_bytes
+    return reading.sources[min(range(len(sizes)), key=sizes.__getitem__)]
 
 
 def _fronts(dali: ModuleType, payloads: Node, resize_bytes: int) -> Node:
@@ -152,38 +171,6 @@ def _fronts(dali: ModuleType, payloads: Node, resize_bytes: int) -> Node:
     return dali.fn.slice(
         payloads, 0, resize_bytes, axes=[0], out_of_bounds_policy="pad", fill_values=0
     )
-
-
-class MemoryFiles:
-    """Files that lie in memory, for readers that want a path; ``close`` gives the memory back."""
-
-    def __init__(self) -> None:
-        self._descriptors: list[int] = []
-
-    def add(self, content: io.BufferedIOBase) -> str:
-        """Copy a file into memory and return a path to it, good in this process alone."""
-        descriptor = os.memfd_create("wattload")
-        self._descriptors.append(descriptor)
-        with open(descriptor, "wb", closefd=False) as copy:
-            shutil.copyfileobj(content, copy, 1 << 20)
-        return f"/proc/{os.getpid()}/fd/{descriptor}"
-
-    def add_file(self, path: Path) -> str:
-        """Copy the file at ``path``; raises ``OSError`` where it can't be read."""
-        with path.open("rb") as content:
-            return self.add(content)
-
-    def add_padding(self, dimensions: int = 3) -> str:
-        """Make an npy record of one byte."""
-        content = io.BytesIO()
-        np.save(content, np.zeros((1,) * dimensions, dtype=np.uint8))
-        content.seek(0)
-        return self.add(content)
-
-    def close(self) -> None:
-        """Close the files; safe to call twice."""
-        while self._descriptors:
-            os.close(self._descriptors.pop())
 
 
 def import_dali() -> ModuleType:
