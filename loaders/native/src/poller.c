@@ -1,0 +1,77 @@
+/* A poller thread: issue, hand over, look at what has completed; sleep while there is nothing. */
+#include "engine.h"
+
+/* While jobs may come, or a due time or a stop has to be noticed, no wait is longer. */
+#define PATIENCE_NS 2000000u
+
+static bool is_busy(const wl_poller *poller) {
+    return poller->inflight > (poller->is_holding ? 1u : 0u);
+}
+
+/* Sleeps until a job has come; false if the engine closes and none is left. */
+static bool wait_for_work(wl_poller *poller) {
+    wl_engine *engine = poller->engine;
+    pthread_mutex_lock(&engine->mutex);
+    while (engine->serials == poller->serial && !engine->closing)
+        pthread_cond_wait(&engine->work, &engine->mutex);
+    bool is_there = engine->serials != poller->serial;
+    pthread_mutex_unlock(&engine->mutex);
+    return is_there;
+}
+
+static uint64_t time_left_ns(const wl_poller *poller) {
+    uint64_t now_ns = wl_now_ns();
+    uint64_t left = poller->held_due_ns > now_ns ? poller->held_due_ns - now_ns : 0;
+    return left < PATIENCE_NS ? left : PATIENCE_NS;
+}
+
+static void nap(const wl_poller *poller) {
+    struct timespec rest = {.tv_nsec = (long)time_left_ns(poller)};
+    nanosleep(&rest, NULL);
+}
+
+static uint32_t hand_over(wl_poller *poller) {
+    uint64_t timeout_ns = WL_NO_TIMEOUT;
+    if (poller->is_holding)
+        timeout_ns = time_left_ns(poller);
+    else if (!poller->share)
+        timeout_ns = PATIENCE_NS;
+    uint64_t now_ns = wl_now_ns();
+    for (uint32_t i = 0; i < poller->queued_count; i++) {
+        wl_op *op = &poller->ops[poller->queued[i]];
+        if (!op->submit_ns) /* else it is the rest of one */
+            op->submit_ns = now_ns;
+    }
+    uint32_t count = poller->engine->backend->enter(poller, 1, timeout_ns);
+    poller->now_ns = wl_now_ns();
+    return count;
+}
+
+static void run(wl_poller *poller) {
+    for (;;) {
+        wl_issue(poller);
+        if (is_busy(poller)) {
+            uint32_t count = hand_over(poller);
+            for (uint32_t i = 0; i < count; i++)
+                wl_complete(poller, poller->done[i]);
+        } else if (poller->is_holding) {
+            nap(poller);
+        } else if (!poller->sync_first && !wait_for_work(poller)) {
+            return;
+        }
+    }
+}
+
+void *wl_poller_main(void *argument) {
+    wl_poller *poller = argument;
+    wl_engine *engine = poller->engine;
+    poller->code = engine->backend->open(poller, &poller->error);
+    pthread_mutex_lock(&engine->mutex);
+    engine->opened++;
+    pthread_cond_signal(&engine->ready);
+    pthread_mutex_unlock(&engine->mutex);
+    if (!poller->code)
+        run(poller);
+    engine->backend->close(poller);
+    return NULL;
+}

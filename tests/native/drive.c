@@ -1,0 +1,235 @@
+/* Runs plans from files through the engine and prints what came of each, one JSON line a job.
+ *
+ *   drive [name=value ...] plan ...
+ *
+ * backend= depth= pollers= block= register= as wl_setup; regions=BYTES[,BYTES...] after region 0;
+ * fill=FILE what region 0 holds; dump=FILE gets all regions at the end; trace=FILE gets the rows;
+ * stop_ms= stops all jobs then; close_ms= closes the engine then; memlock= limits locked memory,
+ * as another user; seccomp=1 forbids io_uring; probe=1 only asks. */
+#include <errno.h>
+#include <inttypes.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "wattload_engine.h"
+
+enum { REGIONS = 16, PLANS = 64 };
+
+static struct {
+    const char *backend, *fill, *dump, *trace, *plans[PLANS];
+    uint32_t depth, pollers, block, flags, plan_count, region_count;
+    uint64_t region_bytes[REGIONS];
+    long stop_ms, close_ms, memlock;
+    int seccomp, probe;
+} asked = {.backend = "io_uring", .depth = 8, .pollers = 1, .block = 65536, .region_count = 1,
+           .stop_ms = -1, .close_ms = -1, .memlock = -1};
+
+static wl_region regions[REGIONS];
+
+static void die(const char *what) {
+    fprintf(stderr, "drive: %s: %s\n", what, strerror(errno));
+    exit(2);
+}
+
+static void parse_regions(char *list) {
+    for (char *part = strtok(list, ","); part; part = strtok(NULL, ","))
+        asked.region_bytes[asked.region_count++] = strtoull(part, NULL, 10);
+}
+
+static void parse(char *argument) {
+    char *value = strchr(argument, '=');
+    if (!value) {
+        asked.plans[asked.plan_count++] = argument;
+        return;
+    }
+    *value++ = 0;
+    uint32_t number = (uint32_t)strtoul(value, NULL, 10);
+    if (!strcmp(argument, "backend")) asked.backend = value;
+    else if (!strcmp(argument, "fill")) asked.fill = value;
+    else if (!strcmp(argument, "dump")) asked.dump = value;
+    else if (!strcmp(argument, "trace")) asked.trace = value;
+    else if (!strcmp(argument, "depth")) asked.depth = number;
+    else if (!strcmp(argument, "pollers")) asked.pollers = number;
+    else if (!strcmp(argument, "block")) asked.block = number;
+    else if (!strcmp(argument, "register")) asked.flags = number;
+    else if (!strcmp(argument, "regions")) parse_regions(value);
+    else if (!strcmp(argument, "stop_ms")) asked.stop_ms = number;
+    else if (!strcmp(argument, "close_ms")) asked.close_ms = number;
+    else if (!strcmp(argument, "memlock")) asked.memlock = number;
+    else if (!strcmp(argument, "seccomp")) asked.seccomp = (int)number;
+    else if (!strcmp(argument, "probe")) asked.probe = (int)number;
+    else die(argument);
+}
+
+/* What a container does that forbids io_uring: its three calls fail with EPERM. */
+static void forbid_io_uring(void) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 425, 0, 2),
+        BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, 427, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof code / sizeof code[0], .filter = code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, 2, &program))
+        die("seccomp");
+}
+
+static void limit_locked_memory(void) {
+    struct rlimit limit = {.rlim_cur = (rlim_t)asked.memlock, .rlim_max = (rlim_t)asked.memlock};
+    if (setrlimit(RLIMIT_MEMLOCK, &limit) || setgid(65534) || setuid(65534))
+        die("memlock");
+}
+
+static void load(const char *path, void *memory, size_t bytes) {
+    FILE *file = fopen(path, "rb");
+    if (!file || fread(memory, 1, bytes, file) != bytes)
+        die(path);
+    fclose(file);
+}
+
+static void make_regions(void) {
+    asked.region_bytes[0] = (uint64_t)asked.depth * asked.pollers * asked.block;
+    for (uint32_t i = 0; i < asked.region_count; i++) {
+        size_t bytes = asked.region_bytes[i];
+        void *base = mmap(NULL, bytes + (2u << 20), PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (base == MAP_FAILED)
+            die("mmap");
+        base = (void *)(((uintptr_t)base + (2u << 20) - 1) & ~(uintptr_t)((2u << 20) - 1));
+        madvise(base, bytes, MADV_HUGEPAGE);
+        memset(base, 0xa5, bytes);
+        regions[i] = (wl_region){.base = base, .bytes = bytes};
+    }
+    if (asked.fill)
+        load(asked.fill, regions[0].base, regions[0].bytes);
+}
+
+static void dump_regions(void) {
+    FILE *file = fopen(asked.dump, "wb");
+    for (uint32_t i = 0; file && i < asked.region_count; i++)
+        fwrite(regions[i].base, 1, regions[i].bytes, file);
+    if (!file || fclose(file))
+        die(asked.dump);
+}
+
+static int print_error(const char *what, int32_t code, const wl_error *error) {
+    printf("{\"%s\": {\"code\": %d, \"offset\": %" PRIu64 ", \"path\": \"%s\", \"text\": \"%s\"}}\n",
+           what, code, error->offset, error->path, error->text);
+    return 0;
+}
+
+static void print_job(wl_job *job, FILE *trace) {
+    static uint64_t counts[WL_BUCKETS];
+    wl_result r;
+    wl_progress progress;
+    uint64_t counted = 0, rows;
+    wl_job_result(job, &r);
+    wl_job_progress(job, &progress);
+    wl_job_histogram(job, counts);
+    for (uint32_t i = 0; i < WL_BUCKETS; i++)
+        counted += counts[i];
+    const wl_trace_row *row = wl_job_trace(job, &rows);
+    if (trace)
+        fwrite(row, sizeof *row, rows, trace);
+    if (progress.bytes != r.bytes || progress.operations != r.operations || !progress.done)
+        die("progress and result differ");
+    printf("{\"bytes\": %" PRIu64 ", \"operations\": %" PRIu64 ", \"start_ns\": %" PRIu64
+           ", \"end_ns\": %" PRIu64 ", \"last_io_ns\": %" PRIu64 ", \"cpu_ns\": %" PRIu64,
+           r.bytes, r.operations, r.start_ns, r.end_ns, r.last_io_ns, r.cpu_ns);
+    printf(", \"checksum\": %" PRIu64 ", \"bad_blocks\": %" PRIu64 ", \"latency_sum_ns\": %" PRIu64
+           ", \"latency_min_ns\": %" PRIu64 ", \"latency_max_ns\": %" PRIu64
+           ", \"sync_ns\": %" PRIu64,
+           r.checksum, r.bad_blocks, r.latency_sum_ns, r.latency_min_ns, r.latency_max_ns,
+           r.sync_ns);
+    printf(", \"extending_files\": %u, \"stopped\": %u, \"counted\": %" PRIu64 ", \"rows\": %" PRIu64
+           ", \"code\": %d, \"offset\": %" PRIu64 ", \"path\": \"%s\", \"text\": \"%s\"}\n",
+           r.extending_files, r.stopped, counted, rows, r.error.code, r.error.offset,
+           r.error.path, r.error.text);
+}
+
+static void sleep_ms(long ms) { usleep((useconds_t)(ms * 1000)); }
+
+static wl_job *submit(wl_engine *engine, const char *path) {
+    FILE *file = fopen(path, "rb");
+    if (!file || fseek(file, 0, SEEK_END))
+        die(path);
+    size_t bytes = (size_t)ftell(file);
+    fclose(file);
+    uint8_t *plan = malloc(bytes + 1);
+    if (!plan)
+        die("malloc");
+    load(path, plan, bytes);
+    wl_error error;
+    wl_job *job = NULL;
+    int32_t code = wl_job_submit(engine, plan, bytes, &job, &error);
+    if (code)
+        print_error("submit", code, &error);
+    free(plan);
+    return job;
+}
+
+static void run(wl_engine *engine) {
+    wl_job *jobs[PLANS];
+    FILE *trace = asked.trace ? fopen(asked.trace, "wb") : NULL;
+    for (uint32_t i = 0; i < asked.plan_count; i++)
+        jobs[i] = submit(engine, asked.plans[i]);
+    if (asked.stop_ms >= 0)
+        sleep_ms(asked.stop_ms);
+    for (uint32_t i = 0; i < asked.plan_count && asked.stop_ms >= 0; i++)
+        if (jobs[i])
+            wl_job_stop(jobs[i]);
+    if (asked.close_ms >= 0) {
+        sleep_ms(asked.close_ms);
+        wl_engine_close(engine);
+    }
+    for (uint32_t i = 0; i < asked.plan_count; i++) {
+        if (!jobs[i])
+            continue;
+        while (!wl_job_wait(jobs[i], 100))
+            ;
+        print_job(jobs[i], trace);
+        wl_job_free(jobs[i]);
+    }
+    if (trace)
+        fclose(trace);
+    if (asked.close_ms < 0)
+        wl_engine_close(engine);
+}
+
+int main(int argc, char **argv) {
+    for (int i = 1; i < argc; i++)
+        parse(argv[i]);
+    make_regions();
+    if (asked.memlock >= 0)
+        limit_locked_memory();
+    if (asked.seccomp)
+        forbid_io_uring();
+    wl_error error = {0};
+    if (asked.probe)
+        return print_error("probe", wl_backend_probe(asked.backend, &error), &error);
+    wl_setup setup = {.struct_bytes = sizeof setup, .depth = asked.depth,
+                      .pollers = asked.pollers, .block_bytes = asked.block,
+                      .region_count = asked.region_count, .flags = asked.flags,
+                      .regions = regions, .backend = asked.backend};
+    wl_engine *engine = NULL;
+    int32_t code = wl_engine_open(&setup, &engine, &error);
+    if (code)
+        return print_error("open", code, &error);
+    wl_facts facts;
+    wl_engine_facts(engine, &facts);
+    printf("{\"buffers_refused\": %d, \"files_refused\": %d, \"threads\": %u, \"ring_flags\": %u}\n",
+           facts.buffers_refused, facts.files_refused, facts.threads, facts.ring_flags);
+    run(engine);
+    if (asked.dump)
+        dump_regions();
+    return 0;
+}
