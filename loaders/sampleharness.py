@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from wattload.core.io import Harness, HarnessResult
-from wattload.core.target import Target
-from wattload.loaders.samples import SampleSet
+from wattload.loaders.samples import SampleConfig, SampleSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,43 +89,11 @@ class TrainingResult(HarnessResult):
     plugged_bytes: int | None = None
 
 
-class SampleHarnessConfig(Protocol):
+class SampleHarnessConfig(SampleConfig, Protocol):
     """The configuration of a harness that trains on whole samples: it makes the harness."""
-
-    def check(self) -> None:
-        """Raise ``ConfigError`` for a setting outside its range."""
-        ...
-
-    def check_samples(self, samples: SampleSet, targets: Sequence[Target]) -> None:
-        """Raise what ``training_harness`` would, before there is a file; makes nothing.
-
-        Raises:
-            ConfigError: the settings do not fit these samples, or this host.
-            MissingExtraError: the program is not installed.
-            TargetError: it can't read from one of the targets.
-        """
-        ...
 
     def training_harness(self, training: Training) -> Harness[TrainingResult]:
         """Return the program, ready to run the job."""
-        ...
-
-    def sample_memory_bytes(self, samples: SampleSet) -> int:
-        """Return a bound on the buffers of the whole program, in bytes."""
-        ...
-
-    def sample_checks_crc(self, samples: SampleSet) -> bool:
-        """Return whether the program pays for a CRC-32 of these samples, asked for or not."""
-        ...
-
-    @property
-    def sample_bytes_counted(self) -> str:
-        """When, and by which figure, bytes are counted; for the record."""
-        ...
-
-    @property
-    def sample_path_is_direct(self) -> bool:
-        """Whether the program needs O_DIRECT."""
         ...
 
     @property

@@ -45,29 +45,20 @@ class SampleSet:
         return self.batch_samples * self.resize_bytes
 
 
-class SampleLoaderConfig(Protocol):
-    """The configuration of a loader that can load whole samples: it makes the loader."""
+class SampleConfig(Protocol):
+    """The configuration of whatever can load whole samples: a loader, or an outside program."""
 
     def check(self) -> None:
         """Raise ``ConfigError`` for a setting outside its range."""
         ...
 
     def check_samples(self, samples: SampleSet, targets: Sequence[Target]) -> None:
-        """Raise what ``sample_loader`` would, before there is a file; reads and makes nothing.
+        """Raise what will not work, before there is a file; reads and makes nothing.
 
         Raises:
             ConfigError: the settings do not fit these samples, or this host.
             MissingExtraError: the library behind the loader is not installed.
             TargetError: the loader can't read from one of the targets.
-        """
-        ...
-
-    def sample_loader(self, samples: SampleSet, on_read: ReadCounter) -> Loader:
-        """Return a loader whose workers are up and have read nothing yet.
-
-        Raises:
-            ConfigError: a setting is out of range, or does not fit these samples.
-            MissingExtraError: the library behind the loader is not installed.
         """
         ...
 
@@ -95,6 +86,19 @@ class SampleLoaderConfig(Protocol):
     @property
     def sample_path_is_direct(self) -> bool:
         """Whether the loader needs O_DIRECT."""
+        ...
+
+
+class SampleLoaderConfig(SampleConfig, Protocol):
+    """The configuration of a loader: it makes the loader."""
+
+    def sample_loader(self, samples: SampleSet, on_read: ReadCounter) -> Loader:
+        """Return a loader whose workers are up and have read nothing yet.
+
+        Raises:
+            ConfigError: a setting is out of range, or does not fit these samples.
+            MissingExtraError: the library behind the loader is not installed.
+        """
         ...
 
 

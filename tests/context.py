@@ -132,6 +132,11 @@ class Context:
             phase.end_ns = time.monotonic_ns()
             self._open.pop()
 
+    def output_folder(self, name: str) -> Path:
+        """Return a place beside the first target."""
+        assert self.targets[0].path is not None
+        return self.targets[0].path.parent / name
+
     def timed(self, name: str) -> list[RecordedPhase]:
         """Return the timed phases of a name, in order."""
         return [phase for phase in self.phases if phase.timed and phase.name == name]

@@ -101,6 +101,11 @@ class Config:
         )
 
     @property
+    def sample_decode_timed(self) -> str:
+        """Why decoding is not told apart from reading; for the record."""
+        return "dlio-benchmark does not tell decoding from reading"
+
+    @property
     def sample_path_is_direct(self) -> bool:
         """Whether our reader is plugged in: DLIO's own reads through the page cache."""
         return self.reader == "wattload"

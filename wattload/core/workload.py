@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from wattload.core.io import DataPath
 from wattload.core.record.check import Check
+from wattload.core.record.latency import Latency
 from wattload.core.record.metric import Metric
 from wattload.core.target import Target
 
@@ -99,6 +100,13 @@ class RunContext(Protocol):
         """
         ...
 
+    def output_folder(self, name: str) -> Path:
+        """Return where the raw output of an outside program goes, beside the record; not made yet.
+
+        For ``run()`` alone: there is no record when data is only generated.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadPlan:
@@ -134,10 +142,11 @@ class DataFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a workload says of its run; rank 0's is kept.
+    """What a workload says of its run; rank 0's is kept, but for the latencies, which are merged.
 
     ``details`` is JSON: whatever a reader needs to judge the metrics (sizes drawn, tensor counts).
     ``remarks`` are sentences that the page must print (a shrunken record, a wrong published label).
+    ``latencies`` are this rank's own, from ``latencies_of``.
     """
 
     metrics: Sequence[Metric] = ()
@@ -145,6 +154,7 @@ class Outcome:
     checks: Sequence[Check] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
     remarks: Sequence[str] = ()
+    latencies: Sequence[Latency] = ()
 
 
 class Workload(Protocol):

@@ -25,6 +25,7 @@ class Journal:
     """Appends events to one rank's journal."""
 
     def __init__(self, run_folder: Path, rank: int) -> None:
+        self.folder = run_folder
         self._rank = rank
         path = journal_path(run_folder, rank)
         self._descriptor = os.open(

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from wattload.core.blockstat import BlockStat
@@ -82,6 +83,11 @@ class PhaseRecorder:
     def write_to(self, journal: Journal) -> None:
         """Keep a journal of the phases from now on."""
         self._journal = journal
+
+    @property
+    def folder(self) -> Path | None:
+        """The run's folder; ``None`` where no run was opened, as when data is only generated."""
+        return self._journal.folder if self._journal is not None else None
 
     def last_timed_end_ns(self) -> int | None:
         """Return when this rank's last timed span ended, ``None`` before the first."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from wattload.core.record.check import Check
 from wattload.core.units import format_bytes, format_rate
-from wattload.loaders.samples import SampleLoaderConfig, SampleSet
+from wattload.loaders.samples import SampleConfig, SampleSet
 from wattload.workloads.unet3d.accounting import Account
 from wattload.workloads.unet3d.config import (
     PUBLISHED_SETTINGS,
@@ -27,7 +27,7 @@ def details(
     job: Job,
     account: Account,
     samples: SampleSet,
-    loader: SampleLoaderConfig,
+    loader: SampleConfig,
     *,
     device: str | None,
 ) -> Mapping[str, Any]:
@@ -72,7 +72,7 @@ def details(
 def remarks(
     job: Job,
     samples: SampleSet,
-    loader: SampleLoaderConfig,
+    loader: SampleConfig,
     *,
     cold: Check,
     hollow_count: int,

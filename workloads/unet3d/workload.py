@@ -30,6 +30,7 @@ from wattload.workloads.unet3d.device import (
 )
 from wattload.workloads.unet3d.figures import PHASE
 from wattload.workloads.unet3d.generate import generation_memory_bytes, prepare
+from wattload.workloads.unet3d.harness import is_harness, run_harness
 from wattload.workloads.unet3d.job import Job, plan_job
 from wattload.workloads.unet3d.loop import run_epoch
 from wattload.workloads.unet3d.metrics import ceiling_metric, metrics
@@ -49,11 +50,11 @@ class Unet3d:
     name: ClassVar[str] = WORKLOAD
 
     def __init__(self, config: Config, loader: object, accelerator: Accelerator) -> None:
-        if not hasattr(loader, "sample_loader"):
+        if not hasattr(loader, "sample_loader") and not is_harness(loader):
             kind = type(loader).__module__.rpartition(".")[2]
             raise ConfigError(
                 f"loader={kind} loads no whole samples; workload={WORKLOAD} runs with "
-                "loader=direct or loader=torch"
+                "loader=direct, torch or dlio"
             )
         self.config = config
         self._loader = cast(SampleLoaderConfig, loader)
@@ -93,7 +94,10 @@ class Unet3d:
                 generation_memory_bytes(context.communicator.world_size) if missing else 0,
             ),
             needs_direct_io=self._loader.sample_path_is_direct,
-            maximum_ranks=job.dataset.file_count // self.config.batch_samples,
+            # An outside program starts processes of its own, one per accelerator.
+            maximum_ranks=1
+            if is_harness(self._loader)
+            else job.dataset.file_count // self.config.batch_samples,
         )
 
     def prepare(self, context: RunContext) -> DataFacts:
@@ -110,6 +114,9 @@ class Unet3d:
             MissingExtraError: the loader's library is not installed.
         """
         job, data, world = self._planned(), self._prepared(), context.communicator
+        if is_harness(self._loader):
+            samples = self._samples(job, data.paths)
+            return run_harness(self._loader, job, data, samples, context)
         hashed = hashed_samples(job.first_epoch(world.world_size, context.seed), context.seed)
         samples = self._samples(job, data.paths, hashed)
         cold = ColdCache(data.paths, world)

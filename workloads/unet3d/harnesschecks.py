@@ -1,0 +1,112 @@
+"""Checks on an outside program: did it read the files, does its summary fit its lists."""
+
+from __future__ import annotations
+
+import math
+
+from wattload.core.record.check import Check, Verdict
+from wattload.core.units import format_bytes
+from wattload.loaders.sampleharness import Training, TrainingResult
+
+RATIO_LOW, RATIO_HIGH = 0.98, 1.02
+SUMMARY_TOLERANCE = 1e-6
+
+
+def harness_checks(result: TrainingResult, training: Training) -> list[Check]:
+    """Return the checks that take the place of those on our own loop."""
+    return [read_check(result), summary_check(result, training), delivery_check()]
+
+
+def read_check(result: TrainingResult) -> Check:
+    """Compare the sizes of the files that the program was given with what it really read.
+
+    By the journal of our reader where it is plugged in, byte for byte; else by what the kernel
+    counts of its processes' read calls, which take in more than the files.
+    """
+    name, file_bytes = "harness_bytes", result.io.moved_bytes
+    figures: dict[str, float | int | str | None] = {"file_bytes": file_bytes}
+    if result.plugged_bytes is not None:
+        verdict: Verdict = "pass" if result.plugged_bytes == file_bytes else "fail"
+        return Check(
+            name=name,
+            verdict=verdict,
+            sentence=(
+                f"Our reader read {format_bytes(result.plugged_bytes)} inside the program, whose "
+                f"files have {format_bytes(file_bytes)}"
+                + ("." if verdict == "pass" else ": it did not read each file once.")
+            ),
+            figures={**figures, "plugged_bytes": result.plugged_bytes},
+            mandatory=True,
+        )
+    counts = [trained.called_bytes for epoch in result.epochs for trained in epoch]
+    known = [count for count in counts if count is not None]
+    if len(known) < len(counts):
+        return Check(
+            name=name,
+            verdict="not_checked",
+            sentence="The kernel does not tell what the program's processes read.",
+            figures=figures,
+            mandatory=True,
+        )
+    ratio = sum(known) / file_bytes
+    figures |= {"called_bytes": sum(known), "ratio": ratio}
+    return Check(
+        name=name,
+        verdict=_verdict(ratio),
+        sentence=(
+            f"The kernel counted {ratio:.4f} of the files' bytes in the program's read calls"
+            + {
+                "pass": ".",
+                "warn": ": code, settings and messages between its processes are in it.",
+                "fail": ": it did not read its files whole.",
+            }[_verdict(ratio)]
+        ),
+        figures=figures,
+        mandatory=True,
+    )
+
+
+def summary_check(result: TrainingResult, training: Training) -> Check:
+    """Compare what the program's summary says with what follows from its times of single steps."""
+    apart = 0.0
+    for name, values in result.recomputed.items():
+        if name == "train_au_percentage" and not training.step_s:
+            continue  # the program calls it 0 where nothing was computed
+        pairs = zip(values, result.reported[name], strict=True)
+        apart = max(apart, *(_apart(ours, theirs) for ours, theirs in pairs))
+    closes = apart <= SUMMARY_TOLERANCE
+    return Check(
+        name="harness_summary",
+        verdict="pass" if closes else "fail",
+        sentence=(
+            "What dlio-benchmark's summary says of utilisation and throughput is "
+            + ("" if closes else "not ")
+            + "what its own times of single steps give."
+        ),
+        figures={"apart_fraction": apart},
+    )
+
+
+def delivery_check() -> Check:
+    """Return the check that can't be made: the program hands no bytes over."""
+    return Check(
+        name="delivered_bytes",
+        verdict="not_checked",
+        sentence=(
+            "dlio-benchmark owns the loop and hands no bytes over, so none could be hashed; "
+            "that it read its files is what harness_bytes compares."
+        ),
+    )
+
+
+def _verdict(ratio: float) -> Verdict:
+    if ratio < RATIO_LOW:
+        return "fail"
+    return "pass" if ratio <= RATIO_HIGH else "warn"
+
+
+def _apart(ours: float, theirs: float) -> float:
+    """Return by what share two figures differ; infinite where either is no number."""
+    if not math.isfinite(ours) or not math.isfinite(theirs):
+        return math.inf
+    return abs(ours - theirs) / max(abs(theirs), 1e-12)
