@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from wattload.core.io import ByteCounter, DataPath
 
@@ -152,4 +152,14 @@ class ShardStore(Protocol):
 
     def close(self) -> None:
         """Give threads and buffers back."""
+        ...
+
+
+@runtime_checkable
+class LeavesScratch(Protocol):
+    """A store whose ``save`` makes files that are gone, or have another name, when it is done."""
+
+    @property
+    def scratch_names(self) -> Sequence[str]:
+        """The names of these files; an interruption may leave them."""
         ...

@@ -9,9 +9,10 @@ import pytest
 
 from wattload.core.record.metric import Metric
 from wattload.workloads import checkpoint, dlrm, unet3d
+from wattload.workloads.checkpoint.account import Account as Saved
+from wattload.workloads.checkpoint.account import Side, Stall
+from wattload.workloads.checkpoint.account import Step as TrainingStep
 from wattload.workloads.checkpoint.ceiling import Ceilings
-from wattload.workloads.checkpoint.cycle import Account as Saved
-from wattload.workloads.checkpoint.cycle import Side
 from wattload.workloads.checkpoint.metrics import metrics as checkpoint_metrics
 from wattload.workloads.dlrm.convert import TO_BINARY, TO_PARQUET, Step
 from wattload.workloads.dlrm.measure import Measured, total
@@ -40,7 +41,13 @@ def of_unet3d() -> list[Metric]:
 
 
 def of_checkpoint() -> list[Metric]:
-    account = Saved(host="box", write=Side([(0, 1)], [1]), read=Side([(0, 1)], [1]))
+    account = Saved(
+        host="box",
+        write=Side([(0, 1)], [1], [1], [0]),
+        read=Side([(0, 1)], [1], [1], [0]),
+        stalls=[Stall(1, 1)],
+        steps=[TrainingStep(1, draining=False), TrainingStep(1, draining=True)],
+    )
     return checkpoint_metrics([account], Ceilings(write=1.0, read=1.0, generator=1.0))
 
 

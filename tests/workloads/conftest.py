@@ -1,12 +1,22 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
-from wattload.workloads.unet3d import ceiling
+from tests import tinyfs
+from wattload.workloads.checkpoint import ceiling as ceiling_module
 
 
 @pytest.fixture
-def short_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure the ceiling of unet3d in a moment."""
-    monkeypatch.setattr(ceiling, "SECONDS", 0.05)
-    monkeypatch.setattr(ceiling, "BATCHES_LEAST", 2)
+def short_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the checkpoint workload measure its ceilings in no time."""
+    monkeypatch.setattr(ceiling_module, "LEAST_S", 0.001)
+
+
+@pytest.fixture
+def tiny_file_system(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 32 MiB."""
+    with tinyfs.tiny_file_system(tmp_path) as mount_point:
+        yield mount_point

@@ -102,7 +102,7 @@ def test_tensors_hold_whole_elements(name: str) -> None:
 
 
 def test_an_unknown_model_names_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="one of 8b, 70b, 405b, 1t, 405b_server, got '7b'"):
+    with pytest.raises(ConfigError, match=r"one of 8b, 70b, .*, got '7b'; did you mean 70b\?"):
         shard_of("7b", 0)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from wattload.core.record.check import Check
 from wattload.core.units import format_bytes
 from wattload.loaders.coldcache import worst_of
+from wattload.workloads.checkpoint.account import Account
 from wattload.workloads.checkpoint.commit import folder_name
-from wattload.workloads.checkpoint.cycle import Account
 from wattload.workloads.checkpoint.job import Job
 
 
@@ -40,7 +40,7 @@ def bytes_on_target(job: Job, accounts: Sequence[Account], overhead_bytes: Seque
 
 def committed(job: Job, complete: Sequence[Sequence[str]]) -> Check:
     """Compare the complete checkpoints on each rank's target, by their manifests, with the plan."""
-    count, kept = job.config.checkpoint_count, min(job.config.keep, job.config.checkpoint_count)
+    count, kept = job.config.checkpoint_count, min(job.config.kept, job.config.checkpoint_count)
     expected = [folder_name(number) for number in range(count - kept, count)]
     agree = all(list(names) == expected for names in complete)
     return Check(

@@ -6,31 +6,42 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wattload.core.units import GIB, NS_PER_S, format_bytes
-from wattload.workloads.checkpoint.cycle import READ_PHASE, WRITE_PHASE, Account, Side
+from wattload.workloads.checkpoint.account import Account, Side
+from wattload.workloads.checkpoint.config import Config
+from wattload.workloads.checkpoint.cycle import READ_PHASE
 from wattload.workloads.checkpoint.job import Job
 from wattload.workloads.checkpoint.metrics import Direction
 from wattload.workloads.checkpoint.models import (
     SERVER_LAYERS,
     SERVER_NAME,
     SERVER_REMARK,
+    SUBSETS,
+    Model,
     model_named,
 )
+from wattload.workloads.checkpoint.training import SNAPSHOT_BUFFER_BYTES
+from wattload.workloads.checkpoint.writing import WRITE_PHASE
 
 
 def remarks(job: Job) -> tuple[str, ...]:
     """Return the sentences that the page must print."""
-    config, model = job.config, model_named(job.config.model)
-    said = []
-    if config.model == SERVER_NAME:
-        said.append(f"{SERVER_REMARK}.")
-    else:
-        said.append(f"MLPerf's label for {model.name}: {model.published_remark}.")
+    config = job.config
+    said = [_label(job)]
     if len(job.shards) < job.model_ranks:
+        last = job.shards[-1].rank
+        which = f"ranks 0 to {last}" if last else "rank 0"
         said.append(
             f"The checkpoint of {config.model} has {job.model_ranks} ranks; the first "
-            f"{len(job.shards)} of them ran, {format_bytes(job.rank_bytes)} of "
-            f"{format_bytes(job.model_bytes)}."
+            f"{len(job.shards)} of them ran (the shards of {which}), "
+            f"{format_bytes(job.rank_bytes)} of {format_bytes(job.model_bytes)}."
         )
+    if len(job.shards) % job.target_count:
+        said.append(
+            f"{len(job.shards)} ranks do not divide evenly over {job.target_count} targets: the "
+            "first ones hold a rank more, and set the time."
+        )
+    if config.is_async:
+        said.append(_snapshot(job))
     if config.shrink_bytes is not None:
         said.append(
             f"shrunken for a demonstration: each rank's tensors are scaled to "
@@ -46,7 +57,34 @@ def remarks(job: Job) -> tuple[str, ...]:
     return tuple(said)
 
 
-def details(job: Job, accounts: Sequence[Account], nonce: int) -> Mapping[str, Any]:
+def _label(job: Job) -> str:
+    """Return what is to be known of the size that was published for the model."""
+    config, model = job.config, model_named(job.config.model)
+    if config.model == SERVER_NAME:
+        return f"{SERVER_REMARK}."
+    if config.model not in SUBSETS:
+        return f"MLPerf's label for {model.name}: {model.published_remark}."
+    published_gb = SUBSETS[config.model].published_gb
+    return (
+        f"{config.model} is the first {job.model_ranks} of {model.rank_count} ranks of "
+        f"{model.name}, as MLPerf Storage v2.0 had a subset: {job.model_bytes / GIB:.1f} GiB by "
+        f"its own placement, where it printed {published_gb} GB."
+    )
+
+
+def _snapshot(job: Job) -> str:
+    largest_bytes = max(shard.size_bytes for shard in job.shards)
+    return (
+        "The snapshot that training waits for copies as many bytes as a rank's shard has "
+        f"({format_bytes(largest_bytes)} at most) from memory to memory, through two buffers of at "
+        f"most {format_bytes(SNAPSHOT_BUFFER_BYTES)}: the copy is not kept, and the bytes that "
+        "drain are generated. A copy from an accelerator's memory takes as long as its bus allows."
+    )
+
+
+def details(
+    job: Job, accounts: Sequence[Account], *, nonce: int, step_s: float
+) -> Mapping[str, Any]:
     """Return what a reader needs to judge the metrics, as JSON."""
     model = model_named(job.config.model)
     return {
@@ -56,23 +94,47 @@ def details(job: Job, accounts: Sequence[Account], nonce: int) -> Mapping[str, A
         "model_ranks": job.model_ranks,
         "model_bytes": job.model_bytes,
         "model_gib": round(job.model_bytes / GIB, 3),
-        "published_size": model.published if job.config.model != SERVER_NAME else "415 GB",
+        "published_size": _published(job.config, model),
+        "ranks": [shard.rank for shard in job.shards],
         "rank_whole_bytes": job.rank_bytes,
         "checkpoint_bytes": job.checkpoint_bytes,
         "rank_bytes": [shard.size_bytes for shard in job.shards],
         "rank_tensors": [len(shard.tensors) for shard in job.shards],
         "checkpoint_count": job.config.checkpoint_count,
-        "kept": job.config.keep,
+        "kept": job.config.kept,
+        "mode": job.config.mode,
+        "interval_s": job.config.training_s,
+        "step_s": step_s,
         "write_seconds": Direction(WRITE_PHASE, accounts).seconds,
         "read_seconds": Direction(READ_PHASE, accounts).seconds,
         "seconds_taken": _seconds_taken(accounts),
         "write_seconds_by_rank": [_seconds(account.write) for account in accounts],
         "read_seconds_by_rank": [_seconds(account.read) for account in accounts],
+        **_overlap(accounts),
         "nonce": f"{nonce:016x}",
         "verified": (
             "every 4096-byte block's stamp, and the 64-bit sum of all delivered bytes against the "
             "manifest on the target"
         ),
+    }
+
+
+def _published(config: Config, model: Model) -> str:
+    if config.model in SUBSETS:
+        return f"{SUBSETS[config.model].published_gb} GB"
+    return "415 GB" if config.model == SERVER_NAME else model.published
+
+
+def _overlap(accounts: Sequence[Account]) -> Mapping[str, Any]:
+    """Return each stall on each rank, where checkpoints drained while training went on."""
+    if not any(account.stalls for account in accounts):
+        return {}
+    stalls = [account.stalls for account in accounts]
+    return {
+        "drain_wait_seconds_by_rank": [[s.wait_ns / NS_PER_S for s in own] for own in stalls],
+        "snapshot_seconds_by_rank": [[s.snapshot_ns / NS_PER_S for s in own] for own in stalls],
+        "commit_seconds": [commit_ns / NS_PER_S for commit_ns in accounts[0].write.commit_ns],
+        "drained_by": "a thread of each rank; ranks agree on what is complete at each step's end",
     }
 
 

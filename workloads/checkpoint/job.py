@@ -37,7 +37,7 @@ class Job:
     @property
     def most_kept(self) -> int:
         """How many checkpoints lie on the target at once, at most."""
-        return min(self.config.keep + 1, self.config.checkpoint_count)
+        return min(self.config.kept + 1, self.config.checkpoint_count)
 
     def target_of(self, rank: int) -> int:
         """Return the index of the target that a rank writes to."""

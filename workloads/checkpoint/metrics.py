@@ -9,8 +9,11 @@ from typing import Literal
 
 from wattload.core.record.metric import Metric
 from wattload.core.units import NS_PER_S, Unit
+from wattload.workloads.checkpoint.account import Account, Side
 from wattload.workloads.checkpoint.ceiling import Ceilings
-from wattload.workloads.checkpoint.cycle import READ_PHASE, WRITE_PHASE, Account, Side
+from wattload.workloads.checkpoint.cycle import READ_PHASE
+from wattload.workloads.checkpoint.overlap import overlap_metrics
+from wattload.workloads.checkpoint.writing import WRITE_PHASE
 
 
 class Direction:
@@ -34,6 +37,7 @@ class Direction:
             sum(each) for each in zip(*(s.moved_bytes for s in sides), strict=True)
         ]
         self.cpu_s = sum(side.cpu_s for side in sides)
+        self._sides = sides
 
     @property
     def rate(self) -> float:
@@ -46,12 +50,22 @@ class Direction:
         rates = [b / s for b, s in zip(self.moved_bytes, self.seconds, strict=True)]
         return fmean(rates)
 
+    @property
+    def slowest_rank_rate(self) -> float:
+        """The lowest rate of a rank in B/s: its bytes over what it took for its own shards."""
+        return min(sum(side.moved_bytes) / (sum(side.own_ns) / NS_PER_S) for side in self._sides)
+
 
 def _host_seconds(sides: Sequence[Side]) -> list[float]:
-    """Return the seconds per checkpoint over the ranks of one host, first start to last end."""
+    """Return the seconds per checkpoint over the ranks of one host, first start to last end.
+
+    What it took to commit a checkpoint outside of its window comes on top.
+    """
+    spans = zip(*(side.windows_ns for side in sides), strict=True)
+    commits = zip(*(side.commit_ns for side in sides), strict=True)
     return [
-        (max(end for _, end in windows) - min(start for start, _ in windows)) / NS_PER_S
-        for windows in zip(*(side.windows_ns for side in sides), strict=True)
+        (max(e for _, e in windows) - min(s for s, _ in windows) + max(commit)) / NS_PER_S
+        for windows, commit in zip(spans, commits, strict=True)
     ]
 
 
@@ -61,8 +75,10 @@ def metrics(accounts: Sequence[Account], found: Ceilings) -> list[Metric]:
     read = Direction(READ_PHASE, accounts)
     directions = ((write, "written", "save"), (read, "read", "load"))
     made: list[Metric] = []
-    for make in (_rate, _seconds, _dlio, _moved, _cpu):
+    for make in (_rate, _seconds, _dlio, _slowest_rank, _moved, _cpu):
         made += [make(*direction) for direction in directions]
+        if make is _seconds and any(account.stalls for account in accounts):
+            made += overlap_metrics(accounts, write.seconds)
     return [*made, *_ceilings(found)]
 
 
@@ -100,6 +116,18 @@ def _dlio(direction: Direction, _verb: str, dlio_name: str) -> Metric:
         "higher",
         f"The mean of each checkpoint's rate, as DLIO reports its {dlio_name} throughput; it "
         "flatters uneven runs, and no verdict rests on it.",
+        phase=direction.phase,
+    )
+
+
+def _slowest_rank(direction: Direction, verb: str, dlio_name: str) -> Metric:
+    return _metric(
+        f"mlperf_{dlio_name}_min_over_ranks_bytes_per_s",
+        direction.slowest_rank_rate,
+        Unit.BYTES_PER_SECOND,
+        "higher",
+        f"The least over ranks of the bytes that a rank {verb} over the time it took for its own "
+        "shards, as MLPerf Storage's rules have throughput; of one rank, so no rate of the target.",
         phase=direction.phase,
     )
 

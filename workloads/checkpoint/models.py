@@ -8,6 +8,7 @@ model has 64: its K and V projections come out at half their size.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from wattload.core.errors import ConfigError
 
@@ -136,16 +137,45 @@ SERVER_REMARK = (
     "and head: their mean is 355.1 GB"
 )
 
-NAMES = (*MODELS, SERVER_NAME)
+SUBSET_RANKS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subset:
+    """The first 8 ranks of a model, as MLPerf Storage v2.0 lets one node stand for a cluster.
+
+    ``published_gb`` is the size printed for it; the figures are GiB. Those of 70b and 8b are the
+    first ranks' own bytes. Those of 405b and 1t are even shares of the published totals (weights
+    over tensor and pipeline ranks, optimizer over all): the first ranks hold the embedding besides,
+    and the weights of 1t were published too large.
+    """
+
+    model: str
+    published_gb: int
+
+
+SUBSETS = {
+    "mlperf_subset": Subset(model="405b", published_gb=94),
+    "mlperf_subset_8b": Subset(model="8b", published_gb=105),
+    "mlperf_subset_70b": Subset(model="70b", published_gb=114),
+    "mlperf_subset_405b": Subset(model="405b", published_gb=94),
+    "mlperf_subset_1t": Subset(model="1t", published_gb=161),
+}
+
+NAMES = (*MODELS, SERVER_NAME, *SUBSETS)
 
 
 def model_named(name: str) -> Model:
-    """Return a model by its name; ``405b_server`` is a part of 405b.
+    """Return a model by its name; ``405b_server`` and the subsets are parts of a model.
 
     Raises ``ConfigError`` for a name that is none of ``NAMES``.
     """
     if name == SERVER_NAME:
         return MODELS["405b"]
+    if name in SUBSETS:
+        return MODELS[SUBSETS[name].model]
     if name not in MODELS:
-        raise ConfigError(f"workload.model must be one of {', '.join(NAMES)}, got {name!r}")
+        near = get_close_matches(name, NAMES, n=1, cutoff=0.5)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigError(f"model must be one of {', '.join(NAMES)}, got {name!r}{meant}")
     return MODELS[name]

@@ -21,6 +21,8 @@ from wattload.workloads.checkpoint.models import (
     SERVER_BYTES,
     SERVER_LAYERS,
     SERVER_NAME,
+    SUBSET_RANKS,
+    SUBSETS,
     VOCABULARY,
     Model,
     model_named,
@@ -34,7 +36,28 @@ _WORD_BYTES = 4
 def rank_count(name: str) -> int:
     """Return how many ranks the checkpoint of a model has; raises ``ConfigError`` if unknown."""
     model = model_named(name)
-    return SERVER_RANKS if name == SERVER_NAME else model.rank_count
+    if name == SERVER_NAME:
+        return SERVER_RANKS
+    return SUBSET_RANKS if name in SUBSETS else model.rank_count
+
+
+def file_count(name: str) -> int:
+    """Return how many files DLIO makes of a checkpoint; raises ``ConfigError`` if unknown.
+
+    One of the optimizer per rank, and of the weights one per rank under ZeRO-3, else one per layer
+    and tensor-parallel rank (embedding, norm and head are layers too). A preset of 8 ranks has the
+    files that those ranks make; ``405b_server``, which DLIO does not know, two per rank.
+    """
+    model, ranks = model_named(name), rank_count(name)
+    if name == SERVER_NAME or model.zero_stage == 3:  # noqa: PLR2004 - ZeRO stage 3
+        return 2 * ranks
+    stages = range(ranks // model.tensor_parallel) if name in SUBSETS else None
+    layers = (
+        sum(len(stage_layers(model, stage)) for stage in stages)
+        if stages is not None
+        else model.layers + 3
+    )
+    return layers * model.tensor_parallel + ranks
 
 
 def shard_of(name: str, rank: int) -> Shard:

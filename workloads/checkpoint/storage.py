@@ -7,7 +7,7 @@ from pathlib import Path
 
 from wattload.core.errors import DataError, TargetError
 from wattload.core.workload import Communicator, RunContext
-from wattload.loaders.checkpoints import Saved, ShardFile
+from wattload.loaders.checkpoints import LeavesScratch, Saved, ShardFile, ShardStore
 from wattload.loaders.coldcache import evict
 from wattload.loaders.datafolder import DataFolder
 from wattload.loaders.safefiles import remove_listed
@@ -25,11 +25,11 @@ WORKLOAD = "checkpoint"
 
 
 class Storage:
-    """One rank's view of the data folder on its target. All methods are called on every rank.
+    """One rank's view of the data folder on its target.
 
-    The lowest rank of a target leads it: it makes, commits and locks. Every file is announced to
-    the folder's list under both its names before it is made, so that whatever an interruption
-    leaves can be removed.
+    All methods but ``commit_own`` are called on every rank. The lowest rank of a target ``leads``
+    it: it makes, commits and locks. Every file is announced to the folder's list under both its
+    names before it is made, so that whatever an interruption leaves can be removed.
     """
 
     def __init__(self, job: Job, context: RunContext) -> None:
@@ -39,28 +39,27 @@ class Storage:
         target = context.targets[job.target_of(rank)]
         if target.path is None:
             raise TargetError(f"a {target.kind} target holds no checkpoints; give a directory")
-        self._leads = rank < job.target_count
-        if self._leads:
+        self.leads = rank < job.target_count
+        if self.leads:
             folder = _claim(target.path, rank)
             # What an earlier run left, finished or not, would only take the space.
             folder.lock()
             folder.empty()
         self._world.barrier()
-        self._folder = folder if self._leads else _claim(target.path, rank)
+        self._folder = folder if self.leads else _claim(target.path, rank)
 
     @property
     def path(self) -> Path:
         """The data folder on this rank's target."""
         return self._folder.path
 
-    def announce(self, checkpoint: int, names: Sequence[str]) -> Path:
+    def announce(self, checkpoint: int, store: ShardStore) -> Path:
         """List this rank's files before they are made; returns the folder to write them into."""
-        own = [*names, MANIFEST_NAME] if self._leads else names
-        for name in own:
+        for name in (*self._own(store), *_scratch(store)):
             self._folder.reserve(f"{partial_name(checkpoint)}/{name}")
             self._folder.reserve(f"{folder_name(checkpoint)}/{name}")
         partial = self._folder.path / partial_name(checkpoint)
-        if self._leads:
+        if self.leads:
             partial.mkdir()
         self._world.barrier()
         return partial
@@ -70,22 +69,28 @@ class Storage:
 
         What is not durable yet is made so. Raises ``OSError`` where the kernel refuses.
         """
-        if self._leads:
-            rank = self._world.rank
-            commit(
-                self._folder.path,
-                model=self._job.config.model,
-                checkpoint=checkpoint,
-                nonce=nonce,
-                saved={r: s for r, s in enumerate(saved) if self._job.target_of(r) == rank},
-            )
+        if self.leads:
+            self.commit_own(checkpoint, nonce, saved)
         self._world.barrier()
 
-    def adopt(self, checkpoint: int, names: Sequence[str]) -> int:
+    def commit_own(self, checkpoint: int, nonce: int, saved: Sequence[Saved]) -> None:
+        """Make the checkpoint complete on the target that this rank leads; waits for no rank."""
+        rank = self._world.rank
+        commit(
+            self._folder.path,
+            model=self._job.config.model,
+            checkpoint=checkpoint,
+            nonce=nonce,
+            saved={r: s for r, s in enumerate(saved) if self._job.target_of(r) == rank},
+        )
+
+    def adopt(self, checkpoint: int, store: ShardStore) -> int:
         """List this rank's files as finished; returns their bytes on the target."""
         total_bytes = 0
-        own = [*names, MANIFEST_NAME] if self._leads else names
-        for name in own:
+        for name in _scratch(store):
+            self._folder.discard(f"{partial_name(checkpoint)}/{name}")
+            self._folder.discard(f"{folder_name(checkpoint)}/{name}")
+        for name in self._own(store):
             self._folder.discard(f"{partial_name(checkpoint)}/{name}")
             size_bytes = (self._folder.path / folder_name(checkpoint) / name).lstat().st_size
             self._folder.record(f"{folder_name(checkpoint)}/{name}", size_bytes, None)
@@ -120,19 +125,19 @@ class Storage:
         """Return the names of the complete checkpoints on this rank's target, oldest first."""
         return [folder.name for folder in complete_checkpoints(self._folder.path)]
 
-    def take_away(self, checkpoint: int, names: Sequence[str]) -> None:
+    def take_away(self, checkpoint: int, store: ShardStore) -> None:
         """Remove a checkpoint: the manifest first, so that a half of it never looks whole."""
-        if self._leads:
+        if self.leads:
             self._folder.discard(f"{folder_name(checkpoint)}/{MANIFEST_NAME}")
         self._world.barrier()
-        for name in names:
+        for name in store.file_names:
             self._folder.discard(f"{folder_name(checkpoint)}/{name}")
         self._world.barrier()
 
     def remove(self) -> None:
         """Give all space back."""
         self._world.barrier()
-        if self._leads:
+        if self.leads:
             self._folder.remove()
         self._folder.close()
         self._world.barrier()
@@ -152,6 +157,14 @@ class Storage:
             self._folder.path, sorted(self._folder.entries.keys() | self._folder.reserved)
         )
         self._folder.close()
+
+    def _own(self, store: ShardStore) -> Sequence[str]:
+        """Return the names of this rank's files, the manifest with them on a leader."""
+        return (*store.file_names, MANIFEST_NAME) if self.leads else store.file_names
+
+
+def _scratch(store: ShardStore) -> Sequence[str]:
+    return store.scratch_names if isinstance(store, LeavesScratch) else ()
 
 
 def _claim(target_path: Path, rank: int) -> DataFolder:

@@ -11,15 +11,18 @@ from wattload.core.accelerator import Accelerator
 from wattload.core.errors import ConfigError, DataError, TargetError, WattloadError
 from wattload.core.record.check import Check
 from wattload.core.workload import DataFacts, Outcome, RunContext, WorkloadPlan
-from wattload.loaders.checkpoints import CheckpointLoader
+from wattload.loaders.checkpoints import CheckpointLoader, Shard
 from wattload.workloads.checkpoint import checks
+from wattload.workloads.checkpoint.account import Account
 from wattload.workloads.checkpoint.ceiling import ceilings
 from wattload.workloads.checkpoint.config import Config
-from wattload.workloads.checkpoint.cycle import Account, Cycle
+from wattload.workloads.checkpoint.cycle import Cycle
 from wattload.workloads.checkpoint.describe import details, remarks
 from wattload.workloads.checkpoint.job import Job, check_alignment, plan_job
 from wattload.workloads.checkpoint.metrics import metrics
+from wattload.workloads.checkpoint.mlperf import mlperf_checks
 from wattload.workloads.checkpoint.storage import WORKLOAD, Storage
+from wattload.workloads.checkpoint.training import snapshot_memory_bytes, step_seconds
 
 
 class Checkpoint:
@@ -28,7 +31,8 @@ class Checkpoint:
     Each save is a span of the timed phase ``write``: it ends when files, manifest and folders are
     durable and the folder has its final name. Each load is a span of the timed phase ``read``, from
     a cache proved cold, with every delivered byte looked at. Making room, eviction and removal lie
-    between the spans. The ceilings are measured last, in an untimed phase of their own.
+    between the spans. With ``mode=async`` the spans of ``write`` lie under untimed ``train``, after
+    ``snapshot`` and ``drain_wait``. The ceilings come last, in an untimed phase of their own.
     """
 
     name: ClassVar[str] = WORKLOAD
@@ -38,9 +42,10 @@ class Checkpoint:
             kind = type(loader).__module__.rpartition(".")[2]
             raise ConfigError(
                 f"loader={kind} writes no checkpoints; workload={WORKLOAD} runs with "
-                "loader=direct or loader=torch"
+                "loader=direct, loader=torch or loader=dcp"
             )
         self.config = config
+        self._accelerator = accelerator
         self._loader = cast(CheckpointLoader, loader)
         self._job: Job | None = None
         self._storage: Storage | None = None
@@ -56,6 +61,7 @@ class Checkpoint:
         self._loader.check()
         self._loader.require_checkpoint_library()
         job = self._job = plan_job(self.config, context)
+        step_seconds(self.config, self._accelerator)
         if self._loader.checkpoint_path_is_direct:
             check_alignment(context.targets)
         return WorkloadPlan(
@@ -63,10 +69,14 @@ class Checkpoint:
             prepare_bytes=0,
             run_bytes=job.checkpoint_bytes * self.config.checkpoint_count,
             peak_bytes=job.checkpoint_bytes * job.most_kept,
-            memory_bytes_per_rank=max(map(self._loader.checkpoint_memory_bytes, job.shards)),
+            memory_bytes_per_rank=max(map(self._memory_bytes, job.shards)),
             needs_direct_io=self._loader.checkpoint_path_is_direct,
             maximum_ranks=job.model_ranks,
         )
+
+    def _memory_bytes(self, shard: Shard) -> int:
+        snapshot_bytes = snapshot_memory_bytes(shard.size_bytes) if self.config.is_async else 0
+        return self._loader.checkpoint_memory_bytes(shard) + snapshot_bytes
 
     def prepare(self, context: RunContext) -> DataFacts | None:
         """Take the data folder and remove what an earlier run left in it; there is no data.
@@ -110,7 +120,8 @@ class Checkpoint:
         nonce = world.broadcast(secrets.randbits(64))
         store = self._loader.checkpoint_store(shard, seed=context.seed)
         try:
-            cycle = Cycle(job, context, storage, store, nonce)
+            step_s = step_seconds(self.config, self._accelerator)
+            cycle = Cycle(job, context, storage, store, nonce=nonce, step_s=step_s)
             context.progress.begin(
                 "checkpoints", 2 * shard.size_bytes * self.config.checkpoint_count
             )
@@ -125,10 +136,16 @@ class Checkpoint:
         return Outcome(
             metrics=metrics(self._accounts, found),
             paths=(store.path(),),
-            checks=(checks.cold(self._accounts), checks.durable(job)),
-            details=details(job, self._accounts, nonce),
+            checks=self._checks(),
+            details=details(job, self._accounts, nonce=nonce, step_s=step_s),
             remarks=remarks(job),
         )
+
+    def _checks(self) -> Sequence[Check]:
+        job, accounts = self._planned(), self._accounts
+        made = (checks.cold(accounts), checks.durable(job))
+        is_mlperf = self.config.protocol == "mlperf"
+        return (*made, *mlperf_checks(job, accounts)) if is_mlperf else made
 
     @contextmanager
     def _abandoning(self) -> Iterator[None]:

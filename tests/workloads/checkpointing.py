@@ -1,0 +1,97 @@
+"""Checkpoints of a few megabytes, for the tests of the checkpoint workload."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.context import Context, ThreadCommunicator, directory_target
+from wattload.core.accelerator import Accelerator
+from wattload.core.record.check import Check
+from wattload.core.workload import Outcome
+from wattload.loaders import dcp, direct, torch
+from wattload.loaders.datafolder import list_folders
+from wattload.workloads.checkpoint import Checkpoint, Config
+from wattload.workloads.checkpoint.account import Account
+
+RANK_BYTES = 4_000_004
+STEP_S = 0.002
+DIRECT = direct.Config(block_bytes=256 << 10, queue_depth=4)
+LOADERS = {
+    "direct": DIRECT,
+    "torch": torch.Config(bucket_bytes=1 << 20),
+    "dcp": dcp.Config(tensor_bytes=1 << 20),
+}
+
+
+def settings(**changed: Any) -> Config:  # noqa: ANN401 - fields of Config
+    """Return settings of three small checkpoints."""
+    return Config(**{"checkpoint_count": 3, "shrink_bytes": RANK_BYTES} | changed)
+
+
+def made(loader: object = DIRECT, **changed: Any) -> Checkpoint:  # noqa: ANN401
+    """Return a workload of them."""
+    return Checkpoint(settings(**changed), loader, Accelerator(step_s={"checkpoint": STEP_S}))
+
+
+def run(
+    workload: Checkpoint, context: Context, *, verify: bool = True
+) -> tuple[Outcome, dict[str, Check]]:
+    workload.plan(context)
+    workload.prepare(context)
+    outcome = workload.run(context)
+    found = workload.verify(context) if verify else ()
+    return outcome, {check.name: check for check in (*outcome.checks, *found)}
+
+
+def value(outcome: Outcome, name: str) -> float:
+    (metric,) = (metric for metric in outcome.metrics if metric.name == name)
+    assert metric.value is not None
+    return metric.value
+
+
+def remains(target: Path) -> list[Path]:
+    """Return the files of data that lie on a target; the folders' own begin with a dot."""
+    found = sorted((target / "wattload-data").rglob("*"))
+    return [path for path in found if path.is_file() and not path.name.startswith(".")]
+
+
+def data_folder(context: Context, target: int = 0) -> Path:
+    path = context.targets[target].path
+    assert path is not None
+    (folder,) = list_folders(path)
+    return folder.path
+
+
+def account(host: str, *windows_ns: tuple[int, int]) -> Account:
+    """Return an account of 1000 bytes written in each window."""
+    made = Account(host=host)
+    for window_ns in windows_ns:
+        made.write.windows_ns.append(window_ns)
+        made.write.moved_bytes.append(1000)
+        made.write.own_ns.append(window_ns[1] - window_ns[0])
+        made.write.commit_ns.append(0)
+    return made
+
+
+def ranks(path: Path, count: int, targets: int = 1) -> list[Context]:
+    made_targets = []
+    for index in range(targets):
+        (path / str(index)).mkdir()
+        made_targets.append(directory_target(path / str(index), index=index))
+    return [
+        Context(targets=tuple(made_targets), communicator=communicator)
+        for communicator in ThreadCommunicator.world(count)
+    ]
+
+
+def interrupt(context: Context, after_bytes: int) -> None:
+    """Have the first count beyond ``after_bytes`` interrupt the run, on the thread that counts."""
+    advance = context.progress.advance
+
+    def told(count: int) -> None:
+        advance(count)
+        if sum(context.progress.moved_bytes) > after_bytes:
+            raise KeyboardInterrupt
+
+    context.progress.advance = told  # type: ignore[method-assign, assignment]

@@ -1,0 +1,115 @@
+"""The figures of checkpoints that drain while training goes on: stalls, drains and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import fmean
+from typing import Literal
+
+from wattload.core.record.metric import Metric, unknown
+from wattload.core.units import NS_PER_S, Unit
+from wattload.workloads.checkpoint.account import Account, Stall
+
+_DRAIN = "write"
+
+
+def overlap_metrics(accounts: Sequence[Account], drain_s: Sequence[float]) -> list[Metric]:
+    """Return the metrics of an asynchronous run; ``drain_s`` are the drains' seconds, in order.
+
+    A stall lasts as long as the slowest rank's. Steps are those of rank 0: all ranks meet at the
+    end of each.
+    """
+    stalls_s = _slowest(accounts, lambda stall: stall.wait_ns + stall.snapshot_ns)
+    return [
+        _seconds(
+            "stall_seconds_per_checkpoint",
+            fmean(stalls_s),
+            "Time that training stood still for one checkpoint: for the drain before it and for "
+            "the snapshot, slowest rank, mean over all.",
+            headline=True,
+        ),
+        _seconds(
+            "drain_seconds_per_checkpoint",
+            fmean(drain_s),
+            "Time from the start of a drain until its bytes are durable on every rank, and to "
+            "commit it, mean over all; training goes on meanwhile.",
+            phase=_DRAIN,
+            headline=True,
+        ),
+        _stall_share(accounts, sum(stalls_s)),
+        _seconds(
+            "drain_wait_seconds_per_checkpoint",
+            fmean(_slowest(accounts, lambda stall: stall.wait_ns)),
+            "The part of a stall that waited for the drain of the checkpoint before.",
+        ),
+        _seconds(
+            "snapshot_seconds_per_checkpoint",
+            fmean(_slowest(accounts, lambda stall: stall.snapshot_ns)),
+            "The part of a stall that copied the shard's bytes from memory to memory.",
+        ),
+        *_steps(accounts[0]),
+    ]
+
+
+def _slowest(accounts: Sequence[Account], of: Callable[[Stall], int]) -> list[float]:
+    """Return the seconds of each checkpoint's stall, or of a part of it, on the slowest rank."""
+    by_checkpoint = zip(*(account.stalls for account in accounts), strict=True)
+    return [max(map(of, stalls)) / NS_PER_S for stalls in by_checkpoint]
+
+
+def _stall_share(accounts: Sequence[Account], stalled_s: float) -> Metric:
+    trained_s = sum(step.duration_ns for step in accounts[0].steps) / NS_PER_S
+    return Metric(
+        name="stall_share",
+        value=stalled_s / (stalled_s + trained_s),
+        unit=Unit.FRACTION,
+        better="lower",
+        meaning="Stalled seconds over stalled seconds and those of the steps: training time lost.",
+    )
+
+
+def _steps(account: Account) -> list[Metric]:
+    beside = [step.duration_ns / NS_PER_S for step in account.steps if step.draining]
+    alone = [step.duration_ns / NS_PER_S for step in account.steps if not step.draining]
+    slowdown = "Mean seconds of a step that began beside a drain over those of one that did not."
+    note = f"{slowdown} Steps are emulated by sleeping, so only the host can slow them."
+    count = Metric(
+        name="steps_during_drain",
+        value=len(beside),
+        unit=Unit.COUNT,
+        better="neither",
+        meaning="Steps that began while a checkpoint drained, all checkpoints together.",
+    )
+    if not beside or not alone:
+        reason = f"no step began {'beside' if alone else 'without'} a drain"
+        return [
+            count,
+            unknown(
+                "step_slowdown", reason=reason, unit=Unit.FRACTION, better="lower", meaning=note
+            ),
+        ]
+    return [
+        count,
+        Metric(
+            name="step_slowdown",
+            value=fmean(beside) / fmean(alone),
+            unit=Unit.FRACTION,
+            better="lower",
+            meaning=note,
+        ),
+    ]
+
+
+def _seconds(
+    name: str, value: float, meaning: str, *, phase: str = "", headline: bool = False
+) -> Metric:
+    better: Literal["lower"] = "lower"
+    return Metric(
+        name=name,
+        value=value,
+        unit=Unit.SECONDS,
+        better=better,
+        meaning=meaning,
+        phase=phase,
+        headline=headline,
+    )
