@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +48,14 @@ def threads() -> int:
     return len(list(Path("/proc/self/task").iterdir()))
 
 
+def threads_end(before: int) -> bool:
+    """Wait until there are no more threads than before: a joined one shows for a moment yet."""
+    deadline_s = time.monotonic() + 10
+    while threads() > before and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    return threads() <= before
+
+
 def read_by_this_process() -> int:
     """Return the bytes that this process has got from ``read`` and its kin, O_DIRECT included."""
     fields = Path("/proc/self/io").read_text().split()
@@ -60,7 +69,7 @@ def test_no_thread_outlives_the_loader(tmp_path: Path, record_format: str) -> No
     next(loader.epoch(list(range(9))))
     assert threads() > before
     loader.close()
-    assert threads() <= before
+    assert threads_end(before)
 
 
 def test_no_thread_outlives_a_failure(tmp_path: Path) -> None:
@@ -71,7 +80,7 @@ def test_no_thread_outlives_a_failure(tmp_path: Path) -> None:
         list(loader.epoch(list(range(9))))
     loader.close()
     assert caught.value is not None  # the error is still held, and with it what it holds
-    assert threads() <= before
+    assert threads_end(before)
 
 
 def test_threads_are_counted_per_accelerator(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class Unet3d:
             kind = type(loader).__module__.rpartition(".")[2]
             raise ConfigError(
                 f"loader={kind} loads no whole samples; workload={WORKLOAD} runs with "
-                "loader=direct, torch or dlio"
+                "loader=direct, torch, dali or dlio"
             )
         self.config = config
         self._loader = cast(SampleLoaderConfig, loader)
