@@ -55,6 +55,7 @@ setup(
             NAME,
             sources=sorted(str(path) for path in (FOLDER / "src").glob("*.c")),
             depends=sorted(str(path) for path in (FOLDER / "src").glob("*.h")),
+            define_macros=[("_GNU_SOURCE", "1")],
             extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden", "-Wall", "-Wextra"],
             extra_link_args=["-pthread"],
         )

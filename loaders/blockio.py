@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
-from wattload.core.io import IOKind
+from wattload.core.io import Allocation, IOKind
 from wattload.loaders.aligned import PAGE_BYTES, open_direct, round_up
 
 _NO_PREALLOCATION = {errno.EOPNOTSUPP, errno.EINVAL}
@@ -42,14 +42,22 @@ class Medium(Protocol):
 
 
 class DirectMedium:
-    """Files by O_DIRECT: buffers, offsets and lengths are multiples of 4096 bytes.
+    """Files by O_DIRECT: buffers, offsets and lengths are multiples of ``alignment_bytes``.
 
-    A file that is written is preallocated first, which also finds a full target at once. Its last
-    block is written padded to 4096 bytes, and ``finish`` cuts the file to its size; a file that is
-    read ends with a short read of the last, rounded-up block.
+    A file that is written is preallocated first, which also finds a full target at once; not where
+    ``allocation`` says otherwise. Its last block is written padded to the alignment, and ``finish``
+    cuts the file to its size; a file that is read ends with a short read of the last, rounded-up
+    block.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        alignment_bytes: int = PAGE_BYTES,
+        allocation: Allocation = Allocation.PREALLOCATED,
+    ) -> None:
+        self._alignment_bytes = alignment_bytes
+        self._allocation = allocation
         self.preallocates = True
         """Whether every file so far could be preallocated; ``False`` means that writes extend."""
 
@@ -57,9 +65,11 @@ class DirectMedium:
         """Open for reading, or create and preallocate for writing."""
         if kind is IOKind.READ:
             return open_direct(path, os.O_RDONLY | os.O_NOFOLLOW)
-        handle = open_direct(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW)
+        makes = 0 if self._allocation is Allocation.OVERWRITE else os.O_CREAT
+        handle = open_direct(path, os.O_WRONLY | makes | os.O_NOFOLLOW)
         try:
-            self._preallocate(handle, path, round_up(end_bytes, PAGE_BYTES))
+            if self._allocation is Allocation.PREALLOCATED:
+                self._preallocate(handle, path, round_up(end_bytes, self._alignment_bytes))
         except BaseException:
             os.close(handle)
             raise
@@ -74,7 +84,7 @@ class DirectMedium:
             except OSError as error:
                 raise at_offset(error, "read", path, offset_bytes + done) from error
             done += count
-            if count % PAGE_BYTES or not count:  # only the end of a file is no multiple
+            if count % self._alignment_bytes or not count:  # only the end of a file is no multiple
                 break
         return done
 
@@ -87,8 +97,9 @@ class DirectMedium:
             except OSError as error:
                 raise at_offset(error, "write", path, offset_bytes + done) from error
             done += count
-            if count % PAGE_BYTES or not count:
-                torn = OSError(errno.EIO, f"wrote {count} bytes, no multiple of {PAGE_BYTES}")
+            if count % self._alignment_bytes or not count:
+                whole = f"no multiple of {self._alignment_bytes}"
+                torn = OSError(errno.EIO, f"wrote {count} bytes, {whole}")
                 raise at_offset(torn, "write", path, offset_bytes + done)
 
     def finish(self, handle: int, path: Path, end_bytes: int, *, fsync: bool) -> None:

@@ -1,39 +1,21 @@
-"""One plan under way: its blocks are dealt to threads, its files opened and closed as they pass."""
+"""One plan under way in Python: blocks dealt to threads, files opened and closed as they pass."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.errors import ConfigError
-from wattload.core.io import BlockVisitor, ByteCounter, Extent, IOKind, IOPlan
+from wattload.core.histogram import Histogram
+from wattload.core.io import BlockVisitor, ByteCounter, IOKind, IOPlan
+from wattload.core.units import NS_PER_S
 from wattload.loaders.aligned import PAGE_BYTES, round_up
 from wattload.loaders.blockio import Medium, too_short
-
-
-@dataclass(slots=True)
-class _File:
-    """A file of the plan: how far it reaches, and how many blocks are still to be done."""
-
-    path: Path
-    end_bytes: int = 0
-    blocks_left: int = 0
-    handle: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    file: _File
-    extent: Extent
-    offset_bytes: int
-    length_bytes: int
+from wattload.loaders.blockplan import Block, PlanFile, blocks_in_order, files_of
+from wattload.loaders.stamps import bad_blocks, checksum, join_checksums, stamp
 
 
 class BlockJob:
@@ -46,18 +28,32 @@ class BlockJob:
         *,
         visit: BlockVisitor | None,
         moved: ByteCounter | None,
+        alignment_bytes: int = PAGE_BYTES,
     ) -> None:
         self.moved_bytes = 0
-        self.operation_count = 0
+        self.checksum = 0
+        self.bad_blocks = 0
         self._plan = plan
         self._medium = medium
         self._visit = visit
         self._moved = moved
-        self._files = _files_of(plan)
-        self._blocks = self._split()
+        self._alignment_bytes = alignment_bytes
+        self._files = files_of(plan)
+        self._blocks = blocks_in_order(plan, self._files)
+        self._pace = _Pace(plan)
+        self._latencies_ns: list[int] = []
         self._lock = threading.Lock()
         self._failure: BaseException | None = None
         self._stopped = False
+
+    @property
+    def operation_count(self) -> int:
+        """How many operations are done."""
+        return len(self._latencies_ns)
+
+    def latency(self) -> Histogram:
+        """Return how long the operations took."""
+        return Histogram.of(self._latencies_ns)
 
     def work(self, buffer: NDArray[np.uint8]) -> float:
         """Move blocks through one buffer until there are no more; returns this thread's CPU s."""
@@ -67,6 +63,7 @@ class BlockJob:
             while (taken := self._take()) is not None:
                 block, handle = taken
                 if block.length_bytes:
+                    self._pace.wait(block.length_bytes)
                     move(block, handle, buffer)
                 self._done(block)
         except BaseException as error:  # the caller gets it from raise_failure
@@ -84,6 +81,12 @@ class BlockJob:
         if self._failure is not None:
             raise self._failure
 
+    def finish_files(self) -> None:
+        """Finish the files of a plan that repeats, whose last block is known only at its end."""
+        for file in self._files.values():
+            if file.handle is not None:
+                self._finish(file, file.handle)
+
     def close_files(self) -> None:
         """Close what a stop or a failure left open; to be called when no thread works any more."""
         for file in self._files.values():
@@ -98,18 +101,12 @@ class BlockJob:
             finally:
                 os.close(descriptor)
 
-    def _split(self) -> Iterator[_Block]:
-        size = self._plan.block_bytes
-        for extent in self._plan.extents:
-            file = self._files[extent.path]
-            for start in range(0, max(extent.length_bytes, 1), size):
-                length = min(size, extent.length_bytes - start)
-                yield _Block(file, extent, extent.offset_bytes + start, length)
-
-    def _take(self) -> tuple[_Block, int] | None:
+    def _take(self) -> tuple[Block, int] | None:
         """Return the next block with its file's handle, ``None`` when there is no more to do."""
         with self._lock:
-            block = None if self._stopped else next(self._blocks, None)
+            if self._stopped or not self._pace.begins_another():
+                return None
+            block = next(self._blocks, None)
             if block is None:
                 return None
             file = block.file
@@ -117,69 +114,96 @@ class BlockJob:
                 file.handle = self._medium.open(file.path, self._plan.kind, file.end_bytes)
             return block, file.handle
 
-    def _read(self, block: _Block, handle: int, buffer: NDArray[np.uint8]) -> None:
-        asked = buffer[: round_up(block.length_bytes, PAGE_BYTES)]
-        path = block.file.path
+    def _read(self, block: Block, handle: int, buffer: NDArray[np.uint8]) -> None:
+        asked = buffer[: round_up(block.length_bytes, self._alignment_bytes)]
+        payload, path = buffer[: block.length_bytes], block.file.path
+        start_ns = time.monotonic_ns()
         count = self._medium.read(handle, path, asked, block.offset_bytes)
+        latency_ns = time.monotonic_ns() - start_ns
         if count < block.length_bytes:
             raise too_short(path, block.offset_bytes, block.length_bytes, count)
-        self._count(block.length_bytes)
-        if self._visit is not None:
-            self._visit(buffer[: block.length_bytes], block.extent, block.offset_bytes)
+        stamps, first = self._plan.stamps, block.offset_bytes // PAGE_BYTES
+        if stamps is not None:
+            self._sum(payload, bad_blocks(payload, stamps, first + stamps.first_block))
+        self._count(block.length_bytes, latency_ns)
+        self._show(block, payload)
 
-    def _write(self, block: _Block, handle: int, buffer: NDArray[np.uint8]) -> None:
-        if self._visit is not None:
-            self._visit(buffer[: block.length_bytes], block.extent, block.offset_bytes)
-        padded = buffer[: round_up(block.length_bytes, PAGE_BYTES)]
+    def _write(self, block: Block, handle: int, buffer: NDArray[np.uint8]) -> None:
+        payload = buffer[: block.length_bytes]
+        padded = buffer[: round_up(block.length_bytes, self._alignment_bytes)]
+        stamps, first = self._plan.stamps, block.offset_bytes // PAGE_BYTES
+        if stamps is not None:
+            stamp(padded, stamps, first + stamps.first_block)
+            self._sum(payload, 0)
+        self._show(block, payload)
+        start_ns = time.monotonic_ns()
         self._medium.write(handle, block.file.path, padded, block.offset_bytes)
-        self._count(block.length_bytes)
+        self._count(block.length_bytes, time.monotonic_ns() - start_ns)
 
-    def _count(self, moved_bytes: int) -> None:
+    def _show(self, block: Block, payload: NDArray[np.uint8]) -> None:
+        if self._visit is not None:
+            extent = self._plan.extents[block.extent_number]
+            self._visit(payload, extent, block.offset_bytes)
+
+    def _sum(self, payload: NDArray[np.uint8], bad: int) -> None:
+        part = checksum(payload)
+        with self._lock:
+            self.checksum = join_checksums(self.checksum, part)
+            self.bad_blocks += bad
+
+    def _count(self, moved_bytes: int, latency_ns: int) -> None:
         with self._lock:
             self.moved_bytes += moved_bytes
-            self.operation_count += 1
+            self._latencies_ns.append(latency_ns)
         if self._moved is not None:
             self._moved(moved_bytes)
 
-    def _done(self, block: _Block) -> None:
+    def _done(self, block: Block) -> None:
         file = block.file
         with self._lock:
-            file.blocks_left -= 1
+            file.blocks_left -= file.blocks_left > 0
             if file.blocks_left or file.handle is None:
                 return
+        self._finish(file, file.handle)
+
+    def _finish(self, file: PlanFile, handle: int) -> None:
         if self._plan.kind is IOKind.WRITE:
-            self._medium.finish(file.handle, file.path, file.end_bytes, fsync=self._plan.fsync)
+            self._medium.finish(handle, file.path, file.end_bytes, fsync=self._plan.fsync)
         self._close(file)
 
-    def _close(self, file: _File) -> None:
+    def _close(self, file: PlanFile) -> None:
         if file.handle is not None:
             self._medium.close(file.handle)
             file.handle = None
 
 
-def _files_of(plan: IOPlan) -> dict[Path, _File]:
-    """Return the files of a plan with their ends and block counts.
+class _Pace:
+    """When the next operation may begin, and whether another one may at all."""
 
-    Raises ``ConfigError`` for an extent that O_DIRECT can't do: one that starts off a multiple of
-    4096 bytes, or a written one that ends off it inside its file.
-    """
-    files: dict[Path, _File] = {}
-    for extent in plan.extents:
-        if extent.offset_bytes < 0 or extent.length_bytes < 0 or extent.offset_bytes % PAGE_BYTES:
-            raise _misaligned(extent)
-        file = files.setdefault(extent.path, _File(extent.path))
-        file.end_bytes = max(file.end_bytes, extent.offset_bytes + extent.length_bytes)
-        file.blocks_left += max(-(-extent.length_bytes // plan.block_bytes), 1)
-    for extent in plan.extents:
-        end_bytes = extent.offset_bytes + extent.length_bytes
-        inside = end_bytes < files[extent.path].end_bytes
-        if plan.kind is IOKind.WRITE and inside and end_bytes % PAGE_BYTES:
-            raise _misaligned(extent)
-    return files
+    def __init__(self, plan: IOPlan) -> None:
+        self._left = plan.operation_count
+        self._rate = plan.rate_bytes_per_s
+        self._start_ns = time.monotonic_ns()
+        self._end_ns = None
+        if plan.duration_s is not None:
+            self._end_ns = self._start_ns + round(plan.duration_s * NS_PER_S)
+        self._begun_bytes = 0
+        self._lock = threading.Lock()
 
+    def begins_another(self) -> bool:
+        """Return whether another block is to be taken; counts it."""
+        if self._end_ns is not None and time.monotonic_ns() >= self._end_ns:
+            return False
+        if self._left is None:
+            return True
+        self._left -= 1
+        return self._left >= 0
 
-def _misaligned(extent: Extent) -> ConfigError:
-    return ConfigError(
-        f"{extent.path}: an extent of {extent.length_bytes} bytes at {extent.offset_bytes} can't "
-        f"be moved by O_DIRECT; offsets, and ends inside a file, are multiples of {PAGE_BYTES}"
-    )
+    def wait(self, size_bytes: int) -> None:
+        """Return when the bytes begun so far are no more than the rate allows."""
+        if self._rate is None:
+            return
+        with self._lock:
+            due_ns = self._start_ns + round(self._begun_bytes / self._rate * NS_PER_S)
+            self._begun_bytes += size_bytes
+        time.sleep(max(due_ns - time.monotonic_ns(), 0) / NS_PER_S)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from wattload.core.io import ByteCounter, DataPath, Extent, IOKind, IOPlan, IOResult
-from wattload.loaders.aligned import PAGE_BYTES
+from wattload.core.histogram import Histogram
+from wattload.core.io import ByteCounter, DataPath, Extent, IOKind, IOPlan, IOResult, Stamps
+from wattload.loaders.aligned import PAGE_BYTES, direct_alignment
 from wattload.loaders.checkpoints import Identity, Loaded, Saved, Shard, ShardFile
-from wattload.loaders.direct import Config, DirectEngine
-from wattload.loaders.stamps import Stamper, bad_blocks, checksum, join_checksums
+from wattload.loaders.direct import Config, open_engine
+from wattload.loaders.stamps import fill_random
 
 
 class DirectStore:
     """Saves a shard as one file by O_DIRECT, and loads it the same way.
 
     Tensors lie back to back in the file, so it has exactly their bytes; blocks are taken across
-    their borders. Saving and loading each have an engine of their own, whose memory does not grow
-    with the shard. With ``diskless`` the same loops move nothing.
+    their borders. One engine saves and loads, so its slots are all the memory there is, whatever
+    the shard; the engine stamps, checks and sums (see ``stamps``). What a good load leaves in the
+    slots is what was saved, as random as before; after any other they are filled anew, so that no
+    save writes bytes that a drive can shrink. With ``diskless`` the same loops move nothing.
     """
 
     overhead_limit_bytes = 0
@@ -30,10 +29,11 @@ class DirectStore:
         self._config = config
         self._size_bytes = shard.size_bytes
         self._name = f"rank-{shard.rank:05d}.bin"
-        self._writer = DirectEngine(config, diskless=diskless)
-        self._reader = DirectEngine(config, diskless=diskless)
-        self._stamper = Stamper(self._writer.buffers, seed=seed, rank=shard.rank)
-        self._total = _Total()
+        self._seed, self._rank = seed, shard.rank
+        self._diskless = diskless
+        self._engine = open_engine(config, diskless=diskless)
+        self._latencies = {kind: Histogram.of(()) for kind in IOKind}
+        self._fill()
 
     @property
     def file_names(self) -> Sequence[str]:
@@ -42,73 +42,61 @@ class DirectStore:
 
     def save(self, folder: Path, identity: Identity, moved: ByteCounter, *, fsync: bool) -> Saved:
         """Write the shard's file, cut it to size, and fsync it and its folder if asked to."""
-
-        def stamp(block: NDArray[np.uint8], extent: Extent, offset_bytes: int) -> None:
-            self._total.add(self._stamper.stamp(block, identity, offset_bytes // PAGE_BYTES), 0)
-
-        plan = self._plan(IOKind.WRITE, folder, fsync=fsync)
-        result, total, _ = self._run(self._writer, plan, stamp, moved)
-        file = ShardFile(name=self._name, payload_bytes=result.moved_bytes, checksum=total)
+        result = self._run(IOKind.WRITE, folder, identity, moved, fsync=fsync)
+        file = ShardFile(
+            name=self._name, payload_bytes=result.moved_bytes, checksum=result.checksum or 0
+        )
         return Saved(files=(file,), cpu_s=result.cpu_s)
 
     def load(
         self, folder: Path, files: Sequence[ShardFile], identity: Identity, moved: ByteCounter
     ) -> Loaded:
-        """Read the file, looking at each block while the next ones are under way."""
-
-        def check(block: NDArray[np.uint8], extent: Extent, offset_bytes: int) -> None:
-            bad = bad_blocks(block, identity, offset_bytes // PAGE_BYTES)
-            self._total.add(checksum(block), bad)
-
-        plan = self._plan(IOKind.READ, folder, fsync=False)
-        result, total, bad = self._run(self._reader, plan, check, moved)
-        wrong = tuple(file.name for file in files if file.checksum != total)
+        """Read the file; every block's stamp and the sum of all bytes are looked at."""
+        good = False
+        try:
+            result = self._run(IOKind.READ, folder, identity, moved, fsync=False)
+            wrong = tuple(file.name for file in files if file.checksum != result.checksum)
+            good = not wrong and not result.bad_blocks
+        finally:
+            if not good and not self._diskless:
+                self._fill()
         return Loaded(
-            payload_bytes=result.moved_bytes, bad_blocks=bad, bad_files=wrong, cpu_s=result.cpu_s
+            payload_bytes=result.moved_bytes,
+            bad_blocks=result.bad_blocks,
+            bad_files=wrong,
+            cpu_s=result.cpu_s,
         )
+
+    def latency(self, kind: IOKind) -> Histogram:
+        """Return how long the operations of all saves (``WRITE``) or loads so far took."""
+        return self._latencies[kind]
 
     def path(self) -> DataPath:
         """Return the way the bytes were asked to take, and the mode of the writes."""
-        path = self._writer.path()
-        mode = "preallocated" if self._writer.preallocates else "extending"
+        path = self._engine.path()
+        mode = "preallocated" if self._engine.preallocates else "extending"
         return path.model_copy(update={"data_path": f"{path.data_path}, {mode} writes"})
 
     def close(self) -> None:
-        """End both engines."""
-        self._writer.close()
-        self._reader.close()
+        """End the engine."""
+        self._engine.close()
 
-    def _plan(self, kind: IOKind, folder: Path, *, fsync: bool) -> IOPlan:
-        return IOPlan(
+    def _fill(self) -> None:
+        fill_random(self._engine.buffers, seed=self._seed, rank=self._rank)
+
+    def _run(
+        self, kind: IOKind, folder: Path, identity: Identity, moved: ByteCounter, *, fsync: bool
+    ) -> IOResult:
+        plan = IOPlan(
             kind=kind,
             extents=(Extent(folder / self._name, 0, self._size_bytes),),
             block_bytes=self._config.block_bytes,
             depth=self._config.queue_depth,
             fsync=fsync,
+            stamps=Stamps(identity.nonce, identity.word),
         )
-
-    def _run(
-        self,
-        engine: DirectEngine,
-        plan: IOPlan,
-        visit: Callable[[NDArray[np.uint8], Extent, int], None],
-        moved: ByteCounter,
-    ) -> tuple[IOResult, int, int]:
-        """Run a plan through an engine; returns the result, the checksum and the bad blocks."""
-        self._total = _Total()
-        result = engine.run(plan, visit=visit, moved=moved)
-        return result, self._total.checksum, self._total.bad_blocks
-
-
-class _Total:
-    """A checksum and a count that several threads add to."""
-
-    def __init__(self) -> None:
-        self.checksum = 0
-        self.bad_blocks = 0
-        self._lock = threading.Lock()
-
-    def add(self, part: int, bad: int) -> None:
-        with self._lock:
-            self.checksum = join_checksums(self.checksum, part)
-            self.bad_blocks += bad
+        alignment_bytes = PAGE_BYTES if self._diskless else direct_alignment(folder)
+        result = self._engine.run(plan, moved=moved, alignment_bytes=alignment_bytes)
+        if result.latency is not None:
+            self._latencies[kind] = self._latencies[kind].merged(result.latency)
+        return result

@@ -3,8 +3,8 @@
 For loaders that prefetch samples of 2 to 400 MB: each file is split into blocks, and up to
 ``queue_depth`` blocks are in flight over all files that were asked for, oldest file first. ::
 
-    reader = DirectReader(config)
     buffers = [aligned_buffer(round_up(largest, PAGE_BYTES)) for _ in range(ahead)]
+    reader = DirectReader(config, buffers=buffers)
     ticket = reader.submit(path, buffers[0], size_bytes, moved=phase_counter)
     ...                                # submit more; compute on what has come
     read_bytes = ticket.result()       # buffers[0][:size_bytes] holds the file
@@ -15,35 +15,50 @@ Tickets are ``concurrent.futures.Future``: they can be waited for in any order.
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from queue import SimpleQueue
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.io import ByteCounter, DataPath, IOKind
-from wattload.loaders.aligned import PAGE_BYTES, round_up
-from wattload.loaders.blockio import DirectMedium, Medium, too_short
-from wattload.loaders.direct import Config
+from wattload.core.histogram import Histogram
+from wattload.core.io import ByteCounter, DataPath
+from wattload.loaders.blockio import Medium
+from wattload.loaders.direct import PYTHON, Config
+from wattload.loaders.nativereader import NativeReader
+from wattload.loaders.pythonreader import PythonReader
 
 
 class DirectReader:
-    """Reads files by O_DIRECT with ``queue_depth`` threads of its own; ``close`` ends them."""
+    """Reads files by O_DIRECT, up to ``queue_depth`` blocks in flight; ``close`` ends it.
 
-    def __init__(self, config: Config, *, medium: Medium | None = None) -> None:
-        """Start the threads; ``medium`` is where the files are, by O_DIRECT unless given."""
+    ``buffers`` are all that files will be read into, or larger pieces that hold them: the native
+    engine registers them once. With a ``medium``, which is where the files are instead of on a
+    disk, and with ``engine=python``, threads of Python read, and take any buffer.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        medium: Medium | None = None,
+        buffers: Sequence[NDArray[np.uint8]] = (),
+    ) -> None:
         config.check()
-        self._block_bytes = config.block_bytes
-        self._medium = medium or DirectMedium()
-        self._queue: SimpleQueue[tuple[_Ticket, int] | None] = SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._work, name=f"direct-read-{number}", daemon=True)
-            for number in range(config.queue_depth)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._reader: NativeReader | PythonReader
+        if medium is not None or config.engine == PYTHON:
+            self._reader = PythonReader(
+                block_bytes=config.block_bytes, depth=config.queue_depth, medium=medium
+            )
+        else:
+            self._reader = NativeReader(
+                backend=config.engine,
+                block_bytes=config.block_bytes,
+                depth=config.queue_depth,
+                pollers=config.pollers,
+                buffers=buffers,
+            )
 
     def submit(
         self,
@@ -55,114 +70,27 @@ class DirectReader:
     ) -> Future[int]:
         """Begin to read the first ``size_bytes`` of a file; returns a ticket for the bytes read.
 
-        ``buffer`` starts at a multiple of 4096 and holds at least ``size_bytes`` rounded up to one.
+        ``buffer`` starts at a multiple of 4096, or of what ``direct_alignment`` says of the file,
+        and holds at least ``size_bytes`` rounded up to one.
         ``moved`` is told of each block's bytes when they have come, on a thread of the reader.
 
-        The ticket's ``result`` raises ``DataError`` for a file that is shorter, and ``OSError``
-        with the file and offset where the kernel refused.
+        The ticket's ``result`` raises ``DataError`` for a file that is shorter or changes while it
+        is read, and ``OSError`` with the file and offset where the kernel refused.
 
         Raises:
-            ValueError: the buffer is too small or not aligned.
+            ValueError: the buffer is too small, not aligned, or in none of the reader's buffers.
             RuntimeError: the reader is closed.
         """
-        _check_buffer(buffer, size_bytes)
-        if not self._threads:
-            raise RuntimeError("the reader is closed")
-        offsets = range(0, size_bytes, self._block_bytes)
-        ticket = _Ticket(path, buffer, size_bytes, len(offsets), moved)
-        ticket.future.set_running_or_notify_cancel()
-        if not offsets:
-            ticket.future.set_result(0)
-        for offset_bytes in offsets:
-            self._queue.put((ticket, offset_bytes))
-        return ticket.future
+        return self._reader.submit(path, buffer, size_bytes, moved=moved)
 
     def path(self) -> DataPath:
-        """Return the way the bytes were asked to take."""
-        return DataPath(data_path="o_direct", path_requested="o_direct")
+        """Return the way the bytes were asked to take, and what moves them."""
+        return self._reader.path()
+
+    def latency(self) -> Histogram:
+        """Return how long the reads of blocks took so far; of the native engine, of whole files."""
+        return self._reader.latency()
 
     def close(self) -> None:
         """Finish what was submitted and end the threads; safe to call twice."""
-        for _ in self._threads:
-            self._queue.put(None)
-        for thread in self._threads:
-            thread.join()
-        self._threads = []
-
-    def _work(self) -> None:
-        while (item := self._queue.get()) is not None:
-            ticket, offset_bytes = item
-            try:
-                ticket.read_block(self._medium, offset_bytes, self._block_bytes)
-            except BaseException as error:  # the ticket's holder gets it
-                ticket.fail(error)
-            ticket.block_done(self._medium)
-
-
-class _Ticket:
-    """One file under way: opened by its first block, closed by its last."""
-
-    def __init__(
-        self,
-        path: Path,
-        buffer: NDArray[np.uint8],
-        size_bytes: int,
-        block_count: int,
-        moved: ByteCounter | None,
-    ) -> None:
-        self.future: Future[int] = Future()
-        self._path = path
-        self._buffer = buffer
-        self._size_bytes = size_bytes
-        self._blocks_left = block_count
-        self._moved = moved
-        self._lock = threading.Lock()
-        self._handle: int | None = None
-        self._failure: BaseException | None = None
-
-    def read_block(self, medium: Medium, offset_bytes: int, block_bytes: int) -> None:
-        """Read one block into its place; does nothing once another block has failed."""
-        if self._failure is not None:
-            return
-        handle = self._opened(medium)
-        wanted_bytes = min(block_bytes, self._size_bytes - offset_bytes)
-        asked = self._buffer[offset_bytes : offset_bytes + round_up(wanted_bytes, PAGE_BYTES)]
-        read_bytes = medium.read(handle, self._path, asked, offset_bytes)
-        if read_bytes < wanted_bytes:
-            raise too_short(self._path, offset_bytes, wanted_bytes, read_bytes)
-        if self._moved is not None:
-            self._moved(wanted_bytes)
-
-    def fail(self, error: BaseException) -> None:
-        """Keep the first failure of this file."""
-        with self._lock:
-            self._failure = self._failure or error
-
-    def block_done(self, medium: Medium) -> None:
-        """Count a block down; the last one closes the file and fulfils the ticket."""
-        with self._lock:
-            self._blocks_left -= 1
-            if self._blocks_left:
-                return
-        if self._handle is not None:
-            medium.close(self._handle)
-        if self._failure is not None:
-            self.future.set_exception(self._failure)
-        else:
-            self.future.set_result(self._size_bytes)
-
-    def _opened(self, medium: Medium) -> int:
-        with self._lock:
-            if self._handle is None:
-                self._handle = medium.open(self._path, IOKind.READ, self._size_bytes)
-            return self._handle
-
-
-def _check_buffer(buffer: NDArray[np.uint8], size_bytes: int) -> None:
-    if buffer.ctypes.data % PAGE_BYTES or not buffer.flags.c_contiguous:
-        raise ValueError(f"the buffer must be contiguous and start at a multiple of {PAGE_BYTES}")
-    if buffer.nbytes < round_up(size_bytes, PAGE_BYTES):
-        raise ValueError(
-            f"the buffer must hold {size_bytes} bytes rounded up to {PAGE_BYTES}, "
-            f"got {buffer.nbytes} bytes"
-        )
+        self._reader.close()

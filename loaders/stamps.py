@@ -13,18 +13,32 @@ or misplaced block has another stamp, a changed one changes the sum.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wattload.loaders.aligned import PAGE_BYTES
-from wattload.loaders.checkpoints import Identity
 
 STAMP_BYTES = 24
 _WORD_BYTES = 8
 _MODULUS = 1 << 64
 _PAGE_WORDS = PAGE_BYTES // _WORD_BYTES
 _STAMP_WORDS = STAMP_BYTES // _WORD_BYTES
+
+
+class Identity(Protocol):
+    """What a stamp says beside its block's number: two words of 64 bits."""
+
+    @property
+    def nonce(self) -> int:
+        """What sets a run apart."""
+        ...
+
+    @property
+    def word(self) -> int:
+        """What sets one set of blocks of a run apart."""
+        ...
 
 
 def fill_random(buffers: Sequence[NDArray[np.uint8]], *, seed: int, rank: int) -> None:

@@ -87,6 +87,10 @@ class NativeEngine:
         """Whether all files written so far were preallocated; on some file systems they extend."""
         return not self._extended
 
+    def holds(self, memory: NDArray[np.uint8]) -> bool:
+        """Return whether some memory lies in one of the engine's regions."""
+        return self._found(memory) is not None
+
     def capabilities(self) -> EngineCapabilities:
         """Return what the engine can do."""
         diskless = Flag.DISKLESS in self._choice.flags
@@ -204,13 +208,8 @@ class NativeEngine:
 
     def _place(self, destination: NDArray[np.uint8], plan: IOPlan, alignment_bytes: int) -> Place:
         """Return where a destination lies; raises ``ConfigError`` if that is nowhere."""
-        offsets = [destination.ctypes.data - memory.ctypes.data for memory in self._regions]
-        places = [
-            Place(number, offset)
-            for number, (offset, memory) in enumerate(zip(offsets, self._regions, strict=True))
-            if offset >= 0 and offset + destination.nbytes <= memory.nbytes
-        ]
-        if not places:
+        place = self._found(destination)
+        if place is None:
             raise ConfigError("the destination lies in none of the engine's regions")
         needed = needed_bytes(plan, alignment_bytes)
         if not destination.flags.c_contiguous or destination.nbytes < needed:
@@ -218,7 +217,14 @@ class NativeEngine:
                 f"the destination must be contiguous and hold the plan's {needed} bytes, got "
                 f"{destination.nbytes}"
             )
-        return places[0]
+        return place
+
+    def _found(self, memory: NDArray[np.uint8]) -> Place | None:
+        for number, region in enumerate(self._regions):
+            offset = memory.ctypes.data - region.ctypes.data
+            if offset >= 0 and offset + memory.nbytes <= region.nbytes:
+                return Place(number, offset)
+        return None
 
     def _settle(self, ticket: Ticket, extending_files: int) -> None:
         """Forget a ticket whose job is freed."""

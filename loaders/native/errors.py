@@ -15,11 +15,14 @@ def exception(error: library.Error) -> Exception:
     path, text = os.fsdecode(error.path), error.text.decode("utf-8", "replace")
     place = "" if error.offset == library.NO_OFFSET else f" at offset {error.offset}"
     if error.code > 0:
-        return OSError(error.code, f"{text}{place} failed: {os.strerror(error.code)}", path)
+        verb, _, reason = text.partition(": ")
+        return OSError(
+            error.code, f"{verb}{place} failed: {reason or os.strerror(error.code)}", path
+        )
     if error.code == library.SHORT_READ:
         return DataError(
-            f"{path} is truncated{':' + place if place else ''} {text}; remove the data folder to "
-            "have it made again"
+            f"{path} is truncated: it ends at offset {error.offset}, before an extent that is to "
+            "be read; remove the data folder to have it made again"
         )
     if error.code == library.CHANGED:
         return DataError(f"{path} changed while it was read: {text}; leave it alone during a run")

@@ -162,6 +162,7 @@ def load_from(path: Path) -> ctypes.CDLL:
         library = ctypes.CDLL(str(path), use_errno=False)
         library.wl_abi.restype = c_uint32
         found = library.wl_abi()
+        functions = {name: getattr(library, name) for name in _PROTOTYPES}
     except (OSError, AttributeError) as error:
         raise MissingExtraError(
             f"the native I/O engine can't be loaded: {error}; {_mend()}"
@@ -171,8 +172,7 @@ def load_from(path: Path) -> ctypes.CDLL:
             f"{path} has interface version {found}, this wattload needs {ABI}; {_mend()}"
         )
     for name, (arguments, result) in _PROTOTYPES.items():
-        function = getattr(library, name)
-        function.argtypes, function.restype = arguments, result
+        functions[name].argtypes, functions[name].restype = arguments, result
     return library
 
 

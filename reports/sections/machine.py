@@ -11,6 +11,7 @@ from wattload.core.record.target import BlockNode, FileSystemFacts, TargetRecord
 from wattload.core.units import Unit
 from wattload.reports.blocks import (
     Block,
+    Cell,
     Facts,
     Fold,
     Heading,
@@ -156,7 +157,7 @@ def _paths(record: RunRecord) -> Table:
     rows = [
         row(
             path.initiator.upper(),
-            path.data_path,
+            Cell(path.data_path, remark=path.engine),
             path.path_requested,
             path.path_effective,
             path.path_evidence,

@@ -11,6 +11,7 @@ from wattload.reports.quantity import counted
 from wattload.reports.sections.checks import checks_section
 from wattload.reports.sections.energy import energy_section
 from wattload.reports.sections.headline import headline_section
+from wattload.reports.sections.latency import latency_section
 from wattload.reports.sections.machine import machine_section
 from wattload.reports.sections.overtime import overtime_section
 from wattload.reports.sections.phases import phases_section
@@ -24,6 +25,7 @@ PARTS: tuple[Callable[[Subject, Run], Section | None], ...] = (
     energy_section,
     checks_section,
     phases_section,
+    latency_section,
     machine_section,
     reproduce_section,
 )

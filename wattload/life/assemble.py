@@ -122,6 +122,7 @@ def build_record(
         checks=(),
         limits=(),
         traces=tuple(traces),
+        latencies=tuple(findings.outcome.latencies),
     )
     return _judged(record, findings)
 
@@ -148,9 +149,15 @@ def _workload_section(header: Header, findings: Findings) -> WorkloadSection:
         block_bytes_asked=block_bytes if isinstance(block_bytes, int) else None,
         paths=tuple(findings.outcome.paths),
         details=dict(findings.outcome.details),
-        remarks=tuple(findings.outcome.remarks),
+        remarks=_remarks(findings.outcome),
         data=None if data is None else _data_record(data),
     )
+
+
+def _remarks(outcome: Outcome) -> tuple[str, ...]:
+    """Return what the page must print of the run and of the ways its bytes took, each once."""
+    of_paths = (remark for path in outcome.paths for remark in path.remarks)
+    return tuple(dict.fromkeys((*outcome.remarks, *of_paths)))
 
 
 def _data_record(data: DataFacts) -> DataRecord:

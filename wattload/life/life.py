@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +16,14 @@ from wattload.core.host import rank_facts
 from wattload.core.record.run import RunRecord, Status
 from wattload.core.resolve import check_writable, resolve_targets
 from wattload.core.target import Target
-from wattload.core.workload import Communicator, DataFacts, Progress, Workload, WorkloadPlan
+from wattload.core.workload import (
+    Communicator,
+    DataFacts,
+    Outcome,
+    Progress,
+    Workload,
+    WorkloadPlan,
+)
 from wattload.life.assemble import Findings, Header, Order, RankReport
 from wattload.life.build import build_workload
 from wattload.life.capture import HostCapture, devices_under, read_stats
@@ -25,6 +32,7 @@ from wattload.life.context import Context
 from wattload.life.cpu import ProcessTree
 from wattload.life.folder import make_run_folder, new_run_id, write_configuration
 from wattload.life.journal import Journal
+from wattload.life.latencies import merged, of_rank
 from wattload.life.phases import PhaseRecorder
 from wattload.life.powering import Powering, PowerReport
 from wattload.life.preflight import preflight
@@ -86,7 +94,7 @@ class Life:
         if powering is not None:
             powering.up(context.recorder)
         self._world.barrier()
-        outcome = workload.run(context)
+        outcome = self._with_all_latencies(workload.run(context))
         verification = tuple(workload.verify(context))
         power = powering.down(context.recorder) if powering is not None else None
         if capture is not None:
@@ -215,6 +223,11 @@ class Life:
         )
         capture.add_before(powering.controllers)
         return powering
+
+    def _with_all_latencies(self, outcome: Outcome) -> Outcome:
+        """Return a rank's outcome with the latencies of all ranks."""
+        own = of_rank(outcome.latencies, host=self._session.host, rank=self._world.rank)
+        return replace(outcome, latencies=merged(self._world.gather(own)))
 
     def _gather(
         self, context: Context, capture: HostCapture | None, power: PowerReport | None

@@ -22,6 +22,7 @@ from wattload.core.record.check import Check
 from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.energy import PowerSection
 from wattload.core.record.host import HostRecord, RankRecord, SoftwareFacts
+from wattload.core.record.latency import Latency
 from wattload.core.record.metric import Metric
 from wattload.core.record.phase import IoCounter, PhaseSpan, PhaseWindow, Total, TraceFile
 from wattload.core.record.target import TargetRecord
@@ -97,6 +98,8 @@ class RunRecord(Frozen):
     limits: tuple[str, ...]
     """What could not be measured and why, a sentence each; the page opens with them."""
     traces: tuple[TraceFile, ...]
+    latencies: tuple[Latency, ...] = ()
+    """By phase, kind and size of operation, over all ranks; ``()`` where no loader took any."""
 
     def metric(self, name: str) -> Metric | None:
         """Return the metric of that name, or ``None``."""

@@ -6,27 +6,31 @@ from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from tests.contracts.engine import BLOCK, DEPTH, EngineContract, plan
-from wattload.core.errors import ConfigError
+from tests.contracts.engine import BLOCK, DEPTH, EngineContract, open_descriptors, plan
+from wattload.core.errors import DataError
 from wattload.core.io import Engine, Extent
 from wattload.loaders.coldcache import evict, resident_fraction
-from wattload.loaders.direct import Config, DirectEngine
-
-SMALL = Config(block_bytes=BLOCK, queue_depth=DEPTH)
+from wattload.loaders.pythonengine import REMARK, PythonEngine
 
 
-class TestDirectEngine(EngineContract):
+def small(*, diskless: bool = False) -> PythonEngine:
+    return PythonEngine(block_bytes=BLOCK, depth=DEPTH, diskless=diskless)
+
+
+class TestPythonEngine(EngineContract):
     def make(self) -> Engine:
-        return DirectEngine(SMALL)
+        return small()
 
 
 def test_direct_reads_leave_the_page_cache_cold(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(os.urandom(1 << 20))
     evict([path])
-    engine = DirectEngine(SMALL)
+    engine = small()
     result = engine.run(plan("read", Extent(path, 0, 1 << 20)))
     engine.close()
     assert result.path.path_requested == "o_direct"
@@ -43,8 +47,8 @@ def test_an_interrupt_stops_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyP
             raise KeyboardInterrupt
         return wait(futures)
 
-    monkeypatch.setattr("wattload.loaders.direct.wait", interrupted)
-    engine = DirectEngine(SMALL)
+    monkeypatch.setattr("wattload.loaders.pythonengine.wait", interrupted)
+    engine = small()
     with pytest.raises(KeyboardInterrupt):
         engine.run(plan("write", Extent(tmp_path / "file", 0, 64 << 20)))
     assert len(calls) == 2
@@ -52,7 +56,7 @@ def test_an_interrupt_stops_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_full_target_is_found_when_the_file_is_preallocated(tiny_file_system: Path) -> None:
-    engine = DirectEngine(SMALL)
+    engine = small()
     with pytest.raises(OSError, match="preallocation at offset 1073741824 failed"):
         engine.run(plan("write", Extent(tiny_file_system / "file", 0, 1 << 30)))
     engine.close()
@@ -67,7 +71,7 @@ def test_a_target_that_fills_up_meanwhile_names_file_and_offset(
         raise OSError(errno.EOPNOTSUPP, "not supported")
 
     monkeypatch.setattr(os, "posix_fallocate", unsupported)
-    engine = DirectEngine(SMALL)
+    engine = small()
     with pytest.raises(OSError, match=r"write at offset \d+ failed: No space left") as caught:
         engine.run(plan("write", Extent(tiny_file_system / "file", 0, 1 << 28)))
     engine.close()
@@ -86,7 +90,7 @@ def test_what_the_kernel_refuses_names_file_and_offset(
     path = tmp_path / "file"
     path.write_bytes(b"x" * 4096)
     monkeypatch.setattr(os, verb, broken)
-    engine = DirectEngine(SMALL)
+    engine = small()
     kind = "read" if verb == "preadv" else "write"
     with pytest.raises(OSError, match=rf"{kind} at offset 0 failed: Input/output") as caught:
         engine.run(plan(kind, Extent(path, 0, 4096)))
@@ -98,7 +102,7 @@ def test_a_write_that_stops_off_a_block_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "pwritev", lambda *_: 100)
-    engine = DirectEngine(SMALL)
+    engine = small()
     with pytest.raises(OSError, match="wrote 100 bytes, no multiple of 4096"):
         engine.run(plan("write", Extent(tmp_path / "file", 0, 8192)))
     engine.close()
@@ -111,7 +115,7 @@ def test_short_reads_and_writes_are_taken_up_where_they_stopped(
     monkeypatch.setattr(os, "preadv", lambda d, b, o: preadv(d, [b[0][:8192]], o))
     monkeypatch.setattr(os, "pwritev", lambda d, b, o: pwritev(d, [b[0][:4096]], o))
     path = tmp_path / "file"
-    engine = DirectEngine(SMALL)
+    engine = small()
     for kind in ("write", "read"):
         assert engine.run(plan(kind, Extent(path, 0, 100_001))).moved_bytes == 100_001
     engine.close()
@@ -125,29 +129,36 @@ def test_a_failed_fsync_is_an_error_of_the_file(
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", broken)
-    engine = DirectEngine(SMALL)
+    engine = small()
     with pytest.raises(OSError, match="fsync at offset 4096 failed"):
         engine.run(plan("write", Extent(tmp_path / "file", 0, 4096)))
     engine.close()
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        Config(block_bytes=0),
-        Config(block_bytes=1000),
-        Config(block_bytes=2 << 30),
-        Config(queue_depth=0),
-        Config(queue_depth=5000),
-    ],
-)
-def test_sizes_that_no_drive_takes_are_refused(config: Config) -> None:
-    with pytest.raises(ConfigError, match=r"loader\.(block_bytes|queue_depth) must be"):
-        DirectEngine(config)
+def test_a_failing_visitor_stops_the_plan(tmp_path: Path) -> None:
+    def refuse(block: NDArray[np.uint8], extent: Extent, offset: int) -> None:
+        raise DataError("bad block")
+
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * (1 << 20))
+    engine = small()
+    before = open_descriptors()
+    with pytest.raises(DataError, match="bad block"):
+        engine.run(plan("read", Extent(path, 0, 1 << 20)), visit=refuse)
+    assert open_descriptors() == before
+    engine.close()
+
+
+def test_every_page_says_that_it_is_the_reference(tmp_path: Path) -> None:
+    engine = small()
+    assert engine.path().data_path == "o_direct by the pure-Python reference"
+    assert engine.path().remarks == (REMARK,)
+    assert "loader.engine=python" in REMARK
+    engine.close()
 
 
 def test_diskless_runs_the_same_loop_and_touches_no_file(tmp_path: Path) -> None:
-    engine = DirectEngine(SMALL, diskless=True)
+    engine = small(diskless=True)
     extent = Extent(tmp_path / "file", 0, 1_000_000)
     wrote = engine.run(plan("write", extent))
     read = engine.run(plan("read", extent))
