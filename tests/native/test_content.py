@@ -1,0 +1,191 @@
+"""What is in the files and in memory afterwards, through every backend, under the sanitizers."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.native.driver import Driver
+from tests.native.plans import (
+    CHECK,
+    DESTINATION,
+    DIRECT,
+    EXTENDING,
+    FSYNC,
+    OVERWRITE,
+    PAGE_BYTES,
+    RANDOM,
+    STAMP,
+    WRITE,
+    Plan,
+)
+from wattload.loaders.checkpoints import Identity
+from wattload.loaders.stamps import bad_blocks, checksum
+
+FILES = [("io_uring", 0), ("io_uring", 3), ("pread", 0)]
+BLOCK = 65536
+IDENTITY = Identity(nonce=0xFEDC_BA98_7654_3210, rank=5, checkpoint=9)
+NONCE, WORD = IDENTITY.nonce, IDENTITY.word
+
+through_files = pytest.mark.parametrize(("backend", "register"), FILES)
+
+
+def random_bytes(size: int, seed: int = 1) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+def as_array(data: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(data, dtype=np.uint8)
+
+
+@through_files
+def test_a_written_file_bears_its_stamps_and_ends_where_it_should(
+    driver: Driver, tmp_path: Path, backend: str, register: int
+) -> None:
+    file, fill = tmp_path / "out", tmp_path / "fill"
+    fill.write_bytes(random_bytes(8 * BLOCK))
+    size = 37 * BLOCK + 5 * PAGE_BYTES + 1234
+    plan = Plan(
+        paths=[file], extents=[(0, 0, size)], kind=WRITE, flags=DIRECT | STAMP | FSYNC,
+        nonce=NONCE, word=WORD, first_block=1000,
+    )  # fmt: skip
+    job = driver.run(plan, backend=backend, register=register, fill=fill).job
+    data = as_array(file.read_bytes())
+    assert (job["code"], job["bytes"], job["operations"]) == (0, size, 38)
+    assert data.size == size
+    assert bad_blocks(data, IDENTITY, 1000) == 0
+    assert job["checksum"] == checksum(data)
+    assert job["sync_ns"] > 0
+
+
+@through_files
+def test_reads_land_at_their_destination_whole(
+    driver: Driver, tmp_path: Path, backend: str, register: int
+) -> None:
+    file, dump = tmp_path / "in", tmp_path / "dump"
+    data = random_bytes(20 * BLOCK + 777)
+    file.write_bytes(data)
+    plan = Plan(
+        paths=[file], extents=[(0, 0, len(data))], flags=DIRECT | CHECK | DESTINATION, region=2,
+        destination=PAGE_BYTES, nonce=NONCE, word=WORD,
+    )  # fmt: skip
+    regions = f"4096,{PAGE_BYTES + 21 * BLOCK}"
+    options = {"backend": backend, "register": register, "regions": regions, "dump": dump}
+    job = driver.run(plan, pollers=2, **options).job
+    start = 2 * 8 * BLOCK + 4096 + PAGE_BYTES
+    assert dump.read_bytes()[start : start + len(data)] == data
+    assert job["checksum"] == checksum(as_array(data))
+    assert job["bad_blocks"] == bad_blocks(as_array(data), IDENTITY, 0) == 21 * 16 - 15
+
+
+@through_files
+def test_a_stale_block_is_counted_as_bad(
+    driver: Driver, tmp_path: Path, backend: str, register: int
+) -> None:
+    file = tmp_path / "file"
+    write = Plan(
+        paths=[file], extents=[(0, 0, 4 * BLOCK)], kind=WRITE, flags=DIRECT | STAMP, nonce=1
+    )
+    assert driver.run(write, backend=backend, register=register).job["code"] == 0
+    with file.open("r+b") as handle:
+        handle.seek(3 * PAGE_BYTES)
+        handle.write(b"stale")
+    read = Plan(paths=[file], extents=[(0, 0, 4 * BLOCK)], flags=DIRECT | CHECK, nonce=1)
+    job = driver.run(read, backend=backend, register=register).job
+    assert job["bad_blocks"] == 1
+    assert job["checksum"] == checksum(as_array(file.read_bytes()))
+
+
+def test_stamping_from_memory_of_the_callers_sums_what_is_written(
+    driver: Driver, tmp_path: Path
+) -> None:
+    file = tmp_path / "out"
+    plan = Plan(
+        paths=[file], extents=[(0, 0, 3 * BLOCK + 100)], kind=WRITE, region=1, nonce=NONCE,
+        word=WORD, flags=DIRECT | STAMP | DESTINATION,
+    )  # fmt: skip
+    job = driver.run(plan, regions=4 * BLOCK).job
+    data = as_array(file.read_bytes())
+    assert data.size == 3 * BLOCK + 100
+    assert job["checksum"] == checksum(data)
+    assert bad_blocks(data, IDENTITY, 0) == 0
+
+
+def test_a_slot_is_summed_anew_after_a_read_went_through_it(driver: Driver, tmp_path: Path) -> None:
+    source, first, second = tmp_path / "source", tmp_path / "first", tmp_path / "second"
+    source.write_bytes(random_bytes(4 * BLOCK))
+    one = [(0, 0, 4 * BLOCK)]
+    plans = [
+        Plan(paths=[first], extents=one, kind=WRITE, flags=DIRECT | STAMP, depth=2),
+        Plan(paths=[source], extents=one, depth=2),
+        Plan(paths=[second], extents=one, kind=WRITE, flags=DIRECT | STAMP, depth=2),
+    ]
+    jobs = driver.run(*plans, depth=2).jobs
+    for job, file in zip(jobs[::2], (first, second), strict=True):
+        assert job["checksum"] == checksum(as_array(file.read_bytes()))
+
+
+@pytest.mark.parametrize("backend", ["io_uring", "pread"])
+def test_without_o_direct_any_offset_and_length_will_do(
+    driver: Driver, tmp_path: Path, backend: str
+) -> None:
+    file, dump = tmp_path / "in", tmp_path / "dump"
+    data = random_bytes(10_001)
+    file.write_bytes(data)
+    plan = Plan(
+        paths=[file], extents=[(0, 3, 9_998)], flags=DESTINATION, align=1, block=1000, region=1
+    )
+    job = driver.run(plan, backend=backend, regions=9998, dump=dump).job
+    assert job["bytes"] == 9998
+    assert dump.read_bytes()[8 * BLOCK :] == data[3:]
+
+
+def test_extending_cuts_a_file_and_overwriting_needs_one(driver: Driver, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * 3 * BLOCK)
+    late = Plan(paths=[file], extents=[(0, BLOCK, BLOCK)], kind=WRITE, allocation=EXTENDING)
+    assert driver.run(late).job["code"] == 0
+    assert file.stat().st_size == 2 * BLOCK
+    assert file.read_bytes()[:BLOCK] == b"x" * BLOCK
+    over = Plan(paths=[file], extents=[(0, 0, 3 * BLOCK)], kind=WRITE, allocation=OVERWRITE)
+    assert driver.run(over).job["extending_files"] == 1
+    assert driver.run(over).job["extending_files"] == 0
+    missing = Plan(
+        paths=[tmp_path / "none"], extents=[(0, 0, BLOCK)], kind=WRITE, allocation=OVERWRITE
+    )
+    job = driver.run(missing).job
+    assert (job["code"], job["path"]) == (2, str(tmp_path / "none"))
+
+
+def test_files_without_blocks_are_made_and_cut(driver: Driver, tmp_path: Path) -> None:
+    empty, old = tmp_path / "empty", tmp_path / "old"
+    old.write_bytes(b"x" * 100)
+    plan = Plan(
+        paths=[empty, old], extents=[(0, 0, 0)], ends=[0, 0], kind=WRITE, flags=DIRECT | FSYNC
+    )
+    assert driver.run(plan).job["code"] == 0
+    assert empty.stat().st_size == old.stat().st_size == 0
+
+
+@through_files
+def test_many_files_and_extents_in_random_order(
+    driver: Driver, tmp_path: Path, backend: str, register: int
+) -> None:
+    files = [tmp_path / f"{i}" for i in range(40)]
+    extents = [(i, start * 4 * BLOCK, 3 * BLOCK) for start in range(3) for i in range(40)]
+    write = Plan(
+        paths=files, extents=extents, kind=WRITE, order=RANDOM, flags=DIRECT | STAMP | FSYNC,
+        ends=[11 * BLOCK] * 40, nonce=NONCE, word=WORD, block=BLOCK // 2,
+    )  # fmt: skip
+    read = Plan(
+        paths=files, extents=extents, order=RANDOM, flags=DIRECT | CHECK, nonce=NONCE, word=WORD
+    )
+    written = driver.run(write, backend=backend, register=register).job
+    seen = driver.run(read, backend=backend, register=register).job
+    assert written["bytes"] == seen["bytes"] == 40 * 9 * BLOCK
+    assert (seen["code"], seen["bad_blocks"]) == (0, 0)
+    assert seen["checksum"] == written["checksum"]
