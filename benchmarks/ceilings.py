@@ -12,6 +12,7 @@ from benchmarks.measure import NotMeasuredError, Result, Verdict, rounds
 from benchmarks.taken import Taken
 from wattload.core.io import IOKind, IOOrder
 from wattload.core.units import GIB, KIB, MIB
+from wattload.loaders.coldcache import resident_fraction
 
 FILE_BYTES = 256 * MIB
 DEPTH = 128
@@ -57,6 +58,10 @@ def _hot(files: Sequence[Path], pairs: int) -> Result:
     The absolute figure stands where it reaches its goal, else the ratio.
     """
     speed, cost = engine.compare(HOT, files, pairs)
+    resident = resident_fraction(files)
+    if resident != 1.0:
+        reason = f"the file left the page cache while it was read (resident: {resident})"
+        return replace(speed, values=(), missing=reason)
     if cost.missing is not None:
         return replace(speed, name=f"{HOT.name}, a core ÷ fio's", goal=1.0)
     figures = {way: [1 / value for value in values] for way, values in cost.figures.items()}

@@ -84,10 +84,9 @@ class Job:
         """
         if shutil.which("fio") is None:
             raise NotMeasuredError("fio is not installed (apt-get install fio)")
-        environment = {**os.environ, THP_VARIABLE: THP_TUNABLE}
         before_s = children_cpu_s()
         done = subprocess.run(
-            self.command(), capture_output=True, text=True, check=False, env=environment
+            self.command(), capture_output=True, text=True, check=False, env=environment()
         )
         if done.returncode != 0:
             words = done.stderr.strip() or done.stdout.strip()[-200:]
@@ -119,6 +118,11 @@ def _taken(job: dict[str, Any], kind: IOKind, process_cpu_s: float) -> Taken:
         cpu_s=(float(job["usr_cpu"]) + float(job["sys_cpu"])) / 100 * seconds,
         process_cpu_s=process_cpu_s,
     )
+
+
+def environment() -> dict[str, str]:
+    """Return the environment that fio is run in."""
+    return {**os.environ, THP_VARIABLE: THP_TUNABLE}
 
 
 def huge_pages_free() -> int:
