@@ -106,15 +106,16 @@ def direct_alignment(path: Path) -> int:
     drive's logical blocks are larger; 4096 too where nobody can say. Asked once per device.
     """
     try:
-        device = path.stat().st_dev
+        status = path.stat()
     except OSError:
         return PAGE_BYTES
+    device = (status.st_dev, status.st_rdev)  # the latter of a block device that is used as a file
     if device not in _alignments:
         _alignments[device] = max(PAGE_BYTES, *_asked_alignments(path))
     return _alignments[device]
 
 
-_alignments: dict[int, int] = {}
+_alignments: dict[tuple[int, int], int] = {}
 
 
 def _asked_alignments(path: Path) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from wattload.core.histogram import Histogram
 from wattload.core.io import ByteCounter, DataPath, IOKind
-from wattload.loaders.aligned import PAGE_BYTES, round_up
+from wattload.loaders.aligned import PAGE_BYTES, direct_alignment, round_up
 from wattload.loaders.blockio import DirectMedium, Medium, too_short
 from wattload.loaders.pythonengine import LABEL, REMARK
 
@@ -28,6 +28,7 @@ class PythonReader:
         """Start the threads; ``medium`` is where the files are, by O_DIRECT unless given."""
         self._block_bytes = block_bytes
         self._medium = medium or DirectMedium()
+        self._is_direct = medium is None
         self._latencies_ns: list[int] = []
         self._queue: SimpleQueue[tuple[_Ticket, int] | None] = SimpleQueue()
         self._threads = [
@@ -46,11 +47,19 @@ class PythonReader:
         moved: ByteCounter | None = None,
     ) -> Future[int]:
         """Begin to read a file; see ``directreader.DirectReader.submit``."""
-        check_buffer(buffer, size_bytes, PAGE_BYTES)
+        alignment_bytes = direct_alignment(path) if self._is_direct else PAGE_BYTES
+        check_buffer(buffer, size_bytes, alignment_bytes)
         if not self._threads:
             raise RuntimeError("the reader is closed")
         offsets = range(0, size_bytes, self._block_bytes)
-        ticket = _Ticket(path, buffer, size_bytes, len(offsets), moved)
+        ticket = _Ticket(
+            path,
+            buffer,
+            size_bytes,
+            block_count=len(offsets),
+            moved=moved,
+            alignment_bytes=alignment_bytes,
+        )
         ticket.future.set_running_or_notify_cancel()
         if not offsets:
             ticket.future.set_result(0)
@@ -99,8 +108,10 @@ class _Ticket:
         path: Path,
         buffer: NDArray[np.uint8],
         size_bytes: int,
+        *,
         block_count: int,
         moved: ByteCounter | None,
+        alignment_bytes: int,
     ) -> None:
         self.future: Future[int] = Future()
         self._path = path
@@ -108,6 +119,7 @@ class _Ticket:
         self._size_bytes = size_bytes
         self._blocks_left = block_count
         self._moved = moved
+        self._alignment_bytes = alignment_bytes
         self._lock = threading.Lock()
         self._handle: int | None = None
         self._failure: BaseException | None = None
@@ -118,7 +130,8 @@ class _Ticket:
             return
         handle = self._opened(medium)
         wanted_bytes = min(block_bytes, self._size_bytes - offset_bytes)
-        asked = self._buffer[offset_bytes : offset_bytes + round_up(wanted_bytes, PAGE_BYTES)]
+        end_bytes = offset_bytes + round_up(wanted_bytes, self._alignment_bytes)
+        asked = self._buffer[offset_bytes:end_bytes]
         read_bytes = medium.read(handle, self._path, asked, offset_bytes)
         if read_bytes < wanted_bytes:
             raise too_short(self._path, offset_bytes, wanted_bytes, read_bytes)
