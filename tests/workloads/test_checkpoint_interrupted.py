@@ -109,12 +109,18 @@ import sys, time
 from pathlib import Path
 from tests.context import context_at
 from wattload.core.accelerator import Accelerator
-from wattload.loaders import direct, torch
+from wattload.loaders import dcp, direct, torch
 from wattload.workloads.checkpoint import Checkpoint, Config
 
-loader = {"direct": direct.Config(), "torch": torch.Config(bucket_bytes=8 << 20)}[sys.argv[2]]
+loader = {
+    "direct": direct.Config(),
+    "torch": torch.Config(bucket_bytes=8 << 20),
+    "dcp": dcp.Config(tensor_bytes=8 << 20),
+}[sys.argv[2]]
 context = context_at(Path(sys.argv[1]))
-config = Config(checkpoint_count=1000, shrink_bytes=200_000_000)
+config = Config(
+    checkpoint_count=1000, shrink_bytes=200_000_000, mode=sys.argv[3], interval_s=0.02, step_s=0.01
+)
 workload = Checkpoint(config, loader, Accelerator())
 workload.plan(context)
 workload.prepare(context)
@@ -134,11 +140,14 @@ workload.run(context)
 """
 
 
-@pytest.mark.parametrize("loader", ["direct", "torch"])
-def test_a_write_killed_midway_is_never_taken_for_a_checkpoint(tmp_path: Path, loader: str) -> None:
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("loader", LOADERS)
+def test_a_write_killed_midway_is_never_taken_for_a_checkpoint(
+    tmp_path: Path, loader: str, mode: str
+) -> None:
     root = Path(__file__).parents[2]
     child = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(tmp_path), loader],
+        [sys.executable, "-c", KILLED, str(tmp_path), loader, mode],
         stdout=subprocess.PIPE,
         text=True,
         cwd=root,

@@ -16,6 +16,7 @@ COMMANDS = {
     "report": "one HTML page from run folders: single runs, or A against B",
     "check": "the checks of runs; exit status 3 when one failed",
     "datagen": "generate the data of a workload and nothing else",
+    "plan": "size, time, energy and drives of a checkpoint too large to run here",
     "clean": "give back what wattload wrote to a target, by its manifests",
 }
 

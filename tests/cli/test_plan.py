@@ -1,0 +1,150 @@
+"""``wattload plan``: the size of a checkpoint, and its time, energy and drives by arithmetic."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.record_power import PowerKind
+from tests.records import Scenario, write_run
+from wattload.__main__ import main
+from wattload.core.record.run import RECORD_FILE
+
+Captured = pytest.CaptureFixture[str]
+
+
+def said(capsys: Captured, *words: str) -> str:
+    assert main(["plan", "checkpoint", *words]) == 0
+    return capsys.readouterr().out
+
+
+def document(capsys: Captured, *words: str) -> dict[str, object]:
+    found = json.loads(said(capsys, *words, "--json"))
+    assert isinstance(found, dict)
+    return found
+
+
+def refused(capsys: Captured, *words: str) -> str:
+    assert main(["plan", "checkpoint", *words]) == 2
+    return capsys.readouterr().err
+
+
+def run_of(path: Path, power: PowerKind = "measured", workload: str = "checkpoint") -> Path:
+    scenario = Scenario(workload=workload, power=power)  # type: ignore[arg-type]
+    return write_run(path, scenario)
+
+
+def test_the_worked_example(capsys: Captured) -> None:
+    text = said(capsys, "model=405b", "rate=6.3", "power_w=18", "interval_s=600")
+    assert "all 512 ranks, 9.51 GB to 13.23 GB each" in text
+    assert "1,544 as DLIO lays them out; 512 with loader=direct" in text
+    assert "5.68 TB = 5,292.249 GiB" in text
+    assert "15 min 02 s on one drive" in text
+    assert "4.51 Wh a checkpoint" in text
+    assert "31 drives, as n >= bytes / (rate x overhead x interval)" in text
+    assert "2 drives, as n >= bytes / (rate x interval)" in text
+
+
+def test_a_size_needs_no_rate(capsys: Captured) -> None:
+    text = said(capsys, "model=8b", "ranks=2")
+    assert "the first 2 of 8 ranks, 14.05 GB each" in text
+    assert "not given; add rate=GB/s of one drive, or record=RUN" in text
+    assert "energy" not in text
+
+
+def test_power_that_is_not_given_is_missing_not_zero(capsys: Captured) -> None:
+    assert "energy  unknown: power is not given" in said(capsys, "model=8b", "rate=5")
+    assert document(capsys, "model=8b", "rate=5")["energy"] is None
+
+
+def test_a_record_gives_rate_and_power_with_their_evidence(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    folder = run_of(tmp_path)
+    record = json.loads((folder / RECORD_FILE).read_text())
+    rate = next(m["value"] for m in record["metrics"] if m["name"] == "write_bytes_per_s")
+    (energy,) = (e for e in record["power"]["energy"] if e["phase"] == "write" and e["chosen"])
+    found = document(capsys, "model=8b", f"record={folder}")
+    assert found["rate_bytes_per_s"] == rate
+    assert found["rate_source"] == record["run_id"]
+    watts = found["watts"]
+    assert isinstance(watts, dict)
+    assert watts["mean_w"] == energy["mean_w"]
+    assert watts["evidence"] == "measured"
+    text = said(capsys, "model=8b", f"record={folder / RECORD_FILE}")
+    assert f"measured, {record['run_id']}" in text
+
+
+def test_bounds_of_a_record_stay_bounds(tmp_path: Path, capsys: Captured) -> None:
+    text = said(capsys, "model=8b", f"record={run_of(tmp_path / 'both', 'bounds')}")
+    (energy,) = (line for line in text.splitlines() if line.startswith("energy"))
+    assert " to " in energy
+    text = said(capsys, "model=8b", f"record={run_of(tmp_path / 'upper', 'upper')}")
+    (energy,) = (line for line in text.splitlines() if line.startswith("energy"))
+    assert "≤ " in energy
+
+
+def test_a_record_without_power_says_so_and_takes_what_is_given(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    folder = run_of(tmp_path, "none")
+    text = said(capsys, "model=8b", f"record={folder}")
+    assert "has no power of all its drives" in text
+    assert "add power_w=" in text
+    assert document(capsys, "model=8b", f"record={folder}")["energy"] is None
+    assert "20 W of one drive, given" in said(capsys, "model=8b", f"record={folder}", "power_w=20")
+
+
+def test_a_record_of_another_workload_is_refused(tmp_path: Path, capsys: Captured) -> None:
+    folder = run_of(tmp_path, workload="unet3d")
+    assert "a plan needs a run of workload=checkpoint" in refused(
+        capsys, "model=8b", f"record={folder}"
+    )
+
+
+def test_an_unfinished_or_missing_record_is_refused(tmp_path: Path, capsys: Captured) -> None:
+    folder = run_of(tmp_path)
+    path = folder / RECORD_FILE
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"status": "aborted", "status_reason": "power cut"}))
+    assert "is of a run that is aborted" in refused(capsys, "model=8b", f"record={folder}")
+    assert refused(capsys, "model=8b", f"record={tmp_path / 'none'}")
+
+
+def test_failed_checks_of_the_run_are_named(tmp_path: Path, capsys: Captured) -> None:
+    folder = run_of(tmp_path)
+    path = folder / RECORD_FILE
+    record = json.loads(path.read_text())
+    failed = {"name": "cold_cache", "verdict": "fail", "sentence": "It was warm."}
+    path.write_text(json.dumps(record | {"checks": [*record["checks"], failed]}))
+    assert "that run failed cold_cache" in said(capsys, "model=8b", f"record={folder}")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], "model has no value"),
+        (["model=404b"], "did you mean 405b"),
+        (["modle=8b"], "modle is no setting of a plan; did you mean model?"),
+        (["8b"], "settings are KEY=VALUE, e.g. model=405b; got '8b'"),
+        (["model="], "settings are KEY=VALUE"),
+        (["model=8b", "model=70b"], "model is given twice, as 8b and 70b"),
+        (["model=8b", "ranks=9"], "ranks must be 1 to 8"),
+        (["model=8b", "ranks=1.5"], "ranks must be a whole number, got 1.5"),
+        (["model=8b", "rate=fast"], "rate must be a number, got 'fast'"),
+        (["model=8b", "rate=0"], "rate must be above 0, got 0"),
+        (["model=8b", "rate=inf"], "rate must be above 0, got inf"),
+        (["model=8b", "rate=1", "record=runs/x"], "give rate= or record=, not both"),
+        (["model=8b", "interval_s=60"], "add rate= or record="),
+        (["model=8b", "rate=1", "overhead=0.1"], "add interval_s="),
+        (["model=8b", "rate=1", "interval_s=60", "overhead=1"], "below 1; got 1"),
+    ],
+)
+def test_settings_that_make_no_plan_are_one_sentence(
+    capsys: Captured, words: list[str], expected: str
+) -> None:
+    message = refused(capsys, *words)
+    assert expected in message
+    assert message.count("\n") == 1
