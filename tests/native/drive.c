@@ -5,9 +5,10 @@
  * backend= depth= pollers= block= register= as wl_setup; regions=BYTES[,BYTES...] after region 0;
  * fill=FILE what region 0 holds; dump=FILE gets all regions at the end; trace=FILE gets the rows;
  * stop_ms= stops all jobs then; close_ms= closes the engine then; memlock= limits locked memory,
- * as another user; seccomp=1 forbids io_uring; probe=1 only asks. */
+ * for root too; seccomp=1 forbids io_uring; probe=1 only asks. */
 #include <errno.h>
 #include <inttypes.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
@@ -17,6 +18,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "wattload_engine.h"
@@ -83,10 +85,17 @@ static void forbid_io_uring(void) {
         die("seccomp");
 }
 
+/* Without CAP_IPC_LOCK root is held to the limit, too. */
 static void limit_locked_memory(void) {
     struct rlimit limit = {.rlim_cur = (rlim_t)asked.memlock, .rlim_max = (rlim_t)asked.memlock};
-    if (setrlimit(RLIMIT_MEMLOCK, &limit) || setgid(65534) || setuid(65534))
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct sets[2];
+    if (setrlimit(RLIMIT_MEMLOCK, &limit) || syscall(SYS_capget, &header, sets))
         die("memlock");
+    sets[0].effective &= ~(1u << CAP_IPC_LOCK);
+    sets[0].permitted &= ~(1u << CAP_IPC_LOCK);
+    if (syscall(SYS_capset, &header, sets))
+        die("capset");
 }
 
 static void load(const char *path, void *memory, size_t bytes) {

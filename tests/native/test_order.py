@@ -1,0 +1,134 @@
+"""Which blocks are moved, in which order and how often; what histograms and traces say of it."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.native.driver import Driver
+from tests.native.plans import RANDOM, SEQUENTIAL, Plan
+
+BLOCK = 4096
+LOOPS = ["null", "memory"]
+
+
+def traced(path: Path) -> list[tuple[int, int, int, int]]:
+    """Return the rows of a trace: submit_ns, offset, latency_ns, file."""
+    return list(struct.iter_unpack("<QQII", path.read_bytes()))
+
+
+@pytest.mark.parametrize("backend", LOOPS)
+@pytest.mark.parametrize("pollers", [1, 3])
+@pytest.mark.parametrize("order", [SEQUENTIAL, RANDOM])
+def test_one_pass_touches_each_block_once(
+    driver: Driver, tmp_path: Path, backend: str, pollers: int, order: int
+) -> None:
+    extents = [(0, 0, 1000 * BLOCK), (1, 0, 0), (1, BLOCK, 333 * BLOCK + 5), (0, 1 << 30, BLOCK)]
+    plan = Plan(
+        paths=[Path("/a"), Path("/b")], extents=extents, block=BLOCK, order=order, trace_every=1
+    )
+    trace = tmp_path / "trace"
+    job = driver.run(plan, backend=backend, pollers=pollers, trace=trace).job
+    expected = [(file, at) for file, o, n in extents for at in range(o, o + n, BLOCK)]
+    seen = [(file, offset) for _, offset, _, file in traced(trace)]
+    assert sorted(seen) == sorted(expected)
+    assert job["operations"] == job["counted"] == job["rows"] == len(expected)
+    assert job["bytes"] == sum(length for _, _, length in extents)
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3, 5, 64, 65, 4097])
+def test_every_size_of_a_permutation_is_one(driver: Driver, tmp_path: Path, blocks: int) -> None:
+    trace = tmp_path / "trace"
+    orders = []
+    for seed in (1, 2):
+        plan = Plan(
+            paths=[Path("/a")], extents=[(0, 0, blocks * BLOCK)], block=BLOCK, order=RANDOM,
+            seed=seed, trace_every=1, depth=1,
+        )  # fmt: skip
+        driver.run(plan, backend="null", trace=trace)
+        orders.append([offset // BLOCK for _, offset, _, _ in traced(trace)])
+    assert sorted(orders[0]) == sorted(orders[1]) == list(range(blocks))
+    if blocks > 5:
+        assert orders[0] != orders[1] != sorted(orders[1])
+
+
+def test_sequential_blocks_come_in_order_and_again_from_the_start(
+    driver: Driver, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace"
+    plan = Plan(
+        paths=[Path("/a")], extents=[(0, 0, 3 * BLOCK), (0, 8 * BLOCK, 2 * BLOCK)], block=BLOCK,
+        operations=12, trace_every=1, depth=1,
+    )  # fmt: skip
+    driver.run(plan, backend="null", trace=trace)
+    offsets = [offset // BLOCK for _, offset, _, _ in traced(trace)]
+    assert offsets == [0, 1, 2, 8, 9, 0, 1, 2, 8, 9, 0, 1]
+
+
+def test_uniform_draws_reach_all_blocks_evenly(driver: Driver, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    plan = Plan(
+        paths=[Path("/a")], extents=[(0, 0, 100 * BLOCK)], block=BLOCK, order=RANDOM,
+        operations=50_000, trace_every=1,
+    )  # fmt: skip
+    job = driver.run(plan, backend="null", trace=trace).job
+    counts = Counter(offset for _, offset, _, _ in traced(trace))
+    expected = 500
+    chi_square = sum((count - expected) ** 2 / expected for count in counts.values())
+    assert job["operations"] == 50_000
+    assert len(counts) == 100
+    assert chi_square < 170  # 99 degrees of freedom: above with a chance of 1e-5
+
+
+@pytest.mark.parametrize("pollers", [1, 4])
+def test_a_long_trace_is_thinned_evenly(driver: Driver, tmp_path: Path, pollers: int) -> None:
+    trace = tmp_path / "trace"
+    plan = Plan(paths=[Path("/a")], extents=[(0, 0, 300_000 * BLOCK)], block=BLOCK, trace_every=2)
+    job = driver.run(plan, backend="null", pollers=pollers, trace=trace).job
+    rows = traced(trace)
+    blocks = sorted(offset // BLOCK for _, offset, _, _ in rows)
+    steps = {b - a for a, b in pairwise(blocks)}
+    assert 2_000 < job["rows"] <= 65_536
+    assert len(steps) == 1
+    assert (steps.pop() & 1) == 0
+    assert [row[0] for row in rows] == sorted(row[0] for row in rows)
+
+
+def test_latencies_lie_between_their_ends(driver: Driver, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(100 * BLOCK))
+    plan = Plan(paths=[file], extents=[(0, 0, 100 * BLOCK)], block=BLOCK, operations=500, depth=4)
+    job = driver.run(plan).job
+    assert job["counted"] == job["operations"] == 500
+    assert 0 < job["latency_min_ns"] <= job["latency_max_ns"]
+    assert 500 * job["latency_min_ns"] <= job["latency_sum_ns"] <= 500 * job["latency_max_ns"]
+    assert job["start_ns"] + job["latency_max_ns"] <= job["end_ns"]
+    assert job["start_ns"] < job["last_io_ns"] <= job["end_ns"]
+
+
+def test_nothing_is_issued_after_the_duration(driver: Driver, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    plan = Plan(
+        paths=[Path("/a")], extents=[(0, 0, BLOCK)], block=BLOCK, duration_ns=20_000_000,
+        trace_every=1, depth=1,
+    )  # fmt: skip
+    job = driver.run(plan, backend="null", trace=trace).job
+    assert job["operations"] > 0
+    assert job["stopped"] == 0
+    assert job["last_io_ns"] >= job["start_ns"]
+
+
+@pytest.mark.parametrize("backend", ["null", "pread"])
+def test_a_rate_is_not_exceeded(driver: Driver, tmp_path: Path, backend: str) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(64 * BLOCK))
+    rate = 4_000_000
+    plan = Plan(paths=[file], extents=[(0, 0, 64 * BLOCK)], block=BLOCK, rate=rate)
+    job = driver.run(plan, backend=backend, pollers=2).job
+    assert job["operations"] == 64
+    least_ns = 63 * BLOCK * 1_000_000_000 // rate
+    assert job["last_io_ns"] - job["start_ns"] >= least_ns

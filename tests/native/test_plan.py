@@ -1,0 +1,116 @@
+"""The parser of plans takes nothing on trust: bad fields are named, and no bytes harm it."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.native.driver import ADDRESS, HERE, STRICT, Driver, build, compiler
+from tests.native.plans import (
+    CHECK,
+    DESTINATION,
+    DIRECT,
+    FSYNC,
+    RANDOM,
+    STAMP,
+    WRITE,
+    Plan,
+)
+from tests.native.seeds import seeds, write_seeds
+
+BAD_PLAN = -1
+RUNS = 200_000
+
+BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
+    ({"kind": 2}, "kind 2"),
+    ({"order": 2}, "order 2"),
+    ({"allocation": 3}, "allocation 3"),
+    ({"flags": 64}, "flags 0x40"),
+    ({"flags": STAMP}, "other kind"),
+    ({"flags": FSYNC}, "other kind"),
+    ({"kind": WRITE, "flags": CHECK}, "other kind"),
+    ({"align": 3}, "alignment"),
+    ({"align": 0}, "alignment"),
+    ({"align": 1 << 21}, "alignment"),
+    ({"block": 0}, "block length"),
+    ({"block": 5000}, "block length"),
+    ({"block": (1 << 30) + 4096}, "block length"),
+    ({"block": 131072}, "block length is up to the engine's 65536"),
+    ({"align": 512, "block": 512, "flags": CHECK}, "stamped"),
+    ({"align": 512, "block": 4096, "flags": CHECK, "extents": [(0, 512, 512)]}, "offset"),
+    ({"depth": 0}, "depth"),
+    ({"depth": 9}, "depth is 1 to the engine's 8"),
+    ({"depth": 4097}, "depth"),
+    ({"operations": (1 << 62) + 1}, "operation count"),
+    ({"extents": [(1, 0, 4096)]}, "file 1 of 1"),
+    ({"extents": [(0, 100, 4096)]}, "offset"),
+    ({"extents": [(0, 0, 1 << 63)]}, "largest file"),
+    ({"extents": [(0, (1 << 64) - 4096, 8192)]}, "largest file"),
+    ({"ends": [5]}, "ends at 5"),
+    ({"kind": WRITE, "extents": [(0, 0, 4096)], "ends": [100]}, "its file at 100"),
+    ({"kind": WRITE, "extents": [(0, 0, 100)], "ends": [4096]}, "ends at 100"),
+    ({"flags": DESTINATION, "destination": 100}, "destination offset"),
+    ({"flags": DESTINATION, "region": 1}, "region 1 of 1"),
+    ({"flags": DESTINATION, "destination": 7 * 65536}, "do not fit"),
+    ({"flags": DESTINATION, "destination": 1 << 40}, "do not fit"),
+    ({"flags": DESTINATION, "extents": [(0, 0, 8 * 65536 + 1)]}, "do not fit"),
+    ({"reserved": (1, 0, 0, 0)}, "reserved"),
+    ({"reserved": (0, 1, 0, 0)}, "reserved"),
+    ({"reserved": (0, 0, 1, 0)}, "reserved"),
+    ({"reserved": (0, 0, 0, 1)}, "reserved"),
+    ({"paths": [Path("/" + "x" * 4096)]}, "path"),
+]
+
+
+@pytest.mark.parametrize(("fields", "text"), BAD_FIELDS)
+def test_a_bad_field_is_named(driver: Driver, fields: dict[str, Any], text: str) -> None:
+    plan = Plan(**{"paths": [Path("/a")], "extents": [(0, 0, 131072)], **fields})
+    refused = driver.refusal(plan, backend="null")
+    assert refused["code"] == BAD_PLAN
+    assert text in refused["text"]
+
+
+def test_bytes_that_are_no_plan_are_refused(driver: Driver) -> None:
+    good = Plan(paths=[Path("/a")], extents=[(0, 0, 65536)], flags=DIRECT, order=RANDOM).encode()
+    for bad in (b"", good[:127], good[:-1], good + b"\0", b"XXXX" + good[4:]):
+        assert driver.refusal(bad, backend="null")["code"] == BAD_PLAN
+    hole = good[:-1] + b"\0"
+    assert driver.refusal(hole, backend="null")["text"] == "file 0 has no good path"
+    far = good[:136] + struct.pack("<I", 0xFFFF_FFFF) + good[140:]
+    assert driver.refusal(far, backend="null")["text"] == "file 0 has no good path"
+
+
+def test_an_empty_plan_is_done_at_once(driver: Driver) -> None:
+    for plan in (Plan(paths=[], extents=[]), Plan(paths=[], extents=[], operations=5)):
+        job = driver.run(plan, backend="null").job
+        assert (job["code"], job["operations"], job["bytes"]) == (0, 0, 0)
+
+
+def test_mutated_plans_do_no_harm(tmp_path: Path) -> None:
+    program = build(tmp_path, "fuzz_main.c", [*ADDRESS, "-O2", str(HERE / "fuzz_plan.c")])
+    files = [str(file) for file in write_seeds(tmp_path / "corpus")]
+    ran = subprocess.run(
+        [str(program), str(RUNS), *files], capture_output=True, text=True, check=False
+    )
+    assert not ran.returncode, ran.stderr
+
+
+def test_every_seed_is_a_good_plan(driver: Driver) -> None:
+    outcome = driver.run(
+        *[plan for plan in seeds() if not plan[12] & DESTINATION], backend="null", block=65536
+    )
+    assert all(job["code"] == 0 for job in outcome.jobs)
+
+
+def test_both_compilers_take_the_sources_without_a_warning(tmp_path: Path) -> None:
+    names = [name for name in ("gcc", "clang", "clang-14") if compiler_is_there(name)]
+    for name in names or [compiler("cc")]:
+        build(tmp_path / name, "drive.c", ["-O3", *STRICT], cc=name)
+
+
+def compiler_is_there(name: str) -> bool:
+    return not subprocess.run(["which", name], capture_output=True, check=False).returncode
