@@ -15,8 +15,8 @@ from typing import Any
 import wattload
 from wattload.core.errors import RunError
 from wattload.core.io import DataPath, HarnessWatch
+from wattload.loaders.dlio import Config, mpirun
 from wattload.loaders.dlio.conductor import Conductor
-from wattload.loaders.dlio.config import Config, mpirun
 from wattload.loaders.dlio.errand import Errand
 from wattload.loaders.dlio.links import LinkFolder, copies_in_memory
 from wattload.loaders.dlio.program import STDERR, Program
@@ -164,8 +164,8 @@ class DlioHarness:
             socket=str(address),
             journal=str((folder / JOURNAL).absolute()),
             record_format=self._training.samples.record_format,
-            block_bytes=self._config.block_bytes,
-            queue_depth=self._config.queue_depth,
+            block_bytes=self._config.reader_block_bytes,
+            queue_depth=self._config.reader_queue_depth,
             check_crc=self._training.samples.check_crc,
         )
         path = f"{package}{os.pathsep}{known}" if known else package

@@ -9,13 +9,15 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 STDOUT, STDERR = "stdout.log", "stderr.log"
 _PATIENCE_S = 5.0
 _POLL_S = 0.05
 _TAIL_BYTES = 1 << 16
-_FAILURE = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)|Exception)\b.*")
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(: .*)?$")
+"""The line of a traceback that names the exception: the first that is not indented."""
 
 
 class Program:
@@ -71,8 +73,12 @@ class Program:
         with self._errors.open("rb") as file:
             file.seek(max(file.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
             lines = file.read().decode(errors="replace").splitlines()
+        failures = [
+            line
+            for above, line in pairwise(lines)
+            if above.startswith("  ") and _EXCEPTION.match(line) and "SystemExit" not in line
+        ]
         said = [line.strip() for line in lines if line.strip()]
-        failures = [line for line in said if _FAILURE.match(line) and "SystemExit" not in line]
         return (failures or said or [""])[-1]
 
     def _members(self) -> list[int]:
