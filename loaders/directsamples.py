@@ -1,28 +1,34 @@
 """Whole samples by O_DIRECT: read ahead into reused buffers, decoded in place, cut into batches.
 
-Files are read in the order of the samples, several blocks of them in flight (``DirectReader``),
-each into one of a fixed set of aligned, pre-touched slots. As soon as a file is there a decoding
-thread finds the payload in its slot, copies the front of it into a row of a batch and frees the
-slot for the next file. So memory does not grow with the batches that are made ahead.
+Files are read in the order of the samples, several blocks of them in flight (``DirectReader``) over
+the border between two files too, each into one of a fixed set of slots: one piece of pre-touched
+memory in huge pages, registered with the kernel once. As soon as a file is there a decoding thread
+finds the payload in its slot, copies the front of it into a row of a batch and frees the slot for
+the next file. That is the only copy there is, and memory does not grow with the batches that are
+made ahead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError
-from wattload.core.io import Batch, DataPath, IOKind
-from wattload.loaders.aligned import PAGE_BYTES, aligned_buffer, round_up
-from wattload.loaders.blockio import DirectMedium
-from wattload.loaders.direct import Config
+from wattload.core.io import Batch, DataPath
+from wattload.loaders.aligned import aligned_buffers, round_up
+from wattload.loaders.blockio import NullMedium
+from wattload.loaders.direct import PYTHON, Config
 from wattload.loaders.directreader import DirectReader
+from wattload.loaders.native.backend import NULL
+from wattload.loaders.nativereader import NativeReader
 from wattload.loaders.readahead import Arrival, Pass
 from wattload.loaders.samples import ReadCounter, SampleSet
+
+SLOT_ALIGN_BYTES = 64 << 10
+"""Slots start at multiples of this: the largest logical blocks that Linux takes."""
 
 
 def slot_count(config: Config, samples: SampleSet) -> int:
@@ -41,8 +47,8 @@ def slot_count(config: Config, samples: SampleSet) -> int:
 
 
 def slot_size_bytes(samples: SampleSet) -> int:
-    """Return the size of a slot: the largest file, in whole pages."""
-    return round_up(max(samples.file_bytes), PAGE_BYTES)
+    """Return the size of a slot: the largest file, rounded up for any drive's blocks."""
+    return round_up(max(samples.file_bytes), SLOT_ALIGN_BYTES)
 
 
 def memory_bytes(config: Config, samples: SampleSet) -> int:
@@ -68,14 +74,15 @@ class DirectSampleLoader:
         self._samples = samples
         self._on_read = on_read
         self._pass: Pass | None = None
+        self._held = held_files(samples) if samples.in_memory else None
         count = slot_count(config, samples)
-        medium = PreloadedMedium(samples.paths) if samples.in_memory else None
-        self._slots = [aligned_buffer(slot_size_bytes(samples)) for _ in range(count)]
+        self._slots = aligned_buffers(count, slot_size_bytes(samples), SLOT_ALIGN_BYTES)
         shape = (samples.batch_samples, samples.resize_bytes)
         self._tensors = [
             np.zeros(shape, dtype=np.uint8) for _ in range(tensor_count(config, samples))
         ]
-        self._reader = DirectReader(config, medium=medium)
+        self._reader = _reader(config, self._slots, is_null=samples.in_memory)
+        self._queued_bytes = 2 * config.queue_depth * config.pollers * config.block_bytes
         self._decoders = ThreadPoolExecutor(
             config.workers * samples.accelerators, thread_name_prefix="decode"
         )
@@ -91,7 +98,15 @@ class DirectSampleLoader:
         if not self._slots:
             raise RuntimeError("the loader is closed")
         self._end_pass()
-        self._pass = Pass(self._samples, order, self._slots, self._tensors, self._fetch)
+        self._pass = Pass(
+            self._samples,
+            order,
+            self._slots,
+            self._tensors,
+            self._fetch,
+            queued_bytes=self._queued_bytes,
+            held=self._held,
+        )
         return self._pass.batches()
 
     def path(self) -> DataPath:
@@ -124,22 +139,27 @@ class DirectSampleLoader:
         self._decoders.submit(then, done)
 
 
-class PreloadedMedium(DirectMedium):
-    """Files that were read into memory once: every later block is a copy in place of the I/O."""
+def held_files(samples: SampleSet) -> Sequence[NDArray[np.uint8]]:
+    """Return the files' bytes, each of shape ``(file bytes,)``, read through the page cache."""
+    return [np.fromfile(path, dtype=np.uint8) for path in samples.paths]
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._files = [np.fromfile(path, dtype=np.uint8) for path in paths]
-        self._handles = {path: handle for handle, path in enumerate(paths)}
 
-    def open(self, path: Path, kind: IOKind, end_bytes: int) -> int:
-        """Return the file's number."""
-        return self._handles[path]
+def _reader(
+    config: Config, slots: Sequence[NDArray[np.uint8]], *, is_null: bool
+) -> DirectReader | NativeReader:
+    """Return what reads files into the slots.
 
-    def read(self, handle: int, path: Path, buffer: NDArray[np.uint8], offset_bytes: int) -> int:
-        """Copy from memory."""
-        part = self._files[handle][offset_bytes : offset_bytes + len(buffer)]
-        buffer[: len(part)] = part
-        return len(part)
-
-    def close(self, handle: int) -> None:
-        """Do nothing: the file stays in memory."""
+    With ``is_null`` it is the same engine with I/O that takes no time and moves nothing: direct I/O
+    costs the host no copy, so none stands in for it where samples come from memory.
+    """
+    if not is_null:
+        return DirectReader(config, buffers=slots)
+    if config.engine == PYTHON:
+        return DirectReader(config, medium=NullMedium())
+    return NativeReader(
+        backend=NULL,
+        block_bytes=config.block_bytes,
+        depth=config.queue_depth,
+        pollers=config.pollers,
+        buffers=slots,
+    )

@@ -53,19 +53,25 @@ class _Assembly:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A sample under way: the slot for its file, and row ``number`` of the batch it belongs to."""
+    """A sample under way: its place in the order, its file's slot, and its row in the batch."""
 
     index: int
+    position: int
     number: int
     slot: NDArray[np.uint8]
     assembly: _Assembly
 
 
 class Pass:
-    """One pass over an order of samples: files are begun whenever a slot and a tensor are free.
+    """One pass over an order of samples: files are begun as slots, tensors and the queue allow.
 
     ``fetch`` begins to bring a sample's file into a slot and calls back, on any other thread, when
-    it is there or has failed. What was called back decodes it and begins the next.
+    it is there or has failed. What was called back decodes it and begins the next. With ``held``,
+    the files' bytes by sample, those are decoded in place of what is in the slot.
+
+    Behind the file that is read now, no more than ``queued_bytes`` are asked for, and at least one
+    file: enough to keep the reader's queue full over the border between two files. Beyond that, it
+    is better to take the slot again that was used last, while the caches still know it.
     """
 
     def __init__(
@@ -75,6 +81,9 @@ class Pass:
         slots: Sequence[NDArray[np.uint8]],
         tensors: Sequence[NDArray[np.uint8]],
         fetch: Fetch,
+        *,
+        queued_bytes: int,
+        held: Sequence[NDArray[np.uint8]] | None = None,
     ) -> None:
         self._samples = samples
         self._layout = record_format(samples.record_format)
@@ -82,6 +91,9 @@ class Pass:
         self._order = order[: len(order) // self._size * self._size]
         self._tensors = tensors
         self._fetch = fetch
+        self._queued_bytes = queued_bytes
+        self._held = held
+        self._reading: dict[int, int] = {}
         self._free = list(slots)
         self._slot_count = len(slots)
         self._begun = 0
@@ -126,7 +138,9 @@ class Pass:
                     return
                 self._begun += 1
                 assembly = self._assemblies.get(batch) or self._assemble(batch)
-                row = _Row(self._order[position], number, self._free.pop(), assembly)
+                index = self._order[position]
+                self._reading[position] = self._samples.file_bytes[index]
+                row = _Row(index, position, number, self._free.pop(), assembly)
             self._begin(row)
 
     def _may_begin(self, batch: int, position: int) -> bool:
@@ -135,7 +149,13 @@ class Pass:
             and not self._stopped
             and position < len(self._order)
             and batch < self._taken_back + len(self._tensors)
+            and self._may_queue()
         )
+
+    def _may_queue(self) -> bool:
+        """Whether the reader's queue could run dry before the file that is read now is there."""
+        behind = list(self._reading.values())[1:]
+        return sum(behind) < self._queued_bytes
 
     def _assemble(self, number: int) -> _Assembly:
         first = number * self._size
@@ -151,10 +171,15 @@ class Pass:
             self._settle(row.slot, error)
 
     def _come(self, row: _Row, ticket: Future[int]) -> None:
-        """Decode a file that has been read, on a decoding thread, and begin the next."""
+        """Begin the next file, then decode this one; called on a decoding thread."""
         failure: BaseException | None = None
+        with self._changed:
+            del self._reading[row.position]
+        self._advance()
         try:
-            self._decode(row, row.slot[: ticket.result()])
+            read_bytes = ticket.result()
+            content = row.slot if self._held is None else self._held[row.index]
+            self._decode(row, content[:read_bytes])
         except BaseException as error:  # handed to whoever waits for the batch
             failure = error
         self._settle(row.slot, failure)

@@ -10,7 +10,7 @@ import pytest
 from tests.context import Context, ThreadCommunicator, context_at, directory_target, run_ranks
 from tests.unet3d import FILES, direct, torch, workload
 from wattload.core.accelerator import Accelerator
-from wattload.core.errors import ConfigError, MissingExtraError, TargetError
+from wattload.core.errors import ConfigError, MissingExtraError
 from wattload.core.target import DirectIo
 from wattload.loaders.direct import Config as DirectConfig
 from wattload.loaders.torch import Config as TorchConfig
@@ -85,9 +85,9 @@ def test_a_negative_seed_is_refused(tmp_path: Path) -> None:
 def test_a_host_or_target_that_the_loader_cant_use_is_refused_by_the_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    large = DirectIo(memory_align_bytes=4, offset_align_bytes=16384, found_by="test")
+    large = DirectIo(memory_align_bytes=4, offset_align_bytes=131072, found_by="test")
     target = replace(directory_target(tmp_path), direct_io=large)
-    with pytest.raises(TargetError, match="multiples of 16384 bytes"):
+    with pytest.raises(ConfigError, match="multiples of 131072 bytes"):
         workload().plan(Context(targets=(target,)))
     workload(torch()).plan(Context(targets=(target,)))
     monkeypatch.setitem(sys.modules, "torch", None)
