@@ -177,10 +177,21 @@ def test_too_little_lockable_memory_refuses_registration_only(
     file = tmp_path / "file"
     file.write_bytes(bytes(4 * BLOCK))
     plan = Plan(paths=[file], extents=[(0, 0, 4 * BLOCK)])
-    outcome = driver.run(plan, register=3, memlock=0)
+    outcome = driver.run(plan, register=3, memlock=4 * BLOCK)
     assert outcome.facts["buffers_refused"] == ENOMEM
     assert outcome.facts["files_refused"] == 0
     assert (outcome.job["code"], outcome.job["bytes"]) == (0, 4 * BLOCK)
+
+
+def test_no_lockable_memory_is_the_reason_where_it_refuses_the_ring(
+    driver: Driver, tmp_path: Path
+) -> None:
+    # rings count as locked memory before Linux 5.12, and again since 6.14
+    (line, *_) = driver.lines(register=3, memlock=0)
+    if "open" in line:
+        assert "RLIMIT_MEMLOCK" in line["open"]["text"]
+    else:
+        assert line["buffers_refused"] == ENOMEM
 
 
 def test_where_io_uring_is_forbidden_pread_goes_on(driver: Driver, tmp_path: Path) -> None:

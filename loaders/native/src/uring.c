@@ -22,6 +22,7 @@ static int32_t refuse(wl_error *error, int code) {
         return wl_fail(error, WL_UNAVAILABLE, NULL, WL_NOWHERE,
                        "io_uring is switched off by sysctl kernel.io_uring_disabled=%d", disabled);
     const char *reason = code == EPERM    ? ", as under the seccomp filter of a container"
+                         : code == ENOMEM ? ", as where RLIMIT_MEMLOCK is too small for a ring"
                          : code == ENOSYS ? ", as under a seccomp filter or a kernel before 5.6"
                                           : "";
     return wl_fail(error, WL_UNAVAILABLE, NULL, WL_NOWHERE, "io_uring_setup failed: %s%s",
