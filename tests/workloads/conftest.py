@@ -7,12 +7,20 @@ import pytest
 
 from tests import tinyfs
 from wattload.workloads.checkpoint import ceiling as ceiling_module
+from wattload.workloads.unet3d import ceiling as unet3d_ceiling
 
 
 @pytest.fixture
 def short_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the checkpoint workload measure its ceilings in no time."""
     monkeypatch.setattr(ceiling_module, "LEAST_S", 0.001)
+
+
+@pytest.fixture
+def short_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the unet3d workload measure its ceiling in a moment."""
+    monkeypatch.setattr(unet3d_ceiling, "SECONDS", 0.05)
+    monkeypatch.setattr(unet3d_ceiling, "BATCHES_LEAST", 2)
 
 
 @pytest.fixture
