@@ -7,28 +7,36 @@ checkpoints is one block, ``block1``. ``compute`` lists the step time asked for,
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeGuard
 
 from wattload.core.errors import RunError
 
 SUMMARY, STATS = "summary.json", "per_epoch_stats.json"
+PER_EPOCH = ("train_au_percentage", "train_throughput_samples_per_second")
+MEANS = (
+    "train_au_mean_percentage",
+    "train_throughput_mean_samples_per_second",
+    "train_io_mean_MB_per_second",
+)
+"""What of the summary's ``metric`` a run must have."""
+
 _BLOCK = "block1"
 _EXCLUDED_STEPS = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankEpoch:
-    """One epoch of one rank; times in seconds, one entry per step, ``au`` in percent."""
+    """One epoch of one rank; times in seconds, one entry per step."""
 
     load_s: tuple[float, ...]
     processed_s: tuple[float, ...]
     nominal_s: tuple[float, ...]
     samples_per_s: float
-    au_percentage: float
 
     def duration_s(self, batch_samples: int) -> float:
         """Return the block's length, from its throughput: steps x batch ÷ (end - start)."""
@@ -71,8 +79,10 @@ def read_output(folder: Path, *, ranks: int, epochs: int, steps: int, batch_samp
             the load and compute times of each step.
     """
     metric = _member(_document(folder / SUMMARY), "metric", dict, folder / SUMMARY)
-    for name in ("train_au_percentage", "train_throughput_samples_per_second"):
+    for name in PER_EPOCH:
         _numbers(metric, name, epochs, folder / SUMMARY)
+    for name in MEANS:
+        _number(metric, name, folder / SUMMARY)
     stats = _document(folder / STATS)
     for epoch in range(1, epochs + 1):
         _member(stats, str(epoch), dict, folder / STATS)
@@ -96,12 +106,11 @@ def _rank_epoch(epoch: Mapping[str, Any], steps: int, path: Path) -> RankEpoch:
         _numbers(_member(epoch, name, dict, path), _BLOCK, steps, path)
         for name in ("load", "proc", "compute")
     )
+    samples_per_s = _number(_member(epoch, "throughput", dict, path), _BLOCK, path)
+    if samples_per_s <= 0:
+        raise RunError(f"{path} of dlio-benchmark needs a throughput above 0, got {samples_per_s}")
     return RankEpoch(
-        load_s=load,
-        processed_s=processed,
-        nominal_s=nominal,
-        samples_per_s=float(_member(_member(epoch, "throughput", dict, path), _BLOCK, float, path)),
-        au_percentage=float(_member(_member(epoch, "au", dict, path), _BLOCK, float, path)),
+        load_s=load, processed_s=processed, nominal_s=nominal, samples_per_s=samples_per_s
     )
 
 
@@ -121,25 +130,34 @@ def _document(path: Path) -> Mapping[str, Any]:
 
 
 def _member(document: Mapping[str, Any], name: str, kind: type, path: Path) -> Any:  # noqa: ANN401
-    """Return a member of that type; an int is a float, too."""
+    """Return a member of that type."""
     value = document.get(name)
-    kinds = (kind, int) if kind is float else (kind,)
-    if not isinstance(value, kinds) or isinstance(value, bool):
+    if not isinstance(value, kind):
         raise RunError(
             f"{path} of dlio-benchmark needs {name} as {kind.__name__}, got {value!r:.60}"
         )
     return value
 
 
+def _number(document: Mapping[str, Any], name: str, path: Path) -> float:
+    """Return a member that is a finite number."""
+    value = document.get(name)
+    if not _is_number(value):
+        raise RunError(f"{path} of dlio-benchmark needs {name} as a number, got {value!r:.60}")
+    return float(value)
+
+
 def _numbers(document: Mapping[str, Any], name: str, count: int, path: Path) -> tuple[float, ...]:
-    """Return a list of numbers of that length."""
+    """Return a list of finite numbers of that length."""
     values = document.get(name)
-    if (
-        not isinstance(values, list)
-        or len(values) != count
-        or not all(isinstance(value, float | int) for value in values)
-    ):
+    if not isinstance(values, list) or len(values) != count or not all(map(_is_number, values)):
         raise RunError(
             f"{path} of dlio-benchmark needs {count} numbers in {name}, got {values!r:.60}"
         )
     return tuple(float(value) for value in values)
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    if isinstance(value, bool) or not isinstance(value, float | int):
+        return False
+    return math.isfinite(value)

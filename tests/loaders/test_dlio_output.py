@@ -93,7 +93,7 @@ def test_an_epoch_without_its_list_of_steps_is_no_result(folder: Path) -> None:
 def test_a_step_that_is_no_number_is_no_result(folder: Path) -> None:
     change(
         folder / "0_output.json",
-        lambda document: document["1"]["proc"]["block1"].__setitem__(2, "nan"),
+        lambda document: document["1"]["proc"]["block1"].__setitem__(2, float("nan")),
     )
     with pytest.raises(RunError, match="needs 4 numbers in block1"):
         read(folder)
@@ -110,5 +110,23 @@ def test_a_throughput_that_is_no_number_is_no_result(folder: Path) -> None:
         folder / "0_output.json",
         lambda document: document["1"]["throughput"].__setitem__("block1", True),
     )
-    with pytest.raises(RunError, match="needs block1 as float, got True"):
+    with pytest.raises(RunError, match="needs block1 as a number, got True"):
+        read(folder)
+
+
+def test_a_throughput_of_nothing_is_no_result(folder: Path) -> None:
+    change(
+        folder / "0_output.json",
+        lambda document: document["1"]["throughput"].__setitem__("block1", 0.0),
+    )
+    with pytest.raises(RunError, match="needs a throughput above 0"):
+        read(folder)
+
+
+def test_a_summary_without_its_means_is_no_result(folder: Path) -> None:
+    change(
+        folder / "summary.json",
+        lambda document: document["metric"].pop("train_au_mean_percentage"),
+    )
+    with pytest.raises(RunError, match="needs train_au_mean_percentage as a number, got None"):
         read(folder)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from wattload.core.record.check import Check, Verdict
 from wattload.core.units import format_bytes
 from wattload.loaders.sampleharness import Training, TrainingResult
@@ -106,7 +104,5 @@ def _verdict(ratio: float) -> Verdict:
 
 
 def _apart(ours: float, theirs: float) -> float:
-    """Return by what share two figures differ; infinite where either is no number."""
-    if not math.isfinite(ours) or not math.isfinite(theirs):
-        return math.inf
+    """Return by what share two figures differ."""
     return abs(ours - theirs) / max(abs(theirs), 1e-12)

@@ -1,0 +1,318 @@
+"""unet3d run by an outside program; here by one in this process that really reads the files."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from tests.context import Context, context_at
+from tests.loaders.dlio import needs_dlio
+from wattload.core.accelerator import Accelerator
+from wattload.core.errors import RunError
+from wattload.core.io import DataPath, Harness, HarnessWatch, IOResult
+from wattload.core.record.check import Check
+from wattload.core.target import Target
+from wattload.core.workload import Outcome
+from wattload.loaders import dlio
+from wattload.loaders.coldcache import resident_fraction
+from wattload.loaders.sampleharness import TrainedEpoch, Training, TrainingResult
+from wattload.loaders.samples import SampleSet
+from wattload.workloads.unet3d import Config, Unet3d, harness
+from wattload.workloads.unet3d.harnesschecks import read_check, summary_check
+
+FILES, BATCH, EPOCHS, STEP_S = 8, 2, 2, 0.002
+
+
+@dataclass
+class Outside:
+    """A program that reads each file whole, one accelerator after the other, step by step."""
+
+    training: Training
+    told_bytes: int | None = None
+    plugged: bool = False
+
+    def command(self) -> Sequence[str]:
+        return ("outside", "--train")
+
+    def run(self, folder: Path, watch: HarnessWatch) -> TrainingResult:
+        folder.mkdir()
+        (folder / "said.txt").write_text("trained")
+        epochs = [self._epoch(epoch, watch) for epoch in range(self.training.epochs)]
+        each = [trained for epoch in epochs for trained in epoch]
+        rate = [10.0] * self.training.epochs
+        return TrainingResult(
+            io=IOResult(
+                moved_bytes=sum(trained.read_bytes for trained in each),
+                operation_count=1,
+                seconds=sum(epoch[0].duration_s for epoch in epochs),
+                cpu_s=1.0,
+                path=DataPath(data_path="outside", path_requested="page_cache"),
+            ),
+            reported={
+                "train_au_percentage": [90.0] * self.training.epochs,
+                "train_au_mean_percentage": 90.0,
+                "train_throughput_samples_per_second": rate,
+                "train_throughput_mean_samples_per_second": 10.0,
+                "train_io_mean_MB_per_second": 2.0,
+            },
+            recomputed={
+                "train_au_percentage": [90.0] * self.training.epochs,
+                "train_throughput_samples_per_second": rate,
+            },
+            version="1.2",
+            command=tuple(self.command()),
+            epochs=epochs,
+            plugged_bytes=sum(t.read_bytes for t in each) if self.plugged else None,
+        )
+
+    def _epoch(self, epoch: int, watch: HarnessWatch) -> list[TrainedEpoch]:
+        watch.before(epoch)
+        start_ns = time.monotonic_ns()
+        for step in range(self.training.steps):
+            for accelerator, order in enumerate(self.training.orders[epoch]):
+                for index in order[step * BATCH : (step + 1) * BATCH]:
+                    self.training.samples.paths[index].read_bytes()
+                watch.moved(read_bytes=self.training.batch_bytes_read(epoch, accelerator, step))
+            time.sleep(self.training.step_s)
+        duration_s = (time.monotonic_ns() - start_ns) / 1e9
+        watch.after(epoch)
+        steps = self.training.steps
+        return [
+            TrainedEpoch(
+                duration_s=duration_s,
+                load_s=(duration_s / steps - self.training.step_s,) * steps,
+                compute_s=(self.training.step_s,) * steps,
+                processed_s=(duration_s / steps,) * steps,
+                read_bytes=self.training.epoch_bytes_read(epoch, accelerator),
+                cpu_s=0.25,
+                called_bytes=self.told_bytes,
+                storage_bytes=None,
+                resident_bytes=(100 << 20) + epoch,
+            )
+            for accelerator in range(self.training.accelerators)
+        ]
+
+
+@dataclass
+class OutsideConfig(dlio.Config):
+    """The DLIO harness's settings for a program that is always there."""
+
+    trainings: list[Training] = field(default_factory=list)
+    fails: str = ""
+
+    def check_samples(self, samples: SampleSet, targets: Sequence[Target]) -> None:
+        pass
+
+    def training_harness(self, training: Training) -> Harness[TrainingResult]:  # type: ignore[override]
+        self.trainings.append(training)
+        return Failing(training, self.fails) if self.fails else Outside(training, 1 << 40)
+
+
+@dataclass
+class Failing(Outside):
+    """Fails in the middle of the first epoch."""
+
+    words: str | int | None = None
+
+    def __init__(self, training: Training, words: str) -> None:
+        super().__init__(training)
+        self.words = words
+
+    def run(self, folder: Path, watch: HarnessWatch) -> TrainingResult:
+        watch.before(0)
+        watch.moved(read_bytes=1)
+        raise RunError(f"the program failed: {self.words}")
+
+
+def workload(loader: object, *, count: int = 1, step_s: float = STEP_S) -> Unet3d:
+    config = Config(record_divisor=640, file_count=FILES, batch_samples=BATCH, epochs=EPOCHS)
+    return Unet3d(config, loader, Accelerator(name="test", count=count, step_s={"unet3d": step_s}))
+
+
+def live(subject: Unet3d, context: Context) -> Outcome:
+    subject.plan(context)
+    subject.prepare(context)
+    outcome = subject.run(context)
+    assert subject.verify(context) == ()
+    return outcome
+
+
+def check(outcome: Outcome, name: str) -> Check:
+    return next(check for check in outcome.checks if check.name == name)
+
+
+def value(outcome: Outcome, name: str) -> float | None:
+    return next(metric for metric in outcome.metrics if metric.name == name).value
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Context:
+    target = tmp_path / "target"
+    target.mkdir()
+    return context_at(target)
+
+
+def test_epochs_are_timed_phases_with_all_bytes_and_a_cold_cache(context: Context) -> None:
+    loader = OutsideConfig()
+    outcome = live(workload(loader), context)
+    phases = context.timed("read")
+    epoch_bytes = sum(loader.trainings[0].samples.file_bytes)
+    assert [phase.read_bytes for phase in phases] == [epoch_bytes] * EPOCHS
+    assert check(outcome, "cold_cache").verdict == "pass"
+    assert check(outcome, "cold_cache").figures["times_checked"] == EPOCHS
+    assert value(outcome, "read_bytes_per_s") == pytest.approx(
+        EPOCHS * epoch_bytes / sum(phase.seconds for phase in phases), rel=0.2
+    )
+
+
+def test_every_accelerator_gets_the_shard_that_a_rank_of_ours_would(context: Context) -> None:
+    loader = OutsideConfig()
+    subject = workload(loader, count=2)
+    live(subject, context)
+    training = loader.trainings[0]
+    assert training.accelerators == 2
+    assert subject._job is not None
+    for epoch, orders in enumerate(training.orders):
+        both = subject._job.order(0, context.seed, epoch)
+        for accelerator, order in enumerate(orders):
+            mine = [
+                both[start : start + BATCH]
+                for start in range(accelerator * BATCH, len(both), 2 * BATCH)
+            ]
+            assert list(order) == [index for batch in mine for index in batch]
+
+
+def test_its_own_figures_stand_under_its_own_name(context: Context) -> None:
+    outcome = live(workload(OutsideConfig()), context)
+    assert value(outcome, "dlio_reported_au") == pytest.approx(0.9)
+    assert value(outcome, "dlio_reported_samples_per_s") == 10.0
+    assert value(outcome, "dlio_reported_nominal_bytes_per_s") == 2 * 1024**2
+    assert value(outcome, "harness_resident_bytes") == (100 << 20) + 1
+    assert value(outcome, "hash_cpu_s") is None
+    assert value(outcome, "barrier_s") is None
+    assert value(outcome, "harness_ceiling_bytes_per_s")
+    details = outcome.details["harness"]
+    assert details["version"] == "1.2"
+    assert details["command"] == ["outside", "--train"]
+    assert json.loads(json.dumps(details)) == details
+
+
+def test_delivered_bytes_are_never_called_checked(context: Context) -> None:
+    delivered = check(live(workload(OutsideConfig()), context), "delivered_bytes")
+    assert delivered.verdict == "not_checked"
+    assert "hands no bytes over" in delivered.sentence
+
+
+def test_unpaced_there_is_no_utilisation(context: Context) -> None:
+    outcome = live(workload(OutsideConfig(), step_s=0.0), context)
+    assert value(outcome, "dlio_reported_au") is None
+    assert value(outcome, "au_nominal") is None
+    assert check(outcome, "harness_summary").verdict == "pass"
+
+
+def test_warm_epochs_are_not_called_cold(context: Context) -> None:
+    loader = OutsideConfig(cold_epochs=False)
+    outcome = live(workload(loader), context)
+    cold = check(outcome, "cold_cache")
+    assert cold.verdict == "not_checked"
+    assert "100.0% of the files was in it after the last" in cold.sentence
+    assert resident_fraction(loader.trainings[0].samples.paths) == 1
+    assert any("not proved cold before every epoch" in said for said in outcome.remarks)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "left", "verdict"),
+    [(1, 1.0, "pass"), (2, 0.0, "pass"), (2, 0.5, "not_checked"), (2, None, "not_checked")],
+)
+def test_what_an_epoch_leaves_in_the_cache_decides(
+    epochs: int, left: float | None, verdict: str
+) -> None:
+    first = Check(name="cold_cache", verdict="pass", sentence="It was cold.", mandatory=True)
+    loader = dlio.Config(cold_epochs=False)
+    assert harness.cold_check(first, epochs, loader, left).verdict == verdict
+    warm = first.model_copy(update={"verdict": "fail"})
+    assert harness.cold_check(warm, epochs, loader, left).verdict == "fail"
+
+
+def test_a_failure_closes_the_phase_and_is_raised(context: Context) -> None:
+    subject = workload(OutsideConfig(fails="no more"))
+    subject.plan(context)
+    subject.prepare(context)
+    with pytest.raises(RunError, match="the program failed: no more"):
+        subject.run(context)
+    assert context.timed("read")[0].end_ns
+
+
+def test_a_ceiling_that_fails_is_unknown_with_its_reason(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = OutsideConfig()
+    make = loader.training_harness
+
+    def sometimes(training: Training) -> Harness[TrainingResult]:
+        return Failing(training, "no room") if training.samples.in_memory else make(training)
+
+    monkeypatch.setattr(loader, "training_harness", sometimes)
+    outcome = live(workload(loader), context)
+    ceiling = next(m for m in outcome.metrics if m.name == "harness_ceiling_bytes_per_s")
+    assert ceiling.value is None
+    assert "no room" in ceiling.missing["value"]
+
+
+def test_it_runs_on_one_rank_alone(context: Context) -> None:
+    assert workload(OutsideConfig()).plan(context).maximum_ranks == 1
+
+
+def _result(context: Context) -> tuple[TrainingResult, Training]:
+    loader = OutsideConfig()
+    live(workload(loader), context)
+    training = loader.trainings[0]
+    folder = context.output_folder("again")
+    return Outside(training).run(folder, harness.Unwatched()), training
+
+
+@pytest.mark.parametrize(
+    ("share", "verdict"),
+    [(0.97, "fail"), (0.99, "pass"), (1.0, "pass"), (1.5, "warn"), (None, "not_checked")],
+)
+def test_bytes_read_are_compared_with_what_the_kernel_counted(
+    context: Context, share: float | None, verdict: str
+) -> None:
+    result, _ = _result(context)
+    counted = [
+        [replace(t, called_bytes=None if share is None else round(share * t.read_bytes)) for t in e]
+        for e in result.epochs
+    ]
+    assert read_check(replace(result, epochs=counted)).verdict == verdict
+
+
+def test_bytes_of_our_reader_are_compared_to_the_byte(context: Context) -> None:
+    result, _ = _result(context)
+    whole = replace(result, plugged_bytes=result.io.moved_bytes)
+    assert read_check(whole).verdict == "pass"
+    assert read_check(replace(whole, plugged_bytes=result.io.moved_bytes - 1)).verdict == "fail"
+
+
+def test_a_summary_that_its_lists_do_not_give_fails(context: Context) -> None:
+    result, training = _result(context)
+    assert summary_check(result, training).verdict == "pass"
+    name = "train_throughput_samples_per_second"
+    tampered = replace(result, reported={**result.reported, name: [10.0, 9.9]})
+    assert summary_check(tampered, training).verdict == "fail"
+
+
+@needs_dlio
+@pytest.mark.slow
+@pytest.mark.parametrize("reader", ["dlio", "wattload"])
+def test_dlio_itself_runs_the_whole_workload(context: Context, reader: str) -> None:
+    outcome = live(workload(dlio.Config(workers=1, reader=reader)), context)
+    assert check(outcome, "cold_cache").verdict == "pass"
+    assert check(outcome, "harness_summary").verdict == "pass"
+    assert check(outcome, "harness_bytes").verdict == ("pass" if reader == "wattload" else "warn")
+    assert value(outcome, "harness_ceiling_bytes_per_s")
+    assert (context.output_folder("dlio") / "output" / "summary.json").exists()
