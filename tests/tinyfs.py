@@ -14,8 +14,11 @@ SIZE_BYTES = 32 << 20
 
 
 @contextmanager
-def tiny_file_system(folder: Path) -> Iterator[Path]:
-    """Mount an ext4 on a loop device, or a tmpfs, below a folder; skips where neither mounts."""
+def tiny_file_system(folder: Path, *, preallocates: bool = True) -> Iterator[Path]:
+    """Mount an ext4 on a loop device, or a tmpfs, below a folder; skips where neither mounts.
+
+    An ext4 without extents, as older ones are, does not preallocate.
+    """
     if os.geteuid() != 0:
         pytest.skip("only root can mount")
     mount_point, image = folder / "tiny", folder / "image"
@@ -26,8 +29,12 @@ def tiny_file_system(folder: Path) -> Iterator[Path]:
         ["mount", "-o", "loop", str(image), str(mount_point)],
         ["mount", "-t", "tmpfs", "-o", f"size={SIZE_BYTES}", "tmpfs", str(mount_point)],
     )
-    made = subprocess.run(["mkfs.ext4", "-q", str(image)], capture_output=True, check=False)
+    features = [] if preallocates else ["-O", "^extents,^64bit"]
+    make = ["mkfs.ext4", "-q", *features, str(image)]
+    made = subprocess.run(make, capture_output=True, check=False)
     usable = commands if not made.returncode else commands[1:]
+    if not preallocates:
+        usable = usable[:-1]
     if all(subprocess.run(c, capture_output=True, check=False).returncode for c in usable):
         pytest.skip("this machine mounts neither a loop device nor tmpfs")
     try:
