@@ -46,7 +46,7 @@ def test_steps_out_of_order_are_a_bug_of_the_caller(tmp_path: Path) -> None:
 
 
 def test_a_loader_without_samples_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="loader=direct or loader=torch"):
+    with pytest.raises(ConfigError, match="loader=direct, torch, dali or dlio"):
         workload(Accelerator())
 
 
