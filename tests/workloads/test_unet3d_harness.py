@@ -316,3 +316,11 @@ def test_dlio_itself_runs_the_whole_workload(context: Context, reader: str) -> N
     assert check(outcome, "harness_bytes").verdict == ("pass" if reader == "wattload" else "warn")
     assert value(outcome, "harness_ceiling_bytes_per_s")
     assert (context.output_folder("dlio") / "output" / "summary.json").exists()
+
+
+def test_every_figure_that_it_adds_is_explained(context: Context) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "loaders.md").read_text("utf-8")
+    names = [metric.name for metric in live(workload(OutsideConfig()), context).metrics]
+    added = [name for name in names if name.startswith(("dlio_reported", "harness_resident"))]
+    assert len(added) == 4
+    assert all(f"| `{name}` |" in page for name in added)
