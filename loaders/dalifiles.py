@@ -1,4 +1,4 @@
-"""Files without a name for DALI, which wants a path to everything it reads."""
+"""Files for DALI beside the samples: it wants a path to everything it reads."""
 
 from __future__ import annotations
 
@@ -11,19 +11,29 @@ from typing import IO
 import numpy as np
 
 COPY_BYTES = 1 << 20
+MEMORY_FOLDER = "/dev/shm"
 DIMENSIONS = 3
 """The dimensions of the padding; only samples of one batch must have the same number."""
 
 
-class UnnamedFiles:
-    """Files that live until ``close``, or the end of this process, and have paths in it alone."""
+class SideFiles:
+    """Files that live until ``close``, or the end of this process.
 
-    def __init__(self) -> None:
+    They have no name but paths in this process. With ``named`` they lie in a folder in memory, for
+    cuFile wants the path that a link leads to; a process that is killed leaves them there.
+    """
+
+    def __init__(self, *, named: bool = False) -> None:
+        self._named = named
         self._files: list[IO[bytes]] = []
 
     def in_memory(self, content: IO[bytes]) -> str:
         """Return the path of a copy in memory."""
-        return self._add(os.fdopen(os.memfd_create("wattload"), "wb"), content)
+        if not self._named:
+            return self._add(os.fdopen(os.memfd_create("wattload"), "wb"), content)
+        file = tempfile.NamedTemporaryFile(prefix="wattload-", dir=MEMORY_FOLDER)  # noqa: SIM115
+        self._add(file, content)
+        return file.name
 
     def padding(self, *, direct: bool) -> str | None:
         """Return the path of an npy record of one byte; with ``direct`` one that takes O_DIRECT.

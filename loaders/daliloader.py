@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.errors import DataError
+from wattload.core.errors import ConfigError, DataError
 from wattload.core.io import Batch, DataPath
 from wattload.core.units import NS_PER_S
-from wattload.loaders.dali import Access, Config, tensor_count
-from wattload.loaders.dalifailure import failure
-from wattload.loaders.dalifiles import UnnamedFiles, takes_direct
+from wattload.loaders.dali import Access, Config, Device, tensor_count
+from wattload.loaders.dalifailure import failure, one_line
+from wattload.loaders.dalifiles import SideFiles, takes_direct
 from wattload.loaders.dalipipeline import Output, Pipeline, Reading, import_dali
 from wattload.loaders.formats import record_format
 from wattload.loaders.samples import ReadCounter, SampleSet, copy_resized
@@ -43,7 +43,7 @@ class DaliLoader:
         self._samples = samples
         self._on_read = on_read
         self._pass: _Pass | None = None
-        self._files = UnnamedFiles()
+        self._files = SideFiles(named=config.device is Device.gpu)
         try:
             self._reading = self._prepared(config)
             self._warm_up()
@@ -85,7 +85,7 @@ class DaliLoader:
         """Return what all epochs have in common; makes the files that lie in memory."""
         samples, access = self._samples, config.access(self._samples)
         sources = tuple(self._source(path) for path in samples.paths)
-        direct = access is Access.o_direct
+        direct = access is Access.o_direct and config.device is Device.cpu
         if samples.in_memory and direct and not takes_direct(sources[0]):
             access, direct = Access.plain, False  # files in memory take O_DIRECT from Linux 6.6 on
         return Reading(config, samples, access, sources, self._files.padding(direct=direct))
@@ -105,10 +105,17 @@ class DaliLoader:
         """Load DALI and run a pipeline once, so that neither is ever timed; no sample is read."""
         import_dali()
         padding, count = self._reading.padding, self._samples.batch_samples
-        if padding is not None:
+        if padding is None:
+            return
+        try:
             pipeline = Pipeline(replace(self._reading, sources=(padding,)), [[0] * count])
             pipeline.next_output()
             pipeline.close()
+        except RuntimeError as error:
+            raise ConfigError(
+                f"DALI can't read a record in memory here, before any of the samples: "
+                f"{one_line(error)}; use other settings of loader=dali, or loader=torch"
+            ) from error.with_traceback(None)
 
     def _end_pass(self) -> None:
         if self._pass is not None:

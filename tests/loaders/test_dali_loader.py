@@ -127,7 +127,7 @@ def test_before_linux_6_6_the_padding_lies_on_a_disk(
 
     monkeypatch.setattr(dalifiles, "takes_direct", on_disk_only)
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path / "missing"))
-    files = dalifiles.UnnamedFiles()
+    files = dalifiles.SideFiles()
     path = files.padding(direct=True)
     assert path is not None
     assert np.load(path).shape == (1, 1, 1)
@@ -146,6 +146,25 @@ def test_without_any_padding_the_smallest_record_is_read_on_and_the_page_says_so
     assert seen == [(5, 4, 3), (2, 1, 0)]
     assert "smallest record" in loader.path().remarks[0]
     loader.close()
+
+
+def test_files_for_a_gpu_have_names_while_they_are_open() -> None:
+    files = dalifiles.SideFiles(named=True)
+    path = files.padding(direct=False)
+    assert path is not None
+    assert Path(path).resolve() == Path(path)
+    assert np.load(path).shape == (1, 1, 1)
+    files.close()
+    assert not Path(path).exists()
+
+
+def test_what_dali_can_not_do_at_all_is_said_before_a_sample_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dalifiles.SideFiles, "padding", lambda *_, **__: str(tmp_path))
+    with pytest.raises(ConfigError, match="DALI can't read a record in memory here") as caught:
+        config().sample_loader(make_samples(tmp_path, "npy"), Counter())
+    assert "\n" not in str(caught.value)
 
 
 def test_files_in_memory_that_refuse_o_direct_are_read_plainly(
