@@ -8,6 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -20,14 +22,29 @@ SOURCES = (
     "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE",
 )  # fmt: skip
 CHECK_FAILED = 3  # on a disk that others use too; the run itself went well
+NATIVE = ROOT / "loaders/native"
+LIBRARY = "wattload/loaders/native/libwattload_engine.so"
+NATIVE_READ = """
+import sys
+from pathlib import Path
+from wattload.core.io import Extent, IOKind, IOPlan
+from wattload.loaders.native.engine import NativeEngine
+
+extents = (Extent(Path(sys.argv[1]), 0, 300_001),)
+plan = IOPlan(kind=IOKind.READ, extents=extents, block_bytes=65536, depth=4)
+for backend in ("null", "auto"):
+    engine = NativeEngine(backend=backend, block_bytes=65536, depth=4)
+    print(engine.run(plan).moved_bytes)
+    engine.close()
+"""
 EXTRAS_OF_THE_CORE_INSTALL = ("torch", "mpi4py", "pynvml", "nvidia")
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built by way of the source archive, from a copy: a build leaves files behind."""
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what the distribution is built from: a build leaves files behind."""
     source = tmp_path_factory.mktemp("source")
     for name in SOURCES:
         path = ROOT / name
@@ -36,6 +53,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copytree(path, source / name, symlinks=True, ignore=unwanted)
         elif path.exists():
             shutil.copy(path, source)
+    return source
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built by way of the source archive."""
     out = tmp_path_factory.mktemp("dist")
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(source)]
     # The build is no part of what is tested: it is not measured.
@@ -92,6 +115,48 @@ def test_every_file_of_a_linked_folder_is_in_the_wheel(names: set[str], folder: 
     }
     assert wanted
     assert wanted <= names
+
+
+def test_the_wheel_holds_the_engine_and_not_its_sources(names: set[str]) -> None:
+    native = {name for name in names if name.startswith("wattload/loaders/native/")}
+    assert LIBRARY in native
+    assert {Path(name).suffix for name in native} == {".py", ".so"}
+
+
+def test_the_wheel_serves_any_python_of_one_platform(wheel: Path) -> None:
+    """The engine is loaded by ctypes and knows no Python; it is machine code all the same."""
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert wheel.name.endswith(f"-py3-none-{platform}.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = [name for name in archive.namelist() if name.endswith("/WHEEL")]
+        assert "Root-Is-Purelib: false" in archive.read(metadata).decode()
+
+
+def test_the_source_archive_holds_the_engines_sources(wheel: Path) -> None:
+    (sdist,) = wheel.parent.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    sources = {f"wattload/{path.relative_to(ROOT)}" for path in NATIVE.glob("src/*.[ch]")}
+    assert sources
+    assert sources <= held
+    assert LIBRARY not in held
+
+
+def test_the_engine_reads_and_runs_null_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(os.urandom(300_001))
+    done = run(installed, tmp_path, "python", "-c", NATIVE_READ, str(tmp_path / "file"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["300001", "300001"]
+
+
+def test_a_build_without_a_compiler_says_what_to_install(tmp_path: Path, source: Path) -> None:
+    copy = tmp_path / "source"
+    shutil.copytree(source, copy, symlinks=True)
+    build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", str(copy)]
+    environment = clean_environment() | {"CC": "no-such-compiler"}
+    done = subprocess.run(build, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode != 0
+    assert "compiler 'no-such-compiler' is not here: install" in done.stdout + done.stderr
 
 
 def test_the_wheel_says_that_it_is_typed(names: set[str]) -> None:
