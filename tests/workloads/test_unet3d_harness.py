@@ -12,8 +12,8 @@ import pytest
 
 from tests.context import Context, context_at
 from tests.loaders.dlio import needs_dlio
-from wattload.core.accelerator import Accelerator
-from wattload.core.errors import RunError
+from wattload.core.accelerator import Accelerator, Device
+from wattload.core.errors import ConfigError, RunError
 from wattload.core.io import DataPath, Harness, HarnessWatch, IOResult
 from wattload.core.record.check import Check
 from wattload.core.target import Target
@@ -262,6 +262,13 @@ def test_a_ceiling_that_fails_is_unknown_with_its_reason(
     ceiling = next(m for m in outcome.metrics if m.name == "harness_ceiling_bytes_per_s")
     assert ceiling.value is None
     assert "no room" in ceiling.missing["value"]
+
+
+def test_copies_to_a_device_can_not_be_insisted_on(context: Context) -> None:
+    subject = workload(OutsideConfig())
+    subject._accelerator.device = Device.cuda
+    with pytest.raises(ConfigError, match="loader=dlio copies nothing to a GPU"):
+        subject.plan(context)
 
 
 def test_it_runs_on_one_rank_alone(context: Context) -> None:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeGuard
 
-from wattload.core.errors import RunError
+from wattload.core.accelerator import Device
+from wattload.core.errors import ConfigError, RunError
 from wattload.core.record.check import Check
 from wattload.core.record.metric import Metric
 from wattload.core.units import Unit
@@ -33,8 +34,8 @@ from wattload.workloads.unet3d.harnessmetrics import harness_metrics
 from wattload.workloads.unet3d.job import Job
 
 OUTPUT, CEILING_OUTPUT = "dlio", "dlio-ceiling"
-CEILING_STEPS = 12
-"""Steps of the ceiling's only epoch: three for each of four workers."""
+CEILING_STEPS, CEILING_STEPS_LEAST = 12, 4
+"""Steps of the ceiling's only epoch, over all accelerators, and the least for each of them."""
 
 _UNTOLD = {
     "copy_s": "dlio-benchmark copies nothing to a device",
@@ -47,6 +48,15 @@ _UNTOLD = {
 def is_harness(loader: object) -> TypeGuard[SampleHarnessConfig]:
     """Return whether a loader's configuration stands for an outside program that owns the loop."""
     return hasattr(loader, "training_harness")
+
+
+def refuse_device(device: Device) -> None:
+    """Raise ``ConfigError`` where copies to a device are insisted on: the program makes none."""
+    if device is Device.cuda:
+        raise ConfigError(
+            "accelerator.device is cuda, and loader=dlio copies nothing to a GPU; use "
+            "accelerator.device=none, or loader=direct or torch"
+        )
 
 
 class Epochs:
@@ -218,7 +228,8 @@ def _ceiling(
 ) -> tuple[float | None, str]:
     """Return what the program reads from memory in bytes per second, or ``None`` and why."""
     one = ceiling_samples(training.samples)
-    order = [0] * (one.batch_samples * CEILING_STEPS)
+    steps = max(CEILING_STEPS // training.accelerators, CEILING_STEPS_LEAST)
+    order = [0] * (one.batch_samples * steps)
     job = replace(training, samples=one, orders=[[order] * training.accelerators], step_s=0.0)
     try:
         result = loader.training_harness(job).run(folder, Unwatched())

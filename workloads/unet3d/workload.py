@@ -30,7 +30,7 @@ from wattload.workloads.unet3d.device import (
 )
 from wattload.workloads.unet3d.figures import PHASE
 from wattload.workloads.unet3d.generate import generation_memory_bytes, prepare
-from wattload.workloads.unet3d.harness import is_harness, run_harness
+from wattload.workloads.unet3d.harness import is_harness, refuse_device, run_harness
 from wattload.workloads.unet3d.job import Job, plan_job
 from wattload.workloads.unet3d.loop import run_epoch
 from wattload.workloads.unet3d.metrics import ceiling_metric, metrics
@@ -74,6 +74,8 @@ class Unet3d:
         """
         self._loader.check()
         job = self._job = plan_job(self.config, self._accelerator, context)
+        if is_harness(self._loader):
+            refuse_device(self._accelerator.device)
         self._device = choose_device(self._accelerator.device)
         samples = self._samples(job, job.dataset.expected_paths())
         for each in (samples, ceiling_samples(samples)):
