@@ -68,6 +68,12 @@ def fingerprint(root: Path, base_prefix: str) -> str:
     return digest.hexdigest()
 
 
+def lacks_engine(root: Path) -> bool:
+    """Return whether the I/O engine's sources are here and its library, which git ignores, isn't."""
+    native = root / "loaders/native"
+    return any(native.glob("src/*.c")) and not any(native.glob("*.so"))
+
+
 def read_stamp(venv: Path) -> tuple[str, str]:
     """Return the fingerprint of the last finished set-up, and the torch that set-up installed."""
     stamp = venv / STAMP_NAME
@@ -238,7 +244,7 @@ def set_up(root: Path) -> None:
     venv = root / ".venv"
     wanted = fingerprint(root, sys.base_prefix)
     done, own = read_stamp(venv)
-    if done == wanted:
+    if done == wanted and not lacks_engine(root):
         return
     python = venv / "bin/python"
     project = tomllib.loads((root / "pyproject.toml").read_text())

@@ -177,6 +177,16 @@ def test_an_interrupted_set_up_goes_on_in_the_same_environment(
     assert installs == [False, False]
 
 
+def test_an_engine_that_is_gone_is_built_again(tmp_path: Path) -> None:
+    native = tmp_path / "loaders/native"
+    (native / "src").mkdir(parents=True)
+    assert not environment.lacks_engine(tmp_path)
+    (native / "src/engine.c").touch()
+    assert environment.lacks_engine(tmp_path)
+    (native / "libwattload_engine.so").touch()
+    assert not environment.lacks_engine(tmp_path)
+
+
 @pytest.mark.slow
 def test_an_update_says_nothing_of_downloads(
     small_root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
