@@ -67,6 +67,11 @@ class DirectStore:
             cpu_s=result.cpu_s,
         )
 
+    @property
+    def operation_bytes(self) -> int:
+        """The size of one operation, ``loader.block_bytes``."""
+        return self._config.block_bytes
+
     def latency(self, kind: IOKind) -> Histogram:
         """Return how long the operations of all saves (``WRITE``) or loads so far took."""
         return self._latencies[kind]

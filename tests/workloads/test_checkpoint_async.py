@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -171,7 +173,7 @@ def interrupt_training(context: Context, after_bytes: int) -> None:
             raise KeyboardInterrupt
         return gather(told)
 
-    context.communicator.gather = interrupted  # type: ignore[method-assign]
+    context.communicator.gather = interrupted  # type: ignore[method-assign, assignment]
 
 
 @pytest.mark.parametrize("loader", LOADERS.values(), ids=LOADERS)
@@ -241,19 +243,58 @@ def test_the_plan_counts_the_snapshots_memory(tmp_path: Path) -> None:
     assert beside.memory_bytes_per_rank - plain.memory_bytes_per_rank == 2 * RANK_BYTES
 
 
+MEMORY = """
+import sys
+from pathlib import Path
+from tests.context import context_at
+from wattload.core.accelerator import Accelerator
+from wattload.loaders import direct
+from wattload.workloads.checkpoint import Checkpoint, Config, ceiling
+
+ceiling.LEAST_S = 0.01
+config = Config(
+    mode="async", checkpoint_count=1, slice_bytes=700_000_000, interval_s=0.02, step_s=0.01
+)
+context = context_at(Path(sys.argv[1]), scale="quick")
+workload = Checkpoint(config, direct.Config(), Accelerator())
+workload.plan(context)
+workload.prepare(context)
+workload.run(context)
+workload.verify(context)
+moved = sum(phase.written_bytes for phase in context.timed("write"))
+# ru_maxrss would be the parent's, from before exec
+peak = Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]
+print(moved, int(peak) * 1024)
+"""
+
+
+def test_a_rank_stays_under_256_mb_whatever_its_slice(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(tmp_path)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    moved_bytes, resident_bytes = map(int, done.stdout.split())
+    assert moved_bytes > 600_000_000
+    assert resident_bytes < 256_000_000
+
+
 @pytest.mark.parametrize(
-    ("changed", "steps", "expected"),
+    ("setting", "steps", "expected"),
     [
-        ({"step_s": 0.5}, {"checkpoint": 2.0}, 0.5),
-        ({}, {"checkpoint": 2.0, "unet3d": 0.3}, 2.0),
-        ({}, {"unet3d": 0.3}, 0.3),
-        ({}, {}, 0.0),
+        (0.5, {"checkpoint": 2.0}, 0.5),
+        (None, {"checkpoint": 2.0, "unet3d": 0.3}, 2.0),
+        (None, {"unet3d": 0.3}, 0.3),
+        (None, {}, 0.0),
     ],
 )
 def test_the_step_is_the_settings_or_the_accelerators(
-    changed: dict[str, float], steps: dict[str, float], expected: float
+    setting: float | None, steps: dict[str, float], expected: float
 ) -> None:
-    assert step_seconds(Config(**changed), Accelerator(step_s=steps)) == expected
+    assert step_seconds(Config(step_s=setting), Accelerator(step_s=steps)) == expected
 
 
 def test_training_in_steps_of_no_time_is_refused() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.context import Context, ThreadCommunicator, context_at, run_ranks
 from tests.workloads.checkpointing import (
+    DIRECT,
     LOADERS,
     RANK_BYTES,
     account,
@@ -89,6 +90,19 @@ def test_clocks_of_two_hosts_are_not_subtracted() -> None:
     for one in accounts:
         one.read = one.write
     assert "2 hosts" in details(job, accounts, nonce=0, step_s=0.0)["seconds_taken"]
+
+
+def test_each_operation_is_in_a_latency(tmp_path: Path) -> None:
+    outcome, _ = run(made(), context_at(tmp_path))
+    assert [(row.phase, row.kind) for row in outcome.latencies] == [
+        ("write", "write"),
+        ("read", "read"),
+    ]
+    blocks = 3 * -(-RANK_BYTES // DIRECT.block_bytes)
+    assert all(row.count == blocks for row in outcome.latencies)
+    assert all(row.operation_bytes == DIRECT.block_bytes for row in outcome.latencies)
+    outcome, _ = run(made(LOADERS["torch"]), context_at(tmp_path))
+    assert outcome.latencies == ()
 
 
 def test_ceilings_are_metrics(tmp_path: Path) -> None:

@@ -9,20 +9,23 @@ from typing import ClassVar, cast
 
 from wattload.core.accelerator import Accelerator
 from wattload.core.errors import ConfigError, DataError, TargetError, WattloadError
+from wattload.core.io import IOKind
 from wattload.core.record.check import Check
+from wattload.core.record.latency import Latency, latencies_of
 from wattload.core.workload import DataFacts, Outcome, RunContext, WorkloadPlan
-from wattload.loaders.checkpoints import CheckpointLoader, Shard
+from wattload.loaders.checkpoints import CheckpointLoader, Shard, ShardStore, TimesOperations
 from wattload.workloads.checkpoint import checks
 from wattload.workloads.checkpoint.account import Account
 from wattload.workloads.checkpoint.ceiling import ceilings
 from wattload.workloads.checkpoint.config import Config
-from wattload.workloads.checkpoint.cycle import Cycle
+from wattload.workloads.checkpoint.cycle import READ_PHASE, Cycle
 from wattload.workloads.checkpoint.describe import details, remarks
 from wattload.workloads.checkpoint.job import Job, check_alignment, plan_job
 from wattload.workloads.checkpoint.metrics import metrics
 from wattload.workloads.checkpoint.mlperf import mlperf_checks
 from wattload.workloads.checkpoint.storage import WORKLOAD, Storage
 from wattload.workloads.checkpoint.training import snapshot_memory_bytes, step_seconds
+from wattload.workloads.checkpoint.writing import WRITE_PHASE
 
 
 class Checkpoint:
@@ -139,6 +142,7 @@ class Checkpoint:
             checks=self._checks(),
             details=details(job, self._accounts, nonce=nonce, step_s=step_s),
             remarks=remarks(job),
+            latencies=_latencies(store),
         )
 
     def _checks(self) -> Sequence[Check]:
@@ -173,3 +177,18 @@ class Checkpoint:
         if self._storage is None:
             raise RuntimeError("prepare is called before run")
         return self._storage
+
+
+def _latencies(store: ShardStore) -> tuple[Latency, ...]:
+    """Return how long this rank's writes and reads took, where the store times them."""
+    if not isinstance(store, TimesOperations):
+        return ()
+    size_bytes = store.operation_bytes
+    return (
+        *latencies_of(
+            store.latency(IOKind.WRITE), phase=WRITE_PHASE, kind="write", operation_bytes=size_bytes
+        ),
+        *latencies_of(
+            store.latency(IOKind.READ), phase=READ_PHASE, kind="read", operation_bytes=size_bytes
+        ),
+    )
