@@ -90,7 +90,7 @@ class SampleDataset:
         held = self._held.get(index)
         start_ns = time.monotonic_ns()
         if held is None:
-            payload, read_ns = read_payload(path)
+            payload, read_ns = read_payload(path, self._samples.file_bytes[index])
         else:
             payload, read_ns = load_payload(path, io.BytesIO(held)), 0
         copy_resized(payload, row)
@@ -118,14 +118,24 @@ class TimedFile(io.FileIO):
         return count
 
 
-def read_payload(path: Path) -> tuple[NDArray[np.uint8], int]:
-    """Return a file's payload and the nanoseconds in which it was read; raises as ``load_payload``.
+def read_payload(path: Path, size_bytes: int) -> tuple[NDArray[np.uint8], int]:
+    """Return a file's payload and the nanoseconds in which it was read.
 
     An npz is read in pieces through ``zipfile``, whose other work is decoding. The array of an npy
     is read in one go by ``np.fromfile``, and parsing its header is nothing beside that.
+
+    Raises as ``load_payload``, and ``DataError`` for a file of another size: bytes are counted by
+    the sizes that were planned with.
     """
     start_ns = time.monotonic_ns()
     with TimedFile(path) as raw, io.BufferedReader(raw) as file:
+        found_bytes = os.fstat(raw.fileno()).st_size
+        if found_bytes != size_bytes:
+            what = "is truncated" if found_bytes < size_bytes else "was changed"
+            raise DataError(
+                f"{path} {what}: it has {found_bytes} bytes, {size_bytes} were expected; "
+                "remove the data folder to have it made again"
+            )
         payload = load_payload(path, file)
         read_ns = raw.read_ns if path.suffix == ".npz" else time.monotonic_ns() - start_ns
     return payload, read_ns

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import io
+import multiprocessing
+import os
+import signal
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +183,58 @@ class LoaderContract(ABC):
         assert "Traceback" not in str(caught.value)
         assert "\n" not in str(caught.value)
 
+    @pytest.mark.parametrize("record_format", ["npz", "npy"])
+    def test_a_record_that_was_replaced_by_a_larger_one_is_an_error(
+        self, tmp_path: Path, record_format: str
+    ) -> None:
+        """Its size is what bytes are counted by."""
+        samples = make_samples(tmp_path, record_format)
+        samples.paths[6].write_bytes(samples.paths[9].read_bytes())
+        with self.opened(samples) as loader, pytest.raises(DataError, match=r"[/\b]6\.np"):
+            self.epoch(loader, [1, 2, 3, 4, 5, 6])
+
+    def test_decoding_is_timed_for_every_batch_or_for_none(self, tmp_path: Path) -> None:
+        with self.opened(make_samples(tmp_path)) as loader:
+            times_s = [one.batch.decode_s for one in self.epoch(loader, range(9))]
+        assert all(seconds is None for seconds in times_s) or all(times_s)
+        assert self.config().sample_decode_timed
+
+    def test_a_changed_byte_is_found_exactly_where_a_crc_is_computed(self, tmp_path: Path) -> None:
+        """What a loader says of the CRC is what it pays for, asked or not."""
+        samples = make_samples(tmp_path)
+        content = bytearray(samples.paths[4].read_bytes())
+        content[len(content) // 2] ^= 1
+        samples.paths[4].write_bytes(content)
+        with self.opened(samples) as loader:
+            if self.config().sample_checks_crc(samples):
+                with pytest.raises(DataError, match=r"4\.npz"):
+                    self.epoch(loader, [4, 5, 6])
+            else:
+                (one,) = self.epoch(loader, [4, 5, 6])
+                right = hashlib.sha256(payload_of(4).tobytes()).hexdigest()
+                assert one.batch.digests[4] != right
+
+    def test_a_format_without_a_crc_has_none_to_pay_for(self, tmp_path: Path) -> None:
+        samples = replace(make_samples(tmp_path, "npy"), check_crc=True)
+        assert not self.config().sample_checks_crc(samples)
+
+    def test_an_interrupt_ends_the_epoch_and_leaves_nothing_behind(self, tmp_path: Path) -> None:
+        """A process of its own gets a real SIGINT in the middle of an epoch without end."""
+        context = multiprocessing.get_context("spawn")
+        mine, its = context.Pipe()
+        run = context.Process(
+            target=read_until_interrupted, args=(self.config(), make_samples(tmp_path), its)
+        )
+        run.start()
+        its.close()
+        assert mine.recv() == "reading"
+        os.kill(run.pid or 0, signal.SIGINT)
+        assert mine.recv() == "interrupted"
+        threads, children = mine.recv()
+        run.join(60)
+        assert run.exitcode == 0
+        assert (threads, children) == ([], [])
+
     def test_a_crc_is_compared_when_asked(self, tmp_path: Path) -> None:
         samples = replace(make_samples(tmp_path), check_crc=True)
         assert self.config().sample_checks_crc(samples)
@@ -201,6 +257,36 @@ class LoaderContract(ABC):
         bound = self.config().sample_memory_bytes(samples)
         assert bound >= max(samples.file_bytes) + samples.batch_bytes
         assert self.config().sample_memory_bytes(replace(samples, accelerators=2)) >= bound
+
+
+def read_until_interrupted(
+    config: SampleLoaderConfig, samples: SampleSet, told: Connection
+) -> None:
+    """Read for ever, as a run does; tell when it began, was interrupted, and what was left."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = set(threading.enumerate())
+    loader = config.sample_loader(samples, Counter())
+    try:
+        for number, _ in enumerate(loader.epoch([1, 2, 3] * 1_000_000)):
+            if number == 1:
+                told.send("reading")
+    except KeyboardInterrupt:
+        told.send("interrupted")
+    finally:
+        loader.close()
+    threads = [thread.name for thread in set(threading.enumerate()) - before]
+    told.send((threads, worker_processes()))
+
+
+def worker_processes() -> list[str]:
+    """Return the command lines of this process's children, but for helpers of multiprocessing."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
+    lines = []
+    for child in children:
+        with suppress(OSError):
+            lines.append(Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode())
+    helpers = ("resource_tracker", "forkserver")
+    return [line for line in lines if line and not any(helper in line for helper in helpers)]
 
 
 def damaged(content: bytes, damage: str, record_format: str) -> bytes:
