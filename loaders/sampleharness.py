@@ -60,8 +60,8 @@ class TrainedEpoch:
     the barrier behind each step is in ``duration_s`` alone. ``cpu_s`` is the CPU time of all the
     accelerator's processes in the epoch. ``called_bytes`` is what its read calls returned and
     ``storage_bytes`` what was fetched from storage for it, both as the kernel counts them, ``None``
-    where it does not. ``resident_bytes`` is the memory of its processes at the epoch's end, what
-    they share divided among them (PSS).
+    where it does not. ``peak_bytes`` is the memory of its processes, each at its own peak so far,
+    what they share divided among them (PSS).
     """
 
     duration_s: float
@@ -72,7 +72,7 @@ class TrainedEpoch:
     cpu_s: float
     called_bytes: int | None
     storage_bytes: int | None
-    resident_bytes: int | None
+    peak_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,7 +92,7 @@ def _trained(
         cpu_s=spent["cpu_s"],
         called_bytes=spent["called_bytes"],
         storage_bytes=spent["storage_bytes"],
-        resident_bytes=spent["resident_bytes"],
+        peak_bytes=spent["peak_bytes"],
     )
 
 

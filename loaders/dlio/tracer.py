@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from wattload.loaders.dlio.errand import Errand
-from wattload.loaders.dlio.usage import memory_bytes, usage
+from wattload.loaders.dlio.usage import peak_memory_bytes, usage
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class Announcer:
         result = run()
         self._say("done", begin_ns=begin_ns, end_ns=time.monotonic_ns())
         spent = usage().since(before)
-        self._say("spent", **asdict(spent), resident_bytes=memory_bytes())
+        self._say("spent", **asdict(spent), peak_bytes=peak_memory_bytes())
         self._place = None
         return result
 

@@ -46,12 +46,14 @@ def usage() -> Usage:
     )
 
 
-def memory_bytes() -> int | None:
-    """Return the resident memory of this process and its descendants, shared pages divided (PSS).
+def peak_memory_bytes() -> int | None:
+    """Return the most memory of this process and its living descendants, each at its own peak.
 
-    ``None`` where the kernel does not tell. It takes milliseconds: the kernel walks their pages.
+    Pages that they share are divided among them (PSS); what a process has given back since its
+    peak (VmHWM less VmRSS) is its own. ``None`` where the kernel does not tell. It takes
+    milliseconds: the kernel walks their pages.
     """
-    found = [_pss_bytes(pid) for pid in _members(os.getpid())]
+    found = [_peak_bytes(pid) for pid in _members(os.getpid())]
     known = [size for size in found if size is not None]
     return sum(known) if known and len(known) == len(found) else None
 
@@ -86,12 +88,18 @@ def _io_counts(pid: int) -> dict[str, int]:
     return {name: int(count) for name, _, count in (line.partition(": ") for line in lines)}
 
 
-def _pss_bytes(pid: int) -> int | None:
+def _peak_bytes(pid: int) -> int | None:
     try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii")
+        text += Path(f"/proc/{pid}/status").read_text("utf-8", "replace")
     except OSError:
         return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), None)
+    fields = dict(line.partition(":")[::2] for line in text.splitlines())
+    try:
+        pss, peak, now = (int(fields[name].split()[0]) for name in ("Pss", "VmHWM", "VmRSS"))
+    except (KeyError, IndexError):
+        return None  # a kernel without the field, or a zombie
+    return (pss + peak - now) * 1024
 
 
 def _total(counts: list[dict[str, int]], name: str) -> int | None:

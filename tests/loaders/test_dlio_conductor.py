@@ -94,7 +94,7 @@ def test_epochs_begin_when_all_are_ready_and_every_batch_is_counted(
             spent = witness.spent[rank]
             assert spent["cpu_s"] > 0
             assert spent["called_bytes"] >= training.samples.file_bytes[0]
-            assert spent["resident_bytes"] > 1 << 20
+            assert spent["peak_bytes"] > 1 << 20
 
 
 def test_a_rank_that_dies_ends_the_play_with_its_words(folder: Path) -> None:

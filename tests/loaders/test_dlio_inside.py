@@ -78,7 +78,7 @@ def test_usage_counts_this_process_and_its_children(tmp_path: Path) -> None:
     assert alive.called_bytes is not None
     assert alive.called_bytes >= 5 << 20
     assert alive.storage_bytes is not None
-    memory = usage.memory_bytes()
+    memory = usage.peak_memory_bytes()
     assert memory is not None
     assert memory > 10 << 20
     child.communicate(b"\n")
@@ -90,7 +90,7 @@ def test_usage_of_a_process_that_has_ended_is_nothing() -> None:
     ended.wait()
     assert usage._cpu_s(ended.pid) == 0
     assert usage._io_counts(ended.pid) == {}
-    assert usage._pss_bytes(ended.pid) is None
+    assert usage._peak_bytes(ended.pid) is None
     assert list(usage._members(ended.pid)) == [ended.pid]
     assert usage._difference(None, 1) is None
     assert usage._total([{}], "rchar") is None

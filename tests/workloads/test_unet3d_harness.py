@@ -23,7 +23,7 @@ from wattload.loaders.coldcache import resident_fraction
 from wattload.loaders.sampleharness import TrainedEpoch, Training, TrainingResult
 from wattload.loaders.samples import SampleSet
 from wattload.workloads.unet3d import Config, Unet3d, harness
-from wattload.workloads.unet3d.harnesschecks import read_check, summary_check
+from wattload.workloads.unet3d.harnesschecks import read_check, storage_check, summary_check
 
 FILES, BATCH, EPOCHS, STEP_S = 8, 2, 2, 0.002
 
@@ -92,7 +92,7 @@ class Outside:
                 cpu_s=0.25,
                 called_bytes=self.told_bytes,
                 storage_bytes=None,
-                resident_bytes=(100 << 20) + epoch,
+                peak_bytes=(100 << 20) + epoch,
             )
             for accelerator in range(self.training.accelerators)
         ]
@@ -192,7 +192,7 @@ def test_its_own_figures_stand_under_its_own_name(context: Context) -> None:
     assert value(outcome, "dlio_reported_au") == pytest.approx(0.9)
     assert value(outcome, "dlio_reported_samples_per_s") == 10.0
     assert value(outcome, "dlio_reported_nominal_bytes_per_s") == 2 * 1024**2
-    assert value(outcome, "harness_resident_bytes") == (100 << 20) + 1
+    assert value(outcome, "harness_peak_bytes") == (100 << 20) + 1
     assert value(outcome, "hash_cpu_s") is None
     assert value(outcome, "barrier_s") is None
     assert value(outcome, "harness_ceiling_bytes_per_s")
@@ -298,6 +298,31 @@ def test_bytes_read_are_compared_with_what_the_kernel_counted(
     assert read_check(replace(result, epochs=counted)).verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("share", "verdict", "says"),
+    [
+        (0.5, "warn", "came from memory"),
+        (1.0, "pass", "1.0000 of the files' bytes"),
+        (1.1, "warn", "more than once"),
+        (None, "not_checked", "does not tell"),
+    ],
+)
+def test_bytes_from_storage_are_those_of_the_programs_processes(
+    context: Context, share: float | None, verdict: str, says: str
+) -> None:
+    result, _ = _result(context)
+    counted = [
+        [
+            replace(t, storage_bytes=None if share is None else round(share * t.read_bytes))
+            for t in epoch
+        ]
+        for epoch in result.epochs
+    ]
+    made = storage_check(replace(result, epochs=counted))
+    assert made.verdict == verdict
+    assert says in made.sentence
+
+
 def test_bytes_of_our_reader_are_compared_to_the_byte(context: Context) -> None:
     result, _ = _result(context)
     whole = replace(result, plugged_bytes=result.io.moved_bytes)
@@ -328,6 +353,6 @@ def test_dlio_itself_runs_the_whole_workload(context: Context, reader: str) -> N
 def test_every_figure_that_it_adds_is_explained(context: Context) -> None:
     page = (Path(__file__).parents[2] / "docs" / "loaders.md").read_text("utf-8")
     names = [metric.name for metric in live(workload(OutsideConfig()), context).metrics]
-    added = [name for name in names if name.startswith(("dlio_reported", "harness_resident"))]
+    added = [name for name in names if name.startswith(("dlio_reported", "harness_peak"))]
     assert len(added) == 4
     assert all(f"| `{name}` |" in page for name in added)

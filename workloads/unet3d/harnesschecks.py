@@ -12,7 +12,12 @@ SUMMARY_TOLERANCE = 1e-6
 
 def harness_checks(result: TrainingResult, training: Training) -> list[Check]:
     """Return the checks that take the place of those on our own loop."""
-    return [read_check(result), summary_check(result, training), delivery_check()]
+    return [
+        read_check(result),
+        storage_check(result),
+        summary_check(result, training),
+        delivery_check(),
+    ]
 
 
 def read_check(result: TrainingResult) -> Check:
@@ -36,9 +41,8 @@ def read_check(result: TrainingResult) -> Check:
             figures={**figures, "plugged_bytes": result.plugged_bytes},
             mandatory=True,
         )
-    counts = [trained.called_bytes for epoch in result.epochs for trained in epoch]
-    known = [count for count in counts if count is not None]
-    if len(known) < len(counts):
+    called_bytes = _total(result, "called_bytes")
+    if called_bytes is None:
         return Check(
             name=name,
             verdict="not_checked",
@@ -46,8 +50,8 @@ def read_check(result: TrainingResult) -> Check:
             figures=figures,
             mandatory=True,
         )
-    ratio = sum(known) / file_bytes
-    figures |= {"called_bytes": sum(known), "ratio": ratio}
+    ratio = called_bytes / file_bytes
+    figures |= {"called_bytes": called_bytes, "ratio": ratio}
     return Check(
         name=name,
         verdict=_verdict(ratio),
@@ -61,6 +65,34 @@ def read_check(result: TrainingResult) -> Check:
         ),
         figures=figures,
         mandatory=True,
+    )
+
+
+def storage_check(result: TrainingResult) -> Check:
+    """Compare the sizes of the files with what was fetched from storage for the program.
+
+    The kernel counts it for each process, so other load on the drive is not in it.
+    """
+    name, file_bytes = "harness_storage_bytes", result.io.moved_bytes
+    storage_bytes = _total(result, "storage_bytes")
+    if storage_bytes is None:
+        return Check(
+            name=name,
+            verdict="not_checked",
+            sentence="The kernel does not tell what was fetched from storage for the program.",
+            figures={"file_bytes": file_bytes},
+        )
+    ratio = storage_bytes / file_bytes
+    proved = RATIO_LOW <= ratio <= RATIO_HIGH
+    other = "the rest came from memory" if ratio < RATIO_LOW else "some came more than once"
+    return Check(
+        name=name,
+        verdict="pass" if proved else "warn",
+        sentence=(
+            f"The kernel fetched {ratio:.4f} of the files' bytes from storage for the program's "
+            + ("processes." if proved else f"processes: {other}.")
+        ),
+        figures={"file_bytes": file_bytes, "storage_bytes": storage_bytes, "ratio": ratio},
     )
 
 
@@ -95,6 +127,12 @@ def delivery_check() -> Check:
             "that it read its files is what harness_bytes compares."
         ),
     )
+
+
+def _total(result: TrainingResult, name: str) -> int | None:
+    """Return the sum of a count over epochs and accelerators; ``None`` if a part is missing."""
+    counts = [getattr(trained, name) for epoch in result.epochs for trained in epoch]
+    return None if None in counts else sum(counts)
 
 
 def _verdict(ratio: float) -> Verdict:

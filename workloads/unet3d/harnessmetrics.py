@@ -57,18 +57,18 @@ def _reported(result: TrainingResult, training: Training) -> list[Metric]:
 
 
 def _memory(result: TrainingResult) -> Metric:
-    """Return the memory of all its processes at the end of the epoch in which it was largest."""
+    """Return the most memory of all its processes."""
     sums = [
-        [trained.resident_bytes for trained in epoch if trained.resident_bytes is not None]
+        [trained.peak_bytes for trained in epoch if trained.peak_bytes is not None]
         for epoch in result.epochs
     ]
     known = all(len(part) == len(epoch) for part, epoch in zip(sums, result.epochs, strict=True))
     return figure(
-        "harness_resident_bytes",
+        "harness_peak_bytes",
         max(map(sum, sums)) if known else None,
         Unit.BYTES,
-        "Memory of all the program's processes at the end of an epoch, shared pages counted once: "
-        "the largest of the epochs.",
+        "The most memory of the program's processes, each at its own peak, shared pages counted "
+        "once.",
         better="lower",
         reason=_UNTOLD,
     )
