@@ -103,6 +103,9 @@ def test_scale_changes_counts_and_nothing_else() -> None:
         ("power.source=psu", ["psu", "nvme"]),
         ("workload.[=", ["override"]),
         ("+workload.extra=1", ["extra"]),
+        ("scale.name=quick", ["scale.name", "demo, full, quick"]),
+        ("scale.allows_root=true", ["scale.allows_root", "scale as a whole"]),
+        ("sweep=acc", ["acc", "accelerators, none"]),
     ],
 )
 def test_a_wrong_setting_is_one_sentence(override: str, words: list[str]) -> None:

@@ -15,6 +15,7 @@ from wattload.core.errors import ConfigError
 
 TARGET_VARIABLE = "WATTLOAD_TARGET"
 SWEEPS = ("none", "accelerators")
+MOST_ACCELERATORS = 1024
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,10 +83,10 @@ class SweepConfig:
         """Raise ``ConfigError`` for a setting outside its range."""
         if self.name not in SWEEPS:
             raise ConfigError(f"sweep must be one of {', '.join(SWEEPS)}, got {self.name!r}")
-        if not 1 <= self.start <= self.maximum:
+        if not 1 <= self.start <= self.maximum <= MOST_ACCELERATORS:
             raise ConfigError(
-                "sweep.start must be 1 or more and sweep.maximum no less than it, got "
-                f"{self.start} and {self.maximum}"
+                "sweep.start must be 1 or more and sweep.maximum no less than it and at most "
+                f"{MOST_ACCELERATORS}, got {self.start} and {self.maximum}"
             )
         if self.confirmations < 0:
             raise ConfigError(f"sweep.confirmations must be 0 or more, got {self.confirmations}")

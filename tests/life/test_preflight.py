@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.context import directory_target
+from tests.records import Scenario, make_run
 from wattload.compose import compose
 from wattload.config import RunConfig
 from wattload.core.errors import ConfigError, TargetError, WattloadError
+from wattload.core.record.target import BlockNode, NodeKind
 from wattload.core.resolve import resolve_targets
 from wattload.core.units import TB
 from wattload.core.workload import WorkloadPlan
 from wattload.life.preflight import preflight
-from wattload.life.wear import space_of
+from wattload.life.wear import WriteLedger, space_of, writes_of
 
 NOTHING = WorkloadPlan(
     data_bytes=0,
@@ -70,6 +72,39 @@ def test_more_than_a_capacity_of_writes_needs_a_word(tmp_path: Path) -> None:
     assert "target.max_write_bytes=5" in _refusal(tmp_path, writes, "target.max_write_bytes=5")
 
 
+def test_writes_of_all_runs_of_a_command_are_summed_by_drive(tmp_path: Path) -> None:
+    here, elsewhere = directory_target(tmp_path), directory_target(Path("/tmp"))
+    config = _config(tmp_path, "target.max_write_bytes=100")
+    plan = replace(NOTHING, prepare_bytes=30, run_bytes=30)
+    ledger = WriteLedger()
+    assert preflight(config, [here], plan, 1, ledger)
+    ledger.add([here], writes_of(plan))
+    with pytest.raises(ConfigError) as caught:
+        preflight(config, [here], plan, 1, ledger)
+    assert "writes 120 B, 60 B of it before" in str(caught.value)
+    assert "target.max_write_bytes=120 allows it" in str(caught.value)
+    assert preflight(config, [elsewhere], plan, 1, ledger)
+
+
+def test_a_copy_of_a_ledger_is_charged_alone(tmp_path: Path) -> None:
+    target = directory_target(tmp_path)
+    ledger = WriteLedger()
+    ledger.add([target, target], 5)
+    copied = ledger.copy()
+    copied.add([target], 7)
+    assert (ledger.written_bytes(target), copied.written_bytes(target)) == (5, 12)
+
+
+def test_a_run_that_is_done_is_charged_with_what_its_ranks_counted(tmp_path: Path) -> None:
+    record, _ = make_run(Scenario(workload="checkpoint"))
+    (facts,) = [target.facts for target in record.targets]
+    target = replace(directory_target(tmp_path), facts=facts)
+    ledger = WriteLedger()
+    ledger.add_record(record)
+    written = sum(span.written_bytes for span in record.spans)
+    assert ledger.written_bytes(target) == written > 0
+
+
 @pytest.mark.parametrize(("least", "most", "ranks"), [(4, None, 2), (1, 2, 3)])
 def test_process_counts_that_do_not_fit_are_refused(
     tmp_path: Path, least: int, most: int | None, ranks: int
@@ -96,3 +131,38 @@ def test_full_scale_on_the_root_file_system_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError, match="root file system"):
         preflight(_config(tmp_path, "scale=full"), [replace(target, facts=facts)], NOTHING, 1)
+
+
+def _node(kind: NodeKind, name: str, *children: BlockNode) -> BlockNode:
+    unknown = ("major_minor", "size_bytes", "model", "serial", "redundancy", "queue")
+    return BlockNode(
+        kind=kind,
+        name=name,
+        children=children,
+        **dict.fromkeys(unknown),
+        missing=dict.fromkeys(unknown, "made up"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "shared", "refused"),
+    [
+        ("loop", ("/",), True),
+        ("loop", ("/data",), False),
+        ("partition", ("/",), False),
+    ],
+)
+def test_full_scale_in_a_file_on_the_root_disk_is_refused(
+    tmp_path: Path, kind: NodeKind, shared: tuple[str, ...], refused: bool
+) -> None:
+    target = directory_target(tmp_path)
+    facts = target.facts.model_copy(
+        update={"stack": _node(kind, "top", _node("virtio", "vda")), "shared_with": shared}
+    )
+    target = replace(target, facts=facts)
+    assert preflight(_config(tmp_path, "scale=quick"), [target], NOTHING, 1)
+    if refused:
+        with pytest.raises(ConfigError, match="in a file on the disk of the root file system"):
+            preflight(_config(tmp_path, "scale=full"), [target], NOTHING, 1)
+    else:
+        assert preflight(_config(tmp_path, "scale=full"), [target], NOTHING, 1)

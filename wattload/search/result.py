@@ -159,9 +159,11 @@ def _sentence(
             f"({_figures(least)}); {why}."
         )
     more = "at least " if verdict == "at_least" else ""
+    above = counts.get(at.accelerators + question.unit)
+    fails = f" {above.accelerators} do not ({percent(above.au_dlio)});" if above else ""
     return (
         f"{job}: {more}{at.accelerators} {question.accelerator} hold {threshold}, with "
-        f"{_figures(at)}; {why}."
+        f"{_figures(at)};{fails} {why}."
     )
 
 

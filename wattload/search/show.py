@@ -9,7 +9,7 @@ from wattload.reports.quantity import MISSING
 from wattload.search.measurement import Measurement, Pooled
 from wattload.search.result import SearchResult, percent
 
-COLUMNS = ("accelerators", "runs", "AU", "AU nominal", "samples/s", "throughput", "drive W", "")
+COLUMNS = ("N", "runs", "AU", "nominal", "samples/s", "throughput", "drive W", "")
 
 
 def run_line(run: Measurement, threshold: float, *, reused: bool) -> str:
@@ -30,9 +30,10 @@ def print_result(result: SearchResult, path: Path) -> None:
     from rich.text import Text
 
     console = Console(highlight=False, soft_wrap=True)
-    table = Table(title="accelerators against AU", title_justify="left", box=None)
+    table = Table(title="accelerators (N) against AU", title_justify="left", box=None)
     for number, column in enumerate(COLUMNS):
-        table.add_column(column, justify="left" if number == len(COLUMNS) - 1 else "right")
+        is_last = number == len(COLUMNS) - 1
+        table.add_column(column, justify="left" if is_last else "right", no_wrap=True)
     for count in result.counts:
         table.add_row(*_cells(count))
     console.print(table)

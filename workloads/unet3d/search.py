@@ -39,11 +39,12 @@ def search_settings(
     }
     needed = max(steps[count] * count * config.batch_samples for count in accelerators)
     if file_count is not None and file_count < needed:
-        batches = file_count // (config.batch_samples * max(steps.values()))
+        fits = file_count // (config.batch_samples * max(steps.values()))
         raise ConfigError(
             f"workload.file_count is {file_count}; {accelerators[-1]} accelerators with "
             f"{steps[accelerators[-1]]} steps an epoch and batches of {config.batch_samples} need "
-            f"{needed}; use {needed} or more, leave it out, or set sweep.maximum={max(batches, 1)}"
+            f"{needed}; use {needed} or more, or leave it out"
+            + (f", or set sweep.maximum={fits}" if fits else "")
         )
     return {
         count: {"file_count": file_count or needed, "steps_per_epoch": steps[count]}
