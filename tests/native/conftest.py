@@ -7,19 +7,33 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.driver import ADDRESS, THREAD, Driver, build
+from tests.native.driver import ADDRESS, THREAD, Driver, build_library, build_program
 
 
 @pytest.fixture(scope="session")
-def checked_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program with AddressSanitizer and UndefinedBehaviorSanitizer."""
-    return build(tmp_path_factory.mktemp("address"), "drive.c", ADDRESS)
+def checked_objects(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The engine with AddressSanitizer and UndefinedBehaviorSanitizer."""
+    return build_library(tmp_path_factory.mktemp("address"), ADDRESS)
+
+
+@pytest.fixture(scope="session")
+def checked_program(checked_objects: list[Path]) -> Path:
+    """The program with both of them."""
+    return build_program(checked_objects[0].parent, ADDRESS, ["drive.c"], *checked_objects)
+
+
+@pytest.fixture(scope="session")
+def fuzz_program(checked_objects: list[Path]) -> Path:
+    """The fuzz of the parser, with our own driver."""
+    mains = ["fuzz_main.c", "fuzz_plan.c"]
+    return build_program(checked_objects[0].parent, ADDRESS, mains, *checked_objects)
 
 
 @pytest.fixture(scope="session")
 def threads_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program with ThreadSanitizer, where it runs."""
-    program = build(tmp_path_factory.mktemp("thread"), "drive.c", THREAD)
+    folder = tmp_path_factory.mktemp("thread")
+    program = build_program(folder, THREAD, ["drive.c"], *build_library(folder, THREAD))
     tried = subprocess.run([program, "backend=null"], capture_output=True, text=True, check=False)
     if tried.returncode:
         pytest.skip(f"ThreadSanitizer does not run here: {tried.stderr.strip()[:200]}")

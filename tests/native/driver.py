@@ -34,17 +34,26 @@ def compiler(*names: str) -> str:
     pytest.skip(f"none of {', '.join(names)} is installed")
 
 
-def build(folder: Path, main: str, flags: Sequence[str], cc: str | None = None) -> Path:
-    """Compile the engine and one main program with these flags; returns the program."""
+def build_library(folder: Path, flags: Sequence[str]) -> list[Path]:
+    """Compile the engine's sources with these flags, all at once; returns the objects."""
     folder.mkdir(parents=True, exist_ok=True)
-    program = folder / Path(main).stem
     sources = [str(source) for source in sorted(SOURCES.glob("*.c"))]
-    command = [cc or compiler("cc", "gcc", "clang"), *COMMON, *flags, "-o", str(program)]
-    made = subprocess.run(
-        [*command, *sources, str(HERE / main)], capture_output=True, text=True, check=False
-    )
-    assert not made.returncode, made.stderr
+    _compile([*flags, "-c", *sources], folder)
+    return sorted(folder.glob("*.o"))
+
+
+def build_program(folder: Path, flags: Sequence[str], mains: Sequence[str], *more: Path) -> Path:
+    """Compile main programs of this folder and link them with objects; returns the program."""
+    program = folder / Path(mains[0]).stem
+    files = [str(HERE / main) for main in mains] + [str(file) for file in more]
+    _compile([*flags, "-o", str(program), *files], folder)
     return program
+
+
+def _compile(arguments: Sequence[str], folder: Path) -> None:
+    command = [compiler("gcc", "cc", "clang"), *COMMON, *arguments]
+    made = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert not made.returncode, made.stderr
 
 
 @dataclass(frozen=True)

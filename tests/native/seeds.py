@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from tests.native.plans import (
     CHECK,
@@ -45,7 +46,7 @@ def seeds() -> list[bytes]:
     return [plan.encode() for plan in plans]
 
 
-def _many(kind: int, order: int, flags: int, **fields: int) -> Plan:
+def _many(kind: int, order: int, flags: int, **fields: Any) -> Plan:
     extents = [(0, 0, 10 * 65536), (1, 1 << 20, 3 * 65536), (2, 0, 1), (0, 1 << 30, 99 * 4096)]
     paths = [Path("/target/first"), Path("/target/second"), Path("/target/third")]
     return Plan(paths=paths, extents=extents, kind=kind, order=order, flags=flags, **fields)

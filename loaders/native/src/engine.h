@@ -1,7 +1,7 @@
 /* The parts that the engine's files share: engine, job, a poller's share of a job, poller.
  *
  * Who may touch what: the engine's mutex guards its list of jobs and the fields that say so; a
- * job's mutex guards its outcome and the opening of its files; everything else of a poller, of its
+ * job's two guard the opening of its files and its outcome; everything else of a poller, of its
  * operations and of its share of a job belongs to that poller's thread alone. No lock is taken
  * per operation. */
 #ifndef WL_ENGINE_H
@@ -63,10 +63,11 @@ struct wl_job {
 
     wl_stage stage; /* of the one poller that ends the job */
 
-    pthread_mutex_t mutex;
+    uint32_t extending_files; /* under `opening` */
+    pthread_mutex_t opening; /* held as long as the file system takes */
+    pthread_mutex_t mutex;   /* of what follows; never held for long */
     pthread_cond_t done;
     uint64_t end_ns;
-    uint32_t extending_files;
     bool stopped;
     wl_error error;
 

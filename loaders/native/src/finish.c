@@ -13,13 +13,13 @@ static bool is_halted(const wl_job *job) {
 int32_t wl_file_prepare(wl_job *job, wl_file *file) {
     wl_error error;
     int32_t code = WL_OK;
-    pthread_mutex_lock(&job->mutex);
+    pthread_mutex_lock(&job->opening);
     if (is_halted(job))
         code = WL_UNAVAILABLE;
     else if (atomic_load_explicit(&file->fd, memory_order_relaxed) < 0)
         code = file->is_folder ? wl_folder_open(file, &error)
                                : wl_file_open(file, &job->plan, &job->extending_files, &error);
-    pthread_mutex_unlock(&job->mutex);
+    pthread_mutex_unlock(&job->opening);
     if (code && !is_halted(job))
         wl_job_fail(job, &error);
     return code;

@@ -1,4 +1,6 @@
-/* What a poller hands over next: syncs first, then the operations of the job it is at. */
+/* What a poller hands over next: syncs first, then the operations of the job it is at. Another
+ * source of operations, such as a queue in memory shared with a GPU, would be asked here as well;
+ * all that follows works on operations, wherever they come from. */
 #include "engine.h"
 
 static uint32_t limit_of(const wl_poller *poller, const wl_job *job) {

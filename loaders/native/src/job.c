@@ -98,6 +98,7 @@ static void destroy(wl_job *job) {
     free(job->rows);
     pthread_cond_destroy(&job->done);
     pthread_mutex_destroy(&job->mutex);
+    pthread_mutex_destroy(&job->opening);
     free(job);
 }
 
@@ -111,6 +112,7 @@ static wl_job *make(wl_engine *engine, const wl_plan *plan) {
     pthread_cond_init(&job->done, &attributes);
     pthread_condattr_destroy(&attributes);
     pthread_mutex_init(&job->mutex, NULL);
+    pthread_mutex_init(&job->opening, NULL);
     job->engine = engine;
     job->plan = *plan;
     job->total = total_of(plan);

@@ -13,6 +13,9 @@ static uint64_t draw(uint64_t seed, uint64_t number) {
     return mix(seed + (number + 1) * 0x9e3779b97f4a7c15u);
 }
 
+/* A number below `count` from 64 random bits, without a division (Lemire 2019). */
+static uint64_t scale(uint64_t bits, uint64_t count) { return (uint64_t)(((u128)bits * count) >> 64); }
+
 void wl_pattern_init(wl_pattern *pattern, const wl_plan *plan) {
     *pattern = (wl_pattern){.plan = plan, .mode = WL_IN_SEQUENCE};
     if (plan->order != WL_RANDOM)
@@ -84,7 +87,7 @@ wl_block wl_pattern_block(const wl_pattern *pattern, wl_cursor *cursor, uint64_t
     } else {
         block = pattern->mode == WL_PERMUTED
                     ? permute(pattern, operation)
-                    : (uint64_t)(((u128)draw(pattern->keys[0], operation) * plan->block_count) >> 64);
+                    : scale(draw(pattern->keys[0], operation), plan->block_count);
         index = extent_of(plan, block);
     }
     const wl_extent *extent = &plan->extents[index];

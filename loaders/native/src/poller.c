@@ -1,8 +1,10 @@
 /* A poller thread: issue, hand over, look at what has completed; sleep while there is nothing. */
 #include "engine.h"
 
-/* While jobs may come, or a due time or a stop has to be noticed, no wait is longer. */
+/* The longest wait for a completion while a new job could be begun meanwhile, and the longest for
+ * an operation to become due while its job could be stopped. */
 #define PATIENCE_NS 2000000u
+#define NAP_NS 20000000u
 
 static bool is_busy(const wl_poller *poller) {
     return poller->inflight > (poller->is_holding ? 1u : 0u);
@@ -22,7 +24,7 @@ static bool wait_for_work(wl_poller *poller) {
 static uint64_t time_left_ns(const wl_poller *poller) {
     uint64_t now_ns = wl_now_ns();
     uint64_t left = poller->held_due_ns > now_ns ? poller->held_due_ns - now_ns : 0;
-    return left < PATIENCE_NS ? left : PATIENCE_NS;
+    return left < NAP_NS ? left : NAP_NS;
 }
 
 static void nap(const wl_poller *poller) {

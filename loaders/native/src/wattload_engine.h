@@ -96,8 +96,9 @@ typedef struct {
     uint32_t reserved;
 } wl_progress;
 
-/* The outcome of a job that is done; zeros of one that is not. Times are CLOCK_MONOTONIC. `cpu_ns` is the pollers' thread CPU
- * time from the job's first operation to its last, jobs that overlap included. `latency_sum_ns`,
+/* The outcome of a job that is done; zeros of one that is not. Times are CLOCK_MONOTONIC. `cpu_ns`
+ * is the pollers' thread CPU time from the job's first operation to its last, jobs that overlap
+ * included. `latency_sum_ns`,
  * `latency_min_ns`, `latency_max_ns` are over completed operations, from just before an operation
  * is handed to the kernel to when its completion is seen. `checksum` is the sum, modulo 2^64, of the
  * little-endian 64-bit words written (WL_STAMP) or read (WL_CHECK), a last part of a word padded
@@ -115,7 +116,7 @@ typedef struct {
     uint64_t latency_min_ns;
     uint64_t latency_max_ns;
     uint64_t sync_ns; /* the longest fsync of a file */
-    uint32_t extending_files; /* that could not be preallocated, or were overwritten past their end */
+    uint32_t extending_files; /* not preallocated, or overwritten past their end, unasked */
     uint32_t stopped;         /* 1 after wl_job_stop */
     wl_error error;           /* of the operation that failed first; code WL_OK if none did */
 } wl_result;
@@ -165,11 +166,12 @@ typedef struct {
  * back shorter, a written file is cut to `end` afterwards. With WL_DESTINATION block i of the plan
  * goes to or from destination + i x block length, no slot is used, and the plan has to fit.
  *
- * A written file that isn't there is made, but with WL_OVERWRITE, where it has to be there;
- * WL_EXTENDING first cuts it to where its first extent begins. Every file of a plan is opened when
- * its first block is issued, and closed after its last one; those without blocks are opened at the
- * end, unless there is a count or a duration. While a job with WL_STAMP runs, nobody else may
- * change the slots: their sums are kept from one block to the next. */
+ * Reads leave no access time behind where that is allowed. A written file that isn't there is made,
+ * but with WL_OVERWRITE, where it has to be there; WL_EXTENDING first cuts it to where its first
+ * extent begins. Every file of a plan is opened when its first block is issued, and closed after its
+ * last one; those without blocks are opened at the end, unless there is a count or a duration. While
+ * a job with WL_STAMP runs, nobody else may change the slots: their sums are kept from one block to
+ * the next. */
 enum { WL_READ = 0, WL_WRITE = 1 };
 enum { WL_SEQUENTIAL = 0, WL_RANDOM = 1 };
 enum { WL_PREALLOCATED = 0, WL_OVERWRITE = 1, WL_EXTENDING = 2 };
