@@ -60,6 +60,8 @@ class Histogram:
             return None
         rank = max(int(np.ceil(share * self.count)), 1)
         bucket = int(np.searchsorted(np.cumsum(self.counts), rank))
+        if bucket == BUCKET_COUNT - 1:  # which has no upper end
+            return self.maximum_ns
         return min(upper_end_ns(bucket), self.maximum_ns)
 
     def merged(self, other: Histogram) -> Histogram:
