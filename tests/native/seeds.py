@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from tests.native.plans import (
     CHECK,
@@ -40,16 +40,16 @@ def seeds() -> list[bytes]:
         Plan(paths=[Path("/a")], extents=[(0, 7, 1000)], align=1, block=100, flags=0),
     ]
     for order, flags, operations in product((SEQUENTIAL, RANDOM), _READ_FLAGS, (0, 1000)):
-        plans.append(_many(READ, order, flags, operations=operations, trace_every=16))
+        plans.append(replace(_many(READ, order, flags), operations=operations, trace_every=16))
     for allocation, flags in product((PREALLOCATED, OVERWRITE, EXTENDING), _WRITE_FLAGS):
-        plans.append(_many(WRITE, RANDOM, flags, allocation=allocation, rate=1 << 30))
+        plans.append(replace(_many(WRITE, RANDOM, flags), allocation=allocation, rate=1 << 30))
     return [plan.encode() for plan in plans]
 
 
-def _many(kind: int, order: int, flags: int, **fields: Any) -> Plan:
+def _many(kind: int, order: int, flags: int) -> Plan:
     extents = [(0, 0, 10 * 65536), (1, 1 << 20, 3 * 65536), (2, 0, 1), (0, 1 << 30, 99 * 4096)]
     paths = [Path("/target/first"), Path("/target/second"), Path("/target/third")]
-    return Plan(paths=paths, extents=extents, kind=kind, order=order, flags=flags, **fields)
+    return Plan(paths=paths, extents=extents, kind=kind, order=order, flags=flags)
 
 
 def write_seeds(folder: Path) -> list[Path]:
