@@ -35,8 +35,8 @@ def ceiling_metric(bytes_per_s: float) -> Metric:
         "harness_ceiling_bytes_per_s",
         bytes_per_s,
         Unit.BYTES_PER_SECOND,
-        "The same loader and loop from files held in memory, a copy in place of the I/O, step "
-        "time 0, nothing hashed.",
+        "The same loader and loop on files in memory in place of the drive, step time 0, nothing "
+        "hashed, batches copied to the device where the run's are.",
         better="higher",
         phase="",
     )
