@@ -273,6 +273,8 @@ def test_copies_to_a_device_can_not_be_insisted_on(context: Context) -> None:
 
 def test_it_runs_on_one_rank_alone(context: Context) -> None:
     assert workload(OutsideConfig()).plan(context).maximum_ranks == 1
+    with pytest.raises(ConfigError, match=r"without mpirun and with accelerator\.count=2"):
+        harness.check_harness(Device.auto, 2)
 
 
 def _result(context: Context) -> tuple[TrainingResult, Training]:

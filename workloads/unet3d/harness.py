@@ -50,8 +50,14 @@ def is_harness(loader: object) -> TypeGuard[SampleHarnessConfig]:
     return hasattr(loader, "training_harness")
 
 
-def refuse_device(device: Device) -> None:
-    """Raise ``ConfigError`` where copies to a device are insisted on: the program makes none."""
+def check_harness(device: Device, world_size: int) -> None:
+    """Raise ``ConfigError`` for what an outside program does not do: ranks of ours, GPU copies."""
+    if world_size > 1:
+        raise ConfigError(
+            f"loader=dlio starts one process per accelerator by itself, and {world_size} ranks of "
+            "wattload were started; start it without mpirun and with "
+            f"accelerator.count={world_size}"
+        )
     if device is Device.cuda:
         raise ConfigError(
             "accelerator.device is cuda, and loader=dlio copies nothing to a GPU; use "

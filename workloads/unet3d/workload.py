@@ -30,7 +30,7 @@ from wattload.workloads.unet3d.device import (
 )
 from wattload.workloads.unet3d.figures import PHASE
 from wattload.workloads.unet3d.generate import generation_memory_bytes, prepare
-from wattload.workloads.unet3d.harness import is_harness, refuse_device, run_harness
+from wattload.workloads.unet3d.harness import check_harness, is_harness, run_harness
 from wattload.workloads.unet3d.job import Job, plan_job
 from wattload.workloads.unet3d.loop import run_epoch
 from wattload.workloads.unet3d.metrics import ceiling_metric, metrics
@@ -75,7 +75,7 @@ class Unet3d:
         self._loader.check()
         job = self._job = plan_job(self.config, self._accelerator, context)
         if is_harness(self._loader):
-            refuse_device(self._accelerator.device)
+            check_harness(self._accelerator.device, context.communicator.world_size)
         self._device = choose_device(self._accelerator.device)
         samples = self._samples(job, job.dataset.expected_paths())
         for each in (samples, ceiling_samples(samples)):
