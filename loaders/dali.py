@@ -59,7 +59,7 @@ class Config:
     ``reader_queue_depth`` more by ``readers.numpy``. On the GPU ``io`` must be ``auto``.
     """
 
-    _target_: str = "wattload.loaders.daliloader.DaliLoader"
+    _target_: str = "wattload.loaders.dali.Config"
     threads: int = 4
     prefetch_queue_depth: int = 2
     reader_queue_depth: int = 1

@@ -43,7 +43,7 @@ class Config:
     rank for files that are being read or decoded.
     """
 
-    _target_: str = "wattload.loaders.direct.open_engine"
+    _target_: str = "wattload.loaders.direct.Config"
     engine: str = AUTO
     block_bytes: int = 4 << 20
     queue_depth: int = 8

@@ -31,6 +31,16 @@ def test_every_yaml_file_composes(group: str, option: str) -> None:
     assert plain["target"]["path"] == "/mnt/nvme"
 
 
+@pytest.mark.parametrize("option", options("loader"))
+def test_a_loaders_target_makes_the_configuration_that_a_run_gets(option: str) -> None:
+    """Which is what makes loaders and stores: whoever instantiates by Hydra gets the same."""
+    from hydra.utils import instantiate
+
+    config, plain = compose([TARGET, f"loader={option}"])
+    made = instantiate(plain["loader"])
+    assert made == config.loader
+
+
 def test_no_yaml_file_is_left_out() -> None:
     files = {
         path.relative_to(ROOT / "configs").as_posix() for path in (ROOT / "configs").rglob("*.yaml")
