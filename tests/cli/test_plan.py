@@ -148,3 +148,9 @@ def test_settings_that_make_no_plan_are_one_sentence(
     message = refused(capsys, *words)
     assert expected in message
     assert message.count("\n") == 1
+
+
+def test_the_example_in_the_documentation_is_what_is_printed(capsys: Captured) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text()
+    command, _, shown = page.split("$ wattload plan checkpoint ")[1].split("```")[0].partition("\n")
+    assert said(capsys, *command.split()) == shown

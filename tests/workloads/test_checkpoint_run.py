@@ -83,6 +83,17 @@ def test_a_checkpoint_takes_from_the_first_start_to_the_last_end() -> None:
     assert found.rate == pytest.approx(4000 / 73e-9)
 
 
+def test_the_slowest_ranks_own_rate_stands_apart() -> None:
+    accounts = [account("a", (0, 10), (20, 30)), account("a", (0, 10), (20, 50))]
+    assert Direction("write", accounts).slowest_rank_rate == pytest.approx(2000 / 40e-9)
+
+
+def test_a_commit_outside_of_the_window_counts() -> None:
+    accounts = [account("a", (0, 10)), account("a", (0, 12))]
+    accounts[0].write.commit_ns[0] = 5
+    assert Direction("write", accounts).seconds == [17e-9]
+
+
 def test_clocks_of_two_hosts_are_not_subtracted() -> None:
     accounts = [account("a", (0, 10)), account("b", (5000, 5020)), account("b", (5004, 5021))]
     assert Direction("write", accounts).seconds == [21e-9]
@@ -160,7 +171,10 @@ def test_ranks_divide_the_checkpoint(tmp_path: Path, targets: int) -> None:
     assert value(outcome, "write_seconds_per_checkpoint") == pytest.approx(sum(seconds) / 3)
     for rank_seconds in outcome.details["write_seconds_by_rank"]:
         assert all(own <= whole for own, whole in zip(rank_seconds, seconds, strict=True))
-    assert any("has 8 ranks; the first 3 of them ran" in remark for remark in outcome.remarks)
+    said = " ".join(outcome.remarks)
+    assert "has 8 ranks; the first 3 of them ran (the shards of ranks 0 to 2)" in said
+    assert ("3 ranks do not divide evenly over 2 targets" in said) == (targets == 2)
+    assert outcome.details["ranks"] == [0, 1, 2]
     assert all(remains(tmp_path / str(index)) == [] for index in range(targets))
 
 

@@ -93,6 +93,24 @@ def test_published_labels_stand_beside_the_sizes(
 
 
 @pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("mlperf_subset", "first 8 of 512 ranks of 405b"),
+        ("mlperf_subset_70b", "113.9 GiB by its own placement, where it printed 114 GB"),
+        ("mlperf_subset_1t", "143.7 GiB by its own placement, where it printed 161 GB"),
+    ],
+)
+def test_a_subset_says_what_it_is_and_what_was_published(
+    tmp_path: Path, model: str, said: str
+) -> None:
+    job = plan_job(settings(model=model, shrink_bytes=RANK_BYTES), ranks(tmp_path, 8)[0])
+    assert any(said in remark for remark in remarks(job))
+    assert not any("of them ran" in remark for remark in remarks(job))
+    published = details(job, [account("a")], nonce=0, step_s=0.0)["published_size"]
+    assert published.endswith(" GB")
+
+
+@pytest.mark.parametrize(
     ("changed", "said"),
     [
         ({"model": "7b"}, "model must be one of"),

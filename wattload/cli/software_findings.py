@@ -31,7 +31,7 @@ def software_findings(find: FindProgram = find_program) -> Iterator[Finding]:
     yield _extra(
         "torch",
         "torch",
-        adds="loader=torch, and torch.save as the baseline",
+        adds="loader=torch, loader=dcp, and torch.save as the baseline",
         mend="pip install 'wattload[torch]'",
     )
     yield _mpi(find)
