@@ -20,16 +20,16 @@ from numpy.typing import NDArray
 from wattload.core.errors import ConfigError, DataError
 from wattload.core.io import Batch, DataPath
 from wattload.core.units import NS_PER_S
-from wattload.loaders.dali import Access, Config, Device, tensor_count
-from wattload.loaders.dalifailure import failure, one_line
-from wattload.loaders.dalifiles import SideFiles, takes_direct
+from wattload.loaders.dali import Access, Config, tensor_count
+from wattload.loaders.dalifailure import failure, one_line, wrong_size
+from wattload.loaders.dalifiles import SideFiles, on_block_device, takes_direct
 from wattload.loaders.dalipipeline import Output, Pipeline, Reading, import_dali
 from wattload.loaders.formats import record_format
 from wattload.loaders.samples import ReadCounter, SampleSet, copy_resized
 
 READS_ON = (
-    "DALI's reader runs ahead of what it is asked for, and no file was found that takes O_DIRECT "
-    "and could stand in: after each epoch it read the smallest record again, up to a few batches "
+    "DALI's reader runs ahead of what it is asked for, and no other file was found that it "
+    "reads in this way: after each epoch it read the smallest record again, up to a few batches "
     "of it, which no figure counts."
 )
 
@@ -43,7 +43,8 @@ class DaliLoader:
         self._samples = samples
         self._on_read = on_read
         self._pass: _Pass | None = None
-        self._files = SideFiles(named=config.device is Device.gpu)
+        self._kept: Pipeline | None = None
+        self._files = SideFiles()
         try:
             self._reading = self._prepared(config)
             self._warm_up()
@@ -78,6 +79,8 @@ class DaliLoader:
     def close(self) -> None:
         """End all threads, those of DALI with the batches they are reading; safe to call twice."""
         self._end_pass()
+        if self._kept is not None:
+            self._kept.close()
         self._files.close()
         self._tensors = []
 
@@ -85,10 +88,14 @@ class DaliLoader:
         """Return what all epochs have in common; makes the files that lie in memory."""
         samples, access = self._samples, config.access(self._samples)
         sources = tuple(self._source(path) for path in samples.paths)
-        direct = access is Access.o_direct and config.device is Device.cpu
-        if samples.in_memory and direct and not takes_direct(sources[0]):
-            access, direct = Access.plain, False  # files in memory take O_DIRECT from Linux 6.6 on
-        return Reading(config, samples, access, sources, self._files.padding(direct=direct))
+        if samples.in_memory and access is Access.o_direct and not takes_direct(sources[0]):
+            access = Access.plain
+        reading = Reading(config, samples, access, sources)
+        if reading.by_cufile:
+            return replace(reading, padding=self._files.padding(on_block_device))
+        if access is Access.o_direct:
+            return replace(reading, padding=self._files.padding(takes_direct))
+        return replace(reading, padding=self._files.padding(lambda _: True))
 
     def _source(self, path: Path) -> str:
         if not self._samples.in_memory:
@@ -110,12 +117,15 @@ class DaliLoader:
         try:
             pipeline = Pipeline(replace(self._reading, sources=(padding,)), [[0] * count])
             pipeline.next_output()
-            pipeline.close()
         except RuntimeError as error:
             raise ConfigError(
-                f"DALI can't read a record in memory here, before any of the samples: "
+                "DALI can't read a record of one byte here, before any of the samples: "
                 f"{one_line(error)}; use other settings of loader=dali, or loader=torch"
             ) from error.with_traceback(None)
+        if self._reading.by_cufile:
+            self._kept = pipeline  # with the last one cuFile's driver would be closed
+        else:
+            pipeline.close()
 
     def _end_pass(self) -> None:
         if self._pass is not None:
@@ -204,7 +214,7 @@ class _Pass:
         error: Exception | None = None
         try:
             output = self._pipeline.next_output()
-            if output.is_uint8:
+            if output.is_uint8 and not wrong_size(self._samples, self._sources, indices):
                 return self._cut(indices, output, tensor)
         except RuntimeError as caught:
             # Its traceback holds the pipeline, whose threads would not end before it does.

@@ -77,7 +77,12 @@ class Reading:
     samples: SampleSet
     access: Access
     sources: tuple[str, ...]
-    padding: str | None
+    padding: str | None = None
+
+    @property
+    def by_cufile(self) -> bool:
+        """Whether the reader reads into the GPU; cuFile knows nothing of files in memory."""
+        return self.config.device is Device.gpu and not self.samples.in_memory
 
 
 class Pipeline:
@@ -132,6 +137,8 @@ class Pipeline:
         with pipeline:
             read = self._file_read if self._takes_paths else self._numpy_reader
             payloads = dali.fn.reshape(read(dali), shape=[-1])
+            if on_gpu and not self._reading.by_cufile:
+                payloads = payloads.gpu()
             fronts = [_fronts(dali, payloads, samples.resize_bytes)] if on_gpu else []
             pipeline.set_outputs(payloads, *fronts)
         pipeline.build()
@@ -143,7 +150,7 @@ class Pipeline:
         files = [path for batch in self._batches for path in batch]
         files += [_padding(reading)] * (ahead * reading.samples.batch_samples)
         options: dict[str, object] = {"device": "gpu"}
-        if reading.config.device is Device.cpu:
+        if not reading.by_cufile:
             options = {"device": "cpu", **_OPTIONS[reading.access]}
         return dali.fn.readers.numpy(
             files=files,

@@ -16,7 +16,7 @@ from wattload.core.errors import ConfigError, MissingExtraError, TargetError
 from wattload.core.target import DirectIo
 from wattload.loaders import dali as module
 from wattload.loaders.dali import Access, Config, Device
-from wattload.loaders.dalifailure import one_line
+from wattload.loaders.dalifailure import one_line, wrong_size
 
 
 @pytest.fixture
@@ -137,6 +137,14 @@ def test_memory_counts_whole_payloads_of_every_batch_under_way(tmp_path: Path) -
 def test_the_record_is_told_what_is_counted_and_timed() -> None:
     assert Config().sample_bytes_counted.startswith("when each batch leaves")
     assert "tells no times" in Config().sample_decode_timed
+
+
+def test_a_file_that_got_shorter_is_seen_by_its_size(tmp_path: Path) -> None:
+    samples = make_samples(tmp_path, "npy")
+    sources = [str(path) for path in samples.paths]
+    assert wrong_size(samples, sources, [3, 4, 5]) is None
+    samples.paths[4].write_bytes(samples.paths[4].read_bytes()[:-1])
+    assert "4.npy is truncated: it has" in str(wrong_size(samples, sources, [3, 4, 5]))
 
 
 def test_an_error_of_dali_becomes_one_line() -> None:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -122,16 +123,12 @@ def large_samples(folder: Path) -> SampleSet:
 def test_before_linux_6_6_the_padding_lies_on_a_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def on_disk_only(path: str) -> bool:
-        return "memfd" not in str(Path(path).readlink())
-
-    monkeypatch.setattr(dalifiles, "takes_direct", on_disk_only)
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path / "missing"))
     files = dalifiles.SideFiles()
-    path = files.padding(direct=True)
+    path = files.padding(lambda path: "/proc/" not in path)
     assert path is not None
+    assert Path(path).parent == Path("/var/tmp")
     assert np.load(path).shape == (1, 1, 1)
-    assert on_disk_only(path)
     files.close()
     assert not Path(path).exists()
 
@@ -139,7 +136,7 @@ def test_before_linux_6_6_the_padding_lies_on_a_disk(
 def test_without_any_padding_the_smallest_record_is_read_on_and_the_page_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dalifiles, "takes_direct", lambda _: False)
+    monkeypatch.setattr(daliloader, "takes_direct", lambda _: False)
     samples = make_samples(tmp_path, "npy")
     loader = config(Access.o_direct).sample_loader(samples, Counter())
     seen = [batch.indices for batch in loader.epoch([5, 4, 3, 2, 1, 0])]
@@ -148,9 +145,11 @@ def test_without_any_padding_the_smallest_record_is_read_on_and_the_page_says_so
     loader.close()
 
 
-def test_files_for_a_gpu_have_names_while_they_are_open() -> None:
-    files = dalifiles.SideFiles(named=True)
-    path = files.padding(direct=False)
+def test_padding_for_cufile_lies_on_a_block_device_under_its_own_name(tmp_path: Path) -> None:
+    files = dalifiles.SideFiles()
+    memory = files.in_memory(BytesIO(b"1"))
+    assert not dalifiles.on_block_device(memory)
+    path = files.padding(lambda path: path != memory and "/proc/" not in path)
     assert path is not None
     assert Path(path).resolve() == Path(path)
     assert np.load(path).shape == (1, 1, 1)
@@ -162,7 +161,7 @@ def test_what_dali_can_not_do_at_all_is_said_before_a_sample_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dalifiles.SideFiles, "padding", lambda *_, **__: str(tmp_path))
-    with pytest.raises(ConfigError, match="DALI can't read a record in memory here") as caught:
+    with pytest.raises(ConfigError, match="DALI can't read a record of one byte here") as caught:
         config().sample_loader(make_samples(tmp_path, "npy"), Counter())
     assert "\n" not in str(caught.value)
 
