@@ -79,6 +79,7 @@ def test_check_of_a_good_run_is_a_table_and_status_0(
     assert "run-good" in out
     assert "bytes_add_up" in out
     assert "closure checks pass" in out
+    assert "MLPerf Storage's rules for such a run: " in out
 
 
 def test_check_of_a_run_with_a_failed_check_is_status_3(
@@ -119,6 +120,8 @@ def test_check_prints_json_for_a_machine(
     (document,) = json.loads(capsys.readouterr().out)
     assert document["run_id"] == "run-bad"
     assert document["checks"][-1]["verdict"] == "fail"
+    assert document["mlperf"]["standing"] in {"invalid", "not_checked"}
+    assert {each["rule"] for each in document["mlperf"]["findings"]} >= {"steps", "five_runs"}
     assert {item["verdict"] for item in document["closure"]} == {"pass"}
 
 

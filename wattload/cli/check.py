@@ -1,10 +1,11 @@
-"""``wattload check``: the checks of runs as a table, and whether their figures still close."""
+"""``wattload check``: the checks of runs, whether their figures close, and MLPerf's rules."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,14 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from wattload.core.checks.mlperf import Judgement
     from wattload.core.record.check import Check
     from wattload.reports.load import Run
 
 CHECK_FAILED = 3
 _UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
 _ORDER = ("fail", "warn", "not_checked", "pass")
+_STANDINGS = {"invalid": "red", "open": "yellow", "not_checked": "cyan", "closed": "green"}
 _STYLES = {"fail": "bold red", "warn": "yellow", "not_checked": "cyan", "pass": "green"}
 
 
@@ -36,39 +39,77 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print each run's checks; returns 3 if any failed or any figure does not close, else 0.
 
+    What MLPerf Storage's rules say of a run is printed beside them and decides nothing: a run that
+    is no submission is not a bad one.
+
     Raises:
         RecordError: a run is missing, cut short, or named twice.
     """
+    from wattload.core.checks.mlperf import judge
     from wattload.reports.closure import close
     from wattload.reports.load import load_runs
 
-    judged = [(run, close(run)) for run in load_runs(arguments.runs)]
+    runs = load_runs(arguments.runs)
+    records = [run.record for run in runs]
+    judged = [Judged(run, close(run), judge(run.record, records)) for run in runs]
     if arguments.json:
-        print(json.dumps([_document(run, closures) for run, closures in judged], indent=1))
+        print(json.dumps([_document(each) for each in judged], indent=1))
     else:
         _show(judged)
-    verdicts = [c.verdict for run, closures in judged for c in (*run.record.checks, *closures)]
+    verdicts = [c.verdict for each in judged for c in (*each.run.record.checks, *each.closures)]
     return CHECK_FAILED if "fail" in verdicts else 0
 
 
-def _document(run: Run, closures: Sequence[Check]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A run, its closure checks, and what MLPerf's rules say of it where they apply."""
+
+    run: Run
+    closures: Sequence[Check]
+    mlperf: Judgement | None
+
+
+def _document(judged: Judged) -> dict[str, Any]:
+    run, closures, mlperf = judged.run, judged.closures, judged.mlperf
     return {
         "run_id": run.id,
         "status": run.record.status,
         "checks": [check.model_dump(mode="json") for check in run.record.checks],
         "closure": [check.model_dump(mode="json") for check in closures],
+        "mlperf": None if mlperf is None else mlperf.model_dump(mode="json"),
     }
 
 
-def _show(judged: Sequence[tuple[Run, Sequence[Check]]]) -> None:
+def _show(judged: Sequence[Judged]) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    for run, closures in judged:
-        broken = [check for check in closures if check.verdict == "fail"]
-        console.print(_table(run, [*run.record.checks, *broken]))
-        console.print(f"{len(closures) - len(broken)} of {len(closures)} closure checks pass")
-        _say(console, run)
+    for each in judged:
+        broken = [check for check in each.closures if check.verdict == "fail"]
+        console.print(_table(each.run, [*each.run.record.checks, *broken]))
+        total = len(each.closures)
+        console.print(f"{total - len(broken)} of {total} closure checks pass")
+        if each.mlperf is not None:
+            console.print(_rules(each.mlperf))
+        _say(console, each.run)
+
+
+def _rules(judgement: Judgement) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    standing = judgement.standing.replace("_", " ")
+    title = f"MLPerf Storage's rules for such a run: {standing}"
+    table = Table(title=title, title_justify="left", expand=False)
+    for name in ("standing", "rule", "what was found"):
+        table.add_column(name, no_wrap=name == "standing")
+    for finding in judgement.findings:
+        table.add_row(
+            Text(finding.standing.replace("_", " "), style=_STANDINGS[finding.standing]),
+            Text(finding.rule),
+            Text(_printable(finding.sentence)),
+        )
+    return table
 
 
 def _say(console: Console, run: Run) -> None:
