@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
-from wattload.core.histogram import Histogram
-from wattload.core.io import ByteCounter, DataPath, IOKind
+from wattload.core.io import ByteCounter, DataPath
 
 DType = Literal["float16", "bfloat16", "float32"]
 
@@ -163,18 +162,4 @@ class LeavesScratch(Protocol):
     @property
     def scratch_names(self) -> Sequence[str]:
         """The names of these files; an interruption may leave them."""
-        ...
-
-
-@runtime_checkable
-class TimesOperations(Protocol):
-    """A store that knows how long each of its operations took."""
-
-    @property
-    def operation_bytes(self) -> int:
-        """The size of an operation; the last one of a file may be shorter."""
-        ...
-
-    def latency(self, kind: IOKind) -> Histogram:
-        """Return how long the operations of all saves (``WRITE``) or loads so far took."""
         ...

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError
-from wattload.core.io import Batch, DataPath
+from wattload.core.histogram import Histogram
+from wattload.core.io import Batch, DataPath, IOKind
 from wattload.loaders.aligned import aligned_buffers, round_up
 from wattload.loaders.blockio import NullMedium
 from wattload.loaders.direct import PYTHON, Config
@@ -82,6 +83,7 @@ class DirectSampleLoader:
             np.zeros(shape, dtype=np.uint8) for _ in range(tensor_count(config, samples))
         ]
         self._reader = _reader(config, self._slots, is_null=samples.in_memory)
+        self._block_bytes = config.block_bytes
         self._queued_bytes = 2 * config.queue_depth * config.pollers * config.block_bytes
         self._decoders = ThreadPoolExecutor(
             config.workers * samples.accelerators, thread_name_prefix="decode"
@@ -114,6 +116,15 @@ class DirectSampleLoader:
         if self._samples.in_memory:
             return DataPath(data_path="memory", path_requested="memory")
         return self._reader.path()
+
+    @property
+    def operation_bytes(self) -> int:
+        """The size of one read, ``loader.block_bytes``."""
+        return self._block_bytes
+
+    def latency(self, kind: IOKind) -> Histogram:
+        """Return how long the reads of blocks took so far; there are no writes."""
+        return self._reader.latency() if kind is IOKind.READ else Histogram.of(())
 
     def close(self) -> None:
         """End the threads and give the buffers back; safe to call twice."""

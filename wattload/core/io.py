@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -195,6 +195,20 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Give buffers and descriptors back."""
+        ...
+
+
+@runtime_checkable
+class TimesOperations(Protocol):
+    """A loader or store that knows how long each of its operations took."""
+
+    @property
+    def operation_bytes(self) -> int:
+        """The size of an operation; the last one of a file may be shorter."""
+        ...
+
+    def latency(self, kind: IOKind) -> Histogram:
+        """Return how long the operations of that kind took so far, all together."""
         ...
 
 

@@ -9,11 +9,11 @@ from typing import ClassVar, cast
 
 from wattload.core.accelerator import Accelerator
 from wattload.core.errors import ConfigError, DataError, TargetError, WattloadError
-from wattload.core.io import IOKind
+from wattload.core.io import IOKind, TimesOperations
 from wattload.core.record.check import Check
 from wattload.core.record.latency import Latency, latencies_of
 from wattload.core.workload import DataFacts, Outcome, RunContext, WorkloadPlan
-from wattload.loaders.checkpoints import CheckpointLoader, Shard, ShardStore, TimesOperations
+from wattload.loaders.checkpoints import CheckpointLoader, Shard, ShardStore
 from wattload.workloads.checkpoint import checks
 from wattload.workloads.checkpoint.account import Account
 from wattload.workloads.checkpoint.ceiling import ceilings

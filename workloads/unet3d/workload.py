@@ -9,8 +9,9 @@ from typing import ClassVar, cast
 
 from wattload.core.accelerator import Accelerator
 from wattload.core.errors import ConfigError
-from wattload.core.io import Loader
+from wattload.core.io import IOKind, Loader, TimesOperations
 from wattload.core.record.check import Check
+from wattload.core.record.latency import Latency, latencies_of
 from wattload.core.workload import DataFacts, Outcome, Phase, Progress, RunContext, WorkloadPlan
 from wattload.loaders.devicecopy import DeviceCopier
 from wattload.loaders.samples import SampleLoaderConfig, SampleSet
@@ -158,6 +159,7 @@ class Unet3d:
                 ),
                 ceiling_remark(account, ceiling),
             ),
+            latencies=_latencies(loader),
         )
 
     def verify(self, context: RunContext) -> Sequence[Check]:
@@ -222,6 +224,18 @@ class Unet3d:
         if self._data is None:
             raise RuntimeError("prepare() comes before run()")
         return self._data
+
+
+def _latencies(loader: Loader) -> tuple[Latency, ...]:
+    """Return how long this rank's reads took in all epochs, where the loader times them."""
+    if not isinstance(loader, TimesOperations):
+        return ()
+    return latencies_of(
+        loader.latency(IOKind.READ),
+        phase=PHASE,
+        kind="read",
+        operation_bytes=loader.operation_bytes,
+    )
 
 
 class _Counter:
