@@ -20,7 +20,7 @@ from wattload.core.units import KIB, MIB
 FILE_COUNT = 4
 FILE_BYTES = 512 * MIB
 SECONDS = 1.5
-TRIALS = 2
+TRIALS = 3
 """Rounds in which the settings of both sides are tried; nothing of them is judged."""
 NEAR = 0.98
 """Of settings this close to the fastest, the one that takes the least CPU time is the best."""
@@ -144,10 +144,7 @@ def compare(case: Case, files: Sequence[Path], pairs: int) -> list[Result]:
         taken = rounds(ways, pairs, warm=not case.direct)
     except NotMeasuredError as error:
         return _missing(case, str(error))
-    notes = [
-        f"{case.name}, {our_best}: `{ours[our_best].shown()}`",
-        f"{case.name}, {fio_best}: `{fios[fio_best].shown()}`",
-    ]
+    notes = [f"{case.name}: {our_best} against {fio_best}, `{fios[fio_best].shown()}`"]
     return _results(case, taken, trials, notes)
 
 

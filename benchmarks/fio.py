@@ -70,8 +70,10 @@ class Job:
         ]
 
     def shown(self) -> str:
-        """Return the command as it can be typed, with the one variable it is given."""
-        return f"{THP_VARIABLE}={THP_TUNABLE} {shlex.join(self.command())}"
+        """Return the command as it can be typed in the folder of the files."""
+        folder = str(self.files[0].parent)
+        here = [word.replace(f"{folder}/", "") for word in self.command()]
+        return f"cd {shlex.quote(folder)}; {THP_VARIABLE}={THP_TUNABLE} {shlex.join(here)}"
 
     def take(self) -> Taken:
         """Run it.

@@ -33,7 +33,7 @@ def run(options: Sequence[str]) -> RunRecord:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode not in (0, FAILED_CHECK):
             words = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-            raise NotMeasuredError(words[-1])
+            raise NotMeasuredError(words[-1].removeprefix("wattload: "))
         return read_record(Path(json.loads(done.stdout.splitlines()[-1])["record"]))
 
 
@@ -65,8 +65,11 @@ def of(name: str, scale: float = 1.0) -> Callable[[Figures], float]:
 
 
 def versus(loaders: Sequence[str], options: Sequence[str], pairs: int) -> Rounds[Figures]:
-    """Run the same options with one loader and the other, interleaved, after a warm-up of each."""
-    ways = {loader: partial(take, [*options, f"loader={loader}"]) for loader in loaders}
+    """Run the same options with one loader and the other, interleaved, after a warm-up of each.
+
+    The last loader goes first: it is the one that may be missing.
+    """
+    ways = {loader: partial(take, [*options, f"loader={loader}"]) for loader in reversed(loaders)}
     return rounds(ways, pairs, warm=True)
 
 
