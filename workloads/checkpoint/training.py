@@ -11,7 +11,6 @@ import numpy as np
 
 from wattload.core.accelerator import Accelerator
 from wattload.core.errors import ConfigError
-from wattload.core.units import NS_PER_S
 from wattload.core.workload import RunContext
 from wattload.loaders.aligned import aligned_buffers
 from wattload.workloads.checkpoint.account import Step
@@ -77,13 +76,13 @@ class Snapshot:
     """
 
     def __init__(self, size_bytes: int) -> None:
-        self._left_bytes = size_bytes
+        self._size_bytes = size_bytes
         window_bytes = min(size_bytes, SNAPSHOT_BUFFER_BYTES)
         self._source, self._copy = aligned_buffers(2, window_bytes)
 
     def take(self) -> None:
         """Copy the shard's bytes once."""
-        whole, rest = divmod(self._left_bytes, self._source.size)
+        whole, rest = divmod(self._size_bytes, self._source.size)
         for _ in range(whole):
             np.copyto(self._copy, self._source)
         np.copyto(self._copy[:rest], self._source[:rest])
@@ -92,8 +91,3 @@ class Snapshot:
 def snapshot_memory_bytes(size_bytes: int) -> int:
     """Return the memory of a snapshot of a shard."""
     return 2 * min(size_bytes, SNAPSHOT_BUFFER_BYTES)
-
-
-def seconds(duration_ns: int) -> float:
-    """Return nanoseconds as seconds."""
-    return duration_ns / NS_PER_S
