@@ -4,7 +4,7 @@
  *
  * backend= depth= pollers= block= register= as wl_setup; regions=BYTES[,BYTES...] after region 0;
  * fill=FILE what region 0 holds; dump=FILE gets all regions at the end; trace=FILE gets the rows;
- * stop_ms= stops all jobs then; close_ms= closes the engine then; memlock= limits locked memory,
+ * stop_ms= stops all jobs then; abandon=1 frees them at once; close_ms= closes the engine then; memlock= limits locked memory,
  * for root too; seccomp=1 forbids io_uring; probe=1 only asks. */
 #include <errno.h>
 #include <inttypes.h>
@@ -30,7 +30,7 @@ static struct {
     uint32_t depth, pollers, block, flags, plan_count, region_count;
     uint64_t region_bytes[REGIONS];
     long stop_ms, close_ms, memlock;
-    int seccomp, probe;
+    int seccomp, probe, abandon;
 } asked = {.backend = "io_uring", .depth = 8, .pollers = 1, .block = 65536, .region_count = 1,
            .stop_ms = -1, .close_ms = -1, .memlock = -1};
 
@@ -68,6 +68,7 @@ static void parse(char *argument) {
     else if (!strcmp(argument, "memlock")) asked.memlock = number;
     else if (!strcmp(argument, "seccomp")) asked.seccomp = (int)number;
     else if (!strcmp(argument, "probe")) asked.probe = (int)number;
+    else if (!strcmp(argument, "abandon")) asked.abandon = (int)number;
     else die(argument);
 }
 
@@ -203,9 +204,10 @@ static void run(wl_engine *engine) {
     for (uint32_t i = 0; i < asked.plan_count; i++) {
         if (!jobs[i])
             continue;
-        while (!wl_job_wait(jobs[i], 100))
+        while (!asked.abandon && !wl_job_wait(jobs[i], 100))
             ;
-        print_job(jobs[i], trace);
+        if (!asked.abandon)
+            print_job(jobs[i], trace);
         wl_job_free(jobs[i]);
     }
     if (trace)

@@ -100,6 +100,26 @@ def test_a_stale_block_is_counted_as_bad(
     assert job["checksum"] == checksum(as_array(file.read_bytes()))
 
 
+@pytest.mark.parametrize("block", [PAGE_BYTES, 1 << 20])
+def test_blocks_are_issued_between_the_sums_of_others(
+    driver: Driver, tmp_path: Path, block: int
+) -> None:
+    file = tmp_path / "file"
+    size = 16 << 20
+    options = {"block": 1 << 20, "register": 3, "regions": size}
+    write = Plan(
+        paths=[file], extents=[(0, 0, size)], kind=WRITE, flags=DIRECT | STAMP | DESTINATION,
+        block=block, region=1, nonce=NONCE, word=WORD,
+    )  # fmt: skip
+    read = Plan(
+        paths=[file], extents=[(0, 0, size)], block=block, flags=DIRECT | CHECK, nonce=NONCE,
+        word=WORD,
+    )  # fmt: skip
+    written, seen = driver.run(write, **options).job, driver.run(read, **options).job
+    assert written["checksum"] == seen["checksum"] == checksum(as_array(file.read_bytes()))
+    assert (seen["bytes"], seen["bad_blocks"], seen["code"]) == (size, 0, 0)
+
+
 def test_stamping_from_memory_of_the_callers_sums_what_is_written(
     driver: Driver, tmp_path: Path
 ) -> None:

@@ -97,6 +97,19 @@ def test_stops_and_closes_race_with_nothing(
         assert [job["stopped"] for job in jobs] == [1] * 4
 
 
+@pytest.mark.parametrize("backend", ["io_uring", "pread", "null"])
+def test_jobs_can_be_freed_while_they_run(
+    threads_driver: Driver, tmp_path: Path, backend: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(50 * BLOCK))
+    plan = Plan(
+        paths=[file], extents=[(0, 0, 50 * BLOCK)], flags=DIRECT | CHECK, duration_ns=60 * 10**9
+    )
+    outcome = threads_driver.run(*[plan] * 6, backend=backend, pollers=2, abandon=1)
+    assert outcome.jobs == []
+
+
 def test_a_job_shallower_than_the_engine_keeps_its_depth(driver: Driver, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(bytes(50 * BLOCK))

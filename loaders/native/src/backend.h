@@ -28,6 +28,9 @@ typedef struct {
     /* Hands over poller->queued, all of them; waits until `wait` (0 or 1) have completed or the
      * time is over; puts what has completed into poller->done and returns their number. */
     uint32_t (*enter)(struct wl_poller *poller, uint32_t wait, uint64_t timeout_ns);
+    /* Hands over poller->queued and returns at once, with what has completed left where it is. NULL
+     * where operations complete as they are handed over. */
+    void (*push)(struct wl_poller *poller);
     /* Drops what it keeps of a job's files. */
     void (*forget)(struct wl_poller *poller, struct wl_job *job);
     void (*close)(struct wl_poller *poller);

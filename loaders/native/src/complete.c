@@ -37,11 +37,12 @@ static outcome judge(wl_op *op, int32_t result) {
                                : fail(op, WL_SHORT_WRITE, "the device took no whole blocks");
 }
 
-static void check(wl_share *share, const wl_op *op) {
+static void check(wl_poller *poller, wl_share *share, const wl_op *op) {
     const wl_plan *plan = &share->job->plan;
     wl_identity identity = {.nonce = plan->stamp_nonce, .word = plan->stamp_word};
     uint64_t number = plan->stamp_first + op->offset / WL_PAGE_BYTES;
     share->checksum += wl_sum(op->memory, op->length);
+    poller->touched_bytes += op->length;
     share->bad_blocks += wl_bad_blocks(op->memory, op->length, identity, number);
 }
 
@@ -69,7 +70,7 @@ static void account(wl_poller *poller, wl_share *share, const wl_op *op) {
     if (op->traced)
         trace(share, op, latency_ns);
     if (share->job->plan.flags & WL_CHECK)
-        check(share, op);
+        check(poller, share, op);
 }
 
 /* Whether this was the last block of a file that is done with then. */

@@ -107,6 +107,7 @@ struct wl_poller {
     uint32_t *queued, queued_count; /* to be handed over */
     uint32_t inflight;              /* operations in use, queued ones too */
     wl_done *done;
+    uint64_t touched_bytes;         /* summed since operations were handed over last */
     uint64_t now_ns; /* when the last completions were seen */
 
     uint8_t *slots;
@@ -160,6 +161,9 @@ static inline void wl_count(_Atomic uint64_t *count, uint64_t more) {
 
 /* poller.c */
 void *wl_poller_main(void *poller);
+/* Hands over what is queued if enough bytes were summed since, so that the device does not wait for
+ * the processor. */
+void wl_push_in_time(wl_poller *poller);
 
 /* issue.c: what a poller hands over next */
 void wl_issue(wl_poller *poller);

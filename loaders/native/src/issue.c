@@ -34,6 +34,7 @@ static void stamp(wl_poller *poller, const wl_job *job, wl_op *op, uint32_t inde
     if (plan->flags & WL_DESTINATION) {
         wl_stamp(op->memory, (op->length + WL_PAGE_BYTES - 1) / WL_PAGE_BYTES, identity, number);
         op->share->checksum += wl_sum(op->memory, op->length);
+        poller->touched_bytes += op->length;
         return;
     }
     op->share->checksum += wl_stamp_slot(&poller->sums, index, job->serial, op->memory,
@@ -108,6 +109,7 @@ static bool issue_from(wl_poller *poller, wl_share *share) {
             return true;
         }
         wl_op_queue(poller, index);
+        wl_push_in_time(poller);
     }
     return true;
 }

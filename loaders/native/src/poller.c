@@ -6,6 +6,9 @@
 #define PATIENCE_NS 2000000u
 #define NAP_NS 20000000u
 
+/* Some 20 us of summing. */
+#define PUSH_BYTES (256u << 10)
+
 static bool is_busy(const wl_poller *poller) {
     return poller->inflight > (poller->is_holding ? 1u : 0u);
 }
@@ -32,30 +35,51 @@ static void nap(const wl_poller *poller) {
     nanosleep(&rest, NULL);
 }
 
+static void set_submit_times(wl_poller *poller) {
+    uint64_t now_ns = wl_now_ns();
+    poller->touched_bytes = 0;
+    for (uint32_t i = 0; i < poller->queued_count; i++) {
+        wl_op *op = &poller->ops[poller->queued[i]];
+        if (!op->submit_ns) /* else it is the rest of one */
+            op->submit_ns = now_ns;
+    }
+}
+
+void wl_push_in_time(wl_poller *poller) {
+    if (poller->touched_bytes < PUSH_BYTES || !poller->engine->backend->push)
+        return;
+    set_submit_times(poller);
+    poller->engine->backend->push(poller);
+}
+
 static uint32_t hand_over(wl_poller *poller) {
     uint64_t timeout_ns = WL_NO_TIMEOUT;
     if (poller->is_holding)
         timeout_ns = time_left_ns(poller);
     else if (!poller->share)
         timeout_ns = PATIENCE_NS;
-    uint64_t now_ns = wl_now_ns();
-    for (uint32_t i = 0; i < poller->queued_count; i++) {
-        wl_op *op = &poller->ops[poller->queued[i]];
-        if (!op->submit_ns) /* else it is the rest of one */
-            op->submit_ns = now_ns;
-    }
+    set_submit_times(poller);
     uint32_t count = poller->engine->backend->enter(poller, 1, timeout_ns);
     poller->now_ns = wl_now_ns();
     return count;
+}
+
+/* Between two completions, blocks whose sums took long are issued again. */
+static void complete_all(wl_poller *poller, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        wl_complete(poller, poller->done[i]);
+        if (poller->touched_bytes >= PUSH_BYTES && i + 1 < count) {
+            wl_issue(poller);
+            wl_push_in_time(poller);
+        }
+    }
 }
 
 static void run(wl_poller *poller) {
     for (;;) {
         wl_issue(poller);
         if (is_busy(poller)) {
-            uint32_t count = hand_over(poller);
-            for (uint32_t i = 0; i < count; i++)
-                wl_complete(poller, poller->done[i]);
+            complete_all(poller, hand_over(poller));
         } else if (poller->is_holding) {
             nap(poller);
         } else if (!poller->sync_first && !wait_for_work(poller)) {

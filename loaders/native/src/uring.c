@@ -108,8 +108,8 @@ static uint32_t reap(wl_poller *poller, wl_ring *ring, uint32_t count) {
 }
 
 /* The kernel takes no more entries, for a reason that will stay: they fail. */
-static uint32_t fail_rest(wl_poller *poller, wl_ring *ring, uint32_t tail, uint32_t count,
-                          int code) {
+static uint32_t fail_rest(wl_poller *poller, wl_ring *ring, uint32_t count, int code) {
+    uint32_t tail = atomic_load_explicit(ring->sq_tail, memory_order_relaxed);
     for (uint32_t i = 0; i < count; i++) {
         const wl_sqe *sqe = &ring->sqes[(tail - count + i) & ring->sq_mask];
         poller->done[i] = (wl_done){.op = (uint32_t)sqe->user_data, .result = code};
@@ -118,16 +118,29 @@ static uint32_t fail_rest(wl_poller *poller, wl_ring *ring, uint32_t tail, uint3
     return count;
 }
 
-static uint32_t enter_uring(wl_poller *poller, uint32_t wait, uint64_t timeout_ns) {
-    wl_ring *ring = poller->backend;
+/* Makes entries of what is queued; returns how many the kernel has not taken yet, with those that a
+ * push could not submit. */
+static uint32_t fill_queue(wl_poller *poller, wl_ring *ring) {
     uint32_t tail = atomic_load_explicit(ring->sq_tail, memory_order_relaxed);
-    uint32_t left = poller->queued_count, failed = 0;
-    for (uint32_t i = 0; i < left; i++, tail++) {
+    for (uint32_t i = 0; i < poller->queued_count; i++, tail++) {
         uint32_t index = poller->queued[i];
         fill(ring, &ring->sqes[tail & ring->sq_mask], &poller->ops[index], index);
     }
     poller->queued_count = 0;
     atomic_store_explicit(ring->sq_tail, tail, memory_order_release);
+    return tail - atomic_load_explicit(ring->sq_head, memory_order_acquire);
+}
+
+static void push_uring(wl_poller *poller) {
+    wl_ring *ring = poller->backend;
+    uint32_t count = fill_queue(poller, ring);
+    if (count)
+        wl_ring_submit(ring, count);
+}
+
+static uint32_t enter_uring(wl_poller *poller, uint32_t wait, uint64_t timeout_ns) {
+    wl_ring *ring = poller->backend;
+    uint32_t left = fill_queue(poller, ring), failed = 0;
     if (atomic_load_explicit(ring->cq_tail, memory_order_acquire) !=
         atomic_load_explicit(ring->cq_head, memory_order_relaxed))
         wait = 0;
@@ -136,7 +149,7 @@ static uint32_t enter_uring(wl_poller *poller, uint32_t wait, uint64_t timeout_n
         if (taken >= 0)
             left -= (uint32_t)taken;
         else if (left && taken != -EINTR && taken != -EAGAIN && taken != -EBUSY)
-            failed = fail_rest(poller, ring, tail, left, taken);
+            failed = fail_rest(poller, ring, left, taken);
         else if (left) /* what is in flight has to complete first */
             wait = 0;
     } while (left && !failed);
@@ -154,6 +167,7 @@ const wl_backend_ops wl_backend_uring = {
     .probe = probe_uring,
     .open = open_uring,
     .enter = enter_uring,
+    .push = push_uring,
     .forget = forget_uring,
     .close = close_uring,
 };

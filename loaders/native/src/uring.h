@@ -35,8 +35,10 @@ typedef struct {
 int wl_ring_open(wl_ring *ring, uint32_t entries);
 void wl_ring_close(wl_ring *ring);
 int wl_ring_register(const wl_ring *ring, uint32_t what, const void *argument, uint32_t count);
-/* Returns the operations taken, or a negative errno. */
+/* Returns the operations taken, or a negative errno. Completions are worked on too. */
 int wl_ring_enter(const wl_ring *ring, uint32_t submit, uint32_t wait, uint64_t timeout_ns);
+/* Submits only. */
+int wl_ring_submit(const wl_ring *ring, uint32_t count);
 
 /* uring_register.c */
 void wl_ring_register_all(wl_poller *poller, wl_ring *ring);

@@ -87,6 +87,11 @@ int wl_ring_register(const wl_ring *ring, uint32_t what, const void *argument, u
     return result < 0 ? -errno : (int)result;
 }
 
+int wl_ring_submit(const wl_ring *ring, uint32_t count) {
+    long result = syscall(WL_NR_URING_ENTER, ring->enter_fd, count, 0, ring->enter_flags, NULL, 0);
+    return result < 0 ? -errno : (int)result;
+}
+
 int wl_ring_enter(const wl_ring *ring, uint32_t submit, uint32_t wait, uint64_t timeout_ns) {
     wl_kernel_timespec time = {.tv_nsec = (int64_t)timeout_ns};
     wl_getevents_arg extended = {.sigmask_bytes = 8, .timeout = (uint64_t)(uintptr_t)&time};
