@@ -14,7 +14,7 @@ from tests.loaders.stores import LOADERS, SHARD, load, save
 from tests.tinyfs import tiny_file_system
 from wattload.core.io import IOKind
 from wattload.loaders import direct
-from wattload.loaders.checkpoints import Identity, Shard, Tensor
+from wattload.loaders.checkpoints import Identity, Shard, Tensor, TimesOperations
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,6 +59,7 @@ def test_a_bad_load_leaves_nothing_that_a_drive_can_shrink(tmp_path: Path, engin
     assert load(store, tmp_path, saved).bad_blocks > 0
     save(store, tmp_path)
     assert len(zlib.compress(path.read_bytes())) > 0.99 * SHARD.size_bytes
+    assert isinstance(store, TimesOperations)
     assert store.latency(IOKind.WRITE).count == 2 * -(-SHARD.size_bytes // (128 << 10))
     assert store.latency(IOKind.READ).count == -(-SHARD.size_bytes // (128 << 10))
     store.close()
