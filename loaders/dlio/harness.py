@@ -113,18 +113,7 @@ class DlioHarness:
 
     def settings(self) -> dict[str, Any]:
         """Return the program's configuration of the job, by its own names."""
-        training, config = self._training, self._config
-        reader = {
-            "data_loader": "pytorch",
-            "batch_size": training.samples.batch_samples,
-            "read_threads": config.workers,
-            "prefetch_size": config.workers * config.prefetch_factor,
-            "multiprocessing_context": config.start_method,
-            "file_shuffle": "off",
-            "sample_shuffle": "off",
-        }
-        if config.reader == "wattload":
-            reader["reader_classname"] = "wattload.loaders.dlio.plugin.DirectRecordReader"
+        training = self._training
         return {
             "model": "unet3d",
             "framework": "pytorch",
@@ -139,9 +128,9 @@ class DlioHarness:
                 "record_length_resize": training.samples.resize_bytes,
                 "keep_files": True,
             },
-            "reader": reader,
+            "reader": self._reader_settings(),
             "train": {"epochs": training.epochs, "computation_time": training.step_s},
-            # Made even where no checkpoint is: tensors of these sizes, at start-up.
+            # Tensors of these sizes are made at start-up, though no checkpoint is.
             "checkpoint": {
                 "checkpoint_folder": "checkpoints",
                 "model_size": 0,
@@ -150,6 +139,21 @@ class DlioHarness:
             "output": {"folder": OUTPUT},
             "metric": {"au": 0.90},
         }
+
+    def _reader_settings(self) -> dict[str, Any]:
+        config = self._config
+        settings = {
+            "data_loader": "pytorch",
+            "batch_size": self._training.samples.batch_samples,
+            "read_threads": config.workers,
+            "prefetch_size": config.workers * config.prefetch_factor,
+            "multiprocessing_context": config.start_method,
+            "file_shuffle": "off",
+            "sample_shuffle": "off",
+        }
+        if config.reader == "wattload":
+            settings["reader_classname"] = "wattload.loaders.dlio.plugin.DirectRecordReader"
+        return settings
 
     def _environment(self, folder: Path, address: Path) -> dict[str, str]:
         """Return our environment without what a launcher of ours left there, and the errand."""

@@ -147,18 +147,19 @@ def test_a_run_that_is_ended_leaves_no_process(tmp_path: Path, number: signal.Si
     (tmp_path / "target").mkdir()
     settings = ["loader=dlio", "scale=demo", "power=none", "accelerator.count=2", "label=ended"]
     command = [sys.executable, "-m", "wattload", "run", *settings, f"runs={tmp_path}/runs"]
-    run = subprocess.Popen(
-        [*command, f"target.path={tmp_path}/target", "accelerator.step_s.unet3d=5"],
-        stderr=subprocess.PIPE,
-        cwd=Path(__file__).parents[2],
-    )
-    give_up_s = time.monotonic() + 90
-    while not list(tmp_path.glob("runs/*/dlio/output/dlio.log")):
-        assert run.poll() is None
-        assert time.monotonic() < give_up_s
-        time.sleep(0.05)
-    run.send_signal(number)
-    run.communicate()
+    arguments = [f"target.path={tmp_path}/target", "accelerator.step_s.unet3d=5"]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen([*command, *arguments], stderr=subprocess.DEVNULL, cwd=root) as run:
+        try:
+            give_up_s = time.monotonic() + 90
+            while not list(tmp_path.glob("runs/*/dlio/output/dlio.log")):
+                assert run.poll() is None
+                assert time.monotonic() < give_up_s
+                time.sleep(0.05)
+            run.send_signal(number)
+            run.wait()
+        finally:
+            run.kill()
     assert run.returncode == (-9 if number == signal.SIGKILL else 130)
     give_up_s = time.monotonic() + 30
     while processes_that_say(str(tmp_path / "runs")) and time.monotonic() < give_up_s:

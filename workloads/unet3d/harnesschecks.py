@@ -6,6 +6,7 @@ from wattload.core.record.check import Check, Verdict
 from wattload.core.units import format_bytes
 from wattload.loaders.sampleharness import Training, TrainingResult
 
+READ = "harness_bytes"
 RATIO_LOW, RATIO_HIGH = 0.98, 1.02
 SUMMARY_TOLERANCE = 1e-6
 
@@ -26,44 +27,51 @@ def read_check(result: TrainingResult) -> Check:
     By the journal of our reader where it is plugged in, byte for byte; else by what the kernel
     counts of its processes' read calls, which take in more than the files.
     """
-    name, file_bytes = "harness_bytes", result.io.moved_bytes
-    figures: dict[str, float | int | str | None] = {"file_bytes": file_bytes}
+    file_bytes = result.io.moved_bytes
     if result.plugged_bytes is not None:
-        verdict: Verdict = "pass" if result.plugged_bytes == file_bytes else "fail"
-        return Check(
-            name=name,
-            verdict=verdict,
-            sentence=(
-                f"Our reader read {format_bytes(result.plugged_bytes)} inside the program, whose "
-                f"files have {format_bytes(file_bytes)}"
-                + ("." if verdict == "pass" else ": it did not read each file once.")
-            ),
-            figures={**figures, "plugged_bytes": result.plugged_bytes},
-            mandatory=True,
-        )
+        return _plugged_check(result.plugged_bytes, file_bytes)
     called_bytes = _total(result, "called_bytes")
     if called_bytes is None:
         return Check(
-            name=name,
+            name=READ,
             verdict="not_checked",
             sentence="The kernel does not tell what the program's processes read.",
-            figures=figures,
+            figures={"file_bytes": file_bytes},
             mandatory=True,
         )
-    ratio = called_bytes / file_bytes
-    figures |= {"called_bytes": called_bytes, "ratio": ratio}
+    return _called_check(called_bytes, file_bytes)
+
+
+def _plugged_check(plugged_bytes: int, file_bytes: int) -> Check:
+    agree = plugged_bytes == file_bytes
     return Check(
-        name=name,
-        verdict=_verdict(ratio),
+        name=READ,
+        verdict="pass" if agree else "fail",
+        sentence=(
+            f"Our reader read {format_bytes(plugged_bytes)} inside the program, whose files have "
+            f"{format_bytes(file_bytes)}" + ("." if agree else ": it did not read each file once.")
+        ),
+        figures={"file_bytes": file_bytes, "plugged_bytes": plugged_bytes},
+        mandatory=True,
+    )
+
+
+def _called_check(called_bytes: int, file_bytes: int) -> Check:
+    ratio = called_bytes / file_bytes
+    verdict = _verdict(ratio)
+    endings = {
+        "pass": ".",
+        "warn": ": code, settings and messages between its processes are in it.",
+        "fail": ": it did not read its files whole.",
+    }
+    return Check(
+        name=READ,
+        verdict=verdict,
         sentence=(
             f"The kernel counted {ratio:.4f} of the files' bytes in the program's read calls"
-            + {
-                "pass": ".",
-                "warn": ": code, settings and messages between its processes are in it.",
-                "fail": ": it did not read its files whole.",
-            }[_verdict(ratio)]
+            + endings[verdict]
         ),
-        figures=figures,
+        figures={"file_bytes": file_bytes, "called_bytes": called_bytes, "ratio": ratio},
         mandatory=True,
     )
 
