@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError, DataError
+from wattload.loaders.crc32 import crc32_of
 from wattload.loaders.formats import npy
 
 HAS_CRC = True
@@ -101,7 +102,7 @@ def payload(raw: NDArray[np.uint8], name: str, *, check_crc: bool = False) -> ND
             f"{name} is corrupt: x.npy has {member.stored_bytes} bytes stored of an array of "
             f"{member.array_bytes}, {len(array)} are there; generate the data again"
         )
-    if check_crc and zlib.crc32(array.data) != member.crc32:
+    if check_crc and crc32_of(array) != member.crc32:
         raise DataError(f"{name} is corrupt: the CRC-32 of x.npy differs; generate the data again")
     return npy.payload(array, f"{name}: x.npy")
 

@@ -134,6 +134,8 @@ _PROTOTYPES = {
     "wl_job_trace": ([c_void_p, POINTER(c_uint64)], c_void_p),
     "wl_job_free": ([c_void_p], None),
     "wl_plan_check": ([c_char_p, c_size_t, _ERROR], c_int32),
+    "wl_crc32_available": ([], c_int32),
+    "wl_crc32_fold": ([c_uint32, c_void_p, c_size_t], c_uint32),
 }
 
 
