@@ -12,9 +12,9 @@ import pytest
 
 from tests.loaders.stores import LOADERS, SHARD, load, save
 from tests.tinyfs import tiny_file_system
-from wattload.core.io import IOKind
+from wattload.core.io import IOKind, TimesOperations
 from wattload.loaders import direct
-from wattload.loaders.checkpoints import Identity, Shard, Tensor, TimesOperations
+from wattload.loaders.checkpoints import Identity, Shard, Tensor
 
 ROOT = Path(__file__).parents[2]
 
