@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from wattload.core.errors import ConfigError, TargetError
-from wattload.core.target import Target
+from wattload.core.errors import ConfigError
 from wattload.core.workload import RunContext
-from wattload.loaders.aligned import PAGE_BYTES
 from wattload.loaders.checkpoints import Shard
 from wattload.workloads.checkpoint.config import Config
 from wattload.workloads.checkpoint.sharding import rank_count, scaled, shard_of, sliced
@@ -73,26 +70,6 @@ def plan_job(config: Config, context: RunContext) -> Job:
         model_ranks=ranks,
         target_count=len(context.targets),
     )
-
-
-def check_alignment(targets: Sequence[Target]) -> None:
-    """Raise ``TargetError`` for a target whose O_DIRECT needs a coarser alignment than 4096 bytes.
-
-    Buffers, offsets and lengths of the direct store are multiples of 4096 bytes, the last block of
-    a file included, whatever ``loader.block_bytes``. A target without O_DIRECT is the preflight's.
-    """
-    for target in targets:
-        found = target.direct_io
-        if found is None:
-            continue
-        needs = {"memory": found.memory_align_bytes, "offsets": found.offset_align_bytes}
-        for what, align_bytes in needs.items():
-            if PAGE_BYTES % max(align_bytes, 1):
-                raise TargetError(
-                    f"{target.path}: O_DIRECT needs {what} at multiples of {align_bytes} bytes "
-                    f"there, and loader=direct keeps multiples of {PAGE_BYTES}; use loader=torch, "
-                    f"or format the drive with blocks of at most {PAGE_BYTES} bytes"
-                )
 
 
 def _as_written(shard: Shard, config: Config) -> Shard:

@@ -13,14 +13,16 @@ from wattload.core.io import IOKind, TimesOperations
 from wattload.core.record.check import Check
 from wattload.core.record.latency import Latency, latencies_of
 from wattload.core.workload import DataFacts, Outcome, RunContext, WorkloadPlan
+from wattload.loaders.aligned import PAGE_BYTES
 from wattload.loaders.checkpoints import CheckpointLoader, Shard, ShardStore
+from wattload.loaders.direct import check_alignment
 from wattload.workloads.checkpoint import checks
 from wattload.workloads.checkpoint.account import Account
 from wattload.workloads.checkpoint.ceiling import ceilings
 from wattload.workloads.checkpoint.config import Config
 from wattload.workloads.checkpoint.cycle import READ_PHASE, Cycle
 from wattload.workloads.checkpoint.describe import details, remarks
-from wattload.workloads.checkpoint.job import Job, check_alignment, plan_job
+from wattload.workloads.checkpoint.job import Job, plan_job
 from wattload.workloads.checkpoint.metrics import metrics
 from wattload.workloads.checkpoint.mlperf import mlperf_checks
 from wattload.workloads.checkpoint.storage import WORKLOAD, Storage
@@ -58,15 +60,16 @@ class Checkpoint:
     def plan(self, context: RunContext) -> WorkloadPlan:
         """Return what the run will do to the target; makes nothing there.
 
-        Raises ``ConfigError`` for what can't be run, ``TargetError`` for a target whose alignment
-        the direct store can't keep, ``MissingExtraError`` for a library that is not installed.
+        Raises ``ConfigError`` for what can't be run, blocks that a target's O_DIRECT does not take
+        among it, and ``MissingExtraError`` for a library that is not installed.
         """
         self._loader.check()
         self._loader.require_checkpoint_library()
         job = self._job = plan_job(self.config, context)
         step_seconds(self.config, self._accelerator)
         if self._loader.checkpoint_path_is_direct:
-            check_alignment(context.targets)
+            for target in context.targets:
+                check_alignment(target, getattr(self._loader, "block_bytes", PAGE_BYTES))
         return WorkloadPlan(
             data_bytes=0,
             prepare_bytes=0,
