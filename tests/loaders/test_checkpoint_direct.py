@@ -57,11 +57,13 @@ def test_a_bad_load_leaves_nothing_that_a_drive_can_shrink(tmp_path: Path, engin
     path = tmp_path / "rank-00003.bin"
     path.write_bytes(bytes(SHARD.size_bytes))
     assert load(store, tmp_path, saved).bad_blocks > 0
-    save(store, tmp_path)
+    saved = save(store, tmp_path)
     assert len(zlib.compress(path.read_bytes())) > 0.99 * SHARD.size_bytes
     assert isinstance(store, TimesOperations)
     assert store.latency(IOKind.WRITE).count == 2 * -(-SHARD.size_bytes // (128 << 10))
     assert store.latency(IOKind.READ).count == -(-SHARD.size_bytes // (128 << 10))
+    again = load(store, tmp_path, saved)
+    assert (again.bad_blocks, again.bad_files) == (0, ())
     store.close()
 
 
