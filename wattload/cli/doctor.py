@@ -43,11 +43,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _findings(directory: Path) -> Iterable[Finding]:
+    from wattload.cli.io_findings import io_findings
     from wattload.cli.power_findings import power_findings
     from wattload.cli.software_findings import software_findings
     from wattload.cli.storage_findings import storage_findings
 
     yield from storage_findings(directory)
+    yield from io_findings()
     yield from power_findings()
     yield from software_findings()
 

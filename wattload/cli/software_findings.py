@@ -38,13 +38,13 @@ def software_findings(find: FindProgram = find_program) -> Iterator[Finding]:
     yield _extra(
         "DALI",
         "nvidia.dali",
-        adds="nothing yet: reserved for its loader",
+        adds="loader=dali",
         mend="pip install 'wattload[dali]'",
     )
     yield _extra(
         "DLIO",
         "dlio_benchmark",
-        adds="the reference harness",
+        adds="loader=dlio, the reference harness",
         mend="pip install 'wattload[dlio]' && pip install --no-deps dlio-benchmark==2.0.0",
     )
     yield _fio(find)
@@ -98,10 +98,15 @@ def _mpi(find: FindProgram) -> Finding:
     if launcher is None:
         return finding(
             verdict=Verdict.PARTLY,
-            says=f"{' '.join(line.split())}, and no mpirun to start it with",
+            says=f"{_bare(line)}, and no mpirun to start it with",
             mend=mend,
         )
-    return finding(verdict=Verdict.YES, says=f"{' '.join(line.split())}, {launcher}")
+    return finding(verdict=Verdict.YES, says=f"{_bare(line)}, {launcher}")
+
+
+def _bare(line: str) -> str:
+    """Return a line without the NUL that some libraries count to their version, spaces single."""
+    return " ".join(line.replace("\0", " ").split())
 
 
 def _fio(find: FindProgram) -> Finding:
