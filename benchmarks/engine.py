@@ -142,10 +142,10 @@ def compare(case: Case, files: Sequence[Path], pairs: int) -> list[Result]:
         yardstick = fios[fio_best].take
         ways = {OURS: ours[our_best].take, FIO: yardstick, AGAIN: yardstick}
         taken = rounds(ways, pairs, warm=not case.direct)
+        notes = [f"{case.name}: {our_best} against {fio_best}, `{fios[fio_best].shown()}`"]
+        return _results(case, taken, trials, notes)
     except NotMeasuredError as error:
         return _missing(case, str(error))
-    notes = [f"{case.name}: {our_best} against {fio_best}, `{fios[fio_best].shown()}`"]
-    return _results(case, taken, trials, notes)
 
 
 def best(figures: Mapping[str, Sequence[Taken]], names: Mapping[str, Job]) -> str:

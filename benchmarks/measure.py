@@ -63,7 +63,12 @@ class Rounds(Generic[Figure]):
     order: Sequence[Sequence[str]]
 
     def ratios(self, of: Callable[[Figure], float], upper: str, lower: str) -> list[float]:
-        """Return ``of`` one way ÷ ``of`` another, within each round."""
+        """Return ``of`` one way ÷ ``of`` another, within each round.
+
+        Raises ``NotMeasuredError`` where the other one is 0: it was too little to be counted.
+        """
+        if not all(of(figure) for figure in self.figures[lower]):
+            raise NotMeasuredError(f"a figure of {lower} is 0, too little to be counted")
         pairs = zip(self.figures[upper], self.figures[lower], strict=True)
         return [of(high) / of(low) for high, low in pairs]
 

@@ -44,8 +44,8 @@ def test_a_benchmark_leaves_nothing_on_the_target(
 ) -> None:
     monkeypatch.setattr(dlrm, "ROW_COUNT", ROWS)
     monkeypatch.setattr(dlrm, "_rate", lambda way, _: len(way))
-    results = list(dlrm.measure(tmp_path))
-    assert [len(result.values) for result in results] == [5, 5]
+    results = list(dlrm.measure(tmp_path, 7))
+    assert [len(result.values) for result in results] == [7, 7]
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
@@ -54,7 +54,7 @@ def test_without_polars_there_is_no_figure(tmp_path: Path, monkeypatch: pytest.M
         raise NotMeasuredError("polars is not installed (pip install polars)")
 
     monkeypatch.setattr(dlrm, "_rate", absent)
-    assert "not installed" in (dlrm._compare("to_parquet", tmp_path).missing or "")
+    assert "not installed" in (dlrm._compare("to_parquet", tmp_path, 7).missing or "")
 
 
 def test_a_way_that_fails_is_told_by_its_last_words(tmp_path: Path) -> None:

@@ -81,10 +81,13 @@ def test_fio_is_given_and_shown_transparent_huge_pages(
 ) -> None:
     (tmp_path / "said").write_text(json.dumps(SAID))
     stand_in(tmp_path, monkeypatch, f"echo $GLIBC_TUNABLES > {tmp_path}/got; cat {tmp_path}/said")
-    tried = job([tmp_path])
+    (tmp_path / "0.bin").touch()
+    tried = job([tmp_path / "0.bin"])
     tried.take()
     assert (tmp_path / "got").read_text() == "glibc.malloc.hugetlb=1\n"
-    assert tried.shown().startswith("GLIBC_TUNABLES=glibc.malloc.hugetlb=1 fio --name=bench ")
+    shown = tried.shown()
+    assert shown.startswith(f"cd {tmp_path}; GLIBC_TUNABLES=glibc.malloc.hugetlb=1 fio --name=")
+    assert " --filename=0.bin " in shown
 
 
 def test_figures_are_those_of_the_side_that_moved(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.measure import Interval, Result, Verdict, interval, rounds
+from benchmarks.measure import Interval, NotMeasuredError, Result, Verdict, interval, rounds
 
 SEVEN = (0.971, 0.98, 0.99, 1.0, 1.01, 1.02, 1.029)
 
@@ -43,6 +43,12 @@ def test_ratios_compare_within_a_round_only() -> None:
     assert taken.ratios(float, "ours", "fio") == [2.0 / 4.0, 6.0 / 3.0]
 
 
+def test_a_yardstick_of_nothing_makes_no_ratio() -> None:
+    taken = rounds({"ours": lambda: 1.0, "fio": lambda: 0.0}, 1)
+    with pytest.raises(NotMeasuredError, match="a figure of fio is 0"):
+        taken.ratios(float, "ours", "fio")
+
+
 def test_all_figures_are_kept_with_their_order() -> None:
     kept = rounds({"a": lambda: 1.5}, 2).as_json(str)
     assert kept == {"figures": {"a": ["1.5", "1.5"]}, "order": [["a"], ["a"]]}
@@ -64,7 +70,8 @@ def test_the_interval_leaves_out_what_the_binomial_allows(
     count: int, low: float, high: float, coverage: float
 ) -> None:
     found = interval([float(value) for value in range(count, 0, -1)])
-    assert found == Interval(low, high, pytest.approx(coverage))
+    assert (found.low, found.high) == (low, high)
+    assert found.coverage == pytest.approx(coverage)
 
 
 def test_half_the_interval_is_its_half_width() -> None:
