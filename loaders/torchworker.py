@@ -124,20 +124,23 @@ def read_payload(path: Path, size_bytes: int) -> tuple[NDArray[np.uint8], int]:
     An npz is read in pieces through ``zipfile``, whose other work is decoding. The array of an npy
     is read in one go by ``np.fromfile``, and parsing its header is nothing beside that.
 
-    Raises as ``load_payload``, and ``DataError`` for a file of another size: bytes are counted by
-    the sizes that were planned with.
+    Raises as ``load_payload``, and ``DataError`` for a file that changes meanwhile or has another
+    size: bytes are counted by the sizes that were planned with.
     """
     start_ns = time.monotonic_ns()
     with TimedFile(path) as raw, io.BufferedReader(raw) as file:
-        found_bytes = os.fstat(raw.fileno()).st_size
-        if found_bytes != size_bytes:
-            what = "is truncated" if found_bytes < size_bytes else "was changed"
+        before = os.fstat(raw.fileno())
+        if before.st_size != size_bytes:
+            what = "is truncated" if before.st_size < size_bytes else "was changed"
             raise DataError(
-                f"{path} {what}: it has {found_bytes} bytes, {size_bytes} were expected; "
+                f"{path} {what}: it has {before.st_size} bytes, {size_bytes} were expected; "
                 "remove the data folder to have it made again"
             )
         payload = load_payload(path, file)
         read_ns = raw.read_ns if path.suffix == ".npz" else time.monotonic_ns() - start_ns
+        after = os.fstat(raw.fileno())
+        if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+            raise DataError(f"{path} changed while it was read; let no other program write to it")
     return payload, read_ns
 
 
