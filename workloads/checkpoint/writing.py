@@ -162,9 +162,10 @@ class AsyncWriter:
 
         Before the first one there is an interval too, of steps with no drain beside them.
         """
-        if checkpoint == 0:
-            self._train()
         parts, world = self._parts, self._parts.context.communicator
+        if checkpoint == 0:
+            world.barrier()  # or the first step would hold what ranks took to get here
+            self._train()
         with explained(f"writing checkpoint {checkpoint}"):
             partial = parts.storage.announce(checkpoint, parts.store)
         world.barrier()
