@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from wattload.core.errors import ConfigError, TargetError
 from wattload.reports.blocks import Section
 from wattload.reports.load import Run, load_runs
+from wattload.reports.sections.accelerators import accelerators_section
 from wattload.reports.sections.comparison import comparison_section
 from wattload.reports.sections.method import method_section
 from wattload.reports.sections.run import run_sections
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 _FOLDER = Path(__file__).parent
-BEFORE_RUNS: tuple[Callable[[Subject], Section | None], ...] = (summary_section, comparison_section)
+BEFORE_RUNS: tuple[Callable[[Subject], Section | None], ...] = (
+    summary_section,
+    accelerators_section,
+    comparison_section,
+)
 AFTER_RUNS: tuple[Callable[[Subject], Section | None], ...] = (method_section,)
 
 
