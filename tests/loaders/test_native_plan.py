@@ -34,12 +34,13 @@ def u64(data: bytes, offset: int) -> int:
 def plans(draw: st.DrawFn) -> IOPlan:
     """Return a plan that an engine can do: extents of whole blocks, one tail per file."""
     kind = draw(st.sampled_from(IOKind))
-    names = draw(st.lists(st.text("abcé/ ", min_size=1), min_size=1, max_size=4, unique=True))
+    name = st.text("abcé/ ", min_size=1).map(lambda text: Path("/" + text))
+    paths = draw(st.lists(name, min_size=1, max_size=4, unique=True))
     extents = []
-    for name in names:
+    for path in paths:
         starts = sorted(draw(st.sets(st.integers(0, 1000), min_size=1, max_size=4)))
-        extents += [Extent(Path("/" + name), 65536 * start, 65536) for start in starts]
-        extents.append(Extent(Path("/" + name), 65536 * 2000, draw(st.integers(0, 200_000))))
+        extents += [Extent(path, 65536 * start, 65536) for start in starts]
+        extents.append(Extent(path, 65536 * 2000, draw(st.integers(0, 200_000))))
     return IOPlan(
         kind=kind,
         extents=tuple(extents),
