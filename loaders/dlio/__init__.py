@@ -11,16 +11,17 @@ from __future__ import annotations
 import math
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wattload.core.errors import ConfigError, MissingExtraError, TargetError
+from wattload.core.errors import ConfigError, MissingExtraError
 from wattload.core.target import Target
-from wattload.loaders.aligned import PAGE_BYTES
 from wattload.loaders.direct import Config as DirectConfig
+from wattload.loaders.direct import check_alignment
 from wattload.loaders.formats import record_format
 from wattload.loaders.samples import SampleSet
 
@@ -67,21 +68,19 @@ class Config:
                     f"loader.{name} must be one of {', '.join(allowed)}, "
                     f"got {getattr(self, name)!r}"
                 )
-        try:
-            DirectConfig(
-                block_bytes=self.reader_block_bytes, queue_depth=self.reader_queue_depth
-            ).check()
-        except ConfigError as error:
-            raise ConfigError(str(error).replace("loader.", "loader.reader_", 1)) from error
+        with _named_as_here():
+            self._reader_config().check()
 
     def check_samples(self, samples: SampleSet, targets: Sequence[Target]) -> None:
-        """Raise for a program that is not installed, and for targets that our reader can't read."""
+        """Raise for a program that is not installed, and for what our reader can't do here."""
         require_program()
         if samples.accelerators > 1:
             mpirun()
         if self.sample_path_is_direct:
-            for target in targets:
-                _check_alignment(target)
+            self._reader_config().require_checkpoint_library()
+            with _named_as_here():
+                for target in targets:
+                    check_alignment(target, self.reader_block_bytes)
 
     def training_harness(self, training: Training) -> DlioHarness:
         """Return the program, ready to run the job."""
@@ -125,6 +124,11 @@ class Config:
     def is_cold_in_every_epoch(self) -> bool:
         """Whether the page cache is emptied before every epoch."""
         return self.cold_epochs
+
+    def _reader_config(self) -> DirectConfig:
+        return DirectConfig(
+            block_bytes=self.reader_block_bytes, queue_depth=self.reader_queue_depth
+        )
 
     def differences(self, training: Training) -> Sequence[str]:
         """Return what a reader must know who compares with our own loop."""
@@ -174,15 +178,10 @@ def mpirun() -> str:
     return found
 
 
-def _check_alignment(target: Target) -> None:
-    """Raise ``TargetError`` for O_DIRECT in larger blocks than those in which files end here."""
-    needs = target.direct_io
-    if needs is None:
-        return
-    align_bytes = max(needs.offset_align_bytes, needs.memory_align_bytes)
-    if align_bytes > PAGE_BYTES:
-        raise TargetError(
-            f"{target.path} takes O_DIRECT at multiples of {align_bytes} bytes, and "
-            f"loader.reader=wattload moves the ends of files at multiples of {PAGE_BYTES}; choose "
-            "another target, or loader.reader=dlio"
-        )
+@contextmanager
+def _named_as_here() -> Iterator[None]:
+    """Have a complaint of the direct reader name the settings as they are called here."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("loader.", "loader.reader_", 1)) from error

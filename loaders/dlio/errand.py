@@ -15,12 +15,13 @@ VARIABLE = "WATTLOAD_DLIO_ERRAND"
 class Errand:
     """The conductor's socket, and the settings of our reader (``plugin``).
 
-    ``journal`` is where the reader notes each file that it has read. The other fields are those of
-    the loader's and the workload's configuration.
+    ``journal`` is where the reader notes each file that it has read, ``largest_bytes`` the size of
+    the largest. The other fields are those of the loader's and the workload's configuration.
     """
 
     socket: str
     journal: str
+    largest_bytes: int
     record_format: str
     block_bytes: int
     queue_depth: int

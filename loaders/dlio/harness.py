@@ -167,6 +167,7 @@ class DlioHarness:
         errand = Errand(
             socket=str(address),
             journal=str((folder / JOURNAL).absolute()),
+            largest_bytes=max(self._training.samples.file_bytes),
             record_format=self._training.samples.record_format,
             block_bytes=self._config.reader_block_bytes,
             queue_depth=self._config.reader_queue_depth,

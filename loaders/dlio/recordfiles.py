@@ -6,11 +6,12 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.loaders.aligned import PAGE_BYTES, aligned_buffer, round_up
+from wattload.loaders.aligned import HUGE_PAGE_BYTES, aligned_buffer, round_up
 from wattload.loaders.direct import Config
 from wattload.loaders.directreader import DirectReader
 from wattload.loaders.dlio.errand import Errand
@@ -18,18 +19,22 @@ from wattload.loaders.formats import record_format
 
 
 class RecordFiles:
-    """Reads record files one at a time into a buffer that grows to the largest of them."""
+    """Reads record files one at a time into one buffer, made for the largest of them."""
 
     def __init__(self, errand: Errand) -> None:
         self._errand = errand
         self._layout = record_format(errand.record_format)
+        # Room for a file's end in the largest logical block that drives have.
+        self._buffer = aligned_buffer(round_up(errand.largest_bytes, HUGE_PAGE_BYTES))
         self._reader = DirectReader(
-            Config(block_bytes=errand.block_bytes, queue_depth=errand.queue_depth)
+            Config(block_bytes=errand.block_bytes, queue_depth=errand.queue_depth),
+            buffers=[self._buffer],
         )
-        self._buffer = aligned_buffer(PAGE_BYTES)
         self._journal = os.open(
             errand.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
         )
+        path = self._reader.path()
+        self._note({"engine": path.engine, "remarks": path.remarks})
 
     def payload(self, link: str) -> NDArray[np.uint8]:
         """Return a record's payload, a view that the next call overwrites; notes what was read.
@@ -38,11 +43,9 @@ class RecordFiles:
         """
         path = Path(link).resolve()  # DLIO is given links, which O_NOFOLLOW refuses
         size_bytes = path.stat().st_size
-        room_bytes = round_up(size_bytes, PAGE_BYTES)
-        if len(self._buffer) < room_bytes:
-            self._buffer = aligned_buffer(room_bytes)
         read_bytes = self._reader.submit(path, self._buffer, size_bytes).result()
-        self._note(path, read_bytes)
+        at_ns = time.monotonic_ns()
+        self._note({"at_ns": at_ns, "path": str(path), "read_bytes": read_bytes})
         return self._layout.payload(
             self._buffer[:size_bytes], str(path), check_crc=self._errand.check_crc
         )
@@ -52,6 +55,5 @@ class RecordFiles:
         self._reader.close()
         os.close(self._journal)
 
-    def _note(self, path: Path, read_bytes: int) -> None:
-        line = {"at_ns": time.monotonic_ns(), "path": str(path), "read_bytes": read_bytes}
+    def _note(self, line: dict[str, Any]) -> None:
         os.write(self._journal, json.dumps(line).encode() + b"\n")

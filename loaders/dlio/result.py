@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -42,6 +43,10 @@ def result_of(
         [_trained(read, training, witness, (epoch, rank)) for rank in range(training.accelerators)]
         for epoch, witness in enumerate(witnesses)
     ]
+    noted = read_journal(journal) if journal is not None else None
+    if noted is not None:
+        told = {"engine": ", ".join(noted.engines), "remarks": noted.remarks}
+        path = path.model_copy(update=told)
     return TrainingResult(
         io=_totals(epochs, training, path),
         reported=read.metric,
@@ -52,17 +57,31 @@ def result_of(
         version=version("dlio-benchmark"),
         command=tuple(command),
         epochs=epochs,
-        plugged_bytes=plugged_bytes(journal) if journal is not None else None,
+        plugged_bytes=noted.read_bytes if noted is not None else None,
     )
 
 
-def plugged_bytes(journal: Path) -> int:
-    """Return what our reader has read inside the program, by its own journal; 0 without one."""
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """What our reader noted inside the program: bytes read, and by which engines."""
+
+    read_bytes: int
+    engines: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+def read_journal(path: Path) -> Journal:
+    """Return what our reader noted; nothing where it was never made."""
     try:
-        lines = journal.read_text("utf-8").splitlines()
+        lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     except FileNotFoundError:
-        return 0
-    return sum(int(json.loads(line)["read_bytes"]) for line in lines)
+        lines = []
+    opened = [line for line in lines if "engine" in line]
+    return Journal(
+        read_bytes=sum(int(line["read_bytes"]) for line in lines if "read_bytes" in line),
+        engines=tuple(dict.fromkeys(line["engine"] for line in opened)),
+        remarks=tuple(dict.fromkeys(said for line in opened for said in line["remarks"])),
+    )
 
 
 def _require_all(witnesses: Sequence[Witness], training: Training) -> None:

@@ -52,6 +52,7 @@ class Play:
         errand = Errand(
             socket=str(folder / "line"),
             journal="",
+            largest_bytes=1,
             record_format="npz",
             block_bytes=4096,
             queue_depth=1,

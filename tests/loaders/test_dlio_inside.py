@@ -24,6 +24,7 @@ def errand(folder: Path, *, check_crc: bool = False) -> Errand:
     return Errand(
         socket="",
         journal=str(folder / "reads.jsonl"),
+        largest_bytes=400_000,
         record_format="npz",
         block_bytes=64 << 10,
         queue_depth=3,
@@ -42,7 +43,9 @@ def test_records_are_read_whole_past_the_page_cache_through_links(tmp_path: Path
         drawn = np.random.default_rng(number).integers(0, 255, (300, 1000 + number, 1), np.uint8)
         assert np.array_equal(read, drawn.reshape(-1))
     files.close()
-    lines = [json.loads(line) for line in (tmp_path / "reads.jsonl").read_text().splitlines()]
+    said = (tmp_path / "reads.jsonl").read_text().splitlines()
+    opened, *lines = [json.loads(line) for line in said]
+    assert opened["engine"]
     assert [line["path"] for line in lines] == [str(path) for path in samples.paths]
     assert [line["read_bytes"] for line in lines] == list(samples.file_bytes)
     assert resident_fraction(samples.paths) == 0
