@@ -135,6 +135,20 @@ def test_stamping_from_memory_of_the_callers_sums_what_is_written(
     assert bad_blocks(data, IDENTITY, 0) == 0
 
 
+def test_a_block_that_was_stamped_but_not_written_is_not_summed(
+    driver: Driver, tmp_path: Path
+) -> None:
+    file = tmp_path / "out"
+    plan = Plan(
+        paths=[file], extents=[(0, 0, 100 * BLOCK)], kind=WRITE, flags=DIRECT | STAMP,
+        allocation=EXTENDING, duration_ns=50_000_000, rate=100 * BLOCK, nonce=NONCE, word=WORD,
+    )  # fmt: skip
+    job = driver.run(plan).job
+    written = as_array(file.read_bytes()[: job["bytes"]])
+    assert 0 < job["operations"] < 100
+    assert job["checksum"] == checksum(written)
+
+
 def test_a_slot_is_summed_anew_after_a_read_went_through_it(driver: Driver, tmp_path: Path) -> None:
     source, first, second = tmp_path / "source", tmp_path / "first", tmp_path / "second"
     source.write_bytes(random_bytes(4 * BLOCK))

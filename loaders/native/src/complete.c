@@ -67,6 +67,7 @@ static void account(wl_poller *poller, wl_share *share, const wl_op *op) {
     share->last_io_ns = poller->now_ns;
     wl_count(&share->bytes, op->length);
     wl_count(&share->operations, 1);
+    share->checksum += op->sum;
     if (op->traced)
         trace(share, op, latency_ns);
     if (share->job->plan.flags & WL_CHECK)

@@ -81,8 +81,9 @@ typedef struct {
     wl_file *file;
     uint8_t *memory;
     uint64_t offset; /* of the block in its file */
-    uint64_t number; /* of the operation; of its block for stamps is offset / 4096 */
+    uint64_t number; /* of the operation in its job */
     uint64_t submit_ns; /* 0 until it is handed over first */
+    uint64_t sum;       /* of the words of a stamped payload; else 0 */
     uint32_t length;    /* payload bytes */
     uint32_t asked;     /* length, rounded up to the alignment */
     uint32_t moved;     /* of what was asked, in earlier parts */

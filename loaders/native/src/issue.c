@@ -33,12 +33,12 @@ static void stamp(wl_poller *poller, const wl_job *job, wl_op *op, uint32_t inde
     uint64_t number = plan->stamp_first + op->offset / WL_PAGE_BYTES;
     if (plan->flags & WL_DESTINATION) {
         wl_stamp(op->memory, (op->length + WL_PAGE_BYTES - 1) / WL_PAGE_BYTES, identity, number);
-        op->share->checksum += wl_sum(op->memory, op->length);
+        op->sum = wl_sum(op->memory, op->length);
         poller->touched_bytes += op->length;
         return;
     }
-    op->share->checksum += wl_stamp_slot(&poller->sums, index, job->serial, op->memory,
-                                         op->length, identity, number);
+    op->sum = wl_stamp_slot(&poller->sums, index, job->serial, op->memory, op->length, identity,
+                            number);
 }
 
 /* Fills in the operation; false, with the job failed, if its file can't be opened. */

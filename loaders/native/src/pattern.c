@@ -14,7 +14,9 @@ static uint64_t draw(uint64_t seed, uint64_t number) {
 }
 
 /* A number below `count` from 64 random bits, without a division (Lemire 2019). */
-static uint64_t scale(uint64_t bits, uint64_t count) { return (uint64_t)(((u128)bits * count) >> 64); }
+static uint64_t scale(uint64_t bits, uint64_t count) {
+    return (uint64_t)(((u128)bits * count) >> 64);
+}
 
 void wl_pattern_init(wl_pattern *pattern, const wl_plan *plan) {
     *pattern = (wl_pattern){.plan = plan, .mode = WL_IN_SEQUENCE};

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Four sums side by side, so that the compiler's vectors do not wait for each other. */
+/* Sums side by side, so that the compiler can use vectors, and they do not wait for each other. */
 uint64_t wl_sum(const uint8_t *bytes, size_t length) {
     uint64_t lanes[8] = {0}, word[8], last = 0;
     size_t at = 0;

@@ -42,8 +42,8 @@ static int32_t probe_uring(wl_error *error) {
     memset(&probe, 0, sizeof probe);
     code = wl_ring_register(&ring, WL_REG_PROBE, &probe, WL_PROBE_OPS);
     wl_ring_close(&ring);
-    if (code || !supports(&probe, WL_OP_READ) || !supports(&probe, WL_OP_WRITE) ||
-        !supports(&probe, WL_OP_FSYNC))
+    if (code || !supports(&probe, WL_URING_READ) || !supports(&probe, WL_URING_WRITE) ||
+        !supports(&probe, WL_URING_FSYNC))
         return wl_fail(error, WL_UNAVAILABLE, NULL, WL_NOWHERE,
                        "this kernel's io_uring has no READ and WRITE (Linux 5.6)");
     return wl_fail(error, WL_OK, NULL, WL_NOWHERE, "%s", "");
@@ -82,13 +82,13 @@ static void fill(wl_ring *ring, wl_sqe *sqe, const wl_op *op, uint32_t index) {
         .user_data = index,
     };
     if (op->kind == WL_OP_SYNC) {
-        sqe->opcode = WL_OP_FSYNC;
+        sqe->opcode = WL_URING_FSYNC;
         return;
     }
     int32_t piece = wl_ring_piece(ring, op);
-    sqe->opcode = op->kind == WL_READ ? WL_OP_READ : WL_OP_WRITE;
+    sqe->opcode = op->kind == WL_READ ? WL_URING_READ : WL_URING_WRITE;
     if (piece >= 0) {
-        sqe->opcode = op->kind == WL_READ ? WL_OP_READ_FIXED : WL_OP_WRITE_FIXED;
+        sqe->opcode = op->kind == WL_READ ? WL_URING_READ_FIXED : WL_URING_WRITE_FIXED;
         sqe->buf_index = (uint16_t)piece;
     }
     sqe->addr = (uint64_t)(uintptr_t)(op->memory + op->moved);

@@ -87,11 +87,11 @@ typedef struct {
 } wl_probe;
 
 enum { /* operations */
-    WL_OP_FSYNC = 3,
-    WL_OP_READ_FIXED = 4,
-    WL_OP_WRITE_FIXED = 5,
-    WL_OP_READ = 22,
-    WL_OP_WRITE = 23
+    WL_URING_FSYNC = 3,
+    WL_URING_READ_FIXED = 4,
+    WL_URING_WRITE_FIXED = 5,
+    WL_URING_READ = 22,
+    WL_URING_WRITE = 23
 };
 
 enum { WL_SQE_FIXED_FILE = 1 };

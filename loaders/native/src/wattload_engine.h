@@ -80,7 +80,7 @@ typedef struct {
     const char *backend;
 } wl_setup;
 
-/* What an engine got. A registration that was refused leaves its errno; 0 is granted, -1 not tried. */
+/* What an engine got. A registration that was refused leaves its errno; 0: granted, -1: not tried. */
 typedef struct {
     int32_t buffers_refused;
     int32_t files_refused;
@@ -98,11 +98,10 @@ typedef struct {
 
 /* The outcome of a job that is done; zeros of one that is not. Times are CLOCK_MONOTONIC. `cpu_ns`
  * is the pollers' thread CPU time from the job's first operation to its last, jobs that overlap
- * included. `latency_sum_ns`,
- * `latency_min_ns`, `latency_max_ns` are over completed operations, from just before an operation
- * is handed to the kernel to when its completion is seen. `checksum` is the sum, modulo 2^64, of the
- * little-endian 64-bit words written (WL_STAMP) or read (WL_CHECK), a last part of a word padded
- * with zeros; only where a flag asked for it. */
+ * included. `latency_sum_ns`, `latency_min_ns`, `latency_max_ns` are over completed operations, from
+ * just before an operation is handed to the kernel to when its completion is seen. `checksum` is the
+ * sum, modulo 2^64, of the little-endian 64-bit words written (WL_STAMP) or read (WL_CHECK), a last
+ * part of a word padded with zeros; only where a flag asked for it. */
 typedef struct {
     uint64_t bytes;
     uint64_t operations;
