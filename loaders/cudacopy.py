@@ -61,8 +61,9 @@ def cuda_copier(shape: tuple[int, int], *, accelerators: int, local_rank: int) -
     device = torch.device("cuda", number)
     buffers: list[CopyBuffer] = []
     try:
-        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        buffers += [CudaBuffer(shape, device, stream) for _ in range(2 * accelerators)]
+        with torch.cuda.device(device):  # pinned memory belongs to the device at hand
+            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            buffers += [CudaBuffer(shape, device, stream) for _ in range(2 * accelerators)]
     except RuntimeError as error:
         raise ConfigError(
             f"{torch.cuda.get_device_name(number)} number {number} can't be used: "

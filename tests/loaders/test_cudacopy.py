@@ -80,8 +80,18 @@ def test_rows_come_back_from_the_device_as_they_went() -> None:
     assert came == sent
 
 
-@needs_cuda
-def test_a_device_without_room_is_one_sentence() -> None:
-    with pytest.raises(ConfigError, match="can't be used") as caught:
-        cuda_copier((1 << 20, 1 << 21), accelerators=1, local_rank=0)
-    assert "\n" not in str(caught.value)
+def test_a_device_that_has_no_room_left_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+
+    def full(_: object) -> None:
+        raise RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later")
+
+    monkeypatch.setattr(cudacopy, "require_cuda", lambda: None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: f"GPU {number}")
+    monkeypatch.setattr(torch.cuda, "device", full)
+    with pytest.raises(ConfigError) as caught:
+        cuda_copier((7, 4096), accelerators=1, local_rank=3)
+    assert str(caught.value) == (
+        "GPU 1 number 1 can't be used: CUDA error: out of memory; use accelerator.device=none"
+    )
