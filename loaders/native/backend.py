@@ -60,14 +60,20 @@ def choose(asked: str) -> Choice:
     if name not in known:
         raise ConfigError(f"there is no engine {asked!r}; there are {', '.join(known)}")
     reason = unavailable(name)
-    if reason is None:
-        return Choice(name, known[name])
+    return Choice(name, known[name]) if reason is None else instead(asked, reason)
+
+
+def instead(asked: str, reason: str) -> Choice:
+    """Return what takes io_uring's place where it can't run, with the sentence that says so.
+
+    Raises ``ConfigError`` unless ``auto`` was asked for.
+    """
     if asked != AUTO:
         raise ConfigError(
             f"loader.engine={asked} can't run here: {reason}; loader.engine={AUTO} takes {PREAD}"
         )
     remark = f"io_uring can't run here ({reason}), so a pool of threads with {PREAD} took its place"
-    return Choice(PREAD, known[PREAD], (f"{remark}.",))
+    return Choice(PREAD, backends()[PREAD], (f"{remark}.",))
 
 
 def _listed() -> Iterator[tuple[str, Flag]]:

@@ -34,8 +34,8 @@ from wattload.core.io import (
 )
 from wattload.loaders.aligned import HUGE_PAGE_BYTES, PAGE_BYTES, aligned_buffer
 from wattload.loaders.native import library
-from wattload.loaders.native.backend import AUTO, Flag, choose
-from wattload.loaders.native.errors import exception
+from wattload.loaders.native.backend import AUTO, Flag, choose, instead
+from wattload.loaders.native.errors import UnavailableError, exception
 from wattload.loaders.native.plan import Place, check, encode
 from wattload.loaders.native.ticket import SLICE_S, Ticket
 from wattload.loaders.stamps import fill_random
@@ -70,7 +70,11 @@ class NativeEngine:
         self._tickets: set[Ticket] = set()
         self._extended = False
         self._library = library.load()
-        self._handle = self._open()
+        try:
+            self._handle = self._open()
+        except UnavailableError as error:  # the probe's ring was a smaller one
+            self._choice = instead(backend, str(error))
+            self._handle = self._open()
         self._facts = library.Facts()
         self._library.wl_engine_facts(self._handle, ctypes.byref(self._facts))
         self._path = self._describe_path()

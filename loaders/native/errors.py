@@ -10,24 +10,29 @@ from wattload.loaders.aligned import refuses_direct
 from wattload.loaders.native import library
 
 
+class UnavailableError(ConfigError):
+    """A backend can't run here: the message is a half sentence that says why."""
+
+
 def exception(error: library.Error) -> Exception:
     """Return what a failed call or job is to raise; ``error.code`` is not ``OK``."""
     path, text = os.fsdecode(error.path), error.text.decode("utf-8", "replace")
     place = "" if error.offset == library.NO_OFFSET else f" at offset {error.offset}"
     if error.code > 0:
         verb, _, reason = text.partition(": ")
-        return OSError(
-            error.code, f"{verb}{place} failed: {reason or os.strerror(error.code)}", path
-        )
-    if error.code == library.SHORT_READ:
-        return DataError(
+        reason = reason or os.strerror(error.code)
+        return OSError(error.code, f"{verb}{place} failed: {reason}", path)
+    kinds: dict[int, Exception] = {
+        library.SHORT_READ: DataError(
             f"{path} is truncated: it ends at offset {error.offset}, before an extent that is to "
             "be read; remove the data folder to have it made again"
-        )
-    if error.code == library.CHANGED:
-        return DataError(f"{path} changed while it was read: {text}; leave it alone during a run")
-    if error.code == library.NOT_DIRECT:
-        return TargetError(refuses_direct(path))
-    if error.code == library.SHORT_WRITE:
-        return OSError(errno.EIO, f"write{place} failed: {text}", path)
-    return ConfigError(f"{path + ': ' if path else ''}{text}")
+        ),
+        library.CHANGED: DataError(
+            f"{path} changed while it was read (its size, mtime or ctime), so what was read is no "
+            "one version of it; leave the data alone during a run"
+        ),
+        library.NOT_DIRECT: TargetError(refuses_direct(path)),
+        library.SHORT_WRITE: OSError(errno.EIO, f"write{place} failed: {text}", path),
+        library.UNAVAILABLE: UnavailableError(text),
+    }
+    return kinds.get(error.code) or ConfigError(f"{path + ': ' if path else ''}{text}")

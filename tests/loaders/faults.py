@@ -65,14 +65,17 @@ def coarse_device(folder: Path, block_bytes: int) -> Iterator[Path]:
 
 
 NO_URING = """
-import ctypes, struct
+import ctypes, os, struct
 # The kernel's own way to take a system call away: a filter that answers io_uring_setup (number 425
-# on every architecture since 5.1) with EPERM and lets all others pass; linux/filter.h, seccomp(2).
-LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06
+# on every architecture since 5.1) for more than so many entries with EPERM and lets all others
+# pass; linux/filter.h, seccomp(2).
+LOAD, EQUAL, GREATER, RETURN = 0x20, 0x15, 0x25, 0x06
+NUMBER, FIRST_ARGUMENT = 0, 16
+MOST = int(os.environ.get("MOST_ENTRIES", "0"))
 program = b"".join(
     struct.pack("<HBBI", *step)
-    for step in ((LOAD, 0, 0, 0), (EQUAL, 0, 1, 425), (RETURN, 0, 0, 0x50001),
-                 (RETURN, 0, 0, 0x7FFF0000))
+    for step in ((LOAD, 0, 0, NUMBER), (EQUAL, 0, 3, 425), (LOAD, 0, 0, FIRST_ARGUMENT),
+                 (GREATER, 0, 1, MOST), (RETURN, 0, 0, 0x50001), (RETURN, 0, 0, 0x7FFF0000))
 )
 steps = ctypes.create_string_buffer(program, len(program))
 head = struct.pack("<HxxxxxxQ", len(program) // 8, ctypes.addressof(steps))

@@ -180,25 +180,30 @@ def test_the_end_of_a_coarse_device_is_read_by_the_reader(tmp_path: Path, name: 
         reader.close()
 
 
-def test_where_io_uring_is_forbidden_auto_says_what_it_took_instead(tmp_path: Path) -> None:
+@pytest.mark.parametrize("most_entries", [0, 64])
+def test_where_io_uring_is_forbidden_auto_says_what_it_took_instead(
+    tmp_path: Path, most_entries: int
+) -> None:
+    """Forbidden altogether, or by a limit that a small ring for a probe is still under."""
     path = tmp_path / "file"
     path.write_bytes(os.urandom(300_000))
     done = child(
         NO_URING
         + f"""
-engine = open_engine(Config(block_bytes=65536, queue_depth=4))
+engine = open_engine(Config(block_bytes=65536, queue_depth=256))
 result = engine.run(read({str(path)!r}, 300_000))
 print(result.moved_bytes, result.path.engine, result.path.remarks, sep="\\n")
 engine.close()
 try:
-    open_engine(Config(engine="io_uring"))
+    open_engine(Config(engine="io_uring", block_bytes=65536, queue_depth=256))
 except Exception as error:
     print(type(error).__name__, error)
-"""
+""",
+        MOST_ENTRIES=str(most_entries),
     )
     assert done.returncode == 0, done.stderr
     moved, engine, remarks, refused = done.stdout.splitlines()
-    assert (moved, engine) == ("300000", "pread, 4 threads")
+    assert (moved, engine) == ("300000", "pread, 256 threads")
     assert "io_uring can't run here" in remarks
     assert "pread took its place" in remarks
     assert refused.startswith("ConfigError loader.engine=io_uring can't run here: ")
