@@ -16,22 +16,30 @@ LABEL = A
 RUNS = runs
 # Which groups of benchmarks: engine,ceilings,unet3d,checkpoint,dlrm,harness; empty: all of them.
 ONLY =
+# How often each comparison is made; empty: 9 times.
+PAIRS =
 
 BIN := .venv/bin
 COVERAGE_FLOOR := 85
 
-.PHONY: help setup run test check bench lab clean
+.PHONY: help setup loaders run test check bench lab clean
 
 help:
 	@echo "make run [TARGET=/mnt/ssd] [SCALE=demo|quick|full] [LABEL=A]   three AI jobs and their report"
 	@echo "make test    lint, types, import contract, tests with a coverage floor of $(COVERAGE_FLOOR) %"
 	@echo "make setup   only the environment in .venv"
+	@echo "make loaders DALI and dlio-benchmark too, for loader=dali and loader=dlio (0.8 GB of disk)"
 	@echo "make bench [ONLY=engine,unet3d]   how fast the suite itself is, as ratios to fio, DLIO, torch"
 	@echo "make lab     tests on emulated NVMe drives in QEMU"
 	@echo "make clean [TARGET=/mnt/ssd]   remove the data that runs left on the target"
 
 setup:
 	@tools/setup.sh "$(PYTHON)"
+
+# dlio-benchmark asks for packages that the registry does not hold, and runs without them.
+loaders: setup
+	$(BIN)/python -m pip install --quiet --constraint .venv/constraints.txt --no-build-isolation --editable '.[dali,dlio]'
+	$(BIN)/python -m pip install --quiet --constraint .venv/constraints.txt --no-deps dlio-benchmark
 
 run: setup
 	@$(BIN)/python tools/main_job.py --target "$(TARGET)" --scale "$(SCALE)" --label "$(LABEL)" --runs "$(RUNS)"
@@ -48,7 +56,8 @@ check: setup
 	$(BIN)/lint-imports
 
 bench: setup
-	@$(BIN)/python -m benchmarks.run --target "$(TARGET)" --runs "$(RUNS)" --only "$(ONLY)"
+	@$(BIN)/python -m benchmarks.run --target "$(TARGET)" --runs "$(RUNS)" --only "$(ONLY)" \
+		$(if $(PAIRS),--pairs $(PAIRS))
 
 lab: setup
 	@tests/lab/run.sh

@@ -20,7 +20,7 @@ from wattload.core.units import KIB, MIB
 FILE_COUNT = 4
 FILE_BYTES = 512 * MIB
 SECONDS = 1.5
-TRIALS = 3
+TRIALS = 5
 """Rounds in which the settings of both sides are tried; nothing of them is judged."""
 NEAR = 0.98
 """Of settings this close to the fastest, the one that takes the least CPU time is the best."""

@@ -34,7 +34,7 @@ def measure(target: Path, pairs: int) -> Iterator[Result]:
         sense="at_most",
         values=_sampler_shares(pairs),
         value_unit="%",
-        notes=["the drives are models that answer from a file; an ioctl costs less"],
+        notes=["sampler: the drives are models that answer from a file; an ioctl costs less"],
     )
     yield Result(
         name="wattload --help",
@@ -51,7 +51,7 @@ def measure(target: Path, pairs: int) -> Iterator[Result]:
         sense="at_most",
         values=_null_run_seconds(target, pairs),
         value_unit="s",
-        notes=["from the start of the process to its end, record written"],
+        notes=["null run: from the start of the process to its end, record written"],
     )
 
 

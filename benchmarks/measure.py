@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, Literal, TypeVar
@@ -186,14 +186,19 @@ def rounds(
         for way in ways.values():
             way()
     figures: dict[str, list[Figure]] = {name: [] for name in ways}
-    order = [list(turned(list(ways), number)) for number in range(round_count)]
+    order = [turned(list(ways), number) for number in range(round_count)]
     for names in order:
         for name in names:
             figures[name].append(ways[name]())
     return Rounds(figures=figures, order=order)
 
 
-def turned(names: Sequence[str], by: int) -> Iterator[str]:
-    """Yield the names, starting with number ``by`` and going round."""
-    for place in range(len(names)):
-        yield names[(place + by) % len(names)]
+def turned(names: Sequence[str], by: int) -> list[str]:
+    """Return the names, starting with number ``by`` and going round, backwards every second time.
+
+    With two or three names every order occurs equally often in ``2 x len(names)`` rounds, so that
+    none always follows the same other one.
+    """
+    start = by % len(names)
+    order = [*names[start:], *names[:start]]
+    return order[::-1] if by // len(names) % 2 else order

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import flame
+from benchmarks import engine, flame
 from benchmarks.measure import NotMeasuredError
 
 SAID = """
@@ -79,3 +82,16 @@ def test_stacks_table_and_drawing_are_kept(tmp_path: Path) -> None:
     kept = (tmp_path / "flame-wattload.folded").read_text().splitlines()
     assert f"{';'.join(IN_KERNEL)} 2" in kept
     assert (tmp_path / "flame-wattload.svg").read_text().startswith("<svg ")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not (shutil.which("perf") and shutil.which("fio")) or os.geteuid() != 0,
+    reason="needs perf, leave to record, and fio",
+)
+def test_a_thread_that_moves_bytes_is_really_seen(tmp_path: Path) -> None:
+    (tmp_path / "0.bin").write_bytes(os.urandom(1 << 20))
+    (job,) = replace(engine.CASES[2], batches=(1,)).fios([tmp_path / "0.bin"]).values()
+    stacks = flame.recorded(replace(job, seconds=0.5).command())
+    assert stacks.total() > 0
+    assert any("io_uring_enter" in frame for stack in stacks for frame in stack)

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import permutations
+
 import pytest
 
-from benchmarks.measure import Interval, NotMeasuredError, Result, Verdict, interval, rounds
+from benchmarks.measure import (
+    Interval,
+    NotMeasuredError,
+    Result,
+    Verdict,
+    interval,
+    rounds,
+    turned,
+)
 
 SEVEN = (0.971, 0.98, 0.99, 1.0, 1.01, 1.02, 1.029)
 
@@ -22,9 +33,17 @@ def test_rounds_interleave_and_the_order_turns() -> None:
         return float(len(calls))
 
     taken = rounds({"a": lambda: way("a"), "b": lambda: way("b")}, 3)
-    assert calls == ["a", "b", "b", "a", "a", "b"]
-    assert taken.order == [["a", "b"], ["b", "a"], ["a", "b"]]
-    assert taken.figures == {"a": [1.0, 4.0, 5.0], "b": [2.0, 3.0, 6.0]}
+    assert calls == ["a", "b", "b", "a", "b", "a"]
+    assert taken.order == [["a", "b"], ["b", "a"], ["b", "a"]]
+    assert taken.figures == {"a": [1.0, 4.0, 6.0], "b": [2.0, 3.0, 5.0]}
+
+
+@pytest.mark.parametrize("names", ["ab", "abc"])
+def test_every_order_occurs_equally_often(names: str) -> None:
+    count = 2 * len(names)
+    orders = Counter("".join(turned(list(names), number)) for number in range(count))
+    every = {"".join(order) for order in permutations(names)}
+    assert orders == {order: count // len(every) for order in every}
 
 
 def test_a_warm_pass_of_each_way_is_thrown_away() -> None:
