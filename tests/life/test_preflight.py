@@ -9,6 +9,7 @@ import pytest
 
 from tests.context import directory_target
 from tests.records import Scenario, make_run
+from tests.tinyfs import tiny_file_system
 from wattload.compose import compose
 from wattload.config import RunConfig
 from wattload.core.errors import ConfigError, TargetError, WattloadError
@@ -166,3 +167,13 @@ def test_full_scale_in_a_file_on_the_root_disk_is_refused(
             preflight(_config(tmp_path, "scale=full"), [target], NOTHING, 1)
     else:
         assert preflight(_config(tmp_path, "scale=full"), [target], NOTHING, 1)
+
+
+def test_full_scale_in_a_real_file_on_the_root_disk_is_refused(tmp_path: Path) -> None:
+    with tiny_file_system(tmp_path) as folder:
+        (target,) = resolve_targets([folder], host="box")
+        system = target.facts.file_system
+        if system is None or system.type == "tmpfs" or "/" not in target.facts.shared_with:
+            pytest.skip("no loop device mounts here, or the temporary folder is on another disk")
+        with pytest.raises(ConfigError, match="through a loop device, and scale=full is refused"):
+            preflight(_config(folder, "scale=full"), [target], NOTHING, 1)

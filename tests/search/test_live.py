@@ -162,6 +162,6 @@ def test_a_data_set_that_does_not_fit_names_the_setting(
 
     monkeypatch.setattr(live, "foresee", refuse)
     with pytest.raises(
-        ConfigError, match=r"sweep\.maximum=3: the target has 1 GB free \(a smaller"
+        ConfigError, match=r"sweep\.maximum=3, is refused: the target has 1 GB free"
     ):
         search("sweep.maximum=3")

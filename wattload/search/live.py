@@ -82,7 +82,7 @@ class _Runner:
             foresee(self._plan.widest(), judge=True)
         except (ConfigError, TargetError) as error:
             raise type(error)(
-                f"with sweep.maximum={maximum}: {error} (a smaller sweep.maximum needs less)"
+                f"the widest run of the search, with sweep.maximum={maximum}, is refused: {error}"
             ) from error
         self._say(
             f"searching up to {maximum} accelerators on one data set of "
