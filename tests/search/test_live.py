@@ -12,7 +12,9 @@ import pytest
 
 from tests.context import LocalCommunicator
 from tests.search.curves import Curve, drive, record_of
+from wattload import sweep
 from wattload.core.errors import ConfigError
+from wattload.core.host import software_facts
 from wattload.core.record.check import Check
 from wattload.core.record.run import Comparison, write_record
 from wattload.life.life import Session
@@ -58,6 +60,8 @@ class Bench:
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     made = Bench(tmp_path / "runs")
     here = Session(communicator=LocalCommunicator(), sampling=None, host="box")  # type: ignore[arg-type]
+    facts = software_facts()  # once: a commit while this runs is another program to a journal
+    monkeypatch.setattr(sweep, "software_facts", lambda: facts)
     monkeypatch.setattr(live, "session", lambda _runs: here)
     monkeypatch.setattr(live, "execute", made.execute)
     monkeypatch.setattr(live, "foresee", lambda _overrides, judge: None)
