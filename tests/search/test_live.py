@@ -59,7 +59,7 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     made = Bench(tmp_path / "runs")
-    here = Session(communicator=LocalCommunicator(), sampling=None, host="box")  # type: ignore[arg-type]
+    here = Session(communicator=LocalCommunicator(), sampling=None, host="box")
     facts = software_facts()  # once: a commit while this runs is another program to a journal
     monkeypatch.setattr(sweep, "software_facts", lambda: facts)
     monkeypatch.setattr(live, "session", lambda _runs: here)
