@@ -69,6 +69,8 @@ class Config:
             )
         if not 1 <= self.pollers <= POLLER_LIMIT:
             raise ConfigError(f"loader.pollers must be 1 to {POLLER_LIMIT}, got {self.pollers}")
+        if self.pollers > 1 and self.engine == PYTHON:
+            raise ConfigError(f"loader.pollers must be 1 with engine={PYTHON}, got {self.pollers}")
         for name in ("workers", "prefetch_batches", "prefetch_bytes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"loader.{name} must be 1 or more, got {getattr(self, name)}")

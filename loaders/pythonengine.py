@@ -50,6 +50,7 @@ class PythonEngine:
 
     def __init__(self, *, block_bytes: int, depth: int, diskless: bool = False) -> None:
         self._block_bytes = block_bytes
+        self._depth = depth
         self._diskless = diskless
         self._preallocates = True
         self._buffers = aligned_buffers(depth, block_bytes)
@@ -92,7 +93,7 @@ class PythonEngine:
         check(
             plan,
             block_bytes=self._block_bytes,
-            depth=len(self._buffers),
+            depth=self._depth,
             alignment_bytes=alignment_bytes,
         )
         medium = self._medium(plan, alignment_bytes)
@@ -117,7 +118,7 @@ class PythonEngine:
     def path(self) -> DataPath:
         """Return the way the bytes were asked to take, with what this engine is."""
         way = "null" if self._diskless else "o_direct"
-        engine = f"{LABEL}, {len(self._buffers)} threads"
+        engine = f"{LABEL}, {self._depth} threads"
         return DataPath(
             data_path=f"{way} by the {LABEL}",
             path_requested=way,

@@ -27,6 +27,7 @@ class PythonReader:
     def __init__(self, *, block_bytes: int, depth: int, medium: Medium | None = None) -> None:
         """Start the threads; ``medium`` is where the files are, by O_DIRECT unless given."""
         self._block_bytes = block_bytes
+        self._depth = depth
         self._medium = medium or DirectMedium()
         self._is_direct = medium is None
         self._latencies_ns: list[int] = []
@@ -72,7 +73,7 @@ class PythonReader:
         return DataPath(
             data_path=f"o_direct by the {LABEL}",
             path_requested="o_direct",
-            engine=f"{LABEL}, {len(self._threads)} threads",
+            engine=f"{LABEL}, {self._depth} threads",
             remarks=(REMARK,),
         )
 

@@ -26,6 +26,10 @@ from wattload.loaders.pythonengine import REMARK, PythonEngine
         ({"queue_depth": 0}, r"loader\.queue_depth must be 1 to 1024, got 0"),
         ({"queue_depth": 5000}, r"loader\.queue_depth must be"),
         ({"pollers": 0}, r"loader\.pollers must be 1 to 64, got 0"),
+        (
+            {"pollers": 2, "engine": "python"},
+            r"loader\.pollers must be 1 with engine=python, got 2",
+        ),
         ({"engine": "libaio"}, r"loader\.engine must be one of auto, .*python, got 'libaio'"),
         ({"workers": 0}, r"loader\.workers must be 1 or more"),
     ],
@@ -40,6 +44,7 @@ def test_python_is_taken_only_when_it_is_asked_for() -> None:
     assert isinstance(engine, PythonEngine)
     assert engine.path().remarks == (REMARK,)
     engine.close()
+    assert engine.path().engine == "pure-Python reference, 2 threads"
 
 
 @pytest.mark.skipif(not library.library_path().exists(), reason="the native engine is not built")

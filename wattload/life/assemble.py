@@ -145,7 +145,11 @@ def _workload_section(header: Header, findings: Findings) -> WorkloadSection:
         scale=config.scale.name,
         accelerator=config.accelerator.name,
         rank_count=header.world_size,
-        queue_depth_asked=depth * header.world_size if isinstance(depth, int) else None,
+        queue_depth_asked=(
+            depth * getattr(config.loader, "pollers", 1) * header.world_size
+            if isinstance(depth, int)
+            else None
+        ),
         block_bytes_asked=block_bytes if isinstance(block_bytes, int) else None,
         paths=tuple(findings.outcome.paths),
         details=dict(findings.outcome.details),
