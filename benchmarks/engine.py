@@ -89,9 +89,21 @@ BATCHES = (1, 8, 32)
 DEPTHS = (8, 32, 64)
 
 CASES = (
-    Case(name="sequential 1 MiB read", kind=READ, order=SEQUENTIAL, block_bytes=MIB, depths=DEPTHS),
     Case(
-        name="sequential 1 MiB write", kind=WRITE, order=SEQUENTIAL, block_bytes=MIB, depths=DEPTHS
+        name="sequential 1 MiB read",
+        kind=READ,
+        order=SEQUENTIAL,
+        block_bytes=MIB,
+        depths=DEPTHS,
+        batches=(1, 8),
+    ),
+    Case(
+        name="sequential 1 MiB write",
+        kind=WRITE,
+        order=SEQUENTIAL,
+        block_bytes=MIB,
+        depths=DEPTHS,
+        batches=(1, 8),
     ),
     Case(
         name="random 4 KiB read, QD 32",

@@ -17,7 +17,7 @@ from wattload.core.io import Allocation, IOKind, IOOrder
 from wattload.core.units import MIB
 from wattload.loaders.native import library
 
-CASE = replace(engine.CASES[0], depths=(8, 32))
+CASE = replace(engine.CASES[0], depths=(8, 32), batches=(1,))
 RANDOM = engine.CASES[2]
 
 
