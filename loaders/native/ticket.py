@@ -23,7 +23,7 @@ SLICE_S = 0.05
 
 
 class Ticket:
-    """One plan in an engine's queue. One thread waits for it; any thread may stop it."""
+    """One plan in an engine's queue. One thread waits for it; any may stop or discard it."""
 
     def __init__(
         self,
@@ -42,7 +42,8 @@ class Ticket:
         self._stamped = stamped
         self._told = (0, 0)
         self._outcome: IOResult | Exception | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
+        self._waiting = 0
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the plan is done, at most so long; returns whether it is.
@@ -86,20 +87,35 @@ class Ticket:
 
     def discard(self) -> None:
         """Stop the plan, wait for what is in flight and forget it; nothing after ``result``."""
-        with self._lock:
-            job, self._job = self._job, None
+        job = self._taken(stop=True)
         if job is not None:
             self._library.wl_job_free(job)
             self._settle(self, 0)
 
     def _wait_once(self, timeout_s: float) -> bool:
-        job = self._job
-        if job is None:
-            return True
-        done = bool(self._library.wl_job_wait(job, math.ceil(timeout_s * 1000)))
-        if self._moved is not None:
-            self._tell(self._moved, self._progress(job))
-        return done
+        with self._lock:
+            job = self._job
+            if job is None:
+                return True
+            self._waiting += 1
+        try:
+            done = bool(self._library.wl_job_wait(job, math.ceil(timeout_s * 1000)))
+            if self._moved is not None:
+                self._tell(self._moved, self._progress(job))
+            return done
+        finally:
+            with self._lock:
+                self._waiting -= 1
+                self._lock.notify_all()
+
+    def _taken(self, *, stop: bool) -> ctypes.c_void_p | None:
+        """Return the job, for the one caller who is to free it, once nobody waits for it."""
+        with self._lock:
+            job, self._job = self._job, None
+            if job is not None and stop:
+                self._library.wl_job_stop(job)
+            self._lock.wait_for(lambda: not self._waiting)
+        return job
 
     def _progress(self, job: ctypes.c_void_p) -> tuple[int, int]:
         found = library.Progress()
@@ -118,8 +134,7 @@ class Ticket:
 
     def _collect(self) -> None:
         """Take the outcome over from the job that is done, and free it."""
-        with self._lock:
-            job, self._job = self._job, None
+        job = self._taken(stop=False)
         if job is None:
             return
         found = library.Result()

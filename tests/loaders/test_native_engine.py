@@ -222,6 +222,25 @@ def test_closing_ends_what_is_under_way(engine: NativeEngine, tmp_path: Path) ->
         engine.submit(plan("read", Extent(path, 0, BLOCK)))
 
 
+def test_closing_from_another_thread_ends_a_wait(engine: NativeEngine, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(BLOCK))
+    ended: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            engine.run(plan("read", Extent(path, 0, BLOCK), duration_s=60))
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.1)
+    engine.close()
+    thread.join()
+    assert isinstance(ended[0], CancelledError)
+
+
 def test_bytes_are_told_while_they_move(engine: NativeEngine, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(os.urandom(10 * BLOCK))
