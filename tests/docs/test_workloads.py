@@ -45,7 +45,7 @@ def of_checkpoint() -> list[Metric]:
         host="box",
         write=Side([(0, 1)], [1], [1], [0]),
         read=Side([(0, 1)], [1], [1], [0]),
-        stalls=[Stall(1, 1)],
+        stalls=[Stall(1, 1, 1)],
         steps=[TrainingStep(1, draining=False), TrainingStep(1, draining=True)],
     )
     return checkpoint_metrics([account], Ceilings(write=1.0, read=1.0, generator=1.0))

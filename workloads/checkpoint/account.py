@@ -36,10 +36,16 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """How long training stood still for one checkpoint: for the drain before it, and its copy."""
+    """How long training stood still for one checkpoint: for the drain before it, and its copy.
+
+    ``trained_ns`` are the steps between the checkpoint before it and this one. It is ``None`` where
+    there is none before, or where that one was read back in between: its drain had ended by then,
+    however long it was, so this stall is shorter than one of training that only goes on.
+    """
 
     wait_ns: int
     snapshot_ns: int
+    trained_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,49 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import compress
 from statistics import fmean
-from typing import Literal
 
 from wattload.core.record.metric import Metric, unknown
 from wattload.core.units import NS_PER_S, Unit
 from wattload.workloads.checkpoint.account import Account, Stall
 
 _DRAIN = "write"
+_NONE_FOLLOWS = (
+    "each checkpoint was read back before the next was written, so none met the drain of the one "
+    "before; workload.keep=2 or more leaves some that do"
+)
 
 
 def overlap_metrics(accounts: Sequence[Account], drain_s: Sequence[float]) -> list[Metric]:
     """Return the metrics of an asynchronous run; ``drain_s`` are the drains' seconds, in order.
 
     A stall lasts as long as the slowest rank's. Steps are those of rank 0: all ranks meet at the
-    end of each.
+    end of each. Waits count where nothing was read since the checkpoint before: reads begin when
+    its drain has ended, so the wait after them is none, however slow the drive.
     """
-    stalls_s = _slowest(accounts, lambda stall: stall.wait_ns + stall.snapshot_ns)
     return [
         _seconds(
             "stall_seconds_per_checkpoint",
-            fmean(stalls_s),
+            _following(accounts, lambda stall: stall.wait_ns + stall.snapshot_ns),
             "Time that training stood still for one checkpoint: for the drain before it and for "
-            "the snapshot, slowest rank, mean over all.",
+            "the snapshot, slowest rank, mean over those that followed another with no read "
+            "between.",
             headline=True,
         ),
         _seconds(
             "drain_seconds_per_checkpoint",
-            fmean(drain_s),
+            drain_s,
             "Time from the start of a drain until its bytes are durable on every rank, and to "
             "commit it, mean over all; training goes on meanwhile.",
             phase=_DRAIN,
             headline=True,
         ),
-        _stall_share(accounts, sum(stalls_s)),
+        _stall_share(accounts),
         _seconds(
             "drain_wait_seconds_per_checkpoint",
-            fmean(_slowest(accounts, lambda stall: stall.wait_ns)),
-            "The part of a stall that waited for the drain of the checkpoint before.",
+            _following(accounts, lambda stall: stall.wait_ns),
+            "The part of a stall that waited for the drain of the checkpoint before, same mean.",
         ),
         _seconds(
             "snapshot_seconds_per_checkpoint",
-            fmean(_slowest(accounts, lambda stall: stall.snapshot_ns)),
-            "The part of a stall that copied the shard's bytes from memory to memory.",
+            _slowest(accounts, lambda stall: stall.snapshot_ns),
+            "The part of a stall that copied the shard's bytes from memory to memory, mean over "
+            "all.",
         ),
         *_steps(accounts[0]),
     ]
@@ -57,14 +63,33 @@ def _slowest(accounts: Sequence[Account], of: Callable[[Stall], int]) -> list[fl
     return [max(map(of, stalls)) / NS_PER_S for stalls in by_checkpoint]
 
 
-def _stall_share(accounts: Sequence[Account], stalled_s: float) -> Metric:
-    trained_s = sum(step.duration_ns for step in accounts[0].steps) / NS_PER_S
+def _following(accounts: Sequence[Account], of: Callable[[Stall], int]) -> list[float]:
+    """Return the same of the checkpoints that followed another with no read between."""
+    follows = [stall.trained_ns is not None for stall in accounts[0].stalls]
+    return list(compress(_slowest(accounts, of), follows))
+
+
+def _stall_share(accounts: Sequence[Account]) -> Metric:
+    stalled_s = sum(_following(accounts, lambda stall: stall.wait_ns + stall.snapshot_ns))
+    trained_s = sum(stall.trained_ns or 0 for stall in accounts[0].stalls) / NS_PER_S
+    meaning = (
+        "Seconds of those stalls over theirs and those of the steps of the interval before each: "
+        "training time lost."
+    )
+    if not trained_s:
+        return unknown(
+            "stall_share",
+            reason=_NONE_FOLLOWS,
+            unit=Unit.FRACTION,
+            better="lower",
+            meaning=meaning,
+        )
     return Metric(
         name="stall_share",
         value=stalled_s / (stalled_s + trained_s),
         unit=Unit.FRACTION,
         better="lower",
-        meaning="Stalled seconds over stalled seconds and those of the steps: training time lost.",
+        meaning=meaning,
     )
 
 
@@ -101,15 +126,16 @@ def _steps(account: Account) -> list[Metric]:
 
 
 def _seconds(
-    name: str, value: float, meaning: str, *, phase: str = "", headline: bool = False
+    name: str, values: Sequence[float], meaning: str, *, phase: str = "", headline: bool = False
 ) -> Metric:
-    better: Literal["lower"] = "lower"
+    """Return the mean of these seconds, or a metric without a value where there are none."""
     return Metric(
         name=name,
-        value=value,
+        value=fmean(values) if values else None,
         unit=Unit.SECONDS,
-        better=better,
+        better="lower",
         meaning=meaning,
         phase=phase,
         headline=headline,
+        missing={} if values else {"value": _NONE_FOLLOWS},
     )

@@ -147,6 +147,7 @@ class AsyncWriter:
         self._snapshot = Snapshot(parts.job.shards[parts.context.communicator.rank].size_bytes)
         self._pending: _Pending | None = None
         self._waited_ns = 0
+        self._trained_ns: int | None = None
 
     def wait(self) -> None:
         """Return when the checkpoint before is complete, and keep how long that took."""
@@ -173,12 +174,14 @@ class AsyncWriter:
         with parts.context.phase(SNAPSHOT_PHASE, timed=False):
             self._snapshot.take()
         world.barrier()
-        parts.account.stalls.append(Stall(self._waited_ns, time.monotonic_ns() - start_ns))
+        copied_ns = time.monotonic_ns() - start_ns
+        parts.account.stalls.append(Stall(self._waited_ns, copied_ns, self._trained_ns))
         self._pending = self._drain(partial, checkpoint)
-        self._train()
+        self._trained_ns = self._train()
 
     def settle(self) -> None:
         """Train on until the checkpoint is complete on every rank."""
+        self._trained_ns = None
         if self._pending is None:
             return
         with self._parts.context.phase(TRAIN_PHASE, timed=False):
@@ -190,11 +193,14 @@ class AsyncWriter:
         self._stopped.set()
         self._threads.shutdown(wait=True, cancel_futures=True)
 
-    def _train(self) -> None:
-        parts = self._parts
+    def _train(self) -> int:
+        """Train for the interval; returns what its steps took, in ns."""
+        parts, training = self._parts, self._parts.training
+        before = len(training.steps)
         with parts.context.phase(TRAIN_PHASE, timed=False):
-            for _ in range(parts.training.step_count(parts.job.config.training_s)):
+            for _ in range(training.step_count(parts.job.config.training_s)):
                 self._step()
+        return sum(step.duration_ns for step in training.steps[before:])
 
     def _step(self) -> None:
         pending = self._pending
