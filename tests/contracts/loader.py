@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import io
-import multiprocessing
-import os
+import pickle
 import signal
+import subprocess
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ import pytest
 from wattload.core.errors import DataError
 from wattload.core.io import Batch, Loader
 from wattload.loaders.samples import SampleLoaderConfig, SampleSet
+
+READ_FOR_EVER = Path(__file__).with_name("read_for_ever.py")
 
 BATCH = 3
 RESIZE = 5000
@@ -220,20 +222,16 @@ class LoaderContract(ABC):
 
     def test_an_interrupt_ends_the_epoch_and_leaves_nothing_behind(self, tmp_path: Path) -> None:
         """A process of its own gets a real SIGINT in the middle of an epoch without end."""
-        context = multiprocessing.get_context("spawn")
-        mine, its = context.Pipe()
-        run = context.Process(
-            target=read_until_interrupted, args=(self.config(), make_samples(tmp_path), its)
-        )
-        run.start()
-        its.close()
-        assert mine.recv() == "reading"
-        os.kill(run.pid or 0, signal.SIGINT)
-        assert mine.recv() == "interrupted"
-        threads, children = mine.recv()
-        run.join(60)
-        assert run.exitcode == 0
-        assert (threads, children) == ([], [])
+        given = tmp_path / "given"
+        given.write_bytes(pickle.dumps((self.config(), make_samples(tmp_path))))
+        command = [sys.executable, str(READ_FOR_EVER), str(given)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
+            assert run.stdout is not None
+            assert run.stdout.readline() == "reading\n"
+            run.send_signal(signal.SIGINT)
+            told = run.stdout.read().splitlines()
+        assert told == ["interrupted", "[[], []]"]
+        assert run.returncode == 0
 
     def test_a_crc_is_compared_when_asked(self, tmp_path: Path) -> None:
         samples = replace(make_samples(tmp_path), check_crc=True)
@@ -257,36 +255,6 @@ class LoaderContract(ABC):
         bound = self.config().sample_memory_bytes(samples)
         assert bound >= max(samples.file_bytes) + samples.batch_bytes
         assert self.config().sample_memory_bytes(replace(samples, accelerators=2)) >= bound
-
-
-def read_until_interrupted(
-    config: SampleLoaderConfig, samples: SampleSet, told: Connection
-) -> None:
-    """Read for ever, as a run does; tell when it began, was interrupted, and what was left."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    before = set(threading.enumerate())
-    loader = config.sample_loader(samples, Counter())
-    try:
-        for number, _ in enumerate(loader.epoch([1, 2, 3] * 1_000_000)):
-            if number == 1:
-                told.send("reading")
-    except KeyboardInterrupt:
-        told.send("interrupted")
-    finally:
-        loader.close()
-    threads = [thread.name for thread in set(threading.enumerate()) - before]
-    told.send((threads, worker_processes()))
-
-
-def worker_processes() -> list[str]:
-    """Return the command lines of this process's children, but for helpers of multiprocessing."""
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
-    lines = []
-    for child in children:
-        with suppress(OSError):
-            lines.append(Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode())
-    helpers = ("resource_tracker", "forkserver")
-    return [line for line in lines if line and not any(helper in line for helper in helpers)]
 
 
 def damaged(content: bytes, damage: str, record_format: str) -> bytes:
