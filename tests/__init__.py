@@ -1,1 +1,1 @@
-"""A package of its own: some distributions install one of this name, which would go first."""
+"""The tests, as a package of their own: dlio-benchmark installs one called ``tests`` beside it."""
