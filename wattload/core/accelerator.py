@@ -1,4 +1,4 @@
-"""The accelerator: how long it computes on one batch, per workload, and where batches are copied."""
+"""The accelerator: how long it computes on a batch, per workload, and where batches are copied."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def remarks(
 
 
 def ceiling_remark(account: Account, ceiling_bytes_per_s: float) -> str:
-    """Return the sentence that puts the score beside what the harness does with no drive and no pace."""
+    """Return the sentence that puts the score beside what the harness does without a drive."""
     rate = account.total("read_bytes") / account.active_s()
     paced = "paced by the emulated accelerators" if account.step_s else "unpaced"
     return (
