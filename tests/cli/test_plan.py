@@ -45,6 +45,7 @@ def test_the_worked_example(capsys: Captured) -> None:
     assert "4.51 Wh a checkpoint" in text
     assert "31 drives, as n >= bytes / (rate x overhead x interval)" in text
     assert "2 drives, as n >= bytes / (rate x interval)" in text
+    assert "1 drive, as n" in said(capsys, "model=8b", "rate=6.3", "interval_s=600")
 
 
 def test_a_size_needs_no_rate(capsys: Captured) -> None:
@@ -97,6 +98,51 @@ def test_a_record_without_power_says_so_and_takes_what_is_given(
     assert "20 W of one drive, given" in said(capsys, "model=8b", f"record={folder}", "power_w=20")
 
 
+def on_two_drives(folder: Path) -> Path:
+    """Have the run's targets lie on two drives that are no NVMe controllers."""
+    path = folder / RECORD_FILE
+    record = json.loads(path.read_text())
+    (target,) = record["targets"]
+    other = json.loads(json.dumps(target))
+    target["facts"]["devices"], other["facts"]["devices"] = ["vda"], ["vdb"]
+    record["targets"] = [target, other]
+    path.write_text(json.dumps(record))
+    return folder
+
+
+def test_power_that_is_given_is_of_each_drive_of_the_record(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    folder = on_two_drives(run_of(tmp_path, "none"))
+    found = document(capsys, "model=8b", f"record={folder}", "power_w=20")
+    assert found["drive_count"] == 2
+    assert found["watts"] == {
+        "mean_w": 40.0,
+        "lower_w": None,
+        "upper_w": None,
+        "evidence": "given",
+    }
+    text = said(capsys, "model=8b", f"record={folder}", "power_w=20", "interval_s=60")
+    assert "40 W of one target of 2 drives, given" in text
+    assert "targets of 2 drives each" in text
+
+
+def test_power_of_one_of_two_drives_is_not_that_of_both(tmp_path: Path, capsys: Captured) -> None:
+    folder = on_two_drives(run_of(tmp_path))
+    assert document(capsys, "model=8b", f"record={folder}")["energy"] is None
+
+
+def test_warnings_of_the_run_are_named(tmp_path: Path, capsys: Captured) -> None:
+    folder = run_of(tmp_path)
+    path = folder / RECORD_FILE
+    record = json.loads(path.read_text())
+    warned = {"name": "short_run_write", "verdict": "warn", "sentence": "Under 30 s."}
+    path.write_text(json.dumps(record | {"checks": [*record["checks"], warned]}))
+    text = said(capsys, "model=8b", f"record={folder}")
+    (line,) = (line for line in text.splitlines() if "had warnings: " in line)
+    assert "short_run_write" in line
+
+
 def test_a_record_of_another_workload_is_refused(tmp_path: Path, capsys: Captured) -> None:
     folder = run_of(tmp_path, workload="unet3d")
     assert "a plan needs a run of workload=checkpoint" in refused(
@@ -134,8 +180,10 @@ def test_failed_checks_of_the_run_are_named(tmp_path: Path, capsys: Captured) ->
         (["model=8b", "ranks=9"], "ranks must be 1 to 8"),
         (["model=8b", "ranks=1.5"], "ranks must be a whole number, got 1.5"),
         (["model=8b", "rate=fast"], "rate must be a number, got 'fast'"),
-        (["model=8b", "rate=0"], "rate must be above 0, got 0"),
-        (["model=8b", "rate=inf"], "rate must be above 0, got inf"),
+        (["model=8b", "rate=0"], "rate must be from 1e-06 to 1e+12, got 0"),
+        (["model=8b", "rate=inf"], "rate must be from 1e-06 to 1e+12, got inf"),
+        (["model=8b", "rate=1e-300", "interval_s=1e-300"], "rate must be from 1e-06"),
+        (["model=8b", "rate=nan"], "rate must be from 1e-06 to 1e+12, got nan"),
         (["model=8b", "rate=1", "record=runs/x"], "give rate= or record=, not both"),
         (["model=8b", "interval_s=60"], "add rate= or record="),
         (["model=8b", "rate=1", "overhead=0.1"], "add interval_s="),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 
 KEYS = ("model", "ranks", "rate", "record", "power_w", "interval_s", "overhead")
 OVERHEAD = 0.05
+LEAST, MOST = 1e-6, 1e12
+"""What a number may be: wider than any drive or job, and no result runs over."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,15 +94,15 @@ def _model(given: dict[str, str]) -> str:
 
 
 def _number(given: dict[str, str], key: str) -> float | None:
-    """Return a setting above 0, ``None`` where it is not given."""
+    """Return a setting from ``LEAST`` to ``MOST``, ``None`` where it is not given."""
     if key not in given:
         return None
     try:
         value = float(given[key])
     except ValueError as error:
         raise ConfigError(f"{key} must be a number, got {given[key]!r}") from error
-    if not 0 < value < math.inf:
-        raise ConfigError(f"{key} must be above 0, got {given[key]}")
+    if not LEAST <= value <= MOST:
+        raise ConfigError(f"{key} must be from {LEAST:g} to {MOST:g}, got {given[key]}")
     return value
 
 

@@ -20,8 +20,8 @@ WRITE_PHASE = "write"
 class Rates:
     """What one drive writes in B/s and draws meanwhile, and where each figure comes from.
 
-    ``drive_count`` is how many drives the rate is of: a run's target may have several.
-    ``failed_checks`` names the checks of that run that failed.
+    ``drive_count`` is how many drives the rate and the power are of: a run may have several.
+    ``failed_checks`` and ``warned_checks`` name the checks of that run that failed or warned.
     """
 
     rate_bytes_per_s: float | None
@@ -30,6 +30,7 @@ class Rates:
     watts: Watts | None = None
     watts_source: str = "not given"
     failed_checks: tuple[str, ...] = ()
+    warned_checks: tuple[str, ...] = ()
 
 
 def given_rates(rate_bytes_per_s: float | None, power_w: float | None) -> Rates:
@@ -45,6 +46,8 @@ def given_rates(rate_bytes_per_s: float | None, power_w: float | None) -> Rates:
 def rates_of_record(path: Path, power_w: float | None) -> Rates:
     """Return a run's write rate, and the power of its drives in that phase unless it is given.
 
+    ``power_w`` is of one drive, as it is without a record; the run's drives draw it each.
+
     Raises ``RecordError`` for a record that is missing, of an unfinished run, or without the rate.
     """
     record = read_record(path / RECORD_FILE if path.is_dir() else path)
@@ -59,9 +62,9 @@ def rates_of_record(path: Path, power_w: float | None) -> Rates:
             f"one of {record.workload.name}"
         )
     energies = _drives(record)
-    drive_count = max(1, len(energies), len(record.controllers))
+    drive_count = max(1, len(energies), len(record.controllers), len(_devices(record)))
     known = _watts(energies) if len(energies) == drive_count else None
-    watts = _as_given(power_w) if power_w is not None else known
+    watts = _as_given(power_w * drive_count) if power_w is not None else known
     return Rates(
         rate_bytes_per_s=rate,
         rate_source=record.run_id,
@@ -69,7 +72,14 @@ def rates_of_record(path: Path, power_w: float | None) -> Rates:
         watts=watts,
         watts_source=_watts_source(record, power_w, watts),
         failed_checks=tuple(c.name for c in record.checks if c.verdict == "fail"),
+        warned_checks=tuple(c.name for c in record.checks if c.verdict == "warn"),
     )
+
+
+def _devices(record: RunRecord) -> set[tuple[str, str]]:
+    """Return the lowest block devices under the targets: not all are NVMe controllers."""
+    facts = (target.facts for target in record.targets)
+    return {(target.host, device) for target in facts for device in target.devices}
 
 
 def _drives(record: RunRecord) -> list[EnergyRecord]:

@@ -29,6 +29,8 @@ def lines(
         yield from _drives(drives, rates, shape)
     if rates.failed_checks:
         yield _line("warning", f"that run failed {', '.join(rates.failed_checks)}")
+    if rates.warned_checks:
+        yield _line("warning", f"that run had warnings: {', '.join(rates.warned_checks)}")
 
 
 def _size(shape: Shape) -> Iterator[str]:
@@ -77,18 +79,23 @@ def _bounded(value: float | None, lower: float | None, upper: float | None, unit
 def _drives(drives: Drives, rates: Rates, shape: Shape) -> Iterator[str]:
     each = f"{format_bytes(shape.total_bytes)} / ({format_rate(rates.rate_bytes_per_s or 0)}"
     interval = f"{drives.interval_s:g} s"
-    many = "drives" if rates.drive_count == 1 else f"targets of {rates.drive_count} drives each"
     yield _line(
         "sync",
-        f"{drives.sync_count} {many}, as n >= bytes / (rate x overhead x interval) = {each} x "
+        f"{_many(drives.sync_count, rates)}, as n >= bytes / (rate x overhead x interval) = {each} x "
         f"{drives.overhead:g} x {interval}); the stall is {format_seconds(drives.stall_s)}, "
         f"{drives.lost_share:.2%} of the interval",
     )
     yield _line(
         "async",
-        f"{drives.async_count} {many}, as n >= bytes / (rate x interval) = {each} x {interval}); "
+        f"{_many(drives.async_count, rates)}, as n >= bytes / (rate x interval) = {each} x {interval}); "
         f"the drain takes {format_seconds(drives.drain_s)}, the snapshot is not in it",
     )
+
+
+def _many(count: int, rates: Rates) -> str:
+    each = "drive" if rates.drive_count == 1 else "target"
+    of = "" if rates.drive_count == 1 else f" of {rates.drive_count} drives each"
+    return f"{count} {each}{'' if count == 1 else 's'}{of}"
 
 
 def _unit(rates: Rates) -> str:
