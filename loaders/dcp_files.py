@@ -111,6 +111,15 @@ class _CountedStream:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the file has
         return getattr(self._stream, name)
 
+    def fileno(self) -> int:
+        """Return the descriptor, with nothing left in the stream's own buffer.
+
+        The library asks for it to fsync; its metadata is still in that buffer then (torch 2.13), so
+        that an empty file would be made durable.
+        """
+        self._stream.flush()
+        return self._stream.fileno()
+
     def write(self, data: bytes) -> int:
         try:
             count = self._stream.write(data)

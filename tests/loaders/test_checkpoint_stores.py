@@ -120,6 +120,26 @@ def test_the_way_taken_is_named(loader: CheckpointLoader) -> None:
 
 
 @pytest.mark.parametrize("name", ["torch", "dcp"])
+def test_fsync_finds_every_byte_of_every_file(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a stream of Python's still holds when a file is fsynced is not durable."""
+    real_fsync, sizes = os.fsync, {}
+
+    def fsync(descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        sizes[status.st_ino] = status.st_size
+        real_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    store = LOADERS[name].checkpoint_store(SHARD, seed=1)
+    save(store, tmp_path)
+    store.close()
+    written = {path.stat().st_ino: path.stat().st_size for path in files_in(tmp_path).values()}
+    assert {inode: sizes.get(inode) for inode in written} == written
+
+
+@pytest.mark.parametrize("name", ["torch", "dcp"])
 def test_fsync_is_left_out_only_when_asked(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

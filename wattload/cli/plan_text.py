@@ -82,13 +82,14 @@ def _drives(drives: Drives, rates: Rates, shape: Shape) -> Iterator[str]:
     yield _line(
         "sync",
         f"{_many(drives.sync_count, rates)}, as n >= bytes / (rate x overhead x interval) = "
-        f"{each} x {drives.overhead:g} x {interval}); the stall is {format_seconds(drives.stall_s)}, "
-        f"{drives.lost_share:.2%} of the interval",
+        f"{each} x {drives.overhead:g} x {interval}); the stall is "
+        f"{format_seconds(drives.stall_s)}, {drives.lost_share:.2%} of the interval",
     )
     yield _line(
         "async",
         f"{_many(drives.async_count, rates)}, as n >= bytes / (rate x interval) = "
-        f"{each} x {interval}); the drain takes {format_seconds(drives.drain_s)}, the snapshot is not in it",
+        f"{each} x {interval}); the drain takes {format_seconds(drives.drain_s)}, the snapshot is "
+        "not in it",
     )
 
 
