@@ -68,6 +68,7 @@ class DirectMedium:
         makes = 0 if self._allocation is Allocation.OVERWRITE else os.O_CREAT
         handle = open_direct(path, os.O_WRONLY | makes | os.O_NOFOLLOW)
         try:
+            self._check_end(handle, path, end_bytes)
             if self._allocation is Allocation.PREALLOCATED:
                 self._preallocate(handle, path, round_up(end_bytes, self._alignment_bytes))
         except BaseException:
@@ -103,9 +104,10 @@ class DirectMedium:
                 raise at_offset(torn, "write", path, offset_bytes + done)
 
     def finish(self, handle: int, path: Path, end_bytes: int, *, fsync: bool) -> None:
-        """Cut to size, then fsync."""
+        """Cut to size, then fsync; a file that is written over keeps what lies behind the end."""
+        keeps = self._allocation is Allocation.OVERWRITE and not end_bytes % self._alignment_bytes
         try:
-            os.ftruncate(handle, end_bytes)
+            os.ftruncate(handle, max(end_bytes, os.fstat(handle).st_size) if keeps else end_bytes)
             if fsync:
                 os.fsync(handle)
         except OSError as error:
@@ -114,6 +116,15 @@ class DirectMedium:
     def close(self, handle: int) -> None:
         """Close the descriptor."""
         os.close(handle)
+
+    def _check_end(self, handle: int, path: Path, end_bytes: int) -> None:
+        """Raise where the padding of the last block would destroy what lies behind it."""
+        if self._allocation is not Allocation.OVERWRITE or not end_bytes % self._alignment_bytes:
+            return
+        if os.fstat(handle).st_size > end_bytes:
+            whole = f"the plan's end, which is no multiple of {self._alignment_bytes}"
+            error = OSError(errno.EINVAL, f"the file goes on behind {whole}")
+            raise at_offset(error, "open", path, end_bytes)
 
     def _preallocate(self, handle: int, path: Path, size_bytes: int) -> None:
         """Reserve the file's blocks, so that writes neither extend it nor find the target full."""

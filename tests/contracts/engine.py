@@ -249,11 +249,29 @@ class EngineContract(ABC):
         self, engine: Engine, tmp_path: Path, allocation: Allocation
     ) -> None:
         path = tmp_path / "file"
-        path.write_bytes(b"x" * 5 * BLOCK)
+        path.write_bytes(b"x" * (3 if allocation is Allocation.OVERWRITE else 5) * BLOCK)
         written = plan("write", Extent(path, 0, 3 * BLOCK + 5), allocation=allocation)
         content = os.urandom(3 * BLOCK + 5)
         self.write(engine, written, {path: content})
         assert path.read_bytes() == content
+
+    def test_overwriting_keeps_what_lies_behind_the_plan(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "file"
+        before, content = os.urandom(5 * BLOCK + 77), os.urandom(2 * BLOCK)
+        path.write_bytes(before)
+        over = plan("write", Extent(path, 0, 2 * BLOCK), allocation=Allocation.OVERWRITE)
+        self.write(engine, over, {path: content})
+        assert path.read_bytes() == content + before[2 * BLOCK :]
+        # its last block would be written padded, over what is not in the plan
+        torn = plan("write", Extent(path, 0, BLOCK + 5), allocation=Allocation.OVERWRITE)
+        with pytest.raises(
+            OSError, match=f"open at offset {BLOCK + 5} failed: .* goes on"
+        ) as caught:
+            engine.run(torn)
+        assert (caught.value.errno, caught.value.filename) == (errno.EINVAL, str(path))
+        assert path.read_bytes() == content + before[2 * BLOCK :]
 
     def test_a_link_is_not_written_through(self, engine: Engine, tmp_path: Path) -> None:
         (tmp_path / "outside").write_bytes(b"precious")

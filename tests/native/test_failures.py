@@ -133,6 +133,14 @@ def test_a_device_that_fails_midway_is_an_error_with_its_offset(
     assert job["path"] == str(device)
 
 
+def test_a_device_is_not_written_behind_the_plans_end(driver: Driver, tmp_path: Path) -> None:
+    with failing_device(tmp_path) as device:
+        plan = Plan(paths=[device], extents=[(0, 0, BLOCK + 100)], kind=WRITE)
+        job = driver.run(plan).job
+    assert (job["code"], job["offset"], job["operations"]) == (EINVAL, BLOCK + 100, 0)
+    assert "goes on behind the plan's end, which is no multiple of 4096" in job["text"]
+
+
 @through_files
 def test_a_file_that_changes_while_it_is_read_is_an_error(
     driver: Driver, tmp_path: Path, backend: str

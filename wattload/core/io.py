@@ -57,7 +57,8 @@ class Allocation(StrEnum):
     """What the file system has of a file before it is written: three modes that differ in speed.
 
     ``PREALLOCATED`` reserves the blocks of the file first, by ``fallocate``; ``OVERWRITE`` writes
-    over what is there; ``EXTENDING`` lets every write make the file longer.
+    over what is there; ``EXTENDING`` lets every write make the file longer. A written file ends
+    where its last extent does; one that is overwritten keeps what lies behind that.
     """
 
     PREALLOCATED = "preallocated"

@@ -58,8 +58,22 @@ static int32_t preallocate(int fd, const wl_file *file, const wl_plan *plan, uin
     return code ? refuse(error, code, "preallocation", file, bytes) : WL_OK;
 }
 
+/* The last block is written rounded up to the alignment: what lies behind it must not go. */
+static int32_t check_end(const wl_file *file, const wl_plan *plan, wl_error *error) {
+    int goes_on = !file->is_regular ||
+                  (plan->allocation == WL_OVERWRITE && file->state.size > file->end);
+    if (!goes_on || file->end % plan->align == 0)
+        return WL_OK;
+    return wl_fail(error, EINVAL, file->path, file->end,
+                   "open: the file goes on behind the plan's end, which is no multiple of %u",
+                   plan->align);
+}
+
 static int32_t lay_out(int fd, const wl_file *file, const wl_plan *plan, uint32_t *extending,
                        wl_error *error) {
+    int32_t code = check_end(file, plan, error);
+    if (code)
+        return code;
     if (plan->allocation == WL_PREALLOCATED)
         return preallocate(fd, file, plan, extending, error);
     if (plan->allocation == WL_OVERWRITE) {
@@ -139,8 +153,10 @@ int32_t wl_file_settle(wl_file *file, const wl_plan *plan, wl_error *error) {
                    ? WL_OK
                    : wl_fail(error, WL_CHANGED, file->path, WL_NOWHERE,
                              "the file changed while it was read");
-    if (file->is_regular && now.size != file->end && ftruncate(fd, (off_t)file->end))
-        return refuse(error, errno, "truncation", file, file->end);
+    uint64_t end = plan->allocation == WL_OVERWRITE && file->state.size > file->end
+                       ? file->state.size : file->end;
+    if (file->is_regular && now.size != end && ftruncate(fd, (off_t)end))
+        return refuse(error, errno, "truncation", file, end);
     return WL_OK;
 }
 

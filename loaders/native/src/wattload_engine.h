@@ -166,8 +166,8 @@ typedef struct {
  * goes to or from destination + i x block length, no slot is used, and the plan has to fit.
  *
  * Reads leave no access time behind where that is allowed. A written file that isn't there is made,
- * but with WL_OVERWRITE, where it has to be there; WL_EXTENDING first cuts it to where its first
- * extent begins. Every file of a plan is opened when its first block is issued, and closed after its
+ * but with WL_OVERWRITE, where it has to be there and stays as long as it was if it ends later than
+ * the plan; WL_EXTENDING first cuts it to where its first extent begins. Every file of a plan is opened when its first block is issued, and closed after its
  * last one; those without blocks are opened at the end, unless there is a count or a duration. While
  * a job with WL_STAMP runs, nobody else may change the slots: their sums are kept from one block to
  * the next. */
