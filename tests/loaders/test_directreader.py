@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,36 @@ def test_reader_keeps_several_files_in_flight_and_reuses_buffers(
     assert sum(counts) == 3 * sum(sizes[:4])
     assert reader.latency().count == 3 * (1 + 1 + 5 + 3)
     assert reader.path().path_requested == "o_direct"
+
+
+def test_a_buffer_larger_than_all_blocks_in_flight_is_registered_whole(tmp_path: Path) -> None:
+    """The kernel lists what a ring has registered; what is not is read at more CPU time."""
+    if unavailable("io_uring") is not None:
+        pytest.skip("io_uring can't run here")
+    path, buffer = tmp_path / "file", aligned_buffer(4 << 20)
+    path.write_bytes(os.urandom(4 << 20))
+    config = Config(engine="io_uring", block_bytes=64 << 10, queue_depth=3, pollers=2)
+    reader = DirectReader(config, buffers=[buffer])
+    assert reader.submit(path, buffer, 4 << 20).result() == 4 << 20
+    assert "buffers registered" in reader.path().engine
+    listed = [registered_bytes(ring) for ring in rings()]
+    reader.close()
+    if None in listed:
+        pytest.skip("this kernel does not list what a ring has registered")
+    assert listed == [4 << 20] * 2
+
+
+def rings() -> list[str]:
+    """Return the descriptors of this process that are rings."""
+    links = list(Path("/proc/self/fd").iterdir())
+    return [link.name for link in links if link.is_symlink() and "io_uring" in str(link.readlink())]
+
+
+def registered_bytes(ring: str) -> int | None:
+    """Return how much memory a ring has registered, ``None`` where the kernel does not say."""
+    told = Path("/proc/self/fdinfo", ring).read_text(encoding="ascii")
+    found = re.search(r"UserBufs:\s*\d+\n((?: *\d+: .*\n)*)", told)
+    return found and sum(int(line.rpartition("/")[2]) for line in found.group(1).splitlines())
 
 
 def test_reader_gives_each_ticket_its_own_error(config: Config, tmp_path: Path) -> None:

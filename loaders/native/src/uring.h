@@ -28,7 +28,7 @@ typedef struct {
     wl_cqe *cqes;
 
     bool fixes_buffers, fixes_files;
-    wl_fixed_region *regions;      /* as registered: of region 0 only this poller's slots */
+    wl_fixed_region *regions;      /* as registered: of slots only this poller's */
     uint64_t owners[WL_FILE_TABLE]; /* the serial of the file in each place, 0: none */
 } wl_ring;
 

@@ -7,16 +7,20 @@
 
 #include "uring.h"
 
-/* Each poller registers all regions but, of region 0, only the slots that are its own. */
+/* Each poller registers all regions but, where region 0 holds slots and nothing else, only the slots
+ * that are its own: what is longer is there for destinations, too. */
 static uint32_t find_regions(const wl_poller *poller, wl_fixed_region *regions) {
     const wl_engine *engine = poller->engine;
+    uint64_t own_bytes = (uint64_t)poller->depth * engine->block_bytes;
+    bool is_slots_only = engine->regions[0].bytes == own_bytes * engine->pollers;
     uint32_t pieces = 0;
     for (uint32_t i = 0; i < engine->region_count; i++) {
-        regions[i] = (wl_fixed_region){.base = i ? engine->regions[i].base : poller->slots,
-                                       .bytes = engine->regions[i].bytes,
-                                       .first = pieces};
-        if (!i)
-            regions[i].bytes = (uint64_t)poller->depth * engine->block_bytes;
+        bool is_own = !i && is_slots_only;
+        regions[i] = (wl_fixed_region){
+            .base = is_own ? poller->slots : engine->regions[i].base,
+            .bytes = is_own ? own_bytes : engine->regions[i].bytes,
+            .first = pieces,
+        };
         pieces += (uint32_t)((regions[i].bytes + WL_PIECE_BYTES - 1) / WL_PIECE_BYTES);
     }
     return pieces;
