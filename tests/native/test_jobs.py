@@ -120,6 +120,23 @@ def test_a_job_shallower_than_the_engine_keeps_its_depth(driver: Driver, tmp_pat
         assert job["latency_sum_ns"] <= 2 * busy_ns
 
 
+def test_a_sync_does_not_wait_for_a_paced_job_behind_it(driver: Driver, tmp_path: Path) -> None:
+    """Each thread of pread holds one operation: the next job's second one is due in half a second.
+
+    It is the last thread to leave a job that syncs its files; the other one begins the next job.
+    """
+    file = tmp_path / "file"
+    write = Plan(
+        paths=[file], extents=[(0, 0, 4 * BLOCK)], kind=WRITE, operations=8, depth=2,
+        flags=DIRECT | FSYNC,
+    )  # fmt: skip
+    paced = Plan(paths=[file], extents=[(0, 0, 4 * BLOCK)], operations=2, depth=2, rate=2 * BLOCK)
+    for _ in range(3):
+        first, second = driver.run(write, paced, backend="pread", depth=2).jobs
+        assert first["sync_ns"] > 0
+        assert first["end_ns"] < second["last_io_ns"]
+
+
 def test_more_files_than_a_ring_can_register(driver: Driver, tmp_path: Path) -> None:
     files = [tmp_path / f"{i}" for i in range(1100)]
     for file in files:

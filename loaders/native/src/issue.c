@@ -140,8 +140,8 @@ static void finish_issuing(wl_poller *poller) {
 }
 
 void wl_issue(wl_poller *poller) {
-    issue_syncs(poller);
     for (;;) {
+        issue_syncs(poller); /* before the next job takes, and perhaps holds, all that is free */
         if (poller->is_holding && !let_go(poller))
             return;
         if (!poller->share && !(poller->share = wl_jobs_join(poller)))
