@@ -46,6 +46,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"depth": 9}, "depth is 1 to the engine's 8"),
     ({"depth": 4097}, "depth"),
     ({"operations": (1 << 62) + 1}, "operation count"),
+    ({"duration_ns": (1 << 62) + 1}, "duration is 2^62 ns at most"),
     ({"extents": [(1, 0, 4096)]}, "file 1 of 1"),
     ({"extents": [(0, 100, 4096)]}, "offset"),
     ({"extents": [(0, 0, 1 << 63)]}, "largest file"),

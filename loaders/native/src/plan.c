@@ -101,6 +101,9 @@ static int32_t check_numbers(const wl_plan *plan, wl_error *error) {
     if (plan->operation_count > COUNT_LIMIT)
         return REFUSE("operation count is 2^62 at most, got %llu",
                       (unsigned long long)plan->operation_count);
+    if (plan->duration_ns > COUNT_LIMIT)
+        return REFUSE("duration is 2^62 ns at most, got %llu",
+                      (unsigned long long)plan->duration_ns);
     if (plan->flags & WL_DESTINATION && plan->destination_offset % plan->align)
         return REFUSE("destination offset is a multiple of the alignment %u, got %llu",
                       plan->align, (unsigned long long)plan->destination_offset);
