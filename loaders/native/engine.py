@@ -18,6 +18,7 @@ import ctypes
 import os
 import resource
 import threading
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,7 +37,7 @@ from wattload.loaders.aligned import HUGE_PAGE_BYTES, PAGE_BYTES, aligned_buffer
 from wattload.loaders.native import library
 from wattload.loaders.native.backend import AUTO, Flag, choose, instead
 from wattload.loaders.native.errors import UnavailableError, exception
-from wattload.loaders.native.plan import Place, check, encode
+from wattload.loaders.native.plan import Place, check, encode, needed_bytes
 from wattload.loaders.native.ticket import SLICE_S, Ticket
 from wattload.loaders.stamps import fill_random
 
@@ -71,10 +72,15 @@ class NativeEngine:
         self._extended = False
         self._library = library.load()
         try:
-            self._handle = self._open()
+            self._handle: ctypes.c_void_p | None = self._open()
         except UnavailableError as error:  # the probe's ring was a smaller one
             self._choice = instead(backend, str(error))
             self._handle = self._open()
+        self._owner = os.getpid()
+        # Pollers work in this memory: they end before it goes, whoever forgets to close.
+        self._end = weakref.finalize(
+            self, library.close_engine, self._handle, self._regions, self._owner
+        )
         self._facts = library.Facts()
         self._library.wl_engine_facts(self._handle, ctypes.byref(self._facts))
         self._path = self._describe_path()
@@ -174,17 +180,21 @@ class NativeEngine:
         return self._path
 
     def close(self) -> None:
-        """Stop what is under way, wait for what is in flight, end the pollers; safe to repeat."""
+        """Stop what is under way, wait for what is in flight, end the pollers; safe to repeat.
+
+        Does nothing in a process that was forked off: the pollers are not there.
+        """
+        if os.getpid() != self._owner:
+            return
         with self._lock:
-            tickets, handle = list(self._tickets), self._handle
+            tickets = list(self._tickets)
             self._handle = None
         for ticket in tickets:
             ticket.discard()
-        if handle is not None:
-            self._library.wl_engine_close(handle)
-            self._regions = []
+        self._end()
+        self._regions = []
 
-    def _open(self) -> ctypes.c_void_p | None:
+    def _open(self) -> ctypes.c_void_p:
         block_bytes, depth, pollers = self._limits
         for memory in self._regions:
             if memory.dtype != np.uint8 or memory.ndim != 1 or not memory.flags.c_contiguous:
@@ -284,15 +294,3 @@ def own_slots(block_bytes: int, depth: int, pollers: int) -> NDArray[np.uint8]:
     slots = aligned_buffer(size_bytes, HUGE_PAGE_BYTES)
     fill_random([slots], seed=0, rank=0)
     return slots
-
-
-def needed_bytes(plan: IOPlan, alignment_bytes: int) -> int:
-    """Return how much memory a plan's blocks take in a row, the last one in whole units."""
-    count, last = 0, 0
-    for extent in plan.extents:
-        if extent.length_bytes:
-            blocks = -(-extent.length_bytes // plan.block_bytes)
-            count += blocks
-            last = extent.length_bytes - (blocks - 1) * plan.block_bytes
-    whole = (count - 1) * plan.block_bytes if count else 0
-    return whole + -(-last // alignment_bytes) * alignment_bytes

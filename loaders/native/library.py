@@ -7,6 +7,8 @@ during every call.
 from __future__ import annotations
 
 import ctypes
+import os
+from collections.abc import Sequence
 from ctypes import POINTER, c_char, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from functools import lru_cache
 from pathlib import Path
@@ -176,6 +178,12 @@ def load_from(path: Path) -> ctypes.CDLL:
     for name, (arguments, result) in _PROTOTYPES.items():
         functions[name].argtypes, functions[name].restype = arguments, result
     return library
+
+
+def close_engine(handle: c_void_p, memory: Sequence[object], owner: int) -> None:
+    """Close an engine over some memory, in the process that opened it: a fork has no pollers."""
+    if os.getpid() == owner:
+        load().wl_engine_close(handle)
 
 
 def _mend() -> str:

@@ -103,6 +103,18 @@ def encode(
     return head + bytes(body) + paths
 
 
+def needed_bytes(plan: IOPlan, alignment_bytes: int) -> int:
+    """Return how much memory a plan's blocks take in a row, the last one in whole units."""
+    count, last = 0, 0
+    for extent in plan.extents:
+        if extent.length_bytes:
+            blocks = -(-extent.length_bytes // plan.block_bytes)
+            count += blocks
+            last = extent.length_bytes - (blocks - 1) * plan.block_bytes
+    whole = (count - 1) * plan.block_bytes if count else 0
+    return whole + -(-last // alignment_bytes) * alignment_bytes
+
+
 def _check_extents(plan: IOPlan, alignment_bytes: int) -> None:
     ends = ends_of(plan)
     for extent in plan.extents:

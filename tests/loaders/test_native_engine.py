@@ -19,8 +19,9 @@ from wattload.core.io import Engine, Extent, IOPlan, IOResult
 from wattload.loaders.aligned import aligned_buffer
 from wattload.loaders.coldcache import evict, resident_fraction
 from wattload.loaders.native.backend import backends, choose, unavailable
-from wattload.loaders.native.engine import NativeEngine, needed_bytes
+from wattload.loaders.native.engine import NativeEngine
 from wattload.loaders.native.library import library_path
+from wattload.loaders.native.plan import needed_bytes
 
 pytestmark = pytest.mark.skipif(
     not library_path().exists(), reason="the native engine is not built: make setup builds it"

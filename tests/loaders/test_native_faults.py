@@ -268,3 +268,46 @@ engine.close()
     assert int(seen_ns) > 0
     assert is_tidy == "True"
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize("name", ["io_uring", "pread"])
+@pytest.mark.parametrize("ending", ["", "del engine, ticket; import gc; gc.collect()"])
+def test_a_process_that_forgets_a_plan_under_way_ends_well(
+    tmp_path: Path, name: str, ending: str
+) -> None:
+    """The pollers stamp blocks in memory that goes with the interpreter."""
+    if unavailable(name) is not None:
+        pytest.skip(f"{name} can't run here")
+    path = tmp_path / "file"
+    done = child(
+        f"""
+from dataclasses import replace
+from wattload.core.io import Stamps
+engine = open_engine(Config(engine={name!r}, block_bytes=65536, queue_depth=4))
+ticket = engine.submit(replace(write({str(path)!r}, 1 << 20), duration_s=50.0, stamps=Stamps(1, 2)))
+while ticket.progress()[1] < 100:
+    time.sleep(0.001)
+{ending}
+print("ends")
+"""
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ends\n", "")
+
+
+def test_a_process_that_was_forked_off_leaves_the_engine_alone(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(1 << 20))
+    done = child(
+        f"""
+engine = open_engine(Config(engine="pread", block_bytes=65536, queue_depth=4))
+ticket = engine.submit(read({str(path)!r}, 1 << 20, duration_s=50.0))
+child = os.fork()
+if not child:
+    engine.close()  # as a `finally` does
+    sys.exit(7)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(code, ticket.wait(0.0))
+engine.close()
+"""
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "7 False\n", "")
