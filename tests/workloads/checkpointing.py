@@ -16,6 +16,8 @@ from wattload.workloads.checkpoint.account import Account
 
 RANK_BYTES = 4_000_004
 STEP_S = 0.002
+BESIDE_STEPS = 3
+BESIDE: dict[str, Any] = {"mode": "async", "interval_s": BESIDE_STEPS * STEP_S}
 DIRECT = direct.Config(block_bytes=256 << 10, queue_depth=4)
 LOADERS = {
     "direct": DIRECT,

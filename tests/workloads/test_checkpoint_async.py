@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.context import Context, context_at, run_ranks
 from tests.workloads.checkpointing import (
+    BESIDE,
     LOADERS,
     RANK_BYTES,
     STEP_S,
@@ -28,10 +28,8 @@ from wattload.core.errors import ConfigError, TargetError
 from wattload.loaders.checkpoints import Saved
 from wattload.loaders.datafolder import list_folders
 from wattload.loaders.direct_checkpoint import DirectStore
-from wattload.workloads.checkpoint.account import Account, Stall, Step
 from wattload.workloads.checkpoint.commit import complete_checkpoints
 from wattload.workloads.checkpoint.config import Config
-from wattload.workloads.checkpoint.overlap import overlap_metrics
 from wattload.workloads.checkpoint.training import (
     SNAPSHOT_BUFFER_BYTES,
     Snapshot,
@@ -40,9 +38,6 @@ from wattload.workloads.checkpoint.training import (
 )
 
 pytestmark = pytest.mark.usefixtures("short_ceilings")
-
-BESIDE_STEPS = 3
-BESIDE = {"mode": "async", "interval_s": BESIDE_STEPS * STEP_S}
 
 
 @pytest.mark.parametrize("loader", LOADERS.values(), ids=LOADERS)
@@ -118,41 +113,6 @@ def test_the_next_checkpoint_waits_for_the_drain_before_it(
     ((first_s, second_s),) = outcome.details["drain_wait_seconds_by_rank"]
     assert second_s > 100 * first_s
     assert value(outcome, "drain_wait_seconds_per_checkpoint") == second_s
-
-
-def test_a_drain_that_reads_waited_for_shortens_no_stall(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With two kept, reads follow the 2nd and 4th: the 3rd meets no drain, and says nothing."""
-    context, real_save = context_at(tmp_path), DirectStore.save
-
-    def save(store: DirectStore, *given: object, **named: object) -> Saved:
-        time.sleep(20 * STEP_S)
-        return real_save(store, *given, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(DirectStore, "save", save)
-    outcome, _ = run(made(checkpoint_count=4, **BESIDE), context)
-    (waits_s,) = outcome.details["drain_wait_seconds_by_rank"]
-    assert value(outcome, "drain_wait_seconds_per_checkpoint") == (waits_s[1] + waits_s[3]) / 2
-    copies_s = outcome.details["snapshot_seconds_by_rank"][0]
-    stalled_s = waits_s[1] + waits_s[3] + copies_s[1] + copies_s[3]
-    assert value(outcome, "stall_seconds_per_checkpoint") == pytest.approx(stalled_s / 2)
-    trained_s = stalled_s / value(outcome, "stall_share") - stalled_s
-    assert trained_s >= 2 * BESIDE_STEPS * STEP_S
-    assert trained_s < sum(phase.seconds for phase in context.phases if phase.name == "train") / 2
-
-
-def test_stalls_that_meet_no_drain_are_missing_not_short(tmp_path: Path) -> None:
-    outcome, _ = run(made(keep=1, **BESIDE), context_at(tmp_path))
-    found = {metric.name: metric for metric in outcome.metrics}
-    for name in (
-        "stall_seconds_per_checkpoint",
-        "stall_share",
-        "drain_wait_seconds_per_checkpoint",
-    ):
-        assert found[name].value is None
-        assert "workload.keep=2" in found[name].missing["value"]
-    assert found["snapshot_seconds_per_checkpoint"].value
 
 
 @pytest.mark.parametrize(("keep", "order"), [(1, "srsrsr"), (None, "ssrrsr"), (3, "sssrrr")])
@@ -234,31 +194,6 @@ def test_an_interrupt_on_the_drain_itself_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         workload.run(context)
     assert remains(tmp_path) == []
-
-
-def test_stalls_are_the_slowest_ranks_and_steps_are_told_apart() -> None:
-    ms = 1_000_000
-    one = Account(host="a", stalls=[Stall(0, 4 * ms, None), Stall(6 * ms, 4 * ms, 12 * ms)])
-    other = Account(host="a", stalls=[Stall(0, 5 * ms, None), Stall(1 * ms, 5 * ms, 12 * ms)])
-    one.steps = [Step(10 * ms, draining=False), Step(12 * ms, draining=True)]
-    found = {metric.name: metric.value for metric in overlap_metrics([one, other], [0.2, 0.4])}
-    assert found == {
-        "stall_seconds_per_checkpoint": pytest.approx(10e-3),
-        "drain_seconds_per_checkpoint": pytest.approx(0.3),
-        "stall_share": pytest.approx(10 / (10 + 12)),
-        "drain_wait_seconds_per_checkpoint": pytest.approx(6e-3),
-        "snapshot_seconds_per_checkpoint": pytest.approx(5e-3),
-        "steps_during_drain": 1,
-        "step_slowdown": pytest.approx(1.2),
-    }
-
-
-@pytest.mark.parametrize(("draining", "said"), [(True, "without a drain"), (False, "beside a")])
-def test_a_slowdown_needs_steps_of_both_kinds(draining: bool, said: str) -> None:
-    account = Account(host="a", stalls=[Stall(0, 1, None)], steps=[Step(10, draining=draining)])
-    (slowdown,) = (m for m in overlap_metrics([account], [1.0]) if m.name == "step_slowdown")
-    assert slowdown.value is None
-    assert said in slowdown.missing["value"]
 
 
 def test_a_snapshot_of_any_shard_takes_bounded_memory() -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.context import Context, context_at, directory_target
 from tests.workloads.checkpointing import (
     DIRECT,
+    LOADERS,
     RANK_BYTES,
     account,
     made,
@@ -241,3 +242,11 @@ def test_a_whole_model_run_by_all_its_ranks_needs_no_remark_on_ranks(tmp_path: P
 def test_a_slice_that_holds_all_is_no_slice(tmp_path: Path) -> None:
     job = plan_job(settings(slice_bytes=RANK_BYTES), context_at(tmp_path))
     assert not any("sliced" in remark for remark in remarks(job))
+
+
+@pytest.mark.parametrize("name", ["torch", "dcp"])
+def test_the_plan_counts_what_the_ceilings_keep_in_memory(tmp_path: Path, name: str) -> None:
+    """Their files lie in memory: more than a megabyte's bucket or piece takes in the run itself."""
+    planned = made(LOADERS[name]).plan(context_at(tmp_path)).memory_bytes_per_rank
+    assert planned == 3 * RANK_BYTES
+    assert made().plan(context_at(tmp_path)).memory_bytes_per_rank == 4 * (256 << 10)

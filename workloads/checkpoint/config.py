@@ -21,7 +21,6 @@ class Scale:
 MODES = ("sync", "async")
 PROTOCOLS = ("plain", "mlperf")
 
-MLPERF_COUNT = 10
 MLPERF_INTERVAL_S = 5.0
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from wattload.core.mlperf import CHECKPOINT_COUNT, CHECKPOINT_MEMORY_FACTOR
 from wattload.core.record.check import Check
 from wattload.core.units import NS_PER_S, format_bytes
 from wattload.workloads.checkpoint.account import Account
 from wattload.workloads.checkpoint.checks import cold
-from wattload.workloads.checkpoint.config import MLPERF_COUNT, MLPERF_INTERVAL_S
+from wattload.workloads.checkpoint.config import MLPERF_INTERVAL_S
 from wattload.workloads.checkpoint.job import Job
 from wattload.workloads.checkpoint.models import MODELS
 
-CACHE_FACTOR = 3
 READ_START_S = 30.0
 
 
@@ -34,8 +34,8 @@ def departures(job: Job) -> list[str]:
         found.append(f"{len(job.shards)} of {job.model_ranks} ranks ran")
     if job.checkpoint_bytes != job.rank_bytes:
         found.append(f"{job.checkpoint_bytes} of the ranks' {job.rank_bytes} bytes were written")
-    if config.checkpoint_count != MLPERF_COUNT:
-        found.append(f"{config.checkpoint_count} checkpoints in place of {MLPERF_COUNT}")
+    if config.checkpoint_count != CHECKPOINT_COUNT:
+        found.append(f"{config.checkpoint_count} checkpoints in place of {CHECKPOINT_COUNT}")
     if config.kept < config.checkpoint_count:
         found.append("reads began before all checkpoints were written")
     if config.training_s != MLPERF_INTERVAL_S:
@@ -55,7 +55,7 @@ def _rules(job: Job) -> Check:
         sentence=(
             f"Not a run by MLPerf Storage's rules: {'; '.join(found)}."
             if found
-            else f"{MLPERF_COUNT} whole checkpoints on {job.model_ranks} ranks were written "
+            else f"{CHECKPOINT_COUNT} whole checkpoints on {job.model_ranks} ranks were written "
             f"{MLPERF_INTERVAL_S:g} s apart, each file fsynced, and then read, as MLPerf Storage "
             "has it."
         ),
@@ -70,13 +70,13 @@ def _caches(job: Job, accounts: Sequence[Account]) -> Check:
         held[account.host] = held.get(account.host, 0) + shard.size_bytes
     memory = {account.host: account.memory_bytes for account in accounts}
     host = min(held, key=lambda name: held[name] / max(memory[name], 1))
-    needed = held[host] < CACHE_FACTOR * memory[host]
+    needed = held[host] < CHECKPOINT_MEMORY_FACTOR * memory[host]
     proof = cold(accounts)
     verdict = proof.verdict if needed else "pass"
     rule = (
         f"A client wrote {format_bytes(held[host])} a checkpoint and has "
-        f"{format_bytes(memory[host])} of memory: under {CACHE_FACTOR} times that, caches must be "
-        "dropped before the reads"
+        f"{format_bytes(memory[host])} of memory: under {CHECKPOINT_MEMORY_FACTOR} times that, "
+        "caches must be dropped before the reads"
     )
     done = "they were, and proved cold" if verdict == "pass" else "the proof is lacking"
     return Check(

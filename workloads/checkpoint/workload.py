@@ -18,7 +18,7 @@ from wattload.loaders.checkpoints import CheckpointLoader, Shard, ShardStore
 from wattload.loaders.direct import check_alignment
 from wattload.workloads.checkpoint import checks
 from wattload.workloads.checkpoint.account import Account
-from wattload.workloads.checkpoint.ceiling import ceilings
+from wattload.workloads.checkpoint.ceiling import ceiling_memory_bytes, ceilings
 from wattload.workloads.checkpoint.config import Config
 from wattload.workloads.checkpoint.cycle import READ_PHASE, Cycle
 from wattload.workloads.checkpoint.describe import details, remarks
@@ -82,7 +82,10 @@ class Checkpoint:
 
     def _memory_bytes(self, shard: Shard) -> int:
         snapshot_bytes = snapshot_memory_bytes(shard.size_bytes) if self.config.is_async else 0
-        return self._loader.checkpoint_memory_bytes(shard) + snapshot_bytes
+        run_bytes = self._loader.checkpoint_memory_bytes(shard) + snapshot_bytes
+        if self._loader.checkpoint_path_is_direct:
+            return run_bytes  # its ceilings move nothing, and so keep nothing
+        return max(run_bytes, ceiling_memory_bytes(shard))
 
     def prepare(self, context: RunContext) -> DataFacts | None:
         """Take the data folder and remove what an earlier run left in it; there is no data.
