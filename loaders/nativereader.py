@@ -18,6 +18,9 @@ from wattload.loaders.native.engine import NativeEngine
 from wattload.loaders.native.ticket import Ticket
 from wattload.loaders.pythonreader import check_buffer
 
+REGION_BYTES_LIMIT = 1 << 30
+"""What the kernel registers in one piece."""
+
 
 class NativeReader:
     """Reads files into ``buffers``, which are registered once; ``close`` ends it.
@@ -106,14 +109,15 @@ class NativeReader:
     def _opened(self, buffers: Sequence[NDArray[np.uint8]]) -> NativeEngine:
         """Return an engine over the buffers; a large one stands in for slots, used by nobody."""
         slots_bytes = self._depth * self._pollers * self._block_bytes
-        large = next((one for one in buffers if one.nbytes >= slots_bytes), None)
+        regions = _joined(buffers)
+        large = next((one for one in regions if one.nbytes >= slots_bytes), None)
         return NativeEngine(
             backend=self._backend,
             block_bytes=self._block_bytes,
             depth=self._depth,
             pollers=self._pollers,
             slots=large,
-            regions=[buffer for buffer in buffers if buffer is not large],
+            regions=[region for region in regions if region is not large],
         )
 
     def _know(self, buffer: NDArray[np.uint8]) -> None:
@@ -148,3 +152,26 @@ class NativeReader:
         if result.latency is not None:
             self._latency = self._latency.merged(result.latency)
         return result.moved_bytes
+
+
+def _joined(buffers: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
+    """Return the buffers with neighbours that were cut from one piece of memory made one again.
+
+    An engine takes some thousand regions at most, and the kernel 1 GiB in one.
+    """
+    joined: list[tuple[int, NDArray[np.uint8]]] = []
+    for buffer in sorted(buffers, key=lambda one: one.ctypes.data):
+        start = buffer.ctypes.data
+        if joined and isinstance(buffer.base, np.ndarray):
+            first, before = joined[-1]
+            size_bytes = start + buffer.nbytes - first
+            if (
+                before.base is buffer.base
+                and start == first + before.nbytes
+                and size_bytes <= REGION_BYTES_LIMIT
+            ):
+                at = first - buffer.base.ctypes.data
+                joined[-1] = (first, buffer.base[at : at + size_bytes])
+                continue
+        joined.append((start, buffer))
+    return [memory for _, memory in joined]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.contracts.engine import open_descriptors
 from wattload.core.errors import DataError, TargetError
-from wattload.loaders.aligned import aligned_buffer, round_up
+from wattload.loaders.aligned import aligned_buffer, aligned_buffers, round_up
 from wattload.loaders.direct import PYTHON, Config
 from wattload.loaders.directreader import DirectReader
 from wattload.loaders.native.backend import unavailable
@@ -61,6 +61,18 @@ def test_a_buffer_larger_than_all_blocks_in_flight_is_registered_whole(tmp_path:
     if None in listed:
         pytest.skip("this kernel does not list what a ring has registered")
     assert listed == [4 << 20] * 2
+
+
+def test_any_number_of_buffers_of_one_piece_of_memory_is_taken(tmp_path: Path) -> None:
+    """Small samples for many accelerators: more buffers than an engine has regions."""
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(5000))
+    buffers = aligned_buffers(1100, 8192)
+    reader = DirectReader(Config(block_bytes=4096, queue_depth=2), buffers=buffers)
+    tickets = [reader.submit(path, buffer, 5000) for buffer in buffers]
+    assert [ticket.result() for ticket in tickets] == [5000] * 1100
+    reader.close()
+    assert {buffer[:5000].tobytes() for buffer in buffers} == {path.read_bytes()}
 
 
 def rings() -> list[str]:
