@@ -1,14 +1,16 @@
 """Stands in for DLIO's tracer inside its processes, and tells the conductor what they do.
 
 DLIO decorates its functions with the tracer's ``log`` and its batches with ``iter``. This one
-leaves them all as they are but two: ``DLIOBenchmark._train``, one epoch, is announced before it
-begins, which waits for leave, and after it has ended; and so is every batch of it.
+leaves them all as they are but three: ``DLIOBenchmark._train``, one epoch, is announced before it
+begins, which waits for leave, and after it has ended; and so is every batch of it; and a DataLoader
+worker, as it begins, is made to end with the process that started it.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import multiprocessing
 import os
 import select
 import socket
@@ -27,6 +29,9 @@ T = TypeVar("T")
 
 EPOCH = "DLIOBenchmark._train"
 """The function that runs one epoch, ``_train(self, epoch)``, in dlio-benchmark 2.0.0."""
+
+WORKER = "TorchDataset.worker_init"
+"""The function that a DataLoader worker begins with, ``worker_init(self, worker_id)``, there."""
 
 
 class Announcer:
@@ -71,16 +76,29 @@ class Announcer:
 def _connected(address: str) -> socket.socket:
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     line.connect(address)
-    threading.Thread(
-        target=_end_after, args=(line.fileno(),), name="end-with-run", daemon=True
-    ).start()
+    _end_with(line.fileno())
     return line
 
 
-def _end_after(line: int) -> None:
-    """End this process when the other end of the line has gone, however that came about."""
+def _end_with_parent() -> None:
+    """End this worker when the process that started it does, however that comes about.
+
+    PyTorch's own watch compares parents, and never sees one that had ended before it first looked:
+    such a worker would wait for ever, and mpirun for the output that the worker holds open.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        _end_with(parent.sentinel)
+
+
+def _end_with(other: int) -> None:
+    """End this process when the other end of a socket or pipe has gone."""
+    threading.Thread(target=_end_after, args=(other,), name="end-with-run", daemon=True).start()
+
+
+def _end_after(other: int) -> None:
     poll = select.poll()
-    poll.register(line, select.POLLHUP)
+    poll.register(other, select.POLLHUP)
     poll.poll()
     os._exit(1)
 
@@ -106,15 +124,20 @@ class Tracer:
         pass
 
     def log(self, function: Function) -> Function:
-        """Return the function; the one that runs an epoch is announced to the conductor."""
-        if getattr(function, "__qualname__", "") != EPOCH:
-            return function
+        """Return the function, and those of ``EPOCH`` and ``WORKER`` with ours around them."""
+        name = getattr(function, "__qualname__", "")
 
         @functools.wraps(function)
         def announced(benchmark: Any, epoch: int) -> Any:  # noqa: ANN401 - DLIO's own types
             return _announcer.run_epoch(benchmark, epoch, lambda: function(benchmark, epoch))
 
-        return announced  # type: ignore[return-value]  # the same call, announced
+        @functools.wraps(function)
+        def bound(data_set: Any, number: int) -> Any:  # noqa: ANN401 - DLIO's own types
+            _end_with_parent()
+            return function(data_set, number)
+
+        ours = {EPOCH: announced, WORKER: bound}
+        return ours.get(name, function)  # type: ignore[return-value]  # the same calls
 
     log_init = log_static = log
 

@@ -19,6 +19,25 @@ from wattload.loaders.dlio import launch, usage
 from wattload.loaders.dlio.errand import Errand
 from wattload.loaders.dlio.recordfiles import RecordFiles
 
+ORPHAN = """
+import multiprocessing, os, sys, time
+from wattload.loaders.dlio.tracer import Tracer
+
+class TorchDataset:
+    @Tracer().log
+    def worker_init(self, number):
+        return number
+
+def work(parent):
+    while os.getppid() == parent:
+        time.sleep(0.01)
+    assert TorchDataset().worker_init(1) == 1
+    time.sleep(600)
+
+multiprocessing.get_context("fork").Process(target=work, args=(os.getpid(),)).start()
+os._exit(0)
+"""
+
 
 def errand(folder: Path, *, check_crc: bool = False) -> Errand:
     return Errand(
@@ -102,6 +121,13 @@ def test_usage_of_a_process_that_has_ended_is_nothing() -> None:
 def test_a_cpu_clock_reads_another_process() -> None:
     mine = usage._cpu_s(os.getpid())
     assert mine == pytest.approx(time.process_time(), abs=0.05)
+
+
+def test_a_worker_whose_parent_had_ended_before_it_began_ends_too() -> None:
+    # The worker holds standard output open: this returns when it has gone.
+    command = [sys.executable, "-c", ORPHAN]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_the_stand_ins_are_what_the_program_imports(monkeypatch: pytest.MonkeyPatch) -> None:
