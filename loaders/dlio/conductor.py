@@ -11,6 +11,7 @@ import selectors
 import socket
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -123,4 +124,5 @@ class Conductor:
             self._prepare(stretch)
         self._watch.before(stretch)
         for line in self._lines:
-            line.sendall(b"\0")
+            with suppress(ConnectionError):  # the program's own end says why that process has gone
+                line.sendall(b"\0")

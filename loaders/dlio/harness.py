@@ -15,6 +15,7 @@ from typing import Any
 import wattload
 from wattload.core.errors import RunError
 from wattload.core.io import DataPath, HarnessWatch
+from wattload.core.mlperf import UNET3D
 from wattload.loaders.dlio import Config, mpirun
 from wattload.loaders.dlio.conductor import Conductor
 from wattload.loaders.dlio.errand import Errand
@@ -137,7 +138,7 @@ class DlioHarness:
                 "layer_parameters": [],
             },
             "output": {"folder": OUTPUT},
-            "metric": {"au": 0.90},
+            "metric": {"au": UNET3D.au_threshold},
         }
 
     def _reader_settings(self) -> dict[str, Any]:

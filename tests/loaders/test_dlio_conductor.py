@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.contracts.harness import Watch
 from tests.loaders.dlio import make_training
+from wattload.loaders.dlio import usage
 from wattload.loaders.dlio.conductor import Conductor
 from wattload.loaders.dlio.errand import Errand
 from wattload.loaders.dlio.program import Program
@@ -104,6 +107,20 @@ def test_a_rank_that_dies_ends_the_play_with_its_words(folder: Path) -> None:
     assert play.run() == 1
     assert play.watch.told == ["before 0", "after 0", "before 1"]
     assert play.program.last_words() == "ValueError: no more"
+
+
+def test_a_rank_that_is_gone_when_leave_is_given_is_no_failure_of_ours(folder: Path) -> None:
+    training = make_training(folder)
+    play = Play(folder, training, steps=training.steps)
+
+    def end_it(_: int) -> None:
+        _, rank = usage._members(play.program._process.pid)
+        os.kill(rank, signal.SIGKILL)
+        while play.program._process.poll() is None:
+            time.sleep(0.01)
+
+    play.conductor._prepare = end_it
+    assert play.run() == 247  # what the launcher makes of its only rank's -9
 
 
 def test_a_failure_of_ours_between_epochs_is_raised(folder: Path) -> None:
