@@ -36,7 +36,8 @@ from wattload.loaders.dcp_files import (
     unwrapped,
 )
 from wattload.loaders.dcp_plan import LoadPlanner, Piece, SavePlanner, numbered, state_dict
-from wattload.loaders.pieces import fill_tiled, pieces, room, sync_folder, tensor_key
+from wattload.loaders.pieces import fill_tiled, pieces, room, tensor_key
+from wattload.loaders.safefiles import sync_folder
 from wattload.loaders.stamps import StampedMemory, bad_blocks, checksum, join_checksums
 
 _SUFFIX = ".distcp"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from wattload.core.errors import DataError, TargetError
 from wattload.core.target import DATA_FOLDER_NAME
-from wattload.loaders.safefiles import read_text, write_durably
+from wattload.loaders.safefiles import read_text, sync_folder, write_durably
 
 MARKER_NAME = ".wattload-marker.json"
 
@@ -59,7 +58,7 @@ def make_folders(target_path: Path, *below: str) -> None:
             )
         if not path.exists():
             path.mkdir(exist_ok=True)
-            _sync_folder(above)
+            sync_folder(above)
 
 
 def claim_marker(path: Path, marker: Mapping[str, Any]) -> None:
@@ -115,11 +114,3 @@ def _is_new(path: Path) -> bool:
 def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     names = sorted(name for name in wanted if found.get(name) != wanted[name])
     return f"its {', '.join(names)} differ"
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

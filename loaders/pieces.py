@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,12 +46,3 @@ def fill_tiled(memory: NDArray[np.uint8], *, seed: int, rank: int) -> None:
     for start in range(POOL_BYTES, memory.size, POOL_BYTES):
         rest = memory[start : start + POOL_BYTES]
         rest[:] = pool[: rest.size]
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable; raises ``OSError`` where the kernel refuses."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -45,6 +45,15 @@ def checked_parts(name: str) -> tuple[str, ...]:
     return parts
 
 
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable; raises ``OSError`` where the kernel refuses."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def open_folder(path: Path, below: Iterable[str] = ()) -> Iterator[int]:
     """Open a data folder, or the folder ``below`` it, and yield its descriptor.

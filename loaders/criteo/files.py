@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -172,12 +171,3 @@ def long_line(path: Path, offset: int) -> DataError:
         f"{path} has no line end within {LINE_LIMIT_BYTES} bytes after byte {offset}; "
         "it is no Criteo day file, or it is damaged there"
     )
-
-
-def fsync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -18,6 +18,7 @@ from typing import Any
 
 from wattload.core.errors import DataError
 from wattload.loaders.checkpoints import Identity, Saved, ShardFile
+from wattload.loaders.safefiles import sync_folder
 
 MANIFEST_NAME = "manifest.json"
 PARTIAL_SUFFIX = ".partial"
@@ -105,15 +106,6 @@ def complete_checkpoints(parent: Path) -> list[Path]:
             continue
         found.append(folder)
     return found
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _size(path: Path) -> int:

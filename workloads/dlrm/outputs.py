@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from wattload.core.workload import RunContext
-from wattload.loaders.criteo.files import Part, fsync_folder
+from wattload.loaders.criteo.files import Part
 from wattload.loaders.datafolder import DataFolder
+from wattload.loaders.safefiles import sync_folder
 
 OUTPUT = "dlrm-output"
 
@@ -66,7 +67,7 @@ class Outputs:
     def sync(self) -> None:
         """Make the names durable."""
         for folder in self.folders:
-            fsync_folder(folder.path)
+            sync_folder(folder.path)
 
     def keep(self) -> None:
         """List the files as finished: they stay until the target is cleaned."""

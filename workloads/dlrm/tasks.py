@@ -15,8 +15,9 @@ from wattload.core.errors import TargetError, WattloadError
 from wattload.core.units import NS_PER_S
 from wattload.loaders.criteo import columnar, packed, synthetic
 from wattload.loaders.criteo.columnar import Columnar, ColumnarSettings
-from wattload.loaders.criteo.files import CountedFile, Moved, Part, fsync_folder
+from wattload.loaders.criteo.files import CountedFile, Moved, Part
 from wattload.loaders.criteo.tsv import find_fault
+from wattload.loaders.safefiles import sync_folder
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -71,7 +72,7 @@ def make_day(task: DayTask, moved: Moved) -> int:
             file.write(text.data)
         file.flush()
         os.fsync(file.fileno())
-        fsync_folder(task.path.parent)
+        sync_folder(task.path.parent)
         return file.tell()
 
 

@@ -16,6 +16,7 @@ from wattload.loaders.aligned import PAGE_BYTES, round_up
 from wattload.loaders.blockio import DirectMedium, Medium
 from wattload.loaders.datafolder import DataFolder
 from wattload.loaders.formats import RecordFormat, file_bytes
+from wattload.loaders.safefiles import sync_folder
 from wattload.workloads.unet3d.payload import PayloadPool
 from wattload.workloads.unet3d.sizes import Shape, payload_bytes
 
@@ -72,7 +73,7 @@ class RecordWriter:
         size_bytes = file_bytes(self._layout, record.shape)
         digest = self._write_file(folder.path / temporary, record, size_bytes)
         (folder.path / temporary).replace(folder.path / record.name)
-        _sync_folder(folder.path)
+        sync_folder(folder.path)
         folder.record(record.name, size_bytes, digest)
         folder.discard(temporary)
         return size_bytes
@@ -123,11 +124,3 @@ def _overlay(chunk: NDArray[np.uint8], offset: int, position: int, data: bytes) 
     if first < last:
         part = data[first - position : last - position]
         chunk[first - offset : last - offset] = np.frombuffer(part, dtype=np.uint8)
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
