@@ -53,7 +53,7 @@ class Ticket:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left_s = SLICE_S if deadline is None else deadline - time.monotonic()
-            if self._wait_once(min(max(left_s, 0.0), SLICE_S)):
+            if self._wait_once(min(max(left_s, 0.0), SLICE_S), self._moved):
                 return True
             if deadline is not None and time.monotonic() >= deadline:
                 return False
@@ -86,13 +86,19 @@ class Ticket:
         raise self._outcome or CancelledError("the plan was thrown away before it was done")
 
     def discard(self) -> None:
-        """Stop the plan, wait for what is in flight and forget it; nothing after ``result``."""
-        job = self._taken(stop=True)
+        """Stop the plan, wait for what is in flight and forget it; nothing after ``result``.
+
+        An interrupt ends the wait, which may be for a long fsync; another call takes it up again.
+        """
+        self.stop()
+        while not self._wait_once(SLICE_S, None):
+            pass
+        job = self._taken()
         if job is not None:
             self._library.wl_job_free(job)
             self._settle(self, 0)
 
-    def _wait_once(self, timeout_s: float) -> bool:
+    def _wait_once(self, timeout_s: float, moved: ByteCounter | None) -> bool:
         with self._lock:
             job = self._job
             if job is None:
@@ -100,20 +106,18 @@ class Ticket:
             self._waiting += 1
         try:
             done = bool(self._library.wl_job_wait(job, math.ceil(timeout_s * 1000)))
-            if self._moved is not None:
-                self._tell(self._moved, self._progress(job))
+            if moved is not None:
+                self._tell(moved, self._progress(job))
             return done
         finally:
             with self._lock:
                 self._waiting -= 1
                 self._lock.notify_all()
 
-    def _taken(self, *, stop: bool) -> ctypes.c_void_p | None:
+    def _taken(self) -> ctypes.c_void_p | None:
         """Return the job, for the one caller who is to free it, once nobody waits for it."""
         with self._lock:
             job, self._job = self._job, None
-            if job is not None and stop:
-                self._library.wl_job_stop(job)
             self._lock.wait_for(lambda: not self._waiting)
         return job
 
@@ -134,7 +138,7 @@ class Ticket:
 
     def _collect(self) -> None:
         """Take the outcome over from the job that is done, and free it."""
-        job = self._taken(stop=False)
+        job = self._taken()
         if job is None:
             return
         found = library.Result()

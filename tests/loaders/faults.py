@@ -90,8 +90,11 @@ SHIM = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/types.h>
+#include <unistd.h>
 typedef ssize_t (*move)(int, void *, size_t, off_t);
 static ssize_t either(const char *name, int fd, void *memory, size_t bytes, off_t offset) {
     const char *from = getenv("BROKEN_FROM");
@@ -104,6 +107,15 @@ static ssize_t either(const char *name, int fd, void *memory, size_t bytes, off_
 ssize_t pwrite(int fd, const void *memory, size_t bytes, off_t offset) {
     return either("pwrite", fd, (void *)memory, bytes, offset);
 }
+int fsync(int fd) {
+    const char *folder = getenv("SLOW_SYNC");
+    if (folder) {
+        mkdirat(AT_FDCWD, folder, 0755);
+        sleep(3);
+        rmdir(folder);
+    }
+    return ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(fd);
+}
 ssize_t pread(int fd, void *memory, size_t bytes, off_t offset) {
     return either("pread", fd, memory, bytes, offset);
 }
@@ -111,7 +123,10 @@ ssize_t pread(int fd, void *memory, size_t bytes, off_t offset) {
 
 
 def broken_media(folder: Path) -> Path:
-    """Return a library that makes ``pread`` and ``pwrite`` fail from ``BROKEN_FROM`` on."""
+    """Return a library that makes ``pread`` and ``pwrite`` fail from ``BROKEN_FROM`` on.
+
+    With ``SLOW_SYNC``, a folder that is not there, ``fsync`` takes 3 s, and it is there meanwhile.
+    """
     source, library = folder / "shim.c", folder / "shim.so"
     source.write_text(SHIM)
     command = ["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"]

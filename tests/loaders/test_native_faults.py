@@ -270,6 +270,39 @@ engine.close()
     assert process.returncode == 0
 
 
+def test_signals_are_seen_while_a_stopped_plan_still_syncs(tmp_path: Path) -> None:
+    """The first interrupt stops the plan; those that follow are not held up by its fsync."""
+    syncing = tmp_path / "syncing"
+    done = child(
+        f"""
+import signal
+from dataclasses import replace
+syncing, seen = Path({str(syncing)!r}), []
+def alarm(*_):
+    if syncing.exists():
+        seen.append(True)
+        if len(seen) % 2:
+            raise KeyboardInterrupt
+    elif seen:
+        seen.append(False)
+signal.signal(signal.SIGALRM, alarm)
+signal.setitimer(signal.ITIMER_REAL, 0.05, 0.2)
+engine = open_engine(Config(engine="pread", block_bytes=65536, queue_depth=4))
+try:
+    engine.run(replace(write({str(tmp_path / "file")!r}, 1 << 20), fsync=True))
+except KeyboardInterrupt:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    print(seen)
+engine.close()
+print(syncing.exists())
+""",
+        LD_PRELOAD=str(broken_media(tmp_path)),
+        SLOW_SYNC=str(syncing),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "[True, True, True]\nFalse\n"
+
+
 @pytest.mark.parametrize("name", ["io_uring", "pread"])
 @pytest.mark.parametrize("ending", ["", "del engine, ticket; import gc; gc.collect()"])
 def test_a_process_that_forgets_a_plan_under_way_ends_well(
