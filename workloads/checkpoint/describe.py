@@ -105,17 +105,24 @@ def details(
         "mode": job.config.mode,
         "interval_s": job.config.training_s,
         "step_s": step_s,
-        "write_seconds": Direction(WRITE_PHASE, accounts).seconds,
-        "read_seconds": Direction(READ_PHASE, accounts).seconds,
-        "seconds_taken": _seconds_taken(accounts),
-        "write_seconds_by_rank": [_seconds(account.write) for account in accounts],
-        "read_seconds_by_rank": [_seconds(account.read) for account in accounts],
+        **_times(accounts),
         **_overlap(accounts),
         "nonce": f"{nonce:016x}",
         "verified": (
             "every 4096-byte block's stamp, and the 64-bit sum of all delivered bytes against the "
             "manifest on the target"
         ),
+    }
+
+
+def _times(accounts: Sequence[Account]) -> Mapping[str, Any]:
+    """Return the seconds of each checkpoint, over all ranks and on each."""
+    return {
+        "write_seconds": Direction(WRITE_PHASE, accounts).seconds,
+        "read_seconds": Direction(READ_PHASE, accounts).seconds,
+        "seconds_taken": _seconds_taken(accounts),
+        "write_seconds_by_rank": [_seconds(account.write) for account in accounts],
+        "read_seconds_by_rank": [_seconds(account.read) for account in accounts],
     }
 
 

@@ -28,9 +28,8 @@ def overlap_metrics(accounts: Sequence[Account], drain_s: Sequence[float]) -> li
         _seconds(
             "stall_seconds_per_checkpoint",
             _following(accounts, lambda stall: stall.wait_ns + stall.snapshot_ns),
-            "Time that training stood still for one checkpoint: for the drain before it and for "
-            "the snapshot, slowest rank, mean over those that followed another with no read "
-            "between.",
+            "Time that training stood still for one checkpoint, for the drain before and the "
+            "snapshot: slowest rank, mean over those that followed another with no read between.",
             headline=True,
         ),
         _seconds(
