@@ -44,7 +44,7 @@ class BlockJob:
         self._latencies_ns: list[int] = []
         self._lock = threading.Lock()
         self._failure: BaseException | None = None
-        self._stopped = False
+        self._stop = threading.Event()
 
     @property
     def operation_count(self) -> int:
@@ -63,18 +63,20 @@ class BlockJob:
             while (taken := self._take()) is not None:
                 block, handle = taken
                 if block.length_bytes:
-                    self._pace.wait(block.length_bytes)
+                    wait_s = self._pace.due_in_s(block.length_bytes)
+                    if wait_s and self._stop.wait(wait_s):
+                        break
                     move(block, handle, buffer)
                 self._done(block)
         except BaseException as error:  # the caller gets it from raise_failure
             with self._lock:
                 self._failure = self._failure or error
-                self._stopped = True
+            self._stop.set()
         return time.thread_time() - start_s
 
     def stop(self) -> None:
-        """Deal no more blocks; those in flight are still finished."""
-        self._stopped = True
+        """Deal no more blocks; those in flight are still finished, those not due yet dropped."""
+        self._stop.set()
 
     def raise_failure(self) -> None:
         """Raise what the first thread that failed met, if one did."""
@@ -104,7 +106,7 @@ class BlockJob:
     def _take(self) -> tuple[Block, int] | None:
         """Return the next block with its file's handle, ``None`` when there is no more to do."""
         with self._lock:
-            if self._stopped or not self._pace.begins_another():
+            if self._stop.is_set() or not self._pace.begins_another():
                 return None
             block = next(self._blocks, None)
             if block is None:
@@ -199,11 +201,11 @@ class _Pace:
         self._left -= 1
         return self._left >= 0
 
-    def wait(self, size_bytes: int) -> None:
-        """Return when the bytes begun so far are no more than the rate allows."""
+    def due_in_s(self, size_bytes: int) -> float:
+        """Return after which time the bytes begun so far are no more than the rate allows."""
         if self._rate is None:
-            return
+            return 0.0
         with self._lock:
             due_ns = self._start_ns + round(self._begun_bytes / self._rate * NS_PER_S)
             self._begun_bytes += size_bytes
-        time.sleep(max(due_ns - time.monotonic_ns(), 0) / NS_PER_S)
+        return max(due_ns - time.monotonic_ns(), 0) / NS_PER_S

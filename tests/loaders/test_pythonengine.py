@@ -55,6 +55,28 @@ def test_an_interrupt_stops_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyP
     engine.close()
 
 
+def test_an_interrupt_does_not_wait_for_blocks_that_are_not_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(4 * BLOCK))
+    left: list[int] = []
+
+    def interrupted(futures: Sequence[Future[float]]) -> object:
+        if not left:
+            left.append(len(wait(futures, timeout=0.2).not_done))
+            raise KeyboardInterrupt
+        left.append(len(wait(futures, timeout=5).not_done))
+        return wait(futures)
+
+    monkeypatch.setattr("wattload.loaders.pythonengine.wait", interrupted)
+    engine = small()
+    with pytest.raises(KeyboardInterrupt):  # the second block is due after 8 s
+        engine.run(plan("read", Extent(path, 0, 4 * BLOCK), rate_bytes_per_s=BLOCK / 8))
+    engine.close()
+    assert left == [DEPTH, 0]
+
+
 def test_a_full_target_is_found_when_the_file_is_preallocated(tiny_file_system: Path) -> None:
     engine = small()
     with pytest.raises(OSError, match="preallocation at offset 1073741824 failed"):
