@@ -6,6 +6,7 @@ import ctypes
 import os
 import re
 import struct
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,40 @@ def test_structures_have_the_sizes_of_the_header() -> None:
     assert ctypes.sizeof(library.Facts) == 16
     assert ctypes.sizeof(library.Result) == 12 * 8 + 8 + ctypes.sizeof(library.Error)
     assert (HEADER.size, FILE.size, EXTENT.size) == (128, 16, 24)
+
+
+@pytest.mark.skipif(not HEADER_FILE.exists(), reason="an installed package has no header")
+def test_the_compiler_lays_structures_out_as_ctypes_does(tmp_path: Path) -> None:
+    structures = (
+        library.Error,
+        library.BackendInfo,
+        library.Region,
+        library.Setup,
+        library.Facts,
+        library.Progress,
+        library.Result,
+    )
+    lines, expected = [], []
+    for structure in structures:
+        name = "wl_" + re.sub(r"(?<!^)([A-Z])", r"_\1", structure.__name__).lower()
+        lines.append(f'printf("%zu\\n", sizeof({name}));')
+        expected.append(ctypes.sizeof(structure))
+        for field, *_ in structure._fields_:
+            at = f"offsetof({name}, {field}), sizeof((({name} *)0)->{field})"
+            lines.append(f'printf("%zu %zu\\n", {at});')
+            described = getattr(structure, field)
+            expected.append((described.offset, described.size))
+    source, program = tmp_path / "layout.c", tmp_path / "layout"
+    body = "\n".join(lines)
+    include = f'#include "{HEADER_FILE}"'
+    source.write_text(f"#include <stdio.h>\n{include}\nint main(void) {{\n{body}\n}}\n")
+    try:
+        subprocess.run(["cc", "-o", str(program), str(source)], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("there is no C compiler")
+    told = subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout
+    numbers = [tuple(map(int, line.split())) for line in told.splitlines()]
+    assert numbers == [one if isinstance(one, tuple) else (one,) for one in expected]
 
 
 @pytest.mark.skipif(not HEADER_FILE.exists(), reason="an installed package has no header")

@@ -98,10 +98,12 @@ typedef struct {
 
 /* The outcome of a job that is done; zeros of one that is not. Times are CLOCK_MONOTONIC. `cpu_ns`
  * is the pollers' thread CPU time from the job's first operation to its last, jobs that overlap
- * included. `latency_sum_ns`, `latency_min_ns`, `latency_max_ns` are over completed operations, from
- * just before an operation is handed to the kernel to when its completion is seen. `checksum` is the
- * sum, modulo 2^64, of the little-endian 64-bit words written (WL_STAMP) or read (WL_CHECK), a last
- * part of a word padded with zeros; only where a flag asked for it. */
+ * included, without the kernel's own workers (of writes that extend a file or go to the page cache,
+ * and of fsync). `latency_sum_ns`, `latency_min_ns`, `latency_max_ns` are over completed
+ * operations, from just before an operation is handed to the kernel to when its completion is seen:
+ * what it is late by under a rate limit is not in them. `checksum` is the sum, modulo 2^64, of the
+ * little-endian 64-bit words written (WL_STAMP) or read (WL_CHECK), a last part of a word padded
+ * with zeros; only where a flag asked for it. */
 typedef struct {
     uint64_t bytes;
     uint64_t operations;
@@ -167,10 +169,10 @@ typedef struct {
  *
  * Reads leave no access time behind where that is allowed. A written file that isn't there is made,
  * but with WL_OVERWRITE, where it has to be there and stays as long as it was if it ends later than
- * the plan; WL_EXTENDING first cuts it to where its first extent begins. Every file of a plan is opened when its first block is issued, and closed after its
- * last one; those without blocks are opened at the end, unless there is a count or a duration. While
- * a job with WL_STAMP runs, nobody else may change the slots: their sums are kept from one block to
- * the next. */
+ * the plan; WL_EXTENDING first cuts it to where its first extent begins. Every file of a plan is
+ * opened when its first block is issued, and closed after its last one; those without blocks are
+ * opened at the end, unless there is a count or a duration. While a job with WL_STAMP runs, nobody
+ * else may change the slots: their sums are kept from one block to the next. */
 enum { WL_READ = 0, WL_WRITE = 1 };
 enum { WL_SEQUENTIAL = 0, WL_RANDOM = 1 };
 enum { WL_PREALLOCATED = 0, WL_OVERWRITE = 1, WL_EXTENDING = 2 };
