@@ -39,6 +39,7 @@ CHECKPOINT_DETAILS = {
     "checkpoint_bytes": 80,
     "rank_whole_bytes": 80,
     "checkpoint_count": 10,
+    "interval_s": 5.0,
     "kept": 10,
     "mode": "sync",
 }
@@ -231,6 +232,7 @@ def test_a_result_is_five_runs_with_seeds_of_their_own_near_their_mean() -> None
         ("processes", {"model": "mlperf_subset_70b", "rank_count": 4}),
         ("whole_checkpoint", {"checkpoint_bytes": 79}),
         ("checkpoint_count", {"checkpoint_count": 4}),
+        ("checkpoint_interval", {"interval_s": 0.0}),
         ("writes_before_reads", {"kept": 1}),
         ("synchronous", {"mode": "async"}),
     ],

@@ -23,6 +23,8 @@ RUN_SPREAD = 0.05
 """How far each of them may be from their mean."""
 CHECKPOINT_COUNT = 10
 """Checkpoints that are written, and then as many read."""
+CHECKPOINT_INTERVAL_S = 5.0
+"""Seconds between two of them, ``time_between_checkpoints``; CLOSED may set the folder alone."""
 SUBSET_RANKS = 8
 """Processes of a larger model's checkpoint in the subset mode of v2.0."""
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from wattload.core.errors import ConfigError
+from wattload.core.mlperf import CHECKPOINT_INTERVAL_S
 from wattload.workloads.checkpoint.models import SERVER_NAME, model_named
 
 
@@ -20,8 +21,6 @@ class Scale:
 
 MODES = ("sync", "async")
 PROTOCOLS = ("plain", "mlperf")
-
-MLPERF_INTERVAL_S = 5.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,7 +70,7 @@ class Config:
         """The time of training between two checkpoints."""
         if self.interval_s is not None:
             return self.interval_s
-        return MLPERF_INTERVAL_S if self.is_async else 0.0
+        return CHECKPOINT_INTERVAL_S if self.is_async else 0.0
 
     def check(self, scale: str) -> None:
         """Raise ``ConfigError`` for a setting outside its range, or one that the scale forbids."""

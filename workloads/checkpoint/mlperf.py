@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wattload.core.mlperf import CHECKPOINT_COUNT, CHECKPOINT_MEMORY_FACTOR
+from wattload.core.mlperf import (
+    CHECKPOINT_COUNT,
+    CHECKPOINT_INTERVAL_S,
+    CHECKPOINT_MEMORY_FACTOR,
+)
 from wattload.core.record.check import Check
 from wattload.core.units import NS_PER_S, format_bytes
 from wattload.workloads.checkpoint.account import Account
 from wattload.workloads.checkpoint.checks import cold
-from wattload.workloads.checkpoint.config import MLPERF_INTERVAL_S
 from wattload.workloads.checkpoint.job import Job
 from wattload.workloads.checkpoint.models import MODELS
 
@@ -38,8 +41,8 @@ def departures(job: Job) -> list[str]:
         found.append(f"{config.checkpoint_count} checkpoints in place of {CHECKPOINT_COUNT}")
     if config.kept < config.checkpoint_count:
         found.append("reads began before all checkpoints were written")
-    if config.training_s != MLPERF_INTERVAL_S:
-        found.append(f"{config.training_s:g} s between checkpoints, not {MLPERF_INTERVAL_S:g}")
+    if config.training_s != CHECKPOINT_INTERVAL_S:
+        found.append(f"{config.training_s:g} s between checkpoints, not {CHECKPOINT_INTERVAL_S:g}")
     if config.is_async:
         found.append("checkpoints drained while training went on")
     if not config.fsync:
@@ -56,8 +59,8 @@ def _rules(job: Job) -> Check:
             f"Not a run by MLPerf Storage's rules: {'; '.join(found)}."
             if found
             else f"{CHECKPOINT_COUNT} whole checkpoints on {job.model_ranks} ranks were written "
-            f"{MLPERF_INTERVAL_S:g} s apart, each file fsynced, and then read, as MLPerf Storage "
-            "has it."
+            f"{CHECKPOINT_INTERVAL_S:g} s apart, each file fsynced, and then read, as MLPerf "
+            "Storage has it."
         ),
         figures={"departures": len(found)},
     )

@@ -56,6 +56,7 @@ RULES: tuple[tuple[str, str, Callable[[Case], Answer]], ...] = (
     (CHECKPOINT, "processes", checkpoint.processes),
     (CHECKPOINT, "whole_checkpoint", checkpoint.whole),
     (CHECKPOINT, "checkpoint_count", checkpoint.count),
+    (CHECKPOINT, "checkpoint_interval", checkpoint.interval),
     (CHECKPOINT, "writes_before_reads", checkpoint.order),
     (CHECKPOINT, "synchronous", checkpoint.synchronous),
     (CHECKPOINT, "fsync", checkpoint.fsync),

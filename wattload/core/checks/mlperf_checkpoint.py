@@ -45,6 +45,12 @@ def count(case: Case) -> Answer:
     return same("The number of checkpoints written and read", got, mlperf.CHECKPOINT_COUNT)
 
 
+def interval(case: Case) -> Answer:
+    """Judge the pause between two checkpoints, in which a drive can put its cache in order."""
+    got = case.detail("interval_s")
+    return same("The seconds between two checkpoints", got, mlperf.CHECKPOINT_INTERVAL_S)
+
+
 def order(case: Case) -> Answer:
     """Judge whether all checkpoints are written before the first is read."""
     kept, count = case.detail("kept"), case.detail("checkpoint_count")
