@@ -85,13 +85,24 @@ def test_a_failed_check_gives_no_score() -> None:
     assert "Run n1-0 failed cold_cache: It was warm." in done.notes
 
 
-def test_what_the_result_did_not_prove_is_told_and_power_is_not_part_of_it() -> None:
-    open_ = [
-        Check(name=name, verdict="not_checked", sentence="No one looked.", mandatory=True)
-        for name in ("cold_cache", "power_coverage")
-    ]
-    done = result([run(8, 0.99, checks=tuple(open_))], 8)
+def unmade(name: str) -> Check:
+    return Check(name=name, verdict="not_checked", sentence="No one looked.", mandatory=True)
+
+
+def test_a_result_that_lacks_a_mandatory_check_is_no_score() -> None:
+    done = result([run(8, 0.99, checks=(unmade("cold_cache"), unmade("power_coverage")))], 8)
+    assert (done.verdict, done.accelerators) == ("unproved", 8)
+    assert "has no score: 8 h100 held AU >= 90%" in done.sentence
     assert done.notes == ("Run n8-0 did not prove cold_cache: No one looked.",)
+
+
+def test_an_unmade_check_of_power_alone_bars_no_score() -> None:
+    assert result([run(8, 0.99, checks=(unmade("power_coverage"),))], 8).verdict == "at_least"
+
+
+def test_what_another_count_lacks_bars_no_score() -> None:
+    runs = [run(1, 0.99, checks=(unmade("cold_cache"),)), run(2, 0.95), run(3, 0.5)]
+    assert result(runs, 2).verdict == "found"
 
 
 def test_a_nominal_utilisation_under_the_threshold_is_told() -> None:

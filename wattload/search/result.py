@@ -14,7 +14,7 @@ from wattload.search.strategy import doubts
 CEILING_FACTOR = 2.0
 """A harness ceiling below so many times the result means that the host was measured as well."""
 
-Verdict = Literal["found", "at_least", "none_holds", "invalid"]
+Verdict = Literal["found", "at_least", "none_holds", "unproved", "invalid"]
 Limit = Literal["target", "host", "maximum", "unknown"]
 
 
@@ -38,7 +38,8 @@ class SearchResult(Frozen):
     """The score as MLPerf gives it: the most accelerators that hold, and the throughput there.
 
     ``at`` are the runs of the result together, ``above`` those of the next count; ``limited_by`` is
-    what stopped that one. ``invalid`` stands for a search that a failed check ended.
+    what stopped that one. ``invalid`` stands for a search that a failed check ended, ``unproved``
+    for one whose result rests on a run without a mandatory check: neither is a score.
     """
 
     schema_version: Literal[1] = 1
@@ -77,13 +78,7 @@ def conclude(
     by_count = _by_count(runs)
     counts = {count: pooled(of, question.threshold) for count, of in sorted(by_count.items())}
     above = None if found is None else by_count.get(found + question.unit)
-    verdict: Verdict = "found"
-    if found is None:
-        verdict = "invalid"
-    elif not found:
-        verdict = "none_holds"
-    elif not above:
-        verdict = "at_least"
+    verdict = _verdict(by_count, found, above)
     limit, why = _limit(above, question) if verdict != "invalid" else ("unknown", "")
     at = counts.get(found or 0)
     return SearchResult(
@@ -108,6 +103,20 @@ def conclude(
         counts=tuple(counts.values()),
         runs=tuple(runs),
     )
+
+
+def _verdict(
+    by_count: Mapping[int, Sequence[Measurement]],
+    found: int | None,
+    above: Sequence[Measurement] | None,
+) -> Verdict:
+    if found is None:
+        return "invalid"
+    if not found:
+        return "none_holds"
+    if any(run.unproved for run in by_count[found]):
+        return "unproved"
+    return "found" if above else "at_least"
 
 
 def _by_count(runs: Sequence[Measurement]) -> dict[int, list[Measurement]]:
@@ -157,6 +166,11 @@ def _sentence(
         return (
             f"{job}: not even {least.accelerators} {question.accelerator} holds {threshold} "
             f"({_figures(least)}); {why}."
+        )
+    if verdict == "unproved":
+        return (
+            f"{job} has no score: {at.accelerators} {question.accelerator} held {threshold}, with "
+            f"{_figures(at)}, in runs that lack a mandatory check."
         )
     more = "at least " if verdict == "at_least" else ""
     above = counts.get(at.accelerators + question.unit)
