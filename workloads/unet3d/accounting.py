@@ -1,8 +1,11 @@
 """What the step times of a job amount to: as DLIO computes it, and by bytes and seconds alone.
 
 DLIO's formulas are those of ``dlio_benchmark/utils/statscounter.py`` (``compute_metrics_train``,
-``end_train``, ``end_run``) with ``metric_exclude_start_steps`` 1 and ``..._end_steps`` 0. An epoch
-is one of its blocks, since no checkpoint divides it.
+``end_train``, ``end_run``) in 2.0.1, main and branch mlperf_storage_v2.0, with
+``metric_exclude_start_steps`` 1 and ``..._end_steps`` 0. Release 2.0.0, which is what PyPI has, and
+branch mlperf_storage_v1.0 have others: AU adds up the step time that was asked for, as
+``nominal_utilisation`` does, and throughput is all steps over the whole block. An epoch is one of
+its blocks, since no checkpoint divides it.
 """
 
 from __future__ import annotations

@@ -92,8 +92,8 @@ def _utilisations(account: Account) -> list[Metric]:
             "au_dlio",
             dlio if known else None,
             reason,
-            "Accelerator utilisation as DLIO computes it: computation as slept, over the epoch "
-            "without its first step; mean over ranks, then over epochs.",
+            "Accelerator utilisation as DLIO computes it from 2.0.1 on: computation as slept, over "
+            "the epoch without its first step; mean over ranks, then over epochs.",
             headline=True,
         ),
         fraction(
@@ -113,8 +113,8 @@ def _dlio_rates(account: Account, record_bytes: float) -> list[Metric]:
             "dlio_samples_per_s",
             rate,
             Unit.SAMPLES_PER_SECOND,
-            "Throughput as DLIO computes it, (steps - 2) / window x batch: its mean over epochs, "
-            "understated in short epochs.",
+            "Throughput as DLIO computes it from 2.0.1 on, (steps - 2) / window x batch: its mean "
+            "over epochs, understated in short epochs.",
             better="higher",
         ),
         figure(
