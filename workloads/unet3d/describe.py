@@ -101,7 +101,7 @@ def remarks(
         )
     if loader.sample_checks_crc(samples) and not config.check_crc:
         found.append(
-            "np.load computes the CRC-32 of every npz record, which nobody asked for; "
+            "Loading by np.load computes the CRC-32 of every npz record, which nobody asked for; "
             "loader=direct does so only with workload.check_crc=true."
         )
     if division.world_size > 1 and division.per_rank == 1:
@@ -114,8 +114,8 @@ def ceiling_remark(account: Account, ceiling_bytes_per_s: float) -> str:
     rate = account.total("read_bytes") / account.active_s()
     paced = "paced by the emulated accelerators" if account.step_s else "unpaced"
     return (
-        f"The drive's files were read at {format_rate(rate)}, {paced}; from memory and unpaced the "
-        f"same loader and loop do {format_rate(ceiling_bytes_per_s)} on this host, "
+        f"The drive's files were read at {format_rate(rate)}, {paced}; without a drive and unpaced "
+        f"the same loader and loop do {format_rate(ceiling_bytes_per_s)} on this host, "
         f"{ceiling_bytes_per_s / rate:.1f} times that."
     )
 

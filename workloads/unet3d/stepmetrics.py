@@ -21,6 +21,9 @@ PARTS = {
 }
 """The parts of a step: name of the metrics, field of ``EpochTimes``, what it is."""
 
+WHOLE = "an accelerator's time in all epochs"
+"""What the parts in seconds add up to."""
+
 CLOSES_WITHIN = 0.005
 CLOSES_WITHIN_S = 0.010
 """How far the parts of an epoch may be from the whole by the other clock: the larger of both. The
@@ -127,12 +130,13 @@ def step_series(account: Account) -> Mapping[str, Any]:
 def _part(account: Account, name: str) -> Metric:
     field, what = PARTS[name]
     entries = account.entries(field)
-    return seconds(
+    metric = seconds(
         f"{name}_s",
         None if entries is None else sum(entries) / len(account.ranks),
         f"Seconds of an accelerator in all epochs: {what}.",
         reason=account.missing.get(field, _UNTOLD),
     )
+    return metric.model_copy(update={"part_of": WHOLE})
 
 
 def _share(account: Account, name: str) -> Metric:
