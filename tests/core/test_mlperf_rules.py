@@ -6,118 +6,19 @@ from typing import Any
 
 import pytest
 
-from tests.records import Scenario, WorkloadName, make_run
-from wattload.core.checks.mlperf import RULES, Finding, judge
-from wattload.core.mlperf import UNET3D, DataSetRule
-from wattload.core.record.check import Check
-from wattload.core.record.metric import Metric
-from wattload.core.record.run import RunRecord
-from wattload.core.units import Unit
-
-COLD = Check(
-    name="cold_cache",
-    verdict="pass",
-    sentence="It was cold.",
-    figures={"resident_bytes": 0},
-    mandatory=True,
+from tests.mlperf_runs import (
+    COLD,
+    checkpoint,
+    figure,
+    finding,
+    five,
+    training,
+    with_config,
+    with_loader,
 )
-TRAINING_DETAILS = {
-    "accelerators": 4,
-    "accelerators_per_rank": 4,
-    "steps_per_epoch": 500,
-    "record_mean_bytes_configured": float(UNET3D.record_mean_bytes),
-    "record_stdev_bytes_configured": float(UNET3D.record_stdev_bytes),
-    "record_stdev_bytes": 68_341_800.0,
-    "resize_bytes": UNET3D.resize_bytes,
-    "batch_samples": 7,
-    "step_s": 0.323,
-    "epochs": 5,
-    "record_format": "npz",
-}
-CHECKPOINT_DETAILS = {
-    "model": "8b",
-    "checkpoint_bytes": 80,
-    "rank_whole_bytes": 80,
-    "checkpoint_count": 10,
-    "interval_s": 5.0,
-    "kept": 10,
-    "mode": "sync",
-}
-
-
-def figure(name: str, value: float, unit: Unit) -> Metric:
-    return Metric(name=name, value=value, unit=unit, better="higher", meaning="Made up.")
-
-
-def _record(name: WorkloadName, ranks: int, **settings: Any) -> RunRecord:  # noqa: ANN401 - any
-    scenario = Scenario(workload=name, loader="torch", ranks=ranks)
-    record, _ = make_run(scenario)
-    return record.model_copy(
-        update={
-            "workload": record.workload.model_copy(update={"details": {}}),
-            "checks": (COLD,),
-            "config": {"seed": 1, **settings},
-        }
-    )
-
-
-def memory_of(record: RunRecord) -> int:
-    memory = record.hosts[0].facts.memory_bytes
-    assert memory is not None
-    return memory
-
-
-def training(seed: int = 1, **details: Any) -> RunRecord:  # noqa: ANN401 - any detail
-    record = _record("unet3d", 1, accelerator={"name": "h100"}, loader={})
-    rule = DataSetRule(
-        accelerators=4,
-        batch_samples=7,
-        record_bytes=UNET3D.record_mean_bytes,
-        memory_bytes=memory_of(record),
-    )
-    files = {"data_set_rule": {"epoch_files": rule.files}, "file_count": rule.files}
-    given = {**TRAINING_DETAILS, **files, **details}
-    return record.model_copy(
-        update={
-            "run_id": f"run-{seed}",
-            "workload": record.workload.model_copy(update={"details": given}),
-            "config": {**record.config, "seed": seed},
-            "metrics": (
-                figure("au_dlio", 0.95, Unit.FRACTION),
-                figure("au_nominal", 0.94, Unit.FRACTION),
-                figure("samples_per_s", 80.0 + seed, Unit.SAMPLES_PER_SECOND),
-            ),
-        }
-    )
-
-
-def checkpoint(**details: Any) -> RunRecord:  # noqa: ANN401 - any detail
-    record = _record("checkpoint", 8, workload={"fsync": True})
-    rank_bytes = [memory_of(record)] * 8
-    given = {**CHECKPOINT_DETAILS, "rank_bytes": rank_bytes, **details}
-    return record.model_copy(
-        update={"workload": record.workload.model_copy(update={"details": given})}
-    )
-
-
-def five() -> list[RunRecord]:
-    return [training(seed) for seed in range(1, 6)]
-
-
-def finding(record: RunRecord, rule: str, beside: list[RunRecord] | None = None) -> Finding:
-    judgement = judge(record, beside or [record])
-    assert judgement is not None
-    (found,) = [each for each in judgement.findings if each.rule == rule]
-    return found
-
-
-def with_config(record: RunRecord, **config: Any) -> RunRecord:  # noqa: ANN401 - any setting
-    return record.model_copy(update={"config": {**record.config, **config}})
-
-
-def with_loader(record: RunRecord, loader: str) -> RunRecord:
-    work = record.workload.model_copy(update={"loader": loader})
-    return record.model_copy(update={"workload": work})
+from tests.records import Scenario, make_run
+from wattload.core.checks.mlperf import RULES, judge
+from wattload.core.units import Unit
 
 
 def test_a_run_by_all_rules_is_closed() -> None:
@@ -200,6 +101,35 @@ def test_open_takes_another_format_or_loader() -> None:
     assert whole.standing == "open"
     assert alone is not None
     assert alone.standing == "not_checked"
+
+
+@pytest.mark.parametrize(("factor", "standing"), [(1, "closed"), (2, "closed"), (3, "open")])
+def test_more_batches_ahead_than_closed_has_are_open(factor: int, standing: str) -> None:
+    for loader in ("torch", "dlio"):
+        record = with_loader(with_config(training(), loader={"prefetch_factor": factor}), loader)
+        assert finding(record, "prefetch").standing == standing
+    assert finding(with_config(training(), loader={}), "prefetch").standing == "not_checked"
+    assert finding(with_loader(training(), "direct"), "prefetch").standing == "open"
+
+
+@pytest.mark.parametrize("make", [training, checkpoint])
+def test_a_run_that_failed_or_has_a_failed_check_is_invalid(make: Any) -> None:  # noqa: ANN401
+    failed = COLD.model_copy(update={"name": "delivered_bytes", "verdict": "fail"})
+    found = finding(make().model_copy(update={"checks": (COLD, failed)}), "sound_run")
+    assert (found.standing, found.figures["faults"]) == ("invalid", 1)
+    assert "delivered_bytes failed" in found.sentence
+    aborted = finding(make().model_copy(update={"status": "aborted"}), "sound_run")
+    assert "it is aborted" in aborted.sentence
+    of_power = COLD.model_copy(update={"name": "power_coverage", "verdict": "fail"})
+    power = finding(make().model_copy(update={"checks": (COLD, of_power)}), "sound_run")
+    assert power.standing == "closed"
+
+
+def test_a_run_with_a_failed_check_is_none_of_the_five() -> None:
+    runs = five()
+    failed = COLD.model_copy(update={"name": "delivered_bytes", "verdict": "fail"})
+    runs[4] = runs[4].model_copy(update={"checks": (COLD, failed)})
+    assert finding(runs[0], "five_runs", runs).standing == "not_checked"
 
 
 def test_hosts_with_different_numbers_of_ranks_are_invalid() -> None:

@@ -12,7 +12,15 @@ from typing import Any
 
 from wattload.core.checks import mlperf_checkpoint as checkpoint
 from wattload.core.checks import mlperf_training as training
-from wattload.core.checks.mlperf_case import Answer, Case, Figures, Standing, UnknownError, cold
+from wattload.core.checks.mlperf_case import (
+    Answer,
+    Case,
+    Figures,
+    Standing,
+    UnknownError,
+    cold,
+    sound,
+)
 from wattload.core.record.base import Frozen
 from wattload.core.record.run import RunRecord
 
@@ -40,6 +48,7 @@ class Judgement(Frozen):
 
 TRAINING, CHECKPOINT = "unet3d", "checkpoint"
 RULES: tuple[tuple[str, str, Callable[[Case], Answer]], ...] = (
+    (TRAINING, "sound_run", sound),
     (TRAINING, "data_set_size", training.data_set),
     (TRAINING, "steps", training.steps),
     (TRAINING, "record_size", training.record_size),
@@ -50,8 +59,10 @@ RULES: tuple[tuple[str, str, Callable[[Case], Answer]], ...] = (
     (TRAINING, "cold_cache", cold),
     (TRAINING, "record_format", training.data_format),
     (TRAINING, "data_loader", training.data_loader),
+    (TRAINING, "prefetch", training.prefetch),
     (TRAINING, "hosts_alike", training.hosts_alike),
     (TRAINING, "five_runs", training.five_runs),
+    (CHECKPOINT, "sound_run", sound),
     (CHECKPOINT, "model", checkpoint.model),
     (CHECKPOINT, "processes", checkpoint.processes),
     (CHECKPOINT, "whole_checkpoint", checkpoint.whole),

@@ -65,6 +65,25 @@ def _plain(value: object) -> float | int | str | None:
     return value if isinstance(value, int | float | str) or value is None else str(value)
 
 
+def faults(record: RunRecord) -> list[str]:
+    """Return why a run's figures can't be trusted: its status, its failed checks but of power."""
+    found = [] if record.status == "complete" else [f"it is {record.status}"]
+    return found + [
+        f"{check.name} failed"
+        for check in record.checks
+        if check.verdict == "fail" and not check.name.startswith(("power_", "energy_"))
+    ]
+
+
+def sound(case: Case) -> Answer:
+    """Judge whether the run itself is good: complete, and no check of it failed."""
+    bad = faults(case.record)
+    figures = {"checks": len(case.record.checks), "faults": len(bad)}
+    if bad:
+        return "invalid", f"The run's figures can't be trusted: {', '.join(bad)}.", figures
+    return "closed", "The run is complete, and none of its checks failed.", figures
+
+
 def cold(case: Case) -> Answer:
     """Judge the page cache before each epoch: MLPerf drops it, here its absence is proved."""
     check = next((c for c in case.record.checks if c.name.startswith("cold_cache")), None)

@@ -6,9 +6,20 @@ from collections import Counter
 from statistics import fmean
 
 from wattload.core import mlperf
-from wattload.core.checks.mlperf_case import Answer, Case, Standing, UnknownError, at_least, same
+from wattload.core.checks.mlperf_case import (
+    Answer,
+    Case,
+    Standing,
+    UnknownError,
+    at_least,
+    faults,
+    same,
+)
 from wattload.core.mlperf import UNET3D
 from wattload.core.units import format_bytes
+
+MOST_PREFETCHED_BATCHES = 2
+"""PyTorch's ``prefetch_factor`` at most, with DLIO and ``reader.prefetch_size`` 0 to 2."""
 
 
 def data_set(case: Case) -> Answer:
@@ -105,15 +116,36 @@ def data_format(case: Case) -> Answer:
 
 def data_loader(case: Case) -> Answer:
     """Judge who loads: CLOSED has the PyTorch data loader of DLIO."""
-    loader = case.record.workload.loader
-    reader = (case.record.config.get("loader") or {}).get("reader", "dlio")
-    own = loader in {"torch", "dlio"} and reader == "dlio"
+    loader, reader = case.record.workload.loader, _reader(case)
+    own = _reads_as_closed(case)
     said = f"loader={loader}" + ("" if reader == "dlio" else f" with reader {reader}")
     return (
         "closed" if own else "open",
         f"{said} {'reads as CLOSED does' if own else 'is another data loader, which OPEN allows'}.",
         {"loader": loader},
     )
+
+
+def prefetch(case: Case) -> Answer:
+    """Judge how many batches a worker has under way: CLOSED has ``reader.prefetch_size`` 0 to 2.
+
+    DLIO gives PyTorch ``ceil(prefetch_size / read_threads)``, and 2 for 0.
+    """
+    if not _reads_as_closed(case):
+        loader = case.record.workload.loader
+        return "open", "The data loader is not CLOSED's, nor its prefetching.", {"loader": loader}
+    got, most = case.setting("loader", "prefetch_factor"), MOST_PREFETCHED_BATCHES
+    standing: Standing = "closed" if got <= most else "open"
+    sentence = f"Batches under way in each worker are {got}; CLOSED has {most} at most."
+    return standing, sentence, {"got": got, "most": most}
+
+
+def _reader(case: Case) -> str:
+    return str((case.record.config.get("loader") or {}).get("reader", "dlio"))
+
+
+def _reads_as_closed(case: Case) -> bool:
+    return case.record.workload.loader in {"torch", "dlio"} and _reader(case) == "dlio"
 
 
 def hosts_alike(case: Case) -> Answer:
@@ -132,18 +164,20 @@ def hosts_alike(case: Case) -> Answer:
 
 def five_runs(case: Case) -> Answer:
     """Judge the runs of one result: five, each by another seed, within 5 % of their mean."""
+    alike = [record for record in case.alike if not faults(record)]
     rates = [
         metric.value
-        for record in case.alike
+        for record in alike
         if (metric := record.metric("samples_per_s")) is not None and metric.value is not None
     ]
     if len(rates) < mlperf.RUN_COUNT:
         raise UnknownError(
-            f"{len(rates)} runs with these settings were named, {mlperf.RUN_COUNT} make a result"
+            f"{len(rates)} good runs with these settings were named, and {mlperf.RUN_COUNT} make a "
+            "result"
         )
     apart = max(abs(rate / fmean(rates) - 1) for rate in rates)
-    seeds = len({record.config.get("seed") for record in case.alike})
-    good = apart <= mlperf.RUN_SPREAD and seeds == len(case.alike)
+    seeds = len({record.config.get("seed") for record in alike})
+    good = apart <= mlperf.RUN_SPREAD and seeds == len(alike)
     return (
         "closed" if good else "invalid",
         f"{len(rates)} runs by {seeds} seeds lie within {apart:.1%} of their mean samples/s; "

@@ -1,0 +1,118 @@
+"""Runs that MLPerf Storage's rules take, to be made otherwise by tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.records import Scenario, WorkloadName, make_run
+from wattload.core.checks.mlperf import Finding, judge
+from wattload.core.mlperf import UNET3D, DataSetRule
+from wattload.core.record.check import Check
+from wattload.core.record.metric import Metric
+from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
+
+COLD = Check(
+    name="cold_cache",
+    verdict="pass",
+    sentence="It was cold.",
+    figures={"resident_bytes": 0},
+    mandatory=True,
+)
+TRAINING_DETAILS = {
+    "accelerators": 4,
+    "accelerators_per_rank": 4,
+    "steps_per_epoch": 500,
+    "record_mean_bytes_configured": float(UNET3D.record_mean_bytes),
+    "record_stdev_bytes_configured": float(UNET3D.record_stdev_bytes),
+    "record_stdev_bytes": 68_341_800.0,
+    "resize_bytes": UNET3D.resize_bytes,
+    "batch_samples": 7,
+    "step_s": 0.323,
+    "epochs": 5,
+    "record_format": "npz",
+}
+CHECKPOINT_DETAILS = {
+    "model": "8b",
+    "checkpoint_bytes": 80,
+    "rank_whole_bytes": 80,
+    "checkpoint_count": 10,
+    "interval_s": 5.0,
+    "kept": 10,
+    "mode": "sync",
+}
+
+
+def figure(name: str, value: float, unit: Unit) -> Metric:
+    return Metric(name=name, value=value, unit=unit, better="higher", meaning="Made up.")
+
+
+def _record(name: WorkloadName, ranks: int, **settings: Any) -> RunRecord:  # noqa: ANN401 - any
+    scenario = Scenario(workload=name, loader="torch", ranks=ranks)
+    record, _ = make_run(scenario)
+    return record.model_copy(
+        update={
+            "workload": record.workload.model_copy(update={"details": {}}),
+            "checks": (COLD,),
+            "config": {"seed": 1, **settings},
+        }
+    )
+
+
+def memory_of(record: RunRecord) -> int:
+    memory = record.hosts[0].facts.memory_bytes
+    assert memory is not None
+    return memory
+
+
+def training(seed: int = 1, **details: Any) -> RunRecord:  # noqa: ANN401 - any detail
+    record = _record("unet3d", 1, accelerator={"name": "h100"}, loader={"prefetch_factor": 1})
+    rule = DataSetRule(
+        accelerators=4,
+        batch_samples=7,
+        record_bytes=UNET3D.record_mean_bytes,
+        memory_bytes=memory_of(record),
+    )
+    files = {"data_set_rule": {"epoch_files": rule.files}, "file_count": rule.files}
+    given = {**TRAINING_DETAILS, **files, **details}
+    return record.model_copy(
+        update={
+            "run_id": f"run-{seed}",
+            "workload": record.workload.model_copy(update={"details": given}),
+            "config": {**record.config, "seed": seed},
+            "metrics": (
+                figure("au_dlio", 0.95, Unit.FRACTION),
+                figure("au_nominal", 0.94, Unit.FRACTION),
+                figure("samples_per_s", 80.0 + seed, Unit.SAMPLES_PER_SECOND),
+            ),
+        }
+    )
+
+
+def checkpoint(**details: Any) -> RunRecord:  # noqa: ANN401 - any detail
+    record = _record("checkpoint", 8, workload={"fsync": True})
+    rank_bytes = [memory_of(record)] * 8
+    given = {**CHECKPOINT_DETAILS, "rank_bytes": rank_bytes, **details}
+    return record.model_copy(
+        update={"workload": record.workload.model_copy(update={"details": given})}
+    )
+
+
+def five() -> list[RunRecord]:
+    return [training(seed) for seed in range(1, 6)]
+
+
+def finding(record: RunRecord, rule: str, beside: list[RunRecord] | None = None) -> Finding:
+    judgement = judge(record, beside or [record])
+    assert judgement is not None
+    (found,) = [each for each in judgement.findings if each.rule == rule]
+    return found
+
+
+def with_config(record: RunRecord, **config: Any) -> RunRecord:  # noqa: ANN401 - any setting
+    return record.model_copy(update={"config": {**record.config, **config}})
+
+
+def with_loader(record: RunRecord, loader: str) -> RunRecord:
+    work = record.workload.model_copy(update={"loader": loader})
+    return record.model_copy(update={"workload": work})
