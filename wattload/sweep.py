@@ -106,23 +106,25 @@ def _charge_done(here: Session, folders: Sequence[Path]) -> None:
 def _refuse_wear(here: Session, points: Sequence[Point]) -> None:
     """Refuse runs that together write more than one command may, before the first of them.
 
-    Data that several of them share is generated once: it is told by the workload's settings.
+    Data that several of them share is generated once: it is told by the workload's settings and its
+    size, which at ``full`` goes by the number of accelerators.
 
     Raises:
         ConfigError: the guard against wear is not lifted for so many bytes.
     """
-    ledger, prepared = here.ledger.copy(), set()
+    before, ledger, prepared = here.ledger, here.ledger.copy(), set()
     judged: list[tuple[RunConfig, Target]] = []
     for overrides, runs in Counter(point.overrides for point in points).items():
         config, targets, plan = foresee(overrides)
-        data = repr((config.workload, config.target))
+        data = repr((config.workload, config.target, plan.data_bytes))
         ledger.add(targets, plan.run_bytes * runs + (data not in prepared) * plan.prepare_bytes)
         prepared.add(data)
         judged.extend((config, target) for target in targets)
     failure: ConfigError | None = None
     try:
         for config, target in judged:
-            ledger.check(config, target, 0, runs=len(points))
+            planned_bytes = ledger.written_bytes(target) - before.written_bytes(target)
+            before.check(config, target, planned_bytes, runs=len(points))
     except ConfigError as error:
         failure = error
     failure = here.communicator.broadcast(failure)  # rank 0 alone knows what done runs wrote

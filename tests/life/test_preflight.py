@@ -96,6 +96,19 @@ def test_a_copy_of_a_ledger_is_charged_alone(tmp_path: Path) -> None:
     assert (ledger.written_bytes(target), copied.written_bytes(target)) == (5, 12)
 
 
+def test_a_drive_under_two_targets_is_charged_for_both(tmp_path: Path) -> None:
+    target = directory_target(tmp_path)
+    alone = replace(target, facts=target.facts.model_copy(update={"devices": ("a",)}))
+    striped = replace(target, facts=target.facts.model_copy(update={"devices": ("a", "b")}))
+    ledger = WriteLedger()
+    ledger.add([striped], 5)
+    ledger.add([alone], 7)
+    assert ledger.written_bytes(alone) == ledger.written_bytes(striped) == 12
+    both = WriteLedger()
+    both.add([striped, alone], 3)
+    assert both.written_bytes(striped) == 3
+
+
 def test_a_run_that_is_done_is_charged_with_what_its_ranks_counted(tmp_path: Path) -> None:
     record, _ = make_run(Scenario(workload="checkpoint"))
     (facts,) = [target.facts for target in record.targets]

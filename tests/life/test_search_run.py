@@ -137,6 +137,15 @@ CHECKPOINT = (
 )
 
 
+def test_data_that_grows_with_the_accelerators_is_charged_for_each_size(tmp_path: Path) -> None:
+    words = ("workload=unet3d", "scale=demo", "power=none", "workload.record_divisor=640")
+    sizes = ("workload.file_count=null", "accelerator.count=1,2")
+    done = _run(tmp_path, "-m", *words, *sizes, "target.max_write_bytes=2000000000")
+    assert done.returncode == 2, done.stderr
+    assert "the 2 runs write" in done.stderr
+    assert not list((tmp_path / "target").rglob("img*"))
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_repetitions_that_together_wear_too_much_are_refused_before_the_first(
     tmp_path: Path, ranks: int
@@ -145,6 +154,7 @@ def test_repetitions_that_together_wear_too_much_are_refused_before_the_first(
     done = _run(tmp_path, *CHECKPOINT, "repeat=3", limit, ranks=ranks)
     assert done.returncode == 2, done.stderr
     assert "the 3 runs write" in done.stderr
+    assert "of it before" not in done.stderr
     assert done.stderr.count("wattload: ") == 1
     assert not list((tmp_path / "runs").glob("*/record.json"))
     assert _run(tmp_path, *CHECKPOINT, "repeat=2", limit, ranks=ranks).returncode == 0

@@ -36,12 +36,12 @@ def space_of(target: Target) -> Space:
 class WriteLedger:
     """What the runs of one command have written and will write, in bytes by drive.
 
-    A target without a block device stands for itself. Data is dealt over the targets of a run; each
-    is charged with all of it, which errs on the drive's side.
+    A target without a block device stands for itself. Data is dealt over the targets of a run, and
+    over the drives under each; every one is charged with all of it, which errs on the drive's side.
     """
 
     def __init__(self) -> None:
-        self._bytes: dict[tuple[str, ...], int] = {}
+        self._bytes: dict[str, int] = {}
 
     def copy(self) -> WriteLedger:
         """Return the same account, to be charged with what is not done yet."""
@@ -50,8 +50,8 @@ class WriteLedger:
         return copied
 
     def written_bytes(self, target: Target) -> int:
-        """Return what is on the account of the drives under a target."""
-        return self._bytes.get(_drives(target.facts), 0)
+        """Return what is on the account of the drive under a target that has the most on it."""
+        return max(self._bytes.get(drive, 0) for drive in _drives(target.facts))
 
     def add(self, targets: Sequence[Target], plan_bytes: int) -> None:
         """Charge a run's writes to its targets, each drive once."""
@@ -63,8 +63,8 @@ class WriteLedger:
         self._charge([target.facts for target in record.targets], written_bytes)
 
     def _charge(self, facts: Sequence[TargetFacts], written_bytes: int) -> None:
-        for drives in {_drives(each) for each in facts}:
-            self._bytes[drives] = self._bytes.get(drives, 0) + written_bytes
+        for drive in {drive for each in facts for drive in _drives(each)}:
+            self._bytes[drive] = self._bytes.get(drive, 0) + written_bytes
 
     def check(self, config: RunConfig, target: Target, run_bytes: int, runs: int = 1) -> None:
         """Refuse runs that, with all before them, write more than one command may.
