@@ -136,7 +136,8 @@ class Config:
         found = [
             "dlio-benchmark ran its own loop. It was given links that are pointed anew before "
             "each epoch, so that it read the same files in the same order as the other loaders "
-            "do, where it would have shuffled by itself."
+            "do, where it would have shuffled by itself. It starts its workers in the first epoch, "
+            "which other loaders do before the clock runs."
         ]
         if self.reader == "dlio":
             found.append(

@@ -96,6 +96,7 @@ def test_what_it_pays_and_needs_depends_on_who_reads(tmp_path: Path) -> None:
     assert (own.sample_path_is_direct, ours.sample_path_is_direct) == (False, True)
     workers_bytes = 4 * max(samples.file_bytes)
     assert own.sample_memory_bytes(samples) == workers_bytes + 9 * samples.batch_bytes
+    assert "starts its workers in the first epoch" in own.differences(make_training(tmp_path))[0]
     assert "made-up image of 64 x 64 bytes" in " ".join(own.differences(make_training(tmp_path)))
     assert "first 4096 bytes" in " ".join(ours.differences(make_training(tmp_path)))
 

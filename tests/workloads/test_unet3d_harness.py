@@ -3,151 +3,33 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.context import Context, context_at
 from tests.loaders.dlio import needs_dlio
-from wattload.core.accelerator import Accelerator, Device
+from tests.workloads.outside import (
+    BATCH,
+    EPOCHS,
+    Failing,
+    Outside,
+    OutsideConfig,
+    check,
+    live,
+    value,
+    workload,
+)
+from wattload.core.accelerator import Device
 from wattload.core.errors import ConfigError, RunError
-from wattload.core.io import DataPath, Harness, HarnessWatch, IOResult
+from wattload.core.io import Harness
 from wattload.core.record.check import Check
-from wattload.core.target import Target
-from wattload.core.workload import Outcome
 from wattload.loaders import dlio
 from wattload.loaders.coldcache import resident_fraction
-from wattload.loaders.sampleharness import TrainedEpoch, Training, TrainingResult
-from wattload.loaders.samples import SampleSet
-from wattload.workloads.unet3d import Config, Unet3d, harness
+from wattload.loaders.sampleharness import Training, TrainingResult
+from wattload.workloads.unet3d import harness
 from wattload.workloads.unet3d.harnesschecks import read_check, storage_check, summary_check
-
-FILES, BATCH, EPOCHS, STEP_S = 8, 2, 2, 0.002
-
-
-@dataclass
-class Outside:
-    """A program that reads each file whole, one accelerator after the other, step by step."""
-
-    training: Training
-    told_bytes: int | None = None
-    plugged: bool = False
-
-    def command(self) -> Sequence[str]:
-        return ("outside", "--train")
-
-    def run(self, folder: Path, watch: HarnessWatch) -> TrainingResult:
-        folder.mkdir()
-        (folder / "said.txt").write_text("trained")
-        epochs = [self._epoch(epoch, watch) for epoch in range(self.training.epochs)]
-        each = [trained for epoch in epochs for trained in epoch]
-        rate = [10.0] * self.training.epochs
-        return TrainingResult(
-            io=IOResult(
-                moved_bytes=sum(trained.read_bytes for trained in each),
-                operation_count=1,
-                seconds=sum(epoch[0].duration_s for epoch in epochs),
-                cpu_s=1.0,
-                path=DataPath(data_path="outside", path_requested="page_cache"),
-            ),
-            reported={
-                "train_au_percentage": [90.0] * self.training.epochs,
-                "train_au_mean_percentage": 90.0,
-                "train_throughput_samples_per_second": rate,
-                "train_throughput_mean_samples_per_second": 10.0,
-                "train_io_mean_MB_per_second": 2.0,
-            },
-            recomputed={
-                "train_au_percentage": [90.0] * self.training.epochs,
-                "train_throughput_samples_per_second": rate,
-            },
-            version="1.2",
-            command=tuple(self.command()),
-            epochs=epochs,
-            plugged_bytes=sum(t.read_bytes for t in each) if self.plugged else None,
-        )
-
-    def _epoch(self, epoch: int, watch: HarnessWatch) -> list[TrainedEpoch]:
-        watch.before(epoch)
-        start_ns = time.monotonic_ns()
-        for step in range(self.training.steps):
-            for accelerator, order in enumerate(self.training.orders[epoch]):
-                for index in order[step * BATCH : (step + 1) * BATCH]:
-                    self.training.samples.paths[index].read_bytes()
-                watch.moved(read_bytes=self.training.batch_bytes_read(epoch, accelerator, step))
-            time.sleep(self.training.step_s)
-        duration_s = (time.monotonic_ns() - start_ns) / 1e9
-        watch.after(epoch)
-        steps = self.training.steps
-        return [
-            TrainedEpoch(
-                duration_s=duration_s,
-                load_s=(duration_s / steps - self.training.step_s,) * steps,
-                compute_s=(self.training.step_s,) * steps,
-                processed_s=(duration_s / steps,) * steps,
-                read_bytes=self.training.epoch_bytes_read(epoch, accelerator),
-                cpu_s=0.25,
-                called_bytes=self.told_bytes,
-                storage_bytes=None,
-                peak_bytes=(100 << 20) + epoch,
-            )
-            for accelerator in range(self.training.accelerators)
-        ]
-
-
-@dataclass
-class OutsideConfig(dlio.Config):
-    """The DLIO harness's settings for a program that is always there."""
-
-    trainings: list[Training] = field(default_factory=list)
-    fails: str = ""
-
-    def check_samples(self, samples: SampleSet, targets: Sequence[Target]) -> None:
-        pass
-
-    def training_harness(self, training: Training) -> Harness[TrainingResult]:  # type: ignore[override]
-        self.trainings.append(training)
-        return Failing(training, self.fails) if self.fails else Outside(training, 1 << 40)
-
-
-@dataclass
-class Failing(Outside):
-    """Fails in the middle of the first epoch."""
-
-    words: str | int | None = None
-
-    def __init__(self, training: Training, words: str) -> None:
-        super().__init__(training)
-        self.words = words
-
-    def run(self, folder: Path, watch: HarnessWatch) -> TrainingResult:
-        watch.before(0)
-        watch.moved(read_bytes=1)
-        raise RunError(f"the program failed: {self.words}")
-
-
-def workload(loader: object, *, count: int = 1, step_s: float = STEP_S) -> Unet3d:
-    config = Config(record_divisor=640, file_count=FILES, batch_samples=BATCH, epochs=EPOCHS)
-    return Unet3d(config, loader, Accelerator(name="test", count=count, step_s={"unet3d": step_s}))
-
-
-def live(subject: Unet3d, context: Context) -> Outcome:
-    subject.plan(context)
-    subject.prepare(context)
-    outcome = subject.run(context)
-    assert subject.verify(context) == ()
-    return outcome
-
-
-def check(outcome: Outcome, name: str) -> Check:
-    return next(check for check in outcome.checks if check.name == name)
-
-
-def value(outcome: Outcome, name: str) -> float | None:
-    return next(metric for metric in outcome.metrics if metric.name == name).value
 
 
 @pytest.fixture

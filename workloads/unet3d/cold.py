@@ -8,9 +8,7 @@ from pathlib import Path
 
 from wattload.core.record.check import Check
 from wattload.core.workload import Communicator
-from wattload.loaders.coldcache import cold_cache_check, evict
-
-_WORST_FIRST = ("fail", "not_checked", "warn", "pass")
+from wattload.loaders.coldcache import cold_cache_check, evict, worst_of
 
 
 class ColdCache:
@@ -36,6 +34,4 @@ class ColdCache:
 
     def check(self) -> Check:
         """Return the worst check of all epochs and hosts."""
-        checks = [check for checks in self._world.gather(self._checks) for check in checks]
-        worst: Check = min(checks, key=lambda check: _WORST_FIRST.index(check.verdict))
-        return worst.model_copy(update={"figures": {**worst.figures, "times_checked": len(checks)}})
+        return worst_of(check for checks in self._world.gather(self._checks) for check in checks)
