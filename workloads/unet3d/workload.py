@@ -130,29 +130,15 @@ class Unet3d:
                 epochs = self._read(context, (loader, copier), counter, cold, hashed)
             with context.phase("harness_ceiling", timed=False):
                 ceiling = harness_ceiling(self._loader, samples, world, copier)
-        account = Account(
-            ranks=world.gather(epochs),
-            per_rank=job.division.per_rank,
-            batch_samples=self.config.batch_samples,
-            step_s=job.step_s,
-            missing={
-                "copy_s": self._device.reason,
-                "decode_s": self._loader.sample_decode_timed,
-            },
-        )
-        record_bytes = self.config.distribution().mean_bytes
+        account = self._account(world.gather(epochs))
         cold_cache = cold.check()
+        record_bytes = self.config.distribution().mean_bytes
+        device = copier.device if copier is not None else None
         return Outcome(
             metrics=(*metrics(account, record_bytes), ceiling_metric(ceiling)),
             paths=(loader.path(),),
             checks=(cold_cache, closure_check(account)),
-            details=details(
-                job,
-                account,
-                samples,
-                self._loader,
-                device=copier.device if copier is not None else None,
-            ),
+            details=details(job, account, samples, self._loader, device=device),
             remarks=(
                 *remarks(
                     job, samples, self._loader, cold=cold_cache, hollow_count=data.hollow_count
@@ -200,6 +186,19 @@ class Unet3d:
             self._delivery.add(order, delivered)
         context.progress.end()
         return epochs
+
+    def _account(self, ranks: Sequence[Sequence[EpochTimes]]) -> Account:
+        job = self._planned()
+        return Account(
+            ranks=ranks,
+            per_rank=job.division.per_rank,
+            batch_samples=self.config.batch_samples,
+            step_s=job.step_s,
+            missing={
+                "copy_s": self._device.reason,
+                "decode_s": self._loader.sample_decode_timed,
+            },
+        )
 
     def _samples(
         self, job: Job, paths: Sequence[Path], hashed: frozenset[int] = frozenset()
