@@ -29,6 +29,8 @@ class Outside:
     training: Training
     told_bytes: int | None = None
     plugged: bool = False
+    start_up_s: float = 0.0
+    """By how much the first epoch is longer than it was."""
 
     def command(self) -> Sequence[str]:
         return ("outside", "--train")
@@ -73,7 +75,7 @@ class Outside:
                     self.training.samples.paths[index].read_bytes()
                 watch.moved(read_bytes=self.training.batch_bytes_read(epoch, accelerator, step))
             time.sleep(self.training.step_s)
-        duration_s = (time.monotonic_ns() - start_ns) / 1e9
+        duration_s = (time.monotonic_ns() - start_ns) / 1e9 + (not epoch) * self.start_up_s
         watch.after(epoch)
         steps = self.training.steps
         return [

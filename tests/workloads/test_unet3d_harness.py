@@ -146,6 +146,21 @@ def test_a_ceiling_that_fails_is_unknown_with_its_reason(
     assert "no room" in ceiling.missing["value"]
 
 
+def test_a_ceiling_leaves_out_the_epoch_in_which_workers_start(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = OutsideConfig()
+
+    def slowly(training: Training) -> Harness[TrainingResult]:
+        return Outside(training, 1 << 40, start_up_s=1000.0)
+
+    monkeypatch.setattr(loader, "training_harness", slowly)
+    ceiling = value(live(workload(loader), context), "harness_ceiling_bytes_per_s")
+    # Of the first epoch, or of both, it would be under 5 MB in 1000 s.
+    assert ceiling is not None
+    assert ceiling > 100_000
+
+
 def test_copies_to_a_device_can_not_be_insisted_on(context: Context) -> None:
     subject = workload(OutsideConfig())
     subject._accelerator.device = Device.cuda
