@@ -28,6 +28,9 @@ OUTPUT = "output"
 JOURNAL = "reads.jsonl"
 COMMAND = "command.txt"
 _WORKLOAD = "wattload"
+_ALONE = {"OMPI_MCA_ess_singleton_isolated": "1"}
+"""Open MPI 4 starts a daemon for a process without launcher, and fails where there is no ssh."""
+
 _LAUNCHER_VARIABLES = ("PMI_", "PMIX_", "OMPI_", "HYDI_", "HYDRA_", "MPI_LOCAL", "PALS_")
 _NUMBER_OF_A_SIGNAL = 128
 
@@ -175,7 +178,7 @@ class DlioHarness:
             check_crc=self._training.samples.check_crc,
         )
         path = f"{package}{os.pathsep}{known}" if known else package
-        return {**kept, "PYTHONPATH": path, **errand.environment()}
+        return {**kept, **_ALONE, "PYTHONPATH": path, **errand.environment()}
 
     def path(self) -> DataPath:
         """Return the way the bytes were asked to take."""
