@@ -125,6 +125,15 @@ def test_a_run_that_failed_or_has_a_failed_check_is_invalid(make: Any) -> None: 
     assert power.standing == "closed"
 
 
+def test_a_run_on_another_drive_is_none_of_the_five() -> None:
+    runs = five()
+    (target,) = runs[4].targets
+    facts = target.facts.model_copy(update={"controllers": ("another",)})
+    moved = target.model_copy(update={"facts": facts})
+    runs[4] = runs[4].model_copy(update={"targets": (moved,)})
+    assert finding(runs[0], "five_runs", runs).standing == "not_checked"
+
+
 def test_a_run_with_a_failed_check_is_none_of_the_five() -> None:
     runs = five()
     failed = COLD.model_copy(update={"name": "delivered_bytes", "verdict": "fail"})

@@ -82,7 +82,8 @@ def judge(record: RunRecord, beside: Sequence[RunRecord] = ()) -> Judgement | No
 
     Args:
         record: the run.
-        beside: the runs it was named with; those with the same settings may make a result with it.
+        beside: the runs it was named with; those with the same settings and drives may make a
+            result with it.
     """
     rules = [(name, rule) for workload, name, rule in RULES if workload == record.workload.name]
     if not rules:
@@ -106,8 +107,12 @@ def _alike(record: RunRecord, other: RunRecord) -> bool:
     def settings(of: RunRecord) -> Mapping[str, Any]:
         return {name: value for name, value in of.config.items() if name not in OWN_SETTINGS}
 
+    def drives(of: RunRecord) -> list[tuple[str, ...]]:
+        return [(*target.facts.devices, *target.facts.controllers) for target in of.targets]
+
     return (
         other.workload.name == record.workload.name
         and other.status == record.status
         and settings(other) == settings(record)
+        and drives(other) == drives(record)
     )
