@@ -29,7 +29,12 @@ from wattload.loaders import dlio
 from wattload.loaders.coldcache import resident_fraction
 from wattload.loaders.sampleharness import Training, TrainingResult
 from wattload.workloads.unet3d import harness
-from wattload.workloads.unet3d.harnesschecks import read_check, storage_check, summary_check
+from wattload.workloads.unet3d.harnesschecks import (
+    read_check,
+    storage_check,
+    summary_check,
+    times_check,
+)
 
 
 @pytest.fixture
@@ -95,6 +100,7 @@ def test_unpaced_there_is_no_utilisation(context: Context) -> None:
     assert value(outcome, "dlio_reported_au") is None
     assert value(outcome, "au_nominal") is None
     assert check(outcome, "harness_summary").verdict == "pass"
+    assert check(outcome, "harness_times").verdict == "pass"
 
 
 def test_warm_epochs_are_not_called_cold(context: Context) -> None:
@@ -229,6 +235,14 @@ def test_bytes_of_our_reader_are_compared_to_the_byte(context: Context) -> None:
     assert read_check(replace(whole, plugged_bytes=result.io.moved_bytes - 1)).verdict == "fail"
 
 
+def test_steps_that_are_longer_than_their_epoch_fail(context: Context) -> None:
+    result, _ = _result(context)
+    assert times_check(result).verdict == "pass"
+    (trained,) = result.epochs[1]
+    longer = replace(trained, processed_s=tuple(2 + step for step in trained.processed_s))
+    assert times_check(replace(result, epochs=[result.epochs[0], [longer]])).verdict == "fail"
+
+
 def test_a_summary_that_its_lists_do_not_give_fails(context: Context) -> None:
     result, training = _result(context)
     assert summary_check(result, training).verdict == "pass"
@@ -244,6 +258,7 @@ def test_dlio_itself_runs_the_whole_workload(context: Context, reader: str) -> N
     outcome = live(workload(dlio.Config(workers=1, reader=reader)), context)
     assert check(outcome, "cold_cache").verdict == "pass"
     assert check(outcome, "harness_summary").verdict == "pass"
+    assert check(outcome, "harness_times").verdict == "pass"
     assert check(outcome, "harness_bytes").verdict == ("pass" if reader == "wattload" else "warn")
     assert value(outcome, "harness_ceiling_bytes_per_s")
     assert (context.output_folder("dlio") / "output" / "summary.json").exists()

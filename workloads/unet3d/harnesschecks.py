@@ -9,6 +9,8 @@ from wattload.loaders.sampleharness import Training, TrainingResult
 READ = "harness_bytes"
 RATIO_LOW, RATIO_HIGH = 0.98, 1.02
 SUMMARY_TOLERANCE = 1e-6
+TIMES_TOLERANCE, TIMES_TOLERANCE_S = 0.005, 0.010
+"""By how much the program's steps may exceed the epoch that they are in: the larger of both."""
 
 
 def harness_checks(result: TrainingResult, training: Training) -> list[Check]:
@@ -17,6 +19,7 @@ def harness_checks(result: TrainingResult, training: Training) -> list[Check]:
         read_check(result),
         storage_check(result),
         summary_check(result, training),
+        times_check(result),
         delivery_check(),
     ]
 
@@ -122,6 +125,28 @@ def summary_check(result: TrainingResult, training: Training) -> Check:
             + "what its own times of single steps give."
         ),
         figures={"apart_fraction": apart},
+    )
+
+
+def times_check(result: TrainingResult) -> Check:
+    """Compare the program's times of single steps with the epoch as it was seen from outside.
+
+    The program has the wall clock, which may be set; the epoch is timed by CLOCK_MONOTONIC. Its
+    steps lack the barriers behind them, so that only their excess is a contradiction.
+    """
+    each = [trained for epoch in result.epochs for trained in epoch]
+    worst = max(each, key=lambda trained: sum(trained.processed_s) / trained.duration_s)
+    steps_s, epoch_s = sum(worst.processed_s), worst.duration_s
+    fits = steps_s - epoch_s <= max(epoch_s * TIMES_TOLERANCE, TIMES_TOLERANCE_S)
+    return Check(
+        name="harness_times",
+        verdict="pass" if fits else "fail",
+        sentence=(
+            f"The program's steps sum to {steps_s:.3f} s by the wall clock in the epoch that fits "
+            f"worst, which lasted {epoch_s:.3f} s by the monotonic one"
+            + ("." if fits else ": its times do not describe this run.")
+        ),
+        figures={"steps_s": steps_s, "epoch_s": epoch_s},
     )
 
 
