@@ -134,7 +134,7 @@ class Config:
         """Return what a reader must know who compares with our own loop."""
         side = math.isqrt(training.samples.resize_bytes)
         found = [
-            "dlio-benchmark ran its own loop. It was given links that are pointed anew before "
+            "DLIO ran its own loop. It was given links that are pointed anew before "
             "each epoch, so that it read the same files in the same order as the other loaders "
             "do, where it would have shuffled by itself. It starts its workers in the first epoch, "
             "which other loaders do before the clock runs."

@@ -137,7 +137,7 @@ def _unmeasured(subject: Subject) -> Notice:
 
 
 def _gaps(run: Run) -> Iterator[str]:
-    """Yield each gap of a run: power, its own limits, checks and metrics without a figure."""
+    """Yield each gap of a run: power, its own limits, checks and headlines without a figure."""
     record = run.record
     choice = record.power.choice.rstrip(".")
     energies = phase_energies(record)
@@ -152,7 +152,7 @@ def _gaps(run: Run) -> Iterator[str]:
         if check.verdict == "not_checked" and choice not in check.sentence:
             yield f"Not checked, {check.name.replace('_', ' ')}: {check.sentence}"
     for metric in record.metrics:
-        if metric.value is None:
+        if metric.value is None and metric.headline:  # the others say it where they stand
             yield f"No {label(metric.name, metric.unit)}: {metric.missing['value']}"
     yield from run.traces.notes
 

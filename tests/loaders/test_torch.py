@@ -137,8 +137,8 @@ def test_the_data_set_also_gives_single_samples(tmp_path: Path) -> None:
 def test_an_archive_without_the_record_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "other.npz"
     np.savez(path, z=np.zeros(3, dtype=np.uint8))
-    with pytest.raises(DataError, match=r"np\.load"):
-        load_payload(path, path)
+    with path.open("rb") as file, pytest.raises(DataError, match=r"np\.load"):
+        load_payload(path, file)
 
 
 INTERRUPTED = """
