@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from pathlib import Path
 from typing import Protocol
 
@@ -59,6 +60,7 @@ class DirectMedium:
         self._alignment_bytes = alignment_bytes
         self._allocation = allocation
         self.preallocates = True
+        self.sync_ns = 0
         """Whether every file so far could be preallocated; ``False`` means that writes extend."""
 
     def open(self, path: Path, kind: IOKind, end_bytes: int) -> int:
@@ -109,7 +111,9 @@ class DirectMedium:
         try:
             os.ftruncate(handle, max(end_bytes, os.fstat(handle).st_size) if keeps else end_bytes)
             if fsync:
+                start_ns = time.monotonic_ns()
                 os.fsync(handle)
+                self.sync_ns = max(self.sync_ns, time.monotonic_ns() - start_ns)
         except OSError as error:
             raise at_offset(error, "fsync", path, end_bytes) from error
 

@@ -67,10 +67,14 @@ class ShardFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """What a save wrote, with the CPU seconds it took in this process."""
+    """What a save wrote, with the CPU seconds it took in this process.
+
+    ``synced_count`` is how many of the store's files were fsynced, counted where that was done.
+    """
 
     files: tuple[ShardFile, ...]
     cpu_s: float
+    synced_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

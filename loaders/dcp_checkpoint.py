@@ -103,7 +103,8 @@ class DcpStore:
             sync_folder(own)
             sync_folder(folder)
         made = self._shard_files(metadata, planner.checksums, identity)
-        return Saved(files=made, cpu_s=time.process_time() - start_s)
+        cpu_s = time.process_time() - start_s
+        return Saved(files=made, cpu_s=cpu_s, synced_count=len(files.synced))
 
     def load(
         self, folder: Path, files: Sequence[ShardFile], identity: Identity, moved: ByteCounter

@@ -30,11 +30,13 @@ class CountedFiles(FileSystem):
     """The library's file system, which tells of bytes written and keeps the first failure.
 
     The writer's own threads die of an error without telling it, so ``failure`` is asked afterwards.
+    ``synced`` are the files whose descriptor the library took, which it does to fsync them.
     ``metadata_digest`` is the SHA-256 of the metadata that was written last.
     """
 
     def __init__(self, moved: ByteCounter) -> None:
         self.failure: OSError | None = None
+        self.synced: set[Path] = set()
         self.metadata_digest = b""
         self.last_path = Path()
         self._moved = moved
@@ -118,7 +120,9 @@ class _CountedStream:
         that an empty file would be made durable.
         """
         self._stream.flush()
-        return self._stream.fileno()
+        descriptor = self._stream.fileno()
+        self._files.synced.add(self._path)
+        return descriptor
 
     def write(self, data: bytes) -> int:
         try:

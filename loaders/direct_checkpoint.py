@@ -46,7 +46,7 @@ class DirectStore:
         file = ShardFile(
             name=self._name, payload_bytes=result.moved_bytes, checksum=result.checksum or 0
         )
-        return Saved(files=(file,), cpu_s=result.cpu_s)
+        return Saved(files=(file,), cpu_s=result.cpu_s, synced_count=int(result.sync_ns > 0))
 
     def load(
         self, folder: Path, files: Sequence[ShardFile], identity: Identity, moved: ByteCounter

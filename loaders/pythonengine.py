@@ -113,6 +113,7 @@ class PythonEngine:
             latency=job.latency(),
             checksum=job.checksum if plan.stamps is not None else None,
             bad_blocks=job.bad_blocks,
+            sync_ns=medium.sync_ns if isinstance(medium, DirectMedium) else 0,
         )
 
     def path(self) -> DataPath:

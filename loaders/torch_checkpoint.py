@@ -55,6 +55,7 @@ class TorchStore:
         self._torch = _import_torch()
         self._buckets = list(_buckets(shard, max(round_down(bucket_bytes, PAGE_BYTES), PAGE_BYTES)))
         self._images: dict[str, io.BytesIO] | None = {} if diskless else None
+        self._synced_count = 0
         largest = max(sum(room(t) for t in bucket.tensors) for bucket in self._buckets)
         memory = aligned_buffer(largest)
         fill_tiled(memory, seed=seed, rank=shard.rank)
@@ -75,13 +76,15 @@ class TorchStore:
     def save(self, folder: Path, identity: Identity, moved: ByteCounter, *, fsync: bool) -> Saved:
         """Save file after file, each with flush and fsync if asked to, then fsync the folder."""
         start_s = time.process_time()
+        self._synced_count = 0
         files = tuple(
             self._save(folder / bucket.name, bucket, identity, moved, fsync=fsync)
             for bucket in self._buckets
         )
         if fsync and self._images is None:
             sync_folder(folder)
-        return Saved(files=files, cpu_s=time.process_time() - start_s)
+        cpu_s = time.process_time() - start_s
+        return Saved(files=files, cpu_s=cpu_s, synced_count=self._synced_count)
 
     def load(
         self, folder: Path, files: Sequence[ShardFile], identity: Identity, moved: ByteCounter
@@ -191,6 +194,7 @@ class TorchStore:
             file.flush()
             if fsync:
                 os.fsync(file.fileno())
+                self._synced_count += 1
 
     @contextmanager
     def _reading(self, path: Path) -> Iterator[IO[bytes]]:

@@ -164,6 +164,7 @@ class Ticket:
             trace=self._trace(job),
             checksum=found.checksum if self._stamped else None,
             bad_blocks=found.bad_blocks,
+            sync_ns=found.sync_ns,
         )
 
     def _histogram(self, job: ctypes.c_void_p, found: library.Result) -> Histogram:

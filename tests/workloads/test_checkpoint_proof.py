@@ -7,17 +7,21 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.context import context_at
 from tests.workloads.checkpointing import (
+    BESIDE,
+    LOADERS,
     RANK_BYTES,
     data_folder,
     made,
     run,
 )
 from wattload.core.errors import DataError
+from wattload.loaders.checkpoints import CheckpointLoader, Saved, Shard, Tensor
 from wattload.workloads.checkpoint import storage as storage_module
 
 pytestmark = pytest.mark.usefixtures("short_ceilings")
@@ -71,6 +75,27 @@ def test_file_sizes_off_the_plan_fail_the_run(
     )
     _, checks = run(made(), context_at(tmp_path))
     assert checks["checkpoint_bytes_on_target"].verdict == "fail"
+
+
+@pytest.mark.parametrize("loader", LOADERS.values(), ids=LOADERS)
+@pytest.mark.parametrize("changed", [{}, BESIDE], ids=["sync", "async"])
+def test_a_file_that_was_not_fsynced_fails_the_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    loader: CheckpointLoader,
+    changed: dict[str, Any],
+) -> None:
+    store_type = type(loader.checkpoint_store(Shard(0, (Tensor("a", "float32", 4096),)), seed=1))
+    real_save = store_type.save
+
+    def save(store: object, *given: object, fsync: bool) -> Saved:
+        saved: Saved = real_save(store, *given, fsync=False)
+        return saved
+
+    monkeypatch.setattr(store_type, "save", save)
+    _, checks = run(made(loader, **changed), context_at(tmp_path))
+    assert checks["checkpoint_durable"].verdict == "fail"
+    assert checks["checkpoint_durable"].figures["synced_files"] == 0
 
 
 def forged(text: str) -> str:

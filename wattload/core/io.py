@@ -121,10 +121,11 @@ class IOResult:
     ``seconds`` end after the fsync, if one was asked for. ``latency`` holds one value in ns per
     operation, from just before it was handed to the kernel to when its completion was seen;
     ``None`` where the engine takes none. Under a rate, what an operation is late by is not in it.
-    ``cpu_s`` is that of the engine's own threads, not of those that the kernel starts for io_uring
+    ``cpu_s`` is that of the engine's own threads and of those that the kernel starts for io_uring
     where it can't go on at once: writes that extend a file or go to the page cache, and fsync.
     With ``stamps``, ``checksum`` is the sum of the 64-bit words that moved, modulo 2^64, and
     ``bad_blocks`` counts those that bore another stamp.
+    ``sync_ns`` is the longest fsync of a written file, 0 where none was made.
     ``trace`` has a row per traced operation (see ``TRACE_DTYPE``), by time of submission.
     """
 
@@ -137,6 +138,7 @@ class IOResult:
     trace: NDArray[np.void] | None = None
     checksum: int | None = None
     bad_blocks: int = 0
+    sync_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

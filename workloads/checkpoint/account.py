@@ -61,11 +61,14 @@ class Account:
     """What one rank did on ``host``; ``file_bytes`` are its files' sizes, per checkpoint.
 
     ``payload_bytes`` counts delivered tensor bytes; ``bad_blocks`` and ``bad_files`` what was wrong
-    with them. ``memory_bytes`` is the host's.
+    with them. ``memory_bytes`` is the host's. A checkpoint is ``file_count`` files of this rank;
+    ``synced_counts`` is how many of them its store fsynced, per checkpoint.
     """
 
     host: str
     memory_bytes: int = 0
+    file_count: int = 0
+    synced_counts: list[int] = field(default_factory=list)
     write: Side = field(default_factory=Side)
     read: Side = field(default_factory=Side)
     stalls: list[Stall] = field(default_factory=list)

@@ -45,6 +45,7 @@ class Cycle:
     ) -> None:
         memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self.account = Account(host=socket.gethostname(), memory_bytes=memory_bytes)
+        self.account.file_count = len(store.file_names)
         self._parts = Parts(
             job=job,
             context=context,

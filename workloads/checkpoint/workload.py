@@ -153,7 +153,7 @@ class Checkpoint:
 
     def _checks(self) -> Sequence[Check]:
         job, accounts = self._planned(), self._accounts
-        made = (checks.cold(accounts), checks.durable(job))
+        made = (checks.cold(accounts), checks.durable(job, accounts))
         is_mlperf = self.config.protocol == "mlperf"
         return (*made, *mlperf_checks(job, accounts)) if is_mlperf else made
 

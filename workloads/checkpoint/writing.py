@@ -95,6 +95,7 @@ class SyncWriter:
                 parts.storage.commit(checkpoint, parts.nonce, world.gather(saved))
                 end_ns = time.monotonic_ns()
             parts.account.file_bytes.append(parts.storage.adopt(checkpoint, parts.store))
+            parts.account.synced_counts.append(saved.synced_count)
         parts.account.write.add((start_ns, end_ns), count.moved_bytes, own_ns, saved.cpu_s)
         if checkpoint < parts.job.config.checkpoint_count - 1:
             self._train()
@@ -236,6 +237,7 @@ class AsyncWriter:
             commit_ns = max(world.gather(pending.commit.result()))
             parts.account.file_bytes.append(parts.storage.adopt(pending.checkpoint, parts.store))
         saved, start_ns, end_ns = pending.save.result()
+        parts.account.synced_counts.append(saved.synced_count)
         side = parts.account.write
         side.add((start_ns, end_ns), pending.count.moved_bytes, end_ns - start_ns, saved.cpu_s)
         side.commit_ns[-1] = commit_ns
