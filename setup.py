@@ -6,6 +6,7 @@ and the wheel is tagged ``py3-none-<platform>``.
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from pathlib import Path
 
@@ -16,6 +17,14 @@ from setuptools.errors import PlatformError
 
 FOLDER = Path("wattload/loaders/native")
 NAME = "wattload.loaders.native.libwattload_engine"
+
+
+def sources_hash() -> str:
+    """Return what ``wattload.loaders.native.library`` compares with the sources beside it."""
+    digest = hashlib.sha256()
+    for path in sorted((FOLDER / "src").glob("*.[ch]")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
 
 
 class BuildLibrary(build_ext):
@@ -30,6 +39,7 @@ class BuildLibrary(build_ext):
                 "one (apt-get install gcc libc6-dev, dnf install gcc, apk add gcc musl-dev), or "
                 "name yours with CC="
             )
+        self.force = True  # no time of a file says that one has gone
         super().build_extensions()
 
     def get_ext_filename(self, fullname: str) -> str:
@@ -55,7 +65,7 @@ setup(
             NAME,
             sources=sorted(str(path) for path in (FOLDER / "src").glob("*.c")),
             depends=sorted(str(path) for path in (FOLDER / "src").glob("*.h")),
-            define_macros=[("_GNU_SOURCE", "1")],
+            define_macros=[("_GNU_SOURCE", "1"), ("WL_SOURCES", f'"{sources_hash()}"')],
             extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden", "-Wall", "-Wextra"],
             extra_link_args=["-pthread"],
         )

@@ -7,6 +7,7 @@ during every call.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 from collections.abc import Sequence
 from ctypes import POINTER, c_char, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
@@ -16,7 +17,7 @@ from pathlib import Path
 from wattload.core.errors import MissingExtraError
 from wattload.core.histogram import BUCKET_COUNT
 
-ABI = 1
+ABI = 2
 FILE_NAME = "libwattload_engine.so"
 PATH_BYTES = 4096
 TEXT_BYTES = 512
@@ -122,6 +123,7 @@ class Result(ctypes.Structure):
 
 _ERROR = POINTER(Error)
 _PROTOTYPES = {
+    "wl_sources": ([], c_char_p),
     "wl_backend": ([c_uint32], POINTER(BackendInfo)),
     "wl_backend_probe": ([c_char_p, _ERROR], c_int32),
     "wl_engine_open": ([POINTER(Setup), POINTER(c_void_p), _ERROR], c_int32),
@@ -177,6 +179,7 @@ def load_from(path: Path) -> ctypes.CDLL:
         )
     for name, (arguments, result) in _PROTOTYPES.items():
         functions[name].argtypes, functions[name].restype = arguments, result
+    _check_sources(path, functions["wl_sources"]().decode())
     return library
 
 
@@ -184,6 +187,26 @@ def close_engine(handle: c_void_p, memory: Sequence[object], owner: int) -> None
     """Close an engine over some memory, in the process that opened it: a fork has no pollers."""
     if os.getpid() == owner:
         load().wl_engine_close(handle)
+
+
+def sources_hash(folder: Path) -> str:
+    """Return the hash of C sources that the build puts into the library (see ``setup.py``)."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.[ch]")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _check_sources(path: Path, built_from: str) -> None:
+    """Raise if the sources lie beside the library, as in a checkout, and it was built from others.
+
+    An installed package has no sources beside it.
+    """
+    folder = path.with_name("src")
+    if folder.is_dir() and sources_hash(folder) != built_from:
+        raise MissingExtraError(
+            f"{path} was built from other sources than those in {folder}; {_mend()}"
+        )
 
 
 def _mend() -> str:

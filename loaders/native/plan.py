@@ -24,6 +24,13 @@ DESTINATION = 16
 NO_CHANGE = 32
 
 _WORDS = 1 << 64
+_LIMITS: dict[str, int] = {
+    "operation_count": 1 << 62,
+    "duration_s": (1 << 62) // NS_PER_S,
+    "rate_bytes_per_s": 1 << 62,
+    "trace_every": (1 << 32) - 1,
+}
+"""The most that the plan's layout and the engine's own limits hold."""
 
 _KINDS = {IOKind.READ: 0, IOKind.WRITE: 1}
 _ORDERS = {IOOrder.SEQUENTIAL: 0, IOOrder.RANDOM: 1}
@@ -51,10 +58,12 @@ def check(plan: IOPlan, *, block_bytes: int, depth: int, alignment_bytes: int) -
             f"the plan's block_bytes must be a multiple of {alignment_bytes} up to the engine's "
             f"{block_bytes}, got {plan.block_bytes}"
         )
-    for name in ("operation_count", "duration_s", "rate_bytes_per_s", "trace_every"):
+    for name in _LIMITS:
         value = getattr(plan, name)
-        if value is not None and value <= 0:
+        if value is not None and not value > 0:  # not a number is not above 0 either
             raise ConfigError(f"the plan's {name} must be above 0, got {value}")
+        if value is not None and value > _LIMITS[name]:
+            raise ConfigError(f"the plan's {name} must be {_LIMITS[name]} at most, got {value}")
     _check_extents(plan, alignment_bytes)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.contracts.engine import BLOCK, DEPTH, EngineContract, open_descriptors, plan
 from wattload.core.errors import ConfigError, DataError, TargetError
-from wattload.core.io import Engine, Extent, IOPlan, IOResult
+from wattload.core.io import Allocation, Engine, Extent, IOPlan, IOResult
 from wattload.loaders.aligned import aligned_buffer
 from wattload.loaders.coldcache import evict, resident_fraction
 from wattload.loaders.native.backend import backends, choose, unavailable
@@ -355,3 +355,14 @@ def test_numbers_out_of_range_are_the_librarys_to_refuse() -> None:
             pollers=65,
             slots=aligned_buffer(65 * 4096),
         )
+
+
+def test_cpu_time_of_the_kernels_workers_is_counted(tmp_path: Path) -> None:
+    """Writes that extend a file are done by them, not by the poller."""
+    engine = NativeEngine(block_bytes=BLOCK, depth=DEPTH, direct=False)
+    written = plan("write", Extent(tmp_path / "file", 0, 64 << 20), allocation=Allocation.EXTENDING)
+    before_s = time.process_time()
+    result = engine.run(written)
+    whole_s = time.process_time() - before_s
+    engine.close()
+    assert whole_s / 2 < result.cpu_s <= whole_s * 1.05

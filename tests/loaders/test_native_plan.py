@@ -141,6 +141,11 @@ def test_the_library_accepts_every_plan_that_is_checked(given_plan: IOPlan, dire
         ({"duration_s": -1.0}, r"duration_s must be above 0, got -1\.0"),
         ({"rate_bytes_per_s": 0.0}, "rate_bytes_per_s must be above 0"),
         ({"trace_every": 0}, "trace_every must be above 0"),
+        ({"trace_every": 1 << 32}, "trace_every must be 4294967295 at most, got 4294967296"),
+        ({"rate_bytes_per_s": float("inf")}, "rate_bytes_per_s must be .* at most, got inf"),
+        ({"rate_bytes_per_s": float("nan")}, "rate_bytes_per_s must be above 0, got nan"),
+        ({"duration_s": 1e300}, r"duration_s must be 4611686018 at most, got 1e\+300"),
+        ({"operation_count": 1 << 63}, "operation_count must be .* at most, got"),
         ({"depth": 9}, "depth must be 1 to queue_depth 8, got 9"),
         ({"block_bytes": 2048}, "block_bytes must be a multiple of 4096 up to the engine's 65536"),
         ({"block_bytes": 131072}, "up to the engine's 65536, got 131072"),
@@ -237,5 +242,17 @@ def test_a_library_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch
     if not library.library_path().exists():
         pytest.skip("the native engine is not built: make setup builds it")
     monkeypatch.setattr(library, "ABI", 99)
-    with pytest.raises(MissingExtraError, match="interface version 1, this wattload needs 99"):
+    with pytest.raises(MissingExtraError, match="interface version 2, this wattload needs 99"):
         library.load_from(library.library_path())
+
+
+def test_a_library_built_from_other_sources_is_refused(tmp_path: Path) -> None:
+    if not library.library_path().exists():
+        pytest.skip("the native engine is not built: make setup builds it")
+    copy = tmp_path / library.FILE_NAME
+    copy.write_bytes(library.library_path().read_bytes())
+    library.load_from(copy)  # no sources beside it, as in an installed package
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/engine.c").write_text("int changed;")
+    with pytest.raises(MissingExtraError, match="built from other sources .*make setup"):
+        library.load_from(copy)

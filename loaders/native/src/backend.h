@@ -22,6 +22,7 @@ enum { WL_FIXED_FILES_LIMIT = 1024 };
 
 typedef struct {
     wl_backend_info info;
+    int has_workers; /* the kernel may take operations up by threads of its own */
     int32_t (*probe)(wl_error *error);
     /* All others run on the poller's own thread. */
     int32_t (*open)(struct wl_poller *poller, wl_error *error);

@@ -12,7 +12,13 @@ enum { DEPTH_LIMIT = 4096, POLLER_LIMIT = 64, REGION_LIMIT = 1024, THREAD_LIMIT 
 #define BLOCK_LIMIT (1u << 30)
 #define REFUSE(...) wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE, __VA_ARGS__)
 
+#ifndef WL_SOURCES
+#define WL_SOURCES ""
+#endif
+
 uint32_t wl_abi(void) { return WL_ABI; }
+
+const char *wl_sources(void) { return WL_SOURCES; }
 
 static int32_t check_regions(const wl_setup *setup, wl_error *error) {
     uint64_t slots = (uint64_t)setup->depth * setup->pollers * setup->block_bytes;
@@ -77,6 +83,7 @@ static void destroy(wl_engine *engine) {
     }
     free(engine->threads);
     free(engine->regions);
+    wl_workers_free(&engine->workers);
     pthread_cond_destroy(&engine->work);
     pthread_cond_destroy(&engine->ready);
     pthread_mutex_destroy(&engine->mutex);
@@ -91,6 +98,7 @@ static wl_engine *make(const wl_setup *setup) {
     pthread_cond_init(&engine->work, NULL);
     pthread_cond_init(&engine->ready, NULL);
     engine->backend = wl_backend_find(setup->backend);
+    wl_workers_init(&engine->workers, engine->backend->has_workers);
     engine->depth = setup->depth;
     engine->pollers = setup->pollers;
     engine->block_bytes = setup->block_bytes;

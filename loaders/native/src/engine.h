@@ -17,6 +17,7 @@
 #include "pattern.h"
 #include "stamps.h"
 #include "trace.h"
+#include "workers.h"
 
 typedef struct wl_poller wl_poller;
 
@@ -60,6 +61,7 @@ struct wl_job {
     bool listed;
     uint32_t users;
     uint64_t serial, start_ns, deadline_ns;
+    uint64_t workers_start_ns;
 
     wl_stage stage; /* of the one poller that ends the job */
 
@@ -67,7 +69,7 @@ struct wl_job {
     pthread_mutex_t opening; /* held as long as the file system takes */
     pthread_mutex_t mutex;   /* of what follows; never held for long */
     pthread_cond_t done;
-    uint64_t end_ns;
+    uint64_t end_ns, workers_ns;
     bool stopped;
     wl_error error;
 
@@ -134,6 +136,7 @@ struct wl_engine {
     wl_region *regions;
     uint32_t thread_count;
     wl_poller *threads;
+    wl_workers workers;
 
     pthread_mutex_t mutex;
     pthread_cond_t work;  /* jobs came, or the end did */

@@ -100,8 +100,10 @@ static void advance(wl_poller *poller, wl_share *share) {
             sync_folders(poller, share);
     }
     share->cpu_ns = wl_clock_ns(CLOCK_THREAD_CPUTIME_ID) - share->cpu_start_ns;
-    if (!share->inflight)
-        wl_job_end(job);
+    if (share->inflight)
+        return;
+    job->workers_ns = wl_workers_look(&job->engine->workers, wl_now_ns()) - job->workers_start_ns;
+    wl_job_end(job);
 }
 
 void wl_share_release(wl_poller *poller, wl_share *share) {

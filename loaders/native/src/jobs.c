@@ -42,6 +42,7 @@ static void begin(wl_poller *poller, wl_job *job) {
         job->start_ns = wl_now_ns();
         if (job->plan.duration_ns)
             job->deadline_ns = job->start_ns + job->plan.duration_ns;
+        job->workers_start_ns = wl_workers_look(&job->engine->workers, job->start_ns);
     }
     wl_share *share = &job->shares[poller->number];
     share->issuing = true;

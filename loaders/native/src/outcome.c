@@ -42,6 +42,7 @@ void wl_job_result(const wl_job *job, wl_result *result) {
     for (uint32_t i = 0; i < job->share_count; i++)
         if (job->shares[i].used)
             add_share(result, &job->shares[i]);
+    result->cpu_ns += job->workers_ns;
     if (!result->operations)
         result->latency_min_ns = 0;
     result->start_ns = job->start_ns ? job->start_ns : job->end_ns;

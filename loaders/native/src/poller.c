@@ -61,6 +61,7 @@ static uint32_t hand_over(wl_poller *poller) {
     set_submit_times(poller);
     uint32_t count = poller->engine->backend->enter(poller, 1, timeout_ns);
     poller->now_ns = wl_now_ns();
+    wl_workers_keep(&poller->engine->workers, poller->now_ns);
     return count;
 }
 

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { REFUSAL_LIMIT = 1000, REFUSAL_NAP_NS = 1000000 };
+
 static int sysctl_value(void) {
     int value = 0;
     FILE *file = fopen("/proc/sys/kernel/io_uring_disabled", "re");
@@ -113,6 +115,7 @@ static uint32_t fail_rest(wl_poller *poller, wl_ring *ring, uint32_t count, int 
     for (uint32_t i = 0; i < count; i++) {
         const wl_sqe *sqe = &ring->sqes[(tail - count + i) & ring->sq_mask];
         poller->done[i] = (wl_done){.op = (uint32_t)sqe->user_data, .result = code};
+        poller->ops[sqe->user_data].retries = UINT16_MAX;
     }
     atomic_store_explicit(ring->sq_tail, tail - count, memory_order_release);
     return count;
@@ -134,26 +137,59 @@ static uint32_t fill_queue(wl_poller *poller, wl_ring *ring) {
 static void push_uring(wl_poller *poller) {
     wl_ring *ring = poller->backend;
     uint32_t count = fill_queue(poller, ring);
-    if (count)
+    if (count && !ring->given_up)
         wl_ring_submit(ring, count);
+}
+
+/* Fails all operations of the poller: the ring no longer says what becomes of them. */
+static uint32_t fail_all(wl_poller *poller, wl_ring *ring, int code) {
+    uint32_t count = 0;
+    ring->given_up = code;
+    poller->queued_count = 0;
+    for (uint32_t i = 0; i < poller->depth; i++) {
+        bool is_used = !(poller->is_holding && poller->held == i);
+        for (uint32_t k = 0; is_used && k < poller->free_count; k++)
+            is_used = poller->free_ops[k] != i;
+        if (!is_used)
+            continue;
+        poller->ops[i].retries = UINT16_MAX;
+        poller->done[count++] = (wl_done){.op = i, .result = code};
+    }
+    return count;
+}
+
+/* The kernel refused a call. What may pass is tried again, for a second if nothing in flight could
+ * end it; what stays fails the operations. An error of a call that only waits has no operation to
+ * blame: should it stay, the ring is given up. */
+static uint32_t refused(wl_poller *poller, wl_ring *ring, uint32_t left, int code) {
+    uint32_t count = reap(poller, ring, 0);
+    uint32_t busy = poller->inflight - left - (poller->is_holding ? 1u : 0u);
+    bool may_pass = !left || code == -EINTR || code == -EAGAIN || code == -EBUSY;
+    if (count || code == -EINTR || (code == -ETIME && !left)) {
+        ring->refusals = 0;
+        return count;
+    }
+    if (may_pass && ((left && busy) || ring->refusals++ < REFUSAL_LIMIT)) {
+        nanosleep(&(struct timespec){.tv_nsec = REFUSAL_NAP_NS}, NULL);
+        return 0;
+    }
+    ring->refusals = 0;
+    return left ? fail_rest(poller, ring, left, code) : fail_all(poller, ring, code);
 }
 
 static uint32_t enter_uring(wl_poller *poller, uint32_t wait, uint64_t timeout_ns) {
     wl_ring *ring = poller->backend;
-    uint32_t left = fill_queue(poller, ring), failed = 0;
+    if (ring->given_up)
+        return fail_all(poller, ring, ring->given_up);
+    uint32_t left = fill_queue(poller, ring);
     if (atomic_load_explicit(ring->cq_tail, memory_order_acquire) !=
         atomic_load_explicit(ring->cq_head, memory_order_relaxed))
         wait = 0;
-    do {
-        int taken = wl_ring_enter(ring, left, wait, timeout_ns);
-        if (taken >= 0)
-            left -= (uint32_t)taken;
-        else if (left && taken != -EINTR && taken != -EAGAIN && taken != -EBUSY)
-            failed = fail_rest(poller, ring, left, taken);
-        else if (left) /* what is in flight has to complete first */
-            wait = 0;
-    } while (left && !failed);
-    return reap(poller, ring, failed);
+    int taken = wl_ring_enter(ring, left, wait, timeout_ns);
+    if (taken < 0)
+        return refused(poller, ring, left, taken);
+    ring->refusals = 0;
+    return reap(poller, ring, 0); /* what was not taken is handed over with the next ones */
 }
 
 static void forget_uring(wl_poller *poller, wl_job *job) {
@@ -164,6 +200,7 @@ static void forget_uring(wl_poller *poller, wl_job *job) {
 
 const wl_backend_ops wl_backend_uring = {
     .info = {.name = "io_uring", .flags = WL_B_FIXED_BUFFERS | WL_B_FIXED_FILES},
+    .has_workers = 1,
     .probe = probe_uring,
     .open = open_uring,
     .enter = enter_uring,

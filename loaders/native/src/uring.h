@@ -27,6 +27,9 @@ typedef struct {
     wl_sqe *sqes;
     wl_cqe *cqes;
 
+    uint32_t refusals; /* in a row, with nothing done meanwhile */
+    int given_up;      /* the errno for which it is used no more, negative */
+
     bool fixes_buffers, fixes_files;
     wl_fixed_region *regions;      /* as registered: of slots only this poller's */
     uint64_t owners[WL_FILE_TABLE]; /* the serial of the file in each place, 0: none */

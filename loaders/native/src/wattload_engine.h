@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WL_ABI 1u
+#define WL_ABI 2u
 
 #if defined(__GNUC__)
 #define WL_API __attribute__((visibility("default")))
@@ -97,9 +97,11 @@ typedef struct {
 } wl_progress;
 
 /* The outcome of a job that is done; zeros of one that is not. Times are CLOCK_MONOTONIC. `cpu_ns`
- * is the pollers' thread CPU time from the job's first operation to its last, jobs that overlap
- * included, without the kernel's own workers (of writes that extend a file or go to the page cache,
- * and of fsync). `latency_sum_ns`, `latency_min_ns`, `latency_max_ns` are over completed
+ * is CPU time from the job's first operation to its last, jobs that overlap included: the pollers',
+ * and that of the kernel's io_uring workers of this process, which do what extends a file, goes to
+ * the page cache or is an fsync (0 for them where the kernel has no /proc/self/task/N/schedstat;
+ * they count with every engine that is at work meanwhile, as whose they are can't be told in a
+ * container). `latency_sum_ns`, `latency_min_ns`, `latency_max_ns` are over completed
  * operations, from just before an operation is handed to the kernel to when its completion is seen:
  * what it is late by under a rate limit is not in them. `checksum` is the sum, modulo 2^64, of the
  * little-endian 64-bit words written (WL_STAMP) or read (WL_CHECK), a last part of a word padded
@@ -186,6 +188,8 @@ enum {
 };
 
 WL_API uint32_t wl_abi(void);
+/* A hash of the sources that this library was built from, as the build names it; "" if it didn't. */
+WL_API const char *wl_sources(void);
 /* The backend of that number, NULL past the last. */
 WL_API const wl_backend_info *wl_backend(uint32_t number);
 /* WL_OK if it can run here, else WL_UNAVAILABLE (io_uring switched off by sysctl or seccomp). */
@@ -201,7 +205,9 @@ WL_API int32_t wl_job_submit(wl_engine *engine, const uint8_t *plan, size_t plan
 /* Waits until the job is done, at most so long; returns 1 if it is, else 0. */
 WL_API int32_t wl_job_wait(wl_job *job, uint32_t timeout_ms);
 WL_API void wl_job_progress(const wl_job *job, wl_progress *progress);
-/* Issues no more of it; what is in flight is finished, files are closed, no fsync is made. */
+/* Issues no more of it; what is in flight is finished, files are closed, no fsync is made. A written
+ * file is not cut to size then, nor after a failure: one that was preallocated has its full length,
+ * whatever of it was written. */
 WL_API void wl_job_stop(wl_job *job);
 WL_API void wl_job_result(const wl_job *job, wl_result *result);
 WL_API void wl_job_histogram(const wl_job *job, uint64_t counts[WL_BUCKETS]);
