@@ -119,7 +119,9 @@ class NativeEngine:
         """Execute a plan and return when all of it is done, durable if it says ``fsync``.
 
         ``moved`` is told of each operation's bytes, in bursts every 50 ms or less, on this thread.
-        An interrupt stops the plan; what is in flight is waited for. Errors as in ``submit`` and
+        It must not close the engine. An interrupt stops the plan; what is in flight is waited for.
+        A preallocated file of a plan that is stopped or fails keeps its full length, whatever of
+        it was written. Errors as in ``submit`` and
         ``Ticket.result``.
 
         Raises:

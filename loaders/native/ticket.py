@@ -23,7 +23,11 @@ SLICE_S = 0.05
 
 
 class Ticket:
-    """One plan in an engine's queue. One thread waits for it; any may stop or discard it."""
+    """One plan in an engine's queue. One thread waits for it; any may stop or discard it.
+
+    But ``moved`` must not: it is called within a wait, which discarding, or closing the engine,
+    waits for. A preallocated file of a plan that is stopped or fails keeps its full length.
+    """
 
     def __init__(
         self,

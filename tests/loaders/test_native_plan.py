@@ -254,5 +254,5 @@ def test_a_library_built_from_other_sources_is_refused(tmp_path: Path) -> None:
     library.load_from(copy)  # no sources beside it, as in an installed package
     (tmp_path / "src").mkdir()
     (tmp_path / "src/engine.c").write_text("int changed;")
-    with pytest.raises(MissingExtraError, match="built from other sources .*make setup"):
+    with pytest.raises(MissingExtraError, match=r"built from other sources .*make setup"):
         library.load_from(copy)
