@@ -58,12 +58,12 @@ def check(plan: IOPlan, *, block_bytes: int, depth: int, alignment_bytes: int) -
             f"the plan's block_bytes must be a multiple of {alignment_bytes} up to the engine's "
             f"{block_bytes}, got {plan.block_bytes}"
         )
-    for name in _LIMITS:
+    for name, limit in _LIMITS.items():
         value = getattr(plan, name)
         if value is not None and not value > 0:  # not a number is not above 0 either
             raise ConfigError(f"the plan's {name} must be above 0, got {value}")
-        if value is not None and value > _LIMITS[name]:
-            raise ConfigError(f"the plan's {name} must be {_LIMITS[name]} at most, got {value}")
+        if value is not None and value > limit:
+            raise ConfigError(f"the plan's {name} must be {limit} at most, got {value}")
     _check_extents(plan, alignment_bytes)
 
 
