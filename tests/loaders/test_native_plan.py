@@ -183,11 +183,12 @@ def test_the_compiler_lays_structures_out_as_ctypes_does(tmp_path: Path) -> None
         library.Progress,
         library.Result,
     )
-    lines, expected = [], []
+    lines: list[str] = []
+    expected: list[tuple[int, ...]] = []
     for structure in structures:
         name = "wl_" + re.sub(r"(?<!^)([A-Z])", r"_\1", structure.__name__).lower()
         lines.append(f'printf("%zu\\n", sizeof({name}));')
-        expected.append(ctypes.sizeof(structure))
+        expected.append((ctypes.sizeof(structure),))
         for field, *_ in structure._fields_:
             at = f"offsetof({name}, {field}), sizeof((({name} *)0)->{field})"
             lines.append(f'printf("%zu %zu\\n", {at});')
@@ -203,7 +204,7 @@ def test_the_compiler_lays_structures_out_as_ctypes_does(tmp_path: Path) -> None
         pytest.skip("there is no C compiler")
     told = subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout
     numbers = [tuple(map(int, line.split())) for line in told.splitlines()]
-    assert numbers == [one if isinstance(one, tuple) else (one,) for one in expected]
+    assert numbers == expected
 
 
 @pytest.mark.skipif(not HEADER_FILE.exists(), reason="an installed package has no header")
