@@ -60,8 +60,9 @@ class DirectMedium:
         self._alignment_bytes = alignment_bytes
         self._allocation = allocation
         self.preallocates = True
-        self.sync_ns = 0
         """Whether every file so far could be preallocated; ``False`` means that writes extend."""
+        self.sync_ns = 0
+        """The longest fsync so far."""
 
     def open(self, path: Path, kind: IOKind, end_bytes: int) -> int:
         """Open for reading, or create and preallocate for writing."""
