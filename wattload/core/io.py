@@ -194,8 +194,8 @@ class Engine(Protocol):
         every 50 ms.
 
         Raises ``OSError`` with the file and offset in its message, ``DataError`` for a file that is
-        shorter than an extent to read or changes meanwhile, and ``ConfigError`` for a plan that it
-        can't do. The engine can be used again after any of them.
+        shorter than an extent to read or, where the engine looks at that, changes meanwhile, and
+        ``ConfigError`` for a plan that it can't do. The engine can be used again after any of them.
         """
         ...
 
