@@ -143,6 +143,27 @@ def test_warnings_of_the_run_are_named(tmp_path: Path, capsys: Captured) -> None
     assert "short_run_write" in line
 
 
+def test_remarks_of_a_part_are_caveats(tmp_path: Path, capsys: Captured) -> None:
+    folder = run_of(tmp_path)
+    path = folder / RECORD_FILE
+    record = json.loads(path.read_text())
+    parts = ["shrunken for a demonstration: x.", "sliced: 5 of 9 bytes.", "Of no concern."]
+    workload = record["workload"] | {"remarks": parts}
+    path.write_text(json.dumps(record | {"workload": workload}))
+    text = said(capsys, "model=8b", f"record={folder}")
+    assert "caveat  that run was shrunken for a demonstration" in text
+    assert "caveat  that run was sliced: 5 of 9 bytes" in text
+    assert "Of no concern" not in text
+    assert document(capsys, "model=8b", f"record={folder}")["remarks"] == parts[:2]
+
+
+def test_a_model_that_dlio_does_not_know_has_no_file_count(capsys: Captured) -> None:
+    text = said(capsys, "model=405b_server")
+    assert "as DLIO lays them out" not in text
+    assert "DLIO has no layout of 405b_server" in text
+    assert document(capsys, "model=405b_server")["file_count"] is None
+
+
 def test_a_record_of_another_workload_is_refused(tmp_path: Path, capsys: Captured) -> None:
     folder = run_of(tmp_path, workload="unet3d")
     assert "a plan needs a run of workload=checkpoint" in refused(

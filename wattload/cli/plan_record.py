@@ -15,13 +15,17 @@ from wattload.workloads.checkpoint.estimate import Watts
 RATE_METRIC = "write_bytes_per_s"
 WRITE_PHASE = "write"
 
+_PARTIAL = ("shrunken", "sliced")
+"""How the remarks of a checkpoint run begin that wrote less than its ranks' shards."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
     """What one drive writes in B/s and draws meanwhile, and where each figure comes from.
 
     ``drive_count`` is how many drives the rate and the power are of: a run may have several.
-    ``failed_checks`` and ``warned_checks`` name the checks of that run that failed or warned.
+    ``remarks`` say how that run was shrunken or sliced; ``failed_checks`` and ``warned_checks``
+    name the checks of it that failed or warned.
     """
 
     rate_bytes_per_s: float | None
@@ -29,6 +33,7 @@ class Rates:
     drive_count: int = 1
     watts: Watts | None = None
     watts_source: str = "not given"
+    remarks: tuple[str, ...] = ()
     failed_checks: tuple[str, ...] = ()
     warned_checks: tuple[str, ...] = ()
 
@@ -71,6 +76,7 @@ def rates_of_record(path: Path, power_w: float | None) -> Rates:
         drive_count=drive_count,
         watts=watts,
         watts_source=_watts_source(record, power_w, watts),
+        remarks=tuple(r for r in record.workload.remarks if r.startswith(_PARTIAL)),
         failed_checks=tuple(c.name for c in record.checks if c.verdict == "fail"),
         warned_checks=tuple(c.name for c in record.checks if c.verdict == "warn"),
     )

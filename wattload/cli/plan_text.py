@@ -27,6 +27,8 @@ def lines(
     yield from _energy(rates, energy)
     if drives is not None:
         yield from _drives(drives, rates, shape)
+    for remark in rates.remarks:
+        yield _line("caveat", f"that run was {remark}")
     if rates.failed_checks:
         yield _line("warning", f"that run failed {', '.join(rates.failed_checks)}")
     if rates.warned_checks:
@@ -44,7 +46,8 @@ def _size(shape: Shape) -> Iterator[str]:
     yield _line("model", f"{shape.model}, {shape.parameters:,} parameters")
     yield _line("shards", f"{part}, {each}")
     if shape.file_count is None:
-        yield _line("files", f"{shape.ranks} with loader=direct, one a rank")
+        why = f"; {shape.file_count_missing}" if shape.file_count_missing else ""
+        yield _line("files", f"{shape.ranks} with loader=direct, one a rank{why}")
     else:
         yield _line(
             "files",

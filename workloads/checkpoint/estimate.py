@@ -20,9 +20,9 @@ _DIGITS = 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A checkpoint's size; ``file_count`` as DLIO lays it out, ``None`` for a part of the ranks.
+    """A checkpoint's size; ``file_count`` as DLIO lays it out, ``None`` where it does not.
 
-    ``ranks`` are the first of ``model_ranks``.
+    ``file_count_missing`` says why it is ``None``. ``ranks`` are the first of ``model_ranks``.
     """
 
     model: str
@@ -33,6 +33,7 @@ class Shape:
     rank_max_bytes: int
     total_bytes: int
     file_count: int | None
+    file_count_missing: str
     published: str
 
 
@@ -81,6 +82,7 @@ def shape(model: str, ranks: int | None = None) -> Shape:
     if ranks is not None and not 1 <= ranks <= whole:
         raise ConfigError(f"ranks must be 1 to {whole}, which {model} has, got {ranks}")
     count = ranks or whole
+    missing = _no_files(model, is_whole=count == whole)
     sizes = [shard_of(model, rank).size_bytes for rank in range(count)]
     return Shape(
         model=model,
@@ -90,7 +92,8 @@ def shape(model: str, ranks: int | None = None) -> Shape:
         rank_min_bytes=min(sizes),
         rank_max_bytes=max(sizes),
         total_bytes=sum(sizes),
-        file_count=file_count(model) if count == whole else None,
+        file_count=None if missing else file_count(model),
+        file_count_missing=missing,
         published=_published(model),
     )
 
@@ -136,6 +139,13 @@ def drives_needed(
 
 def _whole(drives: float) -> int:
     return max(1, math.ceil(round(drives, _DIGITS)))
+
+
+def _no_files(model: str, *, is_whole: bool) -> str:
+    """Return why there is no number of DLIO's files, empty where there is one."""
+    if model == SERVER_NAME:
+        return f"DLIO has no layout of {model}, which is no model of its own"
+    return "" if is_whole else "DLIO's layout is of all ranks"
 
 
 def _published(model: str) -> str:
