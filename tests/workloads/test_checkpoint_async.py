@@ -89,6 +89,7 @@ def test_write_seconds_are_those_of_the_drain_alone(tmp_path: Path) -> None:
     assert 0 < total <= sum(spans)
     drain_s = value(outcome, "drain_seconds_per_checkpoint")
     assert drain_s == value(outcome, "write_seconds_per_checkpoint") == pytest.approx(total / 3)
+    assert value(outcome, "durable_seconds_per_checkpoint") >= drain_s
 
 
 def test_the_next_checkpoint_waits_for_the_drain_before_it(

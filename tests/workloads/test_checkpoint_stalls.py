@@ -56,11 +56,13 @@ def test_stalls_are_the_slowest_ranks_and_steps_are_told_apart() -> None:
     ms = 1_000_000
     one = Account(host="a", stalls=[Stall(0, 4 * ms, None), Stall(6 * ms, 4 * ms, 12 * ms)])
     other = Account(host="a", stalls=[Stall(0, 5 * ms, None), Stall(1 * ms, 5 * ms, 12 * ms)])
+    one.durable_ns = [250 * ms, 450 * ms]
     one.steps = [Step(10 * ms, draining=False), Step(12 * ms, draining=True)]
     found = {metric.name: metric.value for metric in overlap_metrics([one, other], [0.2, 0.4])}
     assert found == {
         "stall_seconds_per_checkpoint": pytest.approx(10e-3),
         "drain_seconds_per_checkpoint": pytest.approx(0.3),
+        "durable_seconds_per_checkpoint": pytest.approx(0.35),
         "stall_share": pytest.approx(10 / (10 + 12)),
         "drain_wait_seconds_per_checkpoint": pytest.approx(6e-3),
         "snapshot_seconds_per_checkpoint": pytest.approx(5e-3),

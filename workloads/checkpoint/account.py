@@ -61,8 +61,10 @@ class Account:
     """What one rank did on ``host``; ``file_bytes`` are its files' sizes, per checkpoint.
 
     ``payload_bytes`` counts delivered tensor bytes; ``bad_blocks`` and ``bad_files`` what was wrong
-    with them. ``memory_bytes`` is the host's. A checkpoint is ``file_count`` files of this rank;
-    ``synced_counts`` is how many of them its store fsynced, per checkpoint.
+    with them. ``memory_bytes`` is the host's. ``durable_ns`` is the time from the start of a drain
+    to the end of its commit, whatever lay between, on the slowest target's leader. A checkpoint is
+    ``file_count`` files of this rank; ``synced_counts`` is how many of them its store fsynced, per
+    checkpoint.
     """
 
     host: str
@@ -71,6 +73,7 @@ class Account:
     synced_counts: list[int] = field(default_factory=list)
     write: Side = field(default_factory=Side)
     read: Side = field(default_factory=Side)
+    durable_ns: list[int] = field(default_factory=list)
     stalls: list[Stall] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     file_bytes: list[int] = field(default_factory=list)

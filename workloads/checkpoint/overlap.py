@@ -40,6 +40,13 @@ def overlap_metrics(accounts: Sequence[Account], drain_s: Sequence[float]) -> li
             phase=_DRAIN,
             headline=True,
         ),
+        _seconds(
+            "durable_seconds_per_checkpoint",
+            [taken_ns / NS_PER_S for taken_ns in accounts[0].durable_ns],
+            "Time from the start of a drain until the checkpoint is complete and durable, the wait "
+            "of its commit for the end of a training step included; mean over all.",
+            phase=_DRAIN,
+        ),
         _stall_share(accounts),
         _seconds(
             "drain_wait_seconds_per_checkpoint",

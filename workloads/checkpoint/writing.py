@@ -122,11 +122,11 @@ class _Pending:
     checkpoint: int
     count: Count
     save: Future[tuple[Saved, int, int]]
-    commit: Future[int] | None = None
+    commit: Future[tuple[int, int]] | None = None
 
     def is_ready(self) -> bool:
         """Return whether this rank's part of the stage is done; raises what made it fail."""
-        stage: Future[tuple[Saved, int, int]] | Future[int] = self.commit or self.save
+        stage: Future[tuple[Saved, int, int]] | Future[tuple[int, int]] = self.commit or self.save
         if not stage.done():
             return False
         stage.result()
@@ -234,24 +234,28 @@ class AsyncWriter:
                 by_rank = world.gather(pending.save.result()[0])
                 pending.commit = self._threads.submit(self._commit, pending.checkpoint, by_rank)
                 return
-            commit_ns = max(world.gather(pending.commit.result()))
+            saved, start_ns, end_ns = pending.save.result()
+            took_ns, committed_ns = pending.commit.result()
+            of_ranks = world.gather((took_ns, committed_ns - start_ns))
             parts.account.file_bytes.append(parts.storage.adopt(pending.checkpoint, parts.store))
-        saved, start_ns, end_ns = pending.save.result()
+        commit_ns, durable_ns = (max(column) for column in zip(*of_ranks, strict=True))
+        parts.account.durable_ns.append(durable_ns)
         parts.account.synced_counts.append(saved.synced_count)
         side = parts.account.write
         side.add((start_ns, end_ns), pending.count.moved_bytes, end_ns - start_ns, saved.cpu_s)
         side.commit_ns[-1] = commit_ns
         self._pending = None
 
-    def _commit(self, checkpoint: int, saved: list[Saved]) -> int:
-        """Commit on a target's leader, in a span of the write phase; returns how long it took."""
+    def _commit(self, checkpoint: int, saved: list[Saved]) -> tuple[int, int]:
+        """Commit on a target's leader, in a span of the write phase; returns its ns and its end."""
         parts = self._parts
         if not parts.storage.leads:
-            return 0
+            return 0, 0
         with parts.context.phase(WRITE_PHASE):
             start_ns = time.monotonic_ns()
             parts.storage.commit_own(checkpoint, parts.nonce, saved)
-            return time.monotonic_ns() - start_ns
+            end_ns = time.monotonic_ns()
+            return end_ns - start_ns, end_ns
 
 
 @contextmanager
