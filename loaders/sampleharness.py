@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from wattload.core.io import Harness, HarnessResult
+from wattload.core.harness import Harness, HarnessResult
 from wattload.loaders.samples import SampleConfig, SampleSet
 
 

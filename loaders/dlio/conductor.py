@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wattload.core.io import HarnessWatch
+from wattload.core.harness import HarnessWatch
 from wattload.loaders.dlio.program import Program
 from wattload.loaders.sampleharness import Training
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import wattload
 from wattload.core.errors import RunError
-from wattload.core.io import DataPath, HarnessWatch
+from wattload.core.harness import HarnessWatch
+from wattload.core.io import DataPath
 from wattload.core.mlperf import UNET3D
 from wattload.loaders.dlio import Config, mpirun
 from wattload.loaders.dlio.conductor import Conductor

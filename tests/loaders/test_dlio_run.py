@@ -16,7 +16,7 @@ import pytest
 from tests.contracts.harness import HarnessContract, Watch
 from tests.loaders.dlio import EPOCHS, make_training, needs_dlio, processes_that_say
 from wattload.core.errors import RunError
-from wattload.core.io import Harness, HarnessResult
+from wattload.core.harness import Harness, HarnessResult
 from wattload.loaders.coldcache import evict, resident_fraction
 from wattload.loaders.dlio import Config
 from wattload.loaders.dlio.harness import COMMAND, JOURNAL, OUTPUT

@@ -10,7 +10,8 @@ from pathlib import Path
 from tests.context import Context
 from wattload.core.accelerator import Accelerator
 from wattload.core.errors import RunError
-from wattload.core.io import DataPath, Harness, HarnessWatch, IOResult
+from wattload.core.harness import Harness, HarnessWatch
+from wattload.core.io import DataPath, IOResult
 from wattload.core.record.check import Check
 from wattload.core.target import Target
 from wattload.core.workload import Outcome

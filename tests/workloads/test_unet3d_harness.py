@@ -23,7 +23,7 @@ from tests.workloads.outside import (
 )
 from wattload.core.accelerator import Device
 from wattload.core.errors import ConfigError, RunError
-from wattload.core.io import Harness
+from wattload.core.harness import Harness
 from wattload.core.record.check import Check
 from wattload.loaders import dlio
 from wattload.loaders.coldcache import resident_fraction

@@ -1,17 +1,17 @@
-"""How bytes move: the shapes that engines, loaders and harnesses share.
+"""How bytes move: the shapes that engines and loaders share.
 
 An ``Engine`` executes planned I/O, a ``Loader`` yields batches in a given order by way of an engine
-or a library, a ``Harness`` is an outside program that owns the loop. Every result carries a
-``DataPath``: which way was asked for, and which way the counters say was taken.
+or a library. Every result carries a ``DataPath``: which way was asked for, and which way the
+counters say was taken. Outside programs that own the loop are in ``core.harness``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -259,60 +259,4 @@ class Loader(Protocol):
 
     def close(self) -> None:
         """End workers and give buffers back."""
-        ...
-
-
-class HarnessWatch(Protocol):
-    """Told of each stretch of an outside program that is timed, numbered from 0.
-
-    A program that can wait does so while ``before`` runs: the page cache is emptied there, and the
-    phase opened. One that can't is started when ``before`` of its only stretch has returned.
-    """
-
-    def before(self, stretch: int) -> None:
-        """Return when the program may begin its stretch."""
-        ...
-
-    def moved(self, *, read_bytes: int = 0, written_bytes: int = 0) -> None:
-        """Count bytes of the stretch under way, when the program says that they have moved."""
-        ...
-
-    def after(self, stretch: int) -> None:
-        """The program has ended its stretch."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HarnessResult:
-    """What an outside program did: its I/O as we account for it, and what it says of itself.
-
-    ``reported`` holds the program's own figures under its own names and in its own units;
-    ``version`` is the program's, ``command`` the line that ran.
-    """
-
-    io: IOResult
-    reported: Mapping[str, Any]
-    version: str
-    command: tuple[str, ...]
-
-
-ResultT_co = TypeVar("ResultT_co", bound=HarnessResult, covariant=True)
-
-
-class Harness(Protocol[ResultT_co]):
-    """An outside program that owns the loop; its raw output is kept beside the record."""
-
-    def command(self) -> Sequence[str]:
-        """Return the command line that will run."""
-        ...
-
-    def run(self, folder: Path, watch: HarnessWatch) -> ResultT_co:
-        """Run it, keep its raw output under ``folder`` and return the parsed result.
-
-        Whatever ends the call also ends every process of the program.
-
-        Raises:
-            RunError: the program failed, or its output can't be read; its last words are in the
-                message, and where the rest of them lies.
-        """
         ...
