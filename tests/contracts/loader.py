@@ -230,7 +230,7 @@ class LoaderContract(ABC):
             assert run.stdout.readline() == "reading\n"
             run.send_signal(signal.SIGINT)
             told = run.stdout.read().splitlines()
-        assert told == ["interrupted", "[[], []]"]
+        assert told == ["interrupted", "[[], []]"], told
         assert run.returncode == 0
 
     def test_a_crc_is_compared_when_asked(self, tmp_path: Path) -> None:

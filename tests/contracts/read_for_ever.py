@@ -12,9 +12,11 @@ import pickle
 import signal
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
+GRACE_S = 10.0
 HELPERS = ("resource_tracker", "forkserver")
 """Processes of multiprocessing's own, which end with this one."""
 
@@ -27,6 +29,17 @@ def worker_processes() -> list[str]:
         with suppress(OSError):
             lines.append(Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode())
     return [line for line in lines if line and not any(helper in line for helper in HELPERS)]
+
+
+def left_behind(before: set[threading.Thread]) -> tuple[list[str], list[str]]:
+    """Return threads and processes that stay: queues that were closed end theirs a moment later."""
+    give_up_s = time.monotonic() + GRACE_S
+    while True:
+        threads = [thread.name for thread in set(threading.enumerate()) - before]
+        left = (threads, worker_processes())
+        if not any(left) or time.monotonic() > give_up_s:
+            return left
+        time.sleep(0.02)
 
 
 def main() -> None:
@@ -43,8 +56,7 @@ def main() -> None:
         print("interrupted", flush=True)
     finally:
         loader.close()
-    threads = [thread.name for thread in set(threading.enumerate()) - before]
-    print(json.dumps([threads, worker_processes()]), flush=True)
+    print(json.dumps(left_behind(before)), flush=True)
 
 
 if __name__ == "__main__":
