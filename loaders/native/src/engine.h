@@ -45,6 +45,7 @@ struct wl_job {
     wl_pattern pattern;
     uint64_t total; /* operations; UINT64_MAX without an end */
     uint32_t chunk; /* operations that a poller takes at a time */
+    uint32_t batch; /* operations that it hands over together, while others are in flight */
     uint32_t share_count;
     wl_file *files, *folders;
     uint32_t folder_count;

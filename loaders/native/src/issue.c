@@ -92,6 +92,8 @@ static bool issue_from(wl_poller *poller, wl_share *share) {
     uint32_t limit = limit_of(poller, job);
     if (is_over(job))
         return false;
+    if (poller->inflight && poller->inflight + job->batch > limit)
+        return true; /* for more to complete first */
     while (poller->inflight < limit) {
         if (poller->chunk_next == poller->chunk_end && !next_chunk(poller, job))
             return false;

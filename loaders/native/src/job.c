@@ -5,6 +5,8 @@
 
 #include "engine.h"
 
+enum { SMALL_BYTES = 64 << 10, BATCH_LIMIT = 8 };
+
 #define REFUSE(...) wl_fail(error, WL_BAD_PLAN, NULL, WL_NOWHERE, __VA_ARGS__)
 
 static bool is_aligned(const void *base, uint64_t offset, uint32_t align) {
@@ -73,6 +75,15 @@ static uint32_t chunk_of(const wl_engine *engine, const wl_plan *plan) {
     return engine->thread_count > 1 ? 8 : 64;
 }
 
+/* Small operations are handed over up to eight at a time, a quarter of the depth: a device, and more so a virtual
+ * one, is told of the batch once, and three quarters of the depth stay in flight meanwhile. */
+static uint32_t batch_of(const wl_plan *plan) {
+    uint32_t quarter = plan->depth / 4;
+    if (plan->rate_bytes_per_s || plan->block_bytes >= SMALL_BYTES || quarter < 1)
+        return 1;
+    return quarter < BATCH_LIMIT ? quarter : BATCH_LIMIT;
+}
+
 /* A descriptor is put into a ring's table by a system call, and taken out by another. */
 static bool pays_to_fix_files(const wl_job *job) {
     uint64_t files = job->plan.file_count;
@@ -117,6 +128,7 @@ static wl_job *make(wl_engine *engine, const wl_plan *plan) {
     job->plan = *plan;
     job->total = total_of(plan);
     job->chunk = chunk_of(engine, plan);
+    job->batch = engine->backend->info.flags & WL_B_SYNC ? 1 : batch_of(plan);
     job->share_count = engine->thread_count;
     job->is_one_pass = wl_plan_is_one_pass(plan);
     job->fixes_files = engine->backend->info.flags & WL_B_FIXED_FILES && pays_to_fix_files(job);
