@@ -75,8 +75,8 @@ static uint32_t chunk_of(const wl_engine *engine, const wl_plan *plan) {
     return engine->thread_count > 1 ? 8 : 64;
 }
 
-/* Small operations are handed over up to eight at a time, a quarter of the depth: a device, and more so a virtual
- * one, is told of the batch once, and three quarters of the depth stay in flight meanwhile. */
+/* Small operations are handed over up to eight at a time, a quarter of the depth: a device, and
+ * more so a virtual one, is told of a batch once. Three quarters stay in flight meanwhile. */
 static uint32_t batch_of(const wl_plan *plan) {
     uint32_t quarter = plan->depth / 4;
     if (plan->rate_bytes_per_s || plan->block_bytes >= SMALL_BYTES || quarter < 1)
