@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 
@@ -15,6 +14,7 @@ from wattload.core.units import NS_PER_S
 from wattload.loaders.aligned import PAGE_BYTES, round_up
 from wattload.loaders.blockio import Medium, too_short
 from wattload.loaders.blockplan import Block, PlanFile, blocks_in_order, files_of
+from wattload.loaders.safefiles import sync_folder
 from wattload.loaders.stamps import bad_blocks, checksum, join_checksums, stamp
 
 
@@ -97,11 +97,7 @@ class BlockJob:
     def sync_folders(self) -> None:
         """Make the names of the written files durable."""
         for folder in {path.parent for path in self._files}:
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_folder(folder)
 
     def _take(self) -> tuple[Block, int] | None:
         """Return the next block with its file's handle, ``None`` when there is no more to do."""
