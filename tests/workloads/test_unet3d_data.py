@@ -6,6 +6,7 @@ import os
 import resource
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -159,21 +160,23 @@ def test_progress_is_told_of_all_bytes(tmp_path: Path) -> None:
     assert context.progress.moved_bytes == [total]
 
 
-@pytest.fixture
-def file_size_limit() -> Iterator[int]:
-    """Let the kernel refuse files beyond 60 kB, as a full target refuses them."""
+@contextmanager
+def file_size_limit(limit_bytes: int) -> Iterator[None]:
+    """Let the kernel refuse files beyond a size, as a full target refuses them.
+
+    Only while the block runs: pytest's own output is a file too where it is redirected to one.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    limit = 60_000
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-    yield limit
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.usefixtures("file_size_limit")
 def test_a_target_that_takes_no_more_is_one_sentence_with_the_file(tmp_path: Path) -> None:
-    with pytest.raises(
-        TargetError, match=r"img_\d+_of_10.npz could not be written: .*File too large"
-    ):
+    sentence = r"img_\d+_of_10.npz could not be written: .*File too large"
+    with file_size_limit(60_000), pytest.raises(TargetError, match=sentence):
         prepare(dataset(tmp_path), context_at(tmp_path))
 
 
