@@ -1,12 +1,13 @@
 """The native engine against fio: sequential and random O_DIRECT I/O on the same files.
 
-Both sides first try their settings; then the best of each meet, and fio meets itself.
+Both sides first try their settings. Then fio's best meets ours of the least CPU time that is no
+slower, and fio meets itself.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -150,7 +151,8 @@ def compare(case: Case, files: Sequence[Path], pairs: int) -> list[Result]:
     ours, fios = case.ours(files), case.fios(files)
     try:
         trials = rounds({name: job.take for name, job in (ours | fios).items()}, TRIALS)
-        our_best, fio_best = best(trials.figures, ours), best(trials.figures, fios)
+        fio_best = best(trials.figures, fios)
+        our_best = best(trials.figures, ours, floor=median_speed(trials.figures[fio_best]))
         yardstick = fios[fio_best].take
         ways = {OURS: ours[our_best].take, FIO: yardstick, AGAIN: yardstick}
         taken = rounds(ways, pairs, warm=not case.direct)
@@ -160,15 +162,24 @@ def compare(case: Case, files: Sequence[Path], pairs: int) -> list[Result]:
         return _missing(case, str(error))
 
 
-def best(figures: Mapping[str, Sequence[Taken]], names: Mapping[str, Job]) -> str:
-    """Return the fastest setting by its median, or one that is as good as that at less CPU time."""
+def best(
+    figures: Mapping[str, Sequence[Taken]], names: Iterable[str], floor: float | None = None
+) -> str:
+    """Return the setting of the least CPU time among those that are fast, all by their medians.
 
-    def median(name: str, of: Callable[[Taken], float]) -> float:
-        return statistics.median(of(taken) for taken in figures[name])
+    Fast is what reaches ``floor``, in bytes per second, by default nearly the speed of the fastest.
+    If nothing does, the fastest is returned.
+    """
+    speeds = {name: median_speed(figures[name]) for name in names}
+    fastest = max(speeds, key=speeds.__getitem__)
+    floor = NEAR * speeds[fastest] if floor is None else floor
+    fast = [name for name, speed in speeds.items() if speed >= floor] or [fastest]
+    return min(fast, key=lambda name: statistics.median(map(Taken.cpu_s_per_gb, figures[name])))
 
-    fastest = max(median(name, Taken.bytes_per_s) for name in names)
-    near = [name for name in names if median(name, Taken.bytes_per_s) >= NEAR * fastest]
-    return min(near, key=lambda name: median(name, Taken.cpu_s_per_gb))
+
+def median_speed(taken: Sequence[Taken]) -> float:
+    """Return the median of bytes per second."""
+    return statistics.median(map(Taken.bytes_per_s, taken))
 
 
 def _results(

@@ -69,6 +69,16 @@ def test_of_settings_as_fast_the_one_with_least_cpu_time_is_taken(files: list[Pa
     assert engine.best(figures, names) == "wattload QD 8"
 
 
+def test_no_slower_than_a_floor_the_least_cpu_time_is_taken() -> None:
+    figures = {"QD 8": [taken(9.0, 0.03)], "QD 32": [taken(8.0, 0.02)], "QD 64": [taken(7.0, 0.01)]}
+    assert engine.best(figures, figures, floor=8e9) == "QD 32"
+
+
+def test_if_all_are_slower_than_a_floor_the_fastest_is_taken() -> None:
+    figures = {"QD 8": [taken(9.0, 0.03)], "QD 32": [taken(8.0, 0.02)]}
+    assert engine.best(figures, figures, floor=10e9) == "QD 8"
+
+
 def test_each_side_brings_its_best_depth_and_fio_meets_itself(
     monkeypatch: pytest.MonkeyPatch, files: list[Path]
 ) -> None:

@@ -166,8 +166,9 @@ static inline void wl_count(_Atomic uint64_t *count, uint64_t more) {
 
 /* poller.c */
 void *wl_poller_main(void *poller);
-/* Hands over what is queued if enough bytes were summed since, so that the device does not wait for
- * the processor. */
+/* Hands over what is queued, and waits for nothing. */
+void wl_push(wl_poller *poller);
+/* The same if enough bytes were summed since, so that the device does not wait for the processor. */
 void wl_push_in_time(wl_poller *poller);
 
 /* issue.c: what a poller hands over next */

@@ -5,7 +5,7 @@
 
 #include "engine.h"
 
-enum { SMALL_BYTES = 64 << 10, BATCH_LIMIT = 8 };
+enum { BATCH_LIMIT = 8 };
 
 #define REFUSE(...) wl_fail(error, WL_BAD_PLAN, NULL, WL_NOWHERE, __VA_ARGS__)
 
@@ -75,11 +75,12 @@ static uint32_t chunk_of(const wl_engine *engine, const wl_plan *plan) {
     return engine->thread_count > 1 ? 8 : 64;
 }
 
-/* Small operations are handed over up to eight at a time, a quarter of the depth: a device, and
- * more so a virtual one, is told of a batch once. Three quarters stay in flight meanwhile. */
+/* A device, and more so a virtual one, is told of a batch once: eight at a time, or a quarter of the
+ * depth, while three quarters stay in flight. Never more than a batch at once, however many have
+ * completed: a device that answers the whole queue together would idle until the last is prepared. */
 static uint32_t batch_of(const wl_plan *plan) {
     uint32_t quarter = plan->depth / 4;
-    if (plan->rate_bytes_per_s || plan->block_bytes >= SMALL_BYTES || quarter < 1)
+    if (plan->rate_bytes_per_s || !(plan->flags & WL_DIRECT) || quarter < 1)
         return 1;
     return quarter < BATCH_LIMIT ? quarter : BATCH_LIMIT;
 }

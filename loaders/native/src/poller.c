@@ -45,11 +45,16 @@ static void set_submit_times(wl_poller *poller) {
     }
 }
 
-void wl_push_in_time(wl_poller *poller) {
-    if (poller->touched_bytes < PUSH_BYTES || !poller->engine->backend->push)
+void wl_push(wl_poller *poller) {
+    if (!poller->engine->backend->push)
         return;
     set_submit_times(poller);
     poller->engine->backend->push(poller);
+}
+
+void wl_push_in_time(wl_poller *poller) {
+    if (poller->touched_bytes >= PUSH_BYTES)
+        wl_push(poller);
 }
 
 static uint32_t hand_over(wl_poller *poller) {
