@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import engine, jobs
-from benchmarks.files import written_files
+from benchmarks.files import new_files
 from benchmarks.measure import NotMeasuredError, Result, Rounds, rounds
 from wattload.core.units import MIB
 
@@ -38,7 +38,7 @@ def seconds(pairs: int) -> float:
 def measure(target: Path, pairs: int) -> Iterator[Result]:
     """Yield speed, memory and the generator's ceiling, then the ratios to other libraries."""
     options = _options(target)
-    with written_files(target, FILE_COUNT, FILE_BYTES) as files:
+    with new_files(target, FILE_COUNT) as files:
         yield from _against_fio(options, files, pairs)
     yield _against("torch", options, pairs, goal=3.0)
     yield _against("dcp", options, min(pairs, INFORMATION_PAIRS), goal=None)
@@ -58,7 +58,7 @@ def _against_fio(options: Sequence[str], files: Sequence[Path], pairs: int) -> l
         Result(name="resident memory per rank", unit="MB", goal=256, sense="at_most"),
         Result(name="checkpoint generator, one thread", unit="GB/s", goal=4.0),
     ]
-    fios = FIO_CASE.fios(files)
+    fios = {name: replace(job, new_bytes=FILE_BYTES) for name, job in FIO_CASE.fios(files).items()}
     direct = [*options, f"loader={OURS}"]
     try:
         trials = rounds({name: job.take for name, job in fios.items()}, engine.TRIALS)
@@ -73,7 +73,7 @@ def _against_fio(options: Sequence[str], files: Sequence[Path], pairs: int) -> l
             AGAIN: fio_rate,
         }
         taken = rounds(ways, pairs)
-        notes = [f"`wattload run {' '.join(direct)}`, new files, preallocated", f"`{job.shown()}`"]
+        notes = [f"`wattload run {' '.join(direct)}`", f"`{job.shown()}`"]
         return _results(empties, taken, notes)
     except NotMeasuredError as error:
         return [replace(empty, missing=str(error)) for empty in empties]

@@ -38,6 +38,19 @@ def written_files(target: Path, count: int, size_bytes: int) -> Iterator[Sequenc
         folder.remove()
 
 
+@contextmanager
+def new_files(target: Path, count: int) -> Iterator[Sequence[Path]]:
+    """Hold the paths of ``count`` files that are not there yet; what is made is removed."""
+    folder = DataFolder.claim(target, "bench", {"count": count, "new": True}, seed=0)
+    try:
+        names = [f"{number}.bin" for number in range(count)]
+        for name in names:
+            folder.reserve(name)
+        yield [folder.path / name for name in names]
+    finally:
+        folder.remove()
+
+
 def _write(path: Path, size_bytes: int, *, seed: int) -> None:
     random = np.random.default_rng(seed)
     with path.open("wb") as file:

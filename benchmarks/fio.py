@@ -26,7 +26,9 @@ THP_TUNABLE = "glibc.malloc.hugetlb=1"
 class Job:
     """What fio is to do: the same as a plan of ours.
 
-    ``batch`` is how many operations it hands over and takes back in one system call.
+    ``batch`` is how many operations it hands over and takes back in one system call. ``files`` are
+    there, fully written, and gone over for ``seconds``; with ``new_bytes`` fio makes each of them
+    anew, preallocates so many bytes, writes them once, and removes it.
     """
 
     kind: IOKind
@@ -37,14 +39,14 @@ class Job:
     seconds: float
     direct: bool = True
     batch: int = 1
+    new_bytes: int | None = None
 
     def command(self) -> list[str]:
         """Return the command line.
 
-        One thread, registered buffers and files. The files are there, fully written, and fio
-        preallocates nothing. One latency is taken per operation, as we take one; fio's two others,
-        its map of random blocks and its scrambling of written buffers are work that we don't do,
-        so it is spared that. Writes end with fsync of each file.
+        One thread, registered buffers and files. One latency is taken per operation, as we take
+        one; fio's two others, its map of random blocks and its scrambling of written buffers are
+        work that we don't do, so it is spared that. Writes end with fsync of each file.
         """
         writes = self.kind is IOKind.WRITE
         is_random = self.order is IOOrder.RANDOM
@@ -59,14 +61,24 @@ class Job:
             *_batching(self.batch),
             f"--filename={':'.join(str(path) for path in self.files)}",
             *(["--norandommap=1"] if is_random else ["--file_service_type=sequential"]),
-            f"--size={sum(path.stat().st_size for path in self.files)}",
-            *("--time_based=1", f"--runtime={round(self.seconds * 1000)}ms"),
-            *("--fallocate=none", "--allow_file_create=0"),
+            *self._extent(),
             *("--disable_slat=1", "--disable_lat=1"),
             *([] if self.direct else ["--invalidate=0"]),
-            *(["--overwrite=1", "--end_fsync=1", "--scramble_buffers=0"] if writes else []),
+            *(["--end_fsync=1", "--scramble_buffers=0"] if writes else []),
             *(["--iomem=shmhuge"] if self._has_huge_pages() else []),
             "--output-format=json",
+        ]
+
+    def _extent(self) -> list[str]:
+        """Return what says how much is moved, and of which files."""
+        if self.new_bytes is not None:
+            size_bytes = self.new_bytes * len(self.files)
+            return [f"--size={size_bytes}", "--fallocate=native", "--unlink=1"]
+        overwrite = ["--overwrite=1"] if self.kind is IOKind.WRITE else []
+        return [
+            f"--size={sum(path.stat().st_size for path in self.files)}",
+            *("--time_based=1", f"--runtime={round(self.seconds * 1000)}ms"),
+            *("--fallocate=none", "--allow_file_create=0", *overwrite),
         ]
 
     def shown(self) -> str:

@@ -16,6 +16,8 @@ from wattload.core.record.run import RunRecord, read_record
 FAILED_CHECK = 3
 PEAK_MEMORY = "peak_memory_bytes"
 """The largest resident set of any rank (``VmHWM``), beside the metrics of the record."""
+LATER_EPOCHS = "later_epochs_read_bytes_per_s"
+"""The read rate of all epochs but the first, where a run has several."""
 
 Figures = Mapping[str, float]
 Take = Callable[[], Figures]
@@ -38,8 +40,15 @@ def run(options: Sequence[str]) -> RunRecord:
 
 
 def figures(record: RunRecord) -> Figures:
-    """Return the metrics of a record that have a value, and the peak memory of its ranks."""
+    """Return the metrics of a record that have a value, and what is worked out beside them.
+
+    That is the peak memory of its ranks, and the read rate of its later epochs.
+    """
     found = {metric.name: metric.value for metric in record.metrics if metric.value is not None}
+    seconds = record.workload.details.get("epoch_s", ())
+    if len(seconds) > 1 and "read_bytes_per_s" in found:
+        epoch_bytes = found["read_bytes_per_s"] * sum(seconds) / len(seconds)
+        found[LATER_EPOCHS] = epoch_bytes * (len(seconds) - 1) / sum(seconds[1:])
     peaks = [rank.peak_memory_bytes for rank in record.ranks]
     known = [peak for peak in peaks if peak is not None]
     return found | ({PEAK_MEMORY: float(max(known))} if known and len(known) == len(peaks) else {})

@@ -19,6 +19,12 @@ COLD = Check(
     figures={"resident_bytes": 0},
     mandatory=True,
 )
+READ_START = Check(
+    name="mlperf_read_start",
+    verdict="pass",
+    sentence="The first read began 1.0 s after the last write.",
+    figures={"seconds": 1.0},
+)
 TRAINING_DETAILS = {
     "accelerators": 4,
     "accelerators_per_rank": 4,
@@ -93,9 +99,8 @@ def checkpoint(**details: Any) -> RunRecord:  # noqa: ANN401 - any detail
     record = _record("checkpoint", 8, workload={"fsync": True})
     rank_bytes = [memory_of(record)] * 8
     given = {**CHECKPOINT_DETAILS, "rank_bytes": rank_bytes, **details}
-    return record.model_copy(
-        update={"workload": record.workload.model_copy(update={"details": given})}
-    )
+    workload = record.workload.model_copy(update={"details": given})
+    return record.model_copy(update={"workload": workload, "checks": (COLD, READ_START)})
 
 
 def five() -> list[RunRecord]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from wattload.loaders.aligned import HUGE_PAGE_BYTES, aligned_buffer, round_up
 from wattload.loaders.direct import Config
-from wattload.loaders.directreader import DirectReader
+from wattload.loaders.direct.reader import DirectReader
 from wattload.loaders.dlio.errand import Errand
 from wattload.loaders.formats import record_format
 

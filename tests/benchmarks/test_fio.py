@@ -111,3 +111,10 @@ def test_an_fio_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyP
     stand_in(tmp_path, monkeypatch, "echo 'engine not loadable' >&2; exit 1")
     with pytest.raises(NotMeasuredError, match="engine not loadable"):
         job([tmp_path]).take()
+
+
+def test_new_files_are_preallocated_written_once_and_removed(tmp_path: Path) -> None:
+    files = [tmp_path / "0.bin", tmp_path / "1.bin"]
+    command = job(files, kind=IOKind.WRITE, new_bytes=4096).command()
+    assert {"--size=8192", "--fallocate=native", "--unlink=1", "--end_fsync=1"} <= set(command)
+    assert not {"--time_based=1", "--overwrite=1", "--allow_file_create=0"} & set(command)

@@ -28,6 +28,7 @@ def figures_of(options: Sequence[str]) -> jobs.Figures:
     rate = RATES[loader] * GB_PER_S
     return {
         "read_bytes_per_s": rate,
+        jobs.LATER_EPOCHS: rate,
         "write_bytes_per_s": rate,
         "read_cpu_s_per_byte": (0.1 if loader == "direct" else 0.4) / 1e9,
         "generator_ceiling_bytes_per_s": 5 * GB_PER_S,
@@ -149,6 +150,14 @@ def test_without_runs_checkpoints_have_no_rows(
 def test_a_figure_that_a_record_lacks_is_named() -> None:
     with pytest.raises(NotMeasuredError, match="the record has no samples_per_s"):
         jobs.of("samples_per_s")({"read_bytes_per_s": 1.0})
+
+
+def test_the_rate_of_later_epochs_leaves_the_first_out() -> None:
+    rate = SimpleNamespace(name="read_bytes_per_s", value=100.0)
+    work = SimpleNamespace(details={"epoch_s": [4.0, 1.0, 1.0]})
+    record = SimpleNamespace(metrics=[rate], ranks=[], workload=work)
+    found = jobs.figures(record)  # type: ignore[arg-type]
+    assert found == {"read_bytes_per_s": 100.0, jobs.LATER_EPOCHS: pytest.approx(200.0)}
 
 
 def test_a_ratio_keeps_what_was_asked_of_it() -> None:

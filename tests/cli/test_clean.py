@@ -11,7 +11,7 @@ import pytest
 
 from wattload.__main__ import main
 from wattload.loaders.datafolder import DataFolder
-from wattload.loaders.targetlock import TargetLock
+from wattload.loaders.datafolder.targetlock import TargetLock
 
 Captured = pytest.CaptureFixture[str]
 

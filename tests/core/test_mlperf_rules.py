@@ -8,6 +8,7 @@ import pytest
 
 from tests.mlperf_runs import (
     COLD,
+    READ_START,
     checkpoint,
     figure,
     finding,
@@ -212,6 +213,14 @@ def test_checkpoints_without_fsync_are_invalid_and_another_loader_is_open() -> N
     )
     assert finding(with_config(checkpoint(), workload={}), "fsync").standing == "not_checked"
     assert finding(with_loader(checkpoint(), "direct"), "framework").standing == "open"
+
+
+def test_reads_that_began_too_early_are_invalid_and_unknown_ones_not_checked() -> None:
+    assert finding(checkpoint(), "read_start").standing == "closed"
+    early = READ_START.model_copy(update={"verdict": "fail"})
+    for checks, standing in (((COLD, early), "invalid"), ((COLD,), "not_checked")):
+        record = checkpoint().model_copy(update={"checks": checks})
+        assert finding(record, "read_start").standing == standing
 
 
 def test_caches_must_be_dropped_under_three_times_a_clients_memory() -> None:

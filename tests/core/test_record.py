@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from tests.records import Scenario, make_run
 from wattload.core.errors import RecordError
-from wattload.core.record.metric import Metric, unknown
+from wattload.core.record.metric import Metric
 from wattload.core.record.run import RECORD_FILE, RunRecord, read_record, write_record
 from wattload.core.units import Unit
 
@@ -54,9 +54,7 @@ def test_a_gap_without_a_reason_is_refused() -> None:
         Metric.model_validate({**fields, "value": None})
     with pytest.raises(ValidationError, match="both a value"):
         Metric.model_validate({**fields, "value": 1.0, "missing": {"value": "why"}})
-    metric = unknown(
-        "rate", reason="no device", unit=Unit.BYTES_PER_SECOND, better="higher", meaning="a rate"
-    )
+    metric = Metric.of("rate", None, Unit.BYTES_PER_SECOND, "higher", "a rate", reason="no device")
     assert metric.missing == {"value": "no device"}
 
 

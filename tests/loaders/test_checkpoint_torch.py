@@ -68,7 +68,7 @@ def test_torch_sums_no_payload_while_it_saves(
         return real_checksum(payload)
 
     store = LOADERS["torch"].checkpoint_store(SHARD, seed=1)
-    for name in ("wattload.loaders.stamps", "wattload.loaders.torch_checkpoint"):
+    for name in ("wattload.loaders.stamps", "wattload.loaders.torch.checkpoint"):
         monkeypatch.setattr(f"{name}.checksum", checksum)
     save(store, tmp_path)
     store.close()

@@ -16,7 +16,7 @@ from wattload.core.errors import ConfigError, MissingExtraError, TargetError
 from wattload.core.target import DirectIo
 from wattload.loaders import dali as module
 from wattload.loaders.dali import Access, Config, Device
-from wattload.loaders.dalifailure import one_line, wrong_size
+from wattload.loaders.dali.failure import one_line, wrong_size
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ import pytest
 
 from tests.contracts.loader import Counter, LoaderContract, make_samples, payload_of
 from wattload.core.errors import ConfigError, DataError
-from wattload.loaders import dalifiles, daliloader
 from wattload.loaders.dali import Access, Config, Device
+from wattload.loaders.dali import files as dalifiles
+from wattload.loaders.dali import loader as daliloader
 from wattload.loaders.samples import SampleSet
 
 pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed", exc_type=ImportError)

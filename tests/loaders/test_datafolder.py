@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from wattload.core.errors import DataError, TargetError
-from wattload.loaders.cleaning import clean, leftovers
 from wattload.loaders.datafolder import DataFolder, list_folders
+from wattload.loaders.datafolder.cleaning import clean, leftovers
 
 PARAMETERS = {"file_count": 2, "sizes": [1, 2]}
 

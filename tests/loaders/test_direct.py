@@ -14,7 +14,7 @@ from wattload.core.target import DirectIo
 from wattload.loaders.direct import Config, check_alignment, open_engine
 from wattload.loaders.native import library
 from wattload.loaders.native.engine import NativeEngine
-from wattload.loaders.pythonengine import REMARK, PythonEngine
+from wattload.loaders.python.engine import REMARK, PythonEngine
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tests.contracts.engine import open_descriptors
 from wattload.core.errors import DataError, TargetError
 from wattload.loaders.aligned import aligned_buffer, aligned_buffers, round_up
 from wattload.loaders.direct import PYTHON, Config
-from wattload.loaders.directreader import DirectReader
+from wattload.loaders.direct.reader import DirectReader
 from wattload.loaders.native.backend import unavailable
 
 

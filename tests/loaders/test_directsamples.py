@@ -13,7 +13,7 @@ from wattload.core.errors import ConfigError, DataError
 from wattload.core.target import DirectIo
 from wattload.loaders.coldcache import evict, residency
 from wattload.loaders.direct import Config
-from wattload.loaders.directsamples import DirectSampleLoader, slot_count
+from wattload.loaders.direct.samples import DirectSampleLoader, slot_count
 from wattload.loaders.native.backend import unavailable
 from wattload.loaders.samples import SampleSet
 

@@ -13,7 +13,7 @@ import pytest
 
 from wattload.core.errors import DataError
 from wattload.loaders.datafolder import DataFolder
-from wattload.loaders.manifest import ManifestEntry, ManifestPart, read_parts
+from wattload.loaders.datafolder.manifest import ManifestEntry, ManifestPart, read_parts
 
 PART = ".wattload-manifest-0.jsonl"
 
@@ -61,7 +61,7 @@ def test_on_a_full_target_what_was_accepted_is_listed_and_nothing_else(small_tar
 LIMITED = """
 import resource, sys
 from pathlib import Path
-from wattload.loaders.manifest import ManifestPart
+from wattload.loaders.datafolder.manifest import ManifestPart
 part, accepted = ManifestPart(Path(sys.argv[1]), 0), 0
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
 try:

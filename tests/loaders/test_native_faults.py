@@ -27,7 +27,7 @@ from wattload.core.errors import ConfigError, DataError
 from wattload.core.io import Allocation, Extent, Stamps
 from wattload.loaders.aligned import aligned_buffer, direct_alignment
 from wattload.loaders.direct import Config
-from wattload.loaders.directreader import DirectReader
+from wattload.loaders.direct.reader import DirectReader
 from wattload.loaders.native.backend import unavailable
 from wattload.loaders.native.engine import NativeEngine
 from wattload.loaders.native.library import library_path

@@ -14,7 +14,7 @@ from tests.contracts.engine import BLOCK, DEPTH, EngineContract, open_descriptor
 from wattload.core.errors import DataError
 from wattload.core.io import Engine, Extent
 from wattload.loaders.coldcache import evict, resident_fraction
-from wattload.loaders.pythonengine import REMARK, PythonEngine
+from wattload.loaders.python.engine import REMARK, PythonEngine
 
 
 def small(*, diskless: bool = False) -> PythonEngine:
@@ -47,7 +47,7 @@ def test_an_interrupt_stops_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyP
             raise KeyboardInterrupt
         return wait(futures)
 
-    monkeypatch.setattr("wattload.loaders.pythonengine.wait", interrupted)
+    monkeypatch.setattr("wattload.loaders.python.engine.wait", interrupted)
     engine = small()
     with pytest.raises(KeyboardInterrupt):
         engine.run(plan("write", Extent(tmp_path / "file", 0, 64 << 20)))
@@ -69,7 +69,7 @@ def test_an_interrupt_does_not_wait_for_blocks_that_are_not_due(
         left.append(len(wait(futures, timeout=5).not_done))
         return wait(futures)
 
-    monkeypatch.setattr("wattload.loaders.pythonengine.wait", interrupted)
+    monkeypatch.setattr("wattload.loaders.python.engine.wait", interrupted)
     engine = small()
     with pytest.raises(KeyboardInterrupt):  # the second block is due after 8 s
         engine.run(plan("read", Extent(path, 0, 4 * BLOCK), rate_bytes_per_s=BLOCK / 8))

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.contracts.loader import BATCH, make_samples
-from wattload.loaders.readahead import Arrival, Pass
+from wattload.loaders.direct.readahead import Arrival, Pass
 from wattload.loaders.samples import SampleSet
 
 

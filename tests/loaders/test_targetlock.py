@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from wattload.core.errors import DataError, TargetError
-from wattload.loaders.targetlock import TargetLock
+from wattload.loaders.datafolder.targetlock import TargetLock
 
 HOLDER = """
 import sys
 from pathlib import Path
-from wattload.loaders.targetlock import TargetLock
+from wattload.loaders.datafolder.targetlock import TargetLock
 lock = TargetLock.acquire(Path(sys.argv[1]))
 print("locked", flush=True)
 sys.stdin.read()
@@ -72,7 +72,7 @@ def test_the_file_is_readable_to_all_and_writable_to_its_owner(tmp_path: Path) -
 FORKER = """
 import os, sys
 from pathlib import Path
-from wattload.loaders.targetlock import TargetLock
+from wattload.loaders.datafolder.targetlock import TargetLock
 with TargetLock.acquire(Path(sys.argv[1])) as lock:
     if os.fork() == 0:
         lock.release()
@@ -120,7 +120,7 @@ def test_removal_keeps_a_data_folder_in_which_something_lies(tmp_path: Path) -> 
 def test_a_lock_on_a_removed_file_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wattload.loaders import targetlock
+    from wattload.loaders.datafolder import targetlock
 
     cleaner = TargetLock.acquire(tmp_path)
     lock = targetlock._lock

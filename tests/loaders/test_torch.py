@@ -18,7 +18,7 @@ from tests.contracts.loader import Counter, LoaderContract, make_samples
 from wattload.core.errors import ConfigError, DataError, MissingExtraError
 from wattload.loaders import torch as module
 from wattload.loaders.torch import Config, TorchLoader
-from wattload.loaders.torchworker import SampleDataset, load_payload
+from wattload.loaders.torch.worker import SampleDataset, load_payload
 
 ROOT = Path(__file__).parents[2]
 
@@ -230,7 +230,7 @@ def _living(session: int) -> list[int]:
 def test_a_worker_whose_run_has_gone_already_ends_at_once() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    code = f"from wattload.loaders.torchworker import end_with; end_with({gone.pid}, 0)"
+    code = f"from wattload.loaders.torch.worker import end_with; end_with({gone.pid}, 0)"
     worker = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
     assert worker.returncode == 1
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from tests.contracts.loader import make_samples, payload_of
 from wattload.core.errors import DataError
-from wattload.loaders import torchworker
-from wattload.loaders.torchworker import TimedFile, read_payload
+from wattload.loaders.torch import worker as torchworker
+from wattload.loaders.torch.worker import TimedFile, read_payload
 
 
 @pytest.mark.parametrize("record_format", ["npz", "npy"])

@@ -15,7 +15,7 @@ from tests.reports.conftest import LIMITS, arm, one
 from tests.reports.parsing import Page
 from wattload.core.errors import ConfigError, TargetError
 from wattload.core.record.check import Check
-from wattload.core.record.metric import unknown
+from wattload.core.record.metric import Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.load import Run
@@ -305,13 +305,14 @@ def test_an_aborted_run_has_a_page_that_says_so(tmp_path: Path) -> None:
 
 def test_a_missing_headline_is_a_dash_with_its_reason(tmp_path: Path) -> None:
     run = one(tmp_path, Scenario(run_id="gap", seconds=1.0))
-    gap = unknown(
+    gap = Metric.of(
         "restore_bytes_per_s",
-        reason="the checkpoint was never read back",
-        unit=Unit.BYTES_PER_SECOND,
-        better="higher",
-        meaning="Bytes read.",
+        None,
+        Unit.BYTES_PER_SECOND,
+        "higher",
+        "Bytes read.",
         headline=True,
+        reason="the checkpoint was never read back",
     )
     record = run.record.model_copy(update={"metrics": (gap, *run.record.metrics)})
     text = Page(render_page([replace(run, record=record)])).text()

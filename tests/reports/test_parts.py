@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.records import Scenario, make_run
-from wattload.core.record.metric import Metric, unknown
+from wattload.core.record.metric import Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.charts.parts import parts_figures
@@ -15,12 +15,7 @@ WHOLE = "a step"
 
 
 def _part(name: str, value: float | None) -> Metric:
-    if value is None:
-        unset = unknown(name, reason="untold", unit=Unit.SECONDS, better="lower", meaning="A part.")
-        return unset.model_copy(update={"part_of": WHOLE})
-    return Metric(
-        name=name, value=value, unit=Unit.SECONDS, better="lower", meaning="A part.", part_of=WHOLE
-    )
+    return Metric.of(name, value, Unit.SECONDS, "lower", "A part.", part_of=WHOLE, reason="untold")
 
 
 def _record(**parts: float | None) -> RunRecord:

@@ -27,7 +27,7 @@ from wattload.core.accelerator import Accelerator
 from wattload.core.errors import ConfigError, TargetError
 from wattload.loaders.checkpoints import Saved
 from wattload.loaders.datafolder import list_folders
-from wattload.loaders.direct_checkpoint import DirectStore
+from wattload.loaders.direct.checkpoint import DirectStore
 from wattload.workloads.checkpoint.commit import complete_checkpoints
 from wattload.workloads.checkpoint.config import Config
 from wattload.workloads.checkpoint.training import (

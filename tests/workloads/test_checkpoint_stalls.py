@@ -10,7 +10,7 @@ import pytest
 from tests.context import context_at
 from tests.workloads.checkpointing import BESIDE, BESIDE_STEPS, STEP_S, made, run, value
 from wattload.loaders.checkpoints import Saved
-from wattload.loaders.direct_checkpoint import DirectStore
+from wattload.loaders.direct.checkpoint import DirectStore
 from wattload.workloads.checkpoint.account import Account, Stall, Step
 from wattload.workloads.checkpoint.overlap import overlap_metrics
 

@@ -14,9 +14,9 @@ from wattload.core.accelerator import Accelerator
 from wattload.core.errors import ConfigError, DataError, RunError, TargetError
 from wattload.core.record.check import Check
 from wattload.core.workload import Outcome
-from wattload.loaders.cleaning import clean, leftovers
 from wattload.loaders.criteo import synthetic
 from wattload.loaders.criteo.schema import ROW_BYTES, pack_row, parse_line
+from wattload.loaders.datafolder.cleaning import clean, leftovers
 from wattload.workloads.dlrm import Config, Dlrm
 from wattload.workloads.dlrm.config import Compression
 

@@ -17,9 +17,9 @@ from wattload.core.errors import ConfigError, DataError, TargetError
 from wattload.core.io import IOKind
 from wattload.core.target import Target
 from wattload.loaders.aligned import aligned_buffer
-from wattload.loaders.blockio import DirectMedium
 from wattload.loaders.datafolder import DataFolder
 from wattload.loaders.formats import FORMATS
+from wattload.loaders.python.blockio import DirectMedium
 from wattload.workloads.unet3d import generate
 from wattload.workloads.unet3d.config import Config, Sizes
 from wattload.workloads.unet3d.dataset import Dataset, PreparedData

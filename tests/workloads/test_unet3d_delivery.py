@@ -11,8 +11,9 @@ from tests.context import context_at
 from tests.unet3d import direct, live, torch, verdict, workload
 from wattload.core.errors import DataError
 from wattload.core.io import Batch
-from wattload.loaders import readahead, torchworker
+from wattload.loaders.direct import readahead
 from wattload.loaders.samples import SampleLoaderConfig
+from wattload.loaders.torch import worker as torchworker
 
 pytestmark = pytest.mark.usefixtures("short_ceiling")
 

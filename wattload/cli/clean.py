@@ -12,7 +12,7 @@ from wattload.core.errors import DataError, TargetError
 from wattload.core.units import format_bytes
 
 if TYPE_CHECKING:
-    from wattload.loaders.cleaning import Cleaning
+    from wattload.loaders.datafolder.cleaning import Cleaning
 
 _SHOWN_COUNT = 10
 
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Returns 0, or 2 if a folder of ours could not be emptied.
     """
-    from wattload.loaders.cleaning import clean
+    from wattload.loaders.datafolder.cleaning import clean
 
     target: Path = arguments.target
     if not target.is_dir():

@@ -38,7 +38,7 @@ from wattload.life.powering import Powering, PowerReport
 from wattload.life.preflight import preflight
 from wattload.life.sampling import Sampling
 from wattload.life.wear import WriteLedger, writes_of
-from wattload.loaders.targetlock import TargetLock
+from wattload.loaders.datafolder.targetlock import TargetLock
 
 T = TypeVar("T")
 CHECK_FAILED = 3

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wattload.core.record.check import Check
-from wattload.core.units import format_bytes
+from wattload.core.units import NS_PER_S, format_bytes
 from wattload.loaders.coldcache import worst_of
 from wattload.workloads.checkpoint.account import Account
 from wattload.workloads.checkpoint.commit import folder_name
 from wattload.workloads.checkpoint.job import Job
+
+READ_START_S = 30.0
+"""Seconds that MLPerf Storage allows between a command that writes and one that reads."""
 
 
 def bytes_on_target(job: Job, accounts: Sequence[Account], overhead_bytes: Sequence[int]) -> Check:
@@ -111,3 +114,36 @@ def durable(job: Job, accounts: Sequence[Account]) -> Check:
 def cold(accounts: Sequence[Account]) -> Check:
     """Return the worst of the cold-cache checks before each read, on every rank."""
     return worst_of(check for account in accounts for check in account.cold)
+
+
+def mlperf_read_start(accounts: Sequence[Account]) -> Check:
+    """Judge the time from the end of the last write to the start of the first read.
+
+    Source: MLPerf Storage ``Rules.md`` (checkpointing). The other rules are judged from the record,
+    by ``wattload.core.checks.mlperf``.
+    """
+    late_s = max(
+        (
+            account.read.windows_ns[0][0]
+            - account.write.windows_ns[-1][1]
+            - account.write.commit_ns[-1]
+        )
+        / NS_PER_S
+        for account in accounts
+    )
+    if late_s < 0:
+        return Check(
+            name="mlperf_read_start",
+            verdict="fail",
+            sentence="The first read began before the last write had ended.",
+            figures={"seconds": late_s},
+        )
+    return Check(
+        name="mlperf_read_start",
+        verdict="pass",
+        sentence=(
+            f"The first read began {late_s:.1f} s after the last write, in the same command; the "
+            f"limit of {READ_START_S:.0f} s is for reads by a command of their own."
+        ),
+        figures={"seconds": late_s},
+    )

@@ -18,7 +18,7 @@ from typing import Any
 
 from wattload.core.errors import DataError
 from wattload.loaders.checkpoints import Identity, Saved, ShardFile
-from wattload.loaders.safefiles import sync_folder
+from wattload.loaders.datafolder.safefiles import sync_folder
 
 MANIFEST_NAME = "manifest.json"
 PARTIAL_SUFFIX = ".partial"

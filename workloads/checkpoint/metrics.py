@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Literal
 
 from wattload.core.record.metric import Metric
 from wattload.core.units import NS_PER_S, Unit
@@ -83,7 +82,7 @@ def metrics(accounts: Sequence[Account], found: Ceilings) -> list[Metric]:
 
 
 def _rate(direction: Direction, verb: str, _dlio_name: str) -> Metric:
-    return _metric(
+    return Metric.of(
         f"{direction.phase}_bytes_per_s",
         direction.rate,
         Unit.BYTES_PER_SECOND,
@@ -96,7 +95,7 @@ def _rate(direction: Direction, verb: str, _dlio_name: str) -> Metric:
 
 
 def _seconds(direction: Direction, verb: str, _dlio_name: str) -> Metric:
-    return _metric(
+    return Metric.of(
         f"{direction.phase}_seconds_per_checkpoint",
         fmean(direction.seconds),
         Unit.SECONDS,
@@ -109,7 +108,7 @@ def _seconds(direction: Direction, verb: str, _dlio_name: str) -> Metric:
 
 
 def _dlio(direction: Direction, _verb: str, dlio_name: str) -> Metric:
-    return _metric(
+    return Metric.of(
         f"dlio_{dlio_name}_mean_of_rates_bytes_per_s",
         direction.mean_of_rates,
         Unit.BYTES_PER_SECOND,
@@ -121,7 +120,7 @@ def _dlio(direction: Direction, _verb: str, dlio_name: str) -> Metric:
 
 
 def _slowest_rank(direction: Direction, verb: str, dlio_name: str) -> Metric:
-    return _metric(
+    return Metric.of(
         f"mlperf_{dlio_name}_min_over_ranks_bytes_per_s",
         direction.slowest_rank_rate,
         Unit.BYTES_PER_SECOND,
@@ -133,7 +132,7 @@ def _slowest_rank(direction: Direction, verb: str, dlio_name: str) -> Metric:
 
 
 def _moved(direction: Direction, verb: str, _dlio_name: str) -> Metric:
-    return _metric(
+    return Metric.of(
         f"{verb}_bytes",
         sum(direction.moved_bytes),
         Unit.BYTES,
@@ -144,7 +143,7 @@ def _moved(direction: Direction, verb: str, _dlio_name: str) -> Metric:
 
 
 def _cpu(direction: Direction, verb: str, _dlio_name: str) -> Metric:
-    return _metric(
+    return Metric.of(
         f"{direction.phase}_cpu_seconds_per_byte",
         direction.cpu_s / sum(direction.moved_bytes),
         Unit.SECONDS_PER_BYTE,
@@ -162,27 +161,6 @@ def _ceilings(found: Ceilings) -> list[Metric]:
         ("generator", found.generator, "Stamping alone, one thread per rank."),
     )
     return [
-        _metric(f"{name}_ceiling_bytes_per_s", value, Unit.BYTES_PER_SECOND, "higher", meaning)
+        Metric.of(f"{name}_ceiling_bytes_per_s", value, Unit.BYTES_PER_SECOND, "higher", meaning)
         for name, value, meaning in figures
     ]
-
-
-def _metric(
-    name: str,
-    value: float,
-    unit: Unit,
-    better: Literal["higher", "lower", "neither"],
-    meaning: str,
-    *,
-    phase: str = "",
-    headline: bool = False,
-) -> Metric:
-    return Metric(
-        name=name,
-        value=value,
-        unit=unit,
-        better=better,
-        meaning=meaning,
-        phase=phase,
-        headline=headline,
-    )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import compress
 from statistics import fmean
 
-from wattload.core.record.metric import Metric, unknown
+from wattload.core.record.metric import Metric
 from wattload.core.units import NS_PER_S, Unit
 from wattload.workloads.checkpoint.account import Account, Stall
 
@@ -82,21 +82,8 @@ def _stall_share(accounts: Sequence[Account]) -> Metric:
         "Seconds of those stalls over theirs and those of the steps of the interval before each: "
         "training time lost."
     )
-    if not trained_s:
-        return unknown(
-            "stall_share",
-            reason=_NONE_FOLLOWS,
-            unit=Unit.FRACTION,
-            better="lower",
-            meaning=meaning,
-        )
-    return Metric(
-        name="stall_share",
-        value=stalled_s / (stalled_s + trained_s),
-        unit=Unit.FRACTION,
-        better="lower",
-        meaning=meaning,
-    )
+    share = stalled_s / (stalled_s + trained_s) if trained_s else None
+    return Metric.of("stall_share", share, Unit.FRACTION, "lower", meaning, reason=_NONE_FOLLOWS)
 
 
 def _steps(account: Account) -> list[Metric]:
@@ -104,30 +91,17 @@ def _steps(account: Account) -> list[Metric]:
     alone = [step.duration_ns / NS_PER_S for step in account.steps if not step.draining]
     slowdown = "Mean seconds of a step that began beside a drain over those of one that did not."
     note = f"{slowdown} Steps are emulated by sleeping, so only the host can slow them."
-    count = Metric(
-        name="steps_during_drain",
-        value=len(beside),
-        unit=Unit.COUNT,
-        better="neither",
-        meaning="Steps that began while a checkpoint drained, all checkpoints together.",
-    )
-    if not beside or not alone:
-        reason = f"no step began {'beside' if alone else 'without'} a drain"
-        return [
-            count,
-            unknown(
-                "step_slowdown", reason=reason, unit=Unit.FRACTION, better="lower", meaning=note
-            ),
-        ]
+    ratio = fmean(beside) / fmean(alone) if beside and alone else None
+    reason = f"no step began {'beside' if alone else 'without'} a drain"
     return [
-        count,
-        Metric(
-            name="step_slowdown",
-            value=fmean(beside) / fmean(alone),
-            unit=Unit.FRACTION,
-            better="lower",
-            meaning=note,
+        Metric.of(
+            "steps_during_drain",
+            len(beside),
+            Unit.COUNT,
+            "neither",
+            "Steps that began while a checkpoint drained, all checkpoints together.",
         ),
+        Metric.of("step_slowdown", ratio, Unit.FRACTION, "lower", note, reason=reason),
     ]
 
 
@@ -135,13 +109,13 @@ def _seconds(
     name: str, values: Sequence[float], meaning: str, *, phase: str = "", headline: bool = False
 ) -> Metric:
     """Return the mean of these seconds, or a metric without a value where there are none."""
-    return Metric(
-        name=name,
-        value=fmean(values) if values else None,
-        unit=Unit.SECONDS,
-        better="lower",
-        meaning=meaning,
+    return Metric.of(
+        name,
+        fmean(values) if values else None,
+        Unit.SECONDS,
+        "lower",
+        meaning,
         phase=phase,
         headline=headline,
-        missing={} if values else {"value": _NONE_FOLLOWS},
+        reason=_NONE_FOLLOWS,
     )

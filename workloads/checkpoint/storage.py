@@ -10,7 +10,7 @@ from wattload.core.workload import Communicator, RunContext
 from wattload.loaders.checkpoints import LeavesScratch, Saved, ShardFile, ShardStore
 from wattload.loaders.coldcache import evict
 from wattload.loaders.datafolder import DataFolder
-from wattload.loaders.safefiles import remove_listed
+from wattload.loaders.datafolder.safefiles import remove_listed
 from wattload.workloads.checkpoint.commit import (
     MANIFEST_NAME,
     commit,

@@ -24,7 +24,6 @@ from wattload.workloads.checkpoint.cycle import READ_PHASE, Cycle
 from wattload.workloads.checkpoint.describe import details, remarks
 from wattload.workloads.checkpoint.job import Job, plan_job
 from wattload.workloads.checkpoint.metrics import metrics
-from wattload.workloads.checkpoint.mlperf import mlperf_checks
 from wattload.workloads.checkpoint.storage import WORKLOAD, Storage
 from wattload.workloads.checkpoint.training import snapshot_memory_bytes, step_seconds
 from wattload.workloads.checkpoint.writing import WRITE_PHASE
@@ -155,7 +154,7 @@ class Checkpoint:
         job, accounts = self._planned(), self._accounts
         made = (checks.cold(accounts), checks.durable(job, accounts))
         is_mlperf = self.config.protocol == "mlperf"
-        return (*made, *mlperf_checks(job, accounts)) if is_mlperf else made
+        return (*made, checks.mlperf_read_start(accounts)) if is_mlperf else made
 
     @contextmanager
     def _abandoning(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from wattload.core.workload import DataFacts, RunContext
 from wattload.loaders.criteo.files import LINE_LIMIT_BYTES, day_files
 from wattload.loaders.criteo.synthetic import MEAN_ROW_BYTES
 from wattload.loaders.datafolder import DataFolder, list_folders
-from wattload.loaders.marker import marker_of
+from wattload.loaders.datafolder.marker import marker_of
 from wattload.workloads.dlrm.config import Config
 from wattload.workloads.dlrm.pool import WorkerPool
 from wattload.workloads.dlrm.tasks import DayTask, make_day

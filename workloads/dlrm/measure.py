@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from wattload.core.record.metric import Metric, unknown
+from wattload.core.record.metric import Metric
 from wattload.core.units import Unit
 from wattload.workloads.dlrm.convert import TO_BINARY, TO_PARQUET, Step
-
-Better = Literal["higher", "lower", "neither"]
 
 _FORMS = {TO_PARQUET: ("TSV", "Parquet"), TO_BINARY: ("Parquet", "packed rows")}
 
@@ -113,29 +110,29 @@ class Measured:
     def metrics(self) -> list[Metric]:
         """Return the metrics, the headline first."""
         found = [
-            _metric(
+            Metric.of(
                 "conversion_s", self.seconds / self.rounds, Unit.SECONDS, "lower",
                 "Seconds from TSV to packed rows on the target, both phases; mean over the rounds.",
                 headline=True,
             ),
-            _metric(
+            Metric.of(
                 "tsv_bytes_per_s", self.tsv_bytes_per_s, Unit.BYTES_PER_SECOND, "higher",
                 "TSV bytes converted over the seconds of both phases.", headline=True,
             ),
-            _metric(
+            Metric.of(
                 "rows_per_s", self.row_count * self.rounds / self.seconds,
                 Unit.SAMPLES_PER_SECOND, "higher", "Rows over the seconds of both phases.",
             ),
-            _metric(
+            Metric.of(
                 "cpu_s_per_byte", self.cpu_s / (self.tsv_bytes * self.rounds),
                 Unit.SECONDS_PER_BYTE, "lower",
                 "CPU seconds of the workers per TSV byte, both phases.",
             ),
-            _metric(
+            Metric.of(
                 "harness_ceiling_bytes_per_s", self.ceiling_bytes_per_s, Unit.BYTES_PER_SECOND,
                 "higher", "TSV bytes per second of all workers at once with no target to wait for.",
             ),
-            _metric(
+            Metric.of(
                 "worker_peak_bytes", max(phase.peak_bytes for phase in self.phases), Unit.BYTES,
                 "lower", "Largest resident memory of any worker.",
             ),
@@ -145,7 +142,7 @@ class Measured:
     def _phase_metrics(self, phase: PhaseTotal) -> Iterator[Metric]:
         seconds = sum(phase.seconds)
         source, result = _FORMS[phase.name]
-        yield _metric(
+        yield Metric.of(
             f"{phase.name}_s", seconds / self.rounds, Unit.SECONDS, "lower",
             f"Seconds from {source} to {result}, fsync included; mean over the rounds.",
             phase=phase.name,
@@ -154,11 +151,11 @@ class Measured:
             ("input", source, phase.read_bytes),
             ("output", result, phase.written_bytes),
         ):
-            yield _metric(
+            yield Metric.of(
                 f"{phase.name}_{name}_bytes_per_s", count / seconds, Unit.BYTES_PER_SECOND,
                 "higher", f"Bytes of {form} moved over the seconds of the phase.", phase=phase.name,
             )  # fmt: skip
-        yield _metric(
+        yield Metric.of(
             f"{phase.name}_tsv_bytes_per_cpu_s",
             self.tsv_bytes * self.rounds / phase.cpu_s if phase.cpu_s else 0.0,
             Unit.BYTES_PER_SECOND, "higher",
@@ -175,18 +172,11 @@ class Measured:
             "idle": "without a task",
         }
         for name, doing in meanings.items():
-            full_name = f"{phase.name}_worker_{name}_fraction"
-            meaning = f"Share of the workers' time {doing}."
-            yield (
-                unknown(
-                    full_name, reason="the kernel keeps no /proc/self/schedstat",
-                    unit=Unit.FRACTION, better="neither", meaning=meaning, phase=phase.name,
-                )
-                if shares is None
-                else _metric(
-                    full_name, getattr(shares, name), Unit.FRACTION, "neither", meaning,
-                    phase=phase.name,
-                )
+            yield Metric.of(
+                f"{phase.name}_worker_{name}_fraction",
+                None if shares is None else getattr(shares, name),
+                Unit.FRACTION, "neither", f"Share of the workers' time {doing}.",
+                phase=phase.name, reason="the kernel keeps no /proc/self/schedstat",
             )  # fmt: skip
 
     def details(self) -> dict[str, object]:
@@ -220,24 +210,3 @@ class Measured:
             f"{for_core:.0%} waiting for one and {for_storage:.0%} waiting for storage: "
             f"{pace} set the pace."
         )
-
-
-def _metric(
-    name: str,
-    value: float,
-    unit: Unit,
-    better: Better,
-    meaning: str,
-    *,
-    phase: str = "",
-    headline: bool = False,
-) -> Metric:
-    return Metric(
-        name=name,
-        value=value,
-        unit=unit,
-        better=better,
-        meaning=meaning,
-        phase=phase,
-        headline=headline,
-    )

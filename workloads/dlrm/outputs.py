@@ -9,7 +9,7 @@ from typing import Any
 from wattload.core.workload import RunContext
 from wattload.loaders.criteo.files import Part
 from wattload.loaders.datafolder import DataFolder
-from wattload.loaders.safefiles import sync_folder
+from wattload.loaders.datafolder.safefiles import sync_folder
 
 OUTPUT = "dlrm-output"
 

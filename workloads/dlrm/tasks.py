@@ -17,7 +17,7 @@ from wattload.loaders.criteo import columnar, packed, synthetic
 from wattload.loaders.criteo.columnar import Columnar, ColumnarSettings
 from wattload.loaders.criteo.files import CountedFile, Moved, Part
 from wattload.loaders.criteo.tsv import find_fault
-from wattload.loaders.safefiles import sync_folder
+from wattload.loaders.datafolder.safefiles import sync_folder
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -16,8 +16,8 @@ from wattload.core.errors import DataError
 from wattload.core.target import Target
 from wattload.core.workload import DataFacts
 from wattload.loaders.datafolder import DataFolder, list_folders
+from wattload.loaders.datafolder.marker import marker_of
 from wattload.loaders.formats import file_bytes, record_format
-from wattload.loaders.marker import marker_of
 from wattload.workloads.unet3d.allocation import unwritten_bytes
 from wattload.workloads.unet3d.config import Config, Sizes
 from wattload.workloads.unet3d.sizes import Shape, dlio_shapes, matched_shapes

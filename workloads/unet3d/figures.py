@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from functools import partial
 
-from wattload.core.record.metric import Metric, unknown
+from wattload.core.record.metric import Better, Metric
 from wattload.core.units import Unit
 
 PHASE = "read"
 
+figure = partial(Metric.of, phase=PHASE)
+"""Make a metric of the phase; see ``Metric.of``."""
 
-def seconds(name: str, value: float | None, meaning: str, *, reason: str = "") -> Metric:
+
+def seconds(
+    name: str, value: float | None, meaning: str, *, reason: str = "", part_of: str = ""
+) -> Metric:
     """Return a metric in seconds, of which fewer are better."""
-    return figure(name, value, Unit.SECONDS, meaning, better="lower", reason=reason)
+    return figure(name, value, Unit.SECONDS, "lower", meaning, reason=reason, part_of=part_of)
 
 
 def fraction(
@@ -21,43 +26,8 @@ def fraction(
     reason: str,
     meaning: str,
     *,
-    better: Literal["higher", "lower", "neither"] = "higher",
+    better: Better = "higher",
     headline: bool = False,
 ) -> Metric:
     """Return a metric in [0, 1]."""
-    return figure(
-        name, value, Unit.FRACTION, meaning, better=better, headline=headline, reason=reason
-    )
-
-
-def figure(
-    name: str,
-    value: float | None,
-    unit: Unit,
-    meaning: str,
-    *,
-    better: Literal["higher", "lower", "neither"],
-    headline: bool = False,
-    phase: str = PHASE,
-    reason: str = "",
-) -> Metric:
-    """Return a metric; without a value, ``reason`` says why."""
-    if value is None:
-        return unknown(
-            name,
-            reason=reason,
-            unit=unit,
-            better=better,
-            meaning=meaning,
-            phase=phase,
-            headline=headline,
-        )
-    return Metric(
-        name=name,
-        value=value,
-        unit=unit,
-        better=better,
-        meaning=meaning,
-        phase=phase,
-        headline=headline,
-    )
+    return figure(name, value, Unit.FRACTION, better, meaning, headline=headline, reason=reason)

@@ -12,9 +12,9 @@ from wattload.core.io import ByteCounter
 from wattload.core.target import Target
 from wattload.core.workload import RunContext
 from wattload.loaders.aligned import PAGE_BYTES, aligned_buffer
-from wattload.loaders.blockio import DirectMedium, Medium
 from wattload.loaders.datafolder import DataFolder
 from wattload.loaders.formats import record_format
+from wattload.loaders.python.blockio import DirectMedium, Medium
 from wattload.workloads.unet3d.dataset import WORKLOAD, Dataset, PreparedData
 from wattload.workloads.unet3d.payload import POOL_BYTES, PayloadPool
 from wattload.workloads.unet3d.recordfile import PageCacheMedium, Record, RecordWriter

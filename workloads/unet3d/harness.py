@@ -177,8 +177,8 @@ def ceiling_metric(bytes_per_s: float | None, reason: str) -> Metric:
         "harness_ceiling_bytes_per_s",
         bytes_per_s,
         Unit.BYTES_PER_SECOND,
+        "higher",
         "The same program and reader on files held in memory, step time 0, its second epoch.",
-        better="higher",
         phase="",
         reason=reason,
     )

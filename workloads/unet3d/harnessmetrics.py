@@ -42,16 +42,16 @@ def _reported(result: TrainingResult, training: Training) -> list[Metric]:
             "dlio_reported_samples_per_s",
             float(said["train_throughput_mean_samples_per_second"]),
             Unit.SAMPLES_PER_SECOND,
+            "higher",
             "Throughput as dlio-benchmark prints it: the mean over epochs.",
-            better="higher",
         ),
         figure(
             "dlio_reported_nominal_bytes_per_s",
             float(said["train_io_mean_MB_per_second"]) * MIB,
             Unit.BYTES_PER_SECOND,
+            "higher",
             "Its samples per second times the configured mean record, which it prints as MB/s and "
             "means MiB/s: nominal bytes, not those that moved.",
-            better="higher",
         ),
     ]
 
@@ -67,8 +67,8 @@ def _memory(result: TrainingResult) -> Metric:
         "harness_peak_bytes",
         max(map(sum, sums)) if known else None,
         Unit.BYTES,
+        "lower",
         "The most memory of the program's processes, each at its own peak, shared pages counted "
         "once.",
-        better="lower",
         reason=_UNTOLD,
     )

@@ -35,9 +35,9 @@ def ceiling_metric(bytes_per_s: float) -> Metric:
         "harness_ceiling_bytes_per_s",
         bytes_per_s,
         Unit.BYTES_PER_SECOND,
+        "higher",
         "The same loader and loop on files in memory in place of the drive, step time 0, nothing "
         "hashed, batches copied to the device where the run's are.",
-        better="higher",
         phase="",
     )
 
@@ -68,16 +68,16 @@ def _rates(account: Account) -> list[Metric]:
             "read_bytes_per_s",
             account.total("read_bytes") / active_s,
             Unit.BYTES_PER_SECOND,
+            "higher",
             "Bytes of all files that were read, divided by the seconds of all epochs.",
-            better="higher",
             headline=True,
         ),
         figure(
             "samples_per_s",
             account.sample_count() / active_s,
             Unit.SAMPLES_PER_SECOND,
+            "higher",
             "Samples delivered to all accelerators, divided by the seconds of all epochs.",
-            better="higher",
         ),
     ]
 
@@ -113,17 +113,17 @@ def _dlio_rates(account: Account, record_bytes: float) -> list[Metric]:
             "dlio_samples_per_s",
             rate,
             Unit.SAMPLES_PER_SECOND,
+            "higher",
             "Throughput as DLIO computes it from 2.0.1 on, (steps - 2) / window x batch: its mean "
             "over epochs, understated in short epochs.",
-            better="higher",
         ),
         figure(
             "dlio_nominal_bytes_per_s",
             rate * record_bytes,
             Unit.BYTES_PER_SECOND,
+            "higher",
             "dlio_samples_per_s times the configured mean record, which DLIO prints as MB/s and "
             "means MiB/s: nominal bytes, not those that moved.",
-            better="higher",
         ),
     ]
 
@@ -150,8 +150,8 @@ def _costs(account: Account) -> list[Metric]:
             "read_cpu_s_per_byte",
             account.total("cpu_s") / account.total("read_bytes"),
             Unit.SECONDS_PER_BYTE,
+            "lower",
             "CPU seconds of the ranks and the loaders' processes per byte read, hashing included.",
-            better="lower",
         ),
         seconds(
             "hash_cpu_s",

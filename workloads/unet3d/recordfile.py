@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from wattload.core.io import ByteCounter, IOKind
 from wattload.loaders.aligned import PAGE_BYTES, round_up
-from wattload.loaders.blockio import DirectMedium, Medium
 from wattload.loaders.datafolder import DataFolder
+from wattload.loaders.datafolder.safefiles import sync_folder
 from wattload.loaders.formats import RecordFormat, file_bytes
-from wattload.loaders.safefiles import sync_folder
+from wattload.loaders.python.blockio import DirectMedium, Medium
 from wattload.workloads.unet3d.payload import PayloadPool
 from wattload.workloads.unet3d.sizes import Shape, payload_bytes
 

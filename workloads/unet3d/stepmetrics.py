@@ -57,8 +57,8 @@ def device_metrics(account: Account) -> list[Metric]:
             "copied_bytes",
             copied_bytes,
             Unit.BYTES,
+            "neither",
             "Bytes of batches that arrived on the device.",
-            better="neither",
             reason=missing,
         ),
         seconds(
@@ -72,8 +72,8 @@ def device_metrics(account: Account) -> list[Metric]:
             "device_copy_bytes_per_s",
             copied_bytes / device_s if copied_bytes and device_s else None,
             Unit.BYTES_PER_SECOND,
+            "higher",
             "Bytes that were copied to the device, divided by the seconds of the copies.",
-            better="higher",
             reason=missing,
         ),
     ]
@@ -130,13 +130,13 @@ def step_series(account: Account) -> Mapping[str, Any]:
 def _part(account: Account, name: str) -> Metric:
     field, what = PARTS[name]
     entries = account.entries(field)
-    metric = seconds(
+    return seconds(
         f"{name}_s",
         None if entries is None else sum(entries) / len(account.ranks),
         f"Seconds of an accelerator in all epochs: {what}.",
         reason=account.missing.get(field, _UNTOLD),
+        part_of=WHOLE,
     )
-    return metric.model_copy(update={"part_of": WHOLE})
 
 
 def _share(account: Account, name: str) -> Metric:

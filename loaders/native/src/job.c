@@ -75,9 +75,9 @@ static uint32_t chunk_of(const wl_engine *engine, const wl_plan *plan) {
     return engine->thread_count > 1 ? 8 : 64;
 }
 
-/* A device, and more so a virtual one, is told of a batch once: eight at a time, or a quarter of the
- * depth, while three quarters stay in flight. Never more than a batch at once, however many have
- * completed: a device that answers the whole queue together would idle until the last is prepared. */
+/* A device, and more so a virtual one, is told of several at once: eight have room, or a quarter of
+ * the depth, before more is handed over, while three quarters stay in flight. They go in halves: a
+ * device that answers the whole queue together would idle until the last is prepared. */
 static uint32_t batch_of(const wl_plan *plan) {
     uint32_t quarter = plan->depth / 4;
     if (plan->rate_bytes_per_s || !(plan->flags & WL_DIRECT) || quarter < 1)

@@ -69,6 +69,7 @@ RULES: tuple[tuple[str, str, Callable[[Case], Answer]], ...] = (
     (CHECKPOINT, "checkpoint_count", checkpoint.count),
     (CHECKPOINT, "checkpoint_interval", checkpoint.interval),
     (CHECKPOINT, "writes_before_reads", checkpoint.order),
+    (CHECKPOINT, "read_start", checkpoint.read_start),
     (CHECKPOINT, "synchronous", checkpoint.synchronous),
     (CHECKPOINT, "fsync", checkpoint.fsync),
     (CHECKPOINT, "cache_rule", checkpoint.cache_rule),

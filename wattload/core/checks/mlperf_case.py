@@ -86,7 +86,12 @@ def sound(case: Case) -> Answer:
 
 def cold(case: Case) -> Answer:
     """Judge the page cache before each epoch: MLPerf drops it, here its absence is proved."""
-    check = next((c for c in case.record.checks if c.name.startswith("cold_cache")), None)
+    return made(case, "cold_cache")
+
+
+def made(case: Case, name: str) -> Answer:
+    """Judge by a check that the run itself made; raises ``UnknownError`` if it made none."""
+    check = next((c for c in case.record.checks if c.name.startswith(name)), None)
     if check is None or check.verdict == "not_checked":
-        raise UnknownError(check.sentence if check else "the record has no check cold_cache")
+        raise UnknownError(check.sentence if check else f"the record has no check {name}")
     return "closed" if check.verdict == "pass" else "invalid", check.sentence, check.figures

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from wattload.core import mlperf
-from wattload.core.checks.mlperf_case import Answer, Case, UnknownError, cold, same
+from wattload.core.checks.mlperf_case import Answer, Case, UnknownError, cold, made, same
 
 
 def _subset(model: str) -> bool:
@@ -61,6 +61,11 @@ def order(case: Case) -> Answer:
         + ("." if good else "; the rules have all written before the first is read."),
         {"kept": kept, "count": count},
     )
+
+
+def read_start(case: Case) -> Answer:
+    """Judge whether the first read began after the last write; workload.protocol=mlperf checks."""
+    return made(case, "mlperf_read_start")
 
 
 def synchronous(case: Case) -> Answer:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 from wattload.core.record.base import Observed
 from wattload.core.units import Unit
+
+Better = Literal["higher", "lower", "neither"]
+"""Which way of a figure is the better one."""
 
 
 class Metric(Observed):
@@ -19,31 +22,35 @@ class Metric(Observed):
     name: str
     value: float | None
     unit: Unit
-    better: Literal["higher", "lower", "neither"]
+    better: Better
     meaning: str
     phase: str = ""
     headline: bool = False
     part_of: str = ""
 
-
-def unknown(
-    name: str,
-    *,
-    reason: str,
-    unit: Unit,
-    better: Literal["higher", "lower", "neither"],
-    meaning: str,
-    phase: str = "",
-    headline: bool = False,
-) -> Metric:
-    """Return a metric without a value, and why it has none."""
-    return Metric(
-        name=name,
-        value=None,
-        unit=unit,
-        better=better,
-        meaning=meaning,
-        phase=phase,
-        headline=headline,
-        missing={"value": reason},
-    )
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        value: float | None,
+        unit: Unit,
+        better: Better,
+        meaning: str,
+        *,
+        phase: str = "",
+        headline: bool = False,
+        part_of: str = "",
+        reason: str = "",
+    ) -> Self:
+        """Return a metric; one without a value needs the ``reason`` why there is none."""
+        return cls(
+            name=name,
+            value=value,
+            unit=unit,
+            better=better,
+            meaning=meaning,
+            phase=phase,
+            headline=headline,
+            part_of=part_of,
+            missing={"value": reason} if value is None and reason else {},
+        )

@@ -17,8 +17,8 @@ from typing import Self
 
 from wattload.core.errors import TargetError
 from wattload.core.target import DATA_FOLDER_NAME
-from wattload.loaders.marker import make_folders
-from wattload.loaders.safefiles import descend, open_regular
+from wattload.loaders.datafolder.marker import make_folders
+from wattload.loaders.datafolder.safefiles import descend, open_regular
 
 LOCK_NAME = ".wattload-lock"
 

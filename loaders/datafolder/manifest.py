@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from wattload.core.errors import DataError
-from wattload.loaders.safefiles import checked_parts, open_folder, open_regular, read_text
+from wattload.loaders.datafolder.safefiles import (
+    checked_parts,
+    open_folder,
+    open_regular,
+    read_text,
+)
 
 MANIFEST_PREFIX = ".wattload-manifest-"
 MANIFEST_SUFFIX = ".jsonl"

@@ -10,7 +10,7 @@ from typing import Any
 
 from wattload.core.errors import DataError, TargetError
 from wattload.core.target import DATA_FOLDER_NAME
-from wattload.loaders.safefiles import read_text, sync_folder, write_durably
+from wattload.loaders.datafolder.safefiles import read_text, sync_folder, write_durably
 
 MARKER_NAME = ".wattload-marker.json"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from wattload.core.errors import DataError
 from wattload.core.target import DATA_FOLDER_NAME
 from wattload.loaders.datafolder import DataFolder, list_folders
-from wattload.loaders.targetlock import LOCK_NAME, TargetLock
+from wattload.loaders.datafolder.targetlock import LOCK_NAME, TargetLock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,9 +30,9 @@ from wattload.core.io import (
 )
 from wattload.core.units import NS_PER_S
 from wattload.loaders.aligned import PAGE_BYTES, aligned_buffers
-from wattload.loaders.blockio import DirectMedium, Medium, NullMedium
-from wattload.loaders.blockjob import BlockJob
 from wattload.loaders.native.plan import check
+from wattload.loaders.python.blockio import DirectMedium, Medium, NullMedium
+from wattload.loaders.python.blockjob import BlockJob
 from wattload.loaders.stamps import fill_random
 
 LABEL = "pure-Python reference"

@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from wattload.core.histogram import Histogram
 from wattload.core.io import ByteCounter, DataPath
-from wattload.loaders.blockio import Medium
 from wattload.loaders.direct import PYTHON, Config
-from wattload.loaders.nativereader import NativeReader
-from wattload.loaders.pythonreader import PythonReader
+from wattload.loaders.native.reader import NativeReader
+from wattload.loaders.python.blockio import Medium
+from wattload.loaders.python.reader import PythonReader
 
 
 class DirectReader:

@@ -50,7 +50,7 @@ class Config:
             import torch.distributed.checkpoint  # noqa: F401 - to say at once that it is missing
         except ImportError as error:
             raise MissingExtraError(MISSING_TORCH) from error
-        from wattload.loaders.dcp_checkpoint import DcpStore
+        from wattload.loaders.dcp.checkpoint import DcpStore
 
         return DcpStore(self, shard, seed=seed, diskless=diskless)
 

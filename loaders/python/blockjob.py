@@ -12,9 +12,9 @@ from wattload.core.histogram import Histogram
 from wattload.core.io import BlockVisitor, ByteCounter, IOKind, IOPlan
 from wattload.core.units import NS_PER_S
 from wattload.loaders.aligned import PAGE_BYTES, round_up
-from wattload.loaders.blockio import Medium, too_short
-from wattload.loaders.blockplan import Block, PlanFile, blocks_in_order, files_of
-from wattload.loaders.safefiles import sync_folder
+from wattload.loaders.datafolder.safefiles import sync_folder
+from wattload.loaders.python.blockio import Medium, too_short
+from wattload.loaders.python.blockplan import Block, PlanFile, blocks_in_order, files_of
 from wattload.loaders.stamps import bad_blocks, checksum, join_checksums, stamp
 
 

@@ -3,7 +3,7 @@
 ``open_engine`` makes the engine that a configuration asks for. ``engine=auto`` takes io_uring where
 the kernel allows it and a pool of ``pread`` threads elsewhere; what was taken, and why, stands in
 the engine's ``path()``. For reading whole samples ahead into buffers of your own see
-``wattload.loaders.directreader``, for checkpoints ``wattload.loaders.direct_checkpoint``.
+``wattload.loaders.direct.reader``, for checkpoints ``wattload.loaders.direct.checkpoint``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wattload.loaders.checkpoints import Shard, ShardStore
 from wattload.loaders.formats import record_format
 from wattload.loaders.native.backend import AUTO, IO_URING, NULL, PREAD, choose
 from wattload.loaders.native.engine import NativeEngine
-from wattload.loaders.pythonengine import PythonEngine
+from wattload.loaders.python.engine import PythonEngine
 from wattload.loaders.samples import ReadCounter, SampleSet
 
 PYTHON = "python"
@@ -82,7 +82,7 @@ class Config:
 
     def checkpoint_store(self, shard: Shard, *, seed: int, diskless: bool = False) -> ShardStore:
         """Return the store that saves a rank's shard in one file by O_DIRECT."""
-        from wattload.loaders.direct_checkpoint import DirectStore
+        from wattload.loaders.direct.checkpoint import DirectStore
 
         return DirectStore(self, shard, seed=seed, diskless=diskless)
 
@@ -104,13 +104,13 @@ class Config:
 
     def sample_loader(self, samples: SampleSet, on_read: ReadCounter) -> Loader:
         """Return the loader of whole samples by O_DIRECT, its threads and buffers ready."""
-        from wattload.loaders.directsamples import DirectSampleLoader
+        from wattload.loaders.direct.samples import DirectSampleLoader
 
         return DirectSampleLoader(self, samples, on_read)
 
     def sample_memory_bytes(self, samples: SampleSet) -> int:
         """Return the bytes of a rank's file slots and batch tensors (see ``directsamples``)."""
-        from wattload.loaders.directsamples import memory_bytes
+        from wattload.loaders.direct.samples import memory_bytes
 
         return memory_bytes(self, samples)
 

@@ -2,7 +2,7 @@
 
 Each rank saves a checkpoint of its own (``no_dist``) in its own folder, so that no process group is
 needed: a framework's ranks write files of their own just so, and share only the plan and the
-metadata. Tensors are planned without storage and made when the writer asks (``dcp_plan``).
+metadata. Tensors are planned without storage and made when the writer asks (``plan``).
 ``async_save`` is not called, for it would first copy the whole shard: it is ``dcp.save`` on a
 thread after a snapshot, which is what a drain in the background does with every store.
 """
@@ -26,8 +26,9 @@ from wattload.core.errors import DataError
 from wattload.core.io import ByteCounter, DataPath
 from wattload.loaders.aligned import aligned_buffer
 from wattload.loaders.checkpoints import Identity, Loaded, Saved, Shard, ShardFile
+from wattload.loaders.datafolder.safefiles import sync_folder
 from wattload.loaders.dcp import Config
-from wattload.loaders.dcp_files import (
+from wattload.loaders.dcp.files import (
     METADATA_NAME,
     METADATA_SCRATCH,
     CountedFiles,
@@ -35,9 +36,8 @@ from wattload.loaders.dcp_files import (
     Reader,
     unwrapped,
 )
-from wattload.loaders.dcp_plan import LoadPlanner, Piece, SavePlanner, numbered, state_dict
+from wattload.loaders.dcp.plan import LoadPlanner, Piece, SavePlanner, numbered, state_dict
 from wattload.loaders.pieces import fill_tiled, pieces, room, tensor_key
-from wattload.loaders.safefiles import sync_folder
 from wattload.loaders.stamps import StampedMemory, bad_blocks, checksum, join_checksums
 
 _SUFFIX = ".distcp"

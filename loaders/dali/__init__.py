@@ -88,7 +88,7 @@ class Config:
         require_dali()
         self.check_format(samples)
         if self.device is Device.gpu:
-            from wattload.loaders.dalipipeline import require_gpu
+            from wattload.loaders.dali.pipeline import require_gpu
 
             require_gpu()
         elif self.access(samples) is Access.o_direct:
@@ -111,7 +111,7 @@ class Config:
 
     def sample_loader(self, samples: SampleSet, on_read: ReadCounter) -> Loader:
         """Return the loader over these samples; DALI has been loaded and tried."""
-        from wattload.loaders.daliloader import DaliLoader
+        from wattload.loaders.dali.loader import DaliLoader
 
         return DaliLoader(self, samples, on_read)
 

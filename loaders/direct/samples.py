@@ -20,12 +20,12 @@ from wattload.core.errors import ConfigError
 from wattload.core.histogram import Histogram
 from wattload.core.io import Batch, DataPath, IOKind
 from wattload.loaders.aligned import aligned_buffers, round_up
-from wattload.loaders.blockio import NullMedium
 from wattload.loaders.direct import PYTHON, Config
-from wattload.loaders.directreader import DirectReader
+from wattload.loaders.direct.readahead import Arrival, Pass
+from wattload.loaders.direct.reader import DirectReader
 from wattload.loaders.native.backend import NULL
-from wattload.loaders.nativereader import NativeReader
-from wattload.loaders.readahead import Arrival, Pass
+from wattload.loaders.native.reader import NativeReader
+from wattload.loaders.python.blockio import NullMedium
 from wattload.loaders.samples import ReadCounter, SampleSet
 
 SLOT_ALIGN_BYTES = 64 << 10

@@ -25,8 +25,8 @@ from wattload.core.errors import DataError, MissingExtraError
 from wattload.core.io import ByteCounter, DataPath
 from wattload.loaders.aligned import PAGE_BYTES, aligned_buffer, round_down
 from wattload.loaders.checkpoints import Identity, Loaded, Saved, Shard, ShardFile, Tensor
+from wattload.loaders.datafolder.safefiles import sync_folder
 from wattload.loaders.pieces import fill_tiled, pieces, room, tensor_key
-from wattload.loaders.safefiles import sync_folder
 from wattload.loaders.stamps import StampedMemory, bad_blocks, checksum, join_checksums
 from wattload.loaders.torch import MISSING_TORCH
 

@@ -1,4 +1,4 @@
-"""Reading whole files ahead by threads: the pure-Python reference of ``directreader``.
+"""Reading whole files ahead by threads: the pure-Python reference of ``direct.reader``.
 
 It also reads from any ``Medium`` that holds the files elsewhere than on a disk.
 """
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from wattload.core.histogram import Histogram
 from wattload.core.io import ByteCounter, DataPath, IOKind
 from wattload.loaders.aligned import PAGE_BYTES, direct_alignment, round_up
-from wattload.loaders.blockio import DirectMedium, Medium, too_short
-from wattload.loaders.pythonengine import LABEL, REMARK
+from wattload.loaders.python.blockio import DirectMedium, Medium, too_short
+from wattload.loaders.python.engine import LABEL, REMARK
 
 
 class PythonReader:
@@ -47,7 +47,7 @@ class PythonReader:
         *,
         moved: ByteCounter | None = None,
     ) -> Future[int]:
-        """Begin to read a file; see ``directreader.DirectReader.submit``."""
+        """Begin to read a file; see ``direct.reader.DirectReader.submit``."""
         alignment_bytes = direct_alignment(path) if self._is_direct else PAGE_BYTES
         check_buffer(buffer, size_bytes, alignment_bytes)
         if not self._threads:

@@ -24,8 +24,13 @@ from typing import Self
 
 from wattload.core.errors import DataError, TargetError
 from wattload.core.target import DATA_FOLDER_NAME
-from wattload.loaders.manifest import ManifestEntry, ManifestPart, is_manifest_name, read_parts
-from wattload.loaders.marker import (
+from wattload.loaders.datafolder.manifest import (
+    ManifestEntry,
+    ManifestPart,
+    is_manifest_name,
+    read_parts,
+)
+from wattload.loaders.datafolder.marker import (
     MARKER_NAME,
     claim_marker,
     make_folders,
@@ -33,7 +38,7 @@ from wattload.loaders.marker import (
     read_marker,
     require_marker,
 )
-from wattload.loaders.safefiles import (
+from wattload.loaders.datafolder.safefiles import (
     open_folder,
     open_regular,
     read_text,

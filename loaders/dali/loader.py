@@ -21,9 +21,9 @@ from wattload.core.errors import ConfigError, DataError
 from wattload.core.io import Batch, DataPath
 from wattload.core.units import NS_PER_S
 from wattload.loaders.dali import Access, Config, tensor_count
-from wattload.loaders.dalifailure import failure, one_line, wrong_size
-from wattload.loaders.dalifiles import SideFiles, on_block_device, takes_direct
-from wattload.loaders.dalipipeline import Output, Pipeline, Reading, import_dali
+from wattload.loaders.dali.failure import failure, one_line, wrong_size
+from wattload.loaders.dali.files import SideFiles, on_block_device, takes_direct
+from wattload.loaders.dali.pipeline import Output, Pipeline, Reading, import_dali
 from wattload.loaders.formats import record_format
 from wattload.loaders.samples import ReadCounter, SampleSet, copy_resized
 

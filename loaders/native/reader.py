@@ -16,7 +16,7 @@ from wattload.core.io import ByteCounter, DataPath, Extent, IOKind, IOPlan
 from wattload.loaders.aligned import direct_alignment, round_up
 from wattload.loaders.native.engine import NativeEngine
 from wattload.loaders.native.ticket import Ticket
-from wattload.loaders.pythonreader import check_buffer
+from wattload.loaders.python.reader import check_buffer
 
 REGION_BYTES_LIMIT = 1 << 30
 """What the kernel registers in one piece."""
@@ -61,7 +61,7 @@ class NativeReader:
         *,
         moved: ByteCounter | None = None,
     ) -> Future[int]:
-        """Begin to read a file; see ``directreader.DirectReader.submit``."""
+        """Begin to read a file; see ``direct.reader.DirectReader.submit``."""
         alignment_bytes = direct_alignment(path)
         check_buffer(buffer, size_bytes, alignment_bytes)
         if self._thread is None:

@@ -21,7 +21,7 @@ from wattload.loaders.aligned import PAGE_BYTES
 from wattload.loaders.checkpoints import Shard, ShardStore
 from wattload.loaders.formats import record_format
 from wattload.loaders.samples import ReadCounter, SampleSet
-from wattload.loaders.torchworker import BatchResult, SampleDataset, end_with, start_quietly
+from wattload.loaders.torch.worker import BatchResult, SampleDataset, end_with, start_quietly
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader, Dataset
@@ -71,7 +71,7 @@ class Config:
 
     def checkpoint_store(self, shard: Shard, *, seed: int, diskless: bool = False) -> ShardStore:
         """Return the store that saves a rank's shard by ``torch.save`` + fsync."""
-        from wattload.loaders.torch_checkpoint import TorchStore
+        from wattload.loaders.torch.checkpoint import TorchStore
 
         return TorchStore(shard, bucket_bytes=self.bucket_bytes, seed=seed, diskless=diskless)
 
