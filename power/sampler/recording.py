@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wattload.core.errors import PowerError, WattloadError
-from wattload.core.power import PowerSource, Sample
+from wattload.core.errors import PowerDataLostError, PowerError, WattloadError
+from wattload.core.power import PowerSource, Sample, WindowEnergy
 from wattload.core.record.energy import PowerStateRecord
 from wattload.power.leftovers import undo_leftovers
 from wattload.power.nvme.admin import DEVICE_NAME
@@ -56,6 +56,7 @@ class Recording:
         self._sources: Sequence[PowerSource] = ()
         self._counters: list[BlockCounter] = []
         self._not_counted: dict[str, str] = {}
+        self._data_lost: dict[int, str] = {}
         self._file: SampleFile | None = None
         self._schedule: Schedule | None = None
         self._cpu_start_s = 0.0
@@ -98,7 +99,12 @@ class Recording:
             raise PowerError("the sampler has not started to sample")
         samples: list[Sample] = []
         for source in self._sources:
-            samples.extend(source.read())
+            if id(source) in self._data_lost:
+                continue
+            try:
+                samples.extend(source.read())
+            except PowerDataLostError as error:
+                self._data_lost[id(source)] = str(error)
         for counter in self._counters:
             samples.extend(counter.read())
         self._file.write(samples)
@@ -121,7 +127,7 @@ class Recording:
         if self._stage == "sampling":
             self.tick()
         status = self.status()
-        energies = [energy for source in self._sources for energy in source.stop()]
+        energies = [energy for source in self._sources for energy in self._stop(source)]
         controllers = self._read_controllers()
         sampled = self._file is not None
         self._release()
@@ -131,8 +137,16 @@ class Recording:
             states=self._states(),
             controllers=controllers,
             own_energies=tuple(OwnEnergy(**asdict(energy)) for energy in energies),
+            data_lost=tuple(self._data_lost.values()),
             **status.model_dump(exclude={"state"}),
         )
+
+    def _stop(self, source: PowerSource) -> Sequence[WindowEnergy]:
+        try:
+            return source.stop()
+        except PowerDataLostError as error:
+            self._data_lost.setdefault(id(source), str(error))
+            return ()
 
     def end(self) -> None:
         """Restore and give everything back; safe to call at any time and twice."""

@@ -27,14 +27,19 @@ class ControllerReading(Frozen):
 
 
 class OwnEnergy(Frozen):
-    """Energy that a device integrated by itself over one window, in joules."""
+    """Energy that a device integrated by itself over one window; the fields of ``WindowEnergy``."""
 
     source: str
     device: str
     start_ns: int
     end_ns: int
-    energy_j: float
+    energy_j: float | None
     evidence: Evidence
+    accuracy_percent: float | None = None
+    resolution_w: float | None = None
+    uncovered_s: float | None = None
+    max_w: float | None = None
+    reason: str = ""
 
 
 class OpenReport(Frozen):
@@ -66,7 +71,10 @@ class StatusReport(Frozen):
 
 
 class FinishReport(Frozen):
-    """What was sampled, how the controllers are now, and what was restored."""
+    """What was sampled, how the controllers are now, and what was restored.
+
+    ``data_lost`` has a sentence for each meter that said it dropped readings: its run has failed.
+    """
 
     host: str
     samples_file: str | None
@@ -78,3 +86,4 @@ class FinishReport(Frozen):
     sample_count: int
     lost_sample_count: int
     cpu_s: float
+    data_lost: tuple[str, ...] = ()

@@ -148,11 +148,21 @@ class PowerSource(Protocol):
         ...
 
     def read(self) -> Sequence[Sample]:
-        """Return the samples since the last read; a failed read is a sample without value."""
+        """Return the samples since the last read; a failed read is a sample without value.
+
+        Raises:
+            PowerDataLostError: the meter says that it dropped readings (an overrun). What was read
+                before has been returned by then; the sampler reads this source no more, goes on
+                with the others, and the run's record fails for the sentence.
+        """
         ...
 
     def stop(self) -> Sequence[WindowEnergy]:
-        """End; returns whole-run energies of sources that integrate by themselves, else nothing."""
+        """End; returns whole-run energies of sources that integrate by themselves, else nothing.
+
+        Raises:
+            PowerDataLostError: as ``read``, for what the meter tells only at the end.
+        """
         ...
 
     def restore(self) -> None:
@@ -166,11 +176,22 @@ class PowerSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowEnergy:
-    """Energy that a device integrated by itself over one window, in joules."""
+    """Energy that a device integrated by itself over one window, in joules; never split.
+
+    ``energy_j`` is ``None`` for the ``reason`` given where the device's answer can't be used.
+    ``accuracy_percent`` is the greatest error that the device states, ``resolution_w`` the step of
+    its mean power, ``uncovered_s`` the seconds of the window that its mean leaves out and
+    ``max_w`` the greatest power it saw; each ``None`` where the device does not tell.
+    """
 
     source: str
     device: str
     start_ns: int
     end_ns: int
-    energy_j: float
+    energy_j: float | None
     evidence: Evidence
+    accuracy_percent: float | None = None
+    resolution_w: float | None = None
+    uncovered_s: float | None = None
+    max_w: float | None = None
+    reason: str = ""
