@@ -39,7 +39,8 @@ _RESULT_OFFSET = 68
 class AdminCommand:
     """One admin command; ``data_bytes`` is how much the controller returns beside the result.
 
-    ``name`` is how messages call it, e.g. ``Get Features 02h``.
+    ``payload`` is what it is given instead, for features with a buffer. ``name`` is how messages
+    call it, e.g. ``Get Features 02h``.
     """
 
     name: str
@@ -51,6 +52,7 @@ class AdminCommand:
     cdw13: int = 0
     cdw14: int = 0
     data_bytes: int = 0
+    payload: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +140,7 @@ class NvmeAdmin:
         """Send one command and wait for it."""
         if self._descriptor < 0:
             raise PowerError(f"{self.name} is closed, so {command.name} was not sent")
-        data = ctypes.create_string_buffer(command.data_bytes) if command.data_bytes else None
+        data = _buffer(command)
         block = bytearray(_pack(command, ctypes.addressof(data) if data is not None else 0))
         try:
             status = fcntl.ioctl(self._descriptor, IOCTL_ADMIN_CMD, block, True)
@@ -154,6 +156,11 @@ class NvmeAdmin:
             self._descriptor = -1
 
 
+def _buffer(command: AdminCommand) -> ctypes.Array[ctypes.c_char] | None:
+    size_bytes = len(command.payload) or command.data_bytes
+    return ctypes.create_string_buffer(command.payload, size_bytes) if size_bytes else None
+
+
 def _pack(command: AdminCommand, address: int) -> bytes:
     return _COMMAND.pack(
         command.opcode,
@@ -165,7 +172,7 @@ def _pack(command: AdminCommand, address: int) -> bytes:
         0,
         address,
         0,
-        command.data_bytes,
+        len(command.payload) or command.data_bytes,
         command.cdw10,
         command.cdw11,
         command.cdw12,
