@@ -67,12 +67,18 @@ class AutonomousTransitions:
     transitions: tuple[Transition, ...]
 
 
-def get_command(feature: int, select: Select = Select.CURRENT) -> AdminCommand:
-    """Return the command that reads one value of a feature."""
+def get_command(
+    feature: int, select: Select = Select.CURRENT, *, uuid_index: int = 0
+) -> AdminCommand:
+    """Return the command that reads one value of a feature.
+
+    ``uuid_index`` says whose feature a vendor's identifier means, 0 for the drive's own.
+    """
     return AdminCommand(
         name=f"Get Features {feature:02X}h ({select.name.lower()})",
         opcode=GET_FEATURES,
         cdw10=feature | select << 8,
+        cdw14=uuid_index,
         data_bytes=_APST_BYTES if feature == AUTONOMOUS_TRANSITIONS else 0,
     )
 

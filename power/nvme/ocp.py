@@ -19,7 +19,8 @@ OCP_SMART_GUID = bytes.fromhex("c5af1028eabff2a49c4f6f7cc914d5af")
 """Bytes 496 to 511 of log C0h, as stored: other vendors use C0h for other things."""
 
 _POWER_FIELDS_VERSION = 5
-_UNKNOWN = 0
+_CELSIUS_ZERO_K = 273
+"""As the NVMe specification rounds it; byte 222 counts in degrees Celsius."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ def decode_ocp_smart(data: bytes) -> OcpSmartLog:
         throttle_status=data[97],
         specification=f"{data[103]}.{u16(data, 101)}.{u16(data, 99)}",
         power_state_changes=u64(data, 200),
-        highest_temperature_k=None,
+        highest_temperature_k=data[222] + _CELSIUS_ZERO_K if data[222] else None,
         peak_power_w=(u16(data, 260) or None) if has_power else None,
         average_power_w=(u16(data, 262) or None) if has_power else None,
         lifetime_energy_kwh=(int.from_bytes(data[264:270], "little") or None)
