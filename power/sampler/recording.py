@@ -229,7 +229,13 @@ class Recording:
         from wattload.power.sources import PowerDevice
 
         return [
-            PowerDevice(key=serials.get(name, name), name=name, is_nvme=name in serials)
+            PowerDevice(
+                key=serials.get(name, name),
+                name=name,
+                is_nvme=name in serials,
+                journal=self._host.journal,
+                run_id=self.run_id,
+            )
             for name in command.devices
         ]
 

@@ -15,6 +15,7 @@ from typing import Protocol, cast
 from wattload.core.errors import ConfigError
 from wattload.core.power import PowerSource
 from wattload.power.config import PowerConfig
+from wattload.power.journal import Journal
 
 SOURCES: dict[str, str] = {
     "nvme": "wattload.power.sources.nvme:find",
@@ -37,11 +38,15 @@ class PowerDevice:
 
     ``key`` names it in every sample and record: the controller's serial, else the kernel's name.
     ``name`` is the kernel's (``nvme0``, ``vda``). ``is_nvme`` is true for an NVMe controller.
+    ``journal`` and ``run_id`` are for a source that changes a feature of the drive, which it does
+    by ``wattload.power.change.FeatureChange`` alone; without a journal it may change nothing.
     """
 
     key: str
     name: str
     is_nvme: bool
+    journal: Journal | None = None
+    run_id: str = ""
 
 
 class Find(Protocol):
