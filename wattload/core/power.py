@@ -79,9 +79,18 @@ class Counter(Frozen):
 
 
 class Bounds(Frozen):
-    """No sensor: lower and upper watts that hold while the power state does."""
+    """No sensor: lower and upper watts that hold while the power state does.
+
+    A reading holds until the next one if that says the same. After a change both bounds hold for
+    ``settle_s`` more (worst exit plus entry latency, EXLAT + ENLAT). ``lowest_w`` and ``highest_w``
+    are the least and the most that any state of the device allows: all that is known of a time in
+    which no state was read. ``None`` where the device does not report them.
+    """
 
     kind: Literal["bounds"] = "bounds"
+    settle_s: float = Field(default=0.0, ge=0)
+    lowest_w: float | None = None
+    highest_w: float | None = None
 
 
 Sensor = Annotated[Instant | Boxcar | Counter | Bounds, Field(discriminator="kind")]
@@ -95,6 +104,8 @@ class Channel(StrEnum):
     LOWER_W = "lower_w"
     UPPER_W = "upper_w"
     POWER_STATE = "power_state"
+    POWER_STATE_CHANGES = "power_state_changes"
+    """How often the power state has changed so far, seen by a read or not (OCP C0h byte 200)."""
     TEMPERATURE_K = "temperature_k"
     READ_BYTES = "read_bytes"
     WRITTEN_BYTES = "written_bytes"
