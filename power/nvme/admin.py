@@ -147,7 +147,8 @@ class NvmeAdmin:
         except OSError as error:
             raise _explained(self.name, command, error) from error
         (result,) = struct.unpack_from("<I", block, _RESULT_OFFSET)
-        return Completion(status=status, result=result, data=data.raw if data is not None else b"")
+        returned = data.raw if data is not None and not command.payload else b""
+        return Completion(status=status, result=result, data=returned)
 
     def close(self) -> None:
         """Give the descriptor back; safe to call twice."""
@@ -193,4 +194,10 @@ def _explained(name: str, command: AdminCommand, error: OSError) -> PowerError:
         )
     if error.errno == errno.ENOTTY:
         return PowerError(f"{name} is no NVMe controller: it knows no admin commands")
+    if error.errno == errno.EINTR:
+        # drivers/nvme/host/core.c gives EINTR for a command that it cancelled, and for no signal.
+        return PowerError(
+            f"{name} was reset while {command.name} ran, as Linux does with a drive that does not "
+            "answer in time"
+        )
     return PowerError(f"{name}: {command.name} could not be sent: {error.strerror}")
