@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from wattload.core.power import Evidence
 from wattload.core.record.base import Frozen
-from wattload.core.record.controller import PowerStateFacts
+from wattload.core.record.controller import PowerCapabilities, PowerStateFacts
 from wattload.core.record.energy import PowerSourceRecord, PowerStateRecord
+
+
+SAMPLES_NAME = r"^samples-[A-Za-z0-9._-]+\.jsonl$"
+"""A name in the run's folder and nothing else: the run reads that file, and removes it."""
 
 
 class ControllerReading(Frozen):
     """The half of a controller's state that admin commands answer.
 
     ``fields`` are fields of ``ControllerState`` with their values, ``missing`` the reasons for the
-    others. ``nvme_version`` and the table ``power_states`` belong to ``ControllerFacts``; they are
-    ``None`` where the controller can't be identified.
+    others. ``nvme_version``, the table ``power_states`` and ``power`` belong to ``ControllerFacts``;
+    they are ``None`` where the controller can't be identified.
     """
 
     serial: str
@@ -24,6 +30,7 @@ class ControllerReading(Frozen):
     missing: Mapping[str, str]
     nvme_version: str | None
     power_states: tuple[PowerStateFacts, ...] | None
+    power: PowerCapabilities | None = None
 
 
 class OwnEnergy(Frozen):
@@ -77,7 +84,7 @@ class FinishReport(Frozen):
     """
 
     host: str
-    samples_file: str | None
+    samples_file: Annotated[str, Field(pattern=SAMPLES_NAME)] | None
     states: tuple[PowerStateRecord, ...]
     controllers: Mapping[str, ControllerReading]
     own_energies: tuple[OwnEnergy, ...]
