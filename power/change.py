@@ -1,148 +1,77 @@
 """Change one feature of a drive so that it can be undone: journal, Set Features, read back.
 
 The Save bit is never set: the drive's own saved value survives whatever becomes of this process.
-Feature layouts: NVMe Base Specification 2.3, sections on Get and Set Features; C7h: OCP Datacenter
-NVMe SSD Specification 2.0, "DSSD Power State".
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from wattload.core.clock import utc_text
 from wattload.core.errors import PowerError, PowerStateError
 from wattload.power.journal import Entry, Journal, Owner, Setting, boot_id
-from wattload.power.nvme import limits, measurement
-from wattload.power.nvme.admin import SET_FEATURES, AdminCommand, AdminDevice, fetch
-from wattload.power.nvme.features import (
-    AUTONOMOUS_TRANSITIONS,
-    POWER_MANAGEMENT,
-    Select,
-    get_command,
-)
+from wattload.power.nvme.admin import SET_FEATURES, AdminCommand, AdminDevice
 from wattload.power.nvme.identify import Controller
-from wattload.power.nvme.status import SUCCESS, describe_status
-from wattload.power.nvme.watts import decode_power
+from wattload.power.nvme.status import CODE_MASK, INVALID_FIELD, SUCCESS, describe_status
+from wattload.power.settings import Feature, read_setting
 
 GRACE_S = 1.0
 """How long a drive may take beyond its stated latencies before its answer counts as final."""
 
 _LONGEST_WAIT_S = 60.0
 _POLL_S = 0.01
-_ALL_BITS = 0xFFFF_FFFF
-_STATE_BITS = 0x1F
-
-
-def _no_latency(controller: Controller, old: int, new: int) -> float:  # noqa: ARG001
-    return 0.0
-
-
-def _state_latency_s(controller: Controller, old: int, new: int) -> float:
-    leaving, entering = controller.state(old & _STATE_BITS), controller.state(new & _STATE_BITS)
-    exit_s = leaving.exit_latency_s if leaving else None
-    entry_s = entering.entry_latency_s if entering else None
-    return (exit_s or 0.0) + (entry_s or 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Feature:
-    """How one feature is got and set.
+class _Answer:
+    """What came of Set Features: the status, and what was read back where it was not refused."""
 
-    ``dword`` carries the value in Set Features (11 to 15); Get Features answers in dword 0.
-    ``uuid_index`` says whose feature it is, 0 the specification's. ``mask`` are the bits of the
-    value that a change is about: they alone are compared. A feature that is not ``readable`` is
-    taken for what was last sent. ``latency_s`` is how long a transition takes by the drive's word.
+    status: int
+    current: Setting | None = None
+
+
+def _ask(
+    device: AdminDevice, controller: Controller, feature: Feature, old: Setting, new: Setting
+) -> _Answer:
+    """Send a value, until the drive's next reset, by each dword that may carry it.
+
+    Once the drive has accepted one, a refusal of the next is not the answer: the first may have
+    changed something.
     """
-
-    identifier: int
-    name: str
-    dword: int = 11
-    uuid_index: int = 0
-    mask: int = _ALL_BITS
-    readable: bool = True
-    latency_s: Callable[[Controller, int, int], float] = _no_latency
-
-    def same(self, one: Setting, other: Setting) -> bool:
-        """Return whether two values are the same in what a change is about."""
-        return one.value & self.mask == other.value & self.mask and one.data == other.data
-
-
-POWER_STATE = Feature(
-    identifier=POWER_MANAGEMENT, name="power state", mask=_STATE_BITS, latency_s=_state_latency_s
-)
-TRANSITIONS = Feature(
-    identifier=AUTONOMOUS_TRANSITIONS, name="autonomous power state transitions", mask=1
-)
-POWER_LIMIT = Feature(identifier=limits.POWER_LIMIT, name="power limit", mask=0x3_FFFF)
-POWER_MEASUREMENT = Feature(identifier=measurement.POWER_MEASUREMENT, name="power measurement", mask=0xF)
-"""ACT, bits 3:0, alone: 0 stops, 1 starts; the stop time counts down by itself."""
-
-DSSD_POWER = Feature(identifier=limits.DSSD_POWER_STATE, name="OCP DSSD power state", mask=0xFF)
-
-_KNOWN = {
-    feature.identifier: feature
-    for feature in (POWER_STATE, TRANSITIONS, POWER_LIMIT, POWER_MEASUREMENT, DSSD_POWER)
-}
+    answer = _Answer(status=INVALID_FIELD)
+    for dword in feature.dwords:
+        status = device.submit(_set_command(feature, dword, new)).status
+        if status & CODE_MASK == SUCCESS:
+            answer = _Answer(
+                status=status, current=_settle(device, controller, feature, old, new)
+            )
+            if answer.current is not None and feature.same(answer.current, new):
+                break
+        elif answer.current is None:
+            answer = _Answer(status=status)
+        if status & CODE_MASK not in (SUCCESS, INVALID_FIELD):
+            break
+    return answer
 
 
-def feature_of(entry: Entry) -> Feature:
-    """Return the feature that a journal entry is about; an unknown one can't be read back."""
-    known = _KNOWN.get(entry.feature)
-    if known is None:
-        known = Feature(
-            identifier=entry.feature, name=f"feature {entry.feature:02X}h", readable=False
-        )
-    return replace(known, dword=entry.dword, uuid_index=entry.uuid_index)
-
-
-def read_setting(
-    device: AdminDevice, feature: Feature, select: Select = Select.CURRENT
-) -> Setting:
-    """Return the current, default or saved value of a feature.
-
-    Raises:
-        PowerError: the drive has no such feature, or can't be asked.
-    """
-    command = get_command(feature.identifier, select, uuid_index=feature.uuid_index)
-    completion = fetch(device, command)
-    return Setting(value=completion.result, data=completion.data)
-
-
-def send_setting(device: AdminDevice, serial: str, feature: Feature, setting: Setting) -> None:
-    """Ask the drive for a value, until its next reset.
-
-    Raises:
-        PowerStateError: the drive refuses; the message spells out its status.
-        PowerError: the command could not be sent.
-    """
-    dwords = {f"cdw{feature.dword}": setting.value}
-    completion = device.submit(
-        AdminCommand(
-            name=f"Set Features {feature.identifier:02X}h ({feature.name} {setting.value:#x})",
-            opcode=SET_FEATURES,
-            cdw10=feature.identifier,
-            cdw14=feature.uuid_index,
-            payload=setting.data,
-            **dwords,
-        )
+def _set_command(feature: Feature, dword: int, setting: Setting) -> AdminCommand:
+    return AdminCommand(
+        name=f"Set Features {feature.identifier:02X}h ({feature.describe(setting)})",
+        opcode=SET_FEATURES,
+        cdw10=feature.identifier,
+        cdw11=setting.value if dword == 11 else 0,  # noqa: PLR2004 - dwords by their numbers
+        cdw12=setting.value if dword == 12 else 0,  # noqa: PLR2004
+        cdw13=setting.value if dword == 13 else 0,  # noqa: PLR2004
+        cdw14=feature.uuid_index,
+        payload=setting.data,
     )
-    if completion.code != SUCCESS:
-        raise PowerStateError(
-            f"{device.name} ({serial}) refuses {describe(feature, setting)}: "
-            f"{describe_status(completion.status)}"
-        )
 
 
-def settle(
+def _settle(
     device: AdminDevice, controller: Controller, feature: Feature, old: Setting, new: Setting
 ) -> Setting:
-    """Wait the transition's stated latency and return the value that is read back.
-
-    Raises:
-        PowerStateError: the drive keeps another value.
-    """
+    """Wait the transition's stated latency and a grace; return the value that is read back."""
     wait_s = feature.latency_s(controller, old.value, new.value)
     time.sleep(min(wait_s, _LONGEST_WAIT_S))
     if not feature.readable:
@@ -150,11 +79,7 @@ def settle(
     deadline_s = time.monotonic() + GRACE_S
     while not feature.same(current := read_setting(device, feature), new):
         if time.monotonic() >= deadline_s:
-            raise PowerStateError(
-                f"{device.name} ({controller.serial}) accepted {describe(feature, new)} "
-                f"and is in {describe(feature, current)} {GRACE_S:g} s after its stated latency; "
-                "it does not follow the host"
-            )
+            break
         time.sleep(_POLL_S)
     return current
 
@@ -162,9 +87,18 @@ def settle(
 def go_back(
     device: AdminDevice, controller: Controller, feature: Feature, old: Setting, now: Setting
 ) -> Setting:
-    """Return a feature to the value it had before, and what is then read back."""
-    send_setting(device, controller.serial, feature, old)
-    return settle(device, controller, feature, now, old)
+    """Return a feature to the value it had before; returns what is then read back.
+
+    Raises:
+        PowerStateError: the drive refuses, or does not follow.
+        PowerError: it can't be asked.
+    """
+    answer = _ask(device, controller, feature, now, old)
+    if answer.current is None:
+        raise PowerStateError(_refusal(device, controller, feature, old, answer.status))
+    if not feature.same(answer.current, old):
+        raise PowerStateError(_defiance(device, controller, feature, old, answer.current))
+    return answer.current
 
 
 class FeatureChange:
@@ -201,23 +135,30 @@ class FeatureChange:
             PowerStateError: the drive refuses, or does not follow.
             PowerError: the journal can't be written, or the drive can't be asked.
         """
-        earlier = self._journal.read(self._controller.serial, self._owner, self.feature.identifier)
+        serial = self._controller.serial
+        earlier = self._journal.read(serial, self._owner, self.feature.identifier)
         before = old if old is not None else read_setting(self._device, self.feature)
         self._entry = self._entry_of(earlier.old if earlier else before, new)
         self._journal.write(self._entry)
         try:
-            send_setting(self._device, self._controller.serial, self.feature, new)
-        except PowerStateError:
-            self._forget_refused(new, earlier)
-            raise
-        try:
-            return settle(self._device, self._controller, self.feature, before, new)
+            answer = _ask(self._device, self._controller, self.feature, before, new)
         except PowerError as error:
-            try:
-                self.restore()
-            except PowerError as trouble:
-                raise PowerStateError(f"{error}; and it is not put back: {trouble}") from error
+            self._give_up(str(error), error)
             raise
+        if answer.current is None:
+            sentence = _refusal(self._device, self._controller, self.feature, new, answer.status)
+            if self._is_untouched(self._entry.old, new):
+                self._forget(earlier)
+            else:
+                self._give_up(sentence, None)
+            raise PowerStateError(sentence)
+        if not self.feature.same(answer.current, new):
+            sentence = _defiance(
+                self._device, self._controller, self.feature, new, answer.current
+            )
+            self._give_up(sentence, None)
+            raise PowerStateError(sentence)
+        return answer.current
 
     def restore(self) -> Setting | None:
         """Go back to the old value and close the journal entry; safe to call twice.
@@ -246,45 +187,55 @@ class FeatureChange:
             feature=self.feature.identifier,
             old=old,
             new=new,
-            dword=self.feature.dword,
             uuid_index=self.feature.uuid_index,
             run_id=self._run_id,
             boot_id=boot_id(),
             time_utc=utc_text(),
         )
 
-    def _forget_refused(self, new: Setting, earlier: Entry | None) -> None:
-        """Close the entry of a refused change, unless the drive has made it all the same.
+    def _give_up(self, sentence: str, cause: PowerError | None) -> None:
+        """Undo what was begun; says both what failed and that it could not be undone."""
+        try:
+            self.restore()
+        except PowerError as trouble:
+            raise PowerStateError(f"{sentence}; and it is not put back: {trouble}") from cause
 
-        What an earlier ``power set`` must undo still stands.
-        """
-        if self._entry is None or self._was_taken(new):
-            return
+    def _forget(self, earlier: Entry | None) -> None:
+        """Close the entry of a refused change; what an earlier ``power set`` must undo stands."""
         if earlier is not None:
             self._journal.write(earlier)
-        else:
+        elif self._entry is not None:
             self._journal.remove(self._entry)
         self._entry = None
 
-    def _was_taken(self, new: Setting) -> bool:
-        if self._entry is None or self.feature.same(self._entry.old, new):
-            return False
-        try:
-            return self.feature.readable and self.feature.same(
-                read_setting(self._device, self.feature), new
-            )
-        except PowerError:
+    def _is_untouched(self, old: Setting, new: Setting) -> bool:
+        """Return whether a refused change was truly not made."""
+        if not self.feature.readable or self.feature.same(old, new):
             return True
+        try:
+            return not self.feature.same(read_setting(self._device, self.feature), new)
+        except PowerError:
+            return False
 
 
-def describe(feature: Feature, setting: Setting) -> str:
-    """Return a value of a feature as a sentence needs it: ``power state 1``, ``power limit 9 W``."""
-    value = setting.value & feature.mask
-    if feature.identifier == POWER_LIMIT.identifier:
-        limit_w = decode_power(setting.value).watts
-        return f"{feature.name} {'none' if limit_w is None else f'{limit_w:g} W'}"
-    if feature.identifier == DSSD_POWER.identifier:
-        return f"{feature.name} {value} W"
-    if feature.identifier in (TRANSITIONS.identifier, POWER_MEASUREMENT.identifier):
-        return f"{feature.name} {'on' if value else 'off'}"
-    return f"{feature.name} {value}"
+def _refusal(
+    device: AdminDevice, controller: Controller, feature: Feature, setting: Setting, status: int
+) -> str:
+    return (
+        f"{device.name} ({controller.serial}) refuses {feature.describe(setting)}: "
+        f"{describe_status(status)}"
+    )
+
+
+def _defiance(
+    device: AdminDevice,
+    controller: Controller,
+    feature: Feature,
+    setting: Setting,
+    current: Setting,
+) -> str:
+    return (
+        f"{device.name} ({controller.serial}) accepted {feature.describe(setting)} and is in "
+        f"{feature.describe(current)} {GRACE_S:g} s after its stated latency; it does not follow "
+        "the host"
+    )

@@ -46,9 +46,8 @@ class Setting:
 class Entry:
     """One change of a feature of a drive that is not undone yet.
 
-    ``old`` is what to go back to, ``new`` what was asked for. ``dword`` is which command dword
-    carries the value, ``uuid_index`` whose feature it is (0: the specification's). ``boot_id``
-    tells whether the host has restarted since.
+    ``old`` is what to go back to, ``new`` what was asked for. ``uuid_index`` says whose feature it
+    is, 0 the specification's. ``boot_id`` tells whether the host has restarted since.
     """
 
     serial: str
@@ -57,7 +56,6 @@ class Entry:
     feature: int = POWER_MANAGEMENT
     old: Setting
     new: Setting
-    dword: int = 11
     uuid_index: int = 0
     run_id: str
     boot_id: str
@@ -134,24 +132,24 @@ class Journal:
             _sync_folder(self.folder)
 
     @contextmanager
-    def lock(self, serial: str, *, exclusive: bool) -> Iterator[None]:
-        """Hold a controller: shared to sample it, exclusive to change its power state.
+    def lock(self, serial: str, *, needed: bool) -> Iterator[None]:
+        """Hold a controller for one run: another one on the same drive would spoil both.
 
         The kernel gives the lock back when this process ends, however it ends. Who can't write the
-        folder can't change a power state either, and samples without a lock.
+        folder can't change a drive either; unless the lock is ``needed`` he goes on without it.
 
         Raises:
-            PowerError: another run holds it in a way that excludes this one.
+            PowerError: another run holds it.
         """
         try:
             descriptor = self._open_lock(serial)
         except PowerError:
-            if exclusive:
+            if needed:
                 raise
             yield
             return
         try:
-            _take(descriptor, serial, exclusive=exclusive)
+            _take(descriptor, serial)
             yield
         finally:
             os.close(descriptor)
@@ -202,17 +200,13 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _take(descriptor: int, serial: str, *, exclusive: bool) -> None:
-    kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+def _take(descriptor: int, serial: str) -> None:
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        why = (
-            "is in use by another run, so its power state is left alone"
-            if exclusive
-            else "is held by a run: another run has set the power state"
-        )
-        raise PowerError(f"controller {serial} {why}; wait until that run has ended") from error
+        raise PowerError(
+            f"controller {serial} is in use by another run; wait until that run has ended"
+        ) from error
 
 
 def _document(entry: Entry) -> dict[str, Any]:
@@ -224,7 +218,6 @@ def _document(entry: Entry) -> dict[str, Any]:
         "feature": entry.feature,
         "old": {"value": entry.old.value, "data": entry.old.data.hex()},
         "new": {"value": entry.new.value, "data": entry.new.data.hex()},
-        "dword": entry.dword,
         "uuid_index": entry.uuid_index,
         "run_id": entry.run_id,
         "boot_id": entry.boot_id,

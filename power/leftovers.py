@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from wattload.core.errors import PowerError
-from wattload.power.change import POWER_STATE, describe, feature_of, go_back, read_setting
+from wattload.power.change import go_back
 from wattload.power.host import PowerHost
 from wattload.power.journal import Entry, Journal, Owner, Setting, boot_id
 from wattload.power.nvme.admin import AdminDevice
 from wattload.power.nvme.features import POWER_MANAGEMENT
 from wattload.power.nvme.identify import Controller, identify_controller
+from wattload.power.nvme.timestamp import TIMESTAMP
+from wattload.power.settings import Figure, feature_of, read_setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +27,7 @@ class Leftover:
     serial: str
     run_id: str
     feature: int
-    restored: int | None
+    restored: Figure | None
     closed: bool
     sentence: str
 
@@ -62,7 +64,7 @@ def _undo(host: PowerHost, serial: str, feature: int, owner: Owner) -> Leftover 
 def _undo_entry(host: PowerHost, entry: Entry) -> Leftover:
     try:
         with (
-            host.journal.lock(entry.serial, exclusive=True),
+            host.journal.lock(entry.serial, needed=True),
             _opened(host, entry.serial) as (device, controller),
         ):
             return _undo_open(host.journal, entry, device, controller)
@@ -81,16 +83,19 @@ def _undo_open(
     if journal.read(entry.serial, entry.owner, entry.feature) != entry:
         return _report(entry, None, "another process has undone it in the meantime")
     feature = feature_of(entry)
+    if entry.feature == TIMESTAMP:
+        journal.remove(entry)
+        return _report(entry, None, "a clock that was set to the host's is left as it is")
     current = read_setting(device, feature) if feature.readable else entry.new
     if feature.same(current, entry.old):
         journal.remove(entry)
-        return _report(entry, current, f"it is back at {describe(feature, current)} by itself")
+        return _report(entry, current, f"it is back at {feature.describe(current)} by itself")
     if not feature.same(current, entry.new) and _is_kept(entry, controller, current):
         journal.remove(entry)
-        return _report(entry, None, f"left at {describe(feature, current)}, {_by_whom(entry)}")
+        return _report(entry, None, f"left at {feature.describe(current)}, {_by_whom(entry)}")
     restored = go_back(device, controller, feature, entry.old, current)
     journal.remove(entry)
-    return _report(entry, restored, f"put back into {describe(feature, restored)}")
+    return _report(entry, restored, f"put back into {feature.describe(restored)}")
 
 
 def _is_kept(entry: Entry, controller: Controller, current: Setting) -> bool:
@@ -100,7 +105,7 @@ def _is_kept(entry: Entry, controller: Controller, current: Setting) -> bool:
     back from anywhere, for the user asks for it; but not past a reset, which has undone it.
     """
     if entry.feature == POWER_MANAGEMENT:
-        descriptor = controller.state(current.value & POWER_STATE.mask)
+        descriptor = controller.state(current.value & 0x1F)
         if descriptor is None or not descriptor.operational:
             return False
     return entry.owner == "run" or _has_restarted(entry)
@@ -149,13 +154,13 @@ def _report(
     when = ", before the host restarted" if _has_restarted(entry) else ""
     sentence = (
         f"{entry.device_name} ({entry.serial}), which {who} had set from "
-        f"{describe(feature, entry.old)} to {describe(feature, entry.new)}{when}: {what}"
+        f"{feature.describe(entry.old)} to {feature.describe(entry.new)}{when}: {what}"
     )
     return Leftover(
         serial=entry.serial,
         run_id=entry.run_id,
         feature=entry.feature,
-        restored=None if restored is None else restored.value & feature.mask,
+        restored=None if restored is None else feature.decode(restored.value),
         closed=closed,
         sentence=sentence,
     )
