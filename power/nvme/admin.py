@@ -11,12 +11,14 @@ import fcntl
 import os
 import re
 import struct
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from wattload.core.errors import PowerError, PowerPermissionError
+from wattload.power.nvme.cost import ADMIN_COST
 from wattload.power.nvme.status import CODE_MASK, SUCCESS, describe_status
 
 IOCTL_ADMIN_CMD = 0xC0484E41
@@ -142,10 +144,13 @@ class NvmeAdmin:
             raise PowerError(f"{self.name} is closed, so {command.name} was not sent")
         data = _buffer(command)
         block = bytearray(_pack(command, ctypes.addressof(data) if data is not None else 0))
+        sent_ns = time.monotonic_ns()
         try:
             status = fcntl.ioctl(self._descriptor, IOCTL_ADMIN_CMD, block, True)
         except OSError as error:
             raise _explained(self.name, command, error) from error
+        finally:
+            ADMIN_COST.add(time.monotonic_ns() - sent_ns)
         (result,) = struct.unpack_from("<I", block, _RESULT_OFFSET)
         returned = data.raw if data is not None and not command.payload else b""
         return Completion(status=status, result=result, data=returned)

@@ -213,9 +213,10 @@ def decode_power_measurement(data: bytes) -> PowerMeasurementLog:
 
 
 def _bin_at(data: bytes, offset: int) -> HistogramBin:
-    return HistogramBin(
-        lower_w=decode_power(u32(data, offset + 4)).watts, count=u32(data, offset)
-    )
+    lower = decode_power(u32(data, offset + 4))
+    # Unlike a measured power a threshold may be 0 W: the first bin's is.
+    is_zero = lower.value == 0 and lower.step_w is not None
+    return HistogramBin(lower_w=0.0 if is_zero else lower.watts, count=u32(data, offset))
 
 
 def _read(device: AdminDevice, size_bytes: int) -> bytes:

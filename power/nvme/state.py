@@ -32,6 +32,7 @@ from wattload.power.nvme.identify import (
     identify_controller,
 )
 from wattload.power.nvme.namespace import Namespace, active_namespaces, identify_namespace
+from wattload.power.nvme.ocp import read_ocp_smart
 from wattload.power.nvme.smart import SmartLog, read_smart
 from wattload.power.nvme.thermal import read_thermal_management
 from wattload.power.nvme.uuids import read_ocp_uuid_index
@@ -41,6 +42,7 @@ Fields = dict[str, Any]
 Reasons = dict[str, str]
 
 _NAMESPACE_FIELDS = ("lba_bytes", "namespace_size_bytes", "namespace_used_bytes")
+_THROTTLE_FIELDS = ("throttle_events", "throttle_status")
 _FIELDS = (
     "firmware",
     "firmware_slot",
@@ -58,6 +60,7 @@ _FIELDS = (
     "thermal_light_k",
     "thermal_heavy_k",
     "background_power",
+    *_THROTTLE_FIELDS,
 )
 
 
@@ -93,6 +96,7 @@ def read_state(device: AdminDevice) -> tuple[Fields, Reasons]:
     _gather_namespaces(device, controller, gathered)
     _gather_features(device, controller, gathered)
     _gather_thermal(device, controller, gathered)
+    _gather_throttling(device, controller, gathered)
     gathered.add("smart", lambda: smart_state(read_smart(device)))
     return gathered.fields, gathered.missing
 
@@ -204,6 +208,17 @@ def _gather_thermal(device: AdminDevice, controller: Controller, gathered: _Gath
         return
     gathered.add("thermal_light_k", lambda: thermal.light_k, "the threshold is off")
     gathered.add("thermal_heavy_k", lambda: thermal.heavy_k, "the threshold is off")
+
+
+def _gather_throttling(device: AdminDevice, controller: Controller, gathered: _Gathered) -> None:
+    """Take OCP's own account of throttling, which also knows what no host threshold set off."""
+    try:
+        log = read_ocp_smart(device, uuid_index=read_ocp_uuid_index(device, controller))
+    except PowerError as error:
+        gathered.missing.update(dict.fromkeys(_THROTTLE_FIELDS, str(error)))
+        return
+    gathered.add("throttle_events", lambda: log.throttle_events)
+    gathered.add("throttle_status", lambda: log.throttle_status)
 
 
 def _selected_state(device: AdminDevice, controller: Controller, select: Select) -> int | None:

@@ -8,11 +8,8 @@ from hypothesis import strategies as st
 
 from tests.power.model_drive import FIVE_STATES, Model, RawState, identify_bytes
 from wattload.core.errors import PowerError
-from wattload.power.nvme.identify import (
-    decode_controller,
-    decode_namespace,
-    decode_power_state,
-)
+from wattload.power.nvme.identify import decode_controller, decode_power_state
+from wattload.power.nvme.namespace import decode_namespace
 
 QEMU_STATE = bytes.fromhex("c409 0000 10000000 04000000") + bytes(20)
 """Power state 0 of the controller that QEMU 7.2 emulates, as it answers Identify."""
