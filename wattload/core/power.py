@@ -29,6 +29,11 @@ class Evidence(StrEnum):
     """Nothing is known."""
 
 
+MEASURING = (Evidence.MEASURED, Evidence.SELF_REPORTED, Evidence.ESTIMATED)
+"""Evidence of a sensor; the others know no power, only what it may be."""
+
+_BY_THE_DRIVE = (Evidence.SELF_REPORTED, Evidence.ESTIMATED, Evidence.BOUNDS)
+
 _STRENGTH = {evidence: rank for rank, evidence in enumerate(Evidence)}
 
 
@@ -93,20 +98,36 @@ class Bounds(Frozen):
     highest_w: float | None = None
 
 
-Sensor = Annotated[Instant | Boxcar | Counter | Bounds, Field(discriminator="kind")]
+class Integral(Frozen):
+    """No samples: the device integrates by itself from ``start`` to ``stop``, a ``WindowEnergy``."""
+
+    kind: Literal["integral"] = "integral"
+
+
+Sensor = Annotated[Instant | Boxcar | Counter | Bounds | Integral, Field(discriminator="kind")]
 
 
 class Channel(StrEnum):
-    """What a sample's value means."""
+    """What a sample's value means.
+
+    ``LOWER_W`` and ``UPPER_W`` are bounds that hold; ``MIN_W`` and ``MAX_W`` are the least and the
+    greatest reading of a meter that reads oftener than it is asked.
+    """
 
     POWER_W = "power_w"
     ENERGY_J = "energy_j"
     LOWER_W = "lower_w"
     UPPER_W = "upper_w"
+    MIN_W = "min_w"
+    MAX_W = "max_w"
     POWER_STATE = "power_state"
     POWER_STATE_CHANGES = "power_state_changes"
     """How often the power state has changed so far, seen by a read or not (OCP C0h byte 200)."""
     TEMPERATURE_K = "temperature_k"
+    THERMAL_TRANSITIONS = "thermal_transitions"
+    """How often the drive has begun to throttle for its temperature so far (TMT1 and TMT2)."""
+    THROTTLED_S = "throttled_s"
+    """How long it has throttled so far, in seconds."""
     READ_BYTES = "read_bytes"
     WRITTEN_BYTES = "written_bytes"
 
@@ -141,6 +162,11 @@ class SourceFacts(Frozen):
     resolution_w: float | None = None
     accuracy_percent: float | None = None
     detail: str = ""
+
+    @property
+    def asks_drive(self) -> bool:
+        """Whether each read is a command to the drive, which may keep it from sleeping."""
+        return self.scope is Scope.DRIVE and self.evidence in _BY_THE_DRIVE
 
 
 class PowerSource(Protocol):
@@ -185,6 +211,13 @@ class PowerSource(Protocol):
         ...
 
 
+class PowerBin(Frozen):
+    """How many of a device's own measurements lay from ``lower_w`` up to the next bin's."""
+
+    lower_w: float = Field(ge=0)
+    count: int = Field(ge=0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowEnergy:
     """Energy that a device integrated by itself over one window, in joules; never split.
@@ -192,7 +225,8 @@ class WindowEnergy:
     ``energy_j`` is ``None`` for the ``reason`` given where the device's answer can't be used.
     ``accuracy_percent`` is the greatest error that the device states, ``resolution_w`` the step of
     its mean power, ``uncovered_s`` the seconds of the window that its mean leaves out and
-    ``max_w`` the greatest power it saw; each ``None`` where the device does not tell.
+    ``max_w`` the greatest power it saw; each ``None`` where the device does not tell. ``histogram``
+    is its measurements by power, ascending, empty where it keeps none.
     """
 
     source: str
@@ -206,3 +240,4 @@ class WindowEnergy:
     uncovered_s: float | None = None
     max_w: float | None = None
     reason: str = ""
+    histogram: tuple[PowerBin, ...] = ()
