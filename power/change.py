@@ -43,9 +43,7 @@ def _ask(
     for dword in feature.dwords:
         status = device.submit(_set_command(feature, dword, new)).status
         if status & CODE_MASK == SUCCESS:
-            answer = _Answer(
-                status=status, current=_settle(device, controller, feature, old, new)
-            )
+            answer = _Answer(status=status, current=_settle(device, controller, feature, old, new))
             if answer.current is not None and feature.same(answer.current, new):
                 break
         elif answer.current is None:
@@ -153,9 +151,7 @@ class FeatureChange:
                 self._give_up(sentence, None)
             raise PowerStateError(sentence)
         if not self.feature.same(answer.current, new):
-            sentence = _defiance(
-                self._device, self._controller, self.feature, new, answer.current
-            )
+            sentence = _defiance(self._device, self._controller, self.feature, new, answer.current)
             self._give_up(sentence, None)
             raise PowerStateError(sentence)
         return answer.current

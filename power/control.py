@@ -32,7 +32,7 @@ class Change:
 
     ``verified`` is ``None`` where the drive did not take it, ``after`` until it was read before the
     undoing, ``restored`` until it was put back; ``trouble`` says why it could not be. ``saved`` and
-    ``saved_after`` are the drive's own saved value, which no change may touch, or why there is none.
+    ``saved_after`` are what the drive itself has saved, which no change may touch.
     """
 
     option: str

@@ -57,9 +57,7 @@ def set_clock(device: AdminDevice, serial: str, journal: Journal, *, run_id: str
             f"{device.name} ({serial}) accepted the time {requested_ms} ms and tells {verified_ms} "
             "ms; leave power.set_timestamp=false"
         )
-    return ClockChange(
-        before_ms=before_ms, requested_ms=requested_ms, verified_ms=verified_ms
-    )
+    return ClockChange(before_ms=before_ms, requested_ms=requested_ms, verified_ms=verified_ms)
 
 
 def _entry(name: str, serial: str, run_id: str, before_ms: int, requested_ms: int) -> Entry:

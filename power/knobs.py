@@ -118,8 +118,8 @@ def plan_transitions(device: AdminDevice, controller: Controller, *, enabled: bo
     """Return the switch of autonomous transitions; their table stays as it is."""
     if not controller.apst_supported:
         raise PowerStateError(
-            f"{device.name} ({controller.serial}) has no autonomous power state transitions; leave "
-            "power.apst unset"
+            f"{device.name} ({controller.serial}) has no autonomous power state transitions "
+            "(APST); leave power.apst unset"
         )
     before = read_setting(device, TRANSITIONS)
     new = Setting(value=int(enabled), data=before.data)
@@ -131,7 +131,9 @@ def read_saved(device: AdminDevice, controller: Controller, feature: Feature) ->
     if not controller.selects_features:
         return None, "the drive answers for the current value only"
     try:
-        if not decode_capabilities(read_setting(device, feature, Select.CAPABILITIES).value).saveable:
+        if not decode_capabilities(
+            read_setting(device, feature, Select.CAPABILITIES).value
+        ).saveable:
             return None, "the drive can't save it"
         setting = read_setting(device, feature, Select.SAVED)
     except PowerError as error:

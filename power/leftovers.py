@@ -21,7 +21,8 @@ from wattload.power.settings import Figure, feature_of, read_setting
 class Leftover:
     """What became of one open entry; ``restored`` is the value read back, else ``None``.
 
-    ``feature`` is the feature's identifier, whose value ``restored`` is. ``closed`` is false where the entry stays for a later start.
+    ``feature`` is the identifier of the feature that ``restored`` is a value of. ``closed`` is
+    false where the entry stays for a later start.
     """
 
     serial: str
@@ -146,9 +147,7 @@ def _opened(host: PowerHost, serial: str) -> Iterator[tuple[AdminDevice, Control
     raise kind(f"no controller of that serial can be opened here{refusal}")
 
 
-def _report(
-    entry: Entry, restored: Setting | None, what: str, *, closed: bool = True
-) -> Leftover:
+def _report(entry: Entry, restored: Setting | None, what: str, *, closed: bool = True) -> Leftover:
     feature = feature_of(entry)
     who = f"run {entry.run_id}" if entry.owner == "run" else "`power set`"
     when = ", before the host restarted" if _has_restarted(entry) else ""

@@ -24,7 +24,7 @@ Figure = int | float
 """What a feature's value means: a state's number, watts, or 1 and 0 for on and off."""
 
 
-def _no_latency(controller: Controller, old: int, new: int) -> float:  # noqa: ARG001
+def _no_latency(controller: Controller, old: int, new: int) -> float:
     return 0.0
 
 
@@ -100,7 +100,7 @@ POWER_STATE = Feature(
 )
 TRANSITIONS = Feature(
     identifier=AUTONOMOUS_TRANSITIONS,
-    name="autonomous power state transitions",
+    name="APST",
     decode=_switch,
     is_switch=True,
 )
@@ -140,9 +140,7 @@ def feature_of(entry: Entry) -> Feature:
     return replace(known, uuid_index=entry.uuid_index)
 
 
-def read_setting(
-    device: AdminDevice, feature: Feature, select: Select = Select.CURRENT
-) -> Setting:
+def read_setting(device: AdminDevice, feature: Feature, select: Select = Select.CURRENT) -> Setting:
     """Return the current, default or saved value of a feature.
 
     Raises:

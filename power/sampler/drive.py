@@ -67,9 +67,7 @@ class Drive:
             raise kind(f"{config.changes} can't be had: {self._refusal}")
         control.apply(config, holds_system=holds_system)
         if config.set_timestamp:
-            self._story.clock = set_clock(
-                device, self.serial, self._journal, run_id=self._run_id
-            )
+            self._story.clock = set_clock(device, self.serial, self._journal, run_id=self._run_id)
 
     def read(self) -> ControllerReading:
         """Return what admin commands tell of it now."""

@@ -113,7 +113,9 @@ class DriveStory:
         beside = "".join(f" {sentence[0].upper()}{sentence[1:]}." for sentence in others)
         if state is None or state.verified is None:
             why = f"; {self.trouble}" if self.trouble and not others else ""
-            return f"{self.name} ran in the power state it was found in, {self.before}{why}.{beside}"
+            return (
+                f"{self.name} ran in the power state it was found in, {self.before}{why}.{beside}"
+            )
         text = f"{self.name} was set from power state {self.before} to {state.verified}"
         if state.restored is not None:
             return f"{text} and put back into {state.restored}.{beside}"

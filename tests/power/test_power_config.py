@@ -37,9 +37,17 @@ def test_every_source_has_an_option_and_every_option_a_source() -> None:
     assert set(OPTIONS) == {"auto", *SOURCES}
 
 
+NEEDS = {
+    "replay": "power.replay.path=trace.csv",
+    "redfish": "power.redfish.url=https://bmc.example",
+    "quarch": "power.quarch.module=usb::qtl1847-01-016",
+}
+"""Options that can't do without a setting of the user's."""
+
+
 @pytest.mark.parametrize("option", sorted(set(OPTIONS) - {"declared"}))
 def test_every_option_composes(option: str) -> None:
-    config = composed(f"power={option}")
+    config = composed(f"power={option}", *([NEEDS[option]] if option in NEEDS else []))
     config.check()
     assert config.source == option
     assert config.period_s == 0.1
@@ -88,6 +96,13 @@ def test_unknown_key_and_wrong_type_fail_while_composing(override: str) -> None:
         (PowerConfig(source="meter"), "power.source must be one of auto, nvme, .*; got 'meter'"),
         (PowerConfig(state=32), "power.state must be 0 to 31, got 32"),
         (PowerConfig(state=-1), "power.state must be 0 to 31, got -1"),
+        (PowerConfig(dssd_watts=0), "power.dssd_watts must be 1 to 255 whole watts, got 0"),
+        (PowerConfig(limit_w=0), "power.limit_w must be more than 0 and at most 655.35 W, got 0"),
+        (PowerConfig(limit_w=700), "power.limit_w must be more than 0 .*, got 700"),
+        (
+            PowerConfig(state=1, limit_w=9.5),
+            r"only one of .*; got power\.state=1 and power\.limit_w=9\.5",
+        ),
         (PowerConfig(period_s=0), "power.period_s must be more than 0 s, got 0"),
         (PowerConfig(period_s=float("inf")), "power.period_s must be more than 0 s, got inf"),
         (PowerConfig(idle_s=-1), "power.idle_s must be 0 s or more, got -1"),
@@ -119,3 +134,17 @@ def test_power_state_zero_is_a_state() -> None:
 def test_unknown_source_names_those_there_are() -> None:
     with pytest.raises(ConfigError, match="'meter' is unknown; there are nvme, nvml, declared"):
         find_sources("meter", (), PowerConfig())
+
+
+def test_apst_and_the_clock_go_with_any_knob() -> None:
+    for config in (PowerConfig(state=1), PowerConfig(dssd_watts=9), PowerConfig(limit_w=9)):
+        config.apst, config.set_timestamp = False, True
+        config.check()
+        assert config.changes.endswith("power.apst=false power.set_timestamp=true")
+        assert config.knob == config.changes.partition("=")[0]
+
+
+def test_run_that_asks_for_nothing_changes_nothing() -> None:
+    assert PowerConfig().changes == ""
+    assert PowerConfig().knob is None
+    assert PowerConfig(apst=False).knob == "power.apst"

@@ -7,7 +7,6 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-
 NOT_RECORDED = "the version that wrote the record did not record it"
 
 

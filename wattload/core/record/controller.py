@@ -10,8 +10,8 @@ from wattload.core.record.base import Frozen, Observed
 class PowerStateFacts(Observed):
     """One power state descriptor (NVMe Base, Identify Controller bytes 2048 on), in SI units.
 
-    Ranks run from 0 (best) to 31. ``active_workload`` is what ``active_w`` was taken with: 0 unknown,
-    1 idle and 32 random writes of 1 MiB, 2 sequential writes of 128 KiB.
+    Ranks run from 0 (best) to 31. ``active_workload`` is what ``active_w`` was taken with: 0 is
+    unknown, 1 idleness and 32 random writes of 1 MiB, 2 sequential writes of 128 KiB.
     """
 
     index: int
@@ -115,6 +115,8 @@ class ControllerState(Observed):
 
     From ``thermal_light_k`` and ``thermal_heavy_k`` on (feature 10h) the drive throttles itself;
     ``background_power`` (11h) allows it to exceed a non-operational state's power.
+    ``throttle_events`` is OCP's own count of throttling (log C0h, one byte), ``throttle_status``
+    what of it is going on, 0 for nothing.
     """
 
     firmware: str | None
@@ -142,6 +144,8 @@ class ControllerState(Observed):
     thermal_light_k: int | None = None
     thermal_heavy_k: int | None = None
     background_power: bool | None = None
+    throttle_events: int | None = None
+    throttle_status: int | None = None
 
 
 class ControllerDifference(Observed):
