@@ -1,9 +1,9 @@
 """Commands Supported and Effects (log 05h): which admin commands stop I/O while they run.
 
 Linux freezes a controller's I/O queues around a passthrough command that changes data or must run
-alone, and identifies the drive or its namespaces anew after one that changes them
-(``nvme_passthru_start`` and ``nvme_passthru_end`` of ``drivers/nvme/host/core.c``): sampling by such
-a command would slow the run that it measures.
+alone, and identifies the drive or its namespaces anew after one that changes them: sampling by such
+a command would slow the run that it measures. See ``nvme_passthru_start`` and
+``nvme_passthru_end`` of ``drivers/nvme/host/core.c``.
 Layout: NVMe Base Specification 2.0, figure "Commands Supported and Effects Log Page".
 """
 

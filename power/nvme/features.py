@@ -1,7 +1,7 @@
 """Features of power states: Power Management (02h), Autonomous Transitions (0Ch), background (11h).
 
-And the Volatile Write Cache (06h). Layouts: NVMe Base Specification 2.0, sections 5.17 (Get Features)
-and 5.27 (Set Features). No command here sets the Save bit.
+And the Volatile Write Cache (06h). Layouts: NVMe Base Specification 2.0, sections 5.17 (Get
+Features) and 5.27 (Set Features). No command here sets the Save bit.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class OcpSmartLog:
     ``specification`` is the major, minor and point version of the drive's OCP specification.
     ``power_state_changes`` finds transitions that polling has missed. ``peak_power_w`` is what the
     drive can peak at over 100 us (SMART-46), ``average_power_w`` its mean of the last second in
-    whole watts (SMART-47), ``lifetime_energy_kwh`` counts whole kilowatt-hours (SMART-48); all three
+    whole watts (SMART-47), ``lifetime_energy_kwh`` counts whole kilowatt-hours (SMART-48). Those
     are ``None`` in logs before version 5 and where the drive reports 0.
     """
 

@@ -1,7 +1,7 @@
 """A controller that may hang: commands are waited for only so long, and the run goes on.
 
-Linux keeps a process that sent an admin command in an uninterruptible wait until the drive answers or
-the driver resets it, 60 s later by default. A sampler that waits as long loses every other sensor.
+Linux keeps whoever sent an admin command in an uninterruptible wait until the drive answers or the
+driver resets it, 60 s later by default. A sampler that waits as long loses every other sensor.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ _COUNTERS = (
 )
 """The counters of 16 bytes from byte 64 on, after data units read and written."""
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmartLog:
     """Health and lifetime counters. Temperatures in kelvin, 0 from the drive is ``None``.

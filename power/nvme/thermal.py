@@ -1,7 +1,7 @@
 """Host Controlled Thermal Management (feature 10h): where the drive begins to throttle itself.
 
-Layout: NVMe Base Specification 2.0, section "Host Controlled Thermal Management": TMT1 in bits 31:16,
-TMT2 in bits 15:0, in kelvin.
+Layout: NVMe Base Specification 2.0, section "Host Controlled Thermal Management": TMT1 in bits
+31:16, TMT2 in bits 15:0, in kelvin.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Timestamp (feature 0Eh): the drive's clock, and the stamps in its logs.
 
-Layout: NVMe Base Specification 2.0, figure "Timestamp - Data Structure for Get Features": 48 bits of
-milliseconds, then an attribute byte (bit 0: the clock may have stopped, bits 3:1: its origin).
+Layout: NVMe Base Specification 2.0, figure "Timestamp - Data Structure for Get Features": 48 bits
+of milliseconds, then an attribute byte (bit 0: the clock may have stopped, bits 3:1: its origin).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """UUID List (Identify, CNS 17h): whose log or feature a vendor's identifier means.
 
-Layout: NVMe Base Specification 2.0, figure "UUID List": entries of 32 bytes from byte 32 on, the UUID
-in the second half of each; indexes count from 1 and an empty UUID ends the list.
+Layout: NVMe Base Specification 2.0, figure "UUID List": entries of 32 bytes from byte 32 on, the
+UUID in the second half of each; indexes count from 1 and an empty UUID ends the list.
 """
 
 from __future__ import annotations

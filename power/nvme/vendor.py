@@ -1,7 +1,7 @@
-"""Power in vendors' own logs: firmware figures in milliwatts or watts, decoded by key or not at all.
+"""Power in vendors' own logs: firmware figures in milliwatts or watts, by key or not at all.
 
-Nothing is standard here: a layout is taken only for the vendor, log and length that it is known for,
-and a figure only if it could be true, above 0 and at most twice the maximum of power state 0.
+Nothing is standard here: a layout is taken only for the vendor, log and length that it is known
+for, and a figure only if it could be true, above 0 and at most twice the maximum of power state 0.
 Layouts as nvme-cli's vendor plugins print them; vendor identifiers are the PCI-SIG's.
 """
 
@@ -47,7 +47,7 @@ class VendorPower:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VendorPage:
-    """A log of a vendor: which one, how long, and how it is decoded; ``None`` is "not this layout"."""
+    """A log of a vendor and its length; ``decode`` returns ``None`` for another layout."""
 
     vendor_id: int
     vendor: str

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from wattload.core.errors import PowerError
-from wattload.power.nvme.admin import NvmeAdmin
+from wattload.power.nvme.admin import NvmeAdmin, fetch
+from wattload.power.nvme.effects import EFFECTS_BYTES, EFFECTS_LOG, decode_effects
 from wattload.power.nvme.features import read_power_management, read_transitions
 from wattload.power.nvme.identify import identify_controller
+from wattload.power.nvme.logs import log_command
 from wattload.power.nvme.namespace import active_namespaces, identify_namespace
 from wattload.power.nvme.smart import read_smart
 
@@ -105,11 +107,28 @@ def test_transitions_agree_or_both_are_refused(device: NvmeAdmin) -> None:
     try:
         ours = read_transitions(device)
     except PowerError:
-        with pytest.raises(AssertionError, match="(?i)invalid field"):
+        with pytest.raises(AssertionError, match=r"(?i)invalid field"):
             nvme("get-feature", device, "-f", "0x0c", "-H")
         return
     told = nvme("get-feature", device, "-f", "0x0c", "-H")
     assert ("(APSTE): Enabled" in told) is ours.enabled
+
+
+def test_effects_agree_or_both_are_refused(device: NvmeAdmin) -> None:
+    if not identify_controller(device).effects_log:
+        pytest.skip("the drive has no effects log")
+    raw = fetch(device, log_command(EFFECTS_LOG, EFFECTS_BYTES)).data
+    ours = decode_effects(raw).admin
+    told = {
+        int(opcode): int(word, 16)
+        for opcode, word in re.findall(
+            r"^ACS(\d+) .*?: ?([0-9a-f]{8})", nvme("effects-log", device), re.MULTILINE
+        )
+    }
+    assert set(told) == {opcode for opcode, effects in enumerate(ours) if effects.supported}
+    for opcode, word in told.items():
+        assert ours[opcode].restriction == word >> 16 & 7
+        assert ours[opcode].changes_controller is bool(word >> 4 & 1)
 
 
 def test_namespaces_agree(device: NvmeAdmin) -> None:

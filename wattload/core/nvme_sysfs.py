@@ -187,7 +187,7 @@ def merge_controller_state(
 def merge_controller_facts(
     facts: ControllerFacts, values: Mapping[str, Any], reasons: Mapping[str, str]
 ) -> ControllerFacts:
-    """Return a controller's facts with version, power states and capabilities as admin commands say."""
+    """Return a controller's facts with what Identify Controller adds to them."""
     return with_values(facts, values, reasons)
 
 

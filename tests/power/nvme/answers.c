@@ -2,9 +2,10 @@
  * A stand-in for a controller, for programs that send NVMe admin commands by ioctl.
  *
  * Preloaded (LD_PRELOAD), it answers NVME_IOCTL_ADMIN_CMD and NVME_IOCTL_ADMIN64_CMD on any
- * descriptor from the folder named by WATTLOAD_ANSWERS: identify-<cns>, log-<lid> and
- * feature-<fid>-<sel>, all in two hexadecimal digits; a feature's file starts with the four bytes of
- * its result. What has no file is refused with Invalid Field in Command (0x4002).
+ * descriptor from the folder named by WATTLOAD_ANSWERS: identify-<cns>, log-<lid>,
+ * feature-<fid>-<sel> and admin-<opcode>, all in two hexadecimal digits; the files of a feature and
+ * of another opcode start with the four bytes of their result. What has no file is refused with
+ * Invalid Field in Command (0x4002).
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -46,7 +47,7 @@ static int name_answer(const struct command *command, char *path, size_t size)
 		return snprintf(path, size, "%s/feature-%02x-%02x", folder, number,
 				command->cdw10 >> 8 & 7);
 	default:
-		return -1;
+		return snprintf(path, size, "%s/admin-%02x", folder, command->opcode);
 	}
 }
 
@@ -62,7 +63,7 @@ static int answer(struct command *command, uint64_t *result)
 	file = open(path, O_RDONLY | O_CLOEXEC);
 	if (file < 0)
 		return INVALID_FIELD;
-	if (command->opcode == 0x0A) {
+	if (command->opcode != 0x02 && command->opcode != 0x06) {
 		if (read(file, &word, sizeof(word)) != sizeof(word))
 			word = 0;
 		start = sizeof(word);

@@ -180,9 +180,7 @@ def pack(table: Table, size: int, values: Mapping[str, int | bytes], *, fill: in
     return bytes(data)
 
 
-def controller(
-    states: Sequence[bytes] = (), *, fill: int = 0, **values: int | bytes
-) -> bytes:
+def controller(states: Sequence[bytes] = (), *, fill: int = 0, **values: int | bytes) -> bytes:
     """Return Identify Controller with these power state descriptors."""
     names = {"sn": b" " * 20, "mn": b" " * 40, "fr": b" " * 8}
     values = {**names, "npss": max(len(states), 1) - 1, **values}
@@ -197,7 +195,11 @@ def psd(*, fill: int = 0, **values: int) -> bytes:
 
 
 def measurement(
-    bins: Iterable[tuple[int, int]] = (), *, stride: int = 8, tail: bytes = b"", **values: int | bytes
+    bins: Iterable[tuple[int, int]] = (),
+    *,
+    stride: int = 8,
+    tail: bytes = b"",
+    **values: int | bytes,
 ) -> bytes:
     """Return log 25h with bins of (count, lower threshold), each ``stride`` bytes, and a tail."""
     packed = b"".join(struct.pack("<II", *each).ljust(stride, b"\xff") for each in bins)

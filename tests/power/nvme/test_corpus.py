@@ -7,7 +7,7 @@ import pytest
 
 from tests.power.nvme.dumps import DUMPS, Dump
 from wattload.core.errors import PowerError
-from wattload.power.nvme.effects import freezing_commands, decode_effects
+from wattload.power.nvme.effects import decode_effects, freezing_commands
 from wattload.power.nvme.endurance import decode_endurance_group
 from wattload.power.nvme.features import read_power_management, read_transitions
 from wattload.power.nvme.identify import identify_controller
@@ -21,6 +21,14 @@ from wattload.power.nvme.vendor import find_vendor_page, read_vendor_power
 
 BY_NAME = {dump.name: dump for dump in DUMPS}
 
+
+def vendor_power(dump: Dump) -> object:
+    device = dump.device()
+    controller = identify_controller(device)
+    page = find_vendor_page(device, controller)
+    return None if page is None else read_vendor_power(device, controller, page)
+
+
 DECODERS: Mapping[str, Callable[[Dump], object]] = {
     "controller": lambda dump: identify_controller(dump.device()),
     "namespace": lambda dump: decode_namespace(dump.identify[0x00]),
@@ -32,15 +40,8 @@ DECODERS: Mapping[str, Callable[[Dump], object]] = {
     "endurance": lambda dump: decode_endurance_group(dump.logs[0x09]),
     "freezing": lambda dump: sorted(freezing_commands(decode_effects(dump.logs[0x05]))),
     "pages": lambda dump: sorted(decode_supported_pages(dump.logs[0x00])),
-    "vendor": lambda dump: _vendor(dump),
+    "vendor": vendor_power,
 }
-
-
-def _vendor(dump: Dump) -> object:
-    device = dump.device()
-    controller = identify_controller(device)
-    page = find_vendor_page(device, controller)
-    return None if page is None else read_vendor_power(device, controller, page)
 
 
 def compare(found: object, expected: object, place: str) -> None:

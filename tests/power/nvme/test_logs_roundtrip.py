@@ -31,11 +31,11 @@ COUNTERS = ("estimate", "read", "written", "media_written", "reads", "writes", "
 
 @settings(deadline=None)
 @given(
-    st.fixed_dictionaries(dict.fromkeys(COUNTERS, WIDE)), BYTE, BYTE, BYTE, BYTE,
-    st.sampled_from((0, 0xFF)),
+    counters=st.fixed_dictionaries(dict.fromkeys(COUNTERS, WIDE)), warning=BYTE, spare=BYTE,
+    threshold=BYTE, used=BYTE, fill=st.sampled_from((0, 0xFF)),
 )  # fmt: skip
 def test_endurance_group_comes_back(
-    counters: dict[str, int], warning: int, spare: int, threshold: int, used: int, fill: int
+    *, counters: dict[str, int], warning: int, spare: int, threshold: int, used: int, fill: int
 ) -> None:
     raw: dict[str, int | bytes] = {
         "warning": warning, "spare": spare, "threshold": threshold, "used": used,
@@ -118,7 +118,7 @@ def test_list_of_pages_is_read_only_where_the_drive_keeps_one() -> None:
     device = Answers(logs={0x00: packing.words({0x25: 1, 0x02: 3, 0x07: 2}, 256, 1024)})
     assert read_supported_pages(device, decode_controller(packing.controller())) is None
     having = decode_controller(packing.controller(lpa=1 << 5))
-    assert read_supported_pages(device, having) == {0x25, 0x02}
+    assert read_supported_pages(device, having) == frozenset({0x25, 0x02})
 
 
 @pytest.mark.parametrize("decode", [decode_endurance_group, decode_effects, decode_supported_pages])

@@ -32,7 +32,7 @@ BINS = st.lists(st.tuples(DWORD, st.integers(0, 0xFFFF)), max_size=40)
     average=st.integers(0, 0x3FFFF), maximum=st.integers(0, 0x3FFFF), high=st.integers(0, 0x3FFF),
 )  # fmt: skip
 def test_header_comes_back(
-    pmgn: int, pma: int, pmc: int, smtr: int, nphds: int, phdoc: int, ipwrpe: int, phbs: int,
+    *, pmgn: int, pma: int, pmc: int, smtr: int, nphds: int, phdoc: int, ipwrpe: int, phbs: int,
     average: int, maximum: int, high: int,
 ) -> None:  # fmt: skip
     data = packing.measurement(
@@ -64,9 +64,7 @@ def test_histogram_comes_back_past_longer_descriptors_and_the_vendor_s_bytes(
     histogram = decode_power_measurement(data).histogram
     assert histogram is not None
     assert [each.count for each in histogram] == [count for count, _ in bins]
-    assert [each.lower_w for each in histogram] == [
-        pytest.approx(lower / 100) for _, lower in bins
-    ]
+    assert [each.lower_w for each in histogram] == [pytest.approx(lower / 100) for _, lower in bins]
 
 
 def test_lowest_bin_begins_at_0_watts() -> None:

@@ -33,7 +33,7 @@ def c0(**values: int | bytes) -> bytes:
     lifetime=st.integers(0, 2**48 - 1), version=WORD, fill=st.sampled_from((0, 0xFF)),
 )  # fmt: skip
 def test_extended_smart_comes_back_and_its_power_from_version_5_on(
-    written: int, read: int, events: int, status: int, point: int, minor: int, major: int,
+    *, written: int, read: int, events: int, status: int, point: int, minor: int, major: int,
     changes: int, highest: int, peak: int, average: int, lifetime: int, version: int, fill: int,
 ) -> None:  # fmt: skip
     log = decode_ocp_smart(
@@ -86,7 +86,12 @@ def test_log_of_another_length_is_refused() -> None:
 @given(st.integers(0, 0xFFFF), st.binary(min_size=128, max_size=128), st.integers(0, 0xFFFF))
 def test_capabilities_come_back(lowest: int, states: bytes, version: int) -> None:
     guid = packing.OCP_CAPABILITIES_GUID
-    values = {"lowest": lowest, "states": states, "version": version, "guid": guid}
+    values: dict[str, int | bytes] = {
+        "lowest": lowest,
+        "states": states,
+        "version": version,
+        "guid": guid,
+    }
     data = packing.pack(packing.OCP_CAPABILITIES, 4096, values)
     log = read_ocp_capabilities(Answers(logs={0xC4: data}))
     assert (log.lowest_dssd_state, log.state_bytes, log.log_version) == (lowest, states, version)

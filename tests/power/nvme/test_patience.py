@@ -62,7 +62,7 @@ def test_refusal_is_the_device_s_own() -> None:
     slow = Slow()
     slow.gate.set()
     device = PatientDevice(slow, limit_s=NEVER_S)
-    with pytest.raises(PowerError, match="^refused$"):
+    with pytest.raises(PowerError, match=r"^refused$"):
         device.submit(AdminCommand(name="x", opcode=0x09))
     assert device.submit(COMMAND).result == 2
     device.close()

@@ -57,14 +57,12 @@ def test_table_of_transitions_comes_back_whatever_reserved_bits_say(
     [
         ([(32, 0, 1.0)], "0 to 31, got a transition from 32 to 0"),
         ([(0, 32, 1.0)], "0 to 31, got a transition from 0 to 32"),
-        ([(0, 3, 0.0)], "0.001 to 16777.2 s of idleness, got 0 s"),
+        ([(0, 3, 0.0)], "0.001 to 16777.215 s of idleness, got 0 s"),
         ([(0, 3, 16778.0)], "got 16778 s"),
         ([(0, 3, 1.0), (0, 4, 1.0)], "power state 0 has two transitions"),
     ],
 )
-def test_table_without_a_code_is_refused(
-    rules: list[tuple[int, int, float]], message: str
-) -> None:
+def test_table_without_a_code_is_refused(rules: list[tuple[int, int, float]], message: str) -> None:
     table = AutonomousTransitions(
         enabled=True,
         transitions=tuple(Transition(state=a, target=b, idle_s=c) for a, b, c in rules),

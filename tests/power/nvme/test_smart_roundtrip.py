@@ -26,9 +26,7 @@ COUNTERS = {
 
 
 @settings(deadline=None)
-@given(
-    st.fixed_dictionaries(dict.fromkeys(COUNTERS, WIDE)), WIDE, WIDE, st.sampled_from((0, 0xFF))
-)
+@given(st.fixed_dictionaries(dict.fromkeys(COUNTERS, WIDE)), WIDE, WIDE, st.sampled_from((0, 0xFF)))
 def test_counters_of_16_bytes_come_back(
     counters: dict[str, int], read: int, written: int, fill: int
 ) -> None:
@@ -47,7 +45,7 @@ def test_counters_of_16_bytes_come_back(
     thermal=st.tuples(DWORD, DWORD, DWORD, DWORD),
 )  # fmt: skip
 def test_health_and_heat_come_back(
-    temperature: int, warning: int, spare: int, threshold: int, used: int, minutes: int,
+    *, temperature: int, warning: int, spare: int, threshold: int, used: int, minutes: int,
     critical: int, sensors: list[int], thermal: tuple[int, int, int, int],
 ) -> None:  # fmt: skip
     names = ("tmt1_count", "tmt2_count", "tmt1_seconds", "tmt2_seconds")
@@ -85,7 +83,7 @@ def test_health_and_heat_come_back(
     reserved=st.integers(0, 3), high=BYTE,
 )  # fmt: skip
 def test_energy_and_interval_power_come_back_with_step_and_type(
-    olec: int, value: int, scale: int, kind: int, reserved: int, high: int
+    *, olec: int, value: int, scale: int, kind: int, reserved: int, high: int
 ) -> None:
     ipm = value | scale << 16 | reserved << 18 | kind << 20 | high << 24
     log = decode_smart(packing.pack(packing.SMART, 512, {"olec": olec, "ipm": ipm}))

@@ -58,7 +58,10 @@ LOGS = {
     SCALEFLUX: (0xC2, words_at(152, u32_108=12_345)),
     INSPUR: (0xC0, words_at(512, u32_0=20_000, u32_368=12_345)),
     DERA: (0xC0, words_at(512, u16_65=12_345)),
-    DAPUSTOR: (0xCB, (packing.item(0xF6, 0, 0, 0) + packing.item(0xE8, 20, 5, 12)).ljust(240, b"\0")),
+    DAPUSTOR: (
+        0xCB,
+        (packing.item(0xF6, 0, 0, 0) + packing.item(0xE8, 20, 5, 12)).ljust(240, b"\0"),
+    ),
     YMTC: (0xCA, (bytes(60) + packing.item(0xE8, 20, 5, 12)).ljust(4096, b"\0")),
     MEMBLAZE: (0xCA, memblaze(2, 12)),
 }
@@ -200,5 +203,5 @@ def test_tracker_is_started_by_its_dword(period_s: float, code: int) -> None:
 
 def test_period_that_the_tracker_has_not_is_refused() -> None:
     assert len(SAMPLE_PERIODS_S) == 15
-    with pytest.raises(PowerError, match="every 0.001, 0.005, .* got 2 s"):
+    with pytest.raises(PowerError, match=r"every 0.001, 0.005, .* got 2 s"):
         track_power_command(2.0)

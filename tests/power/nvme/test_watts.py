@@ -32,7 +32,7 @@ def test_whole_hundredths_are_coded_in_hundredths() -> None:
 
 @pytest.mark.parametrize("watts", [0.0, -1.0, 655.36, 7.12345, 20.001, 0.00001])
 def test_power_without_a_code_is_refused_with_what_has_one(watts: float) -> None:
-    with pytest.raises(PowerError, match="use a multiple of 0.01 W up to 655.35 W"):
+    with pytest.raises(PowerError, match=r"use a multiple of 0\.01 W up to 655\.35 W"):
         encode_power(watts)
 
 
