@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from wattload.core.power import Evidence
+from wattload.core.power import Evidence, PowerBin
 from wattload.core.record.base import Frozen
 from wattload.core.record.controller import PowerCapabilities, PowerStateFacts
 from wattload.core.record.energy import PowerSourceRecord, PowerStateRecord
-
+from wattload.core.record.sampler import SamplerRecord
 
 SAMPLES_NAME = r"^samples-[A-Za-z0-9._-]+\.jsonl$"
 """A name in the run's folder and nothing else: the run reads that file, and removes it."""
@@ -47,6 +47,7 @@ class OwnEnergy(Frozen):
     uncovered_s: float | None = None
     max_w: float | None = None
     reason: str = ""
+    histogram: tuple[PowerBin, ...] = ()
 
 
 class OpenReport(Frozen):
@@ -94,3 +95,4 @@ class FinishReport(Frozen):
     lost_sample_count: int
     cpu_s: float
     data_lost: tuple[str, ...] = ()
+    cost: SamplerRecord | None = None
