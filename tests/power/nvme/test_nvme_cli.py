@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.power.nvme.dumps import DUMPS, Dump
+from wattload.power.nvme.effects import decode_effects
 from wattload.power.nvme.endurance import decode_endurance_group
 from wattload.power.nvme.features import read_power_management, read_transitions
 from wattload.power.nvme.identify import identify_controller
@@ -186,6 +187,20 @@ def test_endurance_group_agrees(cli: tuple[Cli, Dump]) -> None:
     assert int(told["media_units_written"]) * 10**9 == ours.media_written_bytes
     assert int(told["data_units_read"]) * 10**9 == ours.read_bytes
     assert int(told["host_read_cmds"]) == ours.read_commands
+
+
+@on(*having(0x05))
+def test_effects_agree(cli: tuple[Cli, Dump]) -> None:
+    text = cli[0].text("effects-log", "-c", "0")
+    ours = decode_effects(cli[1].logs[0x05])
+    for kind, effects in (("ACS", ours.admin), ("IOCS", ours.io)):
+        found = re.findall(rf"^{kind}(\d+) .*\] ([0-9a-f]{{8}})$", text, re.MULTILINE)
+        told = {int(opcode): int(word, 16) for opcode, word in found}
+        assert set(told) == {code for code, effect in enumerate(effects) if effect.supported}
+        for opcode, word in told.items():
+            assert effects[opcode].restriction == word >> 16 & 7
+            assert effects[opcode].changes_data is bool(word & 2)
+            assert effects[opcode].changes_controller is bool(word & 16)
 
 
 @on(*having(0x00))
