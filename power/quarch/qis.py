@@ -1,8 +1,9 @@
 """A client of QIS, the Quarch Instrument Server: one line asks, lines up to a ``>`` answer.
 
-The protocol is the one that QIS documents in its ``help.txt`` (v1.47) and that quarchpy 2.2.23
-speaks. quarchpy itself is not used: it takes some 50 MB and a Java server with it, starts a thread
-for each stream, writes it to a file and keeps no time of what arrives.
+The protocol is the one that QIS documents in its ``help.txt`` (v1.47), that quarchpy 2.2.23 speaks,
+and that QIS 1.55.1 was seen to answer without a module. quarchpy itself is not used: it takes some
+50 MB and a Java server with it, starts a thread for each stream, writes it to a file and keeps no
+time of what arrives.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from wattload.core.errors import PowerError
 CURSOR = b"\r\n>"
 """Ends every answer. In XML a ``>`` never follows a line's end."""
 
+_LINE_END = b"\r\n"
 _CONNECT_TIMEOUT_S = 5.0
 _ANSWER_TIMEOUT_S = 10.0
-_WELCOME_REST_S = 0.2
 _RECEIVE_BYTES = 256 * 1024
 _LONGEST_ANSWER_BYTES = 16 * 1024 * 1024
 """A block of stripes is at most 3072 lines; far more than that is no answer."""
@@ -59,7 +60,11 @@ class Qis:
                 f"no QIS answers on {self.place} ({error.strerror or error}); start it beside the "
                 "module, or say where it is by power.quarch.host= and power.quarch.port="
             ) from error
-        self._skip_welcome()
+        try:
+            self._skip_welcome()
+        except PowerError:
+            self.close()
+            raise
 
     def ask(self, command: str) -> str:
         """Return the module's or the server's answer to a command for the module, cursor off.
@@ -84,21 +89,17 @@ class Qis:
             self._socket.close()
 
     def _skip_welcome(self) -> None:
-        """Read the greeting, which may come in several parts and with or without a cursor."""
+        """Read the greeting: one line with the version, in QIS 1.55 without a cursor behind it."""
         try:
-            greeting = self._socket.recv(_RECEIVE_BYTES)
-            self._socket.settimeout(_WELCOME_REST_S)
-            with contextlib.suppress(TimeoutError):
-                while greeting and not greeting.endswith(CURSOR):
-                    part = self._socket.recv(_RECEIVE_BYTES)
-                    greeting = greeting + part if part else b""
+            greeting = b""
+            while not greeting.endswith((_LINE_END, CURSOR)):
+                part = self._socket.recv(_RECEIVE_BYTES)
+                if not part:
+                    raise PowerError(f"{self.place} hung up: is it QIS that listens there?")
+                greeting += part
             self._socket.settimeout(_ANSWER_TIMEOUT_S)
         except OSError as error:
-            self.close()
             raise PowerError(f"{self.place} does not greet as QIS does ({error})") from error
-        if not greeting:
-            self.close()
-            raise PowerError(f"{self.place} hung up: is it QIS that listens there?")
 
     def _exchange(self, line: str) -> str:
         try:
@@ -113,4 +114,5 @@ class Qis:
                     raise PowerError(f"QIS on {self.place} does not end its answer to {line!r}")
         except OSError as error:
             raise PowerError(f"QIS on {self.place} gave no answer to {line!r} ({error})") from error
-        return answer[: -len(CURSOR)].decode(errors="replace")
+        # A greeting's cursor, if it comes late, stands before the first answer.
+        return answer[: -len(CURSOR)].decode(errors="replace").removeprefix(">")

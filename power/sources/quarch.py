@@ -33,6 +33,9 @@ from wattload.power.sources.onedevice import the_device
 
 NAME = "quarch"
 
+_REFUSALS = ("fail", "invalid", "no target")
+"""Words of QIS's answer where a module can't be reached; its command then has no effect."""
+
 _UNKNOWN_STEP_W = 1e-6
 """Stands for a resolution that the rails' names do not give: QIS computes power in microwatts."""
 
@@ -165,7 +168,7 @@ class QuarchSource:
 
     def _hello(self, qis: Qis) -> str:
         name = " ".join(qis.ask("hello?").split())
-        if not name or "fail" in name.lower() or "not found" in name.lower():
+        if not name or any(word in name.lower() for word in _REFUSALS):
             listed = " ".join(qis.ask_server("$list").split())
             raise PowerError(
                 f"QIS on {qis.place} can't reach module {self._config.module} "

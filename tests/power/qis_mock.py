@@ -1,7 +1,8 @@
 """A QIS with one module, by its ``help.txt`` and quarchpy's client; its joules are known.
 
-Formats its answers from the documentation, and shares no code with the client under test;
-quarchpy's own client reads it in ``test_quarchpy.py``. As a program it streams by the clock.
+Greeting and refusals are those that QIS 1.55.1 gave without a module. It shares no code with the
+client under test; quarchpy's own client reads it in ``test_quarchpy.py``. As a program it streams
+by the clock.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 MODULE = "tcp::qtl1999-02-020"
-GREETING = "Quarch Instrument Server v1.55\r\n"
+GREETING = "$t v1.55.1 Sat Nov 21 07:49:47 UTC 2026\r\n"
 BLOCK_STRIPES = 3072
 BUFFER_STRIPES = 8_388_608
 
@@ -58,7 +59,7 @@ class QisMock:
     real_time: bool = False
     """Stripes come by the clock, by themselves."""
     drift_ppm: float = 0.0
-    greeting_parts: Sequence[str] | None = (GREETING + ">",)
+    greeting_parts: Sequence[str] | None = (GREETING,)
     """``None`` hangs up at once."""
     commands: list[str] = field(default_factory=list)
     state: str = "Stopped:"
@@ -144,10 +145,10 @@ class QisMock:
         if line == "$list":
             return f"1) {self.module.name}"
         if line == "$version":
-            return "v1.55"
+            return "v1.55.1"
         target, _, command = line.partition(" ")
         if target != self.module.name:
-            return f"FAIL: Device not found: {target}"
+            return f"Device {target} Invalid or No Longer Valid"
         with self._lock:
             return self._of_module(command)
 

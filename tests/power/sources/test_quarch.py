@@ -313,8 +313,8 @@ def test_nothing_that_listens_is_told_with_what_to_do(mock: QisMock) -> None:
         source_of(mock).open()
 
 
-def test_greeting_may_come_in_parts_and_without_a_cursor() -> None:
-    for parts in ([GREETING[:9], GREETING[9:] + ">"], [GREETING]):
+def test_greeting_may_come_in_parts_and_with_a_cursor() -> None:
+    for parts in ([GREETING[:9], GREETING[9:], ">"], [GREETING + ">"]):
         with qis(greeting_parts=parts) as mock:
             source = source_of(mock)
             source.open()
