@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ from tests.power.model_drive import INVALID_FIELD, Model, ModelDrive, load, sent
 from tests.power.model_knobs import Knobs
 from wattload.core.errors import PowerError, PowerStateError
 from wattload.power import change
+from wattload.power.change import FeatureChange
 from wattload.power.config import PowerConfig
 from wattload.power.control import PowerStateControl
 from wattload.power.drive_clock import set_clock
-from wattload.power.journal import Journal
-from wattload.power.settings import POWER_STATE
+from wattload.power.journal import Journal, Setting
+from wattload.power.nvme.admin import AdminCommand, Completion
+from wattload.power.settings import POWER_LIMIT, POWER_STATE
 
 CENTIWATTS = 2 << 16
 
@@ -193,6 +196,73 @@ def test_refused_state_that_was_taken_all_the_same_is_undone(bench: Bench) -> No
     store(bench.path, model)
     control.restore()
     assert bench.model.state == 0
+    assert bench.is_clean()
+
+
+class Vanishing(ModelDrive):
+    """A drive that is gone at its first Set Features, as at a surprise removal."""
+
+    def submit(self, command: AdminCommand) -> Completion:
+        if command.opcode == 0x09:
+            model = load(self.path)
+            model.gone = True
+            store(self.path, model)
+        return super().submit(command)
+
+
+def test_drive_that_vanishes_amid_a_change_keeps_its_entry(bench: Bench) -> None:
+    store(bench.path, Model())
+    control = PowerStateControl(Vanishing(bench.folder, "nvme0"), bench.journal, run_id="r")
+    with pytest.raises(PowerStateError, match=r"No such device; and it is not put back: .*such"):
+        control.set(1, holds_system=no_system)
+    assert bench.journal.changes("run") == [("MODEL0001", 0x02)]
+    back = bench.model
+    back.gone = False
+    store(bench.path, back)
+    FeatureChange(
+        ModelDrive(bench.folder, "nvme0"),
+        control.controller,
+        bench.journal,
+        POWER_STATE,
+        run_id="s",
+    ).set(Setting(value=2))
+    entry = bench.journal.read("MODEL0001", "run")
+    assert entry is not None
+    assert (entry.old, entry.new, entry.run_id) == (Setting(value=0), Setting(value=2), "s")
+
+
+class Mute(ModelDrive):
+    """A drive that refuses Set Features, and after that tells no feature."""
+
+    def submit(self, command: AdminCommand) -> Completion:
+        completion = super().submit(command)
+        if command.opcode == 0x09:
+            model = load(self.path)
+            model.failing = (0x0A,)
+            store(self.path, model)
+        return completion
+
+
+def test_refusal_by_a_drive_that_then_says_nothing_is_not_taken_for_unchanged(
+    bench: Bench,
+) -> None:
+    store(bench.path, Model(refuses=INVALID_FIELD))
+    control = PowerStateControl(Mute(bench.folder, "nvme0"), bench.journal, run_id="r")
+    with pytest.raises(PowerStateError, match=r"and it is not put back"):
+        control.set(1, holds_system=no_system)
+    assert bench.journal.changes("run") == [("MODEL0001", 0x02)]
+
+
+def test_unreadable_feature_is_taken_for_what_was_sent(bench: Bench) -> None:
+    store(bench.path, Model(knobs=Knobs(limits=True)))
+    drive = ModelDrive(bench.folder, "nvme0")
+    control = PowerStateControl(drive, bench.journal, run_id="r")
+    blind = replace(POWER_LIMIT, readable=False)
+    changed = FeatureChange(drive, control.controller, bench.journal, blind, run_id="r")
+    assert changed.set(Setting(value=5), old=Setting(value=7)) == Setting(value=5)
+    assert bench.knobs.limit == 5
+    changed.restore()
+    assert bench.knobs.limit == 7
     assert bench.is_clean()
 
 
