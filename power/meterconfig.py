@@ -10,7 +10,7 @@ from wattload.core.errors import ConfigError
 
 HTTPS_PORT = 443
 
-_RAIL = re.compile(r"[^/\s]+/(power|energy|curr)\d+")
+_RAIL = re.compile(r"[^/\s]+/(power|energy|curr)\d+:[^/:]+")
 _ID = re.compile(r"[A-Za-z0-9._:-]+")
 
 
@@ -18,34 +18,39 @@ _ID = re.compile(r"[A-Za-z0-9._:-]+")
 class HwmonConfig:
     """Which sensor sits on which drive's rail: nothing in the kernel says so.
 
-    ``rails`` maps ``chip/channel`` to a drive by serial or kernel name, several rails of a drive
-    are summed: ``{ina226@1-0040/power1: nvme0}``; ``wattload devices`` lists what there is.
+    ``rails`` are ``chip/channel:drive``, the drive by serial or kernel name, several rails of one
+    drive are summed: ``[ina226@1-0040/power1:nvme0]``; ``wattload devices`` lists what there is.
     ``accuracy_percent`` is the greatest error of these sensors with their shunts: the kernel does
     not know it, and without it no uncertainty can be stated.
     """
 
-    rails: dict[str, str] = field(default_factory=dict)
+    rails: list[str] = field(default_factory=list)
     accuracy_percent: float | None = None
 
     def check(self) -> None:
         """Raise ``ConfigError`` for what no type can say."""
-        for key, device in self.rails.items():
-            if not _RAIL.fullmatch(key):
+        for rail in self.rails:
+            if not _RAIL.fullmatch(rail):
                 raise ConfigError(
-                    "power.hwmon.rails must name chip/channel such as ina226/power1 or "
-                    f"ina3221/curr2, got {key!r}; `wattload devices` lists those there are"
+                    "power.hwmon.rails takes chip/channel:drive such as ina226/power1:nvme0 or "
+                    f"ina3221/curr2:SERIAL, got {rail!r}; `wattload devices` lists the channels"
                 )
-            if not device or "/" in device:
-                raise ConfigError(
-                    f"power.hwmon.rails must give {key} to a drive by serial or kernel name such "
-                    f"as nvme0, got {device!r}"
-                )
+        if len(self.drives) < len(self.rails):
+            raise ConfigError(
+                f"power.hwmon.rails must name each channel once, got {', '.join(self.rails)}"
+            )
         accuracy = self.accuracy_percent
         if accuracy is not None and not 0 < accuracy < 100:  # noqa: PLR2004 - per cent
             raise ConfigError(
                 "power.hwmon.accuracy_percent must be more than 0 and less than 100, "
                 f"got {accuracy}"
             )
+
+    @property
+    def drives(self) -> dict[str, str]:
+        """Return ``chip/channel`` to the drive's serial or name."""
+        split = (rail.rpartition(":") for rail in self.rails)
+        return {channel: drive for channel, _, drive in split}
 
 
 @dataclass(slots=True, kw_only=True)

@@ -55,7 +55,8 @@ def find_channels(
 ) -> Sequence[PowerSource]:
     """Return the sources of the channels that ``roots`` shows; see ``find``."""
     channels = list_channels(roots)
-    for key in config.rails:
+    rails = config.drives
+    for key in rails:
         if channel_named(key, channels) is None:
             shown = ", ".join(channel.key for channel in channels) or "no channel of power"
             raise ConfigError(
@@ -66,20 +67,20 @@ def find_channels(
             "the kernel shows no hwmon channel of power or energy; `sudo modprobe "
             "acpi_power_meter` loads the driver of most servers' own meter"
         )
-    drives = _rails_by_drive(channels, devices, config.rails)
+    drives = _rails_by_drive(channels, devices, rails)
     sources: list[PowerSource] = [
         HwmonSource(
-            rails,
+            own,
             device,
             accuracy_percent=config.accuracy_percent,
             period_s=period_s,
         )
-        for device, rails in drives
+        for device, own in drives
     ]
     sources += [
         HwmonSource((channel,), None, accuracy_percent=None, period_s=max(period_s, NODE_PERIOD_S))
         for channel in channels
-        if channel.key not in config.rails
+        if channel.key not in rails
     ]
     return sources
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import json
 from importlib.resources import files
 
 import pytest
@@ -7,9 +9,11 @@ from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
+from pydantic import TypeAdapter
 
 from wattload.core.errors import ConfigError
 from wattload.power.config import DeclaredProfile, PowerConfig
+from wattload.power.meterconfig import HwmonConfig
 from wattload.power.sources import SOURCES, find_sources
 
 OPTIONS = sorted(
@@ -148,3 +152,52 @@ def test_run_that_asks_for_nothing_changes_nothing() -> None:
     assert PowerConfig().changes == ""
     assert PowerConfig().knob is None
     assert PowerConfig(apst=False).knob == "power.apst"
+
+
+def test_rails_are_named_on_the_command_line() -> None:
+    config = composed(
+        "power=hwmon",
+        "power.hwmon.rails=[ina226@1-0040/power1:nvme0,ina3221/curr2:SERIAL1]",
+        "power.hwmon.accuracy_percent=0.5",
+    )
+    config.check()
+    assert config.hwmon == HwmonConfig(
+        rails=["ina226@1-0040/power1:nvme0", "ina3221/curr2:SERIAL1"], accuracy_percent=0.5
+    )
+
+
+def test_nodes_meters_are_named_beside_any_source() -> None:
+    config = composed(
+        "power=nvme",
+        "power.beside=[rapl,redfish]",
+        "power.redfish.url=https://bmc.example",
+        "power.redfish.ca_file=/etc/bmc.pem",
+    )
+    config.check()
+    assert config.beside == ["rapl", "redfish"]
+    assert config.redfish.address() == ("bmc.example", 443)
+
+
+def test_settings_survive_the_way_to_the_sampler() -> None:
+    config = PowerConfig(
+        source="hwmon", beside=["rapl"], hwmon=HwmonConfig(rails=["ina226/power1:nvme0"])
+    )
+    sent = json.dumps(dataclasses.asdict(config))
+    assert TypeAdapter(PowerConfig).validate_json(sent, strict=True) == config
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        (PowerConfig(beside=["declared"]), r"power\.beside takes any of nvme, .* got 'declared'"),
+        (PowerConfig(source="none", beside=["rapl"]), "takes nothing with power=none; got 'rapl'"),
+        (PowerConfig(source="rapl", beside=["rapl"]), "names rapl, which is read already"),
+        (PowerConfig(beside=["ipmi", "ipmi"]), "names ipmi, which is read already"),
+        (PowerConfig(beside=["redfish"]), "must be the BMC's https address"),
+        (PowerConfig(source="redfish"), "must be the BMC's https address"),
+        (PowerConfig(hwmon=HwmonConfig(rails=["x:nvme0"])), "takes chip/channel"),
+    ],
+)
+def test_meter_that_can_not_be_is_one_sentence(config: PowerConfig, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        config.check()

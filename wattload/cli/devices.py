@@ -96,7 +96,7 @@ def _meter_tree(meters: Sequence[MeterView]) -> Tree:
     from rich.markup import escape
     from rich.tree import Tree
 
-    tree = Tree("[bold]meters[/bold]  no drive's, unless power.hwmon.rails={NAME:DRIVE} says so")
+    tree = Tree("[bold]meters[/bold]  no drive's, unless power.hwmon.rails=[NAME:DRIVE] says so")
     for meter in meters:
         tree.add(escape(f"{meter.name}  {meter.source}, {meter.scope}, {meter.says}"))
     return tree

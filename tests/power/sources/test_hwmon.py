@@ -40,7 +40,10 @@ OTHER = PowerDevice(key="SERIAL2", name="nvme1", is_nvme=True)
 def found(
     roots: Roots, rails: dict[str, str] | None = None, accuracy_percent: float | None = None
 ) -> Sequence[PowerSource]:
-    config = HwmonConfig(rails=rails or {}, accuracy_percent=accuracy_percent)
+    config = HwmonConfig(
+        rails=[f"{key}:{drive}" for key, drive in (rails or {}).items()],
+        accuracy_percent=accuracy_percent,
+    )
     config.check()
     return find_channels(roots, [DRIVE, OTHER], config, period_s=0.1)
 
@@ -280,10 +283,12 @@ def test_this_machines_own_sensors_are_read_where_it_has_any() -> None:
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        (HwmonConfig(rails={"power1": "nvme0"}), "must name chip/channel .*, got 'power1'"),
-        (HwmonConfig(rails={"ina226/temp1": "nvme0"}), "must name chip/channel"),
-        (HwmonConfig(rails={"ina226/power1": ""}), "by serial or kernel name .*, got ''"),
-        (HwmonConfig(rails={"ina226/power1": "/dev/nvme0"}), "got '/dev/nvme0'"),
+        (HwmonConfig(rails=["power1:nvme0"]), "takes chip/channel:drive .*, got 'power1:nvme0'"),
+        (HwmonConfig(rails=["ina226/temp1:nvme0"]), "takes chip/channel:drive"),
+        (HwmonConfig(rails=["ina226/power1"]), "takes chip/channel:drive"),
+        (HwmonConfig(rails=["ina226/power1:"]), "takes chip/channel:drive"),
+        (HwmonConfig(rails=["ina226/power1:/dev/nvme0"]), "got 'ina226/power1:/dev/nvme0'"),
+        (HwmonConfig(rails=["a/power1:nvme0", "a/power1:nvme1"]), "name each channel once, got a/"),
         (HwmonConfig(accuracy_percent=0), "accuracy_percent must be more than 0 .*, got 0"),
         (HwmonConfig(accuracy_percent=100), "less than 100, got 100"),
     ],

@@ -142,8 +142,8 @@ class FakeKernel:
             (number, answer())
         ]
         self.sent: list[tuple[int, int, int, int, bytes]] = []
-        monkeypatch.setattr(ipmi_device.os, "open", lambda path, flags: self.reader)
-        monkeypatch.setattr(ipmi_device.fcntl, "ioctl", self.ioctl)
+        monkeypatch.setattr("os.open", lambda path, flags: self.reader)
+        monkeypatch.setattr("fcntl.ioctl", self.ioctl)
 
     def ioctl(self, descriptor: int, operation: int, argument: ctypes.Structure) -> int:
         if operation == ipmi_device.SEND_COMMAND:
@@ -208,7 +208,7 @@ def test_refusal_of_the_kernel_is_told(kernel: FakeKernel, monkeypatch: pytest.M
     def refuse(*_: object) -> int:
         raise OSError(errno.EINVAL, "Invalid argument")
 
-    monkeypatch.setattr(ipmi_device.fcntl, "ioctl", refuse)
+    monkeypatch.setattr("fcntl.ioctl", refuse)
     device = IpmiDevice()
     with pytest.raises(PowerError, match="/dev/ipmi0: Invalid argument"):
         device.command(6, 1, b"")
@@ -222,7 +222,7 @@ def test_node_that_does_not_open_says_why(tmp_path: Path, monkeypatch: pytest.Mo
     def refuse(path: object, flags: int) -> int:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(ipmi_device.os, "open", refuse)
+    monkeypatch.setattr("os.open", refuse)
     with pytest.raises(PowerPermissionError, match="start the sampler as root"):
         IpmiDevice(tmp_path / "ipmi0")
 
