@@ -6,6 +6,7 @@ The folder is its user's: what lies there is read only as far as a run of ours w
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +43,8 @@ class Told:
     open_phases: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     failure: tuple[Status, str] | None = None
-    """Why the run ended, as the first rank that failed wrote it down."""
+    """Why the run ended, by the rank that failed first: the others may only have missed it."""
+    failed_ns: float = math.inf
 
 
 def finish_aborted(
@@ -101,7 +103,7 @@ def _read_journal(path: Path, text: str, told: Told) -> None:
         kind = event.get("event")
         key = (str(event.get("name")), str(event.get("parent")))
         if kind == "failed":
-            told.failure = told.failure or _failure(event)
+            _take_failure(event, told)
         elif kind == "begin":
             begun[key] += 1
         elif kind == "span":
@@ -118,8 +120,13 @@ def _read_journal(path: Path, text: str, told: Told) -> None:
     told.open_phases.extend(f"rank {rank} in phase {name}" for name, _ in begun.elements())
 
 
-def _failure(event: Mapping[str, Any]) -> tuple[Status, str]:
-    return "failed" if event.get("status") == "failed" else "aborted", str(event.get("reason"))
+def _take_failure(event: Mapping[str, Any], told: Told) -> None:
+    time_ns = event.get("time_ns")
+    failed_ns = time_ns if isinstance(time_ns, int) else math.inf
+    if told.failure is not None and failed_ns >= told.failed_ns:
+        return
+    status: Status = "failed" if event.get("status") == "failed" else "aborted"
+    told.failure, told.failed_ns = (status, str(event.get("reason"))), failed_ns
 
 
 def _events(path: Path, text: str, told: Told) -> Iterator[tuple[int, Mapping[str, Any]]]:
