@@ -61,13 +61,15 @@ class Boxcar(Frozen):
 
     ``update_period_s`` is how often the reading changes (0: sliding, at every read) and
     ``phase_s`` the offset of the updates within that period; both inferred from when values change,
-    ``None`` until they are.
+    ``None`` until they are. ``unseen_s`` is how far the updates may lie from there: reads place
+    them no better, and if all see a change they can't tell sliding from updates as frequent.
     """
 
     kind: Literal["boxcar"] = "boxcar"
     window_s: float = Field(gt=0)
     update_period_s: float | None = Field(default=None, ge=0)
     phase_s: float | None = None
+    unseen_s: float = Field(default=0.0, ge=0)
 
 
 class Counter(Frozen):
@@ -99,7 +101,7 @@ class Bounds(Frozen):
 
 
 class Integral(Frozen):
-    """No samples: the device integrates by itself from ``start`` to ``stop``, a ``WindowEnergy``."""
+    """No samples: the device integrates by itself from ``start`` to ``stop`` (``WindowEnergy``)."""
 
     kind: Literal["integral"] = "integral"
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Literal
 
-from wattload.core.record.metric import Metric
+from wattload.core.record.metric import Metric, RateOf
 from wattload.core.units import NS_PER_S, Unit
 from wattload.workloads.checkpoint.account import Account, Side
 from wattload.workloads.checkpoint.ceiling import Ceilings
@@ -92,6 +92,7 @@ def _rate(direction: Direction, verb: str, _dlio_name: str) -> Metric:
         "end, all checkpoints together.",
         phase=direction.phase,
         headline=True,
+        rate_of="written" if direction.phase == WRITE_PHASE else "read",
     )
 
 
@@ -176,6 +177,7 @@ def _metric(
     *,
     phase: str = "",
     headline: bool = False,
+    rate_of: RateOf = "",
 ) -> Metric:
     return Metric(
         name=name,
@@ -185,4 +187,5 @@ def _metric(
         meaning=meaning,
         phase=phase,
         headline=headline,
+        rate_of=rate_of,
     )

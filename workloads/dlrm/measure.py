@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from wattload.core.record.metric import Metric, unknown
+from wattload.core.record.metric import Metric, RateOf, unknown
 from wattload.core.units import Unit
 from wattload.workloads.dlrm.convert import TO_BINARY, TO_PARQUET, Step
 
@@ -150,13 +150,15 @@ class Measured:
             f"Seconds from {source} to {result}, fsync included; mean over the rounds.",
             phase=phase.name,
         )  # fmt: skip
-        for name, form, count in (
-            ("input", source, phase.read_bytes),
-            ("output", result, phase.written_bytes),
-        ):
+        directions: tuple[tuple[str, str, int, RateOf], ...] = (
+            ("input", source, phase.read_bytes, "read"),
+            ("output", result, phase.written_bytes, "written"),
+        )
+        for name, form, count, rate_of in directions:
             yield _metric(
                 f"{phase.name}_{name}_bytes_per_s", count / seconds, Unit.BYTES_PER_SECOND,
-                "higher", f"Bytes of {form} moved over the seconds of the phase.", phase=phase.name,
+                "higher", f"Bytes of {form} moved over the seconds of the phase.",
+                phase=phase.name, rate_of=rate_of,
             )  # fmt: skip
         yield _metric(
             f"{phase.name}_tsv_bytes_per_cpu_s",
@@ -231,6 +233,7 @@ def _metric(
     *,
     phase: str = "",
     headline: bool = False,
+    rate_of: RateOf = "",
 ) -> Metric:
     return Metric(
         name=name,
@@ -240,4 +243,5 @@ def _metric(
         meaning=meaning,
         phase=phase,
         headline=headline,
+        rate_of=rate_of,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from wattload.core.record.metric import Metric, unknown
+from wattload.core.record.metric import Metric, RateOf, unknown
 from wattload.core.units import Unit
 
 PHASE = "read"
@@ -40,6 +40,7 @@ def figure(
     headline: bool = False,
     phase: str = PHASE,
     reason: str = "",
+    rate_of: RateOf = "",
 ) -> Metric:
     """Return a metric; without a value, ``reason`` says why."""
     if value is None:
@@ -60,4 +61,5 @@ def figure(
         meaning=meaning,
         phase=phase,
         headline=headline,
+        rate_of=rate_of,
     )

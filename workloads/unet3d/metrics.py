@@ -71,6 +71,7 @@ def _rates(account: Account) -> list[Metric]:
             "Bytes of all files that were read, divided by the seconds of all epochs.",
             better="higher",
             headline=True,
+            rate_of="read",
         ),
         figure(
             "samples_per_s",

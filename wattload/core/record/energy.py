@@ -14,6 +14,9 @@ from wattload.core.record.sampler import SamplerRecord
 WHOLE_RUN = "whole_run"
 """The phase of an energy that is of the run as a whole, from the sampler's start to its end."""
 
+Moment = Literal["before", "after"]
+"""Which idle baseline: that before the run, or that after it."""
+
 
 class PowerStateShare(Observed):
     """What of a window was spent in one observed power state.
@@ -80,7 +83,7 @@ class IdleRecord(Observed):
     device: str
     source: str
     evidence: Evidence
-    moment: Literal["before", "after"]
+    moment: Moment
     polled: bool
     start_ns: int
     end_ns: int
@@ -98,7 +101,7 @@ class PollingCost(Observed):
     host: str
     device: str
     source: str
-    moment: Literal["before", "after"]
+    moment: Moment
     polled_w: float | None
     quiet_w: float | None
     difference_w: float | None

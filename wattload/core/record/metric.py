@@ -7,6 +7,8 @@ from typing import Literal
 from wattload.core.record.base import Observed
 from wattload.core.units import Unit
 
+RateOf = Literal["", "read", "written", "moved"]
+
 
 class Metric(Observed):
     """One figure, in ``unit`` (SI base units); a ``None`` has its reason in ``missing``.
@@ -14,6 +16,8 @@ class Metric(Observed):
     ``name`` is stable (``throughput_bytes_per_s``); ``meaning`` is one sentence for the reader,
     ``phase`` the window it belongs to. ``headline`` metrics lead the page, in the order given.
     Those of a run that name the same whole in ``part_of`` add up to it, and are drawn stacked.
+    ``rate_of`` says which of its phase's bytes a rate is of, over that phase's own time; it can be
+    computed anew from them. Empty for every other metric.
     """
 
     name: str
@@ -24,6 +28,7 @@ class Metric(Observed):
     phase: str = ""
     headline: bool = False
     part_of: str = ""
+    rate_of: RateOf = ""
 
 
 def unknown(
