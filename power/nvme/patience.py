@@ -6,11 +6,8 @@ driver resets it, 60 s later by default. A sampler that waits as long loses ever
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as NotYetError
 
 from wattload.core.errors import PowerError
 from wattload.power.nvme.admin import AdminCommand, AdminDevice, Completion, NvmeAdmin
@@ -30,10 +27,13 @@ class PatientDevice:
     def __init__(self, device: AdminDevice, *, limit_s: float = LIMIT_S) -> None:
         self._device = device
         self._limit_s = limit_s
-        self._orders: queue.SimpleQueue[tuple[AdminCommand, Future[Completion]] | None] = (
-            queue.SimpleQueue()
-        )
-        self._late: tuple[AdminCommand, Future[Completion], float] | None = None
+        self._command: AdminCommand | None = None
+        self._answer: Completion | BaseException = PowerError("nothing was asked")
+        # Bare locks, each released by the other side: a future costs twice the time of a command.
+        self._asked, self._answered = threading.Lock(), threading.Lock()
+        self._asked.acquire()
+        self._answered.acquire()
+        self._late: tuple[AdminCommand, float] | None = None
         self._closed = False
         self._worker = threading.Thread(target=self._work, name=f"{device.name}-admin", daemon=True)
         self._worker.start()
@@ -52,43 +52,47 @@ class PatientDevice:
         if self._closed:
             raise PowerError(f"{self.name} is closed, so {command.name} was not sent")
         self._refuse_while_late()
-        answer: Future[Completion] = Future()
         sent_s = time.monotonic()
-        self._orders.put((command, answer))
-        try:
-            return answer.result(self._limit_s)
-        except NotYetError as error:
-            self._late = (command, answer, sent_s)
-            raise PowerError(
-                f"{self.name} has not answered {command.name} for {self._limit_s:g} s"
-            ) from error
+        self._command = command
+        self._asked.release()
+        if not self._answered.acquire(timeout=self._limit_s):
+            self._late = (command, sent_s)
+            raise PowerError(f"{self.name} has not answered {command.name} for {self._limit_s:g} s")
+        if isinstance(self._answer, BaseException):
+            raise self._answer
+        return self._answer
 
     def close(self) -> None:
         """Give the device back, if it hangs as soon as it answers; safe to call twice."""
         if self._closed:
             return
         self._closed = True
-        self._orders.put(None)
-        if self._late is None or self._late[1].done():
+        self._command = None
+        self._asked.release()
+        if self._late is None or not self._answered.locked():
             self._worker.join(self._limit_s)
 
     def _refuse_while_late(self) -> None:
         if self._late is None:
             return
-        command, answer, sent_s = self._late
-        if not answer.done():
+        command, sent_s = self._late
+        if not self._answered.acquire(blocking=False):
             raise PowerError(
                 f"{self.name} has not answered {command.name} for {time.monotonic() - sent_s:.0f} s"
             )
         self._late = None
 
     def _work(self) -> None:
-        while (order := self._orders.get()) is not None:
-            command, answer = order
+        while True:
+            self._asked.acquire()
+            command = self._command
+            if command is None:
+                break
             try:
-                answer.set_result(self._device.submit(command))
+                self._answer = self._device.submit(command)
             except BaseException as error:
-                answer.set_exception(error)
+                self._answer = error
+            self._answered.release()
         self._device.close()
 
 

@@ -35,8 +35,10 @@ class OcpPowerSource(NvmeTier):
         reading = drive.ocp.take(self)
         if reading.value is None:
             raise PowerError(f"no OCP log: {reading.trouble}")
-        if self._believed(reading.value.average_power_w) is None:
-            told = reading.value.average_power_w
+        told = reading.value.average_power_w
+        # A sleeping drive rounds to 0 W, which is also "not reported": its peak tells them apart.
+        has_figure = told is not None or reading.value.peak_power_w is not None
+        if not has_figure or (told is not None and self._believed(told) is None):
             raise PowerError(
                 f"{drive.device.name} reports no believable average power in its OCP log C0h: "
                 f"{'nothing' if told is None else f'{told} W'}"

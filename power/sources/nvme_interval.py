@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from wattload.core.errors import PowerError
@@ -12,6 +13,14 @@ from wattload.power.sources.nvme_drive import NvmeTier
 
 WINDOW_S = 1.0
 """IPM: "the most recent one second" (TP4199)."""
+
+FIRST_MEAN_S = 1.5
+"""How long a drive that was just reset may take until it has a mean to tell."""
+
+_POLL_S = 0.1
+_COARSE_W = 0.01
+_FINE_LIMIT_W = 6.5535
+"""Up to here a drive may count in steps of 0.0001 W, above it in 0.01 W: the value has 16 bits."""
 
 
 class IntervalPowerSource(NvmeTier):
@@ -33,21 +42,39 @@ class IntervalPowerSource(NvmeTier):
     def _prepare(self) -> None:
         drive = self._drive
         drive.check_logs("interval power")
-        reading = drive.smart.take(self)
-        if reading.value is None:
-            raise PowerError(reading.trouble)
-        if _subsystem_w(reading.value) is None:
+        log = self._first_log()
+        if _subsystem_w(log) is None:
             raise PowerError(
                 f"{drive.device.name} reports no interval power in its SMART log (bytes 240 to "
                 "243, NVMe 2.3)"
             )
-        self._resolution_w = reading.value.interval_power_step_w
+        self._resolution_w = self._coarsest_w(log)
         if drive.measurement is not None:
             self._accuracy_percent = drive.measurement.error_percent
         self._detail = self._described()
 
     def _sensor(self) -> Sensor:
         return Boxcar(window_s=WINDOW_S)
+
+    def _first_log(self) -> SmartLog:
+        """Return a log with power in it, as soon as a drive that samples its power has one."""
+        samples_power = self._drive.controller.power_sample_interval_s is not None
+        deadline_s = time.monotonic() + (FIRST_MEAN_S if samples_power else 0.0)
+        while True:
+            reading = self._drive.smart.take(self)
+            if reading.value is None:
+                raise PowerError(reading.trouble)
+            if _subsystem_w(reading.value) is not None or time.monotonic() >= deadline_s:
+                return reading.value
+            time.sleep(_POLL_S)
+
+    def _coarsest_w(self, log: SmartLog) -> float | None:
+        """Return the step of the largest power to come: an idle drive's may be finer."""
+        limit_w = self._drive.controller.power_states[0].max_w
+        step_w = log.interval_power_step_w
+        if step_w is None or (limit_w is not None and limit_w <= _FINE_LIMIT_W):
+            return step_w
+        return max(step_w, _COARSE_W)
 
     def _described(self) -> str:
         interval_s = self._drive.controller.power_sample_interval_s

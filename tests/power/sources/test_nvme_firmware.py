@@ -83,6 +83,14 @@ def test_ocp_power_beyond_twice_the_maximum_is_not_believed(tmp_path: Path) -> N
     assert values(source.read()) == {Channel.POWER_W: None}
 
 
+def test_sleeping_drive_has_the_figure_and_tells_none_now(tmp_path: Path) -> None:
+    source = ocp(tmp_path, watts=0)
+    source.open()
+    assert values(source.read()) == {Channel.POWER_W: None}
+    change(tmp_path, ocp_watts=3)
+    assert values(source.read()) == {Channel.POWER_W: 3}
+
+
 def test_ocp_power_of_a_drive_without_a_maximum_is_taken(tmp_path: Path) -> None:
     source = ocp(tmp_path, watts=51, states=(RawState(),))
     source.open()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
 from tests.contracts.power_source import PowerSourceContract
-from tests.power.model_drive import Model
+from tests.power.model_drive import Model, RawState
 from tests.power.model_power import Meter, centiwatts
 from tests.power.sources.nvme_models import change, sources, values
 from wattload.core.errors import PowerError
 from wattload.core.power import Boxcar, Channel, Evidence, PowerSource
+from wattload.power.sources import nvme_interval
 
 METER = Meter(ipm=centiwatts(9.25))
 
@@ -44,10 +46,31 @@ def test_power_is_the_mean_of_the_last_second(tmp_path: Path) -> None:
     assert values(source.read()) == {Channel.POWER_W: 6.5535}
 
 
-def test_resolution_follows_the_scale(tmp_path: Path) -> None:
-    source = make(tmp_path, Meter(ipm=40_000 | 1 << 16))
+@pytest.mark.parametrize(("max_w", "step_w"), [(6, 0.0001), (25, 0.01), (0, 0.01)])
+def test_resolution_is_that_of_the_largest_power_to_come(
+    tmp_path: Path, max_w: int, step_w: float
+) -> None:
+    model = Model(states=(RawState(mp=100 * max_w),), meter=Meter(ipm=40_000 | 1 << 16))
+    source = sources(tmp_path, model)["nvme_ipm"]
     source.open()
-    assert source.facts().resolution_w == 0.0001
+    assert source.facts().resolution_w == step_w
+
+
+def test_drive_that_samples_its_power_is_given_time_for_a_first_mean(tmp_path: Path) -> None:
+    source = make(tmp_path, Meter(interval_ms=10))
+    later = threading.Timer(0.3, change, (tmp_path,), {"ipm": centiwatts(9)})
+    later.start()
+    source.open()
+    later.join()
+    assert values(source.read()) == {Channel.POWER_W: 9.0}
+
+
+def test_drive_that_samples_and_tells_nothing_is_refused_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvme_interval, "FIRST_MEAN_S", 0.05)
+    with pytest.raises(PowerError, match="reports no interval power"):
+        make(tmp_path, Meter(interval_ms=10)).open()
 
 
 def test_accuracy_is_what_the_drives_measurement_states(tmp_path: Path) -> None:
