@@ -9,6 +9,7 @@ import pytest
 
 from tests.power.model_drive import Model, ModelDrive, RawState, load, sent, store
 from tests.power.model_knobs import Knobs
+from tests.power.model_power import Meter, centiwatts
 from wattload.__main__ import main
 from wattload.cli.power import add_arguments, run
 from wattload.core.errors import ConfigError, PowerError, PowerStateError
@@ -200,8 +201,20 @@ def test_set_refuses_what_a_run_would_refuse(host: PowerHost, tmp_path: Path) ->
 def test_watch_tells_state_bounds_and_temperature(host: PowerHost, capsys: Captured) -> None:
     assert power(host, "watch", "nvme0", "--count", "2", "--period", "0.01") == 0
     first, second = capsys.readouterr().out.splitlines()
-    assert first.endswith("nvme0  5 to 25 W (bounds)  PS0  37 °C")
-    assert second.endswith("nvme0  5 to 25 W (bounds)  PS0")
+    assert first.endswith("nvme0  5 to 25 W (nvme, bounds)  PS0  37 °C")
+    assert second.endswith("nvme0  5 to 25 W (nvme, bounds)  PS0")
+
+
+def test_sources_of_one_drive_share_a_line(
+    host: PowerHost, tmp_path: Path, capsys: Captured
+) -> None:
+    meter = Meter(ipm=centiwatts(8.31), olec=12345, interval_ms=1, ocp_watts=9)
+    store(tmp_path / "nvme0.json", Model(ocp=True, meter=meter))
+    assert power(host, "watch", "nvme0", "--count", "1") == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "8.31 W (nvme_ipm, self_reported)  9.00 W (nvme_ocp, estimated)" in line
+    assert "0 J counted (nvme_olec, self_reported)" in line
+    assert line.endswith("PS0  37 °C")
 
 
 def test_watch_as_json(host: PowerHost, capsys: Captured) -> None:
@@ -211,7 +224,8 @@ def test_watch_as_json(host: PowerHost, capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "told"), [(RawState(mp=2500), "≤ 25 W (bounds)"), (RawState(), "no power (bounds)")]
+    ("state", "told"),
+    [(RawState(mp=2500), "≤ 25 W (nvme, bounds)"), (RawState(), "no power (nvme, bounds)")],
 )
 def test_watch_says_what_it_does_not_know(
     host: PowerHost, tmp_path: Path, capsys: Captured, state: RawState, told: str
