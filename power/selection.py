@@ -94,9 +94,7 @@ class _Candidates:
         )
 
 
-def _named(
-    candidates: _Candidates, devices: Sequence[PowerDevice], config: PowerConfig
-) -> str:
+def _named(candidates: _Candidates, devices: Sequence[PowerDevice], config: PowerConfig) -> str:
     name = config.source
     taken, not_taken = _must(candidates, name, devices, config)
     if name == NONE:
@@ -133,9 +131,7 @@ def _must(
     return "; ".join(map(_taken, facts)), reasons and f"; but {reasons}"
 
 
-def _automatic(
-    candidates: _Candidates, devices: Sequence[PowerDevice], config: PowerConfig
-) -> str:
+def _automatic(candidates: _Candidates, devices: Sequence[PowerDevice], config: PowerConfig) -> str:
     for name in (*AUTO_DRIVE_SOURCES, *AUTO_BESIDE):
         if name not in config.beside:
             _try_or_tell(candidates, name, devices, config)
