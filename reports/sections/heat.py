@@ -31,8 +31,7 @@ def temperature_table(arms: Mapping[str, Sequence[Run]]) -> Table | None:
     if len(arms) == 2:  # noqa: PLR2004 - A and B
         titles.append("#B - A")
         first_k, second_k = medians_k
-        both = first_k is not None and second_k is not None
-        cells.append(f"{second_k - first_k:+g} K" if both else MISSING)
+        cells.append(_difference(first_k, second_k))
     return Table(
         columns=columns("drive", *titles),
         rows=[row(*cells)],
@@ -42,6 +41,10 @@ def temperature_table(arms: Mapping[str, Sequence[Run]]) -> Table | None:
             "phases; the median over an arm's runs. Where a drive began warm, it is warmer."
         ),
     )
+
+
+def _difference(first_k: float | None, second_k: float | None) -> str:
+    return MISSING if first_k is None or second_k is None else f"{second_k - first_k:+g} K"
 
 
 def _celsius(kelvin: float | None) -> str:

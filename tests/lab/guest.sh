@@ -13,4 +13,5 @@ mkdir -p "$WATTLOAD_LAB_MODELS" "$WATTLOAD_LAB_VIRTUAL" "$WATTLOAD_LAB_OUT"
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 out "$WATTLOAD_LAB_OUT"
 "$python" -m tests.lab.connect "$WATTLOAD_LAB_MODELS" "$WATTLOAD_LAB_VIRTUAL"
 marks=$(sed -n 's/.*lab_tests=\([^ ]*\).*/\1/p' /proc/cmdline)
-exec "$python" -m pytest tests/lab -m "${marks:-lab}" -v --color=no -p no:cacheprovider
+exec "$python" -m pytest tests/lab -m "${marks:-lab}" -v --color=no -p no:cacheprovider \
+  -o faulthandler_timeout=3000

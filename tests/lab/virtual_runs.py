@@ -109,7 +109,7 @@ class Ran:
         named = [each for each in self.record.windows if each.name == energy.phase]
         intervals = named[0].intervals if named else ()
         intervals = intervals or ((energy.start_ns, energy.end_ns),)
-        return sum(drive("energy", start_ns=start, end_ns=end) for start, end in intervals)
+        return sum(float(drive("energy", start_ns=start, end_ns=end)) for start, end in intervals)
 
     def energies(self) -> list[EnergyRecord]:
         """Return the virtual drive's energies by all sources: of phases, and of the whole run."""

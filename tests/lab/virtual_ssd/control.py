@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ class Control:
 
     def _do(self, request: Fields) -> object:
         name = request.pop("do")
-        actions = {
+        actions: dict[str, Callable[..., object]] = {
             "energy": self._energy,
             "facts": self._facts,
             "fault": self._fault,
