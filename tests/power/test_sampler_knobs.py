@@ -177,6 +177,27 @@ def test_drive_that_does_not_tell_its_state_is_put_back_all_the_same(bench: Benc
     assert state.restored == 0
 
 
+def test_drive_that_vanishes_is_told_and_undone_when_it_is_back(bench: Bench) -> None:
+    client = bench.opened(PowerConfig(limit_w=12.5))
+    away = model(bench)
+    away.gone = True
+    store(bench.models / "nvme0.json", away)
+    (state,) = client.finish().states
+    (setting,) = state.settings
+    assert (setting.restored, setting.after) == (None, None)
+    assert "No such device" in setting.missing["restored"]
+    assert "not put back: " in state.sentence
+    away.gone = False
+    store(bench.models / "nvme0.json", away)
+    bench.add_run("run-2")
+    second = bench.spawn()
+    second.hello("run-2")
+    opened = second.open(PowerConfig(), devices=["nvme0"], block_devices=[])
+    assert "put back into power limit none" in opened.leftovers[0]
+    assert_untouched(bench)
+    second.finish()
+
+
 def test_record_of_the_sampler_passes_its_checks(bench: Bench) -> None:
     client = bench.opened(PowerConfig(dssd_watts=16))
     state = client.finish().states[0]
