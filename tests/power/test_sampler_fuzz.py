@@ -143,6 +143,11 @@ def machine_of(bench: Bench, path: Path) -> type[RuleBasedStateMachine]:
             if answer["ok"]:
                 self.stage = "sampling"
 
+        @rule(client=clients, is_on=st.booleans())
+        def quiet(self, client: Raw, is_on: bool) -> None:
+            answer = client.ask({"command": "quiet", "on": is_on})
+            assert answer["ok"] is (client is self.holder and self.stage == "sampling"), answer
+
         @rule(client=clients)
         def status(self, client: Raw) -> None:
             answer = client.ask({"command": "status"})

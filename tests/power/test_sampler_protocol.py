@@ -34,9 +34,9 @@ JSON = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=20,
 )
-COMMANDS = st.sampled_from(["hello", "open", "start", "status", "finish", "abort"])
+COMMANDS = st.sampled_from(["hello", "open", "start", "quiet", "status", "finish", "abort"])
 FIELDS = st.sampled_from(
-    ["protocol", "run_id", "request", "devices", "block_devices", "status", "reason"]
+    ["protocol", "run_id", "request", "devices", "block_devices", "status", "reason", "on"]
 )
 
 
