@@ -15,6 +15,7 @@ from wattload.cli.power import add_arguments, run
 from wattload.core.errors import ConfigError, PowerError, PowerStateError
 from wattload.core.power import PowerSource
 from wattload.power.config import PowerConfig
+from wattload.power.control import PowerStateControl
 from wattload.power.host import PowerHost
 from wattload.power.journal import Journal
 from wattload.power.sources import SOURCES, PowerDevice, nvme
@@ -170,6 +171,19 @@ def test_other_knobs_are_set_and_restored(
 def test_set_takes_one_knob(host: PowerHost, words: tuple[str, ...], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         power(host, "set", "nvme0", *words)
+
+
+def test_what_a_killed_run_has_left_is_undone_before_a_state_is_set(
+    host: PowerHost, tmp_path: Path, capsys: Captured
+) -> None:
+    killed = PowerStateControl(ModelDrive(tmp_path, "nvme0"), host.journal, run_id="killed")
+    killed.set(2, holds_system=lambda _: False)
+    assert power(host, "set", "nvme0", "1") == 0
+    told = capsys.readouterr()
+    assert "run killed had set from power state 0 to power state 2" in told.err
+    assert "power state 0 -> 1, read back" in told.out
+    assert power(host, "restore") == 0
+    assert load(tmp_path / "nvme0.json").state == 0
 
 
 def test_set_during_a_run_is_refused(host: PowerHost, tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ def _names(host: PowerHost, device: str | None) -> Sequence[str]:
 def _set(arguments: argparse.Namespace, host: PowerHost) -> int:
     from wattload.power.config import PowerConfig
     from wattload.power.control import PowerStateControl
+    from wattload.power.leftovers import undo_leftovers
 
     config = PowerConfig(
         state=arguments.state,
@@ -98,6 +99,9 @@ def _set(arguments: argparse.Namespace, host: PowerHost) -> int:
             "`wattload power states` lists the states"
         )
     (name,) = _names(host, arguments.device)
+    # Else what a killed run has left would be taken for the drive's own, and gone back to.
+    for leftover in undo_leftovers(host, serial=host.serial_of(name)):
+        sys.stderr.write(f"{leftover.sentence}\n")
     device = host.open_device(name)
     with ExitStack() as stack:
         stack.callback(device.close)
