@@ -26,8 +26,12 @@ def u128(data: bytes, offset: int) -> int:
 
 
 def text(data: bytes, offset: int, length: int) -> str:
-    """Return an ASCII field without its padding; a byte that is no ASCII becomes U+FFFD."""
-    return data[offset : offset + length].decode("ascii", "replace").strip(" \0")
+    """Return an ASCII field without its padding; what is not printable ASCII becomes U+FFFD.
+
+    A name ends up on terminals and in file names: no drive may send them control characters.
+    """
+    raw = data[offset : offset + length].decode("ascii", "replace").strip(" \0")
+    return "".join(each if " " <= each <= "~" else "\ufffd" for each in raw)
 
 
 def require_bytes(data: bytes, size_bytes: int, name: str) -> None:

@@ -173,6 +173,14 @@ def test_names_come_back_without_padding(serial: str, model: str, firmware: str)
 
 
 @settings(deadline=None)
+@given(st.binary(min_size=20, max_size=20))
+def test_no_name_holds_what_a_terminal_would_obey(serial: bytes) -> None:
+    found = decode_controller(packing.controller(sn=serial)).serial
+    assert all(" " <= each <= "~" or each == "\ufffd" for each in found)
+    assert decode_controller(packing.controller(sn=b"\x1b[2J\n9".ljust(20))).serial == "�[2J�9"
+
+
+@settings(deadline=None)
 @given(st.lists(WORD, min_size=1, max_size=32))
 def test_every_state_stands_at_its_own_place(powers: list[int]) -> None:
     states = [packing.psd(mp=raw) for raw in powers]
