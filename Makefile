@@ -14,7 +14,7 @@ SCALE = quick
 LABEL = A
 # Where the records and the report go.
 RUNS = runs
-# Which groups of benchmarks: engine,ceilings,unet3d,checkpoint,dlrm,harness; empty: all of them.
+# Which groups of benchmarks: engine,ceilings,unet3d,checkpoint,dlrm,harness,sampler; empty: all of them.
 ONLY =
 # How often each comparison is made; empty: 9 times.
 PAIRS =
@@ -22,7 +22,7 @@ PAIRS =
 BIN := .venv/bin
 COVERAGE_FLOOR := 85
 
-.PHONY: help setup loaders run test check bench lab clean
+.PHONY: help setup loaders run test check bench lab lab-truth clean
 
 help:
 	@echo "make run [TARGET=/mnt/ssd] [SCALE=demo|quick|full] [LABEL=A]   three AI jobs and their report"
@@ -30,7 +30,8 @@ help:
 	@echo "make setup   only the environment in .venv"
 	@echo "make loaders DALI and dlio-benchmark too, for loader=dali and loader=dlio (0.8 GB of disk)"
 	@echo "make bench [ONLY=engine,unet3d]   how fast the suite itself is, as ratios to fio, DLIO, torch"
-	@echo "make lab     tests on emulated NVMe drives in QEMU"
+	@echo "make lab     tests on emulated NVMe drives in QEMU, one of which knows its true energy"
+	@echo "make lab-truth   the long table of its energy against what each source makes of it"
 	@echo "make clean [TARGET=/mnt/ssd]   remove the data that runs left on the target"
 
 setup:
@@ -61,6 +62,9 @@ bench: setup
 
 lab: setup
 	@tests/lab/run.sh
+
+lab-truth: setup
+	@tests/lab/run.sh lab_truth
 
 clean: setup
 	@$(BIN)/wattload clean "$(TARGET)"

@@ -65,14 +65,14 @@ def _sampler_shares(window_count: int) -> list[float]:
             client.start()
             if client.pid is None:
                 raise RuntimeError("the sampler is not ours, so its CPU time is unknown")
-            shares = [_cpu_share(client.pid, SAMPLER_WINDOW_S) * 100 for _ in range(window_count)]
+            shares = [cpu_share(client.pid, SAMPLER_WINDOW_S) * 100 for _ in range(window_count)]
             client.finish()
         finally:
             bench.clean()
     return shares
 
 
-def _cpu_share(pid: int, window_s: float) -> float:
+def cpu_share(pid: int, window_s: float) -> float:
     """Return the CPU time of a process's main thread in a window, divided by the window."""
     start_s, start_cpu_ns = time.monotonic(), _cpu_ns(pid)
     time.sleep(window_s)

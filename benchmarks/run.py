@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import ceilings, checkpoint, dlrm, engine, harness, unet3d
+from benchmarks import ceilings, checkpoint, dlrm, engine, harness, sampler, unet3d
 from benchmarks.measure import LEAST_PAIRS, NOISE_LIMIT, PAIRS, TOLERANCE, Result, Verdict
 from benchmarks.table import table
 
@@ -33,6 +33,7 @@ GROUPS = {
     "checkpoint": Group(checkpoint.measure, checkpoint.seconds),
     "dlrm": Group(dlrm.measure, dlrm.seconds),
     "harness": Group(harness.measure, harness.seconds),
+    "sampler": Group(sampler.measure, sampler.seconds),
 }
 
 MISSED = (Verdict.MISSED, Verdict.WIDE)

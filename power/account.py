@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from wattload.core.power import Evidence, Sample, Scope, SourceFacts
+from wattload.core.power import Channel, Counter, Evidence, Integral, Sample, Scope, SourceFacts
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.power.choice import choose
 from wattload.power.config import AUTO
-from wattload.power.intervals import interval_windows, joined
+from wattload.power.intervals import active_intervals, joined
 from wattload.power.meter import Meter, Window, resolved
-from wattload.power.trace import traces
+from wattload.power.sensors import fall_count
+from wattload.power.trace import TraceKey, traces
 from wattload.power.traffic import ByteSeries
 
 
@@ -34,23 +35,28 @@ def build_energy_records(
     ``idle_window`` is the idle baseline's start and end in ns, ``None`` where none was taken.
     ``traffic`` maps (phase, device) to bytes over time; without it shares have no bytes.
     ``requested`` is the source that the user named: a data sheet is chosen only on request.
-    ``resets_ns`` maps a device to its known restarts. Sources without any evidence are left out.
+    ``resets_ns`` maps a device to its known restarts. Sources without any evidence are left out,
+    and what a device integrates by itself: it is of the whole run.
     """
     by_key = traces(samples)
     resets = resets_ns or {}
     meters = [
         Meter.build(by_key, facts, idle=idle_window, resets_ns=resets.get(facts.device, ()))
         for facts in sources
-        if facts.evidence is not Evidence.NONE
+        if facts.evidence is not Evidence.NONE and not isinstance(facts.sensor, Integral)
     ]
     records = [
         joined(
             [
                 meter.record(
-                    part, host=host, traffic=traffic.get((window.name, meter.facts.device))
+                    window.name,
+                    interval,
+                    host=host,
+                    traffic=traffic.get((window.name, meter.facts.device)),
                 )
-                for part in interval_windows(window)
-            ]
+                for interval in active_intervals(window)
+            ],
+            meter.facts.sensor,
         )
         for window in windows
         if window.timed and window.host == host
@@ -65,6 +71,14 @@ def resolved_facts(
     """Return the facts with what the samples show of each averaging sensor's updates."""
     by_key = traces(samples)
     return tuple(resolved(facts, by_key) for facts in sources)
+
+
+def falls(samples: Iterable[Sample], facts: SourceFacts) -> int:
+    """Return how often the count of a source fell without having wrapped."""
+    trace = traces(samples).get(TraceKey(facts.name, facts.device, Channel.ENERGY_J))
+    if trace is None or not isinstance(facts.sensor, Counter):
+        return 0
+    return fall_count(trace, facts.sensor)
 
 
 def _mark_chosen(

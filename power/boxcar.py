@@ -38,30 +38,47 @@ def resolve_boxcar(trace: Trace, sensor: Boxcar) -> Boxcar:
     before_ns, after_ns = time_ns[changed], time_ns[changed + 1]
     read_s = float(np.median(np.diff(time_ns))) / NS_PER_S
     if sensor.update_period_s is None and changed.size > SLIDING_SHARE * (time_ns.size - 1):
-        return sensor.model_copy(update={"update_period_s": 0.0})
-    for guess_s in _guesses_s(before_ns, after_ns, sensor.update_period_s):
+        return _sliding(sensor, read_s)
+    for guess_s in _guesses_s(before_ns, after_ns, sensor):
         found = _fit(before_ns, after_ns, guess_s)
         if found is None:
             continue
-        period_ns, phase_ns = found
+        period_ns, phase_ns, slack_s = found
         if period_ns < RESOLVABLE_READS * read_s * NS_PER_S:
-            return sensor.model_copy(update={"update_period_s": 0.0})
+            return _sliding(sensor, read_s)
         return sensor.model_copy(
-            update={"update_period_s": period_ns / NS_PER_S, "phase_s": phase_ns / NS_PER_S}
+            update={
+                "update_period_s": period_ns / NS_PER_S,
+                "phase_s": phase_ns / NS_PER_S,
+                "unseen_s": slack_s,
+            }
         )
     return sensor
 
 
-def _guesses_s(before_ns: Times, after_ns: Times, stated_s: float | None) -> tuple[float, ...]:
-    """Return first guesses of the period: as stated, else from the time between two changes."""
-    if stated_s is not None:
-        return (stated_s,)
+def _sliding(sensor: Boxcar, read_s: float) -> Boxcar:
+    """Return the sensor as one that slides; it may update as often as it is read."""
+    return sensor.model_copy(
+        update={"update_period_s": 0.0, "unseen_s": min(read_s, sensor.window_s)}
+    )
+
+
+def _guesses_s(before_ns: Times, after_ns: Times, sensor: Boxcar) -> tuple[float, ...]:
+    """Return first guesses of the period: as stated, else as long as the mean is, or as changes.
+
+    A mean that abuts the next one is the usual sensor. Under a load that repeats, its few changes
+    may fit slower clocks as well.
+    """
+    if sensor.update_period_s is not None:
+        return (sensor.update_period_s,)
     between_s = np.diff((before_ns + after_ns) / 2) / NS_PER_S
-    return float(np.median(between_s)), float(np.quantile(between_s, 0.1))
+    return sensor.window_s, float(np.median(between_s)), float(np.quantile(between_s, 0.1))
 
 
-def _fit(before_ns: Times, after_ns: Times, guess_s: float) -> tuple[int, int] | None:
+def _fit(before_ns: Times, after_ns: Times, guess_s: float) -> tuple[int, int, float] | None:
     """Return period and phase in ns of a clock that ticks once in each ``(before, after]``.
+
+    Third comes how many seconds its ticks may lie elsewhere without a read showing it.
 
     ``None`` where no regular clock does, within the tolerance. Ticks without a change (flat power)
     are allowed for: the number of ticks between two changes is rounded, then refined.
@@ -85,7 +102,7 @@ def _fit(before_ns: Times, after_ns: Times, guess_s: float) -> tuple[int, int] |
     period_ns = round(period_s * NS_PER_S)
     middle_tick = int(tick[-1] // 2)
     moment_ns = int(before_ns[0]) + round((first_s + middle_tick * period_s) * NS_PER_S)
-    return period_ns, moment_ns % period_ns
+    return period_ns, moment_ns % period_ns, max(0.0, slack_s)
 
 
 def _centre(

@@ -16,12 +16,16 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from pydantic import BaseModel, ValidationError
+
+from wattload import __version__
 from wattload.core import errors
 from wattload.core.errors import PowerError, WattloadError
 from wattload.power.leftovers import Leftover, undo_leftovers
 from wattload.power.sampler.launch import PROGRAM, launch
+from wattload.power.sampler.peer import peer_of
 from wattload.power.sampler.protocol import PROTOCOL_VERSION, encode
 from wattload.power.sampler.reports import FinishReport, OpenReport, StatusReport
 
@@ -34,6 +38,13 @@ _ANSWER_TIMEOUT_S = 180.0
 _END_TIMEOUT_S = 10.0
 _RECEIVE_BYTES = 64 * 1024
 
+_MOST_ANSWER_BYTES = 64 << 20
+"""What no answer is longer than: a sampler that goes on and on is none."""
+
+SOCKET_VARIABLE = "WATTLOAD_SAMPLER_SOCKET"
+
+Report = TypeVar("Report", bound=BaseModel)
+
 
 class SamplerClient:
     """A connection to a sampler. One run at a time: hello, open, start, then finish or abort."""
@@ -44,7 +55,8 @@ class SamplerClient:
         self._stream = stream
         self._process = process
         self._log = log
-        self._buffer = b""
+        self._buffer = bytearray()
+        self._version = __version__
         _clients.add(self)
 
     @classmethod
@@ -73,7 +85,8 @@ class SamplerClient:
         """Connect to a sampler service.
 
         Raises:
-            PowerError: nothing listens there, or it may not be used by this user.
+            PowerError: nothing listens there, it may not be used by this user, or is neither
+                root's nor this user's own.
         """
         stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -82,8 +95,17 @@ class SamplerClient:
             stream.close()
             raise PowerError(
                 f"no sampler answers on {socket_path} ({error.strerror or error}); start its "
-                "service, or unset WATTLOAD_SAMPLER_SOCKET to let the run start its own"
+                f"service (`wattload sampler`), or unset power.sampler_socket and "
+                f"{SOCKET_VARIABLE} to let the run start its own"
             ) from error
+        server = peer_of(stream)
+        if server.uid not in (0, os.geteuid()):
+            stream.close()
+            raise PowerError(
+                f"{socket_path} is served by user {server.uid}, who is neither root nor you "
+                f"({os.geteuid()}), and is not believed; name root's socket in "
+                "power.sampler_socket"
+            )
         return cls(stream, None, None)
 
     @property
@@ -93,7 +115,8 @@ class SamplerClient:
 
     def hello(self, run_id: str) -> None:
         """Announce a run whose folder, with ``draft.json`` in it, exists."""
-        self._ask("hello", protocol=PROTOCOL_VERSION, run_id=run_id)
+        answer = self._ask("hello", protocol=PROTOCOL_VERSION, run_id=run_id)
+        self._version = str(answer.get("version"))
 
     def open(
         self, config: PowerConfig, *, devices: Sequence[str], block_devices: Sequence[str]
@@ -109,26 +132,28 @@ class SamplerClient:
         Raises:
             PowerError: the request can't be met; nothing is set. Its class is the sampler's.
         """
+        request = asdict(config)
+        del request["sampler_socket"]  # this side's own
         answer = self._ask(
-            "open",
-            request=asdict(config),
-            devices=list(devices),
-            block_devices=list(block_devices),
-            period_s=config.period_s,
+            "open", request=request, devices=list(devices), block_devices=list(block_devices)
         )
-        return OpenReport.model_validate(answer["report"])
+        return self._report(OpenReport, answer)
 
     def start(self) -> None:
         """Begin to sample."""
         self._ask("start")
 
+    def quiet(self, *, is_on: bool) -> None:
+        """Have the sampler leave the drives alone, or read them again; other meters go on."""
+        self._ask("quiet", on=is_on)
+
     def status(self) -> StatusReport:
         """Return how far the sampler is."""
-        return StatusReport.model_validate(self._ask("status")["report"])
+        return self._report(StatusReport, self._ask("status"))
 
     def finish(self) -> FinishReport:
         """End sampling; the power state is restored when this returns."""
-        return FinishReport.model_validate(self._ask("finish")["report"])
+        return self._report(FinishReport, self._ask("finish"))
 
     def abort(self, status: str, reason: str) -> None:
         """Undo everything and have the sampler write the run's record, if it has none.
@@ -196,13 +221,26 @@ class SamplerClient:
         return answer
 
     def _receive(self) -> Mapping[str, Any]:
-        while b"\n" not in self._buffer:
+        while b"\n" not in self._buffer[-_RECEIVE_BYTES:]:
             data = self._stream.recv(_RECEIVE_BYTES)
             if not data:
                 raise EOFError
             self._buffer += data
+            if len(self._buffer) > _MOST_ANSWER_BYTES:
+                raise PowerError(f"the sampler's answer is longer than {_MOST_ANSWER_BYTES} bytes")
         line, _, self._buffer = self._buffer.partition(b"\n")
-        return _decoded(line)
+        return _decoded(bytes(line))
+
+    def _report(self, model: type[Report], answer: Mapping[str, Any]) -> Report:
+        try:
+            return model.model_validate(answer.get("report"))
+        except ValidationError as error:
+            place = ".".join(str(part) for part in error.errors()[0]["loc"])
+            raise PowerError(
+                f"the sampler (wattload {self._version}) answers what this wattload "
+                f"({__version__}) does not understand ({place or 'report'}): start both from the "
+                "same wattload"
+            ) from error
 
     def _epitaph(self, command: str) -> str:
         status = ""
@@ -233,7 +271,7 @@ os.register_at_fork(after_in_child=_forget_in_child)
 def _decoded(line: bytes) -> Mapping[str, Any]:
     try:
         answer = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PowerError(f"the sampler answered what is no JSON: {line[:80]!r}") from error
     if not isinstance(answer, dict):
         raise PowerError(f"the sampler answered what is no object: {line[:80]!r}")

@@ -1,52 +1,56 @@
-"""Set a power state, prove that it was taken, and undo it whatever happens.
+"""Change a drive's power settings, prove that they were taken, and undo them whatever happens.
 
-Order of one change: refuse what can't be run in, lock the controller, journal the old state, send
-Set Features without the Save bit, wait the latencies that the drive states, read the state back.
+Order of one change: refuse what can't be run in, lock the controller, journal the old value, send
+Set Features without the Save bit, wait the latencies that the drive states, read the value back.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from wattload.core.clock import utc_text
 from wattload.core.errors import PowerError, PowerStateError
-from wattload.power.journal import Entry, Journal, Owner, boot_id
+from wattload.power.change import FeatureChange
+from wattload.power.config import PowerConfig
+from wattload.power.journal import Journal, Owner
+from wattload.power.knobs import Plan, Saved, plans, read_saved
 from wattload.power.nvme.admin import AdminDevice
-from wattload.power.nvme.features import (
-    Select,
-    read_power_management,
-    read_power_state,
-    set_power_state_command,
-)
-from wattload.power.nvme.identify import Controller, identify_controller
-from wattload.power.nvme.status import SUCCESS, describe_status
+from wattload.power.nvme.identify import identify_controller
+from wattload.power.settings import Feature, Figure, read_setting
 
 HoldsSystem = Callable[[str], bool | None]
 """Whether root or swap lies on a controller, by its name; ``None``: can't be told."""
 
-_GRACE_S = 1.0
-"""How long a drive may take beyond its stated latencies before its state counts as refused."""
 
-_LONGEST_WAIT_S = 60.0
-_POLL_S = 0.01
+_NOT_READ: Saved = (None, "the run has not ended")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateChange:
-    """A power state that was set: what it was, what was asked for, what was read back."""
+@dataclass(slots=True, kw_only=True)
+class Change:
+    """A setting that was changed: what it was, what was asked for, what was read back since.
 
-    serial: str
-    device_name: str
-    before: int
-    requested: int
-    verified: int
+    ``verified`` is ``None`` where the drive did not take it, ``after`` until it was read before the
+    undoing, ``restored`` until it was put back; ``trouble`` says why it could not be. ``saved`` and
+    ``saved_after`` are what the drive itself has saved, which no change may touch.
+    """
+
+    option: str
+    feature: Feature
+    before: Figure | None
+    requested: Figure
+    verified: Figure | None = None
+    restored: Figure | None = None
+    is_restored: bool = False
+    trouble: str = ""
+    after: Figure | None = None
+    saved: Saved = _NOT_READ
+    saved_after: Saved = _NOT_READ
+    undo: FeatureChange = field(repr=False)
 
 
 class PowerStateControl:
-    """The power state of one controller, from the change until it is undone."""
+    """The power settings of one controller, from their change until they are undone."""
 
     def __init__(
         self, device: AdminDevice, journal: Journal, *, run_id: str, owner: Owner = "run"
@@ -56,114 +60,95 @@ class PowerStateControl:
         self._run_id = run_id
         self._owner: Owner = owner
         self._locks = ExitStack()
-        self._entry: Entry | None = None
         self.controller = identify_controller(device)
+        self.changes: list[Change] = []
 
-    def hold(self, *, exclusive: bool) -> None:
+    def hold(self, *, needed: bool) -> None:
         """Take the controller's lock until ``close``; see ``Journal.lock``."""
-        self._locks.enter_context(self._journal.lock(self.controller.serial, exclusive=exclusive))
+        self._locks.enter_context(self._journal.lock(self.controller.serial, needed=needed))
 
     def set(
         self, state: int, *, holds_system: HoldsSystem, allow_system_drive: bool = False
-    ) -> StateChange:
+    ) -> Change:
         """Put the drive into an operational power state and return what was read back.
 
-        Takes the latencies that the drive states for the transition.
+        Takes the latencies that the drive states for the transition; raises as ``apply`` does.
+        """
+        config = PowerConfig(state=state, allow_system_drive=allow_system_drive)
+        self.apply(config, holds_system=holds_system)
+        return self.changes[-1]
+
+    def apply(self, config: PowerConfig, *, holds_system: HoldsSystem) -> None:
+        """Make every change that is asked for, verified; they are told by ``changes``.
 
         Raises:
             PowerStateError: out of range, non-operational, the system's drive, or refused.
             PowerError: the journal can't be written or the drive can't be asked.
         """
-        check_state(self._device.name, self.controller, state)
-        if not allow_system_drive:
-            check_no_system(self._device.name, self.controller.serial, holds_system)
-        before = read_power_state(self._device)
-        verified = self._change_journalled(before, state)
-        return StateChange(
-            serial=self.controller.serial,
-            device_name=self._device.name,
-            before=before,
-            requested=state,
-            verified=verified,
-        )
+        for plan in plans(self._device, self.controller, config):
+            if not config.allow_system_drive:
+                check_no_system(self._device.name, self.controller.serial, holds_system)
+            self._make(plan)
 
-    def restore(self) -> int | None:
-        """Go back to the old state and close the journal entry; safe to call twice.
+    def restore(self) -> None:
+        """Undo every change, the last one first; safe to call twice.
 
-        Returns the state that was read back, ``None`` where nothing was changed.
+        One that can't be undone does not keep the others from it.
 
         Raises:
-            PowerError: the drive does not go back; the entry stays for the next start.
+            PowerError: a drive does not go back; that entry stays for the next start.
         """
-        if self._entry is None:
-            return None
-        restored = go_back(self._device, self.controller, self._entry.old_state)
-        self._journal.remove(self._entry)
-        self._entry = None
-        return restored
+        for change in reversed(self.changes):
+            self._undo(change)
+        troubles = [change.trouble for change in self.changes if change.trouble]
+        if troubles:
+            raise PowerError("; ".join(troubles))
 
     def close(self) -> None:
         """Give the lock and the device back; safe to call twice."""
         self._locks.close()
         self._device.close()
 
-    def _change_journalled(self, before: int, state: int) -> int:
-        earlier = self._journal.read(self.controller.serial, self._owner)
-        self._entry = Entry(
-            serial=self.controller.serial,
-            device_name=self._device.name,
-            owner=self._owner,
-            old_state=earlier.old_state if earlier else self._return_state(before),
-            new_state=state,
+    def _make(self, plan: Plan) -> None:
+        undo = FeatureChange(
+            self._device,
+            self.controller,
+            self._journal,
+            plan.feature,
             run_id=self._run_id,
-            boot_id=boot_id(),
-            time_utc=utc_text(),
+            owner=self._owner,
         )
-        self._journal.write(self._entry)
+        feature = plan.feature
+        change = Change(
+            option=plan.option,
+            feature=feature,
+            before=feature.decode(plan.before.value),
+            requested=plan.requested,
+            saved=read_saved(self._device, self.controller, feature),
+            undo=undo,
+        )
+        self.changes.append(change)
+        change.verified = feature.decode(undo.set(plan.new, old=plan.old).value)
+
+    def _undo(self, change: Change) -> None:
+        """Put one change back, having read what has become of it; what prevents that is noted."""
         try:
-            send(self._device, self.controller, state)
-        except PowerStateError:
-            # Refused: nothing has changed, and what an earlier `power set` must undo still stands.
-            if earlier:
-                self._journal.write(earlier)
-            else:
-                self._journal.remove(self._entry)
-            self._entry = None
-            raise
-        try:
-            return settle(self._device, self.controller, before, state)
+            if change.verified is not None and change.after is None:
+                change.after = change.feature.decode(
+                    read_setting(self._device, change.feature).value
+                )
         except PowerError:
-            self.restore()
-            raise
-
-    def _return_state(self, before: int) -> int:
-        """Return where to go back to; a drive found asleep wakes by itself, so to its default."""
-        descriptor = self.controller.state(before)
-        if descriptor is None or descriptor.operational:
-            return before
-        if not self.controller.selects_features:
-            return 0
-        return read_power_management(self._device, Select.DEFAULT).state
-
-
-def check_state(name: str, controller: Controller, state: int) -> None:
-    """Raise ``PowerStateError`` for a state that the drive lacks or in which it does no I/O."""
-    descriptor = controller.state(state)
-    if descriptor is not None and descriptor.operational:
-        return
-    why = (
-        f"has no power state {state}"
-        if descriptor is None
-        else f"does no I/O in power state {state}: it is non-operational"
-    )
-    usable = ", ".join(
-        f"{each.index}" + (f" ({each.max_w:g} W)" if each.max_w is not None else "")
-        for each in controller.power_states
-        if each.operational
-    )
-    raise PowerStateError(
-        f"{name} ({controller.serial}) {why}; states it can run in: {usable or 'none'}"
-    )
+            pass  # an unread end is told as such; the undoing is tried all the same
+        try:
+            back = change.undo.restore()
+        except PowerError as error:
+            change.trouble = str(error)
+            return
+        change.trouble = ""
+        if back is not None:
+            change.restored = change.feature.decode(back.value)
+            change.is_restored = True
+            change.saved_after = read_saved(self._device, self.controller, change.feature)
 
 
 def check_no_system(name: str, serial: str, holds_system: HoldsSystem) -> None:
@@ -176,47 +161,3 @@ def check_no_system(name: str, serial: str, holds_system: HoldsSystem) -> None:
         f"{name} ({serial}) {why}, so its power state is left alone; "
         "power.allow_system_drive=true (or --allow-system-drive) permits it"
     )
-
-
-def send(device: AdminDevice, controller: Controller, state: int) -> None:
-    """Ask the drive for a power state; raises ``PowerStateError`` with its status if it refuses."""
-    completion = device.submit(set_power_state_command(state))
-    if completion.code != SUCCESS:
-        raise PowerStateError(
-            f"{device.name} ({controller.serial}) refuses power state {state}: "
-            f"{describe_status(completion.status)}"
-        )
-
-
-def settle(device: AdminDevice, controller: Controller, old: int, new: int) -> int:
-    """Wait the transition's stated latency and return the state that is read back.
-
-    Raises:
-        PowerStateError: the drive stays in another state.
-    """
-    time.sleep(min(_latency_s(controller, old, new), _LONGEST_WAIT_S))
-    deadline_s = time.monotonic() + _GRACE_S
-    while (state := read_power_state(device)) != new:
-        if time.monotonic() >= deadline_s:
-            raise PowerStateError(
-                f"{device.name} ({controller.serial}) accepted power state {new} and is in "
-                f"{state} {_GRACE_S:g} s after its stated latency; it does not follow the host"
-            )
-        time.sleep(_POLL_S)
-    return state
-
-
-def go_back(device: AdminDevice, controller: Controller, state: int) -> int:
-    """Return the drive to a state that it was in before; nothing is sent if it is there."""
-    current = read_power_state(device)
-    if current == state:
-        return current
-    send(device, controller, state)
-    return settle(device, controller, current, state)
-
-
-def _latency_s(controller: Controller, old: int, new: int) -> float:
-    leaving, entering = controller.state(old), controller.state(new)
-    exit_s = leaving.exit_latency_s if leaving else None
-    entry_s = entering.entry_latency_s if entering else None
-    return (exit_s or 0.0) + (entry_s or 0.0)

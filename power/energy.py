@@ -32,7 +32,7 @@ class WindowResult:
     ``energy_j`` and ``mean_w`` are ``None`` for the ``reason`` given, else ``reason`` is ``None``.
     ``covered_j`` and ``covered_s`` are what was observed; ``coverage`` in [0, 1] is ``covered_s``
     of ``seconds``. Where it is less than 1, ``energy_j`` has the holes filled: at the mean power
-    of the covered part, for bounds at the widest bound seen in the window.
+    of the covered part, for bounds at the widest that any state of the device has.
     """
 
     energy_j: float | None
@@ -67,7 +67,9 @@ def window_curve(profile: Profile, channel: Channel, start_ns: int, end_ns: int)
     covered_j, covered_s = _covered(clipped, end_ns)
     fill_w = covered_j / covered_s if covered_s > 0 else 0.0
     extremes_w = clipped.range_w(start_ns, end_ns)
-    if extremes_w is not None and channel is Channel.LOWER_W:
+    if clipped.outside_w is not None:
+        fill_w = clipped.outside_w
+    elif extremes_w is not None and channel is Channel.LOWER_W:
         fill_w = extremes_w[0]
     elif extremes_w is not None and channel is Channel.UPPER_W:
         fill_w = extremes_w[1]

@@ -11,25 +11,25 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from wattload.core.power import weakest
+from wattload.core.power import Counter, Sensor, weakest
 from wattload.core.record.energy import EnergyRecord, PowerStateShare
 from wattload.core.record.phase import PhaseWindow
 
 _SYSTEMATIC = ("gain", "quantisation")
-"""Parts of the uncertainty that are off the same way in every interval; the others are not."""
+"""Parts of the uncertainty that are off the same way in every interval; the others are not.
 
-_SUMMED = ("energy_j", "lower_j", "upper_j", "net_j")
+The step of a counter is no such part: where in its step a count stood differs from edge to edge.
+"""
 
-
-def interval_windows(window: PhaseWindow) -> tuple[PhaseWindow, ...]:
-    """Return a window per active interval of the phase; the window itself where there is one."""
-    return tuple(
-        window.model_copy(update={"start_ns": start_ns, "end_ns": end_ns})
-        for start_ns, end_ns in window.intervals or ((window.start_ns, window.end_ns),)
-    )
+_SUMMED = ("energy_j", "lower_j", "upper_j", "net_j", "change_count")
 
 
-def joined(parts: Sequence[EnergyRecord]) -> EnergyRecord:
+def active_intervals(window: PhaseWindow) -> tuple[tuple[int, int], ...]:
+    """Return start and end in ns of each active interval of the phase, in order of time."""
+    return window.intervals or ((window.start_ns, window.end_ns),)
+
+
+def joined(parts: Sequence[EnergyRecord], sensor: Sensor) -> EnergyRecord:
     """Return one record for the intervals of one phase, device and source, in order of time.
 
     A sum with a part missing is missing, for that part's reason. Coverage is weighted by seconds.
@@ -43,7 +43,7 @@ def joined(parts: Sequence[EnergyRecord]) -> EnergyRecord:
     energy_j = values["energy_j"]
     values["mean_w"] = energy_j / seconds if energy_j is not None and seconds else None
     values["idle_w"] = first.idle_w
-    uncertainty_parts_j = _uncertainty_parts(parts)
+    uncertainty_parts_j = _uncertainty_parts(parts, is_counter=isinstance(sensor, Counter))
     values["uncertainty_j"] = (
         math.hypot(*uncertainty_parts_j.values())
         if all(part.uncertainty_j is not None for part in parts)
@@ -69,7 +69,7 @@ def joined(parts: Sequence[EnergyRecord]) -> EnergyRecord:
 
 def _sum(parts: Sequence[EnergyRecord], name: str) -> float | None:
     values = [getattr(part, name) for part in parts]
-    return None if None in values else math.fsum(values)
+    return None if None in values else sum(values)
 
 
 def _coverage(parts: Sequence[EnergyRecord], seconds: float) -> float | None:
@@ -84,11 +84,12 @@ def _reason(parts: Sequence[EnergyRecord], name: str) -> str:
     return reasons[0] if reasons else "the phase has no length"
 
 
-def _uncertainty_parts(parts: Sequence[EnergyRecord]) -> Mapping[str, float]:
+def _uncertainty_parts(parts: Sequence[EnergyRecord], *, is_counter: bool) -> Mapping[str, float]:
+    systematic = _SYSTEMATIC[:1] if is_counter else _SYSTEMATIC
     names = dict.fromkeys(name for part in parts for name in part.uncertainty_parts_j)
     found = {name: [part.uncertainty_parts_j.get(name, 0.0) for part in parts] for name in names}
     return {
-        name: math.fsum(values) if name in _SYSTEMATIC else math.hypot(*values)
+        name: math.fsum(values) if name in systematic else math.hypot(*values)
         for name, values in found.items()
     }
 

@@ -1,8 +1,9 @@
 """What was changed on a drive and must be undone, on disk before the change is made.
 
-One file per controller in a folder of the whole host, keyed by serial: a drive keeps its name in
-no reboot. An entry is written and fsynced before Set Features is sent and removed when the old
-state has been read back, so whatever process starts next can finish the work of one that died.
+One file per controller and feature in a folder of the whole host, keyed by serial: a drive keeps
+its name in no reboot. An entry is written and fsynced before Set Features is sent and removed when
+the old value has been read back, so whatever process starts next can finish the work of one that
+died.
 """
 
 from __future__ import annotations
@@ -12,34 +13,50 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import quote, unquote
 
 from wattload.core.errors import PowerError
+from wattload.power.nvme.features import POWER_MANAGEMENT
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2: any feature, its value with a buffer. 1, still read: power states alone."""
+
 _SUFFIX = ".json"
-_PREFIX = "power-state-"
+_STATE_PREFIX = "power-state-"
+"""Feature 02h keeps the name that it had in version 1: an older wattload must stumble over it."""
+
+_FEATURE_PREFIX = "feature-"
 
 Owner = Literal["run", "user"]
 """Who made a change: a run, undone at the next start, or ``power set``, kept until restored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One change of a power state that is not undone yet.
+class Setting:
+    """One value of a feature: the dword that Set Features takes, and for some a buffer."""
 
-    ``old_state`` is what to go back to, ``new_state`` what was asked for. ``boot_id`` tells whether
-    the host has restarted since, which resets the drive by itself.
+    value: int
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One change of a feature of a drive that is not undone yet.
+
+    ``old`` is what to go back to, ``new`` what was asked for. ``uuid_index`` says whose feature it
+    is, 0 the specification's. ``boot_id`` tells whether the host has restarted since.
     """
 
     serial: str
     device_name: str
     owner: Owner
-    old_state: int
-    new_state: int
+    feature: int = POWER_MANAGEMENT
+    old: Setting
+    new: Setting
+    uuid_index: int = 0
     run_id: str
     boot_id: str
     time_utc: str
@@ -71,68 +88,76 @@ class Journal:
         self.folder = folder
 
     def write(self, entry: Entry) -> None:
-        """Store an entry so that it survives a power cut; replaces the owner's earlier one.
+        """Store an entry so that it survives a power cut; replaces an earlier one of its kind.
 
         Raises:
             PowerError: the folder can't be written, so the change must not be made.
         """
-        path = self._path(entry.serial, entry.owner)
+        path = self._path(entry.serial, entry.owner, entry.feature)
         temporary = path.with_suffix(".tmp")
         try:
             self._make_folder()
             with temporary.open("w", encoding="utf-8") as file:
-                json.dump({"schema_version": SCHEMA_VERSION, **asdict(entry)}, file)
+                json.dump(_document(entry), file)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
-            self._sync_folder()
+            _sync_folder(self.folder)
         except OSError as error:
             raise PowerError(
                 f"{path} can't be written ({error.strerror}), so the drive is left alone; name a "
                 "writable folder in WATTLOAD_STATE_DIR"
             ) from error
 
-    def read(self, serial: str, owner: Owner) -> Entry | None:
-        """Return the open entry of a controller, or ``None``.
+    def read(self, serial: str, owner: Owner, feature: int = POWER_MANAGEMENT) -> Entry | None:
+        """Return the open entry of a controller and feature, or ``None``.
 
         Raises:
             PowerError: it is spoilt, which no death of ours can do.
         """
-        path = self._path(serial, owner)
-        return _read(path) if path.exists() else None
+        path = self._path(serial, owner, feature)
+        if not path.exists():
+            return None
+        entry = _read(path)
+        if (entry.serial, entry.owner, entry.feature) != (serial, owner, feature):
+            raise PowerError(
+                f"{path} is about another drive or feature than its name; compare the drive's "
+                "state with `wattload power states`, then remove the file"
+            )
+        return entry
 
-    def serials(self, owner: Owner) -> list[str]:
-        """Return the serials of the controllers that have an open entry of this owner."""
+    def changes(self, owner: Owner) -> list[tuple[str, int]]:
+        """Return serial and feature of every open entry of this owner, in order of serials."""
         ending = f".{owner}{_SUFFIX}"
-        names = (path.name for path in self.folder.glob(f"{_PREFIX}*{ending}"))
-        return sorted(unquote(name[len(_PREFIX) : -len(ending)]) for name in names)
+        names = [path.name.removesuffix(ending) for path in self.folder.glob(f"*{ending}")]
+        return sorted(change for name in names if (change := _change_of(name)) is not None)
 
     def remove(self, entry: Entry) -> None:
         """Close an entry: what it describes is undone. Safe to call twice."""
-        path = self._path(entry.serial, entry.owner)
+        path = self._path(entry.serial, entry.owner, entry.feature)
         if path.exists():
             path.unlink()
-            self._sync_folder()
+            _sync_folder(self.folder)
 
     @contextmanager
-    def lock(self, serial: str, *, exclusive: bool) -> Iterator[None]:
-        """Hold a controller: shared to sample it, exclusive to change its power state.
+    def lock(self, serial: str, *, needed: bool) -> Iterator[None]:
+        """Hold a controller for one run: another one on the same drive would spoil both.
 
         The kernel gives the lock back when this process ends, however it ends. Who can't write the
-        folder can't change a power state either, and samples without a lock.
+        folder can't change a drive either; unless the lock is ``needed`` he goes on without it.
 
         Raises:
-            PowerError: another run holds it in a way that excludes this one.
+            PowerError: another run holds it.
         """
         try:
             descriptor = self._open_lock(serial)
         except PowerError:
-            if exclusive:
+            if needed:
                 raise
             yield
             return
         try:
-            _take(descriptor, serial, exclusive=exclusive)
+            _take(descriptor, serial)
             yield
         finally:
             os.close(descriptor)
@@ -148,43 +173,91 @@ class Journal:
                 "WATTLOAD_STATE_DIR"
             ) from error
 
-    def _path(self, serial: str, owner: Owner) -> Path:
-        return self.folder / f"{_PREFIX}{quote(serial, safe='')}.{owner}{_SUFFIX}"
+    def _path(self, serial: str, owner: Owner, feature: int) -> Path:
+        prefix = (
+            _STATE_PREFIX if feature == POWER_MANAGEMENT else f"{_FEATURE_PREFIX}{feature:02x}-"
+        )
+        return self.folder / f"{prefix}{quote(serial, safe='')}.{owner}{_SUFFIX}"
 
     def _make_folder(self) -> None:
+        """Make the folder; what is new of its path is fsynced, or a power cut takes it all."""
+        missing = [each for each in (self.folder, *self.folder.parents) if not each.exists()]
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        for each in missing:
+            _sync_folder(each.parent)
 
 
-def _take(descriptor: int, serial: str, *, exclusive: bool) -> None:
-    kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+def _change_of(name: str) -> tuple[str, int] | None:
+    """Return serial and feature that a file's name stands for, ``None`` for a foreign file."""
+    if name.startswith(_STATE_PREFIX):
+        return unquote(name.removeprefix(_STATE_PREFIX)), POWER_MANAGEMENT
+    feature, dash, serial = name.removeprefix(_FEATURE_PREFIX).partition("-")
+    if not name.startswith(_FEATURE_PREFIX) or not dash:
+        return None
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        return unquote(serial), int(feature, 16)
+    except ValueError:
+        return None
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, serial: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        why = (
-            "is in use by another run, so its power state is left alone"
-            if exclusive
-            else "is held by a run: another run has set the power state"
-        )
-        raise PowerError(f"controller {serial} {why}; wait until that run has ended") from error
+        raise PowerError(
+            f"controller {serial} is in use by another run; wait until that run has ended"
+        ) from error
+
+
+def _document(entry: Entry) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "serial": entry.serial,
+        "device_name": entry.device_name,
+        "owner": entry.owner,
+        "feature": entry.feature,
+        "old": {"value": entry.old.value, "data": entry.old.data.hex()},
+        "new": {"value": entry.new.value, "data": entry.new.data.hex()},
+        "uuid_index": entry.uuid_index,
+        "run_id": entry.run_id,
+        "boot_id": entry.boot_id,
+        "time_utc": entry.time_utc,
+    }
 
 
 def _read(path: Path) -> Entry:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         version = document.pop("schema_version")
-        entry = Entry(**document)
+        if version not in (1, SCHEMA_VERSION):
+            raise PowerError(
+                f"{path} has schema version {version}, this wattload reads 1 and {SCHEMA_VERSION}"
+            )
+        return Entry(**(_from_version_1(document) if version == 1 else _decoded(document)))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise PowerError(
-            f"{path} is no journal entry of a power state ({error}); compare the drive's state "
+            f"{path} is no journal entry of a changed drive ({error}); compare the drive's state "
             "with `wattload power states`, then remove the file"
         ) from error
-    if version != SCHEMA_VERSION:
-        raise PowerError(f"{path} has schema version {version}, this wattload reads 1")
-    return entry
+
+
+def _decoded(document: dict[str, Any]) -> dict[str, Any]:
+    document["uuid_index"] = int(document["uuid_index"])
+    for name in ("old", "new"):
+        setting = document[name]
+        document[name] = Setting(value=int(setting["value"]), data=bytes.fromhex(setting["data"]))
+    return document
+
+
+def _from_version_1(document: dict[str, Any]) -> dict[str, Any]:
+    document["old"] = Setting(value=int(document.pop("old_state")))
+    document["new"] = Setting(value=int(document.pop("new_state")))
+    return document

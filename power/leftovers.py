@@ -1,4 +1,4 @@
-"""Finish what a process that died has left: power states that a run set and could not undo."""
+"""Finish what a process that died has left: features of drives that a run could not put back."""
 
 from __future__ import annotations
 
@@ -7,24 +7,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from wattload.core.errors import PowerError
-from wattload.power.control import go_back
+from wattload.power.change import go_back
 from wattload.power.host import PowerHost
-from wattload.power.journal import Entry, Journal, Owner, boot_id
+from wattload.power.journal import Entry, Journal, Owner, Setting, boot_id
 from wattload.power.nvme.admin import AdminDevice
-from wattload.power.nvme.features import read_power_state
+from wattload.power.nvme.features import POWER_MANAGEMENT
 from wattload.power.nvme.identify import Controller, identify_controller
+from wattload.power.nvme.timestamp import TIMESTAMP
+from wattload.power.settings import Figure, feature_of, read_setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """What became of one open entry; ``restored`` is the state read back, else ``None``.
+    """What became of one open entry; ``restored`` is the value read back, else ``None``.
 
-    ``closed`` is false where the entry stays for a later start.
+    ``feature`` is the identifier of the feature that ``restored`` is a value of. ``closed`` is
+    false where the entry stays for a later start.
     """
 
     serial: str
     run_id: str
-    restored: int | None
+    feature: int
+    restored: Figure | None
     closed: bool
     sentence: str
 
@@ -32,37 +36,44 @@ class Leftover:
 def undo_leftovers(
     host: PowerHost | None = None, *, owner: Owner = "run", serial: str | None = None
 ) -> list[Leftover]:
-    """Restore every power state whose run has ended; a running one's lock protects its own.
+    """Undo every change whose run has ended; a running one's lock protects its own.
 
     With ``owner="user"`` what ``power set`` has set; with ``serial`` of that controller alone.
     Never raises for a drive: what can't be undone keeps its entry and says why.
     """
     here = host or PowerHost()
-    serials = [each for each in here.journal.serials(owner) if serial in (None, each)]
-    return [leftover for each in serials if (leftover := _undo(here, each, owner)) is not None]
+    changes = [each for each in here.journal.changes(owner) if serial in (None, each[0])]
+    undone = (_undo(here, each, feature, owner) for each, feature in changes)
+    return [leftover for leftover in undone if leftover is not None]
 
 
-def _undo(host: PowerHost, serial: str, owner: Owner) -> Leftover | None:
+def _undo(host: PowerHost, serial: str, feature: int, owner: Owner) -> Leftover | None:
     try:
-        entry = host.journal.read(serial, owner)
+        entry = host.journal.read(serial, owner, feature)
     except PowerError as error:
-        return Leftover(serial=serial, run_id="", restored=None, closed=False, sentence=str(error))
+        return Leftover(
+            serial=serial,
+            run_id="",
+            feature=feature,
+            restored=None,
+            closed=False,
+            sentence=str(error),
+        )
     return _undo_entry(host, entry) if entry is not None else None
 
 
 def _undo_entry(host: PowerHost, entry: Entry) -> Leftover:
-    journal = host.journal
-    if entry.boot_id and entry.boot_id != boot_id():
-        journal.remove(entry)
-        return _report(
-            entry, None, "the host has restarted since, which put the drive in its default state"
-        )
     try:
         with (
-            journal.lock(entry.serial, exclusive=True),
+            host.journal.lock(entry.serial, needed=True),
             _opened(host, entry.serial) as (device, controller),
         ):
-            return _undo_open(journal, entry, device, controller)
+            return _undo_open(host.journal, entry, device, controller)
+    except _AbsentError as error:
+        if not _has_restarted(entry):
+            return _report(entry, None, str(error), closed=False)
+        host.journal.remove(entry)
+        return _report(entry, None, f"{error}, and the host has restarted since: nothing to undo")
     except PowerError as error:
         return _report(entry, None, str(error), closed=False)
 
@@ -70,20 +81,49 @@ def _undo_entry(host: PowerHost, entry: Entry) -> Leftover:
 def _undo_open(
     journal: Journal, entry: Entry, device: AdminDevice, controller: Controller
 ) -> Leftover:
-    if journal.read(entry.serial, entry.owner) != entry:
+    if journal.read(entry.serial, entry.owner, entry.feature) != entry:
         return _report(entry, None, "another process has undone it in the meantime")
-    current = read_power_state(device)
-    descriptor = controller.state(current)
-    awake = descriptor is not None and descriptor.operational
-    untouched = current in (entry.new_state, entry.old_state)
-    if entry.owner == "run" and awake and not untouched:
+    feature = feature_of(entry)
+    if entry.feature == TIMESTAMP:
         journal.remove(entry)
-        return _report(
-            entry, None, f"left in power state {current}, which somebody else has set since"
-        )
-    restored = go_back(device, controller, entry.old_state)
+        return _report(entry, None, "a clock that was set to the host's is left as it is")
+    current = read_setting(device, feature) if feature.readable else entry.new
+    if feature.same(current, entry.old):
+        journal.remove(entry)
+        return _report(entry, current, f"it is back at {feature.describe(current)} by itself")
+    if not feature.same(current, entry.new) and _is_kept(entry, controller, current):
+        journal.remove(entry)
+        return _report(entry, None, f"left at {feature.describe(current)}, {_by_whom(entry)}")
+    restored = go_back(device, controller, feature, entry.old, current)
     journal.remove(entry)
-    return _report(entry, restored, f"put back into power state {restored}")
+    return _report(entry, restored, f"put back into {feature.describe(restored)}")
+
+
+def _is_kept(entry: Entry, controller: Controller, current: Setting) -> bool:
+    """Return whether a value that is neither the old nor the new one is left as it is.
+
+    A drive that sleeps tells its sleep, not what it will wake to. What ``power set`` has set goes
+    back from anywhere, for the user asks for it; but not past a reset, which has undone it.
+    """
+    if entry.feature == POWER_MANAGEMENT:
+        descriptor = controller.state(current.value & 0x1F)
+        if descriptor is None or not descriptor.operational:
+            return False
+    return entry.owner == "run" or _has_restarted(entry)
+
+
+def _has_restarted(entry: Entry) -> bool:
+    return bool(entry.boot_id) and entry.boot_id != boot_id()
+
+
+def _by_whom(entry: Entry) -> str:
+    if _has_restarted(entry):
+        return "where the restart of the host since has put it"
+    return "which somebody else has set since"
+
+
+class _AbsentError(PowerError):
+    """Every controller of this host can be asked, and none is the one."""
 
 
 @contextmanager
@@ -103,19 +143,23 @@ def _opened(host: PowerHost, serial: str) -> Iterator[tuple[AdminDevice, Control
                 return
         finally:
             device.close()
-    raise PowerError(f"no controller of that serial can be opened here{refusal}")
+    kind = PowerError if refusal else _AbsentError
+    raise kind(f"no controller of that serial can be opened here{refusal}")
 
 
-def _report(entry: Entry, restored: int | None, what: str, *, closed: bool = True) -> Leftover:
+def _report(entry: Entry, restored: Setting | None, what: str, *, closed: bool = True) -> Leftover:
+    feature = feature_of(entry)
     who = f"run {entry.run_id}" if entry.owner == "run" else "`power set`"
+    when = ", before the host restarted" if _has_restarted(entry) else ""
     sentence = (
-        f"{entry.device_name} ({entry.serial}), whose power state {who} had set from "
-        f"{entry.old_state} to {entry.new_state}: {what}"
+        f"{entry.device_name} ({entry.serial}), which {who} had set from "
+        f"{feature.describe(entry.old)} to {feature.describe(entry.new)}{when}: {what}"
     )
     return Leftover(
         serial=entry.serial,
         run_id=entry.run_id,
-        restored=restored,
+        feature=entry.feature,
+        restored=None if restored is None else feature.decode(restored.value),
         closed=closed,
         sentence=sentence,
     )

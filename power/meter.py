@@ -6,9 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wattload.core.power import Boxcar, Channel, Counter, Evidence, SourceFacts, weakest
+import numpy as np
+
+from wattload.core.power import (
+    MEASURING,
+    Boxcar,
+    Channel,
+    Counter,
+    Evidence,
+    Integral,
+    SourceFacts,
+    weakest,
+)
 from wattload.core.record.energy import EnergyRecord, PowerStateShare
-from wattload.core.record.phase import PhaseWindow
 from wattload.core.units import NS_PER_S
 from wattload.power.boxcar import resolve_boxcar
 from wattload.power.energy import WindowResult, integrate_profile, window_curve
@@ -18,9 +28,6 @@ from wattload.power.states import ENERGIES, Divided, shares
 from wattload.power.trace import Trace, TraceKey
 from wattload.power.traffic import ByteSeries
 from wattload.power.uncertainty import Uncertainty, uncertainty
-
-MEASURING = (Evidence.MEASURED, Evidence.SELF_REPORTED, Evidence.ESTIMATED)
-"""Evidence of a sensor; the others know no power, only what it may be."""
 
 Window = tuple[int, int]
 """Start and end in ns of CLOCK_MONOTONIC."""
@@ -60,6 +67,7 @@ class Meter:
     facts: SourceFacts
     parts: Mapping[str, _Part]
     states: Trace | None
+    changes: Trace | None
     idle: Figure
 
     @classmethod
@@ -87,14 +95,28 @@ class Meter:
         return cls(
             facts=facts,
             parts=parts,
-            states=_states_of(facts.device, by_key),
+            states=_fullest(facts.device, Channel.POWER_STATE, by_key),
+            changes=_fullest(facts.device, Channel.POWER_STATE_CHANGES, by_key),
             idle=_idle_w(facts, parts.get("energy_j"), idle),
         )
 
-    def record(self, phase: PhaseWindow, *, host: str, traffic: ByteSeries | None) -> EnergyRecord:
+    @property
+    def measures(self) -> bool:
+        """Whether there is a sensor behind the source, and it is read."""
+        return self.facts.evidence in MEASURING and not isinstance(self.facts.sensor, Integral)
+
+    def span(self) -> Window | None:
+        """Return the first and the last moment at which power was read, ``None`` for neither."""
+        part = self.parts.get("energy_j")
+        if part is None or not part.trace.time_ns.size:
+            return None
+        return int(part.trace.time_ns[0]), int(part.trace.time_ns[-1])
+
+    def record(
+        self, phase: str, window: Window, *, host: str, traffic: ByteSeries | None = None
+    ) -> EnergyRecord:
         """Return the record of one window, with a reason for whatever it lacks."""
-        window = (phase.start_ns, phase.end_ns)
-        seconds = (phase.end_ns - phase.start_ns) / NS_PER_S
+        seconds = (window[1] - window[0]) / NS_PER_S
         results = {
             name: integrate_profile(part.trace, part.profile, self.facts.sensor, *window)
             for name, part in self.parts.items()
@@ -109,9 +131,10 @@ class Meter:
             "idle_w": self.idle,
             "net_j": self._net(energies["energy_j"], seconds),
             "uncertainty_j": (stated.total_j, stated.reason or ""),
+            "change_count": self._change_count(window),
         }
         return EnergyRecord(
-            **self._identity(phase, host),
+            **self._identity(phase, window, host),
             evidence=self._evidence(telling),
             seconds=seconds,
             uncertainty_parts_j=stated.parts_j,
@@ -121,17 +144,22 @@ class Meter:
             **{name: value for name, (value, _) in figures.items()},
         )
 
-    def _identity(self, phase: PhaseWindow, host: str) -> dict[str, Any]:
+    def _identity(self, phase: str, window: Window, host: str) -> dict[str, Any]:
         """Return the fields that say whose record it is, and of when."""
         return {
             "host": host,
             "device": self.facts.device,
             "source": self.facts.name,
             "scope": self.facts.scope,
-            "phase": phase.name,
-            "start_ns": phase.start_ns,
-            "end_ns": phase.end_ns,
+            "phase": phase,
+            "start_ns": window[0],
+            "end_ns": window[1],
         }
+
+    def _change_count(self, window: Window) -> Figure:
+        part = self.parts.get("energy_j")
+        count = None if part is None else part.trace.change_count(*window)
+        return count, f"{self.facts.name} reads no power"
 
     def _energy(self, name: str, results: Mapping[str, WindowResult]) -> Figure:
         if name in results:
@@ -157,7 +185,7 @@ class Meter:
         return energy_j - idle_w * seconds, ""
 
     def _uncertainty(self, results: Mapping[str, WindowResult], window: Window) -> Uncertainty:
-        if "energy_j" not in results or self.facts.evidence not in MEASURING:
+        if "energy_j" not in results or not self.measures:
             reason = f"{self.facts.name} measures nothing"
             return Uncertainty(total_j=None, parts_j={}, reason=reason)
         part = self.parts["energy_j"]
@@ -178,7 +206,14 @@ class Meter:
             )
             for name, (value, reason) in energies.items()
         }
-        return shares(self.states, divided, *window, period_s=self.facts.period_s, traffic=traffic)
+        return shares(
+            self.states,
+            divided,
+            *window,
+            period_s=self.states.usual_period_s() or self.facts.period_s,
+            traffic=traffic,
+            changes=self.changes,
+        )
 
 
 def _telling(results: Mapping[str, WindowResult]) -> Sequence[WindowResult]:
@@ -196,12 +231,16 @@ def _over(energy: Figure, seconds: float) -> Figure:
     return (None, reason) if energy_j is None else (energy_j / seconds, "")
 
 
-def _states_of(device: str, by_key: Mapping[TraceKey, Trace]) -> Trace | None:
-    """Return the power states that any source saw on the device."""
-    for key, trace in by_key.items():
-        if key.device == device and key.channel is Channel.POWER_STATE:
-            return trace
-    return None
+def _fullest(device: str, channel: Channel, by_key: Mapping[TraceKey, Trace]) -> Trace | None:
+    """Return what any source read of the device on a channel: of several, the most readings."""
+    found = [
+        trace for key, trace in by_key.items() if key.device == device and key.channel is channel
+    ]
+    return max(found, key=_known_count, default=None)
+
+
+def _known_count(trace: Trace) -> int:
+    return int(np.count_nonzero(~np.isnan(trace.value)))
 
 
 def _idle_w(facts: SourceFacts, part: _Part | None, idle: Window | None) -> Figure:

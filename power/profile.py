@@ -19,6 +19,7 @@ class Profile:
     have shape (n,). ``observed`` in (0, 1] is the share of the piece that the sensor watched: less
     than 1 where a mean over ``window_s`` was read less often than that. ``is_whole`` marks a piece
     whose energy is known but not where in it: one that a window's edge cuts is a hole there.
+    ``outside_w`` is the power that is known to hold in a hole, ``None`` where none is.
     """
 
     start_ns: Times
@@ -27,6 +28,7 @@ class Profile:
     end_w: Values
     observed: Values
     is_whole: NDArray[np.bool_]
+    outside_w: float | None = None
 
     @classmethod
     def build(
@@ -39,6 +41,7 @@ class Profile:
         keep: NDArray[np.bool_],
         observed: Values | None = None,
         is_whole: NDArray[np.bool_] | None = None,
+        outside_w: float | None = None,
     ) -> Profile:
         """Return the profile of the pieces that ``keep`` marks, fully observed and divisible."""
         count = start_ns.shape[0]
@@ -49,6 +52,7 @@ class Profile:
             end_w=end_w[keep],
             observed=(np.ones(count) if observed is None else observed)[keep],
             is_whole=(np.zeros(count, np.bool_) if is_whole is None else is_whole)[keep],
+            outside_w=outside_w,
         )
 
     def clip(self, start_ns: int, end_ns: int) -> Profile:
@@ -65,6 +69,7 @@ class Profile:
             keep=(last > first) & ~(self.is_whole & is_cut),
             observed=self.observed,
             is_whole=self.is_whole,
+            outside_w=self.outside_w,
         )
 
     def cumulative(self, time_ns: Times) -> tuple[Values, Values]:
@@ -98,6 +103,18 @@ class Profile:
             return None
         ends = np.concatenate((self.start_w[touches], self.end_w[touches]))
         return float(ends.min()), float(ends.max())
+
+    def greatest_slope(self, start_ns: int, end_ns: int) -> float:
+        """Return the steepest slope, in W/s, of pieces that touch the interval; 0 without any."""
+        touches = (self.end_ns >= start_ns) & (self.start_ns <= end_ns)
+        length_s = (self.end_ns - self.start_ns)[touches] / NS_PER_S
+        slopes = np.abs(self.end_w - self.start_w)[touches] / length_s
+        return float(slopes.max(initial=0.0))
+
+    def mean_w(self, start_ns: int, end_ns: int) -> float | None:
+        """Return the mean power of what of the interval is covered, ``None`` where nothing is."""
+        joules, seconds = self.clip(start_ns, end_ns).cumulative(np.array([end_ns]))
+        return float(joules[0] / seconds[0]) if seconds[0] > 0 else None
 
     def piece_s(self, time_ns: int) -> float | None:
         """Return the length in seconds of the piece that holds ``time_ns``; ``None`` in a hole."""

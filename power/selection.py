@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from wattload.core.errors import MissingExtraError, PowerError
-from wattload.core.power import Evidence, PowerSource, SourceFacts
+from wattload.core.power import PowerSource, Scope, SourceFacts
 from wattload.core.record.energy import PowerSourceRecord
 from wattload.power.config import AUTO, NONE, PowerConfig
 from wattload.power.sources import (
@@ -15,8 +15,6 @@ from wattload.power.sources import (
     PowerDevice,
     find_sources,
 )
-
-_LADDER = tuple(Evidence)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +32,9 @@ class Selection:
 def select(devices: Sequence[PowerDevice], config: PowerConfig, *, host: str) -> Selection:
     """Return the sources for the devices under the targets of this host, opened.
 
-    ``auto`` takes for each device the drive-scope source of the strongest evidence, never a data
-    sheet, and adds GPUs beside it; what it can't read it tells in ``records``. A source that was
+    ``auto`` takes for each device every drive-scope source that it has, never a data sheet, and
+    adds those of other scopes beside them; what it can't read it tells in ``records``. Which source
+    stands for a device is judged window by window (``wattload.power.choice``). A source that was
     named is taken or refused.
 
     Raises:
@@ -44,9 +43,11 @@ def select(devices: Sequence[PowerDevice], config: PowerConfig, *, host: str) ->
     """
     candidates = _Candidates(host=host)
     try:
-        if config.source == AUTO:
-            return _automatic(candidates, devices, config)
-        return _named(candidates, devices, config)
+        choose = _automatic if config.source == AUTO else _named
+        choice = choose(candidates, devices, config)
+        for name in config.beside:
+            choice += _beside(candidates, name, devices, config)
+        return candidates.selection(f"{choice}.")
     except BaseException:
         candidates.close_all()
         raise
@@ -71,14 +72,8 @@ class _Candidates:
                 self.opened.append(source)
 
     def refuse(self, name: str, facts: SourceFacts | None, sentence: str) -> None:
-        device = facts.device if facts else ""
+        device, name = (facts.device, facts.name) if facts else ("", name)
         self.refused.append(self._record(name, device, facts, used=False, sentence=sentence))
-
-    def drop(self, source: PowerSource, sentence: str) -> None:
-        """Close a source that another one is better than."""
-        self.opened.remove(source)
-        source.close()
-        self.refuse(source.facts().name, source.facts(), sentence)
 
     def selection(self, choice: str) -> Selection:
         used = [
@@ -99,47 +94,64 @@ class _Candidates:
         )
 
 
-def _named(
-    candidates: _Candidates, devices: Sequence[PowerDevice], config: PowerConfig
-) -> Selection:
+def _named(candidates: _Candidates, devices: Sequence[PowerDevice], config: PowerConfig) -> str:
     name = config.source
+    taken, not_taken = _must(candidates, name, devices, config)
+    if name == NONE:
+        return "power=none was asked for: nothing is measured"
+    return f"power={name} was asked for: {taken}{not_taken}"
+
+
+def _beside(
+    candidates: _Candidates, name: str, devices: Sequence[PowerDevice], config: PowerConfig
+) -> str:
+    taken, not_taken = _must(candidates, name, devices, config)
+    return f"; beside it {name} was asked for: {taken}{not_taken}"
+
+
+def _must(
+    candidates: _Candidates, name: str, devices: Sequence[PowerDevice], config: PowerConfig
+) -> tuple[str, str]:
+    """Open what there is of a kind that was named; returns what was taken and what was not.
+
+    Raises:
+        PowerError: nothing was.
+    """
+    opened, refused = len(candidates.opened), len(candidates.refused)
     candidates.try_all(name, devices, config)
-    if not candidates.opened:
-        reasons = "; ".join(record.sentence for record in candidates.refused)
+    not_taken = candidates.refused[refused:]
+    if len(candidates.opened) == opened:
         raise PowerError(
-            f"power={name} can't be had: {reasons or _no_device(name, devices)}; "
+            f"power={name} can't be had: {_reasons(not_taken) or _no_device(name, devices)}; "
             f"power={AUTO} takes what there is, power={NONE} measures nothing"
         )
-    if name == NONE:
-        return candidates.selection("power=none was asked for: nothing is measured.")
-    taken = "; ".join(_taken(source.facts()) for source in candidates.opened)
-    not_taken = "".join(f"; but {record.sentence}" for record in candidates.refused)
-    return candidates.selection(f"power={name} was asked for: {taken}{not_taken}.")
+    facts = [source.facts() for source in candidates.opened[opened:]]
+    read = {each.device for each in facts}
+    reasons = _reasons([record for record in not_taken if record.device not in read])
+    return "; ".join(map(_taken, facts)), reasons and f"; but {reasons}"
 
 
-def _automatic(
-    candidates: _Candidates, devices: Sequence[PowerDevice], config: PowerConfig
-) -> Selection:
-    for name in AUTO_DRIVE_SOURCES:
-        _try_or_tell(candidates, name, devices, config)
-    _keep_the_best(candidates)
-    told = [f"took {_taken(source.facts())}" for source in candidates.opened]
-    read = {source.facts().device for source in candidates.opened}
+def _automatic(candidates: _Candidates, devices: Sequence[PowerDevice], config: PowerConfig) -> str:
+    for name in (*AUTO_DRIVE_SOURCES, *AUTO_BESIDE):
+        if name not in config.beside:
+            _try_or_tell(candidates, name, devices, config)
+    facts = [source.facts() for source in candidates.opened]
+    drives = [each for each in facts if each.scope is Scope.DRIVE]
+    read = {each.device for each in drives}
+    told = [f"took {_taken(each)}" for each in drives]
     told += [
         f"nothing for {device.name}: {_why_not(device, candidates)}"
         for device in devices
         if device.key not in read
     ]
-    drive_count = len(candidates.opened)
-    for name in AUTO_BESIDE:
-        _try_or_tell(candidates, name, devices, config)
     told += [
-        f"beside it {_taken(source.facts())}, never added to a drive's"
-        for source in candidates.opened[drive_count:]
+        f"beside it {_taken(each)}, never added to a drive's"
+        for each in facts
+        if each.scope is not Scope.DRIVE
     ]
     if not devices:
         told.insert(0, "no drive is known under the target")
-    return candidates.selection(f"power=auto: {'; '.join(told)}.")
+    return f"power=auto: {'; '.join(told)}"
 
 
 def _try_or_tell(
@@ -152,22 +164,6 @@ def _try_or_tell(
         candidates.refuse(name, None, str(error))
 
 
-def _keep_the_best(candidates: _Candidates) -> None:
-    """Close all sources of a device but the one of the strongest evidence, the most accurate."""
-    best: dict[str, PowerSource] = {}
-    for source in sorted(candidates.opened, key=_order):
-        better = best.setdefault(source.facts().device, source)
-        if better is not source:
-            name = better.facts().name
-            candidates.drop(source, f"{name} knows {source.facts().device_name} better.")
-
-
-def _order(source: PowerSource) -> tuple[int, float]:
-    facts = source.facts()
-    accuracy = facts.accuracy_percent
-    return _LADDER.index(facts.evidence), float("inf") if accuracy is None else accuracy
-
-
 def _taken(facts: SourceFacts) -> str:
     detail = f": {facts.detail}" if facts.detail else ""
     return (
@@ -177,13 +173,22 @@ def _taken(facts: SourceFacts) -> str:
 
 
 def _why_not(device: PowerDevice, candidates: _Candidates) -> str:
-    reasons = [record.sentence for record in candidates.refused if record.device == device.key]
+    reasons = _reasons([record for record in candidates.refused if record.device == device.key])
     if reasons:
-        return "; ".join(reasons)
+        return reasons
     if not device.is_nvme:
         return "it is no NVMe controller, and only those tell of their power"
-    general = [record.sentence for record in candidates.refused if not record.device]
-    return "; ".join(general) or "no source knows it"
+    general = [
+        record
+        for record in candidates.refused
+        if not record.device and record.name in AUTO_DRIVE_SOURCES
+    ]
+    return _reasons(general) or "no source knows it"
+
+
+def _reasons(refused: Sequence[PowerSourceRecord]) -> str:
+    """Return why sources were not taken, each reason once."""
+    return "; ".join(dict.fromkeys(record.sentence for record in refused))
 
 
 def _no_device(name: str, devices: Sequence[PowerDevice]) -> str:

@@ -49,15 +49,17 @@ def shares(
     *,
     period_s: float,
     traffic: ByteSeries | None,
+    changes: Trace | None = None,
 ) -> tuple[PowerStateShare, ...]:
     """Return the window's shares by state: numbered states first, then transition, unknown.
 
     ``energies`` has the three keys of ``ENERGIES``. A stretch between two reads of the state is in
     state k only if both read k; if they differ it is ``transition``; where a read failed or was
     more than a gap away (``period_s`` is the time between reads that was asked for) it is
-    ``unknown``.
+    ``unknown``. Where the drive counts its changes of state (``changes``) and has counted more than
+    the reads saw, what lay between two reads of that count is ``transition`` too.
     """
-    stretches = _stretches(states, start_ns, end_ns, max_gap_ns(period_s))
+    stretches = _stretches(states, changes, start_ns, end_ns, max_gap_ns(period_s))
     bytes_known = traffic is not None and traffic.covers(start_ns, end_ns)
     moved = traffic.at(stretches.edge_ns) if traffic is not None and bytes_known else None
     columns = {
@@ -81,7 +83,9 @@ def shares(
     )
 
 
-def _stretches(states: Trace, start_ns: int, end_ns: int, gap_ns: int) -> _Stretches:
+def _stretches(
+    states: Trace, changes: Trace | None, start_ns: int, end_ns: int, gap_ns: int
+) -> _Stretches:
     inside = (states.time_ns > start_ns) & (states.time_ns < end_ns)
     edge_ns = np.unique(np.concatenate(([start_ns], states.time_ns[inside], [end_ns])))
     if states.time_ns.size < 2:  # noqa: PLR2004 - a stretch has two ends
@@ -90,12 +94,36 @@ def _stretches(states: Trace, start_ns: int, end_ns: int, gap_ns: int) -> _Stret
     is_known = ~np.isnan(before + after) & (np.diff(states.time_ns) <= gap_ns)
     state = np.where(before == after, np.nan_to_num(before), TRANSITION).astype(np.int64)
     between = np.where(is_known, state, UNKNOWN)
+    if changes is not None:
+        between[_is_unexplained(between, states.time_ns, changes) & (between >= 0)] = TRANSITION
     # Index 0 and the last stand for the time before the first and after the last read.
     padded = np.concatenate(([UNKNOWN], between, [UNKNOWN]))
     return _Stretches(
         edge_ns=edge_ns,
         label=padded[np.searchsorted(states.time_ns, edge_ns[:-1], "right")],
     )
+
+
+def _is_unexplained(
+    between: NDArray[np.int64], read_ns: Times, changes: Trace
+) -> NDArray[np.bool_]:
+    """Return which stretches between reads of the state lie where more changes were counted.
+
+    A count belongs to the read of the state that is nearest to it: both come in one round. A count
+    that fell was reset, and explains nothing.
+    """
+    known = ~np.isnan(changes.value)
+    counted_ns, count = changes.time_ns[known], changes.value[known]
+    right = np.clip(np.searchsorted(read_ns, counted_ns), 1, read_ns.size - 1)
+    is_left = counted_ns - read_ns[right - 1] < read_ns[right] - counted_ns
+    at = right - is_left
+    seen = np.concatenate(([0], np.cumsum(between == TRANSITION)))
+    step = np.diff(count)
+    unexplained = (step < 0) | (step > np.diff(seen[at]))
+    marked = np.zeros(between.size, np.bool_)
+    for first, last in zip(at[:-1][unexplained], at[1:][unexplained], strict=True):
+        marked[first:last] = True
+    return marked
 
 
 def _sum(stretches: _Stretches, label: int, at_edges: Values | None) -> float | None:

@@ -69,14 +69,43 @@ class Trace:
         These are the samples inside and the one beyond each edge, which the edge is interpolated
         with. ``NONE`` where there are none.
         """
-        first = max(0, int(np.searchsorted(self.time_ns, start_ns, "right")) - 1)
-        last = int(np.searchsorted(self.time_ns, end_ns, "left")) + 1
-        ranks = self.evidence_rank[first:last][~np.isnan(self.value[first:last])]
+        part = self._around(start_ns, end_ns)
+        ranks = self.evidence_rank[part][~np.isnan(self.value[part])]
         return weakest(_LADDER[rank] for rank in np.unique(ranks))
 
-    def mean_spread_s(self) -> float:
-        """Return the mean length of a read in seconds; 0 for an empty trace."""
-        return float(self.spread_ns.mean()) / NS_PER_S if self.spread_ns.size else 0.0
+    def change_count(self, start_ns: int, end_ns: int) -> int:
+        """Return how often the reading changed in ``[start_ns, end_ns]``."""
+        inside = (self.time_ns >= start_ns) & (self.time_ns <= end_ns) & ~np.isnan(self.value)
+        return int(np.count_nonzero(np.diff(self.value[inside])))
+
+    def usual_period_s(self) -> float | None:
+        """Return the median time between two reads in seconds; ``None`` for fewer than two."""
+        if self.time_ns.size < 2:  # noqa: PLR2004 - a period has two ends
+            return None
+        return float(np.median(np.diff(self.time_ns))) / NS_PER_S
+
+    def greatest_spread_s(self, start_ns: int, end_ns: int) -> float:
+        """Return the length of the longest successful read in the interval or next to it, or 0."""
+        part = self._around(start_ns, end_ns)
+        spread_ns = self.spread_ns[part][~np.isnan(self.value[part])]
+        return float(spread_ns.max(initial=0)) / NS_PER_S
+
+    def timing_j(self, start_ns: int, end_ns: int) -> float:
+        """Return the joules by which reads may be off for their length, as root of squares.
+
+        A reading that is moved by dt between its neighbours changes their integral by dt times half
+        the difference of these; dt is at most half the length of the read.
+        """
+        part = self._around(start_ns, end_ns)
+        known = ~np.isnan(self.value[part])
+        value, spread_ns = self.value[part][known], self.spread_ns[part][known]
+        each = spread_ns[1:-1] / 2 * (value[2:] - value[:-2]) / 2
+        return float(np.linalg.norm(each)) / NS_PER_S
+
+    def _around(self, start_ns: int, end_ns: int) -> slice:
+        """Return the reads in the interval with the one beyond each edge."""
+        first = max(0, int(np.searchsorted(self.time_ns, start_ns, "right")) - 1)
+        return slice(first, int(np.searchsorted(self.time_ns, end_ns, "left")) + 1)
 
 
 def traces(samples: Iterable[Sample]) -> dict[TraceKey, Trace]:

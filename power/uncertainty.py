@@ -7,15 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wattload.core.power import Boxcar, Counter, Instant, Sensor, SourceFacts
 from wattload.core.units import NS_PER_S
 from wattload.power.energy import WindowResult
 from wattload.power.profile import Profile
-from wattload.power.trace import Trace
+from wattload.power.sensors import is_tumbling
+from wattload.power.trace import Trace, Values
 
 COVERAGE_FACTOR = 2.0
 """k: expanded uncertainty is twice the standard one, about 95 % (JCGM 100:2008, 6.2)."""
+LARGE_SHARE = 0.25
+"""Changes of at least this share of the greatest one may be locked to the reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +45,8 @@ def uncertainty(
       for a counter k * step / sqrt(12) at each end, the step being what it moves by at a time.
     * ``edge``: at each edge, the power step near it times how late the trace may show it.
     * ``sampling``: a reading of the moment leaves open when power changed since the last; k times
-      step * seconds / sqrt(12) each, as if changes knew nothing of the reads. Means miss nothing.
+      step * seconds / sqrt(12) each, added as ``_moments_j`` says. Means miss nothing, but of
+      either the moment is uncertain by half the length of the read.
     * ``gap``: half the range of power in the window, times the seconds not covered.
     """
     if result.energy_j is None:
@@ -50,7 +55,7 @@ def uncertainty(
         "gain": _gain_j(result.energy_j, facts),
         "quantisation": _quantisation_j(profile, result.seconds, facts, window_ns),
         "edge": _edges_j(trace, profile, facts.sensor, window_ns),
-        "sampling": _sampling_j(profile, facts.sensor, window_ns),
+        "sampling": _sampling_j(trace, profile, facts.sensor, window_ns),
         "gap": _gap_j(profile, result, window_ns),
     }
     known_j = {name: part for name, part in parts_j.items() if part is not None}
@@ -72,26 +77,69 @@ def _quantisation_j(
 ) -> float | None:
     sensor = facts.sensor
     if isinstance(sensor, Counter):
-        extremes_w = [profile.range_w(edge_ns, edge_ns) or (0.0, 0.0) for edge_ns in window_ns]
-        steps_j = [max(sensor.quantum_j, sensor.update_period_s * high) for _, high in extremes_w]
+        steps_j = [_counter_step_j(profile, sensor, edge_ns) for edge_ns in window_ns]
         return COVERAGE_FACTOR * math.hypot(*steps_j) / math.sqrt(12)
     if facts.resolution_w is None:
         return None
     return COVERAGE_FACTOR * facts.resolution_w / math.sqrt(12) * seconds
 
 
+def _counter_step_j(profile: Profile, sensor: Counter, edge_ns: int) -> float:
+    """Return the joules that a count moves by at a time near an edge."""
+    reach_ns = round(max(sensor.update_period_s, profile.piece_s(edge_ns) or 0.0) * NS_PER_S)
+    sides = (
+        profile.mean_w(edge_ns - reach_ns, edge_ns),
+        profile.mean_w(edge_ns, edge_ns + reach_ns),
+    )
+    high_w = max(watts or 0.0 for watts in sides)
+    return max(sensor.quantum_j, sensor.update_period_s * high_w)
+
+
 def _edges_j(trace: Trace, profile: Profile, sensor: Sensor, window_ns: tuple[int, int]) -> float:
     """Return both edges' parts together; see ``_lateness_s`` for the time each step may be off."""
-    timing_s = trace.mean_spread_s() / 2
     parts = []
     for edge_ns in window_ns:
         piece_s = profile.piece_s(edge_ns) or 0.0
-        reach_s = max(piece_s, sensor.window_s if isinstance(sensor, Boxcar) else 0.0)
-        reach_ns = round(reach_s * NS_PER_S)
-        extremes_w = profile.range_w(edge_ns - reach_ns, edge_ns + reach_ns) or (0.0, 0.0)
-        step_w = extremes_w[1] - extremes_w[0]
+        reach_ns = round(_reach_s(sensor, piece_s) * NS_PER_S)
+        step_w = _step_w(profile, sensor, edge_ns, reach_ns)
+        timing_s = trace.greatest_spread_s(edge_ns - reach_ns, edge_ns + reach_ns) / 2
         parts.append(step_w * (_lateness_s(sensor, piece_s) + timing_s))
     return math.hypot(*parts)
+
+
+def _reach_s(sensor: Sensor, piece_s: float) -> float:
+    """Return how far from an edge a step may lie and still be taken for one at the edge."""
+    if isinstance(sensor, Counter):
+        return max(piece_s, sensor.update_period_s)
+    if isinstance(sensor, Boxcar):
+        return max(piece_s, sensor.window_s) + _hidden_s(sensor)
+    return piece_s
+
+
+def _step_w(profile: Profile, sensor: Sensor, edge_ns: int, reach_ns: int) -> float:
+    """Return the range of power around an edge; a count that moves seldom has it by its moves."""
+    low_w, high_w = profile.range_w(edge_ns - reach_ns, edge_ns + reach_ns) or (0.0, 0.0)
+    if isinstance(sensor, Boxcar):
+        return max(high_w - low_w, _hidden_w(profile, sensor, edge_ns, reach_ns))
+    if not isinstance(sensor, Counter):
+        return high_w - low_w
+    starts = (edge_ns + reach_ns * half // 2 for half in (-3, -1, 1))
+    means = [profile.mean_w(start_ns, start_ns + reach_ns) for start_ns in starts]
+    known = [watts for watts in means if watts is not None]
+    return max(known) - min(known) if known else 0.0
+
+
+def _hidden_w(profile: Profile, sensor: Boxcar, edge_ns: int, reach_ns: int) -> float:
+    """Return the range of power that a mean hides near an edge.
+
+    The slope of one that slides, times what it is the mean of, is what power changed by. Where it
+    does not slide, or reads are half as far apart as it is long or more, there is no slope: power
+    may have been anything up to twice the mean.
+    """
+    piece_s = profile.piece_s(edge_ns) or 0.0
+    if sensor.update_period_s == 0 and piece_s <= sensor.window_s / 2:
+        return sensor.window_s * profile.greatest_slope(edge_ns - reach_ns, edge_ns + reach_ns)
+    return abs(profile.mean_w(edge_ns - reach_ns, edge_ns + reach_ns) or 0.0)
 
 
 def _lateness_s(sensor: Sensor, piece_s: float) -> float:
@@ -99,23 +147,67 @@ def _lateness_s(sensor: Sensor, piece_s: float) -> float:
 
     A straight piece of length d that hides a step: d / 2. A constant piece (counter, tumbling
     mean) that an edge splits at x: x * (d - x) / d, at most d / 4. A sliding mean over w, centred,
-    whose step is at the edge: the triangle w / 8.
+    whose step is at the edge: the triangle w / 8, with straight pieces of length d up to w between
+    its reads (w^2 + d^2) / (8 w), and all that its updates may be late unseen.
     """
     if isinstance(sensor, Counter):
-        return piece_s / 4
+        return max(piece_s, sensor.update_period_s) / 4
+    if isinstance(sensor, Boxcar) and is_tumbling(sensor):
+        return piece_s / 4 + sensor.unseen_s
     if isinstance(sensor, Boxcar):
-        is_tumbling = bool(sensor.update_period_s)
-        return piece_s / 4 if is_tumbling else max(sensor.window_s / 8, piece_s / 2)
+        edge_s = (sensor.window_s**2 + piece_s**2) / (8 * sensor.window_s)
+        return min(edge_s, max(piece_s, sensor.window_s) / 2) + _hidden_s(sensor)
     return piece_s / 2
 
 
-def _sampling_j(profile: Profile, sensor: Sensor, window_ns: tuple[int, int]) -> float:
-    if not isinstance(sensor, Instant):
+def _hidden_s(sensor: Boxcar) -> float:
+    """Return how late the updates of a mean may be without the reads showing it.
+
+    A mean of which no update was found may be as late as it is long.
+    """
+    if sensor.update_period_s is None:
+        return sensor.window_s
+    is_placed = sensor.update_period_s == 0 or sensor.phase_s is not None
+    return sensor.unseen_s if is_placed else sensor.update_period_s
+
+
+def _sampling_j(
+    trace: Trace, profile: Profile, sensor: Sensor, window_ns: tuple[int, int]
+) -> float:
+    if isinstance(sensor, Counter):
         return 0.0
-    inside = profile.clip(*window_ns)
-    length_s = (inside.end_ns - inside.start_ns) / NS_PER_S
-    each_j = (inside.end_w - inside.start_w) * length_s / math.sqrt(12)
-    return COVERAGE_FACTOR * float(np.linalg.norm(each_j))
+    timing_j = trace.timing_j(*window_ns) / math.sqrt(3)
+    moments_j = _moments_j(profile.clip(*window_ns)) if isinstance(sensor, Instant) else 0.0
+    return COVERAGE_FACTOR * math.hypot(moments_j, timing_j)
+
+
+def _moments_j(inside: Profile) -> float:
+    """Return by how much changes between reads may be misplaced, as a standard uncertainty.
+
+    Each change lies anywhere in its piece. Small ones are off independently of each other. Large
+    ones may be locked to the reads, as a load of 7 s is to reads of 1 s: all rises are off the same
+    way, and all falls. See ``_locked_j``.
+    """
+    step_w = inside.end_w - inside.start_w
+    each_j = np.abs(step_w) * (inside.end_ns - inside.start_ns) / NS_PER_S / math.sqrt(12)
+    is_large = np.abs(step_w) >= LARGE_SHARE * np.abs(step_w).max(initial=0.0)
+    rises, falls = is_large & (step_w > 0), is_large & (step_w < 0)
+    return math.hypot(
+        float(np.linalg.norm(each_j[~is_large])), _locked_j(each_j, rises), _locked_j(each_j, falls)
+    )
+
+
+def _locked_j(each_j: Values, group: NDArray[np.bool_]) -> float:
+    """Return what changes of one direction come to, that may be off the same way.
+
+    If there are always as many reads between two of them, they are, and add up. Each time that
+    there are more or fewer, the load has moved on by a read, and its errors have gone through all
+    that they can be, so that what is left is that of one such round.
+    """
+    own_j = each_j[group]
+    _, counts = np.unique(np.diff(np.flatnonzero(group)), return_counts=True)
+    slips = int(counts.sum() - counts.max()) if counts.size else 0
+    return max(float(np.linalg.norm(own_j)), float(own_j.sum()) / (1 + slips))
 
 
 def _gap_j(profile: Profile, result: WindowResult, window_ns: tuple[int, int]) -> float:

@@ -13,7 +13,7 @@ from wattload.core.units import Unit
 from wattload.reports.load import Run
 from wattload.reports.phases import leading
 from wattload.reports.quantity import listed, quantity
-from wattload.reports.subject import Group
+from wattload.reports.subject import Group, power_state_text
 
 _VARIES = frozenset({"_target_", "label", "runs", "seed", "repeat", "scales"})
 """Settings that name a run or a class and not its work, and tables that hold every scale's."""
@@ -91,7 +91,7 @@ def _controllers(record: RunRecord) -> Iterator[tuple[str, str]]:
         yield "serial", controller.facts.serial
         yield from _drive_state(controller)
     for state in record.power.states:
-        yield "power state", "unknown" if state.verified is None else f"PS{state.verified}"
+        yield "power state", power_state_text(record, state)
 
 
 def _drive_state(controller: ControllerRecord) -> Iterator[tuple[str, str]]:

@@ -26,6 +26,7 @@ WORDS = {
     Evidence.NONE: "unknown",
 }
 _SIMULATED_VENDOR = "0x1b36"  # QEMU's PCI vendor id: there is no drive behind it
+_SIMULATED_MODELS = ("QEMU", "VIRTUAL DRIVE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +151,7 @@ def is_simulated(record: RunRecord) -> bool:
     """Return whether a controller is an emulated one, whose power figures are made up."""
     return any(
         controller.facts.vendor_id == _SIMULATED_VENDOR
-        or (controller.facts.model or "").upper().startswith("QEMU")
+        or any(mark in (controller.facts.model or "").upper() for mark in _SIMULATED_MODELS)
         for controller in record.controllers
     )
 

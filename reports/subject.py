@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from wattload.core.errors import ConfigError
 from wattload.core.record.check import Check
+from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.run import RunRecord
 from wattload.reports.closure import close
 from wattload.reports.load import Run
@@ -15,6 +16,11 @@ from wattload.reports.quantity import listed
 
 LETTERS = ("A", "B", "C", "D", "E", "F")
 """What the arms on a page are called, in their order; two are compared, more stand side by side."""
+
+
+UNKNOWN_STATE = "power state unknown"
+CAPS = ("power.dssd_watts", "power.limit_w")
+"""The settings beside the power state that cap a drive's power."""
 
 
 def lettered(letter: str, arm: str) -> str:
@@ -102,11 +108,31 @@ def _target(record: RunRecord) -> str:
 
 
 def _power_state(record: RunRecord) -> str:
-    states = [
-        f"PS{state.verified}" if state.verified is not None else "power state unknown"
-        for state in record.power.states
-    ]
-    return listed([*dict.fromkeys(states)]) or "power state unknown"
+    states = [power_state_text(record, state) for state in record.power.states]
+    return listed([*dict.fromkeys(states)]) or UNKNOWN_STATE
+
+
+def power_state_text(record: RunRecord, state: PowerStateRecord) -> str:
+    """Return the power state that a drive ran in, and what else the run had set to cap its power.
+
+    Where the run set no state it is the one that was found, unless the drive then slept.
+    """
+    number = state.verified
+    if state.requested is None and state.before not in _sleeping(record, state.serial):
+        number = state.before
+    text = UNKNOWN_STATE if number is None else f"PS{number}"
+    caps = [each for each in state.settings if each.option in CAPS and each.verified is not None]
+    return ", ".join([text, *(f"{each.name} {each.verified:g} {each.unit}" for each in caps)])
+
+
+def _sleeping(record: RunRecord, serial: str) -> set[int]:
+    return {
+        each.index
+        for controller in record.controllers
+        if controller.facts.serial == serial
+        for each in controller.facts.power_states or ()
+        if not each.operational
+    }
 
 
 ARMS: Mapping[str, Callable[[RunRecord], str]] = {

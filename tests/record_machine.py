@@ -221,6 +221,12 @@ def _drive_state(state: int, temperature_k: int, written_bytes: int) -> Controll
         written_bytes=written_bytes,
         media_errors=0,
         unsafe_shutdowns=3,
+        warning_temperature_minutes=0,
+        critical_temperature_minutes=0,
+        thermal_transitions_1=0,
+        thermal_transitions_2=0,
+        thermal_seconds_1=0,
+        thermal_seconds_2=0,
     )
     return read(
         ControllerState,

@@ -104,11 +104,13 @@ def connect() -> Communicator:
 _session: Session | None = None
 
 
-def session(runs: Path) -> Session:
+def session(config: RunConfig) -> Session:
     """Return this process's session: its sampler, exec'ed before MPI is imported, and its world."""
     global _session  # noqa: PLW0603 - MPI and the sampler are started once per process
     if _session is None:
-        sampling = Sampling.begin(runs) if is_host_leader() else None
+        sampling = None
+        if is_host_leader():
+            sampling = Sampling.begin(Path(config.runs), config.power.sampler_socket)
         _session = Session(
             communicator=connect(),
             sampling=sampling,
@@ -125,7 +127,7 @@ def execute(overrides: Sequence[str], comparison: Comparison) -> tuple[Path | No
             quietly with the same exit status.
     """
     config, plain = compose(overrides)
-    here = session(Path(config.runs))
+    here = session(config)
     order = Order(
         config=config,
         plain=plain,
@@ -144,7 +146,7 @@ def foresee(
     With ``judge`` the preflight refuses what it would refuse of the run.
     """
     config, plain = compose(overrides)
-    here = session(Path(config.runs))
+    here = session(config)
     order = Order(config=config, plain=plain, comparison=NO_COMPARISON, command=tuple(overrides))
     life = Life(here, order, progress_for(here.communicator.rank))
     targets, plan = _with_all_ranks(here, life, lambda: life.foresee(judge=judge))

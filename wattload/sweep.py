@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from wattload.arms import labelled
 from wattload.compose import compose
 from wattload.config import RunConfig
 from wattload.core.errors import ConfigError, RecordError
@@ -55,14 +56,16 @@ def run_all(overrides: Sequence[str], *, multirun: bool, as_json: bool) -> int:
         for combination, (config, plain) in zip(combinations, composed, strict=True)
         if repetition < config.repeat
     ]
-    runs = Path(composed[0][0].runs)
-    return _run_points(points, Journal.of_sweep(runs, overrides), as_json=as_json)
+    return _run_points(points, composed[0][0], overrides, as_json=as_json)
 
 
-def _run_points(points: Sequence[Point], journal: Journal, *, as_json: bool) -> int:
+def _run_points(
+    points: Sequence[Point], first: RunConfig, overrides: Sequence[str], *, as_json: bool
+) -> int:
     if len(points) == 1:
         return _run(points[0], 0, None, as_json=as_json)
-    here = session(journal.runs)
+    journal = Journal.of_sweep(Path(first.runs), overrides)
+    here = session(first)
     done = here.communicator.broadcast([journal.done(point) for point in points])
     _charge_done(here, [folder for folder in done if folder is not None])
     _refuse_wear(
@@ -142,7 +145,7 @@ def _say(folder: Path, *, as_json: bool) -> None:
 
 
 def expand(overrides: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield the product of all swept values, in the order given.
+    """Yield the product of all swept values, in the order given, with the labels of arms.
 
     Raises:
         ConfigError: an override can't be read, or sweeps what can't be swept.
@@ -160,7 +163,9 @@ def expand(overrides: Sequence[str]) -> Iterator[tuple[str, ...]]:
         ]
     except HydraException as error:
         raise ConfigError(str(error).splitlines()[0]) from error
-    yield from itertools.product(*axes)
+    swept = {each.get_key_element() for each in parsed if each.is_sweep_override()}
+    for combination in itertools.product(*axes):
+        yield labelled(combination, swept)
 
 
 def point_key(config: RunConfig, plain: Mapping[str, Any], repetition: int) -> str:

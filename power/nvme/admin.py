@@ -11,12 +11,14 @@ import fcntl
 import os
 import re
 import struct
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from wattload.core.errors import PowerError, PowerPermissionError
+from wattload.power.nvme.cost import ADMIN_COST
 from wattload.power.nvme.status import CODE_MASK, SUCCESS, describe_status
 
 IOCTL_ADMIN_CMD = 0xC0484E41
@@ -39,7 +41,8 @@ _RESULT_OFFSET = 68
 class AdminCommand:
     """One admin command; ``data_bytes`` is how much the controller returns beside the result.
 
-    ``name`` is how messages call it, e.g. ``Get Features 02h``.
+    ``payload`` is what it is given instead, for features with a buffer. ``name`` is how messages
+    call it, e.g. ``Get Features 02h``.
     """
 
     name: str
@@ -51,6 +54,7 @@ class AdminCommand:
     cdw13: int = 0
     cdw14: int = 0
     data_bytes: int = 0
+    payload: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,20 +142,29 @@ class NvmeAdmin:
         """Send one command and wait for it."""
         if self._descriptor < 0:
             raise PowerError(f"{self.name} is closed, so {command.name} was not sent")
-        data = ctypes.create_string_buffer(command.data_bytes) if command.data_bytes else None
+        data = _buffer(command)
         block = bytearray(_pack(command, ctypes.addressof(data) if data is not None else 0))
+        sent_ns = time.monotonic_ns()
         try:
             status = fcntl.ioctl(self._descriptor, IOCTL_ADMIN_CMD, block, True)
         except OSError as error:
             raise _explained(self.name, command, error) from error
+        finally:
+            ADMIN_COST.add(time.monotonic_ns() - sent_ns)
         (result,) = struct.unpack_from("<I", block, _RESULT_OFFSET)
-        return Completion(status=status, result=result, data=data.raw if data is not None else b"")
+        returned = data.raw if data is not None and not command.payload else b""
+        return Completion(status=status, result=result, data=returned)
 
     def close(self) -> None:
         """Give the descriptor back; safe to call twice."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _buffer(command: AdminCommand) -> ctypes.Array[ctypes.c_char] | None:
+    size_bytes = len(command.payload) or command.data_bytes
+    return ctypes.create_string_buffer(command.payload, size_bytes) if size_bytes else None
 
 
 def _pack(command: AdminCommand, address: int) -> bytes:
@@ -165,7 +178,7 @@ def _pack(command: AdminCommand, address: int) -> bytes:
         0,
         address,
         0,
-        command.data_bytes,
+        len(command.payload) or command.data_bytes,
         command.cdw10,
         command.cdw11,
         command.cdw12,
@@ -186,4 +199,10 @@ def _explained(name: str, command: AdminCommand, error: OSError) -> PowerError:
         )
     if error.errno == errno.ENOTTY:
         return PowerError(f"{name} is no NVMe controller: it knows no admin commands")
+    if error.errno == errno.EINTR:
+        # drivers/nvme/host/core.c gives EINTR for a command that it cancelled, and for no signal.
+        return PowerError(
+            f"{name} was reset while {command.name} ran, as Linux does with a drive that does not "
+            "answer in time"
+        )
     return PowerError(f"{name}: {command.name} could not be sent: {error.strerror}")

@@ -1,6 +1,7 @@
-"""Features: Power Management (02h), Volatile Write Cache (06h), Autonomous Transitions (0Ch).
+"""Features of power states: Power Management (02h), Autonomous Transitions (0Ch), background (11h).
 
-Layouts: NVMe Base Specification 2.0, sections 5.17 (Get Features) and 5.27 (Set Features).
+And the Volatile Write Cache (06h). Layouts: NVMe Base Specification 2.0, sections 5.17 (Get
+Features) and 5.27 (Set Features). No command here sets the Save bit.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from wattload.power.nvme.admin import (
 POWER_MANAGEMENT = 0x02
 VOLATILE_WRITE_CACHE = 0x06
 AUTONOMOUS_TRANSITIONS = 0x0C
+NON_OPERATIONAL_POWER = 0x11
 _APST_BYTES = 256
+_STATES = 32
+_LAST_HINT = 7
+_LONGEST_IDLE_MS = 0xFFFFFF
+_MS_PER_S = 1000
 
 
 class Select(IntEnum):
@@ -67,27 +73,69 @@ class AutonomousTransitions:
     transitions: tuple[Transition, ...]
 
 
-def get_command(feature: int, select: Select = Select.CURRENT) -> AdminCommand:
-    """Return the command that reads one value of a feature."""
+def get_command(
+    feature: int, select: Select = Select.CURRENT, *, uuid_index: int = 0
+) -> AdminCommand:
+    """Return the command that reads one value of a feature.
+
+    ``uuid_index`` says whose feature a vendor's identifier means, 0 for the drive's own.
+    """
     return AdminCommand(
         name=f"Get Features {feature:02X}h ({select.name.lower()})",
         opcode=GET_FEATURES,
         cdw10=feature | select << 8,
+        cdw14=uuid_index,
         data_bytes=_APST_BYTES if feature == AUTONOMOUS_TRANSITIONS else 0,
     )
 
 
-def set_power_state_command(state: int) -> AdminCommand:
+def set_power_state_command(state: int, *, workload_hint: int = 0) -> AdminCommand:
     """Return the command that asks for a power state until the next reset.
 
     The Save bit stays clear: the drive's own default survives whatever becomes of this process.
-    The workload hint becomes 0, "unknown".
+    A workload hint of 0 means "unknown".
+
+    Raises:
+        PowerError: a state beyond 31 or a hint beyond 7, which would spill into other fields.
     """
+    if not 0 <= state < _STATES or not 0 <= workload_hint <= _LAST_HINT:
+        raise PowerError(
+            f"power states are 0 to {_STATES - 1} and workload hints 0 to {_LAST_HINT}, got "
+            f"{state} and {workload_hint}"
+        )
     return AdminCommand(
         name=f"Set Features 02h (power state {state})",
         opcode=SET_FEATURES,
         cdw10=POWER_MANAGEMENT,
-        cdw11=state,
+        cdw11=state | workload_hint << 5,
+    )
+
+
+def set_transitions_command(table: AutonomousTransitions) -> AdminCommand:
+    """Return the command that sets the APST table until the next reset.
+
+    Linux sets its own table at every reset and whenever the latency tolerance of the controller
+    changes.
+
+    Raises:
+        PowerError: two rules for one state, a state beyond 31 or an idle time that has no code.
+    """
+    return AdminCommand(
+        name="Set Features 0Ch (autonomous transitions)",
+        opcode=SET_FEATURES,
+        cdw10=AUTONOMOUS_TRANSITIONS,
+        cdw11=int(table.enabled),
+        payload=encode_transitions(table),
+    )
+
+
+def set_background_power_command(*, allowed: bool) -> AdminCommand:
+    """Return the command that sets feature 11h until the next reset."""
+    return AdminCommand(
+        name="Set Features 11h (background work in non-operational states)",
+        opcode=SET_FEATURES,
+        cdw10=NON_OPERATIONAL_POWER,
+        cdw11=int(allowed),
     )
 
 
@@ -112,6 +160,11 @@ def read_capabilities(device: AdminDevice, feature: int) -> Capabilities:
 def read_write_cache(device: AdminDevice) -> bool:
     """Return whether the volatile write cache is on; refused where there is none."""
     return bool(fetch(device, get_command(VOLATILE_WRITE_CACHE)).result & 1)
+
+
+def read_background_power(device: AdminDevice, select: Select = Select.CURRENT) -> bool:
+    """Return whether the drive may exceed a non-operational state's power (NOPPME, feature 11h)."""
+    return bool(fetch(device, get_command(NON_OPERATIONAL_POWER, select)).result & 1)
 
 
 def read_transitions(device: AdminDevice) -> AutonomousTransitions:
@@ -145,5 +198,31 @@ def decode_transitions(result: int, data: bytes) -> AutonomousTransitions:
     for state, entry in enumerate(struct.unpack("<32Q", data)):
         idle_ms = entry >> 8 & 0xFFFFFF
         if idle_ms:
-            rules.append(Transition(state=state, target=entry >> 3 & 0x1F, idle_s=idle_ms / 1000))
+            target, idle_s = entry >> 3 & 0x1F, idle_ms / _MS_PER_S
+            rules.append(Transition(state=state, target=target, idle_s=idle_s))
     return AutonomousTransitions(enabled=bool(result & 1), transitions=tuple(rules))
+
+
+def encode_transitions(table: AutonomousTransitions) -> bytes:
+    """Return the APST table as 256 bytes; states without a rule get an empty entry.
+
+    Raises:
+        PowerError: two rules for one state, a state beyond 31 or an idle time that has no code.
+    """
+    entries = [0] * _STATES
+    for rule in table.transitions:
+        idle_ms = round(rule.idle_s * _MS_PER_S)
+        if not (0 <= rule.state < _STATES and 0 <= rule.target < _STATES):
+            raise PowerError(
+                f"power states are 0 to {_STATES - 1}, got a transition from {rule.state} to "
+                f"{rule.target}"
+            )
+        if not 0 < idle_ms <= _LONGEST_IDLE_MS:
+            raise PowerError(
+                f"a transition follows 0.001 to {_LONGEST_IDLE_MS / _MS_PER_S} s of idleness, got "
+                f"{rule.idle_s:g} s"
+            )
+        if entries[rule.state]:
+            raise PowerError(f"power state {rule.state} has two transitions; it can have one")
+        entries[rule.state] = rule.target << 3 | idle_ms << 8
+    return struct.pack(f"<{_STATES}Q", *entries)

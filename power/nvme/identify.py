@@ -1,31 +1,32 @@
-"""Identify Controller and Identify Namespace: bytes to fields.
+"""Identify Controller: bytes to fields.
 
-Layouts: NVMe Base Specification 2.0, figures "Identify Controller Data Structure", "Power State
-Descriptor Data Structure" and NVM Command Set "Identify Namespace Data Structure". A field that
-the drive leaves at "not reported" is ``None``.
+Layouts: NVMe Base Specification 2.0, figures "Identify Controller Data Structure" and "Power State
+Descriptor Data Structure"; power limit and power measurement (MUP, MUPA, IPMSR, MSMT, bits 20 to 22
+of CTRATT) as NVMe 2.3 has them, MIIELL as TP4204. A field that the drive leaves at "not reported"
+is ``None``, and so is a reserved code.
 """
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 
-from wattload.core.errors import PowerError
 from wattload.power.nvme.admin import IDENTIFY, AdminCommand, AdminDevice, fetch
+from wattload.power.nvme.layout import require_bytes, text, u16, u32, u128
+from wattload.power.nvme.watts import scaled_watts
 
 IDENTIFY_BYTES = 4096
 
-_CNS_NAMESPACE = 0x00
 _CNS_CONTROLLER = 0x01
-_CNS_ACTIVE_NAMESPACES = 0x02
 _LAST_STATE = 31
 _PSD_START = 2048
 _PSD_BYTES = 32
-
-_UNITS_PER_WATT = {1: 10_000, 2: 100}
-"""Power scales IPS and APS: 0 means not reported, 3 is reserved."""
-
+_LONGEST_VAULT = 99
+_LARGEST_VAULT_SCALE = 12
 _US_PER_S = 1_000_000
+_LIMIT_STEPS_PER_S = 10_000
+
+_SAMPLE_INTERVAL_US = {1: 1, 2: 10, 3: 100, 4: 1_000, 5: 10_000}
+"""Scales of IPMSR: 0 is not reported, what is above 5 is reserved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,10 @@ class PowerStateDescriptor:
     ``max_w`` is the sustained maximum, ``idle_w`` typical idle power over 30 s, ``active_w`` the
     largest mean over 10 s with the workload ``active_workload``. Ranks run from 0 (best) to 31.
     ``*_vault_s`` and ``*_recovery_s`` are the times around an emergency power fail.
+
+    ``max_bandwidth_value`` and ``max_bandwidth_scale`` are bytes 28 and 29 (MBW, MBWS) as they
+    stand: published sources give the scale's order (1, 10, 100 MiB/s, then GiB/s) and not the code
+    that it starts with, so no bandwidth is made of them.
     """
 
     index: int
@@ -52,12 +57,20 @@ class PowerStateDescriptor:
     power_fail_recovery_s: float | None
     quiescence_vault_s: float | None
     power_fail_vault_s: float | None
+    max_bandwidth_value: int | None
+    max_bandwidth_scale: int
     idle_exit_latency_limit_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controller:
-    """What a controller says of itself; temperatures in kelvin."""
+    """What a controller says of itself; temperatures in kelvin.
+
+    ``permissive_mode`` (NOPSPM) says that feature 11h exists. ``unlimited_power_w`` (MUP) is the
+    maximum of power state 0 without a power limit, ``power_sample_interval_s`` (IPMSR) the longest
+    time between two of the drive's own power samples, ``longest_measurement_minutes`` (MSMT) the
+    longest stop time that feature 25h takes.
+    """
 
     vendor_id: int
     serial: str
@@ -68,133 +81,116 @@ class Controller:
     apst_supported: bool
     warning_temperature_k: int | None
     critical_temperature_k: int | None
+    thermal_management: bool
+    lowest_managed_temperature_k: int | None
+    highest_managed_temperature_k: int | None
     capacity_bytes: int | None
     unallocated_bytes: int | None
     namespace_count: int
     volatile_write_cache: bool
     selects_features: bool
     effects_log: bool
+    supported_pages_log: bool
     endurance_groups: bool
+    uuid_list: bool
+    permissive_mode: bool
     power_limit: bool
     power_measurement: bool
+    voltage_measurement: bool
+    unlimited_power_w: float | None
+    power_sample_interval_s: float | None
+    longest_measurement_minutes: int | None
 
     def state(self, index: int) -> PowerStateDescriptor | None:
         """Return the descriptor of a power state, or ``None`` if the drive has no such state."""
         return self.power_states[index] if 0 <= index < len(self.power_states) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Namespace:
-    """One namespace: size and use in bytes, and the logical block it is formatted with."""
-
-    size_bytes: int
-    capacity_bytes: int
-    used_bytes: int
-    lba_bytes: int
-    metadata_bytes: int
-    endurance_group: int
-
-
 def identify_controller(device: AdminDevice) -> Controller:
     """Return what the controller says of itself; readable without CAP_SYS_ADMIN since Linux 6.2."""
-    return decode_controller(_identify(device, _CNS_CONTROLLER, "Identify Controller"))
+    return decode_controller(
+        fetch(device, identify_command(_CNS_CONTROLLER, "Identify Controller")).data
+    )
 
 
-def identify_namespace(device: AdminDevice, namespace: int) -> Namespace:
-    """Return size, use and format of an active namespace."""
-    name = f"Identify Namespace {namespace}"
-    return decode_namespace(_identify(device, _CNS_NAMESPACE, name, namespace))
-
-
-def active_namespaces(device: AdminDevice) -> tuple[int, ...]:
-    """Return the identifiers of the controller's active namespaces, ascending; at most 1024."""
-    data = _identify(device, _CNS_ACTIVE_NAMESPACES, "Identify Active Namespaces")
-    identifiers = struct.unpack("<1024I", data)
-    return tuple(identifier for identifier in identifiers if identifier)
-
-
-def _identify(device: AdminDevice, cns: int, name: str, namespace: int = 0) -> bytes:
-    command = AdminCommand(
+def identify_command(cns: int, name: str, namespace: int = 0) -> AdminCommand:
+    """Return the command that reads one of the Identify structures, of 4096 bytes each."""
+    return AdminCommand(
         name=name, opcode=IDENTIFY, namespace=namespace, cdw10=cns, data_bytes=IDENTIFY_BYTES
     )
-    return fetch(device, command).data
 
 
 def decode_controller(data: bytes) -> Controller:
-    """Return the fields of an Identify Controller structure of 4096 bytes."""
-    _require(data, "Identify Controller")
-    attributes = _u32(data, 96)
-    pages = data[261]
+    """Return the fields of an Identify Controller structure of 4096 bytes.
+
+    Raises:
+        PowerError: another length.
+    """
+    require_bytes(data, IDENTIFY_BYTES, "Identify Controller")
+    attributes, pages, thermal = u32(data, 96), data[261], u16(data, 322) & 1
     count = min(data[263], _LAST_STATE) + 1
     return Controller(
-        vendor_id=_u16(data, 0),
-        serial=_text(data, 4, 20),
-        model=_text(data, 24, 40),
-        firmware=_text(data, 64, 8),
-        version=_version(_u32(data, 80)),
+        vendor_id=u16(data, 0),
+        serial=text(data, 4, 20),
+        model=text(data, 24, 40),
+        firmware=text(data, 64, 8),
+        version=_version(u32(data, 80)),
         power_states=tuple(_state_at(data, index) for index in range(count)),
         apst_supported=bool(data[265] & 1),
-        warning_temperature_k=_u16(data, 266) or None,
-        critical_temperature_k=_u16(data, 268) or None,
-        capacity_bytes=_u128(data, 280) or None,
-        unallocated_bytes=_u128(data, 296) if _u128(data, 280) else None,
-        namespace_count=_u32(data, 516),
+        warning_temperature_k=u16(data, 266) or None,
+        critical_temperature_k=u16(data, 268) or None,
+        thermal_management=bool(thermal),
+        lowest_managed_temperature_k=(u16(data, 324) or None) if thermal else None,
+        highest_managed_temperature_k=(u16(data, 326) or None) if thermal else None,
+        capacity_bytes=u128(data, 280) or None,
+        unallocated_bytes=u128(data, 296) if u128(data, 280) else None,
+        namespace_count=u32(data, 516),
         volatile_write_cache=bool(data[525] & 1),
-        selects_features=bool(_u16(data, 520) >> 4 & 1),
+        selects_features=bool(u16(data, 520) >> 4 & 1),
         effects_log=bool(pages >> 1 & 1),
+        supported_pages_log=bool(pages >> 5 & 1),
         endurance_groups=bool(attributes >> 4 & 1),
+        uuid_list=bool(attributes >> 9 & 1),
+        permissive_mode=bool(attributes >> 1 & 1),
         power_limit=bool(attributes >> 20 & 1),
         power_measurement=bool(attributes >> 21 & 1),
+        voltage_measurement=bool(attributes >> 22 & 1),
+        unlimited_power_w=scaled_watts(u16(data, 390), data[385] & 3),
+        power_sample_interval_s=_sample_interval_s(data[392], data[393]),
+        longest_measurement_minutes=u16(data, 394) or None,
     )
 
 
 def decode_power_state(data: bytes, index: int) -> PowerStateDescriptor:
     """Return the fields of one power state descriptor of 32 bytes.
 
-    A power is reported only if both its raw value and its scale are non-zero.
+    A power is reported only if its raw value is not 0 and, for idle and active power, its scale is
+    1 or 2.
+
+    Raises:
+        PowerError: another length.
     """
+    require_bytes(data, _PSD_BYTES, "a power state descriptor")
     flags, scales = data[3], data[26]
-    max_raw = _u16(data, 0)
     return PowerStateDescriptor(
         index=index,
-        max_w=max_raw / (10_000 if flags & 1 else 100) if max_raw else None,
+        max_w=scaled_watts(u16(data, 0), 1 if flags & 1 else 2),
         operational=not flags & 2,
-        entry_latency_s=_u32(data, 4) / _US_PER_S or None,
-        exit_latency_s=_u32(data, 8) / _US_PER_S or None,
+        entry_latency_s=u32(data, 4) / _US_PER_S or None,
+        exit_latency_s=u32(data, 8) / _US_PER_S or None,
         read_throughput_rank=data[12] & 0x1F,
         read_latency_rank=data[13] & 0x1F,
         write_throughput_rank=data[14] & 0x1F,
         write_latency_rank=data[15] & 0x1F,
-        idle_w=_watts(_u16(data, 16), data[18] >> 6),
-        active_w=_watts(_u16(data, 20), data[22] >> 6),
+        idle_w=scaled_watts(u16(data, 16), data[18] >> 6),
+        active_w=scaled_watts(u16(data, 20), data[22] >> 6),
         active_workload=data[22] & 7,
         power_fail_recovery_s=_vault_s(data[23], scales & 0xF),
         quiescence_vault_s=_vault_s(data[24], scales >> 4),
         power_fail_vault_s=_vault_s(data[25], data[27] & 0xF),
-        idle_exit_latency_limit_s=_u16(data, 30) / 10_000 or None,
-    )
-
-
-def decode_namespace(data: bytes) -> Namespace:
-    """Return the fields of an Identify Namespace structure of 4096 bytes.
-
-    Raises:
-        PowerError: the format names a block size of 0, as an inactive namespace does.
-    """
-    _require(data, "Identify Namespace")
-    size, capacity, used = struct.unpack_from("<QQQ", data)
-    # Bits 6:5 extend the index only where there are more than 16 formats.
-    formatted = data[26] & 0xF | (data[26] >> 1 & 0x30 if data[25] >= 16 else 0)  # noqa: PLR2004
-    metadata, exponent = struct.unpack_from("<HB", data, 128 + 4 * formatted)
-    if exponent == 0:
-        raise PowerError("Identify Namespace names no block size: the namespace is not active")
-    return Namespace(
-        size_bytes=size << exponent,
-        capacity_bytes=capacity << exponent,
-        used_bytes=used << exponent,
-        lba_bytes=1 << exponent,
-        metadata_bytes=metadata,
-        endurance_group=_u16(data, 102),
+        max_bandwidth_value=data[28] or None,
+        max_bandwidth_scale=data[29] & 7,
+        idle_exit_latency_limit_s=u16(data, 30) / _LIMIT_STEPS_PER_S or None,
     )
 
 
@@ -203,37 +199,16 @@ def _state_at(data: bytes, index: int) -> PowerStateDescriptor:
     return decode_power_state(data[start : start + _PSD_BYTES], index)
 
 
-def _watts(raw: int, scale: int) -> float | None:
-    units_per_watt = _UNITS_PER_WATT.get(scale)
-    return raw / units_per_watt if raw and units_per_watt is not None else None
-
-
 def _vault_s(raw: int, scale: int) -> float | None:
     """Return a vault or recovery time; scale n is 10^n us up to 10^12, values 1 to 99 count."""
-    valid = 1 <= raw <= 99 and scale <= 12  # noqa: PLR2004 - both limits are the specification's
+    valid = 1 <= raw <= _LONGEST_VAULT and scale <= _LARGEST_VAULT_SCALE
     return raw * 10**scale / _US_PER_S if valid else None
+
+
+def _sample_interval_s(value: int, scale: int) -> float | None:
+    unit_us = _SAMPLE_INTERVAL_US.get(scale)
+    return value * unit_us / _US_PER_S if value and unit_us is not None else None
 
 
 def _version(raw: int) -> str:
     return f"{raw >> 16}.{raw >> 8 & 0xFF}.{raw & 0xFF}"
-
-
-def _text(data: bytes, start: int, length: int) -> str:
-    return data[start : start + length].decode("ascii", "replace").strip(" \0")
-
-
-def _u16(data: bytes, offset: int) -> int:
-    return int.from_bytes(data[offset : offset + 2], "little")
-
-
-def _u32(data: bytes, offset: int) -> int:
-    return int.from_bytes(data[offset : offset + 4], "little")
-
-
-def _u128(data: bytes, offset: int) -> int:
-    return int.from_bytes(data[offset : offset + 16], "little")
-
-
-def _require(data: bytes, name: str) -> None:
-    if len(data) != IDENTIFY_BYTES:
-        raise PowerError(f"{name} has {IDENTIFY_BYTES} bytes, got {len(data)}")

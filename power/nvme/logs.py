@@ -9,12 +9,13 @@ _DWORD_BYTES = 4
 
 
 def log_command(
-    identifier: int, size_bytes: int, *, specific: int = 0, name: str = ""
+    identifier: int, size_bytes: int, *, specific: int = 0, uuid_index: int = 0, name: str = ""
 ) -> AdminCommand:
     """Return the command that reads the first ``size_bytes`` (a multiple of 4) of a log page.
 
     Retain Asynchronous Event is set: without it each read would clear the events that the kernel
-    and monitoring daemons wait for. ``specific`` is the Log Specific Identifier.
+    and monitoring daemons wait for. ``specific`` is the Log Specific Identifier and
+    ``uuid_index`` says whose log a vendor's identifier means, 0 for the drive's own.
     """
     dwords = size_bytes // _DWORD_BYTES - 1
     return AdminCommand(
@@ -23,5 +24,6 @@ def log_command(
         namespace=ALL_NAMESPACES,
         cdw10=identifier | _RETAIN_EVENTS | (dwords & 0xFFFF) << 16,
         cdw11=dwords >> 16 | specific << 16,
+        cdw14=uuid_index,
         data_bytes=size_bytes,
     )

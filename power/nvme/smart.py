@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from wattload.core.errors import PowerError
 from wattload.power.nvme.admin import AdminDevice, fetch
 from wattload.power.nvme.logs import log_command
+from wattload.power.nvme.watts import decode_power
 
 SMART_LOG = 0x02
 SMART_BYTES = 512
@@ -31,15 +32,15 @@ _COUNTERS = (
 )
 """The counters of 16 bytes from byte 64 on, after data units read and written."""
 
-_UNITS_PER_WATT = {1: 10_000, 2: 100}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmartLog:
     """Health and lifetime counters. Temperatures in kelvin, 0 from the drive is ``None``.
 
-    ``interval_power_w`` is the mean of the drive's own samples over its last second;
-    ``lifetime_energy_wh`` counts whole watt-hours, rounded up.
+    ``interval_power_w`` (IPM) is the mean of the drive's own samples over its last second, counted
+    in steps of ``interval_power_step_w``; type 0 is the whole NVM subsystem, 12 to 15 are the
+    vendor's; all three are ``None`` together. ``lifetime_energy_wh`` (OLEC) counts whole watt-hours
+    while the drive operates, rounded up, and stops at 2^64 - 1.
     """
 
     critical_warning: int
@@ -66,6 +67,8 @@ class SmartLog:
     thermal_seconds_2: int
     lifetime_energy_wh: int | None
     interval_power_w: float | None
+    interval_power_step_w: float | None
+    interval_power_type: int | None
 
 
 def read_smart(device: AdminDevice) -> SmartLog:
@@ -87,6 +90,8 @@ def decode_smart(data: bytes) -> SmartLog:
     warning_minutes, critical_minutes = struct.unpack_from("<II", data, 192)
     thermal = struct.unpack_from("<IIII", data, 216)
     energy_wh, interval = struct.unpack_from("<QI", data, 232)
+    power = decode_power(interval)
+    reports_power = power.watts is not None
     return SmartLog(
         critical_warning=warning,
         temperature_k=temperature or None,
@@ -104,10 +109,7 @@ def decode_smart(data: bytes) -> SmartLog:
         thermal_seconds_1=thermal[2],
         thermal_seconds_2=thermal[3],
         lifetime_energy_wh=energy_wh or None,
-        interval_power_w=_interval_power_w(interval),
+        interval_power_w=power.watts,
+        interval_power_step_w=power.step_w if reports_power else None,
+        interval_power_type=interval >> 20 & 0xF if reports_power else None,
     )
-
-
-def _interval_power_w(raw: int) -> float | None:
-    value, units_per_watt = raw & 0xFFFF, _UNITS_PER_WATT.get(raw >> 16 & 3)
-    return value / units_per_watt if value and units_per_watt is not None else None

@@ -8,15 +8,17 @@ why it has none, never with both.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from wattload.core.errors import PowerError
-from wattload.core.record.controller import PowerStateFacts, SmartState
+from wattload.core.record.base import Observed
+from wattload.core.record.controller import PowerCapabilities, PowerStateFacts, SmartState
 from wattload.power.nvme.admin import AdminDevice, NvmeAdmin, OpenDevice
 from wattload.power.nvme.endurance import read_media_written_bytes
 from wattload.power.nvme.features import (
     POWER_MANAGEMENT,
     Select,
+    read_background_power,
     read_capabilities,
     read_power_management,
     read_power_state,
@@ -26,18 +28,21 @@ from wattload.power.nvme.features import (
 from wattload.power.nvme.firmware import read_firmware_slot
 from wattload.power.nvme.identify import (
     Controller,
-    Namespace,
     PowerStateDescriptor,
-    active_namespaces,
     identify_controller,
-    identify_namespace,
 )
+from wattload.power.nvme.namespace import Namespace, active_namespaces, identify_namespace
+from wattload.power.nvme.ocp import read_ocp_smart
 from wattload.power.nvme.smart import SmartLog, read_smart
+from wattload.power.nvme.thermal import read_thermal_management
+from wattload.power.nvme.uuids import read_ocp_uuid_index
 
+ObservedT = TypeVar("ObservedT", bound=Observed)
 Fields = dict[str, Any]
 Reasons = dict[str, str]
 
 _NAMESPACE_FIELDS = ("lba_bytes", "namespace_size_bytes", "namespace_used_bytes")
+_THROTTLE_FIELDS = ("throttle_events", "throttle_status")
 _FIELDS = (
     "firmware",
     "firmware_slot",
@@ -52,6 +57,10 @@ _FIELDS = (
     "apst_table",
     "media_written_bytes",
     "smart",
+    "thermal_light_k",
+    "thermal_heavy_k",
+    "background_power",
+    *_THROTTLE_FIELDS,
 )
 
 
@@ -84,8 +93,10 @@ def read_state(device: AdminDevice) -> tuple[Fields, Reasons]:
     no_capacity = "the drive reports no total capacity"
     gathered.add("capacity_bytes", lambda: controller.capacity_bytes, no_capacity)
     gathered.add("unallocated_bytes", lambda: controller.unallocated_bytes, no_capacity)
-    _gather_namespaces(device, gathered)
+    _gather_namespaces(device, controller, gathered)
     _gather_features(device, controller, gathered)
+    _gather_thermal(device, controller, gathered)
+    _gather_throttling(device, controller, gathered)
     gathered.add("smart", lambda: smart_state(read_smart(device)))
     return gathered.fields, gathered.missing
 
@@ -117,7 +128,7 @@ class _Gathered:
             self.fields[name] = value
 
 
-def _gather_namespaces(device: AdminDevice, gathered: _Gathered) -> None:
+def _gather_namespaces(device: AdminDevice, controller: Controller, gathered: _Gathered) -> None:
     namespaces, reason = _namespaces(device)
     if not namespaces:
         gathered.missing.update(dict.fromkeys((*_NAMESPACE_FIELDS, "media_written_bytes"), reason))
@@ -131,7 +142,12 @@ def _gather_namespaces(device: AdminDevice, gathered: _Gathered) -> None:
     gathered.add("namespace_size_bytes", lambda: sum(each.size_bytes for each in namespaces))
     gathered.add("namespace_used_bytes", lambda: sum(each.used_bytes for each in namespaces))
     group = namespaces[0].endurance_group
-    gathered.add("media_written_bytes", lambda: read_media_written_bytes(device, group))
+    gathered.add(
+        "media_written_bytes",
+        lambda: read_media_written_bytes(
+            device, group, ocp_uuid_index=read_ocp_uuid_index(device, controller)
+        ),
+    )
 
 
 def _namespaces(device: AdminDevice) -> tuple[list[Namespace], str]:
@@ -175,6 +191,36 @@ def _gather_features(device: AdminDevice, controller: Controller, gathered: _Gat
     )
 
 
+def _gather_thermal(device: AdminDevice, controller: Controller, gathered: _Gathered) -> None:
+    """Take the drive's own thresholds of throttling, and what it may draw asleep."""
+    if controller.permissive_mode:
+        gathered.add("background_power", lambda: read_background_power(device))
+    else:
+        gathered.missing["background_power"] = "the drive has no permissive mode"
+    names = ("thermal_light_k", "thermal_heavy_k")
+    if not controller.thermal_management:
+        gathered.missing.update(dict.fromkeys(names, "the drive lets no host manage its heat"))
+        return
+    try:
+        thermal = read_thermal_management(device)
+    except PowerError as error:
+        gathered.missing.update(dict.fromkeys(names, str(error)))
+        return
+    gathered.add("thermal_light_k", lambda: thermal.light_k, "the threshold is off")
+    gathered.add("thermal_heavy_k", lambda: thermal.heavy_k, "the threshold is off")
+
+
+def _gather_throttling(device: AdminDevice, controller: Controller, gathered: _Gathered) -> None:
+    """Take OCP's own account of throttling, which also knows what no host threshold set off."""
+    try:
+        log = read_ocp_smart(device, uuid_index=read_ocp_uuid_index(device, controller))
+    except PowerError as error:
+        gathered.missing.update(dict.fromkeys(_THROTTLE_FIELDS, str(error)))
+        return
+    gathered.add("throttle_events", lambda: log.throttle_events)
+    gathered.add("throttle_status", lambda: log.throttle_status)
+
+
 def _selected_state(device: AdminDevice, controller: Controller, select: Select) -> int | None:
     if not controller.selects_features:
         return None
@@ -185,22 +231,35 @@ def _selected_state(device: AdminDevice, controller: Controller, select: Select)
 
 def smart_state(log: SmartLog) -> SmartState:
     """Return a SMART log as the record keeps it."""
-    fields = {name: getattr(log, name) for name in SmartState.model_fields if name != "missing"}
-    reasons = {"temperature_k": "the drive reports 0 K", "lifetime_energy_wh": "not reported"}
-    missing = {name: reasons[name] for name, value in fields.items() if value is None}
-    return SmartState(**fields, missing=missing)
+    return _observed(SmartState, log, {"temperature_k": "the drive reports 0 K"}, "not reported")
 
 
 def power_state_facts(descriptor: PowerStateDescriptor) -> PowerStateFacts:
     """Return a power state descriptor as the record keeps it."""
-    fields: Mapping[str, float | None] = {
-        "max_w": descriptor.max_w,
-        "entry_latency_s": descriptor.entry_latency_s,
-        "exit_latency_s": descriptor.exit_latency_s,
-        "idle_w": descriptor.idle_w,
-        "active_w": descriptor.active_w,
+    return _observed(PowerStateFacts, descriptor, {}, "the drive reports 0")
+
+
+def power_capabilities(controller: Controller) -> PowerCapabilities:
+    """Return what Identify Controller says of power and heat as the record keeps it."""
+    renamed = {"autonomous_transitions": controller.apst_supported}
+    return _observed(PowerCapabilities, controller, {}, "the drive reports 0", renamed)
+
+
+def _observed(
+    model: type[ObservedT],
+    source: object,
+    reasons: Mapping[str, str],
+    otherwise: str,
+    renamed: Mapping[str, Any] | None = None,
+) -> ObservedT:
+    """Return a record's model of the fields of the same names; ``None`` gets its reason."""
+    known = renamed or {}
+    fields = {
+        name: known[name] if name in known else getattr(source, name)
+        for name in model.model_fields
+        if name != "missing"
     }
-    missing = {name: "the drive reports 0" for name, value in fields.items() if value is None}
-    return PowerStateFacts(
-        index=descriptor.index, operational=descriptor.operational, **fields, missing=missing
-    )
+    missing = {
+        name: reasons.get(name, otherwise) for name, value in fields.items() if value is None
+    }
+    return model(**fields, missing=missing)

@@ -27,11 +27,13 @@ _NAMES = {
     0x021: "Command Interrupted",
     0x022: "Transient Transport Error",
     0x024: "Admin Command Media Not Ready",
+    0x03E: "Invalid Power Limit",
     0x082: "Namespace Not Ready",
     0x109: "Invalid Log Page",
     0x10D: "Feature Identifier Not Saveable",
     0x10E: "Feature Not Changeable",
     0x10F: "Feature Not Namespace Specific",
+    0x370: "Host Pathing Error",
     0x371: "Command Aborted By Host",
 }
 

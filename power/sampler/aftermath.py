@@ -1,22 +1,36 @@
-"""The record of a run that could not write its own: its draft, and what the ranks' journals say."""
+"""The record of a run that could not write its own: its draft, and what the ranks' journals say.
+
+The folder is its user's: what lies there is read only as far as a run of ours would have written.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from wattload.core.clock import utc_text
+from wattload.core.errors import RecordError
 from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.phase import PhaseSpan
-from wattload.core.record.run import RECORD_FILE, RunRecord, Status, read_record, write_record
+from wattload.core.record.run import RECORD_FILE, RunRecord, Status, decode_record, write_record
+from wattload.power.sampler.runfolder import read_regular
 
 DRAFT_FILE = "draft.json"
 JOURNAL_PATTERN = "journal-*.jsonl"
+
+MOST_DRAFT_BYTES = 16 << 20
+MOST_JOURNAL_BYTES = 64 << 20
+"""Of all journals together. A rank writes some 300 bytes a phase."""
+
+MOST_JOURNALS = 4096
 
 _SPAN_FIELDS = frozenset(PhaseSpan.model_fields)
 
@@ -29,7 +43,8 @@ class Told:
     open_phases: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     failure: tuple[Status, str] | None = None
-    """Why the run ended, as the first rank that failed wrote it down."""
+    """Why the run ended, by the rank that failed first: the others may only have missed it."""
+    failed_ns: float = math.inf
 
 
 def finish_aborted(
@@ -44,7 +59,7 @@ def finish_aborted(
     """
     if (run_folder / RECORD_FILE).exists():
         return
-    draft = read_record(run_folder / DRAFT_FILE)
+    draft = _read_draft(run_folder / DRAFT_FILE)
     told = read_journals(run_folder)
     status, reason = told.failure or (status, reason)
     record = draft.model_copy(
@@ -63,20 +78,34 @@ def finish_aborted(
 def read_journals(run_folder: Path) -> Told:
     """Return what the ranks wrote down before they ended; a cut last line is left out."""
     told = Told()
-    for path in sorted(run_folder.glob(JOURNAL_PATTERN)):
-        _read_journal(path, told)
+    left_bytes = MOST_JOURNAL_BYTES
+    for path in sorted(islice(run_folder.glob(JOURNAL_PATTERN), MOST_JOURNALS)):
+        try:
+            text = read_regular(path, left_bytes)
+        except OSError:
+            told.unreadable.append(path.name)
+            continue
+        left_bytes -= len(text)
+        _read_journal(path, text, told)
     return told
 
 
-def _read_journal(path: Path, told: Told) -> None:
-    begun: list[tuple[str, str | None]] = []
-    for number, event in _events(path, told):
+def _read_draft(path: Path) -> RunRecord:
+    try:
+        return decode_record(read_regular(path, MOST_DRAFT_BYTES), path)
+    except OSError as error:
+        raise RecordError(f"the draft {path} can't be read: {error}") from error
+
+
+def _read_journal(path: Path, text: str, told: Told) -> None:
+    begun: Counter[tuple[str, str]] = Counter()
+    for number, event in _events(path, text, told):
         kind = event.get("event")
-        key = (str(event.get("name")), event.get("parent"))
+        key = (str(event.get("name")), str(event.get("parent")))
         if kind == "failed":
-            told.failure = told.failure or _failure(event)
+            _take_failure(event, told)
         elif kind == "begin":
-            begun.append(key)
+            begun[key] += 1
         elif kind == "span":
             try:
                 span = PhaseSpan.model_validate(
@@ -86,28 +115,27 @@ def _read_journal(path: Path, told: Told) -> None:
                 told.unreadable.append(f"{path.name}, line {number}")
                 continue
             told.spans.append(span)
-            if key in begun:
-                begun.remove(key)
+            begun[key] = max(0, begun[key] - 1)
     rank = path.stem.removeprefix("journal-")
-    told.open_phases.extend(f"rank {rank} in phase {name}" for name, _ in begun)
+    told.open_phases.extend(f"rank {rank} in phase {name}" for name, _ in begun.elements())
 
 
-def _failure(event: Mapping[str, Any]) -> tuple[Status, str]:
-    return "failed" if event.get("status") == "failed" else "aborted", str(event.get("reason"))
-
-
-def _events(path: Path, told: Told) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        told.unreadable.append(path.name)
+def _take_failure(event: Mapping[str, Any], told: Told) -> None:
+    time_ns = event.get("time_ns")
+    failed_ns = time_ns if isinstance(time_ns, int) else math.inf
+    if told.failure is not None and failed_ns >= told.failed_ns:
         return
+    status: Status = "failed" if event.get("status") == "failed" else "aborted"
+    told.failure, told.failed_ns = (status, str(event.get("reason"))), failed_ns
+
+
+def _events(path: Path, text: str, told: Told) -> Iterator[tuple[int, Mapping[str, Any]]]:
     for number, line in enumerate(text.splitlines(keepends=True), start=1):
         if not line.endswith("\n"):
             return
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             event = None
         if isinstance(event, dict):
             yield number, event

@@ -1,17 +1,29 @@
-"""One controller of a run: opened, locked, set into a power state, read, and put back."""
+"""One controller of a run: opened, locked, its power settings changed, read, and put back."""
 
 from __future__ import annotations
 
 from wattload.core.errors import PowerError
 from wattload.core.record.energy import PowerStateRecord
-from wattload.power.control import HoldsSystem, PowerStateControl, StateChange
+from wattload.power.config import PowerConfig
+from wattload.power.control import HoldsSystem, PowerStateControl
+from wattload.power.drive_clock import set_clock
 from wattload.power.journal import Journal
+from wattload.power.knobs import read_saved
 from wattload.power.nvme.admin import AdminDevice, OpenDevice
 from wattload.power.nvme.features import read_power_state
-from wattload.power.nvme.state import power_state_facts, read_state, unreadable_state
+from wattload.power.nvme.patience import PatientDevice
+from wattload.power.nvme.state import (
+    power_capabilities,
+    power_state_facts,
+    read_state,
+    unreadable_state,
+)
 from wattload.power.sampler.reports import ControllerReading
+from wattload.power.sampler.told import DriveStory
+from wattload.power.settings import POWER_STATE
 
-_NOT_ASKED = "no power state was asked for"
+ANSWER_LIMIT_S = 10.0
+"""Longer than a drive takes to obey; one that hangs at the end must not keep a run's record."""
 
 
 class Drive:
@@ -19,43 +31,47 @@ class Drive:
 
     def __init__(self, name: str, *, serial: str, journal: Journal, run_id: str) -> None:
         self.name = name
-        self.serial = serial
         self._journal = journal
         self._run_id = run_id
         self._device: AdminDevice | None = None
         self._control: PowerStateControl | None = None
         self._refusal: PowerError | None = None
-        self._requested: int | None = None
-        self._before: int | None = None
-        self._change: StateChange | None = None
-        self._after: int | None = None
-        self._restored: int | None = None
-        self._trouble = ""
+        self._story = DriveStory(name=name, serial=serial)
+
+    @property
+    def serial(self) -> str:
+        """The controller's serial; its name where it tells none."""
+        return self._story.serial
 
     def open(self, open_device: OpenDevice) -> None:
         """Open the controller and read the power state that the run finds it in."""
+        story = self._story
         try:
-            self._device = open_device(self.name)
+            self._device = PatientDevice(open_device(self.name), limit_s=ANSWER_LIMIT_S)
             self._control = PowerStateControl(self._device, self._journal, run_id=self._run_id)
-            self.serial = self._control.controller.serial
-            self._before = read_power_state(self._device)
+            story.serial = self._control.controller.serial
+            story.changes = self._control.changes
+            story.before = read_power_state(self._device)
+            story.saved = read_saved(self._device, self._control.controller, POWER_STATE)
         except PowerError as error:
             self._refusal = error
+            story.refusal = str(error)
 
-    def hold(self, *, exclusive: bool) -> None:
+    def hold(self, *, needed: bool) -> None:
         """Lock the controller against other runs; raises ``PowerError`` if one holds it."""
         if self._control is not None:
-            self._control.hold(exclusive=exclusive)
+            self._control.hold(needed=needed)
 
-    def set(self, state: int, *, holds_system: HoldsSystem, allow_system_drive: bool) -> None:
-        """Put it into a power state, verified; raises ``PowerError`` where that can't be done."""
-        self._requested = state
-        if self._control is None or self._refusal is not None:
+    def apply(self, config: PowerConfig, *, holds_system: HoldsSystem) -> None:
+        """Make the changes that are asked for; raises ``PowerError`` where that can't be done."""
+        self._story.knob, self._story.requested = config.knob, config.state
+        control, device = self._control, self._device
+        if control is None or device is None or self._refusal is not None:
             kind = type(self._refusal) if self._refusal else PowerError
-            raise kind(f"power state {state} can't be set: {self._refusal}")
-        self._change = self._control.set(
-            state, holds_system=holds_system, allow_system_drive=allow_system_drive
-        )
+            raise kind(f"{config.changes} can't be had: {self._refusal}")
+        control.apply(config, holds_system=holds_system)
+        if config.set_timestamp:
+            self._story.clock = set_clock(device, self.serial, self._journal, run_id=self._run_id)
 
     def read(self) -> ControllerReading:
         """Return what admin commands tell of it now."""
@@ -78,22 +94,30 @@ class Drive:
             missing=missing,
             nvme_version=controller.version,
             power_states=tuple(map(power_state_facts, controller.power_states)),
+            power=power_capabilities(controller),
         )
 
     def restore(self) -> None:
-        """Put it back; what can't be put back keeps its journal entry and says why."""
-        if self._device is None or self._control is None:
+        """Put it back; what can't be put back keeps its journal entry and says why.
+
+        A drive that does not tell its state is put back all the same.
+        """
+        story, control, device = self._story, self._control, self._device
+        if device is None or control is None:
             return
         try:
-            if self._after is None:
-                self._after = read_power_state(self._device)
-            restored = self._control.restore()
+            if story.after is None:
+                story.after = read_power_state(device)
         except PowerError as error:
-            self._trouble = f"not put back: {error}"
+            story.unread = str(error)
+        try:
+            control.restore()
+        except PowerError as error:
+            story.trouble = f"not put back: {error}"
             return
-        if restored is not None:
-            self._restored = restored
-            self._trouble = ""
+        story.trouble = ""
+        if self._refusal is None:
+            story.saved_after = read_saved(device, control.controller, POWER_STATE)
 
     def close(self) -> None:
         """Give lock and device back; safe to call twice."""
@@ -104,31 +128,4 @@ class Drive:
 
     def record(self, host: str) -> PowerStateRecord:
         """Return what has become of its power state so far."""
-        verified = self._change.verified if self._change else None
-        values = {
-            "requested": (self._requested, _NOT_ASKED),
-            "before": (self._before, str(self._refusal)),
-            "verified": (verified, _NOT_ASKED if self._requested is None else "it was not set"),
-            "after": (self._after, str(self._refusal or "the run has not ended")),
-            "restored": (self._restored, self._trouble or self._why_not_restored()),
-        }
-        return PowerStateRecord(
-            host=host,
-            serial=self.serial,
-            sentence=self._sentence(),
-            missing={name: reason for name, (value, reason) in values.items() if value is None},
-            **{name: value for name, (value, _) in values.items()},
-        )
-
-    def _why_not_restored(self) -> str:
-        return "nothing was changed" if self._change is None else "the run has not ended"
-
-    def _sentence(self) -> str:
-        if self._refusal is not None:
-            return f"{self.name}: {self._refusal}"
-        if self._change is None:
-            return f"{self.name} ran in the power state it was found in, {self._before}."
-        text = f"{self.name} was set from power state {self._before} to {self._change.verified}"
-        if self._restored is not None:
-            return f"{text} and put back into {self._restored}."
-        return f"{text}; {self._trouble or 'it is not put back yet'}."
+        return self._story.record(host)

@@ -32,7 +32,7 @@ def launch(
     folder = Path(tempfile.mkdtemp(prefix="wattload-"))
     path = folder / "s"
     try:
-        process = _start([*program, "--socket", str(path), "--runs", str(runs), "--once"], log_path)
+        process = _start([*program, "--socket", str(path), "--runs", str(runs)], log_path)
         return _connected(path, process, log_path), process
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,10 @@
-"""What a client may say to the sampler: six commands, one JSON object per line.
+"""What a client may say to the sampler: seven commands, one JSON object per line.
 
-A client names a run, controllers and block devices; it never sends a path or an opcode. Whatever
-else arrives is answered with one sentence, and nothing is done.
+A client names a run, controllers and block devices; it never sends a path, a length or an opcode.
+Whatever else arrives is answered with one sentence, and nothing is done.
+
+Version 2: the period is part of the request alone, and ``hello`` answers with the wattload that it
+comes from. Version 1 had it twice.
 """
 
 from __future__ import annotations
@@ -12,13 +15,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from wattload import __version__
 from wattload.core.errors import PowerError
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAX_LINE_BYTES = 64 * 1024
 MAX_DEVICES = 64
-SHORTEST_PERIOD_S = 0.01
-LONGEST_PERIOD_S = 60.0
 
 RUN_ID = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,120}")
 """No leading dot: ``..`` would be another folder."""
@@ -27,6 +29,11 @@ DEVICE_NAME = re.compile(r"(?!\.)[A-Za-z0-9!._-]{1,64}")
 """A controller (``nvme0``) or a block device (``vda``) as the kernel names it; no slash."""
 
 _LONGEST_REASON = 2000
+
+_MOST_BRACKETS = 256
+"""No message nests deeper than that, so that whatever walks through one has stack enough."""
+
+_SHOWN_LETTERS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +47,25 @@ class Hello:
 class Open:
     """Open sources on devices, set the power state that ``request`` asks for.
 
-    ``request`` holds fields of ``wattload.power.config.PowerConfig``.
+    ``request`` holds fields of ``wattload.power.config.PowerConfig``; which of them a client may
+    choose ``wattload.power.sampler.request`` says.
     """
 
     request: Mapping[str, Any]
     devices: tuple[str, ...]
     block_devices: tuple[str, ...]
-    period_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     """Begin to sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """Leave the drives alone, or read them again; other meters go on either way."""
+
+    is_on: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +86,7 @@ class Abort:
     reason: str
 
 
-Command = Hello | Open | Start | Status | Finish | Abort
+Command = Hello | Open | Start | Quiet | Status | Finish | Abort
 
 
 @dataclass(slots=True)
@@ -106,9 +120,13 @@ def parse(line: bytes) -> Command:
     Raises:
         PowerError: it is no JSON object, names no command, or a field is missing, foreign or wrong.
     """
+    if line.count(b"{") + line.count(b"[") > _MOST_BRACKETS:
+        raise PowerError(f"a message has more than {_MOST_BRACKETS} brackets")
     try:
-        message = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        message = json.loads(line.decode())
+        # Half a surrogate pair is JSON, and no text that anything could write down.
+        json.dumps(message, ensure_ascii=False).encode()
+    except ValueError as error:
         raise PowerError(f"a message is no JSON: {error}") from error
     if not isinstance(message, dict):
         raise PowerError("a message must be a JSON object")
@@ -126,8 +144,8 @@ def _hello(message: dict[str, Any]) -> Hello:
     version = message.pop("protocol", None)
     if version != PROTOCOL_VERSION:
         raise PowerError(
-            f"the sampler speaks protocol {PROTOCOL_VERSION}, the run {_shown(version)}: "
-            "start both from the same wattload"
+            f"the sampler (wattload {__version__}) speaks protocol {PROTOCOL_VERSION}, the run "
+            f"{_shown(version)}: start both from the same wattload"
         )
     return Hello(_name(message.pop("run_id", None), "run_id", RUN_ID))
 
@@ -136,19 +154,18 @@ def _open(message: dict[str, Any]) -> Open:
     request = message.pop("request", None)
     if not isinstance(request, dict):
         raise PowerError(f"request must be an object, got {_shown(request)}")
-    period_s = message.pop("period_s", None)
-    if isinstance(period_s, bool) or not isinstance(period_s, int | float):
-        raise PowerError(f"period_s must be a number, got {_shown(period_s)}")
-    if not SHORTEST_PERIOD_S <= period_s <= LONGEST_PERIOD_S:
-        raise PowerError(
-            f"period_s must be {SHORTEST_PERIOD_S:g} to {LONGEST_PERIOD_S:g}, got {period_s}"
-        )
     return Open(
         request=request,
         devices=_names(message.pop("devices", None), "devices"),
         block_devices=_names(message.pop("block_devices", None), "block_devices"),
-        period_s=float(period_s),
     )
+
+
+def _quiet(message: dict[str, Any]) -> Quiet:
+    is_on = message.pop("on", None)
+    if not isinstance(is_on, bool):
+        raise PowerError(f"on must be true or false, got {_shown(is_on)}")
+    return Quiet(is_on)
 
 
 def _abort(message: dict[str, Any]) -> Abort:
@@ -165,6 +182,7 @@ _READERS: dict[str, Callable[[dict[str, Any]], Command]] = {
     "hello": _hello,
     "open": _open,
     "start": lambda _: Start(),
+    "quiet": _quiet,
     "status": lambda _: Status(),
     "finish": lambda _: Finish(),
     "abort": _abort,
@@ -185,4 +203,4 @@ def _name(value: object, name: str, pattern: re.Pattern[str]) -> str:
 
 def _shown(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."  # noqa: PLR2004 - one line of an answer
+    return text if len(text) <= _SHOWN_LETTERS else text[: _SHOWN_LETTERS - 3] + "..."

@@ -6,19 +6,24 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wattload.core.errors import PowerError, WattloadError
-from wattload.core.power import PowerSource, Sample
+from wattload.core.power import PowerSource
 from wattload.core.record.energy import PowerStateRecord
+from wattload.core.record.sampler import SamplerRecord
 from wattload.power.leftovers import undo_leftovers
 from wattload.power.nvme.admin import DEVICE_NAME
+from wattload.power.replay.staging import unstage
 from wattload.power.sampler.blockcount import BlockCounter
+from wattload.power.sampler.cost import CostMeter
 from wattload.power.sampler.drive import Drive
 from wattload.power.sampler.host import SamplerHost
 from wattload.power.sampler.peer import Peer, acting_as
 from wattload.power.sampler.protocol import Open
+from wattload.power.sampler.reading import Reading
 from wattload.power.sampler.reports import (
     ControllerReading,
     FinishReport,
@@ -49,16 +54,19 @@ class Recording:
         self._peer = peer
         self.run_id = run_id
         with acting_as(peer):
-            self._folder: Path = check_run_folder(host.runs, run_id)
+            self._folder: Path = check_run_folder(
+                host.runs, run_id, uid=peer.uid if host.is_service else None
+            )
         self._stage = "greeted"
         self._period_s = 0.0
         self._drives: list[Drive] = []
         self._sources: Sequence[PowerSource] = ()
         self._counters: list[BlockCounter] = []
         self._not_counted: dict[str, str] = {}
+        self._reading = Reading(())
         self._file: SampleFile | None = None
         self._schedule: Schedule | None = None
-        self._cpu_start_s = 0.0
+        self._cost: CostMeter | None = None
 
     @property
     def due_ns(self) -> int | None:
@@ -85,24 +93,30 @@ class Recording:
         self._expect("open")
         with acting_as(self._peer):
             descriptor = create_samples(self._folder / self._host.samples_name)
-        self._file = SampleFile(descriptor, host=self._host.name, period_s=self._period_s)
-        for source in self._sources:
-            source.start()
-        self._cpu_start_s = time.process_time()
+            self._file = SampleFile(descriptor, host=self._host.name, period_s=self._period_s)
+        self._reading.start()
+        self._cost = CostMeter()
         self._schedule = Schedule(self._period_s, time.monotonic_ns())
         self._stage = "sampling"
 
     def tick(self) -> None:
         """Read every source and counter once and write what they say."""
-        if self._file is None or self._schedule is None:
+        if self._file is None or self._schedule is None or self._cost is None:
             raise PowerError("the sampler has not started to sample")
-        samples: list[Sample] = []
-        for source in self._sources:
-            samples.extend(source.read())
+        start_ns = time.monotonic_ns()
+        samples = self._reading.read()
         for counter in self._counters:
             samples.extend(counter.read())
-        self._file.write(samples)
-        self._schedule.advance(time.monotonic_ns())
+        with acting_as(self._peer):  # whose quota it is
+            self._file.write(samples)
+        end_ns = time.monotonic_ns()
+        self._cost.add_tick(start_ns, end_ns)
+        self._schedule.advance(end_ns)
+
+    def quiet(self, *, is_on: bool) -> None:
+        """Leave the drives alone, or read them again; meters outside of them are read all along."""
+        self._expect("open", "sampling")
+        self._reading.quiet(is_on=is_on)
 
     def status(self) -> StatusReport:
         """Return how far it is."""
@@ -112,16 +126,20 @@ class Recording:
             missed_tick_count=self._schedule.missed_count if self._schedule else 0,
             sample_count=self._file.sample_count if self._file else 0,
             lost_sample_count=self._file.lost_count if self._file else 0,
-            cpu_s=time.process_time() - self._cpu_start_s if self._schedule else 0.0,
+            cpu_s=self._cost.cpu_s() if self._cost else 0.0,
         )
 
     def finish(self) -> FinishReport:
         """Take a last reading, read the controllers, restore, and give everything back."""
+        from wattload.power.sampler.background import take_last_readings
+
         self._expect("open", "sampling")
         if self._stage == "sampling":
+            self._reading.quiet(is_on=False)
+            take_last_readings(self._sources)
             self.tick()
-        status = self.status()
-        energies = [energy for source in self._sources for energy in source.stop()]
+        status, cost = self.status(), self._cost_record()
+        energies = self._reading.stop()
         controllers = self._read_controllers()
         sampled = self._file is not None
         self._release()
@@ -131,7 +149,19 @@ class Recording:
             states=self._states(),
             controllers=controllers,
             own_energies=tuple(OwnEnergy(**asdict(energy)) for energy in energies),
+            data_lost=self._reading.data_lost,
+            cost=cost,
             **status.model_dump(exclude={"state"}),
+        )
+
+    def _cost_record(self) -> SamplerRecord | None:
+        if self._cost is None or self._schedule is None or self._file is None:
+            return None
+        return self._cost.record(
+            host=self._host.name,
+            period_s=self._period_s,
+            schedule=self._schedule,
+            file=self._file,
         )
 
     def end(self) -> None:
@@ -144,25 +174,31 @@ class Recording:
         from wattload.power.sampler.aftermath import finish_aborted
 
         states = self._states()
-        told = " ".join(state.sentence for state in states if state.requested is not None)
+        told = " ".join(state.sentence for state in states if state.knob is not None)
         try:
             with acting_as(self._peer):
-                finish_aborted(self._folder, status, f"{reason} {told}".strip(), states=states)
-        except (WattloadError, OSError) as error:
+                sentence = f"{reason.rstrip('.')}. {told}".strip()
+                finish_aborted(self._folder, status, sentence, states=states)
+        except (WattloadError, OSError, ValueError, RecursionError) as error:
+            # Whatever a user has put into his run's folder, the sampler outlives it.
             _LOG.error("run %s has no record: %s", self.run_id, error)
 
     def _open(self, command: Open) -> OpenReport:
+        from wattload.power.sampler.background import in_background
         from wattload.power.sampler.request import power_config, watch_states
         from wattload.power.selection import select
 
-        config = power_config(command.request)
+        config = power_config(command.request, command.devices, self._host)
         leftovers = undo_leftovers(self._host)
         self._open_drives(command, config)
         self._open_counters(command.block_devices)
         devices = self._power_devices(command)
+        config = unstage(config, self._folder)
         selection = select(devices, config, host=self._host.name)
-        self._sources = [*selection.sources, *watch_states(selection, devices, config)]
-        self._period_s = command.period_s
+        watching = watch_states(selection, devices, config)
+        self._sources = in_background([*selection.sources, *watching])
+        self._reading = Reading(self._sources)
+        self._period_s = config.period_s
         return OpenReport(
             host=self._host.name,
             choice=selection.choice,
@@ -174,6 +210,8 @@ class Recording:
         )
 
     def _open_drives(self, command: Open, config: PowerConfig) -> None:
+        """Open the run's drives and hold them: two runs at once would share speed and joules."""
+        held: set[str] = set()
         for name in command.devices:
             if not DEVICE_NAME.fullmatch(name):
                 continue
@@ -185,20 +223,18 @@ class Recording:
             )
             self._drives.append(drive)
             drive.open(self._host.open_device)
-            drive.hold(exclusive=config.state is not None)
-        if config.state is None:
+            if drive.serial not in held:  # a drive may have two controllers: one run, one lock
+                drive.hold(needed=bool(config.changes))
+                held.add(drive.serial)
+        if not config.changes:
             return
         if not self._drives:
             raise PowerError(
-                f"power state {config.state} can't be set: no NVMe controller lies under the "
-                "target; leave power.state unset"
+                f"{config.changes} can't be had: no NVMe controller lies under the target; leave "
+                "it unset"
             )
         for drive in self._drives:
-            drive.set(
-                config.state,
-                holds_system=self._host.holds_system,
-                allow_system_drive=config.allow_system_drive,
-            )
+            drive.apply(config, holds_system=self._host.holds_system)
 
     def _open_counters(self, names: Sequence[str]) -> None:
         for name in names:
@@ -215,7 +251,14 @@ class Recording:
         from wattload.power.sources import PowerDevice
 
         return [
-            PowerDevice(key=serials.get(name, name), name=name, is_nvme=name in serials)
+            PowerDevice(
+                key=serials.get(name, name),
+                name=name,
+                is_nvme=name in serials,
+                journal=self._host.journal,
+                run_id=self.run_id,
+                rights=partial(acting_as, self._peer),
+            )
             for name in command.devices
         ]
 
@@ -232,6 +275,7 @@ class Recording:
         steps += [source.restore for source in self._sources]
         steps += [drive.close for drive in self._drives]
         steps += [source.close for source in self._sources]
+        steps += [counter.close for counter in self._counters]
         if self._file is not None:
             steps.append(self._file.close)
         for step in steps:

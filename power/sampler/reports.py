@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from wattload.core.power import Evidence
+from pydantic import Field
+
+from wattload.core.power import Evidence, PowerBin
 from wattload.core.record.base import Frozen
-from wattload.core.record.controller import PowerStateFacts
+from wattload.core.record.controller import PowerCapabilities, PowerStateFacts
 from wattload.core.record.energy import PowerSourceRecord, PowerStateRecord
+from wattload.core.record.sampler import SamplerRecord
+
+SAMPLES_NAME = r"^samples-[A-Za-z0-9._-]+\.jsonl$"
+"""A name in the run's folder and nothing else: the run reads that file, and removes it."""
 
 
 class ControllerReading(Frozen):
     """The half of a controller's state that admin commands answer.
 
     ``fields`` are fields of ``ControllerState`` with their values, ``missing`` the reasons for the
-    others. ``nvme_version`` and the table ``power_states`` belong to ``ControllerFacts``; they are
-    ``None`` where the controller can't be identified.
+    others. ``nvme_version``, the table ``power_states`` and ``power`` belong to ``ControllerFacts``;
+    they are ``None`` where the controller can't be identified.
     """
 
     serial: str
@@ -24,17 +30,24 @@ class ControllerReading(Frozen):
     missing: Mapping[str, str]
     nvme_version: str | None
     power_states: tuple[PowerStateFacts, ...] | None
+    power: PowerCapabilities | None = None
 
 
 class OwnEnergy(Frozen):
-    """Energy that a device integrated by itself over one window, in joules."""
+    """Energy that a device integrated by itself over one window; the fields of ``WindowEnergy``."""
 
     source: str
     device: str
     start_ns: int
     end_ns: int
-    energy_j: float
+    energy_j: float | None
     evidence: Evidence
+    accuracy_percent: float | None = None
+    resolution_w: float | None = None
+    uncovered_s: float | None = None
+    max_w: float | None = None
+    reason: str = ""
+    histogram: tuple[PowerBin, ...] = ()
 
 
 class OpenReport(Frozen):
@@ -66,10 +79,13 @@ class StatusReport(Frozen):
 
 
 class FinishReport(Frozen):
-    """What was sampled, how the controllers are now, and what was restored."""
+    """What was sampled, how the controllers are now, and what was restored.
+
+    ``data_lost`` has a sentence for each meter that said it dropped readings: its run has failed.
+    """
 
     host: str
-    samples_file: str | None
+    samples_file: Annotated[str, Field(pattern=SAMPLES_NAME)] | None
     states: tuple[PowerStateRecord, ...]
     controllers: Mapping[str, ControllerReading]
     own_energies: tuple[OwnEnergy, ...]
@@ -78,3 +94,5 @@ class FinishReport(Frozen):
     sample_count: int
     lost_sample_count: int
     cpu_s: float
+    data_lost: tuple[str, ...] = ()
+    cost: SamplerRecord | None = None

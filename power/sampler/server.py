@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wattload.core.units import NS_PER_S
+from wattload.power.sampler.access import Access
 from wattload.power.sampler.connection import Connection
 from wattload.power.sampler.host import SamplerHost
 from wattload.power.sampler.listener import listening
-from wattload.power.sampler.peer import peer_of
+from wattload.power.sampler.peer import Peer, peer_of
 from wattload.power.sampler.protocol import encode
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _MOST_CONNECTIONS = 32
 """A run connects before MPI starts and speaks when it is ready: others must be let in meanwhile."""
 
+_MOST_OF_A_USER = 16
+"""No user can keep the others out by connecting."""
+
 _FIRST_CLIENT_TIMEOUT_S = 60.0
 """A sampler of one run whose run died before it called must not stay for ever."""
 
@@ -41,13 +45,11 @@ _LAST_WORDS_S = 5.0
 class SamplerServer:
     """Serves whoever connects, one run at a time; with ``once`` ends with its last client."""
 
-    def __init__(
-        self, host: SamplerHost, *, path: Path, once: bool, allowed_uids: frozenset[int]
-    ) -> None:
+    def __init__(self, host: SamplerHost, *, path: Path, once: bool, access: Access) -> None:
         self._host = host
         self._path = path
         self._once = once
-        self._allowed_uids = allowed_uids
+        self._access = access
         self._selector = selectors.DefaultSelector()
         self._connections: list[Connection] = []
         self._signal: signal.Signals | None = None
@@ -62,8 +64,7 @@ class SamplerServer:
         Raises:
             PowerError: the socket can't be made.
         """
-        others = self._allowed_uids - {0, os.geteuid()}
-        with self._signals(), listening(self._path, for_others=bool(others)) as listener:
+        with self._signals(), listening(self._path, self._access) as listener:
             self._selector.register(listener, selectors.EVENT_READ)
             try:
                 # A client is connected by now and at work itself: this is the time to import.
@@ -77,20 +78,33 @@ class SamplerServer:
     def _turn(self, listener: socket.socket) -> None:
         # Whoever has a run comes first: its end must not make another hear "busy".
         events = sorted(self._selector.select(self._timeout_s()), key=_without_run)
-        for key, _ in events:
+        for key, mask in events:
             if key.fileobj is listener:
                 self._accept(listener)
             elif key.data is None:
                 self._on_signal(key.fd)
-            elif key.data in self._connections and not _hear(key.data, key.fd):
+            elif key.data in self._connections and not _hear(key.data, key.fd, mask):
                 self._drop(key.data, "the run ended without finishing")
+        for connection in list(self._connections):
+            if connection.has_command and not connection.obey_next():
+                self._drop(connection, "its client ended or was given up")
+            else:
+                self._watch(connection)
         self._act_on_time()
+
+    def _watch(self, connection: Connection) -> None:
+        """Wait for the client to take its answer, or to say something; not for both at once."""
+        events = selectors.EVENT_WRITE if connection.has_answer else selectors.EVENT_READ
+        if self._selector.get_key(connection.stream).events != events:
+            self._selector.modify(connection.stream, events, connection)
 
     def _recording(self) -> Recording | None:
         """Return the run at hand."""
         return next((each.recording for each in self._connections if each.recording), None)
 
     def _timeout_s(self) -> float | None:
+        if any(connection.has_command for connection in self._connections):
+            return 0.0
         recording = self._recording()
         due = (self._give_up_ns, recording.due_ns if recording else None)
         moments = [moment_ns for moment_ns in due if moment_ns is not None]
@@ -108,16 +122,15 @@ class SamplerServer:
             recording.tick()
 
     def _accept(self, listener: socket.socket) -> None:
-        stream, _ = listener.accept()
-        peer = peer_of(stream)
-        if peer.uid not in self._allowed_uids:
-            _refuse(
-                stream,
-                f"user {peer.uid} may not use this sampler; --allow-uid {peer.uid} permits it",
-            )
+        try:
+            stream, _ = listener.accept()
+        except OSError as error:
+            _LOG.error("a client could not be let in: %s", error)
             return
-        if len(self._connections) >= _MOST_CONNECTIONS:
-            _refuse(stream, f"the sampler has {_MOST_CONNECTIONS} clients already")
+        peer = peer_of(stream)
+        refusal = self._why_not(peer)
+        if refusal:
+            _refuse(stream, refusal)
             return
         connection = Connection(self._host, stream, peer, self._recording)
         self._connections.append(connection)
@@ -125,6 +138,21 @@ class SamplerServer:
             self._selector.register(descriptor, selectors.EVENT_READ, connection)
         if self._once:
             self._give_up_ns = None
+
+    def _why_not(self, peer: Peer) -> str:
+        """Return why whoever connected is not let in, if so."""
+        if not self._access.admits(peer):
+            return (
+                f"user {peer.uid} may not use this sampler; `wattload sampler --user {peer.uid}`, "
+                "or --group with one of the user's groups, permits it"
+            )
+        of_the_user = sum(each.peer.uid == peer.uid for each in self._connections)
+        if len(self._connections) >= _MOST_CONNECTIONS or of_the_user >= _MOST_OF_A_USER:
+            return (
+                f"the sampler has {len(self._connections)} clients, {of_the_user} of them of user "
+                f"{peer.uid}; it takes {_MOST_CONNECTIONS}, and {_MOST_OF_A_USER} of one user"
+            )
+        return ""
 
     def _drop(self, connection: Connection, reason: str) -> None:
         """Let a client go; a run that it has not finished is ended for it."""
@@ -180,13 +208,12 @@ def _without_run(event: tuple[selectors.SelectorKey, int]) -> bool:
     return not isinstance(connection, Connection) or connection.recording is None
 
 
-def _hear(connection: Connection, descriptor: int) -> bool:
-    """Take what a client says; returns false when it has ended, its last words taken."""
-    if descriptor != connection.process:
-        return connection.receive()
-    while connection.has_more() and connection.receive():
-        pass
-    return False
+def _hear(connection: Connection, descriptor: int, mask: int) -> bool:
+    """Hear or answer a client; returns false when it has ended, its last words taken."""
+    if descriptor == connection.process:
+        connection.take_last_words()
+        return False
+    return connection.send() if mask & selectors.EVENT_WRITE else connection.receive()
 
 
 def _refuse(stream: socket.socket, sentence: str) -> None:

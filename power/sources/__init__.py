@@ -15,11 +15,18 @@ from typing import Protocol, cast
 from wattload.core.errors import ConfigError
 from wattload.core.power import PowerSource
 from wattload.power.config import PowerConfig
+from wattload.power.journal import Journal
 
 SOURCES: dict[str, str] = {
     "nvme": "wattload.power.sources.nvme:find",
     "nvml": "wattload.power.sources.nvml:find",
     "declared": "wattload.power.sources.declared:find",
+    "quarch": "wattload.power.sources.quarch:find",
+    "replay": "wattload.power.sources.replay:find",
+    "hwmon": "wattload.power.sources.hwmon:find",
+    "rapl": "wattload.power.sources.rapl:find",
+    "ipmi": "wattload.power.sources.ipmi:find",
+    "redfish": "wattload.power.sources.redfish:find",
     "none": "wattload.power.sources.none:find",
 }
 """Name to ``module:function``; the function is a ``Find``."""
@@ -27,8 +34,15 @@ SOURCES: dict[str, str] = {
 AUTO_DRIVE_SOURCES: tuple[str, ...] = ("nvme",)
 """Drive-scope sources that ``auto`` tries, in this order; never ``declared``."""
 
-AUTO_BESIDE: tuple[str, ...] = ("nvml",)
-"""Sources of another scope that ``auto`` adds beside the drive's where the device is there."""
+AUTO_BESIDE: tuple[str, ...] = ("nvml", "hwmon", "rapl")
+"""Sources of another scope that ``auto`` adds beside the drive's where the device is there.
+
+Those that ask a BMC (``ipmi``, ``redfish``) are read only where they are named: a BMC is slow, and
+the kernel polls its bus meanwhile. ``hwmon`` gives a drive's figure for rails that are named its.
+"""
+
+BESIDE: tuple[str, ...] = ("nvme", "nvml", "hwmon", "rapl", "ipmi", "redfish")
+"""What may be named in ``power.beside``: sources of what is there, none of which needs a choice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +51,15 @@ class PowerDevice:
 
     ``key`` names it in every sample and record: the controller's serial, else the kernel's name.
     ``name`` is the kernel's (``nvme0``, ``vda``). ``is_nvme`` is true for an NVMe controller.
+    ``journal`` and ``run_id`` are for a source that changes a feature of the drive, which it does
+    by ``wattload.power.change.FeatureChange`` alone; without a journal it may change nothing.
     """
 
     key: str
     name: str
     is_nvme: bool
+    journal: Journal | None = None
+    run_id: str = ""
 
 
 class Find(Protocol):

@@ -1,12 +1,12 @@
 """What the drive itself says: its power state, the watts its descriptors allow in it, temperature.
 
-Bounds, no measurement: an idle drive in state 0 reads the same as a busy one.
+Bounds, no measurement: an idle drive in state 0 reads the same as a busy one. ``find`` adds what
+else a drive may tell of its power, each a source of its own on the same device handle.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from wattload.core.errors import PowerError
 from wattload.core.power import (
@@ -15,163 +15,154 @@ from wattload.core.power import (
     Evidence,
     PowerSource,
     Sample,
-    Scope,
-    SourceFacts,
-    WindowEnergy,
+    Sensor,
 )
 from wattload.core.units import NS_PER_S
+from wattload.power.bounds import StateBounds, state_bounds
 from wattload.power.config import PowerConfig
-from wattload.power.nvme.admin import (
-    GET_FEATURES,
-    GET_LOG_PAGE,
-    AdminDevice,
-    NvmeAdmin,
-    OpenDevice,
-)
-from wattload.power.nvme.effects import read_freezing_commands
-from wattload.power.nvme.features import read_power_state
-from wattload.power.nvme.identify import Controller, identify_controller
-from wattload.power.nvme.smart import read_temperature_k
-from wattload.power.sources import PowerDevice
-
-NAME = "nvme"
-
-TEMPERATURE_PERIOD_S = 1.0
-"""SMART is read no oftener: some drives gather it slowly, and temperature moves in seconds."""
+from wattload.power.control import HoldsSystem
+from wattload.power.host import holds_system_here
+from wattload.power.nvme.admin import GET_FEATURES, GET_LOG_PAGE, AdminDevice, OpenDevice
+from wattload.power.nvme.features import read_power_state, read_transitions
+from wattload.power.nvme.identify import Controller
+from wattload.power.nvme.patience import open_patient
+from wattload.power.sources import PowerDevice, nvme_drive
+from wattload.power.sources.nvme_drive import NvmeTier, SharedDrive, timed
+from wattload.power.sources.nvme_firmware import OcpPowerSource, VendorPowerSource
+from wattload.power.sources.nvme_interval import IntervalPowerSource
+from wattload.power.sources.nvme_lifetime import LifetimeEnergySource
+from wattload.power.sources.nvme_measurement import PowerMeasurementSource
 
 
-def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerSource]:
-    """Return one source per NVMe controller among the devices."""
-    return [NvmeSource(device, period_s=config.period_s) for device in devices if device.is_nvme]
+def find(
+    devices: Sequence[PowerDevice],
+    config: PowerConfig,
+    *,
+    open_device: OpenDevice = open_patient,
+    holds_system: HoldsSystem = holds_system_here,
+) -> Sequence[PowerSource]:
+    """Return every source that an NVMe controller may be, for each one among the devices.
+
+    Those of one controller share its handle and its logs; what a controller does not tell, its
+    source refuses when it is opened.
+    """
+    found: list[PowerSource] = []
+    for device in devices:
+        if not device.is_nvme:
+            continue
+        drive = SharedDrive(device, open_device)
+        period_s = config.period_s
+        found += [
+            # A log is read by whoever asks in every round; the others take it from there.
+            IntervalPowerSource(drive, period_s=period_s),
+            OcpPowerSource(drive, period_s=period_s),
+            VendorPowerSource(drive, period_s=period_s),
+            LifetimeEnergySource(drive, period_s=period_s),
+            NvmeSource(drive, period_s=period_s),
+            PowerMeasurementSource(
+                drive,
+                period_s=period_s,
+                holds_system=holds_system,
+                allow_system_drive=config.allow_system_drive,
+            ),
+        ]
+    return found
 
 
-class NvmeSource:
-    """Power state by Get Features 02h at every read, temperature by SMART once a second.
+class NvmeSource(NvmeTier):
+    """Power state by Get Features 02h at every read, temperature and thermal counts once a second.
 
-    ``UPPER_W`` is the state's sustained maximum (MP), ``LOWER_W`` its typical idle power (IDLP); a
-    figure that the drive does not report for the state it is in is a sample without value.
+    ``UPPER_W`` and ``LOWER_W`` are what may be drawn until the next read that says the same state;
+    see ``state_bounds``. A figure that the drive does not report is a sample without value.
     """
 
-    def __init__(
-        self, device: PowerDevice, *, period_s: float, open_device: OpenDevice = NvmeAdmin
-    ) -> None:
-        self._device = device
-        self._period_s = period_s
-        self._open_device = open_device
-        self._admin: AdminDevice | None = None
-        self._detail = ""
-        self._upper_w: dict[int, float | None] = {}
-        self._lower_w: dict[int, float | None] = {}
-        self._reads_temperature = False
-        self._temperature_due_ns = 0
+    name = "nvme"
+    evidence = Evidence.BOUNDS
 
-    def facts(self) -> SourceFacts:
-        """Return what the source is; valid after ``open``."""
-        return SourceFacts(
-            name=NAME,
-            device=self._device.key,
-            device_name=self._device.name,
-            scope=Scope.DRIVE,
-            evidence=Evidence.BOUNDS,
-            sensor=Bounds(),
-            period_s=self._period_s,
-            detail=self._detail,
-        )
-
-    def open(self) -> None:
-        """Open the admin queue and read the power state table.
-
-        Raises:
-            PowerPermissionError: CAP_SYS_ADMIN or the device node is missing.
-            PowerError: the drive would stop I/O at every read, or refuses to tell its state.
-        """
-        self._admin = self._open_device(self._device.name)
-        try:
-            self._prepare(self._admin)
-        except PowerError:
-            self.close()
-            raise
-
-    def start(self) -> None:
-        """Nothing to begin: the drive records nothing by itself here."""
+    def __init__(self, drive: SharedDrive, *, period_s: float) -> None:
+        super().__init__(drive, period_s=period_s)
+        self._bounds = StateBounds(lower_w={}, upper_w={}, sensor=Bounds())
+        self._reads_smart = self._counts_changes = False
+        self._due_ns = 0
 
     def read(self) -> Sequence[Sample]:
-        """Return power state and bounds, and the temperature when it is due."""
-        admin = self._admin
-        if admin is None:
-            raise PowerError(f"{self._device.name} is read before it was opened")
-        start_ns = time.monotonic_ns()
-        state = _value_or_none(read_power_state, admin)
-        end_ns = time.monotonic_ns()
-        taken = [self._sample(start_ns, end_ns, Channel.POWER_STATE, state)]
-        if self._upper_w:
-            upper_w = None if state is None else self._upper_w.get(state)
-            taken.append(self._sample(start_ns, end_ns, Channel.UPPER_W, upper_w))
-        if self._lower_w:
-            lower_w = None if state is None else self._lower_w.get(state)
-            taken.append(self._sample(start_ns, end_ns, Channel.LOWER_W, lower_w))
-        if self._reads_temperature and end_ns >= self._temperature_due_ns:
-            self._temperature_due_ns = end_ns + int(TEMPERATURE_PERIOD_S * NS_PER_S)
-            kelvin = _value_or_none(read_temperature_k, admin)
-            taken.append(self._sample(end_ns, time.monotonic_ns(), Channel.TEMPERATURE_K, kelvin))
+        """Return power state and bounds, and what is read once a second when it is due."""
+        state = timed(lambda: read_power_state(self._drive.admin))
+        taken = [self._sample(state, Channel.POWER_STATE, state.value)]
+        limits = {
+            Channel.UPPER_W: self._bounds.upper_w,
+            Channel.LOWER_W: self._bounds.lower_w,
+        }
+        for channel, watts in limits.items():
+            if watts:
+                limit_w = None if state.value is None else watts.get(state.value)
+                taken.append(self._sample(state, channel, limit_w))
+        if state.end_ns >= self._due_ns:
+            self._due_ns = state.end_ns + int(nvme_drive.SLOW_PERIOD_S * NS_PER_S)
+            taken += self._slow()
         return taken
 
-    def stop(self) -> Sequence[WindowEnergy]:
-        """Return nothing: bounds are integrated from the samples."""
-        return ()
+    def _slow(self) -> Sequence[Sample]:
+        """Return temperature and what the drive counted: throttling, changes of power state."""
+        taken: list[Sample] = []
+        if self._reads_smart:
+            smart = self._drive.smart.take(self)
+            log = smart.value
+            moves = None if log is None else log.thermal_transitions_1 + log.thermal_transitions_2
+            throttled_s = None if log is None else log.thermal_seconds_1 + log.thermal_seconds_2
+            kelvin = None if log is None else log.temperature_k
+            taken += [
+                self._sample(smart, Channel.TEMPERATURE_K, kelvin),
+                self._sample(smart, Channel.THERMAL_TRANSITIONS, moves),
+                self._sample(smart, Channel.THROTTLED_S, throttled_s),
+            ]
+        if self._counts_changes:
+            ocp = self._drive.ocp.take(self)
+            count = None if ocp.value is None else ocp.value.power_state_changes
+            taken.append(self._sample(ocp, Channel.POWER_STATE_CHANGES, count))
+        return taken
 
-    def restore(self) -> None:
-        """Nothing to undo: this source only reads."""
-
-    def close(self) -> None:
-        """Give the device back; safe to call twice."""
-        if self._admin is not None:
-            self._admin.close()
-            self._admin = None
-
-    def _prepare(self, admin: AdminDevice) -> None:
-        controller = identify_controller(admin)
-        freezing = read_freezing_commands(admin, controller)
-        if GET_FEATURES in freezing:
+    def _prepare(self) -> None:
+        drive = self._drive
+        if drive.freezes(GET_FEATURES):
             raise PowerError(
-                f"{admin.name} says that Get Features holds up other commands (effects log 05h): "
-                "Linux would stop its I/O at every sample, so its power state is not sampled"
+                f"{drive.device.name} says that Get Features holds up other commands (effects log "
+                "05h): Linux would stop its I/O at every sample, so its power state is not sampled"
             )
-        self._reads_temperature = GET_LOG_PAGE not in freezing
-        self._temperature_due_ns = 0
-        read_power_state(admin)
-        states = controller.power_states
-        if any(state.max_w is not None for state in states):
-            self._upper_w = {state.index: state.max_w for state in states}
-        if any(state.idle_w is not None for state in states):
-            self._lower_w = {state.index: state.idle_w for state in states}
-        self._detail = self._describe(controller)
+        read_power_state(drive.admin)
+        self._reads_smart = not drive.freezes(GET_LOG_PAGE)
+        self._counts_changes = self._reads_smart and drive.ocp.take(self).value is not None
+        self._due_ns = 0
+        self._bounds = state_bounds(
+            drive.controller.power_states,
+            is_autonomous=_is_autonomous(drive.admin, drive.controller),
+        )
+        self._detail = self._described(drive.controller)
 
-    def _describe(self, controller: Controller) -> str:
+    def _sensor(self) -> Sensor:
+        return self._bounds.sensor
+
+    def _described(self, controller: Controller) -> str:
         known = [
-            text for text, there in (("maximum", self._upper_w), ("idle", self._lower_w)) if there
+            text
+            for text, there in (
+                ("maximum", self._bounds.upper_w),
+                ("idle", self._bounds.lower_w),
+            )
+            if there
         ]
         watts = f"{' and '.join(known)} watts" if known else "no watts"
         detail = f"{watts} from the descriptors of {len(controller.power_states)} power states"
-        if not self._reads_temperature:
+        if not self._reads_smart:
             detail += "; no temperature, as reading the SMART log would stop I/O"
         return detail
 
-    def _sample(self, start_ns: int, end_ns: int, channel: Channel, value: float | None) -> Sample:
-        return Sample(
-            time_ns=(start_ns + end_ns) // 2,
-            spread_ns=end_ns - start_ns,
-            source=NAME,
-            device=self._device.key,
-            channel=channel,
-            value=value,
-            evidence=Evidence.BOUNDS,
-        )
 
-
-def _value_or_none(read: Callable[[AdminDevice], int | None], admin: AdminDevice) -> int | None:
-    """Return a reading, ``None`` where it failed: a hole in the trace, never a figure."""
+def _is_autonomous(admin: AdminDevice, controller: Controller) -> bool:
+    """Return whether the drive may change its state by itself; yes where it does not tell."""
+    if not controller.apst_supported:
+        return False
     try:
-        return read(admin)
+        return read_transitions(admin).enabled
     except PowerError:
-        return None
+        return True

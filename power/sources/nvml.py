@@ -7,7 +7,7 @@ The counter is exact over minutes and too coarse for seconds, where the power ta
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -18,20 +18,18 @@ from typing import Any, ClassVar, Protocol, cast
 from wattload.core.errors import MissingExtraError, PowerError
 from wattload.core.power import (
     Boxcar,
-    Channel,
     Counter,
     Evidence,
     Instant,
     PowerSource,
-    Sample,
     Scope,
     Sensor,
     SourceFacts,
-    WindowEnergy,
 )
 from wattload.core.units import NS_PER_S
 from wattload.power.config import PowerConfig
 from wattload.power.sources import PowerDevice
+from wattload.power.sources.polled import PolledSource
 
 MILLI = 1e-3
 """NVML counts in millijoules and milliwatts."""
@@ -39,6 +37,8 @@ MILLI = 1e-3
 WATCH_S = 1.0
 WATCHED_MOVES = 4
 """The energy counter is watched until it moved so often, or that long, to see how often it does."""
+ENERGY_PERIOD_S = 0.5
+"""The energy counter is asked no oftener; the power, which is cheap, stands for short windows."""
 AVERAGE_S = 1.0
 """``nvmlDeviceGetPowerUsage``: mean over 1 s on Ampere and later, except GA100 (NVML reference)."""
 GA100 = (8, 0)
@@ -96,165 +96,147 @@ def find_gpus(nvml: Nvml, *, period_s: float) -> Sequence[PowerSource]:
         PowerError: no driver is loaded, or NVML can't be asked.
     """
     sources: list[PowerSource] = []
+    moves_s: dict[str, float] = {}
     with _session(nvml):
         for index in range(nvml.nvmlDeviceGetCount()):
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             uuid = nvml.nvmlDeviceGetUUID(handle)
             if _counts_energy(nvml, handle):
-                sources.append(NvmlEnergy(uuid, nvml, period_s=period_s))
+                sources.append(NvmlEnergy(uuid, nvml, period_s=period_s, moves_s=moves_s))
             sources.append(NvmlPower(uuid, nvml, period_s=period_s))
     return sources
 
 
-class _GpuSource(ABC):
+class _GpuSource(PolledSource):
     """One quantity of one GPU."""
 
-    name: ClassVar[str]
-    channel: ClassVar[Channel]
     quantity: ClassVar[str]
 
-    def __init__(self, uuid: str, nvml: Nvml, *, period_s: float) -> None:
+    def __init__(self, uuid: str, nvml: Nvml, facts: SourceFacts) -> None:
+        super().__init__(facts)
         self._uuid = uuid
         self._nvml = nvml
-        self._period_s = period_s
         self._handle: Any = None
-        self._device_name = ""
-        self._sensor: Sensor = Instant()
-        self._is_open = False
+        self._has_session = False
 
     @abstractmethod
-    def _ask(self) -> float:
+    def _value(self) -> float:
         """Return the quantity in its unit; raises ``NVMLError``."""
 
     @abstractmethod
-    def _find_sensor(self) -> Sensor:
-        """Return the sensor behind it; raises ``NVMLError``."""
+    def _describe(self) -> dict[str, Any]:
+        """Return the sensor and the detail of the facts; raises ``NVMLError``."""
 
-    @abstractmethod
-    def _detail(self) -> str:
-        """Return what a reader should know of the sensor."""
-
-    def facts(self) -> SourceFacts:
-        """Return what the source is; valid after ``open``."""
-        return SourceFacts(
-            name=self.name,
-            device=self._uuid,
-            device_name=self._device_name,
-            scope=Scope.GPU,
-            evidence=Evidence.SELF_REPORTED,
-            sensor=self._sensor,
-            period_s=self._period_s,
-            resolution_w=MILLI if self.channel is Channel.POWER_W else None,
-            detail=self._detail(),
-        )
-
-    def open(self) -> None:
-        """Find the GPU and see how it tells; the energy counter is watched for up to a second.
-
-        Raises:
-            PowerError: no driver is loaded, the GPU is gone, or it does not tell.
-        """
+    def _prepare(self) -> SourceFacts:
         _start(self._nvml)
-        self._is_open = True
+        self._has_session = True
         try:
             self._handle = self._nvml.nvmlDeviceGetHandleByUUID(self._uuid)
-            self._device_name = self._nvml.nvmlDeviceGetName(self._handle)
-            self._ask()
-            self._sensor = self._find_sensor()
+            name = self._nvml.nvmlDeviceGetName(self._handle)
+            self._facts = self._facts.model_copy(update={"device_name": name})
+            self._value()
+            return self._facts.model_copy(update=self._describe())
         except self._nvml.NVMLError as error:
-            self.close()
             raise PowerError(f"GPU {self._uuid} tells no {self.quantity}: {error}") from error
 
-    def start(self) -> None:  # noqa: B027 - no GPU source has anything to do here
-        """Nothing to begin: the GPU always measures."""
-
-    def read(self) -> Sequence[Sample]:
-        """Return one sample."""
-        if not self._is_open:
-            raise PowerError(f"GPU {self._uuid} is read before it was opened")
-        start_ns = time.monotonic_ns()
-        value: float | None
+    def _ask(self) -> float:
         try:
-            value = self._ask()
-        except self._nvml.NVMLError:
-            value = None
-        end_ns = time.monotonic_ns()
-        sample = Sample(
-            time_ns=(start_ns + end_ns) // 2,
-            spread_ns=end_ns - start_ns,
-            source=self.name,
-            device=self._uuid,
-            channel=self.channel,
-            value=value,
-            evidence=Evidence.SELF_REPORTED,
-        )
-        return (sample,)
+            return self._value()
+        except self._nvml.NVMLError as error:
+            raise PowerError(f"GPU {self._uuid} tells no {self.quantity}: {error}") from error
 
-    def stop(self) -> Sequence[WindowEnergy]:
-        """Return nothing: what it says is integrated from its samples."""
-        return ()
-
-    def restore(self) -> None:  # noqa: B027 - no GPU source has anything to do here
-        """Nothing to undo: this source only reads."""
-
-    def close(self) -> None:
-        """Leave NVML; safe to call twice."""
-        if self._is_open:
-            self._is_open = False
+    def _release(self) -> None:
+        if self._has_session:
+            self._has_session = False
             _stop(self._nvml)
 
 
 class NvmlEnergy(_GpuSource):
-    """Joules counted since the driver was loaded (Volta and later)."""
+    """Joules counted since the driver was loaded (Volta and later).
 
-    name = "nvml_energy"
-    channel = Channel.ENERGY_J
+    Asked for in the background and no oftener than twice a second: the answer takes the driver
+    2.7 ms in the median and up to 17 ms (H200, driver 580), by this call and by field 83 alike.
+    ``moves_s`` is shared by the GPUs of a host: how often the counter moves, by the GPU's name.
+    """
+
+    is_slow: ClassVar[bool] = True
     quantity = "energy"
 
-    def _ask(self) -> float:
+    def __init__(
+        self, uuid: str, nvml: Nvml, *, period_s: float, moves_s: dict[str, float] | None = None
+    ) -> None:
+        counter = Counter(quantum_j=MILLI)
+        facts = _facts("nvml_energy", uuid, counter, period_s=max(period_s, ENERGY_PERIOD_S))
+        super().__init__(uuid, nvml, facts)
+        self._moves_s = {} if moves_s is None else moves_s
+
+    def _value(self) -> float:
         return self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) * MILLI
 
-    def _find_sensor(self) -> Sensor:
-        """Return the counter with how often it moves, from watching it.
+    def _describe(self) -> dict[str, Any]:
+        name = self._facts.device_name
+        if name not in self._moves_s:
+            self._moves_s[name] = self._watch()
+        moves_s = self._moves_s[name]
+        moving = f" that moves every {moves_s:g} s" if moves_s else ""
+        return {
+            "sensor": Counter(quantum_j=MILLI, update_period_s=moves_s),
+            "detail": f"energy counter{moving}",
+        }
 
-        The unit says nothing of that: an H100 counts millijoules and moves ten times a second, by
-        12 J when idle.
+    def _watch(self) -> float:
+        """Return how often the counter moves, in seconds, from watching it.
+
+        The unit says nothing of that: an H200 counts millijoules and moves ten times a second, by
+        8 J when idle.
         """
         end_ns = time.monotonic_ns() + round(WATCH_S * NS_PER_S)
         moved_ns: list[int] = []
-        last = self._ask()
+        last = self._value()
         while len(moved_ns) <= WATCHED_MOVES and (now_ns := time.monotonic_ns()) < end_ns:
-            if (count := self._ask()) != last:
+            if (count := self._value()) != last:
                 last = count
                 moved_ns.append(now_ns)
         between_ns = [after - before for before, after in pairwise(moved_ns)]
-        period_s = median(between_ns) / NS_PER_S if between_ns else WATCH_S
-        return Counter(quantum_j=MILLI, update_period_s=round(period_s, 2))
-
-    def _detail(self) -> str:
-        moves = self._sensor.update_period_s if isinstance(self._sensor, Counter) else 0.0
-        return f"energy counter that moves every {moves:g} s" if moves else "energy counter"
+        return round(median(between_ns) / NS_PER_S if between_ns else WATCH_S, 2)
 
 
 class NvmlPower(_GpuSource):
-    """Watts: since Ampere, except on GA100, the mean of the last second (NVML reference)."""
+    """Watts: since Ampere, except on GA100, the mean of the last second (NVML reference).
 
-    name = "nvml_power"
-    channel = Channel.POWER_W
+    The call gives what field 185 (average) does, not field 186 (instant): compared on an H200. It
+    takes a microsecond; the value changes about ten times a second.
+    """
+
     quantity = "power"
 
-    def _ask(self) -> float:
+    def __init__(self, uuid: str, nvml: Nvml, *, period_s: float) -> None:
+        super().__init__(uuid, nvml, _facts("nvml_power", uuid, Instant(), period_s=period_s))
+
+    def _value(self) -> float:
         return self._nvml.nvmlDeviceGetPowerUsage(self._handle) * MILLI
 
-    def _find_sensor(self) -> Sensor:
+    def _describe(self) -> dict[str, Any]:
         architecture = self._nvml.nvmlDeviceGetArchitecture(self._handle)
         capability = self._nvml.nvmlDeviceGetCudaComputeCapability(self._handle)
+        # An architecture that this NVML does not know yet has the greatest number of all.
         if architecture < self._nvml.NVML_DEVICE_ARCH_AMPERE or tuple(capability) == GA100:
-            return Instant()
-        return Boxcar(window_s=AVERAGE_S)
+            return {"sensor": Instant(), "detail": "power, instantaneous"}
+        return {"sensor": Boxcar(window_s=AVERAGE_S), "detail": "power, mean of 1 s"}
 
-    def _detail(self) -> str:
-        return "power, mean of 1 s" if isinstance(self._sensor, Boxcar) else "power, instantaneous"
+
+def _facts(name: str, uuid: str, sensor: Sensor, *, period_s: float) -> SourceFacts:
+    """Return what is known of a GPU's source before it is opened; NVIDIA states no accuracy."""
+    return SourceFacts(
+        name=name,
+        device=uuid,
+        device_name="",
+        scope=Scope.GPU,
+        evidence=Evidence.SELF_REPORTED,
+        sensor=sensor,
+        period_s=period_s,
+        resolution_w=None if isinstance(sensor, Counter) else MILLI,
+    )
 
 
 def _counts_energy(nvml: Nvml, handle: Any) -> bool:  # noqa: ANN401 - NVML's own handle

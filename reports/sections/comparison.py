@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from wattload.core.record.run import RunRecord
 from wattload.reports.blocks import (
     Block,
     Cell,
@@ -22,6 +21,7 @@ from wattload.reports.charts.effects import effects_figure
 from wattload.reports.charts.parts import parts_figures
 from wattload.reports.compare import Row, compare, sentence
 from wattload.reports.conditions import differences
+from wattload.reports.load import Run
 from wattload.reports.quantity import (
     MISSING,
     Scale,
@@ -31,6 +31,7 @@ from wattload.reports.quantity import (
     scale_for,
     scaled,
 )
+from wattload.reports.sections.heat import temperature_table
 from wattload.reports.sections.wording import anchor, sentence_of, unique
 from wattload.reports.statistics import MINIMUM_RUNS, Spread
 from wattload.reports.subject import LETTERS, Group, Subject, lettered
@@ -87,8 +88,12 @@ def _part(subject: Subject, group: Group) -> Section:
         figures.append(effects_figure(f"{name}-effects", group.workload, heads, *LETTERS[:2]))
     blocks.extend(figure for figure in figures if figure is not None)
     if len(arms) > 1:
-        blocks.extend(parts_figures(name, group.workload, _valid_records(subject, group)))
+        valid = _valid_runs(subject, group)
+        records = {arm: [run.record for run in runs] for arm, runs in valid.items()}
+        blocks.extend(parts_figures(name, group.workload, records))
     blocks.append(_table(heads, arms, "Headline figures and energy"))
+    if heat := temperature_table(_valid_runs(subject, group)):
+        blocks.append(heat)
     others = [entry for entry in rows if not entry.quantity.headline]
     if others:
         blocks.append(Fold("All other figures", [_table(others, arms, "Other figures")]))
@@ -97,10 +102,9 @@ def _part(subject: Subject, group: Group) -> Section:
     return Section(anchor=name, title=group.workload, blocks=blocks, remark=_counts(group))
 
 
-def _valid_records(subject: Subject, group: Group) -> dict[str, list[RunRecord]]:
+def _valid_runs(subject: Subject, group: Group) -> dict[str, list[Run]]:
     return {
-        arm: [run.record for run in runs if not subject.faults(run)]
-        for arm, runs in group.arms.items()
+        arm: [run for run in runs if not subject.faults(run)] for arm, runs in group.arms.items()
     }
 
 

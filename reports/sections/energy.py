@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wattload.core.record.energy import EnergyRecord, PowerStateShare
+from wattload.core.record.energy import EnergyRecord, PowerSettingRecord, PowerStateShare
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.blocks import Absent, Block, Cell, Paragraph, Section, Table, columns, row
@@ -22,6 +22,9 @@ from wattload.reports.quantity import (
 )
 from wattload.reports.sections.wording import anchor
 from wattload.reports.subject import Subject
+
+_MOMENTS = ("requested", "before", "verified", "after", "restored", "saved", "saved_after")
+"""When a setting of a drive was asked for or read, as the record names it."""
 
 
 def energy_section(subject: Subject, run: Run) -> Section | None:
@@ -155,9 +158,19 @@ def _sources(record: RunRecord) -> Iterator[Table]:
             for state in power.states
         ]
         titles = columns(
-            "controller", "asked", "before", "verified", "after", "restored", "what happened"
+            "controller",
+            "asked",
+            "before",
+            "verified",
+            "after",
+            "restored",
+            "saved before",
+            "saved after",
+            "what happened",
         )
         yield Table(columns=titles, rows=rows, caption="Power states")
+    if any(state.settings for state in power.states):
+        yield _settings(record)
     if power.sources:
         rows = [
             row(
@@ -175,5 +188,38 @@ def _sources(record: RunRecord) -> Iterator[Table]:
 
 
 def _numbers(state: object) -> list[int | None]:
-    names = ("requested", "before", "verified", "after", "restored")
-    return [getattr(state, name) for name in names]
+    return [getattr(state, name) for name in _MOMENTS]
+
+
+def _settings(record: RunRecord) -> Table:
+    """Return the other settings of drives that the run changed, as asked and as read back."""
+    rows = [
+        row(
+            state.serial,
+            setting.name,
+            setting.option,
+            *[_setting_text(setting, getattr(setting, moment)) for moment in _MOMENTS],
+        )
+        for state in record.power.states
+        for setting in state.settings
+    ]
+    titles = columns(
+        "controller",
+        "setting",
+        "option",
+        "#asked",
+        "#before",
+        "#verified",
+        "#after",
+        "#restored",
+        "#saved before",
+        "#saved after",
+    )
+    return Table(columns=titles, rows=rows, caption="Other settings of the drives")
+
+
+def _setting_text(setting: PowerSettingRecord, figure: float | None) -> str:
+    if figure is None:
+        return MISSING
+    number = f"{figure:.0f}" if figure.is_integer() else f"{figure:g}"
+    return f"{number} {setting.unit}".strip()

@@ -5,19 +5,25 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from rich.console import Console
 
+from tests.cli.test_doctor import WATTS
 from tests.core.mounting import mounted
 from tests.data.sysfs.tree import expand, write
 from tests.power.model_drive import Model, ModelDrive, store
+from tests.power.model_power import Meter
+from tests.power.sources.sysfs_tree import ACPI, INA226, hwmon_tree, powercap_tree
 from wattload.__main__ import main
 from wattload.cli.devices import show
 from wattload.cli.inventory import ControllerView, find_targets, view_controllers
+from wattload.cli.meters import view_meters
 from wattload.core.errors import PowerPermissionError
 from wattload.core.sysfs import Roots
 from wattload.core.target import Target
+from wattload.power.sources.ipmi import IpmiLink
 
 Captured = pytest.CaptureFixture[str]
 
@@ -89,7 +95,7 @@ def test_a_missing_directory_is_one_sentence(capsys: Captured) -> None:
 
 
 def test_a_controller_shows_link_states_and_what_it_offers(gen5: Roots, tmp_path: Path) -> None:
-    found = view(gen5, tmp_path, Model(state=1))
+    found = view(gen5, tmp_path, Model(state=1, meter=Meter(measures=True)))
     text = printed((), (found,))
     assert "SAMSUNG MZWLO3T8HCLS-00A07, serial S7ABCD0X000001, firmware 1.0" in text
     assert "link: 16 GT/s x4, at most 32 GT/s x4" in text
@@ -154,3 +160,41 @@ def test_what_is_missing_of_a_target_says_why(tmp_path: Path) -> None:
     with mounted(tmp_path / "memory", "-t", "tmpfs", "-o", "size=64k", "tmpfs") as folder:
         text = printed(find_targets([str(folder)]), ())
     assert "not known: stack (tmpfs is memory: no block device lies under it)" in text
+
+
+def test_meters_beside_the_drives_are_shown_with_what_they_say(tmp_path: Path) -> None:
+    hwmon_tree(tmp_path, INA226, {**ACPI, "power1_average": "N/A"})
+    roots = powercap_tree(tmp_path, {"intel-rapl:0": "package-0"})
+    write(tmp_path / "ipmi0", "")
+    meters = view_meters(roots, ipmi=tmp_path / "ipmi0", open_link=refused)
+    assert [(each.source, each.name, each.scope) for each in meters] == [
+        ("hwmon", "ina226/power1", "node"),
+        ("hwmon", "power_meter/power1", "node"),
+        ("rapl", "package-0", "node"),
+        ("ipmi", "bmc", "node"),
+    ]
+    assert [each.says for each in meters][::2] == ["11.40 W", "1.00 J counted"]
+    assert "power_meter/power1 can't be read" in meters[1].says
+    out = io.StringIO()
+    show((), (), Console(file=out, width=200, highlight=False), meters)
+    assert "no drive's, unless power.hwmon.rails=[NAME:DRIVE] says so" in out.getvalue()
+    assert "ina226/power1  hwmon, node, 11.40 W" in out.getvalue()
+    assert meters[3].document()["says"] == "/dev/ipmi0 can't be opened: start the sampler as root"
+
+
+def test_meter_that_is_busy_says_so(tmp_path: Path) -> None:
+    class Busy:
+        answers: ClassVar[list[bytes]] = [WATTS]
+
+        def command(self, netfn: int, command: int, data: bytes) -> bytes:
+            return self.answers.pop() if self.answers else b"\xc0"
+
+        def close(self) -> None: ...
+
+    write(tmp_path / "ipmi0", "")
+    (meter,) = view_meters(Roots(sys=tmp_path), ipmi=tmp_path / "ipmi0", open_link=Busy)
+    assert meter.says == "no reading just now"
+
+
+def refused() -> IpmiLink:
+    raise PowerPermissionError("/dev/ipmi0 can't be opened: start the sampler as root")

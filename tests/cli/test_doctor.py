@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from tests.data.sysfs.tree import expand, write
+from tests.power.sources.sysfs_tree import ACPI, INA226, hwmon_tree, powercap_tree
 from wattload.__main__ import main
 from wattload.cli import software_findings as software
 from wattload.cli.doctor import show
@@ -22,7 +23,9 @@ from wattload.cli.finding import Finding, Verdict, ask
 from wattload.cli.power_findings import power_findings
 from wattload.cli.software_findings import find_program, software_findings
 from wattload.cli.storage_findings import storage_findings
+from wattload.core.errors import PowerError, PowerPermissionError
 from wattload.core.sysfs import Roots
+from wattload.power.sources.redfish_client import PASSWORD_VARIABLE, USER_VARIABLE
 
 Captured = pytest.CaptureFixture[str]
 ADMIN = "CapEff:\t000001fffeffffff\n"
@@ -63,8 +66,8 @@ def test_this_machine_is_examined(tmp_path: Path, capsys: Captured) -> None:
     assert main(["doctor", str(tmp_path), "--json"]) == 0
     findings = json.loads(capsys.readouterr().out)
     names = [finding["name"] for finding in findings]
-    for name in ("O_DIRECT", "device counters", "NVMe controllers", "NVML", "RAPL", "MPI", "torch",
-                 "DALI", "DLIO", "fio", "container engine"):  # fmt: skip
+    for name in ("O_DIRECT", "device counters", "NVMe controllers", "NVML", "hwmon", "RAPL", "IPMI",
+                 "Redfish", "MPI", "torch", "DALI", "DLIO", "fio", "container engine"):  # fmt: skip
         assert name in names
     assert {finding["verdict"] for finding in findings} <= {"yes", "partly", "no"}
 
@@ -188,16 +191,93 @@ def test_nvml_without_driver_or_module_says_which(tmp_path: Path) -> None:
     assert "wattload[gpu]" in by_name(power_findings(roots, missing))["NVML"].mend
 
 
-def test_rapl_is_there_when_its_counter_is_readable(tmp_path: Path) -> None:
+def power(roots: Roots, environment: dict[str, str] | None = None) -> dict[str, Finding]:
+    nowhere = roots.sys / "no-ipmi0"
+    return by_name(power_findings(roots, nvml(0), ipmi=nowhere, environment=environment or {}))
+
+
+def test_rapl_is_there_when_its_counters_are_readable(tmp_path: Path) -> None:
+    absent = power(Roots(sys=tmp_path))["RAPL"]
+    assert (absent.verdict, absent.mend) == (Verdict.NO, "sudo modprobe intel_rapl_msr")
+    roots = powercap_tree(tmp_path, {"intel-rapl:0": "package-0", "intel-rapl:0:0": "dram"})
+    assert power(roots)["RAPL"].says == "package-0, package-0 dram"
+    counter = roots.sys / "class/powercap/intel-rapl:0/energy_uj"
+    counter.write_text("nonsense")
+    broken = power(roots)["RAPL"]
+    assert (broken.verdict, broken.mend) == (Verdict.NO, "sudo dmesg | grep -i rapl")
+
+
+def test_rapl_for_root_alone_is_mended_by_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = powercap_tree(tmp_path, {"intel-rapl:0": "package-0"})
+
+    def refuse(path: object, flags: int) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("os.open", refuse)
+    finding = power(roots)["RAPL"]
+    assert "for root alone" in finding.says
+    assert finding.mend == "sudo -E wattload doctor"
+
+
+def test_sensors_of_the_kernel_are_listed_by_their_names(tmp_path: Path) -> None:
+    absent = power(Roots(sys=tmp_path))["hwmon"]
+    assert (absent.verdict, absent.mend) == (Verdict.NO, "sudo modprobe acpi_power_meter")
+    few = power(hwmon_tree(tmp_path / "few", INA226, ACPI))["hwmon"]
+    assert (few.verdict, few.says) == (Verdict.YES, "ina226/power1, power_meter/power1")
+    rails = {f"power{number}_input": 1 for number in range(1, 11)}
+    many = power(hwmon_tree(tmp_path / "many", {"name": "psu", **rails}))["hwmon"]
+    assert many.says.endswith("psu/power7 and 2 more")
+
+
+class Bmc:
+    """A BMC that answers with what it is given, or fails with it."""
+
+    def __init__(self, reply: bytes | PowerError) -> None:
+        self.reply = reply
+
+    def command(self, netfn: int, command: int, data: bytes) -> bytes:
+        if isinstance(self.reply, PowerError):
+            raise self.reply
+        return self.reply
+
+    def close(self) -> None: ...
+
+
+WATTS = bytes.fromhex("00 dc d4 00 96 00 90 01 e6 00 00 00 00 00 e8 03 00 00 40")
+
+
+@pytest.mark.parametrize(
+    ("reply", "verdict", "says", "mend"),
+    [
+        (WATTS, Verdict.YES, "by DCMI, 212 W just now", ""),
+        (b"\xc1", Verdict.NO, "offers no DCMI power reading", "sudo ipmitool dcmi discover"),
+        (PowerPermissionError("no entry"), Verdict.NO, "no entry", "sudo -E wattload doctor"),
+    ],
+)
+def test_bmc_is_asked_for_the_nodes_power(
+    tmp_path: Path, reply: bytes | PowerError, verdict: Verdict, says: str, mend: str
+) -> None:
+    absent = power(Roots(sys=tmp_path))["IPMI"]
+    assert absent.mend == "sudo modprobe -a ipmi_si ipmi_devintf"
+    write(tmp_path / "ipmi0", "")
+    found = power_findings(
+        Roots(sys=tmp_path), nvml(0), ipmi=tmp_path / "ipmi0", open_link=lambda: Bmc(reply)
+    )
+    finding = by_name(found)["IPMI"]
+    assert (finding.verdict, finding.mend) == (verdict, mend)
+    assert says in finding.says
+
+
+def test_credentials_of_a_bmc_are_looked_for_and_never_shown(tmp_path: Path) -> None:
     roots = Roots(sys=tmp_path)
-    assert by_name(power_findings(roots, nvml(0)))["RAPL"].verdict is Verdict.NO
-    domain = tmp_path / "class/powercap/intel-rapl:0"
-    (domain / "energy_uj").mkdir(parents=True)  # unreadable for root too
-    closed = by_name(power_findings(roots, nvml(0)))["RAPL"]
-    assert closed.mend == f"sudo chmod a+r {domain}/energy_uj"
-    (domain / "energy_uj").rmdir()
-    write(domain / "energy_uj", "12345\n")
-    assert by_name(power_findings(roots, nvml(0)))["RAPL"].says == "intel-rapl:0"
+    half = power(roots, {USER_VARIABLE: "monitor"})["Redfish"]
+    assert half.says.startswith("WATTLOAD_REDFISH_PASSWORD not set")
+    assert "WATTLOAD_REDFISH_PASSWORD" in half.mend
+    both = power(roots, {USER_VARIABLE: "monitor", PASSWORD_VARIABLE: "s3cret"})["Redfish"]
+    assert both.verdict is Verdict.YES
+    assert "s3cret" not in str(both)
 
 
 def test_extras_that_are_absent_name_what_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:

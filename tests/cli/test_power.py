@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.power.model_drive import Model, ModelDrive, RawState, load, store
+from tests.power.model_drive import Model, ModelDrive, RawState, load, sent, store
+from tests.power.model_knobs import Knobs
+from tests.power.model_power import Meter, centiwatts
 from wattload.__main__ import main
 from wattload.cli.power import add_arguments, run
 from wattload.core.errors import ConfigError, PowerError, PowerStateError
 from wattload.core.power import PowerSource
 from wattload.power.config import PowerConfig
+from wattload.power.control import PowerStateControl
 from wattload.power.host import PowerHost
 from wattload.power.journal import Journal
-from wattload.power.sources import SOURCES, PowerDevice
-from wattload.power.sources.nvme import NvmeSource
+from wattload.power.sources import SOURCES, PowerDevice, nvme
 
 _folder = Path()
 
 
 def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerSource]:
-    return [
-        NvmeSource(device, period_s=config.period_s, open_device=open_model) for device in devices
-    ]
+    return nvme.find(devices, config, open_device=open_model)
 
 
 def open_model(name: str) -> ModelDrive:
@@ -62,7 +62,47 @@ def test_states_are_shown_with_the_current_one(host: PowerHost, capsys: Captured
         "PS0", "25", "W", "5", "W", "22", "W", "5", "us", "5", "us", "<-", "now",
     ]  # fmt: skip
     assert lines[5].split() == ["PS3", "4", "W", "-", "-", "2000", "us", "3000", "us", "no", "I/O"]
-    assert len(lines) == 7
+    assert [line.split(maxsplit=2)[-1] for line in lines[7:]] == [
+        "PS0",
+        "(the drive can't save it)",
+        "- (the drive has no autonomous transitions)",
+        "- (the drive does not list OCP's UUID)",
+        "- (the drive has no power limit)",
+    ]
+
+
+def test_what_else_caps_the_power_is_shown(
+    host: PowerHost, tmp_path: Path, capsys: Captured
+) -> None:
+    knobs = Knobs(limits=True, limit=1250 | 2 << 16, ocp_index=1, dssd_watts=16, saved=1)
+    store(tmp_path / "nvme0.json", Model(apst=True, saveable=True, knobs=knobs))
+    assert power(host, "states") == 0
+    told = [line.split() for line in capsys.readouterr().out.splitlines()[7:]]
+    assert told == [
+        ["default", "PS0"],
+        ["saved", "PS1"],
+        ["by", "itself", "on:", "PS2", "to", "PS3", "after", "0.2", "s"],
+        ["OCP", "watts", "16", "W"],
+        ["power", "limit", "12.5", "W"],
+    ]
+    assert power(host, "states", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["dssd_watts"], document["limit_w"], document["power_state_saved"]) == (
+        16,
+        12.5,
+        1,
+    )
+    assert document["missing"] == {}
+
+
+def test_old_drive_answers_for_the_current_state_alone(
+    host: PowerHost, tmp_path: Path, capsys: Captured
+) -> None:
+    store(tmp_path / "nvme0.json", Model(selects=False, knobs=Knobs(limits=True)))
+    assert power(host, "states", "--json") == 0
+    missing = json.loads(capsys.readouterr().out)["missing"]
+    assert "current value only" in missing["power_state_default"]
+    assert missing["limit_w"] == "none is set"
 
 
 def test_states_as_json(host: PowerHost, capsys: Captured) -> None:
@@ -100,6 +140,61 @@ def test_set_and_restore_as_json(host: PowerHost, capsys: Captured) -> None:
     assert json.loads(capsys.readouterr().out)["restored"] == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--limit", "12.5"), "power limit none -> 12.5 W, read back"),
+        (("--watts", "16"), "OCP power state 25 W -> 16 W, read back"),
+    ],
+)
+def test_other_knobs_are_set_and_restored(
+    host: PowerHost, tmp_path: Path, capsys: Captured, words: tuple[str, ...], told: str
+) -> None:
+    before = Model(knobs=Knobs(limits=True, ocp_index=1))
+    store(tmp_path / "nvme0.json", before)
+    assert power(host, "set", "nvme0", *words) == 0
+    assert told in capsys.readouterr().out
+    assert load(tmp_path / "nvme0.json").knobs != before.knobs
+    assert power(host, "restore", "nvme0", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["closed"]
+    assert load(tmp_path / "nvme0.json").knobs == before.knobs
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ((), "needs one of STATE, --watts W and --limit W"),
+        (("1", "--limit", "9"), r"only one of .*; got power\.state=1 and power\.limit_w=9"),
+        (("--watts", "256"), "must be 1 to 255 whole watts, got 256"),
+    ],
+)
+def test_set_takes_one_knob(host: PowerHost, words: tuple[str, ...], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        power(host, "set", "nvme0", *words)
+
+
+def test_what_a_killed_run_has_left_is_undone_before_a_state_is_set(
+    host: PowerHost, tmp_path: Path, capsys: Captured
+) -> None:
+    killed = PowerStateControl(ModelDrive(tmp_path, "nvme0"), host.journal, run_id="killed")
+    killed.set(2, holds_system=lambda _: False)
+    assert power(host, "set", "nvme0", "1") == 0
+    told = capsys.readouterr()
+    assert "run killed had set from power state 0 to power state 2" in told.err
+    assert "power state 0 -> 1, read back" in told.out
+    assert power(host, "restore") == 0
+    assert load(tmp_path / "nvme0.json").state == 0
+
+
+def test_set_during_a_run_is_refused(host: PowerHost, tmp_path: Path) -> None:
+    with (
+        host.journal.lock("MODEL0001", needed=True),
+        pytest.raises(PowerError, match="in use by another run"),
+    ):
+        power(host, "set", "nvme0", "1")
+    assert sent(tmp_path) == []
+
+
 def test_what_can_not_be_restored_is_a_failure(host: PowerHost, tmp_path: Path) -> None:
     power(host, "set", "nvme0", "1")
     model = load(tmp_path / "nvme0.json")
@@ -120,8 +215,20 @@ def test_set_refuses_what_a_run_would_refuse(host: PowerHost, tmp_path: Path) ->
 def test_watch_tells_state_bounds_and_temperature(host: PowerHost, capsys: Captured) -> None:
     assert power(host, "watch", "nvme0", "--count", "2", "--period", "0.01") == 0
     first, second = capsys.readouterr().out.splitlines()
-    assert first.endswith("nvme0  5 to 25 W (bounds)  PS0  37 °C")
-    assert second.endswith("nvme0  5 to 25 W (bounds)  PS0")
+    assert first.endswith("nvme0  5 to 25 W (nvme, bounds)  PS0  37 °C")
+    assert second.endswith("nvme0  5 to 25 W (nvme, bounds)  PS0")
+
+
+def test_sources_of_one_drive_share_a_line(
+    host: PowerHost, tmp_path: Path, capsys: Captured
+) -> None:
+    meter = Meter(ipm=centiwatts(8.31), olec=12345, interval_ms=1, ocp_watts=9)
+    store(tmp_path / "nvme0.json", Model(ocp=True, meter=meter))
+    assert power(host, "watch", "nvme0", "--count", "1") == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "8.31 W (nvme_ipm, self_reported)  9.00 W (nvme_ocp, estimated)" in line
+    assert "0 J counted (nvme_olec, self_reported)" in line
+    assert line.endswith("PS0  37 °C")
 
 
 def test_watch_as_json(host: PowerHost, capsys: Captured) -> None:
@@ -131,7 +238,8 @@ def test_watch_as_json(host: PowerHost, capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "told"), [(RawState(mp=2500), "≤ 25 W (bounds)"), (RawState(), "no power (bounds)")]
+    ("state", "told"),
+    [(RawState(mp=2500), "≤ 25 W (nvme, bounds)"), (RawState(), "no power (nvme, bounds)")],
 )
 def test_watch_says_what_it_does_not_know(
     host: PowerHost, tmp_path: Path, capsys: Captured, state: RawState, told: str

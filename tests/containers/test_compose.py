@@ -129,7 +129,7 @@ def test_a_run_is_sampled_by_the_sampler_in_another_container(host: Path) -> Non
     """No drive is needed: the socket, the user check and the recording are the same without."""
     own_log = host / "runs" / ".sampler.log"
     own_log.unlink(missing_ok=True)
-    device = {"NVME": "/dev/null:/dev/nvme0"}
+    device = {"NVME": "/dev/null:/dev/nvme0", "STATE": str(host / "state")}
     try:
         done = compose(host, *RUN, "workload=null", "label=sampled", power=True, **device)
     finally:
@@ -142,3 +142,15 @@ def test_a_run_is_sampled_by_the_sampler_in_another_container(host: Path) -> Non
     assert not own_log.exists(), "the run started a sampler of its own"
     assert {path.stat().st_uid for path in run.iterdir()} == {os.geteuid() or ORDINARY_USER}
     assert record["hosts"][0]["facts"]["name"] == socket.gethostname()
+
+
+def test_the_sampler_alone_has_privilege(host: Path) -> None:
+    device = {"NVME": "/dev/null:/dev/nvme0", "STATE": str(host / "state")}
+    done = compose(host, "config", "--format", "json", power=True, **device)
+    assert done.returncode == 0, done.stderr
+    services = json.loads(done.stdout)["services"]
+    run, sampler = services["wattload"], services["sampler"]
+    assert run["cap_drop"] == sampler["cap_drop"] == ["ALL"]
+    assert sorted(sampler["cap_add"]) == ["SETGID", "SETUID", "SYS_ADMIN"]
+    assert not {"cap_add", "devices", "privileged"} & set(run)
+    assert run["user"].split(":")[0] != "0"

@@ -1,40 +1,74 @@
-"""In the guest: serve a model drive over NVMe/TCP and have the kernel connect to it."""
+"""In the guest: serve the lab's drives over NVMe/TCP and have the kernel connect to them."""
 
 from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
+import time
 from pathlib import Path
 
-from tests.lab.nvme_tcp import SUBSYSTEM, serve
+from tests.lab import nvme_tcp
+from tests.lab.virtual_ssd import identify
+from tests.lab.virtual_ssd.__main__ import PORT as VIRTUAL_PORT
 from tests.power.model_drive import Model, ModelDrive, store
 
 NAME = "tcp"
 SERIAL = "MODEL0001"
 PORT = 4420
 HOST = "6e7a6b1e-0d3c-4e63-9f4d-3f3f5a1f7c01"
+WAIT_S = 120
 
 
-def main() -> int:
-    folder = Path(sys.argv[1])
+def serve_model(folder: Path) -> None:
+    """Start a process that serves the model drive."""
     store(folder / f"{NAME}.json", Model(serial=SERIAL))
     with socket.create_server(("127.0.0.1", PORT)) as listener:
         if os.fork() == 0:
             os.setsid()
-            serve(listener, ModelDrive(folder, NAME))
+            nvme_tcp.serve(listener, ModelDrive(folder, NAME))
+
+
+def serve_virtual(folder: Path) -> None:
+    """Start a process that serves the virtual drive, and wait until it listens."""
+    subprocess.Popen(
+        [sys.executable, "-m", "tests.lab.virtual_ssd", str(folder)], start_new_session=True
+    )
+    deadline_s = time.monotonic() + WAIT_S
+    while not (folder / "port").exists():
+        if time.monotonic() > deadline_s:
+            raise TimeoutError("the virtual drive does not listen")
+        time.sleep(0.1)
+
+
+def connect(subsystem: str, port: int) -> None:
+    """Have the kernel's driver make a controller of a subsystem.
+
+    It looks for a drive that went away once a second, for ten minutes.
+    """
     options = {
         "transport": "tcp",
         "traddr": "127.0.0.1",
-        "trsvcid": str(PORT),
-        "nqn": SUBSYSTEM,
+        "trsvcid": str(port),
+        "nqn": subsystem,
         "hostnqn": f"nqn.2014-08.org.nvmexpress:uuid:{HOST}",
         "hostid": HOST,
         "nr_io_queues": "1",
+        "reconnect_delay": "1",
+        "ctrl_loss_tmo": "600",
     }
     text = ",".join(f"{key}={value}" for key, value in options.items())
     with Path("/dev/nvme-fabrics").open("r+b", buffering=0) as fabrics:
         fabrics.write(text.encode())
+
+
+def main() -> int:
+    models, virtual = (Path(word) for word in sys.argv[1:3])
+    serve_model(models)
+    serve_virtual(virtual)
+    connect(nvme_tcp.SUBSYSTEM, PORT)
+    connect(identify.SUBSYSTEM, VIRTUAL_PORT)
     return 0
 
 

@@ -1,12 +1,17 @@
 #!/bin/sh
-# In the guest: bring up the model's controller by the kernel's NVMe/TCP driver, run the lab's tests.
+# In the guest: bring up the lab's drives by the kernel's NVMe/TCP driver, run the lab's tests.
+# lab_tests= on the kernel's command line says which, by pytest's -m; /out is the host's lab folder.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 python="$root/.venv/bin/python"
 cd "$root"
 export PYTHONPATH="$root" PYTHONDONTWRITEBYTECODE=1 WATTLOAD_LAB_MODELS=/run/models
-export WATTLOAD_STATE_DIR=/run/wattload-state
+export WATTLOAD_STATE_DIR=/run/wattload-state WATTLOAD_LAB_VIRTUAL=/run/virtual
+export WATTLOAD_LAB_OUT=/run/out
 ip link set lo up
-mkdir -p "$WATTLOAD_LAB_MODELS"
-"$python" -m tests.lab.connect "$WATTLOAD_LAB_MODELS"
-exec "$python" -m pytest tests/lab -m lab -v --color=no -p no:cacheprovider
+mkdir -p "$WATTLOAD_LAB_MODELS" "$WATTLOAD_LAB_VIRTUAL" "$WATTLOAD_LAB_OUT"
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 out "$WATTLOAD_LAB_OUT"
+"$python" -m tests.lab.connect "$WATTLOAD_LAB_MODELS" "$WATTLOAD_LAB_VIRTUAL"
+marks=$(sed -n 's/.*lab_tests=\([^ ]*\).*/\1/p' /proc/cmdline)
+exec "$python" -m pytest tests/lab -m "${marks:-lab}" -v --color=no -p no:cacheprovider \
+  -o faulthandler_timeout=3000

@@ -15,10 +15,11 @@ from wattload.core.errors import PowerError
 from wattload.core.power import Channel, Evidence, Sample
 from wattload.core.record.energy import PowerSourceRecord
 from wattload.core.units import NS_PER_S
+from wattload.life import powering
 from wattload.life.account import power_section, read_all
 from wattload.life.cpu import ProcessTree
 from wattload.life.phases import PhaseRecorder
-from wattload.life.powering import Powering, PowerReport
+from wattload.life.powering import IdleTimes, Powering, PowerReport
 from wattload.life.sampling import Sampling
 from wattload.life.windows import phase_windows
 from wattload.power.client import SamplerClient
@@ -37,6 +38,7 @@ class Client:
         self._lost = lost
         self._calms = calms
         self.source = facts("meter", evidence, accuracy_percent=1.0)
+        self.quiet_calls: list[bool] = []
 
     def open(self, config: PowerConfig, **devices: object) -> OpenReport:
         source = PowerSourceRecord(
@@ -78,6 +80,9 @@ class Client:
             )
         file.close()
 
+    def quiet(self, *, is_on: bool) -> None:
+        self.quiet_calls.append(is_on)
+
     def finish(self) -> FinishReport:
         if self._lost:
             raise PowerError("the sampler ended")
@@ -100,6 +105,7 @@ class Sampler:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self.said = client
         self.recovered: list[str] = []
 
     def client(self, run_id: str) -> SamplerClient:
@@ -107,6 +113,12 @@ class Sampler:
 
     def lost(self, run_id: str) -> None:
         self.recovered.append(run_id)
+
+
+@pytest.fixture(autouse=True)
+def _short_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most tests don't need what a trace must have around its phases."""
+    monkeypatch.setattr(powering, "LEAD_S", 0.0)
 
 
 def _recorder() -> PhaseRecorder:
@@ -123,7 +135,7 @@ def _live(
     **config: Any,  # noqa: ANN401 - any field
 ) -> tuple[PhaseRecorder, PowerReport, Sampler]:
     recorder, sampler = _recorder(), Sampler(Client(folder, evidence, lost=lost, calms=calms))
-    powering = Powering.open(
+    power = Powering.open(
         cast("Sampling", sampler),
         PowerConfig(**config),
         folder,
@@ -131,23 +143,26 @@ def _live(
         devices=["nvme0"],
         block_devices=[],
     )
-    powering.up(recorder)
+    power.up(recorder)
     with recorder.phase("work") as phase:
         time.sleep(0.3)
         phase.moved(read_bytes=1000)
-    return recorder, powering.down(recorder), sampler
+    return recorder, power.down(recorder), sampler
 
 
 def test_a_measuring_source_gets_its_idle_baseline_and_its_tail(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recorder, report, _ = _live(tmp_path, Evidence.MEASURED, idle_s=0.2, tail_max_s=4.0)
+    recorder, report, _ = _live(
+        tmp_path, Evidence.MEASURED, idle_s=0.2, tail_max_s=4.0, idle_after_s=0.1
+    )
     assert "PS1 was left by an earlier run" in capsys.readouterr().err
     windows = phase_windows([item.span for item in recorder.spans])
     assert [(w.name, w.timed) for w in windows] == [
         ("idle", False),
         ("work", True),
         ("tail", False),
+        ("idle_after", False),
     ]
     assert report.tail_s is not None
     assert 0 < report.tail_s < 1.5
@@ -161,13 +176,19 @@ def test_a_measuring_source_gets_its_idle_baseline_and_its_tail(
     assert work.energy_j is not None
     assert work.net_j is not None
     assert 5.0 * work.seconds < work.energy_j < 20.0 * work.seconds
+    idle = {(each.moment, each.polled): each for each in section.idle}
+    assert set(idle) == {("before", True), ("after", True)}
+    assert idle["after", True].mean_w == pytest.approx(5.0, rel=0.05)
+    (whole,) = section.whole_run
+    assert whole.energy_j is not None
+    assert whole.energy_j > work.energy_j
 
 
 @pytest.mark.parametrize("evidence", [Evidence.BOUNDS, Evidence.DECLARED])
 def test_a_source_that_measures_nothing_has_neither(tmp_path: Path, evidence: Evidence) -> None:
     recorder, report, _ = _live(tmp_path, evidence)
     assert [item.span.name for item in recorder.spans] == ["work"]
-    assert (report.idle_s, report.tail_s) == (0.0, None)
+    assert (report.times.idle_s, report.tail_s) == (0.0, None)
 
 
 def test_a_tail_that_does_not_end_is_missing(tmp_path: Path) -> None:
@@ -182,4 +203,128 @@ def test_a_lost_sampler_is_told_and_its_state_recovered(tmp_path: Path) -> None:
     windows = phase_windows([item.span for item in recorder.spans])
     section = power_section(PowerConfig(), [report], windows, {}, [])
     assert "the sampler was lost" in section.choice
-    assert section.energy == ()
+    (energy,) = section.energy
+    assert energy.missing["energy_j"] == "meter gave no sample"
+
+
+def test_what_a_lost_sampler_has_written_is_used(tmp_path: Path) -> None:
+    recorder, report, _ = _live(tmp_path, Evidence.MEASURED, lost=True, idle_s=0.2, tail_max_s=0)
+    windows = phase_windows([item.span for item in recorder.spans])
+    samples = read_all(tmp_path, [report])
+    ends_ns = next(window.end_ns for window in windows if window.name == "work")
+    early = {
+        host: [s for s in own if s.time_ns < ends_ns - 80_000_000] for host, own in samples.items()
+    }
+    for known, has_figure in ((samples, True), (early, False)):
+        section = power_section(PowerConfig(), [report], windows, known, [])
+        (work,) = [energy for energy in section.energy if energy.phase == "work"]
+        assert (work.energy_j is not None) == has_figure
+        assert work.coverage is not None
+        assert (work.coverage == 1) == has_figure
+
+
+def test_a_drive_is_left_alone_in_the_quiet_before_and_after(tmp_path: Path) -> None:
+    recorder, report, sampler = _live(
+        tmp_path, Evidence.SELF_REPORTED, idle_s=0.2, quiet_s=0.1, tail_max_s=2.5
+    )
+    assert sampler.said.quiet_calls == [True, False, True, False]
+    windows = phase_windows([item.span for item in recorder.spans])
+    names = [window.name for window in windows]
+    assert names == ["quiet", "idle", "work", "tail", "idle_after", "quiet_after"]
+    section = power_section(PowerConfig(), [report], windows, read_all(tmp_path, [report]), [])
+    assert {(cost.moment, cost.source) for cost in section.polling} == {
+        ("before", "meter"),
+        ("after", "meter"),
+    }
+
+
+def test_phases_have_a_trace_on_both_sides_whatever_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(powering, "LEAD_S", 0.4)
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    _live(tmp_path, Evidence.MEASURED, idle_s=0, tail_max_s=0)
+    before, work, after = [seconds for seconds in slept if seconds]
+    assert (before, work) == (0.4, 0.3)
+    assert after == pytest.approx(0.4, abs=0.1)
+
+
+def _opened(*evidence: Evidence, used: bool = True) -> OpenReport:
+    return OpenReport(
+        host="box",
+        choice="-",
+        sources=tuple(
+            PowerSourceRecord(
+                host="box",
+                facts=facts(each, each),
+                name=each,
+                device="SERIAL1",
+                used=used,
+                sentence="-",
+            )
+            for each in evidence
+        ),
+        states=(),
+        controllers={},
+        leftovers=(),
+        not_counted={},
+    )
+
+
+@pytest.mark.parametrize(
+    ("opened", "asked", "times"),
+    [
+        (_opened(Evidence.BOUNDS), {}, (0, 0, 0)),
+        (_opened(Evidence.MEASURED), {}, (60, 60, 0)),
+        (_opened(Evidence.MEASURED, Evidence.BOUNDS), {}, (60, 60, 60)),
+        (_opened(Evidence.SELF_REPORTED), {}, (60, 60, 60)),
+        (_opened(Evidence.SELF_REPORTED), {"idle_s": 5}, (5, 5, 5)),
+        (_opened(Evidence.SELF_REPORTED), {"idle_s": 0}, (0, 0, 0)),
+        (_opened(Evidence.SELF_REPORTED), {"idle_after_s": 7, "quiet_s": 0}, (60, 7, 0)),
+        (_opened(Evidence.SELF_REPORTED, used=False), {}, (0, 0, 0)),
+        (_opened(Evidence.DECLARED), {"idle_s": 3}, (3, 0, 0)),
+    ],
+)
+def test_idle_is_waited_for_only_where_it_tells_something(
+    opened: OpenReport, asked: dict[str, float], times: tuple[float, float, float]
+) -> None:
+    found = IdleTimes.of(PowerConfig(**asked), opened)  # type: ignore[arg-type]
+    assert (found.idle_s, found.idle_after_s, found.quiet_s) == times
+
+
+def _host_report(host: str, *, tail_s: float | None, lost: str | None = None) -> PowerReport:
+    return PowerReport(
+        host=host,
+        devices=("nvme0",),
+        opened=_opened(Evidence.BOUNDS).model_copy(update={"host": host, "choice": f"of {host}"}),
+        finished=None,
+        lost=lost,
+        samples_file=None,
+        times=IdleTimes(idle_s=5.0, idle_after_s=0.0, quiet_s=0.0),
+        tail_s=tail_s,
+    )
+
+
+def test_every_host_of_a_run_is_told_of() -> None:
+    reports = [_host_report("a", tail_s=3.0), _host_report("b", tail_s=8.0, lost="it was killed")]
+    section = power_section(PowerConfig(), reports, [], {}, [])
+    assert [host.host for host in section.hosts] == ["a", "b"]
+    assert section.choice == "a: of a b: the sampler was lost: it was killed; of b"
+    assert (section.idle_s, section.tail_s) == (5.0, 8.0)
+    silent = [_host_report("a", tail_s=3.0), _host_report("b", tail_s=None)]
+    assert power_section(PowerConfig(), silent, [], {}, []).tail_s is None
+
+
+def test_a_tail_begins_where_the_slowest_rank_ended(tmp_path: Path) -> None:
+    recorder, report, _ = _live(tmp_path, Evidence.MEASURED, idle_s=0.2, tail_max_s=4.0, quiet_s=0)
+    windows = phase_windows([item.span for item in recorder.spans])
+    later = [
+        window.model_copy(update={"end_ns": window.end_ns + 50_000_000})
+        if window.name == "work"
+        else window
+        for window in windows
+    ]
+    section = power_section(PowerConfig(), [report], later, read_all(tmp_path, [report]), [])
+    tail = next(energy for energy in section.energy if energy.phase == "tail")
+    assert tail.start_ns == next(window.end_ns for window in later if window.name == "work")

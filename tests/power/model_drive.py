@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.power import model_knobs
+from tests.power.model_knobs import Knobs
+from tests.power.model_power import Meter, measurement_bytes, ocp_bytes
 from wattload.core.errors import PowerError, PowerPermissionError
 from wattload.power.nvme.admin import AdminCommand, Completion
 
@@ -108,6 +112,13 @@ class Model:
     """Opcodes at which the model itself breaks, as a bug of ours would."""
     namespaces: tuple[int, ...] = (9,)
     """LBA exponents of the namespaces, 1 GiB each."""
+    hanging: tuple[int, ...] = ()
+    """Opcodes that are not answered until the model changes."""
+    vendor_id: int = 0x1B36
+    meter: Meter = field(default_factory=Meter)
+    """What it measures of its own power."""
+    knobs: Knobs = field(default_factory=Knobs)
+    """What caps its power beside the power states."""
 
 
 class ModelDrive:
@@ -120,11 +131,14 @@ class ModelDrive:
             raise PowerError(f"/dev/{name} can't be opened (No such file or directory)")
 
     def submit(self, command: AdminCommand) -> Completion:
-        model = load(self.path)
+        model = self._now()
         if model.gone:
             raise PowerError(f"{self.name}: {command.name} could not be sent: No such device")
         if not model.privileged and command.opcode != 0x06:
             raise PowerPermissionError(f"{self.name}: {command.name} needs CAP_SYS_ADMIN")
+        while command.opcode in model.hanging:
+            time.sleep(0.005)
+            model = load(self.path)
         if command.opcode in model.crashes:
             raise ZeroDivisionError("a bug")
         if command.opcode in model.failing:
@@ -136,49 +150,90 @@ class ModelDrive:
     def close(self) -> None:
         """Nothing is held open."""
 
+    def _now(self) -> Model:
+        """Return the model with the change of state made that was due."""
+        model = load(self.path)
+        pending = model.knobs.pending
+        if pending is not None and time.monotonic() >= pending[1]:
+            model.state, model.knobs.pending = pending[0], None
+            store(self.path, model)
+        return model
+
     def _identify(self, model: Model, command: AdminCommand) -> tuple[int, int, bytes]:
         cns = command.cdw10 & 0xFF
         if cns == 0x00:
             return _namespace(model, command.namespace)
         if cns == 0x01:
             return 0, 0, identify_bytes(model)
+        if cns == 0x17:
+            return 0, 0, model_knobs.uuid_list(model.knobs)
         numbers = range(1, len(model.namespaces) + 1)
         return 0, 0, struct.pack(f"<{len(numbers)}I", *numbers)
 
     def _get(self, model: Model, command: AdminCommand) -> tuple[int, int, bytes]:
         feature, select = command.cdw10 & 0xFF, command.cdw10 >> 8 & 7
         if feature == 0x02:
-            values = (model.state, model.default_state, model.default_state)
+            state = model.state | model.knobs.hint << 5
+            saved = model.knobs.saved
+            values = (state, model.default_state, model.default_state if saved is None else saved)
             return 0, (*values, 4 | model.saveable)[select], b""
         if feature == 0x06:
             return 0, 1, b""
-        if feature == 0x0C and model.apst:
-            return 0, 1, struct.pack("<3Q", 0, 0, 3 << 3 | 200 << 8)
-        return INVALID_FIELD, 0, b""
+        if feature == 0x25 and model.meter.measures:
+            return 0, model.meter.setting, b""
+        answer = model_knobs.get(model.knobs, command, apst=model.apst)
+        return answer or (INVALID_FIELD, 0, b"")
 
     def _set(self, model: Model, command: AdminCommand) -> tuple[int, int, bytes]:
         with self.path.with_suffix(".log").open("a") as log:
-            log.write(f"{command.cdw10:#x} {command.cdw11}\n")
+            log.write(f"{command.cdw10:#x} {command.cdw11 or command.cdw13}\n")
         if model.refuses:
+            if model.knobs.takes_refused:
+                model.state = command.cdw11 & 0x1F
+                store(self.path, model)
             return model.refuses, 0, b""
-        if command.cdw11 >= len(model.states):
+        if command.cdw10 & 0xFF not in (0x02, 0x25):
+            answer = model_knobs.set_(model.knobs, command, apst=model.apst)
+            if not model.stuck:
+                store(self.path, model)
+            return answer or (INVALID_FIELD, 0, b"")
+        if command.cdw10 & 0xFF == 0x25:
+            if not model.meter.measures:
+                return INVALID_FIELD, 0, b""
+            if not model.stuck:
+                model.meter.set(command.cdw11)
+                store(self.path, model)
+            return 0, 0, b""
+        state = command.cdw11 & 0x1F
+        if state >= len(model.states):
             return INVALID_FIELD, 0, b""
         if not model.stuck:
-            model.state = command.cdw11
+            model.knobs.hint = command.cdw11 >> 5 & 7
+            if model.knobs.late_s:
+                model.knobs.pending = (state, time.monotonic() + model.knobs.late_s)
+            else:
+                model.state = state
             store(self.path, model)
         return 0, 0, b""
 
     def _log(self, model: Model, command: AdminCommand) -> tuple[int, int, bytes]:
         page = command.cdw10 & 0xFF
         pages = {
-            0x02: smart_bytes(temperature=model.temperature_k),
+            0x02: smart_bytes(
+                temperature=model.temperature_k,
+                olec=model.meter.olec,
+                ipm=model.meter.ipm,
+                t1=model.meter.throttled[0],
+                s2=model.meter.throttled[1],
+            ),
             0x03: b"\x12",
             0x05: effects_bytes(model.freezing),
         }
         if model.ocp:
-            pages[0xC0] = (123_456_789).to_bytes(16, "little").ljust(496, b"\0") + bytes.fromhex(
-                "C5AF1028EABFF2A49C4F6F7CC914D5AF"
-            )
+            pages[0xC0] = ocp_bytes(model.meter)
+        if model.meter.measures:
+            pages[0x25] = measurement_bytes(model.meter)
+        pages.update({int(key): bytes.fromhex(data) for key, data in model.meter.pages.items()})
         if model.endurance_group and command.cdw11 >> 16 == model.endurance_group:
             pages[0x09] = bytes(80) + (7).to_bytes(16, "little")
         return (0, 0, pages[page]) if page in pages else (INVALID_LOG, 0, b"")
@@ -195,6 +250,8 @@ _ANSWERS = {
 def load(path: Path) -> Model:
     fields: dict[str, Any] = json.loads(path.read_text())
     fields["states"] = tuple(RawState(**state) for state in fields["states"])
+    fields["meter"] = Meter(**fields["meter"])
+    fields["knobs"] = Knobs(**fields["knobs"])
     return Model(**fields)
 
 
@@ -213,11 +270,14 @@ def sent(folder: Path, name: str = "nvme0") -> list[str]:
 def identify_bytes(model: Model) -> bytes:
     data = bytearray(4096)
     struct.pack_into(
-        "<HH20s40s8s", data, 0, 0x1B36, 0x1AF4, model.serial.encode().ljust(20),
+        "<HH20s40s8s", data, 0, model.vendor_id, 0x1AF4, model.serial.encode().ljust(20),
         b"Model drive".ljust(40), b"1.0".ljust(8),
     )  # fmt: skip
     struct.pack_into("<I", data, 80, 0x00020300)
-    struct.pack_into("<I", data, 96, bool(model.endurance_group) << 4 | 1 << 21)
+    attributes = bool(model.endurance_group) << 4 | model.meter.measures << 21
+    attributes |= model_knobs.attributes(model.knobs)
+    struct.pack_into("<I", data, 96, attributes)
+    struct.pack_into("<BB", data, 392, model.meter.interval_ms, 4 if model.meter.interval_ms else 0)
     data[261] = 2 if model.freezing else 0
     data[263] = len(model.states) - 1
     data[265] = model.apst

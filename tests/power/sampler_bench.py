@@ -33,7 +33,8 @@ from wattload.power.config import PowerConfig
 bench = Bench(Path(sys.argv[1]))
 client = bench.spawn()
 client.hello(RUN_ID)
-client.open(PowerConfig(state=1, period_s=0.02), devices=["nvme0"], block_devices=[])
+limited = {"limit_w": 12.5, "apst": False} if "--limited" in sys.argv else {"state": 1}
+client.open(PowerConfig(period_s=0.02, **limited), devices=["nvme0"], block_devices=[])
 client.start()
 while client.status().tick_count < 3:
     time.sleep(0.01)
@@ -86,7 +87,8 @@ class Bench:
         return folder
 
     def spawn(self) -> SamplerClient:
-        client = SamplerClient.spawn(self.runs, self.folder / "sampler.log", program=self.program)
+        program = (*self.program, "--once")
+        client = SamplerClient.spawn(self.runs, self.folder / "sampler.log", program=program)
         self.clients.append(client)
         return client
 
@@ -102,9 +104,13 @@ class Bench:
         """Start a sampler that serves client after client; returns its socket."""
         path = self.folder / "socket"
         command = [*self.program, "--socket", str(path), "--runs", str(self.runs), *options]
-        with (self.folder / "service.log").open("w") as log:
+        with (
+            (self.folder / "service.out").open("w") as out,
+            (self.folder / "service.log").open("w") as log,
+        ):
             process = subprocess.Popen(
                 command,
+                stdout=out,
                 stderr=log,
                 text=True,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -114,7 +120,10 @@ class Bench:
         return path
 
     def killable_client(self, *options: str) -> subprocess.Popen[str]:
-        """Start a run's process, leader of its group; returns when it samples in state 1."""
+        """Start a run's process, leader of its group; returns when it samples.
+
+        It has set power state 1, or with ``--limited`` a power limit, and switched APST off.
+        """
         process = subprocess.Popen(
             [sys.executable, "-c", CLIENT, str(self.folder), *options],
             stdout=subprocess.PIPE,
@@ -125,7 +134,7 @@ class Bench:
         self.processes.append(process)
         assert process.stdout is not None
         assert int(process.stdout.readline()) > 0
-        assert self.state() == 1
+        assert self.state() == (0 if "--limited" in options else 1)
         return process
 
     def state(self, name: str = "nvme0") -> int:

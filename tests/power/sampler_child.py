@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.power.model_drive import ModelDrive, load
-from wattload.core.errors import PowerError
+from wattload.core.errors import WattloadError
 from wattload.core.power import PowerSource
 from wattload.power.config import PowerConfig
 from wattload.power.journal import Journal
-from wattload.power.sampler.__main__ import arguments_parser, serve
 from wattload.power.sampler.host import SamplerHost
-from wattload.power.sources import SOURCES, PowerDevice
-from wattload.power.sources.nvme import NvmeSource
+from wattload.power.sampler.options import add_options, serve
+from wattload.power.sources import SOURCES, PowerDevice, nvme
 
 _folder = Path()
 
 
 def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerSource]:
-    return [
-        NvmeSource(
-            device,
-            period_s=config.period_s,
-            open_device=lambda name: ModelDrive(_folder, name),
-        )
-        for device in devices
-        if device.is_nvme
-    ]
+    return nvme.find(
+        devices,
+        config,
+        open_device=lambda name: ModelDrive(_folder, name),
+        holds_system=holds_system,
+    )
 
 
 def serial_of(name: str) -> str:
@@ -42,12 +39,17 @@ def holds_system(name: str) -> bool | None:
 
 def main() -> int:
     global _folder  # noqa: PLW0603 - one host per process
-    parser = arguments_parser()
+    parser = argparse.ArgumentParser()
+    add_options(parser)
     parser.add_argument("--models", type=Path, required=True)
+    parser.add_argument("--once", action="store_true")
     arguments = parser.parse_args()
     _folder = arguments.models
     host = SamplerHost(
         runs=arguments.runs,
+        is_service=not arguments.once,
+        devices=None if arguments.device is None else frozenset(arguments.device),
+        allows_system_drive=arguments.allow_system_drive,
         journal=Journal(_folder / "state"),
         name="host-1",
         open_device=lambda name: ModelDrive(_folder, name),
@@ -55,7 +57,7 @@ def main() -> int:
         serial_of=serial_of,
         holds_system=holds_system,
     )
-    return serve(arguments, host)
+    return serve(arguments, host, once=arguments.once)
 
 
 if __name__ == "__main__":
@@ -65,5 +67,5 @@ if __name__ == "__main__":
     SOURCES["nvme"] = "tests.power.sampler_child:find"
     try:
         sys.exit(sampler_child.main())
-    except PowerError as error:
+    except WattloadError as error:
         sys.exit(str(error))

@@ -44,9 +44,8 @@ def _record(samples: list[Sample], *intervals: tuple[float, float]) -> EnergyRec
     phase = whole.model_copy(update={"intervals": tuple((ns(a), ns(b)) for a, b in intervals)})
     series = ByteSeries.from_bins(
         {ns(a): 1000 for a, _ in intervals},
-        bin_ns=ns(PERIOD_S),
-        start_ns=phase.start_ns,
-        end_ns=phase.end_ns,
+        bin_ns=100_000_000,
+        intervals=phase.intervals,
     )
     (record,) = build_energy_records(
         samples,

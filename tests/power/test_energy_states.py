@@ -26,12 +26,13 @@ def states_of(times_s: Floats, values: list[float | None]) -> Trace:
     return trace_of(times_s, values, channel=Channel.POWER_STATE)
 
 
-def shares_of(
+def shares_of(  # noqa: PLR0917 - all that shares depend on
     states: Trace,
     profile: Profile | None,
     start_s: float,
     end_s: float,
     traffic: ByteSeries | None = None,
+    changes: Trace | None = None,
 ) -> dict[str, PowerStateShare]:
     window = (ns(start_s), ns(end_s))
     energy = (
@@ -45,6 +46,7 @@ def shares_of(
         *window,
         period_s=0.1,
         traffic=traffic,
+        changes=changes,
     )
     return {share.state: share for share in found}
 
@@ -120,7 +122,7 @@ def test_share_of_a_missing_energy_is_missing_with_the_reason() -> None:
 
 def test_bytes_are_shared_in_time_and_sum_exactly() -> None:
     bins = {ns(tenth / 10): 1_000_003 + tenth for tenth in range(100)}
-    traffic = ByteSeries.from_bins(bins, bin_ns=100_000_000, start_ns=ns(0), end_ns=ns(10))
+    traffic = ByteSeries.from_bins(bins, bin_ns=100_000_000, intervals=[(ns(0), ns(10))])
     states = states_of(TIMES_S, [0.0 if time_s < 4 else 1.0 for time_s in TIMES_S])
     found = shares_of(states, power(TIMES_S, np.full(TIMES_S.size, 10.0)), 0, 10, traffic)
     assert sum(share.moved_bytes or 0 for share in found.values()) == sum(bins.values())
@@ -129,13 +131,13 @@ def test_bytes_are_shared_in_time_and_sum_exactly() -> None:
 
 def test_bytes_of_a_bin_stay_inside_the_phase() -> None:
     bins = {ns(-0.05): 500, ns(0.95): 700}
-    traffic = ByteSeries.from_bins(bins, bin_ns=100_000_000, start_ns=ns(0), end_ns=ns(1))
+    traffic = ByteSeries.from_bins(bins, bin_ns=100_000_000, intervals=[(ns(0), ns(1))])
     at = traffic.at(np.array([ns(0), ns(0.025), ns(0.05), ns(0.95), ns(1)]))
     assert at.tolist() == [0, 250, 500, 500, 1200]
 
 
 def test_bin_outside_the_window_still_counts() -> None:
-    traffic = ByteSeries.from_bins({ns(1.0): 300}, bin_ns=100_000_000, start_ns=ns(0), end_ns=ns(1))
+    traffic = ByteSeries.from_bins({ns(1.0): 300}, bin_ns=100_000_000, intervals=[(ns(0), ns(1))])
     assert traffic.at(np.array([ns(1)])).tolist() == [300]
 
 
@@ -149,3 +151,58 @@ def test_series_that_stops_early_gives_no_bytes() -> None:
         traffic,
     )
     assert found["0"].moved_bytes is None
+
+
+def test_bytes_of_a_bin_at_an_interval_s_end_stay_out_of_the_pause() -> None:
+    bins = {ns(0.9): 1000, ns(1.9): 700}
+    traffic = ByteSeries.from_bins(
+        bins, bin_ns=100_000_000, intervals=[(ns(0), ns(0.93)), (ns(1.98), ns(3))]
+    )
+    at = traffic.at(np.array([ns(0), ns(0.93), ns(1.98), ns(3)]))
+    assert at.tolist() == [0, 1000, 1000, 1700]
+
+
+def test_a_bin_that_several_intervals_share_keeps_its_bytes() -> None:
+    intervals = [(ns(0.01), ns(0.02)), (ns(0.05), ns(0.08))]
+    traffic = ByteSeries.from_bins({ns(0): 1001}, bin_ns=100_000_000, intervals=intervals)
+    at = traffic.at(np.array([moment for span in intervals for moment in span]))
+    assert at.tolist() == [0, 250, 250, 1001]
+
+
+def counted(times_s: Floats, counts: list[float | None]) -> Trace:
+    return trace_of(times_s, counts, channel=Channel.POWER_STATE_CHANGES)
+
+
+FLAT = np.full(TIMES_S.size, 10.0)
+
+
+def test_changes_that_no_read_saw_are_a_transition() -> None:
+    """The drive slept and woke between two reads in second 4, and counted both."""
+    seconds = np.arange(0, 11.0)
+    changes = counted(seconds, [7.0 if second < 5 else 9.0 for second in seconds])
+    states = states_of(TIMES_S, [0.0] * TIMES_S.size)
+    found = shares_of(states, power(TIMES_S, FLAT), 0, 10, changes=changes)
+    assert found["transition"].seconds == pytest.approx(1.0, rel=1e-9)
+    assert found["0"].seconds == pytest.approx(9.0, rel=1e-9)
+
+
+def test_a_change_that_a_read_saw_is_explained() -> None:
+    seconds = np.arange(0, 11.0)
+    changes = counted(seconds, [7.0 if second < 5 else 8.0 for second in seconds])
+    states = states_of(TIMES_S, [0.0 if time_s < 4.5 else 1.0 for time_s in TIMES_S])
+    found = shares_of(states, power(TIMES_S, FLAT), 0, 10, changes=changes)
+    assert found["transition"].seconds == pytest.approx(0.1, rel=1e-9)
+
+
+def test_a_count_that_fell_explains_nothing() -> None:
+    changes = counted(np.array([0.0, 5.0, 10.0]), [7.0, 3.0, 3.0])
+    states = states_of(TIMES_S, [0.0] * TIMES_S.size)
+    found = shares_of(states, power(TIMES_S, FLAT), 0, 10, changes=changes)
+    assert found["transition"].seconds == pytest.approx(5.0, rel=1e-9)
+
+
+def test_a_count_that_was_not_read_changes_nothing() -> None:
+    changes = counted(np.array([0.0, 5.0]), [None, 3.0])
+    states = states_of(TIMES_S, [0.0] * TIMES_S.size)
+    found = shares_of(states, power(TIMES_S, FLAT), 0, 10, changes=changes)
+    assert list(found) == ["0"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -54,6 +55,20 @@ def test_what_is_no_controller_is_named(tmp_path: Path) -> None:
     (tmp_path / "nvme0").write_bytes(b"")
     device = NvmeAdmin("nvme0", tmp_path)
     with pytest.raises(PowerError, match="nvme0 is no NVMe controller"):
+        device.submit(get_command(0x02))
+    device.close()
+
+
+def test_command_that_a_reset_cancelled_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cancelled(*_: object) -> int:
+        raise InterruptedError(errno.EINTR, "Interrupted system call")
+
+    (tmp_path / "nvme0").write_bytes(b"")
+    device = NvmeAdmin("nvme0", tmp_path)
+    monkeypatch.setattr("fcntl.ioctl", cancelled)
+    with pytest.raises(PowerError, match=r"nvme0 was reset while Get Features 02h"):
         device.submit(get_command(0x02))
     device.close()
 

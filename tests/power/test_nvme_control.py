@@ -16,7 +16,7 @@ from tests.power.model_drive import (
 )
 from wattload.core.errors import PowerError, PowerPermissionError, PowerStateError
 from wattload.power.control import PowerStateControl
-from wattload.power.journal import Entry, Journal
+from wattload.power.journal import Entry, Journal, Setting
 from wattload.power.nvme.admin import AdminCommand, Completion
 
 
@@ -58,7 +58,8 @@ def test_state_is_set_verified_and_restored(bench: Bench) -> None:
     change = control.set(1, holds_system=no_system)
     assert (change.before, change.requested, change.verified) == (0, 1, 1)
     assert bench.state() == 1
-    assert control.restore() == 0
+    control.restore()
+    assert (change.after, change.restored) == (1, 0)
     assert bench.state() == 0
     assert bench.entry() is None
     assert sent(bench.folder) == ["0x2 1", "0x2 0"]
@@ -66,10 +67,10 @@ def test_state_is_set_verified_and_restored(bench: Bench) -> None:
 
 def test_restore_is_done_once(bench: Bench) -> None:
     control = bench.control()
-    assert control.restore() is None
+    control.restore()
     control.set(2, holds_system=no_system)
-    assert control.restore() == 0
-    assert control.restore() is None
+    control.restore()
+    control.restore()
     assert sent(bench.folder) == ["0x2 2", "0x2 0"]
 
 
@@ -93,7 +94,8 @@ def test_old_state_is_on_disk_before_the_drive_is_asked(tmp_path: Path, journal:
     PowerStateControl(spy, journal, run_id="run-7").set(1, holds_system=no_system)
     (entry,) = spy.seen
     assert entry is not None
-    assert (entry.old_state, entry.new_state, entry.run_id) == (2, 1, "run-7")
+    assert (entry.old, entry.new) == (Setting(value=2), Setting(value=1))
+    assert entry.run_id == "run-7"
 
 
 def test_nothing_is_sent_if_the_journal_can_not_be_written(tmp_path: Path) -> None:
@@ -138,12 +140,13 @@ def test_refusal_names_the_status_and_leaves_no_entry(bench: Bench) -> None:
     with pytest.raises(PowerStateError, match=r"Feature Not Changeable \(NVMe status 0x410E\)"):
         control.set(0, holds_system=no_system)
     assert bench.entry() is None
-    assert control.restore() is None
+    control.restore()
+    assert len(sent(bench.folder)) == 1
 
 
 def test_drive_that_does_not_follow_is_an_error(bench: Bench) -> None:
     control = bench.control(Model(stuck=True))
-    with pytest.raises(PowerStateError, match="accepted power state 1 and is in 0"):
+    with pytest.raises(PowerStateError, match="accepted power state 1 and is in power state 0"):
         control.set(1, holds_system=no_system)
     assert bench.entry() is None
 
@@ -154,12 +157,14 @@ def test_entry_stays_when_the_drive_does_not_go_back(bench: Bench) -> None:
     model = load(bench.path)
     model.refuses = NOT_CHANGEABLE
     store(bench.path, model)
-    with pytest.raises(PowerStateError):
+    with pytest.raises(PowerError, match="refuses power state 0"):
         control.restore()
     assert bench.entry() is not None
+    assert "refuses power state 0" in control.changes[0].trouble
     model.refuses = 0
     store(bench.path, model)
-    assert control.restore() == 0
+    control.restore()
+    assert (bench.state(), control.changes[0].trouble) == (0, "")
     assert bench.entry() is None
 
 
@@ -167,13 +172,15 @@ def test_drive_found_asleep_goes_back_to_its_default(bench: Bench) -> None:
     control = bench.control(Model(state=4, default_state=1))
     change = control.set(2, holds_system=no_system)
     assert change.before == 4
-    assert control.restore() == 1
+    control.restore()
+    assert bench.state() == 1
 
 
 def test_sleeping_drive_that_has_no_defaults_goes_back_to_0(bench: Bench) -> None:
     control = bench.control(Model(state=4, default_state=1, selects=False))
     control.set(2, holds_system=no_system)
-    assert control.restore() == 0
+    control.restore()
+    assert bench.state() == 0
 
 
 def test_asking_needs_the_permission(bench: Bench) -> None:
@@ -196,25 +203,16 @@ def two_controls(bench: Bench) -> Iterator[tuple[PowerStateControl, PowerStateCo
     second.close()
 
 
-def test_setting_excludes_every_other_run(
+def test_one_run_at_a_time_holds_a_drive(
     two_controls: tuple[PowerStateControl, PowerStateControl],
 ) -> None:
     first, second = two_controls
-    first.hold(exclusive=True)
-    with pytest.raises(PowerError, match="another run has set the power state"):
-        second.hold(exclusive=False)
-    with pytest.raises(PowerError, match="in use by another run"):
-        second.hold(exclusive=True)
+    first.hold(needed=False)
+    for needed in (False, True):
+        with pytest.raises(PowerError, match="MODEL0001 is in use by another run"):
+            second.hold(needed=needed)
     first.close()
-    second.hold(exclusive=True)
-
-
-def test_samplers_do_not_exclude_each_other(
-    two_controls: tuple[PowerStateControl, PowerStateControl],
-) -> None:
-    first, second = two_controls
-    first.hold(exclusive=False)
-    second.hold(exclusive=False)
+    second.hold(needed=True)
 
 
 def test_user_s_change_keeps_the_oldest_state(tmp_path: Path, journal: Journal) -> None:
@@ -225,7 +223,7 @@ def test_user_s_change_keeps_the_oldest_state(tmp_path: Path, journal: Journal) 
         )
     entry = journal.read("MODEL0001", "user")
     assert entry is not None
-    assert (entry.old_state, entry.new_state) == (0, 2)
+    assert (entry.old.value, entry.new.value) == (0, 2)
 
 
 def test_refused_second_change_keeps_the_first_one_s_entry(
@@ -245,4 +243,4 @@ def test_refused_second_change_keeps_the_first_one_s_entry(
         control().set(2, holds_system=no_system)
     entry = journal.read("MODEL0001", "user")
     assert entry is not None
-    assert (entry.old_state, entry.new_state) == (0, 1)
+    assert (entry.old.value, entry.new.value) == (0, 1)

@@ -7,12 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.power.model_drive import FIVE_STATES, Model, RawState, identify_bytes
+from tests.power.model_power import Meter
 from wattload.core.errors import PowerError
-from wattload.power.nvme.identify import (
-    decode_controller,
-    decode_namespace,
-    decode_power_state,
-)
+from wattload.power.nvme.identify import decode_controller, decode_power_state
+from wattload.power.nvme.namespace import decode_namespace
 
 QEMU_STATE = bytes.fromhex("c409 0000 10000000 04000000") + bytes(20)
 """Power state 0 of the controller that QEMU 7.2 emulates, as it answers Identify."""
@@ -133,11 +131,12 @@ def test_controller_identity_is_stripped_of_its_padding() -> None:
 
 def test_controller_capabilities_are_single_bits() -> None:
     plain = decode_controller(identify_bytes(Model(selects=False)))
-    rich = decode_controller(identify_bytes(Model(apst=True, freezing=(2,), endurance_group=1)))
+    able = Model(apst=True, freezing=(2,), endurance_group=1, meter=Meter(measures=True))
+    rich = decode_controller(identify_bytes(able))
     assert (plain.apst_supported, plain.effects_log, plain.endurance_groups) == (False,) * 3
     assert (rich.apst_supported, rich.effects_log, rich.endurance_groups) == (True,) * 3
     assert (plain.selects_features, rich.selects_features) == (False, True)
-    assert rich.power_measurement
+    assert (plain.power_measurement, rich.power_measurement) == (False, True)
     assert not rich.power_limit
 
 

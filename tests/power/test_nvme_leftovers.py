@@ -1,22 +1,26 @@
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.power.model_drive import Model, ModelDrive, load, sent, store
+from tests.power.model_knobs import Knobs
+from tests.power.model_power import Meter
 from wattload.core.errors import PowerError
 from wattload.power.host import PowerHost
-from wattload.power.journal import Entry, Journal, Owner, boot_id, default_state_folder
+from wattload.power.journal import Entry, Journal, Owner, Setting, boot_id, default_state_folder
 from wattload.power.leftovers import Leftover, undo_leftovers
 
 LEFT = Entry(
     serial="MODEL0001",
     device_name="nvme0",
     owner="run",
-    old_state=0,
-    new_state=1,
+    old=Setting(value=0),
+    new=Setting(value=1),
     run_id="run-1",
     boot_id=boot_id(),
     time_utc="2026-11-21T00:00:00.000+00:00",
@@ -78,19 +82,44 @@ def test_entry_stays_while_the_controller_is_not_there(host: Host) -> None:
 def test_running_run_keeps_its_state(host: Host) -> None:
     host.drive("nvme0", Model(state=1))
     host.journal.write(LEFT)
-    with host.journal.lock("MODEL0001", exclusive=True):
+    with host.journal.lock("MODEL0001", needed=True):
         (leftover,) = host.undo("nvme0")
     assert not leftover.closed
     assert load(host.folder / "nvme0.json").state == 1
 
 
-def test_restart_of_the_host_closes_the_entry(host: Host) -> None:
+def test_state_that_outlived_a_restart_is_put_back_and_told(host: Host) -> None:
     host.drive("nvme0", Model(state=1))
     host.journal.write(replace(LEFT, boot_id="another boot"))
     (leftover,) = host.undo("nvme0")
-    assert "restarted" in leftover.sentence
+    assert (leftover.restored, leftover.closed) == (0, True)
+    assert "before the host restarted: put back into power state 0" in leftover.sentence
+    assert load(host.folder / "nvme0.json").state == 0
+
+
+@pytest.mark.parametrize("owner", ["run", "user"])
+def test_drive_that_a_restart_has_reset_is_left_as_it_is(host: Host, owner: Owner) -> None:
+    host.drive("nvme0", Model(state=2, default_state=2))
+    host.journal.write(replace(LEFT, boot_id="another boot", owner=owner))
+    (leftover,) = host.undo("nvme0", owner=owner)
+    assert "left at power state 2, where the restart of the host" in leftover.sentence
     assert sent(host.folder) == []
+    assert host.undo("nvme0", owner=owner) == []
+
+
+def test_drive_that_is_gone_since_a_restart_is_told_once(host: Host) -> None:
+    host.drive("nvme0", Model(serial="OTHER"))
+    host.journal.write(replace(LEFT, boot_id="another boot"))
+    (leftover,) = host.undo("nvme0")
+    assert leftover.closed
+    assert "the host has restarted since: nothing to undo" in leftover.sentence
     assert host.undo("nvme0") == []
+
+
+def test_drive_that_can_not_be_opened_since_a_restart_keeps_its_entry(host: Host) -> None:
+    host.journal.write(replace(LEFT, boot_id="another boot"))
+    (leftover,) = host.undo("nvme7")
+    assert not leftover.closed
 
 
 def test_what_somebody_else_has_set_since_is_left(host: Host) -> None:
@@ -123,7 +152,7 @@ def test_user_s_own_change_is_no_leftover(host: Host) -> None:
     assert host.undo("nvme0") == []
     (undone,) = host.undo("nvme0", owner="user")
     assert undone.restored == 0
-    assert "`power set` had set from 0 to 1" in undone.sentence
+    assert "`power set` had set from power state 0 to power state 1" in undone.sentence
 
 
 def test_user_s_restore_goes_back_from_any_state(host: Host) -> None:
@@ -137,7 +166,7 @@ def test_user_s_restore_goes_back_from_any_state(host: Host) -> None:
 def test_entries_survive_serials_of_any_letters(host: Host) -> None:
     entry = replace(LEFT, serial="../é /1")
     host.journal.write(entry)
-    assert host.journal.serials("run") == ["../é /1"]
+    assert host.journal.changes("run") == [("../é /1", 0x02)]
     assert host.journal.read("../é /1", "run") == entry
     assert [path.parent for path in host.journal.folder.iterdir()] == [host.journal.folder]
 
@@ -159,7 +188,7 @@ def test_spoilt_entry_is_told_and_stays(host: Host, text: str) -> None:
 def test_entry_of_another_schema_is_an_error(host: Host) -> None:
     host.journal.write(LEFT)
     (path,) = host.journal.folder.iterdir()
-    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 9'))
+    path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 9'))
     with pytest.raises(PowerError, match="schema version 9"):
         host.journal.read("MODEL0001", "run")
 
@@ -173,9 +202,9 @@ def test_removing_twice_does_no_harm(host: Host) -> None:
 def test_sampling_goes_on_where_no_lock_can_be_taken(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where the folder should be")
     journal = Journal(tmp_path / "state")
-    with journal.lock("S", exclusive=False):
+    with journal.lock("S", needed=False):
         pass
-    with pytest.raises(PowerError, match="WATTLOAD_STATE_DIR"), journal.lock("S", exclusive=True):
+    with pytest.raises(PowerError, match="WATTLOAD_STATE_DIR"), journal.lock("S", needed=True):
         pass
 
 
@@ -187,3 +216,107 @@ def test_state_folder_is_the_named_one_or_the_user_s(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("os.access", lambda *_: True)
     assert default_state_folder({}) == Path("/var/lib/wattload")
+
+
+def test_entry_of_the_first_version_is_still_read(host: Host) -> None:
+    host.drive("nvme0", Model(state=1))
+    host.journal.folder.mkdir()
+    old = {
+        "schema_version": 1,
+        "serial": "MODEL0001",
+        "device_name": "nvme0",
+        "owner": "run",
+        "old_state": 0,
+        "new_state": 1,
+        "run_id": "run-1",
+        "boot_id": boot_id(),
+        "time_utc": "2026-11-21T00:00:00.000+00:00",
+    }
+    (host.journal.folder / "power-state-MODEL0001.run.json").write_text(json.dumps(old))
+    assert host.journal.changes("run") == [("MODEL0001", 0x02)]
+    assert host.journal.read("MODEL0001", "run") == LEFT
+    (leftover,) = host.undo("nvme0")
+    assert leftover.restored == 0
+    assert list(host.journal.folder.glob("*.json")) == []
+
+
+def test_foreign_files_in_the_folder_are_no_entries(host: Host) -> None:
+    host.journal.write(LEFT)
+    for name in ("notes.run.json", "feature-zz-S.run.json", "feature-23.run.json"):
+        (host.journal.folder / name).write_text("{}")
+    assert host.journal.changes("run") == [("MODEL0001", 0x02)]
+
+
+LIMITED = replace(LEFT, feature=0x23, old=Setting(value=0), new=Setting(value=1000 | 2 << 16))
+
+
+@pytest.mark.parametrize("dword", [11, 13])
+def test_power_limit_of_a_dead_run_is_put_back(host: Host, dword: int) -> None:
+    knobs = Knobs(limits=True, limit=1000 | 2 << 16, limit_dword=dword)
+    host.drive("nvme0", Model(knobs=knobs))
+    host.journal.write(replace(LIMITED, old=Setting(value=1500 | 2 << 16)))
+    (leftover,) = host.undo("nvme0")
+    assert (leftover.feature, leftover.restored) == (0x23, 15.0)
+    assert "set from power limit 15 W to power limit 10 W" in leftover.sentence
+    assert load(host.folder / "nvme0.json").knobs.limit == 1500 | 2 << 16
+
+
+def test_measurement_that_a_dead_run_started_is_stopped(host: Host) -> None:
+    meter = Meter(measures=True, setting=1 | 60 << 16)
+    host.drive("nvme0", Model(meter=meter))
+    host.journal.write(
+        replace(LEFT, feature=0x25, old=Setting(value=0), new=Setting(value=1 | 90 << 16))
+    )
+    (leftover,) = host.undo("nvme0")
+    assert leftover.restored == 0
+    assert "put back into power measurement off" in leftover.sentence
+    assert load(host.folder / "nvme0.json").meter.setting == 0
+
+
+def test_clock_is_told_and_left(host: Host) -> None:
+    host.drive("nvme0", Model(knobs=Knobs(clock=True)))
+    host.journal.write(replace(LEFT, feature=0x0E, old=Setting(value=0, data=bytes(8))))
+    (leftover,) = host.undo("nvme0")
+    assert leftover.closed
+    assert "a clock that was set to the host's is left" in leftover.sentence
+    assert sent(host.folder) == []
+
+
+def test_vendor_s_feature_is_put_back_though_it_can_not_be_read(host: Host) -> None:
+    host.drive("nvme0", Model())
+    host.journal.write(replace(LEFT, feature=0xF1, new=Setting(value=0x2801)))
+    (leftover,) = host.undo("nvme0")
+    assert not leftover.closed
+    assert "refuses feature F1h 0: Invalid Field" in leftover.sentence
+    assert sent(host.folder) == ["0xf1 0"]
+
+
+def test_every_feature_of_a_dead_run_is_undone(host: Host) -> None:
+    knobs = Knobs(limits=True, limit=LIMITED.new.value, apste=0)
+    host.drive("nvme0", Model(state=1, apst=True, knobs=knobs))
+    table = bytes.fromhex(knobs.apst_table)
+    switched = replace(
+        LEFT, feature=0x0C, old=Setting(value=1, data=table), new=Setting(value=0, data=table)
+    )
+    for entry in (LEFT, LIMITED, switched):
+        host.journal.write(entry)
+    assert [each.closed for each in host.undo("nvme0")] == [True] * 3
+    model = load(host.folder / "nvme0.json")
+    assert (model.state, model.knobs.limit, model.knobs.apste) == (0, 0, 1)
+    assert model.knobs.apst_table == knobs.apst_table
+    assert host.journal.changes("run") == []
+
+
+def test_new_folders_of_the_journal_are_on_disk_before_the_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = []
+    real = os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        real(descriptor)
+
+    monkeypatch.setattr("os.fsync", noted)
+    Journal(tmp_path / "one" / "two").write(LEFT)
+    assert {str(tmp_path), str(tmp_path / "one"), str(tmp_path / "one" / "two")} <= set(synced)

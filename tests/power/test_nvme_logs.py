@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from tests.power.model_drive import effects_bytes, smart_bytes
 from wattload.core.errors import PowerError
-from wattload.power.nvme.effects import decode_freezing_commands
-from wattload.power.nvme.endurance import decode_group_media_written, decode_ocp_media_written
+from wattload.power.nvme.effects import decode_effects, freezing_commands
 from wattload.power.nvme.firmware import decode_firmware_slot
 from wattload.power.nvme.logs import log_command
 from wattload.power.nvme.smart import decode_smart
@@ -76,13 +75,13 @@ def test_cut_logs_are_refused() -> None:
     with pytest.raises(PowerError, match="512 bytes, got 511"):
         decode_smart(bytes(511))
     with pytest.raises(PowerError, match="4096 bytes, got 12"):
-        decode_freezing_commands(bytes(12))
+        decode_effects(bytes(12))
 
 
 @settings(deadline=None)
 @given(st.sets(st.integers(0, 255)))
 def test_commands_that_hold_up_others_are_found(opcodes: set[int]) -> None:
-    assert decode_freezing_commands(effects_bytes(tuple(opcodes))) == opcodes
+    assert freezing_commands(decode_effects(effects_bytes(tuple(opcodes)))) == opcodes
 
 
 def test_logs_are_read_without_clearing_events() -> None:
@@ -96,11 +95,6 @@ def test_long_logs_and_specific_identifiers_use_dword_11() -> None:
     command = log_command(0x09, 4 * 0x1_0002, specific=3)
     assert command.cdw10 >> 16 == 1
     assert command.cdw11 == 1 | 3 << 16
-
-
-def test_media_bytes_are_exact_by_ocp_and_in_gigabytes_by_group() -> None:
-    assert decode_ocp_media_written((123).to_bytes(512, "little")) == 123
-    assert decode_group_media_written(bytes(80) + (7).to_bytes(432, "little")) == 7_000_000_000
 
 
 def test_firmware_slot_is_the_active_one() -> None:

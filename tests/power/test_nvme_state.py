@@ -7,11 +7,18 @@ from typing import Any
 import pytest
 
 from tests.power.model_drive import FIVE_STATES, Model, ModelDrive, store
+from tests.power.nvme import packing
+from tests.power.nvme.admin import Answers
 from wattload.core.errors import PowerError
 from wattload.core.record.controller import ControllerState
 from wattload.power.nvme.endurance import read_media_written_bytes
-from wattload.power.nvme.identify import decode_power_state
-from wattload.power.nvme.state import power_state_facts, read_controller_state
+from wattload.power.nvme.identify import decode_controller, decode_power_state
+from wattload.power.nvme.state import (
+    power_capabilities,
+    power_state_facts,
+    read_controller_state,
+    read_state,
+)
 
 BY_SYSFS = (
     "pm_qos_latency_us", "aspm", "link_speed_gt_per_s", "link_width", "max_payload_bytes",
@@ -49,7 +56,16 @@ def test_every_admin_field_has_a_value_or_a_reason(tmp_path: Path) -> None:
     assert state.media_written_bytes == 123_456_789
     assert state.smart is not None
     assert state.smart.temperature_k == 310
-    assert state.smart.missing == {"lifetime_energy_wh": "not reported"}
+    not_reported = {
+        "lifetime_energy_wh",
+        "interval_power_w",
+        "interval_power_step_w",
+        "interval_power_type",
+    }
+    assert state.smart.missing == dict.fromkeys(not_reported, "not reported")
+    assert state.smart.sensors_k == (None,) * 8
+    assert state.missing["thermal_light_k"] == "the drive lets no host manage its heat"
+    assert state.missing["background_power"] == "the drive has no permissive mode"
 
 
 def test_poor_drive_says_why_it_has_no_more(tmp_path: Path) -> None:
@@ -108,4 +124,30 @@ def test_media_bytes_come_from_the_endurance_group_where_there_is_no_ocp(tmp_pat
 def test_power_state_facts_explain_what_is_not_reported() -> None:
     facts = power_state_facts(decode_power_state(replace(FIVE_STATES[3], enlat=0).pack(), 3))
     assert (facts.index, facts.operational, facts.max_w) == (3, False, 4.0)
-    assert set(facts.missing) == {"entry_latency_s", "idle_w", "active_w"}
+    vaults = {"power_fail_recovery_s", "quiescence_vault_s", "power_fail_vault_s"}
+    absent = {"entry_latency_s", "idle_w", "active_w", "idle_exit_latency_limit_s"}
+    assert set(facts.missing) == absent | vaults
+    assert (facts.write_latency_rank, facts.active_workload) == (3, 0)
+
+
+def test_thermal_thresholds_and_background_power_are_read_where_the_drive_has_them() -> None:
+    states = [packing.psd(mp=2500)]
+    identify = packing.controller(states, ctratt=1 << 1, hctma=1)
+    device = Answers(
+        identify={1: identify}, features={(0x10, 0): (343 << 16, b""), (0x11, 0): (1, b"")}
+    )
+    fields, missing = read_state(device)
+    assert (fields["thermal_light_k"], fields["background_power"]) == (343, True)
+    assert missing["thermal_heavy_k"] == "the threshold is off"
+    refused, reasons = read_state(Answers(identify={1: identify}))
+    assert "thermal_light_k" not in refused
+    assert "Invalid Field" in reasons["thermal_light_k"]
+    assert "Invalid Field" in reasons["background_power"]
+
+
+def test_capabilities_say_what_is_not_reported() -> None:
+    rich = decode_controller(packing.controller(ctratt=1 << 21, mup=2800, mupa=2, msmt=60))
+    facts = power_capabilities(rich)
+    assert (facts.power_measurement, facts.power_limit) == (True, False)
+    assert (facts.unlimited_power_w, facts.longest_measurement_minutes) == (28.0, 60)
+    assert facts.missing["power_sample_interval_s"] == "the drive reports 0"

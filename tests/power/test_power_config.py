@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import json
 from importlib.resources import files
 
 import pytest
@@ -7,9 +9,11 @@ from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
+from pydantic import TypeAdapter
 
 from wattload.core.errors import ConfigError
 from wattload.power.config import DeclaredProfile, PowerConfig
+from wattload.power.meterconfig import HwmonConfig
 from wattload.power.sources import SOURCES, find_sources
 
 OPTIONS = sorted(
@@ -37,9 +41,17 @@ def test_every_source_has_an_option_and_every_option_a_source() -> None:
     assert set(OPTIONS) == {"auto", *SOURCES}
 
 
+NEEDS = {
+    "replay": "power.replay.path=trace.csv",
+    "redfish": "power.redfish.url=https://bmc.example",
+    "quarch": "power.quarch.module=usb::qtl1847-01-016",
+}
+"""Options that can't do without a setting of the user's."""
+
+
 @pytest.mark.parametrize("option", sorted(set(OPTIONS) - {"declared"}))
 def test_every_option_composes(option: str) -> None:
-    config = composed(f"power={option}")
+    config = composed(f"power={option}", *([NEEDS[option]] if option in NEEDS else []))
     config.check()
     assert config.source == option
     assert config.period_s == 0.1
@@ -88,6 +100,13 @@ def test_unknown_key_and_wrong_type_fail_while_composing(override: str) -> None:
         (PowerConfig(source="meter"), "power.source must be one of auto, nvme, .*; got 'meter'"),
         (PowerConfig(state=32), "power.state must be 0 to 31, got 32"),
         (PowerConfig(state=-1), "power.state must be 0 to 31, got -1"),
+        (PowerConfig(dssd_watts=0), "power.dssd_watts must be 1 to 255 whole watts, got 0"),
+        (PowerConfig(limit_w=0), "power.limit_w must be more than 0 and at most 655.35 W, got 0"),
+        (PowerConfig(limit_w=700), "power.limit_w must be more than 0 .*, got 700"),
+        (
+            PowerConfig(state=1, limit_w=9.5),
+            r"only one of .*; got power\.state=1 and power\.limit_w=9\.5",
+        ),
         (PowerConfig(period_s=0), "power.period_s must be more than 0 s, got 0"),
         (PowerConfig(period_s=float("inf")), "power.period_s must be more than 0 s, got inf"),
         (PowerConfig(idle_s=-1), "power.idle_s must be 0 s or more, got -1"),
@@ -119,3 +138,66 @@ def test_power_state_zero_is_a_state() -> None:
 def test_unknown_source_names_those_there_are() -> None:
     with pytest.raises(ConfigError, match="'meter' is unknown; there are nvme, nvml, declared"):
         find_sources("meter", (), PowerConfig())
+
+
+def test_apst_and_the_clock_go_with_any_knob() -> None:
+    for config in (PowerConfig(state=1), PowerConfig(dssd_watts=9), PowerConfig(limit_w=9)):
+        config.apst, config.set_timestamp = False, True
+        config.check()
+        assert config.changes.endswith("power.apst=false power.set_timestamp=true")
+        assert config.knob == config.changes.partition("=")[0]
+
+
+def test_run_that_asks_for_nothing_changes_nothing() -> None:
+    assert PowerConfig().changes == ""
+    assert PowerConfig().knob is None
+    assert PowerConfig(apst=False).knob == "power.apst"
+
+
+def test_rails_are_named_on_the_command_line() -> None:
+    config = composed(
+        "power=hwmon",
+        "power.hwmon.rails=[ina226@1-0040/power1:nvme0,ina3221/curr2:SERIAL1]",
+        "power.hwmon.accuracy_percent=0.5",
+    )
+    config.check()
+    assert config.hwmon == HwmonConfig(
+        rails=["ina226@1-0040/power1:nvme0", "ina3221/curr2:SERIAL1"], accuracy_percent=0.5
+    )
+
+
+def test_nodes_meters_are_named_beside_any_source() -> None:
+    config = composed(
+        "power=nvme",
+        "power.beside=[rapl,redfish]",
+        "power.redfish.url=https://bmc.example",
+        "power.redfish.ca_file=/etc/bmc.pem",
+    )
+    config.check()
+    assert config.beside == ["rapl", "redfish"]
+    assert config.redfish.address() == ("bmc.example", 443)
+
+
+def test_settings_survive_the_way_to_the_sampler() -> None:
+    config = PowerConfig(
+        source="hwmon", beside=["rapl"], hwmon=HwmonConfig(rails=["ina226/power1:nvme0"])
+    )
+    sent = json.dumps(dataclasses.asdict(config))
+    assert TypeAdapter(PowerConfig).validate_json(sent, strict=True) == config
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        (PowerConfig(beside=["declared"]), r"power\.beside takes any of nvme, .* got 'declared'"),
+        (PowerConfig(source="none", beside=["rapl"]), "takes nothing with power=none; got 'rapl'"),
+        (PowerConfig(source="rapl", beside=["rapl"]), "names rapl, which is read already"),
+        (PowerConfig(beside=["ipmi", "ipmi"]), "names ipmi, which is read already"),
+        (PowerConfig(beside=["redfish"]), "must be the BMC's https address"),
+        (PowerConfig(source="redfish"), "must be the BMC's https address"),
+        (PowerConfig(hwmon=HwmonConfig(rails=["x:nvme0"])), "takes chip/channel"),
+    ],
+)
+def test_meter_that_can_not_be_is_one_sentence(config: PowerConfig, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        config.check()

@@ -120,3 +120,15 @@ def test_spoilt_lines_are_named_and_the_others_kept(run: Path) -> None:
         "Of the ranks' journals these could not be read: journal-0.jsonl, line 1, "
         "journal-0.jsonl, line 2, journal-0.jsonl, line 3, journal-1.jsonl."
     )
+
+
+def test_first_failure_by_the_clock_is_the_run_s(run: Path) -> None:
+    for rank, time_ns in ((0, 30), (2, "soon"), (10, 20)):
+        journal(
+            run,
+            rank,
+            {"event": "failed", "time_ns": time_ns, "status": "failed", "reason": f"rank {rank}"},
+        )
+    finish_aborted(run, "aborted", "killed")
+    record = read_record(run)
+    assert (record.status, record.status_reason) == ("failed", "rank 10")

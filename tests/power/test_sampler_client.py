@@ -32,6 +32,12 @@ except PowerError as error:
 """
 
 
+FINISHED: dict[str, object] = {
+    "states": [], "controllers": {}, "own_energies": [], "tick_count": 1, "missed_tick_count": 0,
+    "sample_count": 1, "lost_sample_count": 0, "cpu_s": 0.1,
+}  # fmt: skip
+
+
 class Impostor:
     """Listens like a sampler and answers each message with fixed bytes."""
 
@@ -92,12 +98,46 @@ def test_error_has_the_class_it_had_in_the_sampler(
     assert type(caught.value) is error
 
 
-@pytest.mark.parametrize("answer", [b"?\n", b"[]\n"])
+@pytest.mark.parametrize("answer", [b"?\n", b"[]\n", b"[" * 100_000 + b"\n"])
 def test_answer_of_no_sampler_is_an_error(
     impostor: Impostor, client: SamplerClient, answer: bytes
 ) -> None:
     impostor.answer = answer
     with pytest.raises(PowerError, match="the sampler answered what is no"):
+        client.status()
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        None,
+        {},
+        {"host": "h", "samples_file": "../../precious", **FINISHED},
+        {"host": "h", "samples_file": "samples-h.jsonl", "news": 1, **FINISHED},
+    ],
+)
+def test_report_of_another_wattload_is_one_sentence(
+    impostor: Impostor, client: SamplerClient, report: object
+) -> None:
+    """A samples file elsewhere too: the run would read it, and remove it."""
+    impostor.answer = json.dumps({"ok": True, "version": "9.9", "report": report}).encode() + b"\n"
+    client.hello("r")
+    with pytest.raises(PowerError, match=r"wattload 9\.9\) answers .*: start both from the same"):
+        client.finish()
+
+
+def test_report_that_is_understood(impostor: Impostor, client: SamplerClient) -> None:
+    report = {"host": "h", "samples_file": "samples-h.jsonl", **FINISHED}
+    impostor.answer = json.dumps({"ok": True, "report": report}).encode() + b"\n"
+    assert client.finish().samples_file == "samples-h.jsonl"
+
+
+def test_answer_without_an_end_is_given_up(
+    impostor: Impostor, client: SamplerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "_MOST_ANSWER_BYTES", 1000)
+    impostor.answer = b"x" * 2000
+    with pytest.raises(PowerError, match="longer than 1000 bytes"):
         client.status()
 
 

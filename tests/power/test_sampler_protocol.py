@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattload.core.errors import ConfigError, PowerError
+from wattload.power.sampler.host import SamplerHost
 from wattload.power.sampler.protocol import (
     MAX_LINE_BYTES,
+    PROTOCOL_VERSION,
     Abort,
     Hello,
     LineBuffer,
@@ -22,17 +25,18 @@ from wattload.power.sampler.schedule import Schedule
 
 OPEN = {
     "command": "open", "request": {}, "devices": ["nvme0"], "block_devices": ["vda"],
-    "period_s": 0.1,
 }  # fmt: skip
+
+PRIVATE = SamplerHost(runs=Path("runs"))
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=20,
 )
-COMMANDS = st.sampled_from(["hello", "open", "start", "status", "finish", "abort"])
+COMMANDS = st.sampled_from(["hello", "open", "start", "quiet", "status", "finish", "abort"])
 FIELDS = st.sampled_from(
-    ["protocol", "run_id", "request", "devices", "block_devices", "period_s", "status", "reason"]
+    ["protocol", "run_id", "request", "devices", "block_devices", "status", "reason", "on"]
 )
 
 
@@ -41,8 +45,10 @@ def line(**message: object) -> bytes:
 
 
 def test_commands_come_back() -> None:
-    assert parse(line(command="hello", protocol=1, run_id="a.B-1_2")) == Hello("a.B-1_2")
-    assert parse(encode(OPEN)) == Open({}, ("nvme0",), ("vda",), 0.1)
+    assert parse(line(command="hello", protocol=PROTOCOL_VERSION, run_id="a.B-1_2")) == Hello(
+        "a.B-1_2"
+    )
+    assert parse(encode(OPEN)) == Open({}, ("nvme0",), ("vda",))
     assert parse(line(command="abort", status="failed", reason="x")) == Abort("failed", "x")
 
 
@@ -52,7 +58,7 @@ def test_commands_come_back() -> None:
 )
 def test_run_that_could_be_another_folder_is_refused(run_id: object) -> None:
     with pytest.raises(PowerError, match="run_id must match"):
-        parse(line(command="hello", protocol=1, run_id=run_id))
+        parse(line(command="hello", protocol=PROTOCOL_VERSION, run_id=run_id))
 
 
 @pytest.mark.parametrize(
@@ -72,15 +78,10 @@ def test_devices_are_named_once_and_at_most_64() -> None:
         parse(encode({**OPEN, "devices": [f"nvme{number}" for number in range(65)]}))
 
 
-@pytest.mark.parametrize("period_s", [0, 0.009, 61, -1, None, "1", True, 10**400])
+@pytest.mark.parametrize("period_s", [0, 0.009, 61, -1, None, "1", True, 10**400, float("nan")])
 def test_period_has_limits(period_s: object) -> None:
-    with pytest.raises(PowerError, match="period_s must be"):
-        parse(line(**{**OPEN, "period_s": period_s}))
-
-
-def test_period_is_no_nan() -> None:
-    with pytest.raises(PowerError, match="period_s must be"):
-        parse(line(**{**OPEN, "period_s": float("nan")}))
+    with pytest.raises(ConfigError, match=r"power\.period_s"):
+        power_config({"period_s": period_s}, [], PRIVATE)
 
 
 @pytest.mark.parametrize(
@@ -88,12 +89,17 @@ def test_period_is_no_nan() -> None:
     [
         (b"", "no JSON"),
         (b"\xff", "no JSON"),
-        (b"[" * 100_000, "no JSON"),
+        (b"[" * 256, "no JSON"),
+        (b"[" * 257, "more than 256 brackets"),
+        (b'{"a":' * 257, "more than 256 brackets"),
+        (line(command="abort", status="failed", reason="\ud800"), "no JSON"),
+        (b'{"command": "status", "x": ' + b"9" * 5000 + b"}", "no JSON"),
+        ('{"command": "status"}'.encode("utf-16"), "no JSON"),
         (b"[]", "must be a JSON object"),
         (line(), "command must be one of hello, open"),
         (line(command=["hello"]), "command must be one of"),
         (line(command="format"), "got 'format'"),
-        (line(command="hello", protocol=2, run_id="r"), "speaks protocol 1, the run 2"),
+        (line(command="hello", protocol=1, run_id="r"), "speaks protocol 2, the run 1: start both"),
         (line(command="start", path="/etc"), "start has no field 'path'"),
         (line(command="open", opcode=9, **{k: v for k, v in OPEN.items() if k != "command"}),
          "no field 'opcode'"),
@@ -126,15 +132,15 @@ def test_no_fields_do_more_than_be_refused(command: str, fields: dict[str, objec
 @given(st.dictionaries(st.sampled_from(["source", "state", "period_s", "profile", "x"]), JSON))
 def test_no_request_does_more_than_be_refused(request: dict[str, object]) -> None:
     with suppress(ConfigError):
-        config = power_config(request)
+        config = power_config(request, [], PRIVATE)
         assert config.state is None or 0 <= config.state <= 31
 
 
 def test_request_names_the_wrong_setting() -> None:
     with pytest.raises(ConfigError, match="no setting 'stat'"):
-        power_config({"stat": 1})
+        power_config({"stat": 1}, [], PRIVATE)
     with pytest.raises(ConfigError, match=r"power\.state: .*got '1'"):
-        power_config({"state": "1"})
+        power_config({"state": "1"}, [], PRIVATE)
 
 
 @settings(deadline=None)

@@ -64,6 +64,8 @@ def test_a_run_from_hello_to_finish(bench: Bench) -> None:
         ("MODEL0001", Channel.UPPER_W),
         ("MODEL0001", Channel.LOWER_W),
         ("MODEL0001", Channel.TEMPERATURE_K),
+        ("MODEL0001", Channel.THERMAL_TRANSITIONS),
+        ("MODEL0001", Channel.THROTTLED_S),
         (disk, Channel.READ_BYTES),
         (disk, Channel.WRITTEN_BYTES),
     }
@@ -172,7 +174,7 @@ def test_closed_drive_can_not_be_set(bench: Bench) -> None:
     store(bench.models / "nvme0.json", Model(privileged=False))
     client = bench.spawn()
     client.hello(RUN_ID)
-    with pytest.raises(PowerError, match=r"power state 1 can't be set: .*CAP_SYS_ADMIN"):
+    with pytest.raises(PowerError, match=r"power\.state=1 can't be had: .*CAP_SYS_ADMIN"):
         client.open(PowerConfig(state=1), devices=["nvme0"], block_devices=[])
 
 
@@ -266,7 +268,7 @@ def test_unknown_run_is_refused(bench: Bench) -> None:
     with pytest.raises(PowerError, match="there is no run folder"):
         client.hello("another-run")
     (bench.runs / "linked").symlink_to(bench.run)
-    with pytest.raises(PowerError, match="there is no run folder"):
+    with pytest.raises(PowerError, match="linked is no run folder"):
         client.hello("linked")
 
 

@@ -16,14 +16,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.power.nobody import NOBODY, folder_for_all, needs_root
 from tests.power.sampler_bench import ROOT, RUN_ID, Bench, wait_for
 from wattload.core.errors import PowerError
 from wattload.core.record.run import RECORD_FILE
 from wattload.power.client import SamplerClient
 from wattload.power.config import PowerConfig
-from wattload.power.sampler.protocol import MAX_LINE_BYTES
-
-NOBODY = 65534
+from wattload.power.sampler.protocol import MAX_LINE_BYTES, PROTOCOL_VERSION
 
 AS_NOBODY = """
 import os, socket, sys
@@ -130,9 +129,9 @@ def test_client_that_connects_early_waits_for_its_turn(bench: Bench) -> None:
 
 def test_clients_have_a_number(bench: Bench) -> None:
     path = bench.service()
-    for _ in range(32):
+    for _ in range(16):
         connect(bench, path)
-    with pytest.raises(PowerError, match=r"32 clients already|ended before it answered"):
+    with pytest.raises(PowerError, match=r"takes 32, and 16 of one user|ended before it answered"):
         connect(bench, path).hello(RUN_ID)
 
 
@@ -187,20 +186,14 @@ def test_socket_that_can_not_be_made_is_one_sentence(bench: Bench) -> None:
     assert told.stderr.startswith("the socket /proc/nowhere can't be made")
 
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-
-
 @pytest.fixture
-def reachable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+def reachable() -> Iterator[Bench]:
     """A bench whose folders another user may enter."""
-    folder = tmp_path_factory.mktemp("reachable")
-    for each in (folder, *folder.parents):
-        if each.owner() == "root" and each != Path("/") and not each.stat().st_mode & 0o001:
-            each.chmod(each.stat().st_mode | 0o711)
-    bench = Bench(folder)
-    bench.set_up()
-    yield bench
-    bench.clean()
+    with folder_for_all() as folder:
+        bench = Bench(folder)
+        bench.set_up()
+        yield bench
+        bench.clean()
 
 
 def as_nobody(path: Path, message: dict[str, object]) -> dict[str, object]:
@@ -215,7 +208,7 @@ def as_nobody(path: Path, message: dict[str, object]) -> dict[str, object]:
     return answer
 
 
-HELLO: dict[str, object] = {"command": "hello", "protocol": 1, "run_id": RUN_ID}
+HELLO: dict[str, object] = {"command": "hello", "protocol": PROTOCOL_VERSION, "run_id": RUN_ID}
 
 
 @needs_root
@@ -225,13 +218,14 @@ def test_another_user_is_refused(reachable: Bench) -> None:
     assert as_nobody(path, HELLO) == {
         "ok": False,
         "kind": "PowerError",
-        "error": f"user {NOBODY} may not use this sampler; --allow-uid {NOBODY} permits it",
+        "error": f"user {NOBODY} may not use this sampler; `wattload sampler --user {NOBODY}`, "
+        "or --group with one of the user's groups, permits it",
     }
 
 
 @needs_root
 def test_allowed_user_s_files_are_that_user_s(reachable: Bench) -> None:
-    path = reachable.service("--allow-uid", str(NOBODY))
+    path = reachable.service("--user", str(NOBODY))
     os.chown(reachable.run, NOBODY, NOBODY)
     assert as_nobody(path, HELLO)["ok"] is True
     record = reachable.run / RECORD_FILE
@@ -240,11 +234,11 @@ def test_allowed_user_s_files_are_that_user_s(reachable: Bench) -> None:
 
 
 @needs_root
-def test_allowed_user_gets_nothing_written_where_he_could_not(reachable: Bench) -> None:
-    path = reachable.service("--allow-uid", str(NOBODY))
-    assert as_nobody(path, HELLO)["ok"] is True
-    log = reachable.folder / "service.log"
-    wait_for(lambda: "has no record" in log.read_text())
+def test_allowed_user_speaks_for_his_own_runs_alone(reachable: Bench) -> None:
+    path = reachable.service("--user", str(NOBODY))
+    answer = as_nobody(path, HELLO)
+    assert answer["ok"] is False
+    assert f"belongs to user 0, not to user {NOBODY}" in str(answer["error"])
     assert not (reachable.run / RECORD_FILE).exists()
 
 

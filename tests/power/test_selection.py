@@ -136,26 +136,41 @@ def test_auto_adds_a_gpu_beside_the_drive(shelf: Shelf) -> None:
     )
 
 
-def test_auto_keeps_the_strongest_evidence_of_each_drive(shelf: Shelf) -> None:
+def test_auto_takes_every_source_of_a_drive(shelf: Shelf) -> None:
     weak, strong = Stub("nvme", DRIVE, Evidence.BOUNDS), Stub("ipm", DRIVE, Evidence.SELF_REPORTED)
     other = Stub("nvme", OTHER, Evidence.BOUNDS)
     shelf.drive_sources("nvme", "ipm")
     shelf.found |= {"nvme": [weak, other], "ipm": [strong]}
     found = chosen([DRIVE, OTHER])
-    assert set(found.sources) == {strong, other}
-    assert not weak.is_open
-    told = {(record.name, record.device): record for record in found.records}
-    assert not told["nvme", "SERIAL1"].used
-    assert told["nvme", "SERIAL1"].sentence == "ipm knows nvme0 better."
+    assert found.sources == (weak, other, strong)
+    assert all(source.is_open for source in (weak, other, strong))
+    assert found.choice == (
+        "power=auto: took nvme for nvme0 (drive, bounds): as it says; took nvme for nvme1 (drive, "
+        "bounds): as it says; took ipm for nvme0 (drive, self_reported): as it says."
+    )
 
 
-def test_auto_keeps_the_more_accurate_of_equal_evidence(shelf: Shelf) -> None:
-    coarse = Stub("a", DRIVE, Evidence.MEASURED, accuracy_percent=2)
-    unknown = Stub("b", DRIVE, Evidence.MEASURED)
-    fine = Stub("c", DRIVE, Evidence.MEASURED, accuracy_percent=1)
-    shelf.drive_sources("a", "b", "c")
-    shelf.found |= {"a": [coarse], "b": [unknown], "c": [fine]}
-    assert chosen([DRIVE]).sources == (fine,)
+def test_source_that_a_drive_lacks_is_recorded_beside_those_it_has(shelf: Shelf) -> None:
+    refused = Stub("ipm", DRIVE, Evidence.SELF_REPORTED, refusal=PowerError("nvme0 has no IPM"))
+    shelf.found["nvme"] = [refused, Stub("nvme", DRIVE, Evidence.BOUNDS)]
+    for source in ("auto", "nvme"):
+        found = chosen([DRIVE], source)
+        assert "IPM" not in found.choice
+        told = {record.name: record for record in found.records}
+        assert (told["nvme"].used, told["ipm"].used) == (True, False)
+        assert told["ipm"].sentence == "nvme0 has no IPM"
+
+
+def test_one_reason_of_several_sources_is_told_once(shelf: Shelf) -> None:
+    refusal = PowerPermissionError("/dev/nvme0 needs CAP_SYS_ADMIN")
+    shelf.found["nvme"] = [
+        Stub(name, DRIVE, Evidence.BOUNDS, refusal=refusal) for name in ("ipm", "nvme")
+    ]
+    assert chosen([DRIVE]).choice == (
+        "power=auto: nothing for nvme0: /dev/nvme0 needs CAP_SYS_ADMIN."
+    )
+    with pytest.raises(PowerError, match=r"can't be had: /dev/nvme0 needs CAP_SYS_ADMIN; power="):
+        chosen([DRIVE], "nvme")
 
 
 def test_auto_never_takes_a_data_sheet(shelf: Shelf) -> None:

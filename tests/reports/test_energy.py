@@ -152,4 +152,5 @@ def test_an_emulated_controller_is_known_by_name_or_vendor() -> None:
     assert not is_simulated(own)
     assert is_simulated(emulated)
     assert is_simulated(record("measured", model="QEMU NVMe Ctrl"))
+    assert is_simulated(record("measured", model="wattload virtual drive"))
     assert not phase_energies(emulated)[0].ranks

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
     from wattload.cli.inventory import ControllerView
+    from wattload.cli.meters import MeterView
     from wattload.core.record.controller import PowerStateFacts
     from wattload.core.record.target import BlockNode
     from wattload.core.target import Target
@@ -34,26 +35,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print targets and controllers; returns 0."""
     from wattload.cli.inventory import find_targets, view_controllers
+    from wattload.cli.meters import view_meters
     from wattload.core.nvme_sysfs import controllers_under
 
     targets = find_targets(arguments.paths)
     named = [name for target in targets for name in controllers_under(target)]
     views = view_controllers(tuple(dict.fromkeys(named)) if arguments.paths else None)
+    meters = view_meters()
     if arguments.json:
         document = {
             "targets": [target.facts.model_dump(mode="json") for target in targets],
             "controllers": [view.document() for view in views],
+            "meters": [meter.document() for meter in meters],
         }
         sys.stdout.write(json.dumps(document, indent=1) + "\n")
         return 0
     from rich.console import Console
 
-    show(targets, views, Console(highlight=False))
+    show(targets, views, Console(highlight=False), meters)
     return 0
 
 
-def show(targets: Sequence[Target], views: Sequence[ControllerView], console: Console) -> None:
-    """Print a tree for each target and for each controller."""
+def show(
+    targets: Sequence[Target],
+    views: Sequence[ControllerView],
+    console: Console,
+    meters: Sequence[MeterView] = (),
+) -> None:
+    """Print a tree for each target, for each controller, and one for the meters beside them."""
     for target in targets:
         console.print(_target_tree(target))
     for view in views:
@@ -63,6 +72,8 @@ def show(targets: Sequence[Target], views: Sequence[ControllerView], console: Co
             "No NVMe controller lies here: there are no power states to set, and no drive to ask "
             "for its power. wattload doctor says what can be measured."
         )
+    if meters:
+        console.print(_meter_tree(meters))
 
 
 def _target_tree(target: Target) -> Tree:
@@ -78,6 +89,16 @@ def _target_tree(target: Target) -> Tree:
     reasons = {name: reason for name, reason in facts.missing.items() if "direct_io" not in name}
     for line in _gaps(reasons):
         tree.add(f"[dim]{escape(line)}[/dim]")
+    return tree
+
+
+def _meter_tree(meters: Sequence[MeterView]) -> Tree:
+    from rich.markup import escape
+    from rich.tree import Tree
+
+    tree = Tree("[bold]meters[/bold]  no drive's, unless power.hwmon.rails=[NAME:DRIVE] says so")
+    for meter in meters:
+        tree.add(escape(f"{meter.name}  {meter.source}, {meter.scope}, {meter.says}"))
     return tree
 
 

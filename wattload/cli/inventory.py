@@ -26,7 +26,7 @@ from wattload.core.target import Target
 from wattload.power.nvme.admin import NvmeAdmin, OpenDevice
 from wattload.power.nvme.identify import Controller, identify_controller
 from wattload.power.nvme.smart import SmartLog, read_smart
-from wattload.power.nvme.state import power_state_facts, read_state
+from wattload.power.nvme.state import power_capabilities, power_state_facts, read_state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +136,7 @@ def _identity(controller: Controller) -> dict[str, Any]:
     return {
         "nvme_version": controller.version,
         "power_states": tuple(map(power_state_facts, controller.power_states)),
+        "power": power_capabilities(controller),
     }
 
 

@@ -13,6 +13,7 @@ COMMANDS = {
     "devices": "targets and controllers: link, power states, what is missing and why",
     "doctor": "what this host can and can't measure, and the command that mends each",
     "power": "watch a device's power, show its power states, set one",
+    "sampler": "serve runs of users without privilege: the one process that needs root",
     "report": "one HTML page from run folders: single runs, or A against B",
     "check": "the checks of runs; exit status 3 when one failed",
     "datagen": "generate the data of a workload and nothing else",

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from wattload.core.errors import PowerError
+from wattload.core.errors import ConfigError, PowerError
 
 if TYPE_CHECKING:
+    from wattload.power.control import Change
     from wattload.power.host import PowerHost
     from wattload.power.leftovers import Leftover
-    from wattload.power.nvme.identify import Controller, PowerStateDescriptor
 
 RUN_ID = "power-set"
 
@@ -30,9 +30,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     watch.add_argument("--count", type=int, metavar="N", help="end after N reads")
     states = actions.add_parser("states", help="the table of power states")
     states.add_argument("device", nargs="?", help="a controller, e.g. nvme0; all if left out")
-    change = actions.add_parser("set", help="set a power state, verified, until it is restored")
+    change = actions.add_parser(
+        "set", help="set a power state, OCP watts or a power limit, verified, until it is restored"
+    )
     change.add_argument("device", help="a controller, e.g. nvme0")
-    change.add_argument("state", type=int, help="the power state, 0 to 31")
+    change.add_argument("state", nargs="?", type=int, help="the power state, 0 to 31")
+    change.add_argument(
+        "--watts", type=int, metavar="W", help="instead: OCP's power state in whole watts (C7h)"
+    )
+    change.add_argument(
+        "--limit", type=float, metavar="W", help="instead: the power limit (feature 23h)"
+    )
     change.add_argument(
         "--allow-system-drive",
         action="store_true",
@@ -53,8 +61,11 @@ def run(arguments: argparse.Namespace, host: PowerHost | None = None) -> int:
         from wattload.cli.power_watch import watch
 
         return watch(arguments, here, _names(here, arguments.device))
-    actions = {"states": _states, "set": _set, "restore": _restore}
-    return actions[str(arguments.action)](arguments, here)
+    if arguments.action == "states":
+        from wattload.cli.power_states import states
+
+        return states(arguments, here, _names(here, arguments.device))
+    return (_set if arguments.action == "set" else _restore)(arguments, here)
 
 
 def _names(host: PowerHost, device: str | None) -> Sequence[str]:
@@ -70,97 +81,59 @@ def _names(host: PowerHost, device: str | None) -> Sequence[str]:
     return names
 
 
-def _states(arguments: argparse.Namespace, host: PowerHost) -> int:
-    from wattload.power.nvme.features import read_power_state
-    from wattload.power.nvme.identify import identify_controller
-
-    for name in _names(host, arguments.device):
-        device = host.open_device(name)
-        with ExitStack() as stack:
-            stack.callback(device.close)
-            controller = identify_controller(device)
-            try:
-                current, unknown = read_power_state(device), ""
-            except PowerError as error:
-                current, unknown = None, str(error)
-        if arguments.json:
-            _print_json(_document(name, controller, current, unknown))
-        else:
-            _print("\n".join(_table(name, controller, current, unknown)))
-    return 0
-
-
-def _document(
-    name: str, controller: Controller, current: int | None, unknown: str
-) -> dict[str, Any]:
-    from wattload.power.nvme.state import power_state_facts
-
-    return {
-        "device": name,
-        "serial": controller.serial,
-        "model": controller.model,
-        "power_state": current,
-        "missing": {"power_state": unknown} if unknown else {},
-        "power_states": [
-            power_state_facts(state).model_dump() for state in controller.power_states
-        ],
-    }
-
-
-def _table(name: str, controller: Controller, current: int | None, unknown: str) -> list[str]:
-    lines = [f"{name}  {controller.model}  {controller.serial}"]
-    lines.append("  state   maximum      idle    active      enter      leave")
-    lines += [_row(state, is_current=state.index == current) for state in controller.power_states]
-    if unknown:
-        lines.append(f"  current state unknown: {unknown}")
-    return lines
-
-
-def _row(state: PowerStateDescriptor, *, is_current: bool) -> str:
-    watts = "".join(
-        f"{'-' if each is None else f'{each:.4g} W':>10}"
-        for each in (state.max_w, state.idle_w, state.active_w)
-    )
-    latencies = "".join(
-        f"{'-' if each is None else f'{each * 1e6:.0f} us':>11}"
-        for each in (state.entry_latency_s, state.exit_latency_s)
-    )
-    mark = " <- now" if is_current else ""
-    sleeps = "" if state.operational else "  no I/O"
-    return f"  PS{state.index:<4}{watts}{latencies}{sleeps}{mark}"
-
-
 def _set(arguments: argparse.Namespace, host: PowerHost) -> int:
+    from wattload.power.config import PowerConfig
     from wattload.power.control import PowerStateControl
+    from wattload.power.leftovers import undo_leftovers
 
+    config = PowerConfig(
+        state=arguments.state,
+        dssd_watts=arguments.watts,
+        limit_w=arguments.limit,
+        allow_system_drive=arguments.allow_system_drive,
+    )
+    config.check()
+    if config.knob is None:
+        raise ConfigError(
+            "`wattload power set` needs one of STATE, --watts W and --limit W; "
+            "`wattload power states` lists the states"
+        )
     (name,) = _names(host, arguments.device)
+    # Else what a killed run has left would be taken for the drive's own, and gone back to.
+    for leftover in undo_leftovers(host, serial=host.serial_of(name)):
+        sys.stderr.write(f"{leftover.sentence}\n")
     device = host.open_device(name)
     with ExitStack() as stack:
         stack.callback(device.close)
         control = PowerStateControl(device, host.journal, run_id=RUN_ID, owner="user")
         stack.callback(control.close)
-        control.hold(exclusive=True)
-        change = control.set(
-            arguments.state,
-            holds_system=host.holds_system,
-            allow_system_drive=arguments.allow_system_drive,
-        )
-    if arguments.json:
+        control.hold(needed=True)
+        control.apply(config, holds_system=host.holds_system)
+    (change,) = control.changes
+    _tell_change(name, control.controller.serial, change, as_json=arguments.json)
+    return 0
+
+
+def _tell_change(name: str, serial: str, change: Change, *, as_json: bool) -> None:
+    if as_json:
         _print_json(
             {
                 "device": name,
-                "serial": change.serial,
+                "serial": serial,
+                "option": change.option,
+                "unit": change.feature.unit,
                 "before": change.before,
                 "requested": change.requested,
                 "verified": change.verified,
             }
         )
-    else:
-        _print(
-            f"{name} ({change.serial}): power state {change.before} -> {change.verified}, read "
-            f"back; `wattload power restore {name}` undoes it, and so does a reset of the drive"
-        )
-    return 0
+        return
+    feature = change.feature
+    _print(
+        f"{name} ({serial}): {feature.name} {feature.text(change.before)} -> "
+        f"{feature.text(change.verified)}, read back; `wattload power restore {name}` undoes it, "
+        "and so does a reset of the drive"
+    )
 
 
 def _restore(arguments: argparse.Namespace, host: PowerHost) -> int:
@@ -185,6 +158,7 @@ def _restore(arguments: argparse.Namespace, host: PowerHost) -> int:
 def _leftover(leftover: Leftover) -> dict[str, Any]:
     return {
         "serial": leftover.serial,
+        "feature": leftover.feature,
         "restored": leftover.restored,
         "closed": leftover.closed,
         "sentence": leftover.sentence,

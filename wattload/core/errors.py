@@ -10,6 +10,7 @@
     ├── MissingExtraError (ImportError) 2   an optional part of the distribution is not installed
     ├── PowerError                      1   a power source or a power state failed
     │   ├── PowerPermissionError (PermissionError)
+    │   ├── PowerDataLostError              a meter says that it dropped readings
     │   └── PowerStateError             2   out of range, non-operational, or refused by the drive
     └── RunError                        1   the run could not be finished
         └── RankLostError               1   another rank of the run has ended
@@ -65,6 +66,10 @@ class PowerError(WattloadError):
 
 class PowerPermissionError(PowerError, PermissionError):
     """The drive's admin queue is closed to this process; the message names the capability."""
+
+
+class PowerDataLostError(PowerError):
+    """A meter says that it dropped readings, as by an overrun: what it measured is not the run."""
 
 
 class PowerStateError(PowerError, ValueError):

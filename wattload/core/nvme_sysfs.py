@@ -73,7 +73,7 @@ def controller_facts(
     observation.read("vendor_id", pci.vendor_id)
     observation.read("link_speed_max_gt_per_s", lambda: pci.link_speed_gt_per_s("max"))
     observation.read("link_width_max", lambda: pci.link_width("max"))
-    observation.lack(NEEDS_ADMIN_QUEUE, "nvme_version", "power_states")
+    observation.lack(NEEDS_ADMIN_QUEUE, "nvme_version", "power_states", "power")
     drives = system_drives(roots) if system is None else system
     observation.put("holds_system", drives.holds(name), drives.unknown or "")
     return observation.build(
@@ -121,6 +121,9 @@ _ADMIN_FIELDS = (
     "apst_enabled",
     "apst_table",
     "media_written_bytes",
+    "thermal_light_k",
+    "thermal_heavy_k",
+    "background_power",
 )
 
 
@@ -184,7 +187,7 @@ def merge_controller_state(
 def merge_controller_facts(
     facts: ControllerFacts, values: Mapping[str, Any], reasons: Mapping[str, str]
 ) -> ControllerFacts:
-    """Return a controller's facts with its version and power states from the admin queue."""
+    """Return a controller's facts with what Identify Controller adds to them."""
     return with_values(facts, values, reasons)
 
 

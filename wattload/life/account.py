@@ -6,11 +6,26 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from wattload.core.power import Evidence, Sample, Scope, SourceFacts
-from wattload.core.record.energy import EnergyRecord, PowerSection, PowerSourceRecord
+from wattload.core.power import Counter, Evidence, Sample, Scope, SourceFacts, WindowEnergy
+from wattload.core.record.energy import (
+    EnergyRecord,
+    HostPower,
+    IdleRecord,
+    Moment,
+    PollingCost,
+    PowerSection,
+    PowerSourceRecord,
+)
 from wattload.core.record.phase import PhaseWindow
 from wattload.life.phases import BIN_NS, TrafficRow
-from wattload.life.powering import IDLE_PHASE, TAIL_PHASE, PowerReport
+from wattload.life.powering import (
+    IDLE_AFTER_PHASE,
+    IDLE_PHASE,
+    QUIET_AFTER_PHASE,
+    QUIET_PHASE,
+    TAIL_PHASE,
+    PowerReport,
+)
 from wattload.power.config import PowerConfig
 from wattload.power.samples import read_samples
 from wattload.power.traffic import ByteSeries
@@ -26,11 +41,11 @@ def pending_section(config: PowerConfig) -> PowerSection:
 
 
 def read_all(folder: Path, reports: Iterable[PowerReport]) -> dict[str, list[Sample]]:
-    """Return the samples of every host, by host."""
+    """Return the samples of every host, by host; of a lost sampler those that it has written."""
     return {
-        report.host: list(read_samples(folder / report.finished.samples_file))
+        report.host: list(read_samples(folder / report.samples_file))
         for report in reports
-        if report.finished is not None and report.finished.samples_file is not None
+        if report.samples_file is not None
     }
 
 
@@ -44,30 +59,114 @@ def power_section(
     """Return what the run knows of power, with the energy of each timed phase and of the tail."""
     if not reports:
         return pending_section(config)
-    energy = [
+    hosts = [_host_power(report) for report in reports]
+    tails = [host.tail_s for host in hosts]
+    idle = [
         record
         for report in reports
-        for record in _energy(config, report, windows, samples.get(report.host, ()), traffic)
-    ]
-    last = reports[0]
-    choice = last.opened.choice if last.lost is None else f"the sampler was lost: {last.lost}"
-    states = [
-        state
-        for report in reports
-        for state in (report.finished.states if report.finished else report.opened.states)
+        for record in _idle(report, windows, samples.get(report.host, ()))
     ]
     return PowerSection(
         requested=config.source,
-        choice=choice,
-        idle_s=last.idle_s,
-        tail_s=last.tail_s,
+        choice=_choice(hosts),
+        idle_s=min(host.idle_s for host in hosts),
+        tail_s=None if None in tails else max(tail for tail in tails if tail is not None),
         sources=tuple(
             source
             for report in reports
             for source in _resolved(report.opened.sources, samples.get(report.host, ()))
         ),
-        states=tuple(states),
-        energy=tuple(energy),
+        states=tuple(
+            state
+            for report in reports
+            for state in (report.finished.states if report.finished else report.opened.states)
+        ),
+        energy=tuple(
+            record
+            for report in reports
+            for record in _energy(config, report, windows, samples.get(report.host, ()), traffic)
+        ),
+        whole_run=tuple(
+            record
+            for report in reports
+            for record in _whole_run(report, samples.get(report.host, ()))
+        ),
+        idle=tuple(idle),
+        polling=_polling(idle),
+        hosts=tuple(hosts),
+        samplers=tuple(
+            report.finished.cost
+            for report in reports
+            if report.finished is not None and report.finished.cost is not None
+        ),
+    )
+
+
+def _host_power(report: PowerReport) -> HostPower:
+    lost = report.lost or ""
+    return HostPower(
+        host=report.host,
+        choice=report.opened.choice,
+        idle_s=report.times.idle_s,
+        tail_s=report.tail_s,
+        idle_after_s=report.times.idle_after_s,
+        quiet_s=report.times.quiet_s,
+        lost=lost,
+        data_lost=report.finished.data_lost if report.finished is not None else (),
+    )
+
+
+def _choice(hosts: Sequence[HostPower]) -> str:
+    """Return what every host says of its choice, each once; a lost sampler comes first."""
+    told = [
+        f"the sampler was lost: {host.lost}; {host.choice}" if host.lost else host.choice
+        for host in hosts
+    ]
+    if len(set(told)) == 1:
+        return told[0]
+    return " ".join(f"{host.host}: {text}" for host, text in zip(hosts, told, strict=True))
+
+
+def _idle(
+    report: PowerReport, windows: Sequence[PhaseWindow], samples: Sequence[Sample]
+) -> Sequence[IdleRecord]:
+    from wattload.power.idle import IdleTime, idle_records
+
+    by_name = {
+        window.name: (window.start_ns, window.end_ns)
+        for window in windows
+        if window.host == report.host
+    }
+    asked: tuple[tuple[str, Moment, bool], ...] = (
+        (QUIET_PHASE, "before", False),
+        (IDLE_PHASE, "before", True),
+        (IDLE_AFTER_PHASE, "after", True),
+        (QUIET_AFTER_PHASE, "after", False),
+    )
+    times = [
+        IdleTime(moment=moment, polled=polled, window=by_name[name])
+        for name, moment, polled in asked
+        if name in by_name
+    ]
+    sources = used_sources(report.opened.sources)
+    return idle_records(samples, sources, times, host=report.host) if samples else ()
+
+
+def _polling(idle: Sequence[IdleRecord]) -> tuple[PollingCost, ...]:
+    from wattload.power.idle import polling_costs
+
+    return polling_costs(idle)
+
+
+def _whole_run(report: PowerReport, samples: Sequence[Sample]) -> Sequence[EnergyRecord]:
+    from wattload.power.wholerun import whole_run_records
+
+    own = report.finished.own_energies if report.finished is not None else ()
+    return whole_run_records(
+        samples,
+        used_sources(report.opened.sources),
+        [WindowEnergy(**dict(energy)) for energy in own],
+        host=report.host,
     )
 
 
@@ -81,14 +180,11 @@ def _energy(
     from wattload.power.account import build_energy_records
 
     sources = used_sources(report.opened.sources)
-    if not sources or not samples:
+    if not sources:
         return ()
     own = [window for window in windows if window.host == report.host]
     idle = next(((w.start_ns, w.end_ns) for w in own if w.name == IDLE_PHASE), None)
-    counted = [
-        window.model_copy(update={"timed": True}) if window.name == TAIL_PHASE else window
-        for window in own
-    ]
+    counted = [_tail(window, own) if window.name == TAIL_PHASE else window for window in own]
     return build_energy_records(
         samples,
         sources,
@@ -97,6 +193,15 @@ def _energy(
         host=report.host,
         traffic=_byte_series(sources, own, traffic) if len(report.devices) == 1 else {},
         requested=config.source,
+    )
+
+
+def _tail(tail: PhaseWindow, own: Sequence[PhaseWindow]) -> PhaseWindow:
+    """Return the tail as a window to be counted, from where the last rank's last phase ended."""
+    last_ns = max((window.end_ns for window in own if window.timed), default=tail.start_ns)
+    start_ns = min(max(tail.start_ns, last_ns), tail.end_ns)
+    return tail.model_copy(
+        update={"timed": True, "start_ns": start_ns, "intervals": ((start_ns, tail.end_ns),)}
     )
 
 
@@ -111,7 +216,16 @@ def _resolved(
             yield source
         else:
             (facts,) = resolved_facts(samples, [source.facts])
-            yield source.model_copy(update={"facts": facts})
+            sentence = f"{source.sentence}{_falls(source.facts, samples)}"
+            yield source.model_copy(update={"facts": facts, "sentence": sentence})
+
+
+def _falls(facts: SourceFacts, samples: Sequence[Sample]) -> str:
+    """Return what must be told of a counter that went back; nothing of one that did not."""
+    from wattload.power.account import falls
+
+    count = falls(samples, facts) if isinstance(facts.sensor, Counter) else 0
+    return f" Its counter went back {count} times; what lay between is not covered." * bool(count)
 
 
 def used_sources(sources: Iterable[PowerSourceRecord]) -> tuple[SourceFacts, ...]:
@@ -140,8 +254,7 @@ def _byte_series(
         (window.name, drive): ByteSeries.from_bins(
             bins[window.host, window.name],
             bin_ns=BIN_NS,
-            start_ns=window.start_ns,
-            end_ns=window.end_ns,
+            intervals=window.intervals or ((window.start_ns, window.end_ns),),
         )
         for window in windows
         for drive in drives

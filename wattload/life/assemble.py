@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def build_record(
         windows=windows,
         metrics=tuple(findings.outcome.metrics),
         counters=(*application_counters(windows), *block_counters(marked)),
-        totals=(_moved(windows), _drive_energy(power)),
+        totals=(_moved(windows), _drive_energy(power, windows)),
         power=power,
         checks=(),
         limits=(),
@@ -194,12 +195,34 @@ def _moved(windows: Sequence[PhaseWindow]) -> Total:
     )
 
 
-def _drive_energy(power: PowerSection) -> Total:
-    """Sum the chosen drive figures of the timed phases; ``None`` when a part is missing."""
-    chosen = [energy for energy in power.energy if energy.chosen and energy.scope == "drive"]
+def _drive_energy(power: PowerSection, windows: Sequence[PhaseWindow]) -> Total:
+    """Sum the chosen drive figures of the timed phases; ``None`` when a part is missing.
+
+    The tail is no part of it, nor is there a sum of phases that share time: it would count that
+    time's energy twice.
+    """
+    timed = [window for window in windows if window.timed]
+    names = {(window.host, window.name) for window in timed}
+    chosen = [
+        energy
+        for energy in power.energy
+        if energy.chosen and energy.scope == "drive" and (energy.host, energy.phase) in names
+    ]
     keys = tuple(f"{e.host}/{e.device}/{e.source}/{e.phase}" for e in chosen)
     known = [energy.energy_j for energy in chosen if energy.energy_j is not None]
-    if chosen and len(known) == len(chosen):
+    if chosen and len(known) == len(chosen) and not _share_time(timed):
         return Total(name="drive_energy", value=sum(known), unit="J", keys=keys)
     reason = "a part is missing" if chosen else power.choice
+    if chosen and _share_time(timed):
+        reason = "phases share time, and a sum would count its energy twice"
     return Total(name="drive_energy", value=None, unit="J", keys=keys, missing={"value": reason})
+
+
+def _share_time(windows: Sequence[PhaseWindow]) -> bool:
+    """Return whether two phases of one host were active at the same time."""
+    spans = sorted(
+        (window.host, start_ns, end_ns)
+        for window in windows
+        for start_ns, end_ns in window.intervals or ((window.start_ns, window.end_ns),)
+    )
+    return any(one[0] == other[0] and other[1] < one[2] for one, other in pairwise(spans))

@@ -142,6 +142,5 @@ def _with_readings(moment: Moment, readings: Mapping[str, ControllerReading]) ->
 
 
 def _with_power_states(facts: ControllerFacts, reading: ControllerReading) -> ControllerFacts:
-    if reading.power_states is None:
-        return facts
-    return merge_controller_facts(facts, {"power_states": reading.power_states}, {})
+    names = ("nvme_version", "power_states", "power")
+    return merge_controller_facts(facts, {name: getattr(reading, name) for name in names}, {})

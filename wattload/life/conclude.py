@@ -45,5 +45,5 @@ def conclude(header: Header, reports: Sequence[RankReport], findings: Findings) 
         reason="every phase ran to its end",
     )
     write_record(record, header.folder)
-    settle(header.folder, [r.finished.samples_file or "" for r in power_reports if r.finished])
+    settle(header.folder, [report.samples_file or "" for report in power_reports])
     return record

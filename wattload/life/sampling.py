@@ -10,34 +10,32 @@ from typing import Self
 from wattload.core.errors import PowerError
 from wattload.core.record.run import Status
 from wattload.life.folder import make_runs_folder
-from wattload.power.client import SamplerClient
+from wattload.power.client import SOCKET_VARIABLE, SamplerClient
 from wattload.power.sampler.aftermath import DRAFT_FILE, finish_aborted
-
-SOCKET_VARIABLE = "WATTLOAD_SAMPLER_SOCKET"
 
 
 class Sampling:
     """The sampler of this host, for one run after the other of this process.
 
     A sampler that this process starts serves its runs and ends with it; a service that
-    ``WATTLOAD_SAMPLER_SOCKET`` names is only talked to.
+    ``service``, else ``WATTLOAD_SAMPLER_SOCKET``, names is only talked to.
     """
 
-    def __init__(self, runs: Path) -> None:
+    def __init__(self, runs: Path, service: str | None) -> None:
         self._runs = runs
+        self._service = service or os.environ.get(SOCKET_VARIABLE)
         self._client: SamplerClient | None = None
 
     @classmethod
-    def begin(cls, runs: Path) -> Self:
+    def begin(cls, runs: Path, service: str | None = None) -> Self:
         """Start or reach the sampler now, before what must not be forked with is loaded."""
-        sampling = cls(runs.absolute())
+        sampling = cls(runs.absolute(), service)
         sampling._client = sampling._connect()
         return sampling
 
     def _connect(self) -> SamplerClient:
-        service = os.environ.get(SOCKET_VARIABLE)
-        if service:
-            return SamplerClient.connect(Path(service))
+        if self._service:
+            return SamplerClient.connect(Path(self._service))
         make_runs_folder(self._runs)
         return SamplerClient.spawn(self._runs)
 

@@ -35,7 +35,7 @@ def search(overrides: Sequence[str], *, as_json: bool) -> int:
         WattloadError: what makes the search impossible, or made a run of it fail.
     """
     config, _ = compose(overrides)
-    here = session(Path(config.runs))
+    here = session(config)
     plan = plan_search(overrides, here.communicator)
     key = hashlib.sha256("\x1f".join(("search", *plan.given, plan.label)).encode()).hexdigest()[:8]
     folder = Path(config.runs) / f"search-{key}"

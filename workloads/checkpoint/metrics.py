@@ -91,6 +91,7 @@ def _rate(direction: Direction, verb: str, _dlio_name: str) -> Metric:
         "end, all checkpoints together.",
         phase=direction.phase,
         headline=True,
+        rate_of="written" if direction.phase == WRITE_PHASE else "read",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from wattload.core.record.metric import Metric
+from wattload.core.record.metric import Metric, RateOf
 from wattload.core.units import Unit
 from wattload.workloads.dlrm.convert import TO_BINARY, TO_PARQUET, Step
 
@@ -147,13 +147,15 @@ class Measured:
             f"Seconds from {source} to {result}, fsync included; mean over the rounds.",
             phase=phase.name,
         )  # fmt: skip
-        for name, form, count in (
-            ("input", source, phase.read_bytes),
-            ("output", result, phase.written_bytes),
-        ):
+        directions: tuple[tuple[str, str, int, RateOf], ...] = (
+            ("input", source, phase.read_bytes, "read"),
+            ("output", result, phase.written_bytes, "written"),
+        )
+        for name, form, count, rate_of in directions:
             yield Metric.of(
                 f"{phase.name}_{name}_bytes_per_s", count / seconds, Unit.BYTES_PER_SECOND,
-                "higher", f"Bytes of {form} moved over the seconds of the phase.", phase=phase.name,
+                "higher", f"Bytes of {form} moved over the seconds of the phase.",
+                phase=phase.name, rate_of=rate_of,
             )  # fmt: skip
         yield Metric.of(
             f"{phase.name}_tsv_bytes_per_cpu_s",

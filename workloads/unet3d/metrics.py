@@ -71,6 +71,7 @@ def _rates(account: Account) -> list[Metric]:
             "higher",
             "Bytes of all files that were read, divided by the seconds of all epochs.",
             headline=True,
+            rate_of="read",
         ),
         figure(
             "samples_per_s",

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from wattload.core.checks.crosscheck import (
+    energy_cross_check,
+    energy_lifetime,
+    power_updates,
+    power_within_bounds,
+)
 from wattload.core.checks.energy import (
     energy_closure,
     power_coverage,
-    power_state_held,
+    power_data_lost,
     power_state_shares,
-    thermal,
 )
 from wattload.core.checks.host import bottleneck, clocks_agree, link_at_maximum
 from wattload.core.checks.movement import (
@@ -23,6 +28,12 @@ from wattload.core.checks.movement import (
     queue_depth,
     rate_closure,
 )
+from wattload.core.checks.settings import (
+    power_setting_held,
+    power_state_held,
+    saved_settings_kept,
+)
+from wattload.core.checks.throttled import throttled
 from wattload.core.checks.window import long_enough, steady
 from wattload.core.record.check import Check
 from wattload.core.record.run import RunRecord
@@ -38,10 +49,17 @@ ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
     bottleneck,
     link_at_maximum,
     power_coverage,
+    power_data_lost,
+    power_updates,
+    power_within_bounds,
     energy_closure,
+    energy_cross_check,
+    energy_lifetime,
     power_state_shares,
     power_state_held,
-    thermal,
+    power_setting_held,
+    saved_settings_kept,
+    throttled,
 )
 
 

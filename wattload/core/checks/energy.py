@@ -1,9 +1,12 @@
-"""Checks on power: coverage, closure, the state that was held, and throttling."""
+"""Checks on power: coverage, closure, and its parts by power state."""
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Sequence
 
+from wattload.core.power import MEASURING, Scope
 from wattload.core.record.check import Check, Verdict
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.run import RunRecord
@@ -18,21 +21,51 @@ def _chosen(record: RunRecord) -> list[EnergyRecord]:
 
 
 def power_coverage(record: RunRecord) -> Sequence[Check]:
-    """Judge how much of each timed window the chosen trace covers."""
-    if not _chosen(record):
-        return [
+    """Judge how much of each timed window the trace covers that stands for it, per device.
+
+    Where no source has a figure for want of coverage, the best of them is judged; a source that
+    measures is judged too where something weaker had to stand for it.
+    """
+    groups: defaultdict[tuple[str, str, str, Scope], list[EnergyRecord]] = defaultdict(list)
+    for energy in record.power.energy:
+        groups[energy.host, energy.phase, energy.device, energy.scope].append(energy)
+    checks = [check for group in groups.values() for check in _coverages(record, group)]
+    covered = {(host, phase) for host, phase, _, scope in groups if scope is Scope.DRIVE}
+    bare = [w for w in record.timed_windows() if (w.host, w.name) not in covered]
+    if bare:
+        checks.append(
             Check(
                 name="power_coverage",
                 verdict="not_checked",
                 sentence=record.power.choice,
+                figures={"phases": ", ".join(dict.fromkeys(window.name for window in bare))},
                 mandatory=True,
             )
-        ]
-    return [_coverage(energy) for energy in _chosen(record)]
+        )
+    return checks
 
 
-def _coverage(energy: EnergyRecord) -> Check:
-    name = f"power_coverage_{energy.phase}_{energy.device}"
+def _coverages(record: RunRecord, group: Sequence[EnergyRecord]) -> Sequence[Check]:
+    chosen = next((energy for energy in group if energy.chosen), None)
+    measured = [energy for energy in group if energy.evidence in MEASURING]
+    best = max(measured or group, key=lambda energy: energy.coverage or 0.0)
+    checks = [_coverage(record, chosen or best)]
+    if chosen is not None and chosen.evidence not in MEASURING and measured:
+        check = _coverage(record, best)
+        checks.append(
+            check.model_copy(
+                update={
+                    "name": f"{check.name}_{best.source}",
+                    "verdict": "warn" if check.verdict == "fail" else check.verdict,
+                    "mandatory": False,
+                }
+            )
+        )
+    return checks
+
+
+def _coverage(record: RunRecord, energy: EnergyRecord) -> Check:
+    name = f"power_coverage_{energy.phase}_{energy.device}{of_host(record, energy.host)}"
     if energy.coverage is None:
         return Check(
             name=name, verdict="not_checked", mandatory=True, sentence=energy.missing["coverage"]
@@ -53,103 +86,110 @@ def _coverage(energy: EnergyRecord) -> Check:
     )
 
 
+def of_host(record: RunRecord, host: str) -> str:
+    """Return what tells hosts apart in a check's name: nothing where there is one."""
+    return f"_{host}" if len(record.hosts) > 1 else ""
+
+
+def power_data_lost(record: RunRecord) -> Sequence[Check]:
+    """Fail a run in which a meter said that it dropped readings."""
+    return [
+        Check(
+            name=f"power_data_lost{of_host(record, host.host)}",
+            verdict="fail",
+            sentence=f"A meter dropped readings: {sentence}",
+            mandatory=True,
+        )
+        for host in record.power.hosts
+        for sentence in host.data_lost
+    ]
+
+
 def energy_closure(record: RunRecord) -> Sequence[Check]:
     """Compare each chosen energy with its mean power times the phase's own active seconds."""
-    checks = []
-    for energy in _chosen(record):
-        window = next(
-            (w for w in record.windows if (w.name, w.host) == (energy.phase, energy.host)), None
+    checks = [_closure(record, energy) for energy in _chosen(record)]
+    if checks:
+        return checks
+    return [
+        Check(
+            name="energy_closure",
+            verdict="not_checked",
+            sentence=f"There is no energy to compare with power times time: {record.power.choice}",
         )
-        if energy.energy_j is None or energy.mean_w is None or window is None:
-            continue
-        product_j = energy.mean_w * window.active_s
-        agree = abs(product_j - energy.energy_j) <= CLOSURE * abs(energy.energy_j)
-        checks.append(
-            Check(
-                name=f"energy_closure_{energy.phase}_{energy.device}_{energy.scope}",
-                verdict="pass" if agree else "fail",
-                sentence=(
-                    f"{energy.energy_j:.6g} J against mean power times the phase's seconds, "
-                    f"{product_j:.6g} J" + ("." if agree else ": these must be one figure.")
-                ),
-                figures={"energy_j": energy.energy_j, "product_j": product_j},
-            )
-        )
-    return checks
+    ]
+
+
+def _closure(record: RunRecord, energy: EnergyRecord) -> Check:
+    name = f"energy_closure_{energy.phase}_{energy.device}_{energy.scope}"
+    name += of_host(record, energy.host)
+    window = next(
+        (w for w in record.windows if (w.name, w.host) == (energy.phase, energy.host)), None
+    )
+    if energy.energy_j is None or energy.mean_w is None or window is None:
+        reason = energy.missing.get("energy_j", f"the phase {energy.phase} has no window")
+        return Check(name=name, verdict="not_checked", sentence=f"There is no figure: {reason}.")
+    product_j = energy.mean_w * window.active_s
+    agree = abs(product_j - energy.energy_j) <= CLOSURE * abs(energy.energy_j)
+    return Check(
+        name=name,
+        verdict="pass" if agree else "fail",
+        sentence=(
+            f"{energy.energy_j:.6g} J against mean power times the phase's seconds, "
+            f"{product_j:.6g} J" + ("." if agree else ": these must be one figure.")
+        ),
+        figures={"energy_j": energy.energy_j, "product_j": product_j},
+    )
 
 
 def power_state_shares(record: RunRecord) -> Sequence[Check]:
-    """Compare the sums over observed power states with the window's own seconds and joules."""
+    """Compare the sums over observed power states with the window's seconds, bytes and joules.
+
+    The bytes are those that the phase itself counted; both bounds are summed like the figure.
+    """
     checks = []
     for energy in _chosen(record):
-        if not energy.states:
-            continue
-        seconds = sum(share.seconds for share in energy.states)
-        agree = abs(seconds - energy.seconds) <= TOLERANCE * max(energy.seconds, 1.0)
-        parts_j = [share.energy_j for share in energy.states]
-        if energy.energy_j is not None and all(part is not None for part in parts_j):
-            total_j = sum(part for part in parts_j if part is not None)
-            agree = agree and abs(total_j - energy.energy_j) <= TOLERANCE * max(
-                energy.energy_j, 1.0
+        name = f"power_state_shares_{energy.phase}_{energy.device}{of_host(record, energy.host)}"
+        if energy.states:
+            checks.append(_shares(record, energy, name))
+        elif energy.scope is Scope.DRIVE:
+            checks.append(
+                Check(name=name, verdict="not_checked", sentence="No power state was read.")
             )
-        checks.append(
-            Check(
-                name=f"power_state_shares_{energy.phase}_{energy.device}",
-                verdict="pass" if agree else "fail",
-                sentence=(
-                    f"The power states' seconds sum to {seconds:.3f} of {energy.seconds:.3f}"
-                    + ("." if agree else ": parts must sum to the whole.")
-                ),
-                figures={"states_s": seconds, "window_s": energy.seconds},
-            )
-        )
     return checks
 
 
-def power_state_held(record: RunRecord) -> Sequence[Check]:
-    """Compare the power state asked for with what was read back before and after the run."""
-    checks = []
-    for state in record.power.states:
-        if state.requested is None:
+def _shares(record: RunRecord, energy: EnergyRecord, name: str) -> Check:
+    apart = []
+    seconds = math.fsum(share.seconds for share in energy.states)
+    figures: dict[str, float | int | str | None] = {}
+    for field, whole in _wholes(record, energy).items():
+        parts = [getattr(share, field) for share in energy.states]
+        if whole is None or None in parts:
             continue
-        held = state.verified == state.requested == state.after
-        checks.append(
-            Check(
-                name=f"power_state_held_{state.serial}",
-                verdict="pass" if held else "fail",
-                sentence=(
-                    f"PS{state.requested} was asked for, PS{state.verified} read back before and "
-                    f"PS{state.after} after the run"
-                    + ("." if held else ": the drive did not keep it.")
-                ),
-                figures={
-                    "requested": state.requested,
-                    "before": state.verified,
-                    "after": state.after,
-                },
-                mandatory=True,
-            )
-        )
-    return checks
+        total = math.fsum(parts)
+        figures |= {f"states_{field}": total, f"window_{field}": whole}
+        if abs(total - whole) > TOLERANCE * max(abs(whole), 1.0):
+            apart.append(field)
+    return Check(
+        name=name,
+        verdict="fail" if apart else "pass",
+        sentence=(
+            f"The power states' seconds sum to {seconds:.3f} of {energy.seconds:.3f}"
+            + (f": {', '.join(apart)} of the parts must sum to the whole." if apart else ".")
+        ),
+        figures=figures,
+    )
 
 
-def thermal(record: RunRecord) -> Sequence[Check]:
-    """Fail a run in which a drive's thermal management fired."""
-    checks = []
-    for controller in record.controllers:
-        difference = controller.difference
-        if difference is None or difference.thermal_transitions is None:
-            continue
-        count = difference.thermal_transitions
-        checks.append(
-            Check(
-                name=f"throttled_{controller.facts.serial}",
-                verdict="fail" if count else "pass",
-                sentence=(
-                    f"{controller.facts.name} made {count} thermal transitions during the run"
-                    + (": it was throttled." if count else ".")
-                ),
-                figures={"thermal_transitions": count},
-            )
-        )
-    return checks
+def _wholes(record: RunRecord, energy: EnergyRecord) -> dict[str, float | None]:
+    """Return what the shares must sum to, each from outside of them."""
+    window = next(
+        (w for w in record.windows if (w.name, w.host) == (energy.phase, energy.host)), None
+    )
+    return {
+        "seconds": energy.seconds,
+        "moved_bytes": None if window is None else window.read_bytes + window.written_bytes,
+        "energy_j": energy.energy_j,
+        "lower_j": energy.lower_j,
+        "upper_j": energy.upper_j,
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wattload.core.record.check import Check
+from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.metric import Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S, format_rate
@@ -83,28 +84,43 @@ def _ceiling_check(ceiling: Metric, rate: Metric | None) -> Check:
 
 def link_at_maximum(record: RunRecord) -> Sequence[Check]:
     """Compare each controller's PCIe link with what the drive can do."""
-    checks = []
-    for controller in record.controllers:
-        facts, state = controller.facts, controller.before
-        now = (state.link_speed_gt_per_s, state.link_width) if state else (None, None)
-        best = (facts.link_speed_max_gt_per_s, facts.link_width_max)
-        if None in now or None in best:
-            continue
-        full = now == best
-        checks.append(
-            Check(
-                name=f"link_at_maximum_{facts.serial}",
-                verdict="pass" if full else "warn",
-                sentence=(
-                    f"{facts.name} runs at {now[0]} GT/s x{now[1]}; it can do {best[0]} GT/s "
-                    f"x{best[1]}" + ("." if full else ": the slot limits the drive.")
-                ),
-                figures={
-                    "speed_gt_per_s": now[0],
-                    "width": now[1],
-                    "speed_max_gt_per_s": best[0],
-                    "width_max": best[1],
-                },
-            )
+    if record.controllers:
+        return [_link(controller) for controller in record.controllers]
+    return [
+        Check(
+            name="link_at_maximum",
+            verdict="not_checked",
+            sentence="No NVMe controller lies under the target, so no link is known.",
         )
-    return checks
+    ]
+
+
+def _link(controller: ControllerRecord) -> Check:
+    facts, state = controller.facts, controller.before
+    name = f"link_at_maximum_{facts.serial}"
+    now = (state.link_speed_gt_per_s, state.link_width) if state else (None, None)
+    best = (facts.link_speed_max_gt_per_s, facts.link_width_max)
+    if None in now or None in best:
+        reasons = {**facts.missing, **(state.missing if state else {})}
+        found = [reason for field, reason in reasons.items() if field.startswith("link_")]
+        reason = next(iter(found), "its state was not read")
+        return Check(
+            name=name,
+            verdict="not_checked",
+            sentence=f"The PCIe link of {facts.name} is not known: {reason}.",
+        )
+    full = now == best
+    return Check(
+        name=name,
+        verdict="pass" if full else "warn",
+        sentence=(
+            f"{facts.name} runs at {now[0]} GT/s x{now[1]}; it can do {best[0]} GT/s "
+            f"x{best[1]}" + ("." if full else ": the slot limits the drive.")
+        ),
+        figures={
+            "speed_gt_per_s": now[0],
+            "width": now[1],
+            "speed_max_gt_per_s": best[0],
+            "width_max": best[1],
+        },
+    )

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from typing import Literal
 
 from wattload.core.record.check import Check, Verdict
+from wattload.core.record.metric import Metric, RateOf
 from wattload.core.record.phase import IoCounter, PhaseWindow
 from wattload.core.record.run import RunRecord
-from wattload.core.units import format_bytes
+from wattload.core.units import Unit, format_bytes
 
 RATIO_LOW, RATIO_HIGH = 0.98, 1.02
 """Device sectors over application bytes that prove direct I/O (one plain device, no other load)."""
 
 CLOSURE_TOLERANCE = 0.02
+_OLDER_RATES = ("throughput_", "write_", "read_")
 DEPTH_SHARE = 0.5
 DEPTH_EXCESS = 1.5
 CACHED_LOW = 0.90
@@ -41,31 +43,44 @@ def bytes_add_up(record: RunRecord) -> Sequence[Check]:
 
 
 def rate_closure(record: RunRecord) -> Sequence[Check]:
-    """Recompute every rate that names its phase from that phase's bytes and seconds."""
+    """Recompute every rate that is of its phase's own bytes from these and the phase's seconds."""
     checks = []
     for metric in record.metrics:
-        if metric.unit != "B/s" or not metric.phase or metric.value is None:
-            continue
-        if not metric.name.endswith("_bytes_per_s") or metric.name.split("_")[0] not in (
-            "throughput",
-            "write",
-            "read",
-        ):
-            continue
+        rate_of = metric.rate_of or _rate_of_older(metric)
         windows = [w for w in record.timed_windows() if w.name == metric.phase]
-        if not windows:
-            continue
-        checks.append(_closure(metric.name, metric.value, windows))
-    return checks
+        if rate_of and windows and metric.value is not None:
+            moved_bytes = _moved_bytes(windows, rate_of)
+            checks.append(_closure(metric.name, metric.value, moved_bytes, windows))
+    if checks or not any(w.read_bytes + w.written_bytes for w in record.timed_windows()):
+        return checks
+    return [
+        Check(
+            name="closure",
+            verdict="not_checked",
+            sentence="No metric is a rate of a phase's own bytes, so none can be computed anew.",
+        )
+    ]
 
 
-def _closure(name: str, value: float, windows: Sequence[PhaseWindow]) -> Check:
-    moved_bytes = sum(w.read_bytes + w.written_bytes for w in windows)
+def _rate_of_older(metric: Metric) -> RateOf:
+    """Return what a rate is of that was recorded before metrics said so, by its name."""
+    is_rate = metric.unit == Unit.BYTES_PER_SECOND and metric.name.endswith("_bytes_per_s")
+    return "moved" if is_rate and metric.phase and metric.name.startswith(_OLDER_RATES) else ""
+
+
+def _moved_bytes(windows: Sequence[PhaseWindow], rate_of: RateOf) -> int:
+    read = sum(window.read_bytes for window in windows)
+    written = sum(window.written_bytes for window in windows)
+    return {"read": read, "written": written}.get(rate_of, read + written)
+
+
+def _closure(name: str, value: float, moved_bytes: int, windows: Sequence[PhaseWindow]) -> Check:
     active_s = max(w.active_s for w in windows)
     whole_s = max(w.seconds for w in windows)
     over_active = moved_bytes / max(active_s, 1e-12)
     over_window = moved_bytes / max(whole_s, 1e-12)
-    apart = min(abs(value / rate - 1) for rate in (over_active, over_window) if rate)
+    rates = [rate for rate in (over_active, over_window) if rate]
+    apart = min((abs(value / rate - 1) for rate in rates), default=float(value != 0))
     holds = apart <= CLOSURE_TOLERANCE
     return Check(
         name=f"closure_{name}",

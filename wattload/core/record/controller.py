@@ -8,7 +8,11 @@ from wattload.core.record.base import Frozen, Observed
 
 
 class PowerStateFacts(Observed):
-    """One power state descriptor (NVMe Base, Identify Controller bytes 2048 on), in SI units."""
+    """One power state descriptor (NVMe Base, Identify Controller bytes 2048 on), in SI units.
+
+    Ranks run from 0 (best) to 31. ``active_workload`` is what ``active_w`` was taken with: 0 is
+    unknown, 1 idleness and 32 random writes of 1 MiB, 2 sequential writes of 128 KiB.
+    """
 
     index: int
     max_w: float | None
@@ -17,6 +21,37 @@ class PowerStateFacts(Observed):
     exit_latency_s: float | None
     idle_w: float | None
     active_w: float | None
+    active_workload: int | None = None
+    read_throughput_rank: int | None = None
+    read_latency_rank: int | None = None
+    write_throughput_rank: int | None = None
+    write_latency_rank: int | None = None
+    power_fail_recovery_s: float | None = None
+    quiescence_vault_s: float | None = None
+    power_fail_vault_s: float | None = None
+    idle_exit_latency_limit_s: float | None = None
+
+
+class PowerCapabilities(Observed):
+    """What a drive can tell and be told of power and heat (NVMe Base 2.3, Identify Controller).
+
+    ``unlimited_power_w`` is MUP, ``power_sample_interval_s`` IPMSR, ``longest_measurement_minutes``
+    MSMT; the temperatures are WCTEMP, CCTEMP, MNTMT and MXTMT.
+    """
+
+    autonomous_transitions: bool
+    permissive_mode: bool
+    power_limit: bool
+    power_measurement: bool
+    voltage_measurement: bool
+    thermal_management: bool
+    unlimited_power_w: float | None
+    power_sample_interval_s: float | None
+    longest_measurement_minutes: int | None
+    warning_temperature_k: int | None
+    critical_temperature_k: int | None
+    lowest_managed_temperature_k: int | None
+    highest_managed_temperature_k: int | None
 
 
 class ControllerFacts(Observed):
@@ -36,10 +71,16 @@ class ControllerFacts(Observed):
     power_states: tuple[PowerStateFacts, ...] | None
     holds_system: bool | None
     """Whether root or swap lies on it."""
+    power: PowerCapabilities | None = None
 
 
 class SmartState(Observed):
-    """SMART / Health log 02h (NVMe Base 5.16.1.3), counters in SI units."""
+    """SMART / Health log 02h (NVMe Base 5.16.1.3), counters in SI units.
+
+    ``sensors_k`` has the eight temperature sensors, ``None`` for those that are absent.
+    ``lifetime_energy_wh`` (OLEC) and ``interval_power_w`` (IPM, the mean of the last second) came
+    with NVMe 2.3; an ``interval_power_type`` of 0 is the whole NVM subsystem.
+    """
 
     critical_warning: int | None
     temperature_k: int | None
@@ -60,10 +101,23 @@ class SmartState(Observed):
     thermal_seconds_1: int | None
     thermal_seconds_2: int | None
     lifetime_energy_wh: int | None
+    spare_threshold_percent: int | None = None
+    busy_minutes: int | None = None
+    error_log_entries: int | None = None
+    sensors_k: tuple[int | None, ...] | None = None
+    interval_power_w: float | None = None
+    interval_power_step_w: float | None = None
+    interval_power_type: int | None = None
 
 
 class ControllerState(Observed):
-    """What may change in a run, read before and after it; media bytes give write amplification."""
+    """What may change in a run, read before and after it; media bytes give write amplification.
+
+    From ``thermal_light_k`` and ``thermal_heavy_k`` on (feature 10h) the drive throttles itself;
+    ``background_power`` (11h) allows it to exceed a non-operational state's power.
+    ``throttle_events`` is OCP's own count of throttling (log C0h, one byte), ``throttle_status``
+    what of it is going on, 0 for nothing.
+    """
 
     firmware: str | None
     firmware_slot: int | None
@@ -87,6 +141,11 @@ class ControllerState(Observed):
     aer_counts: Mapping[str, int] | None
     media_written_bytes: int | None
     smart: SmartState | None
+    thermal_light_k: int | None = None
+    thermal_heavy_k: int | None = None
+    background_power: bool | None = None
+    throttle_events: int | None = None
+    throttle_status: int | None = None
 
 
 class ControllerDifference(Observed):

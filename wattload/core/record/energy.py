@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from pydantic import Field
 
-from wattload.core.power import Evidence, Scope, SourceFacts
+from wattload.core.power import Evidence, PowerBin, Scope, SourceFacts
 from wattload.core.record.base import Frozen, Observed
+from wattload.core.record.sampler import SamplerRecord
+
+WHOLE_RUN = "whole_run"
+"""The phase of an energy that is of the run as a whole, from the sampler's start to its end."""
+
+Moment = Literal["before", "after"]
+"""Which idle baseline: that before the run, or that after it."""
 
 
 class PowerStateShare(Observed):
@@ -35,6 +43,8 @@ class EnergyRecord(Observed):
     maximum gives ``upper_j`` only. ``coverage`` is the share of the window that the trace covers.
     ``net_j`` is gross minus ``idle_w`` times seconds, never clamped. ``uncertainty_j`` is at k = 2,
     its parts in ``uncertainty_parts_j``. ``chosen`` marks the device's best source for this window.
+    ``change_count`` is how often the power that was read changed. ``histogram`` is the device's own
+    measurements by power, where it keeps any (feature 25h).
     """
 
     host: str
@@ -58,6 +68,43 @@ class EnergyRecord(Observed):
     sample_count: int
     states: tuple[PowerStateShare, ...] = ()
     chosen: bool = False
+    change_count: int | None = None
+    histogram: tuple[PowerBin, ...] = ()
+
+
+class IdleRecord(Observed):
+    """Mean power of an idle drive before or after a run, by one source.
+
+    ``polled`` is idle under the sampler's reads; the other is quiet: nothing was sent to the drive
+    until one read at its end. ``power_state`` is what was read throughout.
+    """
+
+    host: str
+    device: str
+    source: str
+    evidence: Evidence
+    moment: Moment
+    polled: bool
+    start_ns: int
+    end_ns: int
+    seconds: float = Field(ge=0)
+    mean_w: float | None
+    coverage: float | None
+    sample_count: int
+    power_state: int | None
+    temperature_k: float | None
+
+
+class PollingCost(Observed):
+    """What the sampler's reads cost a drive at idle: ``difference_w`` is polled minus quiet."""
+
+    host: str
+    device: str
+    source: str
+    moment: Moment
+    polled_w: float | None
+    quiet_w: float | None
+    difference_w: float | None
 
 
 class PowerSourceRecord(Frozen):
@@ -71,8 +118,33 @@ class PowerSourceRecord(Frozen):
     sentence: str
 
 
+class PowerSettingRecord(Observed):
+    """A feature of a drive, other than its power state, that the run set.
+
+    ``option`` is the setting that asked for it (``power.limit_w``), ``feature`` the feature's
+    identifier. Values are in ``unit``, 1 and 0 where it is a switch: as found, read back, read at
+    the run's end and put back. ``saved`` and ``saved_after`` are what the drive itself has saved.
+    """
+
+    option: str
+    feature: int
+    name: str
+    unit: str
+    requested: float
+    before: float | None
+    verified: float | None
+    after: float | None
+    restored: float | None
+    saved: float | None
+    saved_after: float | None
+
+
 class PowerStateRecord(Observed):
-    """What became of a controller's power state during the run."""
+    """What became of a controller's power state, and of its other power settings, during the run.
+
+    ``knob`` is the setting that the run changed, and that its arms may differ in. ``saved`` and
+    ``saved_after`` are the state that the drive itself has saved, before the run and after it.
+    """
 
     host: str
     serial: str
@@ -82,10 +154,38 @@ class PowerStateRecord(Observed):
     after: int | None
     restored: int | None
     sentence: str
+    saved: int | None = None
+    saved_after: int | None = None
+    knob: str | None = None
+    settings: tuple[PowerSettingRecord, ...] = ()
+
+
+class HostPower(Frozen):
+    """Power on one of the run's hosts.
+
+    ``tail_s`` is ``None`` where no tail was watched or it did not end. ``lost`` says how the
+    sampler was lost, ``data_lost`` which meters said that they dropped readings. ``idle_after_s``
+    and ``quiet_s`` are the lengths of the idle times after the run and without polling.
+    """
+
+    host: str
+    choice: str
+    idle_s: float
+    tail_s: float | None
+    idle_after_s: float = 0.0
+    quiet_s: float = 0.0
+    lost: str = ""
+    data_lost: tuple[str, ...] = ()
 
 
 class PowerSection(Frozen):
-    """All that a run knows of power; ``choice`` says which source was taken and why."""
+    """All that a run knows of power; ``choice`` says which source was taken and why.
+
+    ``idle_s`` is the shortest idle baseline of all hosts, ``tail_s`` the longest tail, ``None``
+    where one did not end or was not watched. ``whole_run`` has the energy from the sampler's start
+    to its end by every source that measures, also by drives that integrate it themselves; it is
+    never split into phases, and no total holds it.
+    """
 
     requested: str
     choice: str
@@ -94,3 +194,8 @@ class PowerSection(Frozen):
     sources: tuple[PowerSourceRecord, ...] = ()
     states: tuple[PowerStateRecord, ...] = ()
     energy: tuple[EnergyRecord, ...] = ()
+    whole_run: tuple[EnergyRecord, ...] = ()
+    idle: tuple[IdleRecord, ...] = ()
+    polling: tuple[PollingCost, ...] = ()
+    hosts: tuple[HostPower, ...] = ()
+    samplers: tuple[SamplerRecord, ...] = ()

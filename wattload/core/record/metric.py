@@ -9,6 +9,8 @@ from wattload.core.units import Unit
 
 Better = Literal["higher", "lower", "neither"]
 """Which way of a figure is the better one."""
+RateOf = Literal["", "read", "written", "moved"]
+"""Which bytes of its phase a rate counts; empty for what is no such rate."""
 
 
 class Metric(Observed):
@@ -17,6 +19,8 @@ class Metric(Observed):
     ``name`` is stable (``throughput_bytes_per_s``); ``meaning`` is one sentence for the reader,
     ``phase`` the window it belongs to. ``headline`` metrics lead the page, in the order given.
     Those of a run that name the same whole in ``part_of`` add up to it, and are drawn stacked.
+    ``rate_of`` says which of its phase's bytes a rate is of, over that phase's own time; it can be
+    computed anew from them. Empty for every other metric.
     """
 
     name: str
@@ -27,6 +31,7 @@ class Metric(Observed):
     phase: str = ""
     headline: bool = False
     part_of: str = ""
+    rate_of: RateOf = ""
 
     @classmethod
     def of(
@@ -40,6 +45,7 @@ class Metric(Observed):
         phase: str = "",
         headline: bool = False,
         part_of: str = "",
+        rate_of: RateOf = "",
         reason: str = "",
     ) -> Self:
         """Return a metric; one without a value needs the ``reason`` why there is none."""
@@ -52,5 +58,6 @@ class Metric(Observed):
             phase=phase,
             headline=headline,
             part_of=part_of,
+            rate_of=rate_of,
             missing={"value": reason} if value is None and reason else {},
         )

@@ -114,7 +114,9 @@ def write_record(record: RunRecord, folder: Path) -> Path:
     """Write ``record.json`` whole or not at all, fsynced; returns its path."""
     path = folder / RECORD_FILE
     temporary = folder / (RECORD_FILE + ".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
+    temporary.unlink(missing_ok=True)
+    # "x": whatever somebody else puts there, a link or a pipe, is not written to.
+    with temporary.open("x", encoding="utf-8") as file:
         file.write(record.model_dump_json(indent=1))
         file.write("\n")
         file.flush()
@@ -136,12 +138,21 @@ def read_record(path: Path) -> RunRecord:
     """
     file = path / RECORD_FILE if path.is_dir() else path
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise RecordError(
             f"{path} holds no {RECORD_FILE}; name a run folder such as runs/*"
         ) from error
     except (OSError, ValueError) as error:
+        raise RecordError(f"{file} can't be read as a record: {error}") from error
+    return decode_record(text, file)
+
+
+def decode_record(text: str, file: Path) -> RunRecord:
+    """Return the record in the text of a file; raises ``RecordError`` that names the file."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise RecordError(
             f"{file} can't be read as a record (cut short or no JSON): {error}"
         ) from error

@@ -1,0 +1,238 @@
+"""The drive's own power measurement: feature 25h starts and stops it, log 25h tells what came out.
+
+Layouts: NVMe Base Specification 2.3 (TP4199), "Power Measurement" feature and log page, as
+nvme-cli's ``struct nvme_power_meas_log`` has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from wattload.core.errors import PowerError
+from wattload.power.nvme.admin import SET_FEATURES, AdminCommand, AdminDevice, fetch
+from wattload.power.nvme.features import Select, get_command
+from wattload.power.nvme.layout import u16, u32
+from wattload.power.nvme.logs import log_command
+from wattload.power.nvme.timestamp import Timestamp, decode_timestamp
+from wattload.power.nvme.watts import ScaledPower, decode_power
+
+POWER_MEASUREMENT = 0x25
+POWER_MEASUREMENT_LOG = 0x25
+HEADER_BYTES = 64
+
+SUBSYSTEM_TOTAL = 0
+"""Measurement type 0: what the whole NVM subsystem draws; Ch to Fh are the vendor's."""
+
+_STOP = 0
+_START = 1
+_BIN_BYTES = 8
+_LARGEST_LOG_BYTES = 1 << 20
+_LONGEST_STOP_MINUTES = 0xFFFF
+_LARGEST_TYPE = 0xF
+_LARGEST_ERROR_PERCENT = 100
+_READ_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementSetting:
+    """What feature 25h is set to; ``stop_after_minutes`` is ``None`` where nothing stops it."""
+
+    active: bool
+    measurement_type: int
+    stop_after_minutes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistogramBin:
+    """How many interval measurements lay at or above ``lower_w`` and below the next bin."""
+
+    lower_w: float | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerMeasurementLog:
+    """Interval powers since the measurement was started.
+
+    ``generation`` (PMGN) grows by one with every start, and is 0 again after 255. ``active`` (PME)
+    says that it still runs. ``count`` (PMC) interval measurements were taken; it stops at 2^32 - 1,
+    and so do all counts here. ``contiguous`` is false if there are holes between them (NCPDF), and
+    ``estimated`` is true if the drive reckons rather than measures (EPF).
+
+    ``average`` and ``maximum`` carry their step; their ``watts`` are ``None`` while ``count`` is 0.
+    ``error_percent`` (IPWRPE) is the largest error of an interval power, 0 to 100.
+    ``overflow_count`` intervals lay above the last bin. ``histogram`` is ``None`` where only the
+    header was read, and empty where the drive keeps none.
+    """
+
+    version: int
+    generation: int
+    active: bool
+    contiguous: bool
+    estimated: bool
+    histogram_overflowed: bool
+    measurement_type: int
+    size_bytes: int
+    count: int
+    remaining_minutes: int | None
+    stop_time: Timestamp | None
+    bin_w: float | None
+    largest_bin_count: int
+    overflow_count: int
+    average: ScaledPower
+    maximum: ScaledPower
+    maximum_time: Timestamp | None
+    error_percent: int | None
+    histogram: tuple[HistogramBin, ...] | None
+
+
+def start_measurement_command(
+    *, stop_after_minutes: int = 0, measurement_type: int = SUBSYSTEM_TOTAL
+) -> AdminCommand:
+    """Return the command that starts a measurement and clears what an earlier one has counted.
+
+    ``stop_after_minutes`` must not exceed the controller's ``longest_measurement_minutes``; with 0
+    only a stop command ends it. The Save bit stays clear.
+    """
+    return _set_command(_START, stop_after_minutes, measurement_type)
+
+
+def stop_measurement_command(*, measurement_type: int = SUBSYSTEM_TOTAL) -> AdminCommand:
+    """Return the command that ends a measurement; the log keeps what it has."""
+    return _set_command(_STOP, 0, measurement_type)
+
+
+def _set_command(action: int, stop_after_minutes: int, measurement_type: int) -> AdminCommand:
+    if not 0 <= stop_after_minutes <= _LONGEST_STOP_MINUTES:
+        raise PowerError(
+            f"a power measurement stops after 0 (never) to {_LONGEST_STOP_MINUTES} minutes, "
+            f"got {stop_after_minutes}"
+        )
+    if not 0 <= measurement_type <= _LARGEST_TYPE:
+        raise PowerError(f"a power measurement has a type of 0 to 15, got {measurement_type}")
+    return AdminCommand(
+        name=f"Set Features 25h ({'start' if action else 'stop'} power measurement)",
+        opcode=SET_FEATURES,
+        cdw10=POWER_MEASUREMENT,
+        cdw11=action | measurement_type << 4 | stop_after_minutes << 16,
+    )
+
+
+def read_measurement_setting(
+    device: AdminDevice, select: Select = Select.CURRENT
+) -> MeasurementSetting:
+    """Return what feature 25h is set to; refused by a drive that can't measure."""
+    return decode_measurement_setting(fetch(device, get_command(POWER_MEASUREMENT, select)).result)
+
+
+def decode_measurement_setting(result: int) -> MeasurementSetting:
+    """Return action (bits 3:0), type (bits 7:4) and stop time (bits 31:16) of feature 25h."""
+    return MeasurementSetting(
+        active=result & 0xF == _START,
+        measurement_type=result >> 4 & 0xF,
+        stop_after_minutes=result >> 16 & 0xFFFF or None,
+    )
+
+
+def read_measurement_header(device: AdminDevice) -> PowerMeasurementLog:
+    """Return log 25h without its histogram: one command of 64 bytes."""
+    return decode_measurement_header(_read(device, HEADER_BYTES))
+
+
+def read_power_measurement(device: AdminDevice) -> PowerMeasurementLog:
+    """Return log 25h with its histogram.
+
+    Raises:
+        PowerError: the drive has no such log, or it names a size that can't be.
+    """
+    data = _read(device, HEADER_BYTES)
+    for _ in range(_READ_ATTEMPTS):
+        size_bytes = _size_bytes(data)
+        if size_bytes <= len(data):
+            return decode_power_measurement(data)
+        # A bin may come into being between two reads, so what is decoded has its own size.
+        data = _read(device, size_bytes)
+    raise PowerError(
+        f"{device.name}: the power measurement log grew while it was read, {_READ_ATTEMPTS} times"
+    )
+
+
+def decode_measurement_header(data: bytes) -> PowerMeasurementLog:
+    """Return the first 64 bytes of log 25h as fields; ``histogram`` is ``None``.
+
+    Raises:
+        PowerError: ``data`` is shorter than the header.
+    """
+    if len(data) < HEADER_BYTES:
+        raise PowerError(
+            f"the power measurement log has {HEADER_BYTES} bytes or more, got {len(data)}"
+        )
+    attributes, count, error = u16(data, 2), u32(data, 8), data[56]
+    return PowerMeasurementLog(
+        version=data[0],
+        generation=data[1],
+        active=bool(attributes & 1),
+        contiguous=not attributes & 2,
+        estimated=bool(attributes & 4),
+        histogram_overflowed=bool(attributes & 0x10),
+        measurement_type=attributes >> 12,
+        size_bytes=u32(data, 4),
+        count=count,
+        remaining_minutes=u16(data, 14) or None,
+        stop_time=_time_or_none(data[16:24]),
+        bin_w=u16(data, 26) / 1000 or None,
+        largest_bin_count=u16(data, 28),
+        overflow_count=u32(data, 32),
+        average=decode_power(u32(data, 40)),
+        maximum=decode_power(u32(data, 44)),
+        maximum_time=_time_or_none(data[48:56]) if attributes & 8 else None,
+        error_percent=error if error <= _LARGEST_ERROR_PERCENT else None,
+        histogram=None,
+    )
+
+
+def decode_power_measurement(data: bytes) -> PowerMeasurementLog:
+    """Return log 25h with its histogram; bytes after the descriptors are the vendor's.
+
+    Raises:
+        PowerError: ``data`` ends before the last descriptor, or a descriptor has under 8 bytes.
+    """
+    header = decode_measurement_header(data)
+    count, stride = u16(data, 12), u16(data, 24)
+    if count and stride < _BIN_BYTES:
+        raise PowerError(
+            f"a bin of the power histogram has {_BIN_BYTES} bytes or more, the drive says {stride}"
+        )
+    end = HEADER_BYTES + count * stride
+    if len(data) < end:
+        raise PowerError(
+            f"the power measurement log with {count} bins has {end} bytes or more, got {len(data)}"
+        )
+    bins = tuple(_bin_at(data, at) for at in range(HEADER_BYTES, end, stride or 1))
+    return replace(header, histogram=bins)
+
+
+def _bin_at(data: bytes, offset: int) -> HistogramBin:
+    lower = decode_power(u32(data, offset + 4))
+    # Unlike a measured power a threshold may be 0 W: the first bin's is.
+    is_zero = lower.value == 0 and lower.step_w is not None
+    return HistogramBin(lower_w=0.0 if is_zero else lower.watts, count=u32(data, offset))
+
+
+def _read(device: AdminDevice, size_bytes: int) -> bytes:
+    name = "Get Log Page 25h (power measurement)"
+    return fetch(device, log_command(POWER_MEASUREMENT_LOG, size_bytes, name=name)).data
+
+
+def _size_bytes(data: bytes) -> int:
+    """Return how much to read, a multiple of 4: the size that the log names, or its bins' end."""
+    size_bytes = max(u32(data, 4), HEADER_BYTES + u16(data, 12) * u16(data, 24))
+    if size_bytes > _LARGEST_LOG_BYTES:
+        raise PowerError(
+            f"the power measurement log names {size_bytes} bytes; {_LARGEST_LOG_BYTES} are the most"
+        )
+    return -(-size_bytes // 4) * 4
+
+
+def _time_or_none(data: bytes) -> Timestamp | None:
+    return decode_timestamp(data) if any(data) else None

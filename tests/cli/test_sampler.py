@@ -1,0 +1,145 @@
+"""``wattload sampler`` as its administrator starts it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.power.sampler_bench import ROOT, wait_for
+from wattload.cli.sampler import add_arguments
+from wattload.core.errors import PowerPermissionError, WattloadError
+from wattload.power.client import SamplerClient
+from wattload.power.config import PowerConfig
+from wattload.power.replay.config import ReplayConfig
+
+UNIT = ROOT / "docs" / "wattload-sampler.service"
+
+
+@contextmanager
+def sampler(tmp_path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    (tmp_path / "runs").mkdir(exist_ok=True)
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "wattload", "sampler", "--socket", str(tmp_path / "socket"),
+            "--runs", str(tmp_path / "runs"), *options,
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "WATTLOAD_STATE_DIR": str(tmp_path / "state"),
+        },
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ready(tmp_path: Path, process: subprocess.Popen[str]) -> Path:
+    path = tmp_path / "socket"
+    wait_for(lambda: path.exists() or process.poll() is not None)
+    return path
+
+
+def failed(tmp_path: Path, *options: str) -> tuple[int, str]:
+    with sampler(tmp_path, *options) as process:
+        _, error = process.communicate(timeout=60)
+    assert process.returncode is not None
+    return process.returncode, error
+
+
+def test_it_says_what_it_serves_and_ends_with_a_signal(tmp_path: Path) -> None:
+    with sampler(tmp_path, "--user", "4242", "--group", "4343", "--device", "nvme99") as process:
+        path = ready(tmp_path, process)
+        process.terminate()
+        out, error = process.communicate(timeout=60)
+    assert process.returncode == 0, error
+    assert "protocol 2, as user" in out
+    assert f"{path} (mode 0666)" in out
+    assert "user 4242, group 4343" in out
+    assert f"below {tmp_path / 'runs'}" in out
+    assert str(tmp_path / "state") in out
+    assert "controllers  none here" in out
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--user", "no such user"), "no user 'no such user' here"),
+        (("--group", "no such group"), "groupadd --system"),
+        (("--runs", "/no/such/folder"), "--runs must be a folder that is there"),
+        (("label=x",), "a sampler has settings of power alone, got 'label=x'"),
+        (("power.no=1",), "power.no"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    tmp_path: Path, options: tuple[str, ...], words: str
+) -> None:
+    status, error = failed(tmp_path, *options)
+    assert status == 2
+    assert words in error
+    assert "Traceback" not in error
+
+
+def test_socket_must_be_where_others_can_not_put_theirs(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    status, error = failed(tmp_path)
+    assert status == 1
+    assert "others could replace the socket" in error
+
+
+def test_administrator_s_settings_are_used_and_no_run_s(tmp_path: Path) -> None:
+    """The trace that the service was given is looked for, and another one refused."""
+    trace = tmp_path / "meter.csv"
+    settings = ("power=replay", f"power.replay.path={trace}")
+    with sampler(tmp_path, *settings) as process:
+        path = ready(tmp_path, process)
+        run = tmp_path / "runs" / "run-1"
+        run.mkdir()
+        with SamplerClient.connect(path) as client:
+            client.hello("run-1")
+            with pytest.raises(WattloadError, match=str(trace)):
+                client.open(PowerConfig(source="replay"), devices=["vda"], block_devices=[])
+            client.abort("failed", "r")
+            client.hello("run-1")
+            other = PowerConfig(source="replay", replay=ReplayConfig(path="/etc/shadow"))
+            with pytest.raises(PowerPermissionError, match=r"power\.replay is not for a run"):
+                client.open(other, devices=["vda"], block_devices=[])
+
+
+def test_example_of_a_unit_starts_what_there_is() -> None:
+    (line,) = [each for each in UNIT.read_text().splitlines() if each.startswith("ExecStart=")]
+    program, command, *options = shlex.split(line.removeprefix("ExecStart="))
+    assert (Path(program).name, command) == ("wattload", "sampler")
+    parser = ArgumentParser()
+    add_arguments(parser)
+    arguments = parser.parse_args(options)
+    assert arguments.group
+    assert arguments.runs.is_absolute()
+
+
+def test_help_is_quick_to_import() -> None:
+    """No run waits for it, but whoever asks for help does: nothing heavy may be loaded."""
+    told = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "wattload", "sampler", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert "--allow-system-drive" in told.stdout
+    loaded = {line.rsplit("|", 1)[-1].strip() for line in told.stderr.splitlines()}
+    assert loaded.isdisjoint({"torch", "pyarrow", "pydantic", "hydra", "numpy"})

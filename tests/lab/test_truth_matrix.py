@@ -1,0 +1,70 @@
+"""The long truth table of `make lab-truth`: loads, states and ways of updating, by source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab import truth_table
+from tests.lab.truth_table import Line
+from tests.lab.virtual_runs import CHECKPOINT, OUT, UNET3D, VIRTUAL, prepare, run
+from wattload.core.power import Evidence
+
+pytestmark = [
+    pytest.mark.lab_truth,
+    pytest.mark.skipif(not VIRTUAL, reason="runs in the guest of `make lab-truth`"),
+]
+
+PACED = (*UNET3D, "accelerator=h100")
+"""Reads with pauses for the emulated accelerator."""
+SPACED = (*CHECKPOINT, "workload.shrink_bytes=60000000", "workload.checkpoint_count=12")
+"""Checkpoints of some 5 s, each read back before the next."""
+LONG = (*CHECKPOINT, "workload.shrink_bytes=330000000", "workload.checkpoint_count=12")
+"""4 GB written: over 300 s in PS0, for log 25h."""
+
+LOADS = {
+    "unet3d": UNET3D,
+    "unet3d paced": PACED,
+    "checkpoint": CHECKPOINT,
+    "checkpoint spaced": (*SPACED, "workload.keep=1"),
+    "checkpoint long": (*LONG, "workload.keep=1"),
+}
+CASES = [
+    *((load, state, updates)
+      for load in ("unet3d", "checkpoint")
+      for state in (0, 1, 2)
+      for updates in ("sliding", "tumbling")),
+    *((load, 0, updates)
+      for load in ("unet3d paced", "checkpoint spaced")
+      for updates in ("sliding", "tumbling")),
+    ("checkpoint long", 0, "sliding"),
+]  # fmt: skip
+
+LIMITS = {"nvme_ipm": 0.01, "nvme_25h": 0.005}
+"""The largest error of a source over a window of a minute, five minutes for log 25h."""
+LONG_ENOUGH_S = {"nvme_ipm": 60.0, "nvme_25h": 300.0}
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[list[Line]]:
+    prepare(*UNET3D)
+    found: list[Line] = []
+    yield found
+    truth_table.write(OUT / "truth-table-long.md", found)
+
+
+@pytest.mark.parametrize(("load", "state", "updates"), CASES)
+def test_sources_agree_with_the_truth(
+    table: list[Line], load: str, state: int, updates: str
+) -> None:
+    ran = run(*LOADS[load], state=state, label=load.replace(" ", "-"), updates=updates)
+    found = truth_table.lines(ran, updates, load=load)
+    table += found
+    assert ran.record.status == "complete"
+    evidence = {each.source: each.evidence for each in ran.energies()}
+    for line in found:
+        if line.upper_j is not None and evidence[line.source] is Evidence.BOUNDS:
+            assert (line.lower_j or 0.0) <= line.truth_j <= line.upper_j, line
+        if line.seconds >= LONG_ENOUGH_S.get(line.source, float("inf")):
+            assert line.error == pytest.approx(0, abs=LIMITS[line.source]), line

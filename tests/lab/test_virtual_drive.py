@@ -1,0 +1,130 @@
+"""Real runs on a drive that knows its true energy, in the guest of `make lab`: the judge."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.lab import truth_table
+from tests.lab.truth_table import Line
+from tests.lab.virtual_runs import (
+    CHECKPOINT,
+    OUT,
+    SERIAL,
+    UNET3D,
+    VIRTUAL,
+    Ran,
+    mount,
+    prepare,
+    run,
+    wattload,
+)
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(not VIRTUAL, reason="runs in the guest of `make lab`"),
+]
+
+INTERVAL_POWER = "nvme_ipm"
+Judged = dict[tuple[str, int], tuple[Ran, str]]
+"""By workload and power state: the run, and how the drive's interval power was updated."""
+
+
+@pytest.fixture(scope="module")
+def judged() -> Judged:
+    """Each workload in PS0 and PS1; each way of updating meets both workloads and both states."""
+    prepare(*UNET3D)
+    ran: Judged = {}
+    for name, workload, orders in (
+        ("unet3d", UNET3D, ("sliding", "tumbling")),
+        ("checkpoint", CHECKPOINT, ("tumbling", "sliding")),
+    ):
+        for state, updates in enumerate(orders):
+            found = run(*workload, state=state, label=f"PS{state}", updates=updates)
+            ran[name, state] = (found, updates)
+            shutil.copytree(found.folder, OUT / "runs" / f"{name}-ps{state}", dirs_exist_ok=True)
+    return ran
+
+
+@pytest.fixture(scope="module")
+def table(judged: Judged) -> list[Line]:
+    """Return the truth table, which is written for people too."""
+    found = [line for ran, updates in judged.values() for line in truth_table.lines(ran, updates)]
+    truth_table.write(OUT / "truth-table.md", found)
+    return found
+
+
+def test_runs_are_complete_in_the_state_asked_for(judged: Judged) -> None:
+    for (name, state), (ran, _) in judged.items():
+        assert ran.record.status == "complete", name
+        (told,) = [each for each in ran.record.power.states if each.serial == SERIAL]
+        assert (told.requested, told.verified, told.after, told.restored) == (
+            state,
+            state,
+            state,
+            0,
+        )
+
+
+def test_interval_power_is_within_a_percent_of_the_truth(table: list[Line]) -> None:
+    long = [line for line in table if line.source == INTERVAL_POWER and line.is_long]
+    assert {line.updates for line in long} == {"sliding", "tumbling"}
+    assert {(line.workload, line.state) for line in long} == {
+        ("unet3d", 0),
+        ("unet3d", 1),
+        ("checkpoint", 0),
+        ("checkpoint", 1),
+    }
+    for line in long:
+        assert line.error == pytest.approx(0, abs=0.01), line
+
+
+def test_bounds_always_hold_the_truth(table: list[Line]) -> None:
+    bounded = [line for line in table if line.upper_j is not None]
+    assert bounded
+    for line in bounded:
+        assert line.lower_j is not None
+        assert line.upper_j is not None
+        assert line.lower_j <= line.truth_j <= line.upper_j, line
+
+
+def test_stated_uncertainty_holds_the_truth(table: list[Line]) -> None:
+    for line in table:
+        if line.energy_j is not None and line.uncertainty_j is not None and line.is_long:
+            assert abs(line.energy_j - line.truth_j) <= line.uncertainty_j, line
+
+
+@pytest.mark.parametrize("workload", ["unet3d", "checkpoint"])
+def test_state_1_is_slower_and_needs_less_power(judged: Judged, workload: str) -> None:
+    windows = [
+        next(each for each in judged[workload, state][0].record.windows if each.timed)
+        for state in (0, 1)
+    ]
+    assert windows[1].active_s > 1.3 * windows[0].active_s
+    mean_w = [
+        next(
+            line.truth_j / line.seconds
+            for line in truth_table.lines(*judged[workload, state])
+            if line.is_long
+        )
+        for state in (0, 1)
+    ]
+    assert mean_w[1] < 0.8 * mean_w[0]
+
+
+def test_page_says_what_state_1_costs_and_that_the_drive_is_virtual(judged: Judged) -> None:
+    page = OUT / "ps0-ps1.html"
+    folders = [str(ran.folder) for ran, _ in judged.values()]
+    wattload("report", *folders, "--by", "power_state", "-o", str(page))
+    text = page.read_text()
+    assert "virtual drive" in text
+    assert "of a simulated drive" in text
+    assert "Temperature of the drive under load" in text
+
+
+def test_devices_names_the_virtual_drive_and_its_states() -> None:
+    told = wattload("devices", str(mount()))
+    (OUT / "devices.txt").write_text(told)
+    assert "virtual drive" in told
+    assert "PS3" in told

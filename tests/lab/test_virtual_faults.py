@@ -1,0 +1,129 @@
+"""Sampling a drive that misbehaves, by the kernel's own driver: what is told, what goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab.virtual_runs import SERIAL, VIRTUAL, controller, drive
+from tests.records import Scenario, make_run
+from wattload.core.errors import PowerError
+from wattload.core.power import Channel, Sample
+from wattload.power.client import SamplerClient
+from wattload.power.config import PowerConfig
+from wattload.power.nvme.admin import NvmeAdmin
+from wattload.power.nvme.features import read_power_state
+from wattload.power.sampler.reports import FinishReport
+from wattload.power.samples import read_samples
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(not VIRTUAL, reason="runs in the guest of `make lab`"),
+]
+
+WAIT_S = 120
+GET_LOG_PAGE, GET_FEATURES = 0x02, 0x0A
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    folder = tmp_path / "runs"
+    (folder / "run-1").mkdir(parents=True)
+    record, _ = make_run(Scenario(run_id="run-1"))
+    draft = record.model_copy(update={"spans": (), "checks": (), "limits": ()})
+    (folder / "run-1/draft.json").write_text(draft.model_dump_json())
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def healed() -> Iterator[None]:
+    """The drive is in its first state and well again after each test."""
+    yield
+    drive("stale", on=False)
+    drive("ipm_stuck", on=False)
+    wait_for(lambda: state_of_drive() == 0)
+
+
+def state_of_drive() -> int | None:
+    try:
+        admin = NvmeAdmin(controller())
+        try:
+            return read_power_state(admin)
+        finally:
+            admin.close()
+    except (PowerError, AssertionError):
+        return None  # it is away
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+
+
+def sample(runs: Path, misbehave: Callable[[], None]) -> tuple[FinishReport, list[Sample]]:
+    """Sample the drive in PS1 before and after it misbehaves; return what was told of it."""
+    name = controller()
+    with SamplerClient.spawn(runs) as client:
+        client.hello("run-1")
+        client.open(
+            PowerConfig(state=1, period_s=0.2, allow_system_drive=True),
+            devices=[name],
+            block_devices=[f"{name}n1"],
+        )
+        client.start()
+        tick(client)
+        misbehave()
+        tick(client)
+        finished = client.finish()
+    assert finished.samples_file is not None
+    return finished, list(read_samples(runs / "run-1" / finished.samples_file))
+
+
+def tick(client: SamplerClient) -> None:
+    """Wait for a few more readings."""
+    before = client.status().tick_count
+    wait_for(lambda: client.status().tick_count > before + 3)
+
+
+def values(samples: list[Sample], channel: Channel) -> list[float | None]:
+    return [each.value for each in samples if each.channel is channel and each.device == SERIAL]
+
+
+def test_state_that_is_lost_is_seen_and_told(runs: Path) -> None:
+    finished, samples = sample(runs, lambda: drive("lose_state"))
+    states = values(samples, Channel.POWER_STATE)
+    assert (states[0], states[-1]) == (1, 0)
+    (told,) = finished.states
+    assert (told.verified, told.after, told.restored) == (1, 0, 0)
+
+
+def test_refused_reads_are_holes_and_sampling_goes_on(runs: Path) -> None:
+    _, samples = sample(
+        runs, lambda: drive("fault", opcode=GET_FEATURES, subject=2, status=0x4006, count=2)
+    )
+    states = values(samples, Channel.POWER_STATE)
+    assert None in states
+    assert states[-1] == 1
+
+
+def test_late_answers_are_a_gap_and_sampling_goes_on(runs: Path) -> None:
+    _, samples = sample(runs, lambda: drive("fault", opcode=GET_LOG_PAGE, hold_s=3.0))
+    assert values(samples, Channel.POWER_W)[-1] is not None
+
+
+def test_reset_loses_the_state_and_sampling_goes_on(runs: Path) -> None:
+    finished, samples = sample(runs, lambda: drive("reset"))
+    assert values(samples, Channel.POWER_STATE)[0] == 1
+    (told,) = finished.states
+    assert told.after in (0, None)
+    wait_for(lambda: state_of_drive() == 0)
+
+
+def test_stuck_interval_power_is_sampled_as_told(runs: Path) -> None:
+    _, samples = sample(runs, lambda: drive("ipm_stuck", on=True))
+    assert len(set(values(samples, Channel.POWER_W)[-3:])) == 1

@@ -1,0 +1,98 @@
+"""Features of the virtual drive: what nvme-cli sets is what we read, and the reverse."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab.virtual_runs import VIRTUAL, controller, tell
+from wattload.power.nvme.admin import NvmeAdmin, fetch
+from wattload.power.nvme.features import (
+    get_command,
+    read_background_power,
+    read_power_state,
+    read_transitions,
+    set_power_state_command,
+)
+from wattload.power.nvme.identify import identify_controller
+from wattload.power.nvme.logs import log_command
+from wattload.power.nvme.measurement import start_measurement_command, stop_measurement_command
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(not VIRTUAL, reason="runs in the guest of `make lab`"),
+]
+
+LIMIT_9_W = 900 | 2 << 16
+
+
+@pytest.fixture
+def admin() -> Iterator[NvmeAdmin]:
+    opened = NvmeAdmin(controller())
+    yield opened
+    opened.close()
+
+
+def set_by_nvme_cli(admin: NvmeAdmin, feature: int, value: int) -> None:
+    tell(["nvme", "set-feature", f"/dev/{admin.name}", f"-f{feature:#x}", f"-v{value:#x}"])
+
+
+def get_by_nvme_cli(admin: NvmeAdmin, feature: int) -> int:
+    told = tell(["nvme", "get-feature", f"/dev/{admin.name}", f"-f{feature:#x}"])
+    return int(told.splitlines()[0].rsplit(":", 1)[1], 16)
+
+
+def log_by_nvme_cli(admin: NvmeAdmin, page: int, size_bytes: int) -> bytes:
+    command = ["nvme", "get-log", f"/dev/{admin.name}", f"-i{page:#x}", f"-l{size_bytes}", "-b"]
+    return subprocess.run(command, capture_output=True, check=True).stdout
+
+
+def test_the_drive_says_what_it_can(admin: NvmeAdmin) -> None:
+    told = identify_controller(admin)
+    assert told.power_measurement
+    assert told.power_limit
+    assert told.thermal_management
+    assert told.power_sample_interval_s == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize("state", [1, 2, 0])
+def test_state_set_by_either_is_read_by_the_other(admin: NvmeAdmin, state: int) -> None:
+    set_by_nvme_cli(admin, 0x02, state)
+    assert read_power_state(admin) == state
+    fetch(admin, set_power_state_command(0))
+    assert get_by_nvme_cli(admin, 0x02) == 0
+
+
+@pytest.mark.parametrize(
+    ("feature", "value", "default"),
+    [(0x10, 330 << 16 | 340, 0), (0x04, 341, 343), (0xC7, 12, 25), (0x23, LIMIT_9_W, 0)],
+)
+def test_value_set_by_nvme_cli_is_what_we_read(
+    admin: NvmeAdmin, feature: int, value: int, default: int
+) -> None:
+    set_by_nvme_cli(admin, feature, value)
+    told = fetch(admin, get_command(feature)).result
+    set_by_nvme_cli(admin, feature, default)
+    assert told == value
+    assert get_by_nvme_cli(admin, feature) == default
+
+
+def test_background_power_is_read_alike(admin: NvmeAdmin) -> None:
+    for value in (1, 0):
+        set_by_nvme_cli(admin, 0x11, value)
+        assert read_background_power(admin) == bool(value)
+
+
+def test_kernel_leaves_transitions_off_that_take_too_long(admin: NvmeAdmin) -> None:
+    assert not read_transitions(admin).enabled
+
+
+def test_log_bytes_are_the_same_by_either(admin: NvmeAdmin) -> None:
+    fetch(admin, start_measurement_command())
+    fetch(admin, stop_measurement_command())
+    for page, size_bytes in ((0x25, 64), (0x05, 4096), (0x00, 1024)):
+        assert log_by_nvme_cli(admin, page, size_bytes) == (
+            fetch(admin, log_command(page, size_bytes)).data
+        )

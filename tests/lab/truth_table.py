@@ -1,0 +1,113 @@
+"""The truth table: what each source made of each load, beside what the drive really used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.lab.virtual_runs import Ran
+from wattload.core.record.energy import EnergyRecord
+
+HEAD = (
+    "load",
+    "state",
+    "IPM updates",
+    "window, s",
+    "source",
+    "truth, J",
+    "told, J",
+    "k = 2, J",
+    "error",
+)
+
+LONG_S = 60.0
+"""Shorter windows are listed and not judged: a mean of one second has too large a part in them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One source's figure of one phase of one run."""
+
+    workload: str
+    phase: str
+    state: int
+    updates: str
+    source: str
+    seconds: float
+    truth_j: float
+    energy_j: float | None
+    lower_j: float | None
+    upper_j: float | None
+    uncertainty_j: float | None
+    reason: str
+
+    @property
+    def error(self) -> float | None:
+        """How far the figure is from the truth, as a share of it."""
+        return None if self.energy_j is None else self.energy_j / self.truth_j - 1
+
+    @property
+    def is_long(self) -> bool:
+        return self.seconds >= LONG_S
+
+
+def lines(ran: Ran, updates: str, *, load: str = "") -> list[Line]:
+    """Return a line for each phase and source of a run; ``load`` names it, else its workload."""
+    state = ran.record.power.states[0].requested
+    assert state is not None
+    name = load or ran.record.workload.name
+    return [_line(ran, each, name, state, updates) for each in ran.energies()]
+
+
+def _line(ran: Ran, energy: EnergyRecord, name: str, state: int, updates: str) -> Line:
+    return Line(
+        workload=name,
+        phase=energy.phase,
+        state=state,
+        updates=updates,
+        source=energy.source,
+        seconds=energy.seconds,
+        truth_j=ran.truth_j(energy),
+        energy_j=energy.energy_j,
+        lower_j=energy.lower_j,
+        upper_j=energy.upper_j,
+        uncertainty_j=energy.uncertainty_j,
+        reason=energy.missing.get("energy_j", ""),
+    )
+
+
+def write(path: Path, table: Iterable[Line]) -> None:
+    """Write the table as Markdown."""
+    rows = [f"| {' | '.join(HEAD)} |", "|" + "---|" * len(HEAD)]
+    rows += [_row(line) for line in table]
+    text = (
+        "# A virtual drive's true energy, and what each source made of it\n\n"
+        "No drive was measured: a virtual drive behind the kernel's NVMe/TCP driver, in an "
+        "emulated guest, knows what it has used.\n\n"
+    )
+    path.write_text(text + "\n".join(rows) + "\n")
+
+
+def _row(line: Line) -> str:
+    if line.energy_j is not None:
+        told = f"{line.energy_j:.2f}"
+    elif line.upper_j is not None:
+        lower = "" if line.lower_j is None else f"{line.lower_j:.2f}"
+        told = f"{lower} to {line.upper_j:.2f}"
+    else:
+        told = f"none: {line.reason}"
+    error = "" if line.error is None else f"{line.error:+.2%}"
+    stated = "" if line.uncertainty_j is None else f"{line.uncertainty_j:.2f}"
+    cells = (
+        f"{line.workload}, {line.phase}",
+        f"PS{line.state}",
+        line.updates,
+        f"{line.seconds:.1f}",
+        line.source,
+        f"{line.truth_j:.2f}",
+        told,
+        stated,
+        error,
+    )
+    return "| " + " | ".join(cells) + " |"

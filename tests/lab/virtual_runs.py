@@ -1,0 +1,138 @@
+"""In the guest: real runs of the suite on the virtual drive, and what the drive says they used."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.lab.virtual_ssd.control import ask
+from wattload.core.record.energy import EnergyRecord
+from wattload.core.record.run import RunRecord, read_record
+
+ROOT = Path(__file__).resolve().parents[2]
+VIRTUAL = os.environ.get("WATTLOAD_LAB_VIRTUAL", "")
+OUT = Path(os.environ.get("WATTLOAD_LAB_OUT", "/nonexistent"))
+SERIAL = "VIRTUAL0001"
+MOUNT = Path("/run/virtual-drive")
+RUNS = Path("/run/runs")
+FINISHED, CHECK_FAILED = 0, 3
+
+UNET3D = (
+    "workload=unet3d",
+    "scale=demo",
+    "accelerator=unpaced",
+    "workload.record_divisor=16",
+    "workload.file_count=84",
+    "workload.epochs=2",
+)
+"""770 MB read twice: 65 s in PS0, 97 s in PS1."""
+CHECKPOINT = (
+    "workload=checkpoint",
+    "scale=demo",
+    "workload.shrink_bytes=190000000",
+    "workload.checkpoint_count=4",
+    "workload.keep=4",
+)
+"""760 MB written without a pause, then read: 65 and 32 s in PS0, 97 and 48 s in PS1."""
+
+POWER = ("power.allow_system_drive=true", "power.idle_s=10", "power.tail_max_s=15")
+"""The guest's root is an overlay: whether a drive holds it can't be told."""
+
+
+def drive(do: str, **fields: Any) -> Any:  # noqa: ANN401 - JSON either way
+    """Ask the virtual drive by its side socket."""
+    return ask(Path(VIRTUAL) / "control.sock", do, **fields)
+
+
+def controller(serial: str = SERIAL) -> str:
+    """Return the kernel's name of a controller by its serial."""
+    for folder in Path("/sys/class/nvme").iterdir():
+        if (folder / "serial").read_text().strip() == serial:
+            return folder.name
+    raise AssertionError(f"the guest has no controller {serial}")
+
+
+def mount() -> Path:
+    """Return where the virtual drive is mounted, made and mounted at the first call."""
+    if not os.path.ismount(MOUNT):
+        node = f"/dev/{controller()}n1"
+        drive("speed", factor=50.0)
+        options = "lazy_itable_init=1,lazy_journal_init=1,nodiscard"
+        tell(["mkfs.ext4", "-q", "-J", "size=8", "-m", "0", "-E", options, node])
+        MOUNT.mkdir()
+        tell(["mount", "-o", "noatime", node, str(MOUNT)])
+        drive("speed", factor=1.0)
+    return MOUNT
+
+
+def tell(command: list[str]) -> str:
+    """Run a command that must succeed and return what it prints."""
+    told = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert told.returncode == 0, f"{command}: {told.stdout}{told.stderr}"
+    return told.stdout
+
+
+def wattload(*words: str, status: tuple[int, ...] = (FINISHED,)) -> str:
+    """Run the command and return what it prints; ``status`` are the exit codes it may have."""
+    told = subprocess.run(
+        [sys.executable, "-m", "wattload", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert told.returncode in status, f"{words}: {told.returncode} {told.stdout}{told.stderr}"
+    return told.stdout
+
+
+def prepare(*workload: str) -> None:
+    """Generate the data of a workload at a multiple of the drive's speed."""
+    drive("speed", factor=20.0)
+    wattload("datagen", *workload, f"target.path={mount()}")
+    drive("speed", factor=1.0)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A run of the suite and what the drive knows of it."""
+
+    folder: Path
+    record: RunRecord
+
+    def truth_j(self, energy: EnergyRecord) -> float:
+        """Return the true joules of the time that an energy record is of."""
+        named = [each for each in self.record.windows if each.name == energy.phase]
+        intervals = named[0].intervals if named else ()
+        intervals = intervals or ((energy.start_ns, energy.end_ns),)
+        return sum(float(drive("energy", start_ns=start, end_ns=end)) for start, end in intervals)
+
+    def energies(self) -> list[EnergyRecord]:
+        """Return the virtual drive's energies by all sources: of phases, and of the whole run."""
+        power = self.record.power
+        return [each for each in (*power.energy, *power.whole_run) if each.device == SERIAL]
+
+
+def run(*workload: str, state: int, label: str, updates: str = "sliding") -> Ran:
+    """Run a workload on the virtual drive in a power state; a failed check is not held against it.
+
+    An emulated processor fails checks of what a host should manage.
+    """
+    drive("updates", kind=updates)
+    told = wattload(
+        "run",
+        *workload,
+        *POWER,
+        f"power.state={state}",
+        f"target.path={mount()}",
+        f"runs={RUNS}",
+        f"label={label}",
+        "--json",
+        status=(FINISHED, CHECK_FAILED),
+    )
+    path = Path(json.loads(told.splitlines()[-1])["record"])
+    return Ran(path.parent, read_record(path))

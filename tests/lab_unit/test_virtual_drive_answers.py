@@ -1,0 +1,334 @@
+"""What the virtual drive tells of itself, read by our decoders: one text, read twice."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from tests.lab.virtual_ssd.design import MODEL, STATES
+from tests.lab.virtual_ssd.meters import interval_power_w, power_field
+from tests.lab_unit.virtual import NS, START_NS, Bench, VirtualAdmin
+from wattload.power.nvme.admin import SET_FEATURES, AdminCommand, fetch
+from wattload.power.nvme.effects import read_freezing_commands
+from wattload.power.nvme.features import (
+    Select,
+    read_capabilities,
+    read_power_management,
+    read_power_state,
+    read_transitions,
+    set_power_state_command,
+)
+from wattload.power.nvme.firmware import read_firmware_slot
+from wattload.power.nvme.identify import identify_controller
+from wattload.power.nvme.limits import read_power_limit, set_power_limit_command
+from wattload.power.nvme.logs import log_command
+from wattload.power.nvme.measurement import (
+    read_measurement_setting,
+    read_power_measurement,
+    start_measurement_command,
+    stop_measurement_command,
+)
+from wattload.power.nvme.namespace import active_namespaces, identify_namespace
+from wattload.power.nvme.ocp import read_ocp_smart
+from wattload.power.nvme.smart import read_smart
+from wattload.power.nvme.watts import ScaledPower
+
+
+@pytest.fixture
+def admin() -> VirtualAdmin:
+    return VirtualAdmin(Bench())
+
+
+def set_feature(admin: VirtualAdmin, feature: int, value: int, data: bytes = b"") -> int:
+    admin.sent_data = data
+    status = admin.submit(
+        AdminCommand(name="", opcode=SET_FEATURES, cdw10=feature, cdw11=value)
+    ).status
+    admin.sent_data = b""
+    return status
+
+
+def busy(admin: VirtualAdmin, seconds: float) -> None:
+    """Read for a time."""
+    for _ in range(int(seconds * 24) + 1):
+        admin.bench.give(is_write=False)
+    admin.bench.wait(seconds)
+
+
+def test_every_page_will_say_virtual_drive(admin: VirtualAdmin) -> None:
+    assert "virtual drive" in identify_controller(admin).model == MODEL
+
+
+def test_power_states_are_read_as_designed(admin: VirtualAdmin) -> None:
+    controller = identify_controller(admin)
+    assert len(controller.power_states) == len(STATES)
+    for told, true in zip(controller.power_states, STATES, strict=True):
+        assert told.max_w == pytest.approx(true.max_w)
+        assert told.idle_w == pytest.approx(true.idle_w)
+        assert told.operational == true.operational
+        assert told.entry_latency_s == pytest.approx(true.entry_us / 1e6)
+        assert told.exit_latency_s == pytest.approx(true.exit_us / 1e6)
+    assert controller.power_measurement
+    assert controller.power_limit
+    assert controller.selects_features
+    assert read_freezing_commands(admin, controller) == frozenset()
+    assert read_firmware_slot(admin) == 1
+
+
+def test_namespace_is_read_as_designed(admin: VirtualAdmin) -> None:
+    assert active_namespaces(admin) == (1,)
+    namespace = identify_namespace(admin, 1)
+    assert namespace.size_bytes == 2 << 30
+    assert namespace.lba_bytes == 512
+
+
+def test_state_is_reached_when_set_features_completes(admin: VirtualAdmin) -> None:
+    before_ns = admin.bench.now_ns
+    fetch(admin, set_power_state_command(1))
+    assert read_power_state(admin) == 1
+    assert admin.bench.now_ns - before_ns == 7_000_000
+    assert read_power_management(admin, Select.DEFAULT).state == 0
+    assert read_capabilities(admin, 0x02).changeable
+    assert not read_capabilities(admin, 0x02).saveable
+
+
+@pytest.mark.parametrize(
+    ("feature", "value"),
+    [(0x02, 4), (0x23, 100 | 3 << 16), (0x25, 2), (0xC7, 26), (0xC7, 9), (0x99, 0)],
+)
+def test_impossible_values_are_refused(admin: VirtualAdmin, feature: int, value: int) -> None:
+    assert set_feature(admin, feature, value) == 0x4002
+
+
+def test_nothing_is_saved(admin: VirtualAdmin) -> None:
+    assert set_feature(admin, 0x02 | 1 << 31, 1) == 0x410D
+    assert read_power_state(admin) == 0
+
+
+def test_limits_are_read_back_and_hold(admin: VirtualAdmin) -> None:
+    fetch(admin, set_power_limit_command(ScaledPower(value=1000, scale=2)))
+    assert read_power_limit(admin).watts == pytest.approx(10.0)
+    assert admin.bench.engine.limit_w == pytest.approx(10.0)
+    assert set_feature(admin, 0xC7, 12) == 0
+    assert admin.bench.engine.limit_w == pytest.approx(10.0)
+    assert set_feature(admin, 0x23, 0) == 0
+    assert read_power_limit(admin).watts is None
+    assert admin.bench.engine.limit_w == pytest.approx(12.0)
+    assert set_feature(admin, 0x23, 350 | 2 << 16) == 0x413E
+
+
+def test_transitions_are_taken_over(admin: VirtualAdmin) -> None:
+    table = struct.pack("<Q", 3 << 3 | 700 << 8).ljust(256, b"\0")
+    assert set_feature(admin, 0x0C, 1, table) == 0
+    (rule,) = read_transitions(admin).transitions
+    assert (rule.state, rule.target, rule.idle_s) == (0, 3, 0.7)
+    admin.bench.wait(1)
+    assert read_power_state(admin) == 3
+
+
+def test_thermal_thresholds_must_be_in_order(admin: VirtualAdmin) -> None:
+    assert set_feature(admin, 0x10, 330 << 16 | 320) == 0x4002
+    assert set_feature(admin, 0x10, 320 << 16 | 330) == 0
+    assert admin.bench.engine.thermal.light_k == 320
+
+
+def test_asleep_and_plain_features_are_told_again(admin: VirtualAdmin) -> None:
+    for feature, value in ((0x11, 1), (0x04, 350), (0x0B, 0x100)):
+        assert set_feature(admin, feature, value) == 0
+        told = admin.submit(AdminCommand(name="", opcode=0x0A, cdw10=feature))
+        assert told.result == value
+
+
+def test_timestamp_is_the_host_s_from_when_it_is_set(admin: VirtualAdmin) -> None:
+    assert set_feature(admin, 0x0E, 0, (1_800_000_000_000).to_bytes(6, "little") + b"\0\0") == 0
+    admin.bench.wait(2)
+    told = admin.submit(AdminCommand(name="", opcode=0x0A, cdw10=0x0E, data_bytes=8))
+    assert int.from_bytes(told.data[:6], "little") == 1_800_000_002_000
+
+
+@pytest.mark.parametrize("watts", [0.5, 5.0, 6.5, 6.6, 17.25])
+def test_interval_power_is_coded_as_finely_as_fits(watts: float) -> None:
+    raw = power_field(watts)
+    step_w = {1: 1e-4, 2: 1e-2}[raw >> 16]
+    assert (raw & 0xFFFF) * step_w == pytest.approx(watts, abs=step_w / 2)
+    assert step_w == (1e-4 if watts <= 6.5535 else 1e-2)
+
+
+def test_sliding_interval_power_is_the_mean_of_the_last_second(admin: VirtualAdmin) -> None:
+    bench = admin.bench
+    bench.wait(5)
+    busy(admin, 0.5)
+    told_w = read_smart(admin).interval_power_w
+    assert told_w == pytest.approx(bench.energy_j(bench.now_ns - NS, bench.now_ns), abs=0.006)
+    assert told_w == pytest.approx(11.0, abs=0.01)
+
+
+def test_tumbling_interval_power_keeps_still_for_a_second(admin: VirtualAdmin) -> None:
+    bench = admin.bench
+    bench.drive.updates = "tumbling"
+    bench.wait(5)
+    busy(admin, 0.999)
+    assert read_smart(admin).interval_power_w == pytest.approx(5.0)
+    bench.wait(0.001)
+    last_second_j = bench.energy_j(START_NS + 5 * NS, START_NS + 6 * NS)
+    assert read_smart(admin).interval_power_w == pytest.approx(last_second_j, abs=0.006)
+
+
+def test_interval_power_before_the_first_second_is_of_what_there_is() -> None:
+    bench = Bench()
+    assert interval_power_w(bench.engine.curve, "sliding") == 0.0
+    bench.wait(0.25)
+    assert interval_power_w(bench.engine.curve, "sliding") == pytest.approx(5.0)
+
+
+def test_smart_counts_bytes_energy_and_heat(admin: VirtualAdmin) -> None:
+    for _ in range(10):
+        admin.bench.give(is_write=True)
+    admin.bench.drain()
+    admin.bench.wait(600)
+    smart = read_smart(admin)
+    assert smart.written_bytes == 21 * 512_000
+    assert smart.write_commands == 10
+    assert smart.temperature_k == round(admin.bench.engine.thermal.temperature_k)
+    true_wh = 1234.3 + admin.bench.engine.curve.total_j / 3600
+    assert smart.lifetime_energy_wh is not None
+    assert 0 <= smart.lifetime_energy_wh - true_wh < 1
+
+
+def test_measurement_is_the_mean_of_whole_seconds(admin: VirtualAdmin) -> None:
+    bench = admin.bench
+    bench.wait(3)
+    fetch(admin, start_measurement_command(stop_after_minutes=30))
+    start_ns = bench.now_ns
+    setting = read_measurement_setting(admin)
+    assert (setting.active, setting.stop_after_minutes) == (True, 30)
+    busy(admin, 20.5)
+    bench.wait(9.7)
+    log = read_power_measurement(admin)
+    truth_j = bench.energy_j(start_ns, start_ns + 30 * NS)
+    assert (log.generation, log.active, log.count) == (1, True, 30)
+    assert log.remaining_minutes == 30
+    assert log.average.watts is not None
+    assert log.average.watts * 30 == pytest.approx(truth_j, rel=0.0005)
+    assert log.maximum.watts == pytest.approx(17.0, abs=0.01)
+    assert log.histogram is not None
+    assert sum(each.count for each in log.histogram) == 30
+    assert log.histogram[67].lower_w == 16.75
+    fetch(admin, stop_measurement_command())
+    bench.wait(10)
+    assert read_power_measurement(admin).count == 30
+    assert not read_power_measurement(admin).active
+
+
+def test_measurement_ends_by_itself(admin: VirtualAdmin) -> None:
+    fetch(admin, start_measurement_command(stop_after_minutes=1))
+    admin.bench.wait(61)
+    log = read_power_measurement(admin)
+    assert (log.active, log.count) == (False, 60)
+
+
+def test_generation_wraps(admin: VirtualAdmin) -> None:
+    for _ in range(256):
+        fetch(admin, start_measurement_command())
+    assert read_power_measurement(admin).generation == 0
+
+
+def test_ocp_log_counts_changes_and_media(admin: VirtualAdmin) -> None:
+    for state in (1, 2, 0):
+        fetch(admin, set_power_state_command(state))
+    admin.bench.give(is_write=True)
+    admin.bench.drain()
+    admin.bench.wait(5)
+    log = read_ocp_smart(admin)
+    assert log.power_state_changes == 3
+    assert log.media_written_bytes == pytest.approx(1.1 * (1 << 20), abs=3)
+    assert log.peak_power_w == 25
+    assert log.average_power_w == 5
+    assert log.lifetime_energy_kwh == 1
+    assert log.specification == "2.5.0"
+
+
+def test_log_is_told_from_its_offset_on(admin: VirtualAdmin) -> None:
+    command = log_command(0x02, 512)
+    whole = fetch(admin, command).data
+    part = admin.submit(
+        AdminCommand(name="", opcode=0x02, cdw10=0x02 | 3 << 16, cdw12=64, data_bytes=16)
+    )
+    assert part.data == whole[64:80]
+
+
+@pytest.mark.parametrize(
+    ("opcode", "cdw10", "status"),
+    [(0x02, 0x77, 0x4109), (0x06, 0x42, 0x4002), (0x0A, 0x42, 0x4002), (0x7E, 0, 0x4001)],
+)
+def test_unknown_commands_are_refused(
+    admin: VirtualAdmin, opcode: int, cdw10: int, status: int
+) -> None:
+    assert admin.submit(AdminCommand(name="", opcode=opcode, cdw10=cdw10)).status == status
+
+
+def test_armed_status_meets_its_command_once(admin: VirtualAdmin) -> None:
+    admin.bench.drive.faults.arm(opcode=0x09, subject=0x02, status=0x4006)
+    assert set_feature(admin, 0x11, 1) == 0
+    assert admin.submit(set_power_state_command(1)).status == 0x4006
+    assert admin.submit(set_power_state_command(1)).status == 0
+
+
+def test_held_command_is_late_and_a_lost_one_never_answered(admin: VirtualAdmin) -> None:
+    admin.bench.drive.faults.arm(opcode=0x02, hold_s=3.0)
+    before_ns = admin.bench.now_ns
+    read_smart(admin)
+    assert admin.bench.now_ns - before_ns == 3 * NS
+    admin.bench.drive.faults.arm(opcode=0x02)
+    with pytest.raises(TimeoutError):
+        read_smart(admin)
+
+
+def test_stale_logs_stand_still(admin: VirtualAdmin) -> None:
+    bench = admin.bench
+    bench.wait(2)
+    bench.drive.go_stale(stale=True, now_ns=bench.now_ns)
+    before = read_smart(admin)
+    busy(admin, 2)
+    assert read_smart(admin) == before
+    bench.drive.go_stale(stale=False, now_ns=bench.now_ns)
+    assert read_smart(admin).interval_power_w == pytest.approx(17.0, abs=0.01)
+
+
+def test_stuck_interval_power_is_the_only_thing_that_stands_still(admin: VirtualAdmin) -> None:
+    bench = admin.bench
+    bench.wait(2)
+    bench.drive.stick_ipm(stuck=True, now_ns=bench.now_ns)
+    busy(admin, 2)
+    smart = read_smart(admin)
+    assert smart.interval_power_w == pytest.approx(5.0)
+    assert smart.read_commands > 0
+    bench.drive.stick_ipm(stuck=False, now_ns=bench.now_ns)
+    assert read_smart(admin).interval_power_w == pytest.approx(17.0, abs=0.01)
+
+
+def test_jump_of_the_clock_miscounts_intervals(admin: VirtualAdmin) -> None:
+    bench = admin.bench
+    fetch(admin, start_measurement_command())
+    bench.wait(20)
+    bench.drive.jump(15, bench.now_ns)
+    assert read_power_measurement(admin).count == 35
+
+
+def test_reset_loses_state_limits_and_measurement(admin: VirtualAdmin) -> None:
+    bench = admin.bench
+    fetch(admin, set_power_state_command(2))
+    set_feature(admin, 0xC7, 12)
+    fetch(admin, start_measurement_command())
+    bench.wait(5)
+    bench.drive.reset(bench.now_ns)
+    assert read_power_state(admin) == 0
+    assert bench.engine.limit_w is None
+    assert not read_power_measurement(admin).active
+
+
+def test_state_is_lost_without_a_word(admin: VirtualAdmin) -> None:
+    fetch(admin, set_power_state_command(2))
+    admin.bench.drive.lose_state(admin.bench.now_ns)
+    assert read_power_state(admin) == 0

@@ -1,0 +1,90 @@
+"""What a model drive measures of its own power, and how it packs that: log 25h and OCP's C0h.
+
+By its own reading of the layouts (``struct`` formats), not by the decoders that it tests.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+OCP_GUID = bytes.fromhex("C5AF1028EABFF2A49C4F6F7CC914D5AF")
+
+
+def centiwatts(watts: float) -> int:
+    """Return a power as value and scale 2, in steps of 0.01 W."""
+    return round(watts * 100) | 2 << 16
+
+
+@dataclass(kw_only=True)
+class Meter:
+    """The drive's own figures; raw where a name of the specification stands."""
+
+    ipm: int = 0
+    olec: int = 0
+    throttled: tuple[int, int] = (0, 0)
+    """Transitions to light and seconds of heavy throttling."""
+    interval_ms: int = 0
+
+    measures: bool = False
+    """Whether there is a feature and a log 25h at all."""
+    setting: int = 0
+    generation: int = 0
+    estimated: bool = False
+    holes: bool = False
+    kind: int = 0
+    aipwr: int = 0
+    mipwr: int = 0
+    error_percent: int = 255
+    count: int = 0
+    bins: tuple[tuple[int, int], ...] = ()
+    """Count and raw threshold each."""
+    deaf: bool = False
+    """Start succeeds, and nothing is measured."""
+
+    ocp_version: int = 5
+    ocp_watts: int = 0
+    state_changes: int = 0
+    pages: dict[str, str] = field(default_factory=dict)
+    """A vendor's logs: the identifier in decimal, the bytes in hex."""
+
+    def set(self, value: int) -> None:
+        """Obey Set Features 25h."""
+        if value & 0xF == 1:
+            self.generation = self.generation + 1 & 0xFF
+        self.setting = value
+
+
+def measurement_bytes(meter: Meter) -> bytes:
+    active = meter.setting & 0xF == 1 and not meter.deaf
+    attributes = active | meter.holes << 1 | meter.estimated << 2 | 1 << 3 | meter.kind << 12
+    head = struct.pack(
+        "<BBHIIHHQHHHHI4xIIQB7x",
+        0,
+        meter.generation,
+        attributes,
+        64 + 8 * len(meter.bins),
+        meter.count,
+        len(meter.bins),
+        0,
+        0,
+        8,
+        250,
+        256,
+        0,
+        0,
+        meter.aipwr,
+        meter.mipwr,
+        0,
+        meter.error_percent,
+    )
+    return head + b"".join(struct.pack("<II", count, lower) for count, lower in meter.bins)
+
+
+def ocp_bytes(meter: Meter) -> bytes:
+    data = bytearray(512)
+    data[:16] = (123_456_789).to_bytes(16, "little")
+    struct.pack_into("<Q", data, 200, meter.state_changes)
+    struct.pack_into("<HH", data, 260, 30, meter.ocp_watts)
+    struct.pack_into("<H16s", data, 494, meter.ocp_version, OCP_GUID)
+    return bytes(data)

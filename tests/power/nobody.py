@@ -1,0 +1,122 @@
+"""An ordinary user without any right, for tests that root runs: what may such a one do?"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.power.sampler_bench import ROOT, Bench
+
+NOBODY = 65534
+
+BECOME = (
+    "import os, sys; os.setgroups([]); os.setresgid(65534, 65534, 65534); "
+    "os.setresuid(65534, 65534, 65534); os.umask(0o077); os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+OPEN_VIEW = """
+set -e
+stage=$1 closed=$2 path=$3; shift 3
+mount --bind "$path" "$stage"
+mount -t tmpfs -o mode=755 none "$closed"
+mkdir -p "$path"
+mount --move "$stage" "$path"
+exec "$@"
+"""
+"""Shows one folder below a closed one to everybody: to this process, in its own mount namespace."""
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+def as_nobody(
+    program: str, *arguments: str, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
+    """Start Python on a program text as user and group 65534, in no other group."""
+    # -I -S: root's interpreter looks nowhere before it has become nobody.
+    become = [sys.executable, "-I", "-S", "-c", BECOME]
+    return subprocess.Popen(
+        [*_opened(), *become, sys.executable, "-P", "-c", program, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **(environment or {})},
+    )
+
+
+@cache
+def _opened() -> Sequence[str]:
+    """Return the words that show a Python in root's home to nobody; none where it lies open."""
+    python = Path(sys.base_prefix).resolve()
+    closed = [each for each in reversed(python.parents) if not each.stat().st_mode & 0o001]
+    if not closed:
+        return ()
+    stage = tempfile.mkdtemp(prefix="wattload-stage-")
+    atexit.register(Path(stage).rmdir)
+    view = ["sh", "-c", OPEN_VIEW, "view", stage, str(closed[0]), str(python)]
+    return ("unshare", "--mount", "--propagation", "private", *view)
+
+
+def told_by_nobody(program: str, *arguments: str) -> str:
+    """Run a program text as nobody and return what it prints."""
+    process = as_nobody(program, *arguments)
+    out, error = process.communicate(timeout=120)
+    if process.returncode != 0:
+        pytest.fail(error)
+    return out
+
+
+@cache
+def nobody_reads_wattload() -> bool:
+    """Return whether nobody may read this checkout and its libraries."""
+    process = as_nobody("import tests.records, wattload.run")
+    process.communicate()
+    return process.returncode == 0
+
+
+def need_nobody() -> None:
+    """Skip where this test can't act as nobody with this code."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    if not nobody_reads_wattload():
+        pytest.skip(f"nobody may not read {ROOT} or the libraries of this Python")
+
+
+@contextmanager
+def folder_for_all() -> Iterator[Path]:
+    """Yield a folder that other users may enter; pytest closes its own whenever it is started."""
+    folder = Path(tempfile.mkdtemp(prefix="wattload-test-"))
+    folder.chmod(0o711)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def give(path: Path, *others: Path) -> None:
+    """Make files nobody's."""
+    for each in (path, *others):
+        os.chown(each, NOBODY, NOBODY, follow_symlinks=False)
+
+
+def run_of_nobody(bench: Bench, run_id: str) -> Path:
+    """Add a run folder with a draft, all of it nobody's."""
+    folder = bench.add_run(run_id)
+    give(folder, *folder.iterdir())
+    return folder
+
+
+def lines_of(bench: Bench) -> Sequence[str]:
+    """Return what the service has logged so far."""
+    return (bench.folder / "service.log").read_text().splitlines()

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.power.nvme import packing
+from tests.power.nvme.admin import Answers
+from wattload.core.errors import PowerError
+from wattload.power.nvme.admin import AdminCommand, Completion
+from wattload.power.nvme.measurement import (
+    HistogramBin,
+    decode_measurement_header,
+    decode_measurement_setting,
+    decode_power_measurement,
+    read_measurement_header,
+    read_measurement_setting,
+    read_power_measurement,
+    start_measurement_command,
+    stop_measurement_command,
+)
+
+BYTE = st.integers(0, 0xFF)
+WORD = st.integers(0, 0xFFFF)
+DWORD = st.integers(0, 2**32 - 1)
+BINS = st.lists(st.tuples(DWORD, st.integers(0, 0xFFFF)), max_size=40)
+
+
+@settings(deadline=None)
+@given(
+    pmgn=BYTE, pma=WORD, pmc=DWORD, smtr=WORD, nphds=WORD, phdoc=DWORD, ipwrpe=BYTE, phbs=WORD,
+    average=st.integers(0, 0x3FFFF), maximum=st.integers(0, 0x3FFFF), high=st.integers(0, 0x3FFF),
+)  # fmt: skip
+def test_header_comes_back(
+    *, pmgn: int, pma: int, pmc: int, smtr: int, nphds: int, phdoc: int, ipwrpe: int, phbs: int,
+    average: int, maximum: int, high: int,
+) -> None:  # fmt: skip
+    data = packing.measurement(
+        pmgn=pmgn, pma=pma, pmc=pmc, smtr=smtr, nphds=nphds, phdoc=phdoc, ipwrpe=ipwrpe, phbs=phbs,
+        aipwr=average | high << 18, mipwr=maximum | high << 18,
+    )  # fmt: skip
+    log = decode_measurement_header(data)
+    assert (log.version, log.generation, log.count) == (0, pmgn, pmc)
+    assert (log.active, log.contiguous, log.estimated) == (
+        bool(pma & 1), not pma & 2, bool(pma & 4),
+    )  # fmt: skip
+    assert (log.histogram_overflowed, log.measurement_type) == (bool(pma & 16), pma >> 12)
+    assert log.remaining_minutes == (smtr or None)
+    assert (log.largest_bin_count, log.overflow_count) == (nphds, phdoc)
+    assert log.bin_w == (pytest.approx(phbs / 1000) if phbs else None)
+    assert (log.average.dword, log.maximum.dword) == (average, maximum)
+    assert log.error_percent == (ipwrpe if ipwrpe <= 100 else None)
+    assert log.histogram is None
+    assert log.size_bytes == 64
+
+
+@settings(deadline=None)
+@given(BINS, st.integers(8, 24), st.binary(max_size=20))
+def test_histogram_comes_back_past_longer_descriptors_and_the_vendor_s_bytes(
+    bins: list[tuple[int, int]], stride: int, tail: bytes
+) -> None:
+    raw = [(count, lower | 2 << 16) for count, lower in bins]
+    data = packing.measurement(raw, stride=stride, tail=tail, vss=len(tail))
+    histogram = decode_power_measurement(data).histogram
+    assert histogram is not None
+    assert [each.count for each in histogram] == [count for count, _ in bins]
+    assert [each.lower_w for each in histogram] == [pytest.approx(lower / 100) for _, lower in bins]
+
+
+def test_lowest_bin_begins_at_0_watts() -> None:
+    data = packing.measurement([(5, 0 | 2 << 16), (6, 25 | 2 << 16), (7, 0)])
+    assert decode_power_measurement(data).histogram == (
+        HistogramBin(lower_w=0.0, count=5),
+        HistogramBin(lower_w=0.25, count=6),
+        HistogramBin(lower_w=None, count=7),
+    )
+
+
+def test_times_come_back_where_the_drive_gives_them() -> None:
+    stop = packing.wide(1_700_000_000_123, 6) + b"\x02\0"
+    most = packing.wide(5_000, 6) + b"\x01\0"
+    log = decode_measurement_header(packing.measurement(pma=8, smts=stop, mipwrt=most))
+    assert log.stop_time is not None
+    assert (log.stop_time.ms, log.stop_time.host_set) == (1_700_000_000_123, True)
+    assert log.maximum_time is not None
+    assert (log.maximum_time.ms, log.maximum_time.host_set) == (5000, False)
+    assert log.maximum_time.stopped
+    without = decode_measurement_header(packing.measurement(mipwrt=most))
+    assert (without.stop_time, without.maximum_time) == (None, None)
+
+
+def test_average_of_no_measurement_is_no_power() -> None:
+    log = decode_measurement_header(packing.measurement(pmc=0, aipwr=0 | 2 << 16))
+    assert (log.count, log.average.watts) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (bytes(63), "64 bytes or more, got 63"),
+        (packing.measurement([(1, 1)])[:70], "with 1 bins has 72 bytes or more, got 70"),
+        (packing.measurement(nphd=3, phds=4) + bytes(50), "8 bytes or more, the drive says 4"),
+        (packing.measurement(nphd=3, phds=0) + bytes(50), "8 bytes or more, the drive says 0"),
+    ],
+)
+def test_cut_or_impossible_logs_are_refused(data: bytes, message: str) -> None:
+    with pytest.raises(PowerError, match=message):
+        decode_power_measurement(data)
+
+
+@settings(deadline=None)
+@given(st.binary(min_size=64, max_size=256))
+def test_any_bytes_decode_or_are_refused(data: bytes) -> None:
+    try:
+        log = decode_power_measurement(data)
+    except PowerError:
+        return
+    assert log.histogram is not None
+    assert len(log.histogram) * 8 + 64 <= len(data)
+
+
+def test_header_costs_64_bytes_and_the_whole_log_its_size() -> None:
+    device = Answers(logs={0x25: packing.measurement([(1, 1 | 2 << 16)] * 9)})
+    assert read_measurement_header(device).histogram is None
+    log = read_power_measurement(device)
+    assert log.histogram is not None
+    assert len(log.histogram) == 9
+    assert [command.data_bytes for command in device.sent] == [64, 64, 136]
+    assert all(command.cdw10 >> 15 & 1 for command in device.sent)
+
+
+def test_size_that_is_no_multiple_of_4_is_rounded_up() -> None:
+    device = Answers(logs={0x25: packing.measurement(sze=65, vss=1)})
+    read_power_measurement(device)
+    assert device.sent[-1].data_bytes == 68
+
+
+def test_log_without_bins_is_read_once() -> None:
+    device = Answers(logs={0x25: packing.measurement()})
+    assert read_power_measurement(device).histogram == ()
+    assert len(device.sent) == 1
+
+
+def test_size_beyond_belief_is_refused_unread() -> None:
+    device = Answers(logs={0x25: packing.measurement(sze=0xFFFF_FFFF)})
+    with pytest.raises(PowerError, match="names 4294967295 bytes; 1048576 are the most"):
+        read_power_measurement(device)
+    assert len(device.sent) == 1
+
+
+class Growing(Answers):
+    """A drive that opens a new bin before every read."""
+
+    def submit(self, command: AdminCommand) -> Completion:
+        self.logs[0x25] = packing.measurement([(1, 1 | 2 << 16)] * (len(self.sent) + 1))
+        return super().submit(command)
+
+
+def test_log_that_always_grows_is_given_up() -> None:
+    with pytest.raises(PowerError, match="grew while it was read, 3 times"):
+        read_power_measurement(Growing())
+
+
+def test_drive_without_the_log_is_refused_in_words() -> None:
+    with pytest.raises(PowerError, match=r"Get Log Page 25h \(power measurement\): Invalid Field"):
+        read_power_measurement(Answers())
+
+
+@settings(deadline=None)
+@given(st.integers(0, 0xFFFF), st.integers(0, 15))
+def test_start_and_stop_come_back_and_save_nothing(minutes: int, kind: int) -> None:
+    start = start_measurement_command(stop_after_minutes=minutes, measurement_type=kind)
+    stop = stop_measurement_command(measurement_type=kind)
+    assert (start.opcode, start.cdw10, stop.opcode, stop.cdw10) == (0x09, 0x25, 0x09, 0x25)
+    assert start.cdw11 == 1 | kind << 4 | minutes << 16
+    assert stop.cdw11 == kind << 4
+    setting = decode_measurement_setting(start.cdw11)
+    assert (setting.active, setting.measurement_type) == (True, kind)
+    assert setting.stop_after_minutes == (minutes or None)
+    assert not decode_measurement_setting(stop.cdw11).active
+
+
+@pytest.mark.parametrize(("minutes", "kind"), [(-1, 0), (0x10000, 0), (0, 16), (0, -1)])
+def test_setting_that_would_spill_into_other_bits_is_refused(minutes: int, kind: int) -> None:
+    with pytest.raises(PowerError, match="a power measurement"):
+        start_measurement_command(stop_after_minutes=minutes, measurement_type=kind)
+
+
+def test_setting_is_read_by_feature_25h() -> None:
+    device = Answers(features={(0x25, 0): (1 | 30 << 16, b"")})
+    setting = read_measurement_setting(device)
+    assert (setting.active, setting.stop_after_minutes) == (True, 30)

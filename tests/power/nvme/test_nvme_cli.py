@@ -1,0 +1,269 @@
+"""The same bytes decoded by nvme-cli: an answering stand-in is preloaded into it, see answers.c."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.power.nvme.dumps import DUMPS, Dump
+from wattload.power.nvme.effects import decode_effects
+from wattload.power.nvme.endurance import decode_endurance_group
+from wattload.power.nvme.features import read_power_management, read_transitions
+from wattload.power.nvme.identify import identify_controller
+from wattload.power.nvme.ocp import decode_ocp_smart
+from wattload.power.nvme.pages import decode_supported_pages
+from wattload.power.nvme.smart import read_smart
+from wattload.power.nvme.uuids import decode_uuid_list
+from wattload.power.nvme.vendor import find_vendor_page, read_vendor_power
+
+NVME = shutil.which("nvme") or "/usr/sbin/nvme"
+COMPILER = shutil.which("cc") or shutil.which("gcc")
+
+pytestmark = [
+    pytest.mark.skipif(not Path(NVME).exists(), reason="nvme-cli is not installed"),
+    pytest.mark.skipif(COMPILER is None, reason="no C compiler"),
+]
+
+BY_NAME = {dump.name: dump for dump in DUMPS}
+DRIVES = [name for name, dump in BY_NAME.items() if name != "synthetic-all-ones"]
+SOURCE = Path(__file__).with_name("answers.c")
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    library = tmp_path_factory.mktemp("stand-in") / "answers.so"
+    command = [str(COMPILER), "-shared", "-fPIC", "-O1", "-Wall", "-o", str(library), str(SOURCE)]
+    subprocess.run(command, check=True, capture_output=True)
+    return library
+
+
+class Cli:
+    """nvme-cli in front of one drive of the corpus; ``/dev/null`` is the device it opens."""
+
+    def __init__(self, library: Path, folder: Path, dump: Dump) -> None:
+        dump.write(folder)
+        (folder / "admin-c0").write_bytes(bytes(4))  # Dera's plugin asks for a status first
+        self._environment = {
+            **os.environ,
+            "LD_PRELOAD": str(library),
+            "WATTLOAD_ANSWERS": str(folder),
+        }
+
+    def text(self, command: str, *arguments: str) -> str:
+        done = subprocess.run(
+            [NVME, *command.split(), "/dev/null", *arguments],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr or done.stdout
+        return done.stdout
+
+    def json(self, command: str, *arguments: str) -> dict[str, Any]:
+        parsed: dict[str, Any] = json.loads(self.text(command, *arguments, "-o", "json"))
+        return parsed
+
+
+@pytest.fixture
+def cli(request: pytest.FixtureRequest, stand_in: Path, tmp_path: Path) -> tuple[Cli, Dump]:
+    dump = BY_NAME[request.param]
+    return Cli(stand_in, tmp_path, dump), dump
+
+
+def on(*names: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("cli", names, indirect=True)
+
+
+def having(log: int) -> list[str]:
+    return [name for name in DRIVES if log in BY_NAME[name].logs]
+
+
+def with_feature(number: int) -> list[str]:
+    return [name for name in DRIVES if (number, 0) in BY_NAME[name].features]
+
+
+@on(*DRIVES)
+def test_identify_controller_agrees(cli: tuple[Cli, Dump]) -> None:
+    told, ours = cli[0].json("id-ctrl"), identify_controller(cli[1].device())
+    assert told["vid"] == ours.vendor_id
+    assert (told["sn"].strip(), told["mn"].strip()) == (ours.serial, ours.model)
+    assert told["fr"].strip() == ours.firmware
+    version = told["ver"]
+    assert f"{version >> 16}.{version >> 8 & 255}.{version & 255}" == ours.version
+    attributes = told["ctratt"]
+    assert bool(attributes >> 20 & 1) is ours.power_limit
+    assert bool(attributes >> 21 & 1) is ours.power_measurement
+    assert bool(attributes >> 1 & 1) is ours.permissive_mode
+    assert told["npss"] + 1 == len(ours.power_states)
+    assert bool(told["apsta"] & 1) is ours.apst_supported
+    assert told["wctemp"] == (ours.warning_temperature_k or 0)
+    assert told["cctemp"] == (ours.critical_temperature_k or 0)
+    assert int(told["tnvmcap"]) == (ours.capacity_bytes or 0)
+    assert bool(told["hctma"] & 1) is ours.thermal_management
+    if ours.thermal_management:
+        assert told["mntmt"] == ours.lowest_managed_temperature_k
+        assert told["mxtmt"] == ours.highest_managed_temperature_k
+
+
+@on(*DRIVES)
+def test_power_states_agree(cli: tuple[Cli, Dump]) -> None:
+    told, ours = cli[0].json("id-ctrl")["psds"], identify_controller(cli[1].device()).power_states
+    for theirs, state in zip(told, ours, strict=False):
+        fine = theirs["max_power_scale"] if "max_power_scale" in theirs else theirs["flags"] & 1
+        asleep = (
+            theirs["non-operational_state"]
+            if "non-operational_state" in theirs
+            else theirs["flags"] >> 1 & 1
+        )
+        watts = theirs["max_power"] / (10_000 if fine else 100)
+        assert state.max_w == (pytest.approx(watts) if watts else None)
+        assert state.operational is not bool(asleep)
+        assert round((state.entry_latency_s or 0) * 1e6) == theirs["entry_lat"]
+        assert round((state.exit_latency_s or 0) * 1e6) == theirs["exit_lat"]
+        assert state.read_throughput_rank == theirs["read_tput"]
+        assert state.read_latency_rank == theirs["read_lat"]
+        assert state.write_throughput_rank == theirs["write_tput"]
+        assert state.write_latency_rank == theirs["write_lat"]
+        assert state.idle_w == in_watts(theirs["idle_power"], theirs["idle_scale"])
+        assert state.active_w == in_watts(theirs["active_power"], theirs["active_scale"])
+        assert state.active_workload == theirs["active_power_work"]
+
+
+def in_watts(raw: int, scale: int) -> object:
+    units = {1: 10_000, 2: 100}
+    return pytest.approx(raw / units[scale]) if raw and scale in units else None
+
+
+@on(*having(0x02))
+def test_smart_agrees(cli: tuple[Cli, Dump]) -> None:
+    told, ours = cli[0].json("smart-log"), read_smart(cli[1].device())
+    assert told["critical_warning"] == ours.critical_warning
+    assert told["temperature"] == (ours.temperature_k or 0)
+    assert told["avail_spare"] == ours.available_spare_percent
+    assert told["spare_thresh"] == ours.spare_threshold_percent
+    assert told["percent_used"] == ours.percentage_used
+    assert int(told["data_units_read"]) * 512_000 == ours.read_bytes
+    assert int(told["data_units_written"]) * 512_000 == ours.written_bytes
+    counters: Mapping[str, int] = {
+        "host_read_commands": ours.read_commands,
+        "host_write_commands": ours.write_commands,
+        "controller_busy_time": ours.busy_minutes,
+        "power_cycles": ours.power_cycles,
+        "power_on_hours": ours.power_on_hours,
+        "unsafe_shutdowns": ours.unsafe_shutdowns,
+        "media_errors": ours.media_errors,
+        "num_err_log_entries": ours.error_log_entries,
+        "warning_temp_time": ours.warning_temperature_minutes,
+        "critical_comp_time": ours.critical_temperature_minutes,
+        "thm_temp1_trans_count": ours.thermal_transitions_1,
+        "thm_temp2_trans_count": ours.thermal_transitions_2,
+        "thm_temp1_total_time": ours.thermal_seconds_1,
+        "thm_temp2_total_time": ours.thermal_seconds_2,
+    }
+    assert {name: int(told[name]) for name in counters} == counters
+    for number, kelvin in enumerate(ours.sensors_k, start=1):
+        assert told.get(f"temperature_sensor_{number}") == kelvin
+
+
+@on(*having(0x09))
+def test_endurance_group_agrees(cli: tuple[Cli, Dump]) -> None:
+    told = cli[0].json("endurance-log", "-g", "1")
+    ours = decode_endurance_group(cli[1].logs[0x09])
+    assert told["critical_warning"] == ours.critical_warning
+    assert (told["avl_spare"], told["percent_used"]) == (
+        ours.available_spare_percent,
+        ours.percentage_used,
+    )
+    assert int(told["media_units_written"]) * 10**9 == ours.media_written_bytes
+    assert int(told["data_units_read"]) * 10**9 == ours.read_bytes
+    assert int(told["host_read_cmds"]) == ours.read_commands
+
+
+@on(*having(0x05))
+def test_effects_agree(cli: tuple[Cli, Dump]) -> None:
+    text = cli[0].text("effects-log", "-c", "0")
+    ours = decode_effects(cli[1].logs[0x05])
+    for kind, effects in (("ACS", ours.admin), ("IOCS", ours.io)):
+        found = re.findall(rf"^{kind}(\d+) .*\] ([0-9a-f]{{8}})$", text, re.MULTILINE)
+        told = {int(opcode): int(word, 16) for opcode, word in found}
+        assert set(told) == {code for code, effect in enumerate(effects) if effect.supported}
+        for opcode, word in told.items():
+            assert effects[opcode].restriction == word >> 16 & 7
+            assert effects[opcode].changes_data is bool(word & 2)
+            assert effects[opcode].changes_controller is bool(word & 16)
+
+
+@on(*having(0x00))
+def test_supported_pages_agree(cli: tuple[Cli, Dump]) -> None:
+    text = cli[0].text("supported-log-pages")
+    told = {int(page, 16) for page in re.findall(r"^LID 0x([0-9a-f]+) ", text, re.MULTILINE)}
+    assert told == decode_supported_pages(cli[1].logs[0x00])
+
+
+@on(*with_feature(0x02))
+def test_power_management_agrees(cli: tuple[Cli, Dump]) -> None:
+    text = cli[0].text("get-feature", "-f", "2", "-n", "1", "-H")
+    ours = read_power_management(cli[1].device())
+    assert f"Power State   (PS): {ours.state}" in text
+    assert f"Workload Hint (WH): {ours.workload_hint}" in text
+
+
+@on(*with_feature(0x0C))
+def test_transitions_agree(cli: tuple[Cli, Dump]) -> None:
+    text = cli[0].text("get-feature", "-f", "0x0c", "-n", "1", "-H")
+    ours = read_transitions(cli[1].device())
+    told = re.findall(r"Entry\[ ?(\d+)\].*?\(ITPT\): (\d+) ms.*?\(ITPS\): (\d+)", text, re.DOTALL)
+    rules = [(int(state), int(target), int(ms)) for state, ms, target in told if int(ms)]
+    assert rules == [(r.state, r.target, round(r.idle_s * 1000)) for r in ours.transitions]
+    assert ("(APSTE): Enabled" in text) is ours.enabled
+
+
+@on("synthetic-datacenter")
+def test_uuids_agree(cli: tuple[Cli, Dump]) -> None:
+    text = cli[0].text("id-uuid").lower().replace("-", "").replace(" ", "")
+    for uuid in decode_uuid_list(cli[1].identify[0x17]):
+        assert uuid.hex in text
+
+
+@on("synthetic-datacenter")
+def test_extended_smart_agrees(cli: tuple[Cli, Dump]) -> None:
+    told = cli[0].json("ocp smart-add-log")
+    ours = decode_ocp_smart(cli[1].logs[0xC0])
+    assert told["Physical media units written"]["lo"] == ours.media_written_bytes
+    assert told["Number of Thermal throttling events"] == ours.throttle_events
+    assert told["Log page version"] == ours.log_version
+    version = (told[f"{part} Version Field"] for part in ("Major", "Minor", "Point"))
+    assert ".".join(map(str, version)) == ours.specification
+
+
+@pytest.mark.parametrize(
+    ("cli", "command", "pattern"),
+    [
+        ("synthetic-inspur", "inspur nvme-vendor-log", r"power_info\(mcu\) *: (\d+) mW"),
+        ("synthetic-dera", "dera stat", r"current_power *: (\d+) mW"),
+        ("synthetic-memblaze", "memblaze smart-log-add", r"power_consumption .*curr: (\d+)"),
+        ("synthetic-ymtc", "ymtc smart-log-add", r"power_consumption .*curr: (\d+)"),
+    ],
+    indirect=["cli"],
+)
+def test_vendor_s_watts_agree(cli: tuple[Cli, Dump], command: str, pattern: str) -> None:
+    told = re.search(pattern, cli[0].text(command))
+    assert told is not None
+    device = cli[1].device()
+    controller = identify_controller(device)
+    page = find_vendor_page(device, controller)
+    assert page is not None
+    ours = read_vendor_power(device, controller, page)
+    assert ours is not None
+    unit_w = 0.001 if "mW" in pattern else 1.0
+    assert ours.power_w == pytest.approx(int(told[1]) * unit_w)

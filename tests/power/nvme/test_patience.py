@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from wattload.core.errors import PowerError
+from wattload.power.nvme.admin import AdminCommand, Completion
+from wattload.power.nvme.features import get_command
+from wattload.power.nvme.patience import PatientDevice, open_patient
+
+COMMAND = get_command(0x02)
+SOON_S = 0.05
+NEVER_S = 60.0
+
+
+class Slow:
+    """A device whose commands wait for ``gate``."""
+
+    name = "nvme0"
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.entered = threading.Event()
+        self.closed = threading.Event()
+        self.sent = 0
+
+    def submit(self, command: AdminCommand) -> Completion:
+        self.sent += 1
+        self.entered.set()
+        assert self.gate.wait(NEVER_S)
+        if command.opcode != 0x0A:
+            raise PowerError("refused")
+        return Completion(status=0, result=self.sent, data=b"")
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def when(ready: Callable[[], bool]) -> None:
+    """Wait until another thread has come so far."""
+    pause = threading.Event()
+    for _ in range(2000):
+        if ready():
+            return
+        pause.wait(0.005)
+    raise AssertionError("it did not come so far")
+
+
+def test_answer_in_time_is_the_device_s_own() -> None:
+    slow = Slow()
+    slow.gate.set()
+    device = PatientDevice(slow, limit_s=NEVER_S)
+    assert device.name == "nvme0"
+    assert [device.submit(COMMAND).result for _ in range(3)] == [1, 2, 3]
+    device.close()
+    assert slow.closed.is_set()
+
+
+def test_refusal_is_the_device_s_own() -> None:
+    slow = Slow()
+    slow.gate.set()
+    device = PatientDevice(slow, limit_s=NEVER_S)
+    with pytest.raises(PowerError, match=r"^refused$"):
+        device.submit(AdminCommand(name="x", opcode=0x09))
+    assert device.submit(COMMAND).result == 2
+    device.close()
+
+
+def test_hung_command_is_given_up_and_no_other_is_sent_behind_it() -> None:
+    slow = Slow()
+    device = PatientDevice(slow, limit_s=SOON_S)
+    with pytest.raises(PowerError, match=r"has not answered Get Features 02h \(current\) for"):
+        device.submit(COMMAND)
+    for _ in range(3):
+        with pytest.raises(PowerError, match="has not answered"):
+            device.submit(COMMAND)
+    assert slow.sent == 1
+    slow.gate.set()
+    device.close()
+
+
+def test_device_serves_again_after_the_late_answer() -> None:
+    slow = Slow()
+    device = PatientDevice(slow, limit_s=SOON_S)
+    with pytest.raises(PowerError, match="has not answered"):
+        device.submit(COMMAND)
+    slow.gate.set()
+
+    def serves() -> bool:
+        with suppress(PowerError):
+            return device.submit(COMMAND).result == 2
+        return False
+
+    when(serves)
+    device.close()
+    assert slow.closed.is_set()
+
+
+def test_close_does_not_wait_for_a_hung_command() -> None:
+    slow = Slow()
+    device = PatientDevice(slow, limit_s=SOON_S)
+    with pytest.raises(PowerError, match="has not answered"):
+        device.submit(COMMAND)
+    device.close()
+    device.close()
+    assert not slow.closed.is_set()
+    slow.gate.set()
+    assert slow.closed.wait(NEVER_S)
+
+
+def test_closed_device_sends_nothing() -> None:
+    slow = Slow()
+    slow.gate.set()
+    device = PatientDevice(slow, limit_s=NEVER_S)
+    device.close()
+    with pytest.raises(PowerError, match="is closed"):
+        device.submit(COMMAND)
+    assert slow.sent == 0
+
+
+def test_only_controllers_are_opened() -> None:
+    with pytest.raises(PowerError, match="no NVMe controller"):
+        open_patient("../mem")

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.power.nvme import packing
+from tests.power.nvme.admin import Answers
+from wattload.core.errors import PowerError
+from wattload.power.nvme.identify import Controller, decode_controller
+from wattload.power.nvme.solidigm import (
+    SAMPLE_PERIODS_S,
+    decode_workload_log,
+    stop_tracking_command,
+    track_power_command,
+)
+from wattload.power.nvme.vendor import (
+    decode_vendor_power,
+    find_vendor_page,
+    read_vendor_power,
+    vendor_pages,
+)
+
+SOLIDIGM, INTEL, SCALEFLUX, INSPUR, DERA = 0x025E, 0x8086, 0xCC53, 0x1BD4, 0x1D78
+DAPUSTOR, YMTC, MEMBLAZE = 0x1E3B, 0x1E49, 0x1C5F
+ENABLED_POWER = 1 | 5 << 15
+MAX_W = 25.0
+
+
+def drive(vendor: int, max_raw: int = 2500) -> Controller:
+    return decode_controller(packing.controller([packing.psd(mp=max_raw)], vid=vendor))
+
+
+def words_at(size: int, **numbers: int) -> bytes:
+    """Return ``size`` bytes with ``u32_<offset>`` and ``u16_<offset>`` packed there."""
+    data = bytearray(size)
+    for name, number in numbers.items():
+        kind, offset = name.split("_")
+        struct.pack_into({"u32": "<I", "u16": "<H"}[kind], data, int(offset), number)
+    return bytes(data)
+
+
+def ring(*microwatts: int, setting: int = ENABLED_POWER) -> bytes:
+    entries = [(power, 0, 0, 0, 0, 0, 0, 0) for power in microwatts]
+    return packing.workload(entries, config=setting, period_ms=1000, last_tick=100 * 25_000_000)
+
+
+def memblaze(version: int, watts: int) -> bytes:
+    items = packing.item(0xAB, 1, 2, 3) + packing.item(0xE8, 20, 5, watts)
+    return items.ljust(511, b"\0") + bytes([version])
+
+
+LOGS = {
+    SOLIDIGM: (0xF9, ring(12_345_678, 1)),
+    INTEL: (0xF9, ring(12_345_678)),
+    SCALEFLUX: (0xC2, words_at(152, u32_108=12_345)),
+    INSPUR: (0xC0, words_at(512, u32_0=20_000, u32_368=12_345)),
+    DERA: (0xC0, words_at(512, u16_65=12_345)),
+    DAPUSTOR: (
+        0xCB,
+        (packing.item(0xF6, 0, 0, 0) + packing.item(0xE8, 20, 5, 12)).ljust(240, b"\0"),
+    ),
+    YMTC: (0xCA, (bytes(60) + packing.item(0xE8, 20, 5, 12)).ljust(4096, b"\0")),
+    MEMBLAZE: (0xCA, memblaze(2, 12)),
+}
+EXPECTED_W = {
+    SOLIDIGM: 12.345678,
+    INTEL: 12.345678,
+    SCALEFLUX: 12.345,
+    INSPUR: 12.345,
+    DERA: 12.345,
+    DAPUSTOR: 12.0,
+    YMTC: 12.0,
+    MEMBLAZE: 12.0,
+}
+
+
+@pytest.mark.parametrize("vendor", LOGS)
+def test_vendor_s_log_gives_its_watts(vendor: int) -> None:
+    page, data = LOGS[vendor]
+    device, controller = Answers(logs={page: data}), drive(vendor)
+    found = find_vendor_page(device, controller)
+    assert found is not None
+    assert (found.page, found.size_bytes) == (page, len(data))
+    power = read_vendor_power(device, controller, found)
+    assert power is not None
+    assert power.power_w == pytest.approx(EXPECTED_W[vendor])
+
+
+@pytest.mark.parametrize("vendor", LOGS)
+def test_log_is_taken_only_of_its_vendor_and_length(vendor: int) -> None:
+    page, data = LOGS[vendor]
+    (entry, *_) = [each for each in vendor_pages(vendor) if each.page == page]
+    assert decode_vendor_power(entry, data, drive(vendor)) is not None
+    assert decode_vendor_power(entry, data, drive(0x1344)) is None
+    assert decode_vendor_power(entry, data + bytes(4), drive(vendor)) is None
+    assert decode_vendor_power(entry, data[:-4], drive(vendor)) is None
+    assert vendor_pages(0x1344) == ()
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 0xFFFF))
+def test_figure_counts_above_0_and_up_to_twice_the_maximum(milliwatts: int, max_raw: int) -> None:
+    (page, *_) = vendor_pages(SCALEFLUX)
+    data = words_at(152, u32_108=milliwatts)
+    power = decode_vendor_power(page, data, drive(SCALEFLUX, max_raw))
+    believable = 0 < milliwatts * 0.001 <= 2 * max_raw / 100
+    assert (power is not None) is (believable and max_raw > 0)
+    if power is not None:
+        assert power.power_w == pytest.approx(milliwatts / 1000)
+
+
+def test_without_a_maximum_nothing_bounds_the_figure() -> None:
+    page, data = LOGS[SCALEFLUX]
+    assert find_vendor_page(Answers(logs={page: data}), drive(SCALEFLUX, 0)) is None
+
+
+@pytest.mark.parametrize("vendor", [INSPUR, DERA])
+def test_ocp_log_is_not_read_as_the_vendor_s_own(vendor: int) -> None:
+    page, data = LOGS[vendor]
+    ocp = data[:496] + packing.OCP_SMART_GUID
+    assert find_vendor_page(Answers(logs={page: ocp}), drive(vendor)) is None
+
+
+def test_second_page_serves_where_the_first_is_refused() -> None:
+    device = Answers(logs={0xD2: words_at(152, u32_108=9_000)})
+    found = find_vendor_page(device, drive(SCALEFLUX))
+    assert found is not None
+    assert found.page == 0xD2
+    assert find_vendor_page(Answers(), drive(SCALEFLUX)) is None
+
+
+def test_extremes_and_means_are_told_apart() -> None:
+    (page,) = vendor_pages(DAPUSTOR)
+    mean = decode_vendor_power(page, LOGS[DAPUSTOR][1], drive(DAPUSTOR))
+    assert mean is not None
+    assert (mean.averaged, mean.lowest_w, mean.highest_w, mean.step_w) == (True, 5.0, 20.0, 1.0)
+    (page,) = vendor_pages(INSPUR)
+    current = decode_vendor_power(page, LOGS[INSPUR][1], drive(INSPUR))
+    assert current is not None
+    assert (current.averaged, current.lowest_w, current.highest_w) == (False, None, 20.0)
+
+
+@pytest.mark.parametrize("version", [1, 3, 255])
+def test_memblaze_of_another_version_is_not_decoded(version: int) -> None:
+    (page,) = vendor_pages(MEMBLAZE)
+    assert decode_vendor_power(page, memblaze(version, 12), drive(MEMBLAZE)) is None
+
+
+def test_log_without_the_power_attribute_has_none() -> None:
+    (page,) = vendor_pages(YMTC)
+    data = packing.item(0xAB, 20, 5, 12).ljust(4096, b"\0")
+    assert decode_vendor_power(page, data, drive(YMTC)) is None
+
+
+@pytest.mark.parametrize(
+    "data", [ring(), ring(9_000_000, setting=5 << 15), ring(9_000_000, setting=1)]
+)
+def test_tracker_that_is_empty_off_or_of_another_group_has_no_power(data: bytes) -> None:
+    (page,) = vendor_pages(SOLIDIGM)
+    assert decode_vendor_power(page, data, drive(SOLIDIGM)) is None
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(*[st.integers(0, 2**32 - 1)] * 8), max_size=126),
+    st.integers(0, 2**62), st.integers(1, 3_600_000),
+)  # fmt: skip
+def test_ring_comes_back_oldest_first(
+    entries: list[tuple[int, ...]], last_tick: int, period_ms: int
+) -> None:
+    log = decode_workload_log(
+        packing.workload(
+            entries, major=1, minor=2, config=ENABLED_POWER, period_ms=period_ms,
+            last_tick=last_tick,
+        )
+    )  # fmt: skip
+    assert (log.version, log.enabled, log.content_group) == ("1.2", True, 5)
+    assert log.sample_period_s == pytest.approx(period_ms / 1000)
+    assert log.power is not None
+    assert [round(each.input_1_w * 1e6) for each in log.power] == [e[0] for e in reversed(entries)]
+    assert [each.nand_read_sectors for each in log.power] == [e[3] for e in reversed(entries)]
+    if entries:
+        assert log.power[-1].time_s == pytest.approx(last_tick / 25e6)
+        span_s = log.power[-1].time_s - log.power[0].time_s
+        assert span_s == pytest.approx((len(entries) - 1) * period_ms / 1000, rel=1e-3, abs=1e-3)
+
+
+def test_ring_with_more_entries_than_room_is_refused() -> None:
+    with pytest.raises(PowerError, match="keeps 126 entries, the drive says 127"):
+        decode_workload_log(packing.workload(count=127))
+
+
+@pytest.mark.parametrize(("period_s", "code"), [(0.001, 1), (1.0, 7), (3600.0, 15)])
+def test_tracker_is_started_by_its_dword(period_s: float, code: int) -> None:
+    command = track_power_command(period_s)
+    assert (command.opcode, command.cdw10) == (0x09, 0xF1)
+    assert command.cdw11 == 1 | code << 11 | 5 << 15
+    assert stop_tracking_command().cdw11 == 0
+
+
+def test_period_that_the_tracker_has_not_is_refused() -> None:
+    assert len(SAMPLE_PERIODS_S) == 15
+    with pytest.raises(PowerError, match=r"every 0.001, 0.005, .* got 2 s"):
+        track_power_command(2.0)

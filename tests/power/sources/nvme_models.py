@@ -1,0 +1,75 @@
+"""Model drives as the NVMe sources' tests need them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar, cast
+
+from tests.power.model_drive import Model, ModelDrive, load, store
+from tests.power.model_power import Meter
+from wattload.core.power import Channel, PowerSource, Sample
+from wattload.power.config import PowerConfig
+from wattload.power.journal import Journal
+from wattload.power.nvme.admin import OpenDevice
+from wattload.power.sources import PowerDevice
+from wattload.power.sources.nvme import find
+
+SERIAL = "MODEL0001"
+
+S = TypeVar("S")
+
+
+def device(folder: Path | None = None) -> PowerDevice:
+    """Return the model's place under a target; with a folder, what is changed is journalled."""
+    journal = None if folder is None else Journal(folder / "state")
+    return PowerDevice(key=SERIAL, name="nvme0", is_nvme=True, journal=journal, run_id="run-1")
+
+
+def sources(
+    folder: Path,
+    model: Model,
+    *,
+    period_s: float = 0.1,
+    journalled: bool = True,
+    open_device: OpenDevice | None = None,
+    holds_system: bool | None = False,
+) -> dict[str, PowerSource]:
+    """Return every source of a model drive, unopened, by name."""
+    store(folder / "nvme0.json", model)
+    found = find(
+        [device(folder if journalled else None)],
+        PowerConfig(period_s=period_s),
+        open_device=open_device or (lambda name: ModelDrive(folder, name)),
+        holds_system=lambda name: holds_system,
+    )
+    return {source.facts().name: source for source in found}
+
+
+def change(folder: Path, **fields: object) -> None:
+    """Change the model, or of its meter what the model itself has not."""
+    model = load(folder / "nvme0.json")
+    own = {name: value for name, value in fields.items() if hasattr(model, name)}
+    other = {name: value for name, value in fields.items() if name not in own}
+    for name, value in own.items():
+        setattr(model, name, value)
+    model.meter = replace(model.meter, **other)  # type: ignore[arg-type]
+    store(folder / "nvme0.json", model)
+
+
+def meter(folder: Path) -> Meter:
+    """Return what the model measures now."""
+    return load(folder / "nvme0.json").meter
+
+
+def values(samples: Iterable[Sample]) -> dict[Channel, float | None]:
+    """Return what was read, by channel."""
+    return {sample.channel: sample.value for sample in samples}
+
+
+def opened(source: PowerSource, kind: type[S]) -> S:
+    """Return the source, open and of its type."""
+    source.open()
+    assert isinstance(source, kind)
+    return cast("S", source)

@@ -1,0 +1,137 @@
+"""Tier B2: OCP's whole watts and vendors' logs, believed only where they can be true."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.power_source import PowerSourceContract
+from tests.power.model_drive import Model, RawState
+from tests.power.model_power import Meter
+from tests.power.sources.nvme_models import change, sources, values
+from wattload.core.errors import PowerError
+from wattload.core.power import Boxcar, Channel, Evidence, Instant, PowerSource
+
+DERA, MEMBLAZE = 0x1D78, 0x1C5F
+
+
+def ocp(folder: Path, *, watts: int = 12, version: int = 5, **fields: object) -> PowerSource:
+    meter = Meter(ocp_watts=watts, ocp_version=version)
+    model = Model(ocp=True, meter=meter)
+    for name, value in fields.items():
+        setattr(model, name, value)
+    return sources(folder, model)["nvme_ocp"]
+
+
+def dera(milliwatts: int) -> dict[str, str]:
+    data = bytearray(512)
+    struct.pack_into("<BH", data, 64, 12, milliwatts)
+    return {str(0xC0): data.hex()}
+
+
+def vendor(folder: Path, *, milliwatts: int = 11_500, vendor_id: int = DERA) -> PowerSource:
+    model = Model(vendor_id=vendor_id, meter=Meter(pages=dera(milliwatts)))
+    return sources(folder, model)["nvme_vendor"]
+
+
+class TestOcpPower(PowerSourceContract):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+
+    def make(self) -> PowerSource:
+        return ocp(self.folder)
+
+    def break_reads(self, source: PowerSource) -> None:
+        change(self.folder, gone=True)
+
+
+class TestVendorPower(PowerSourceContract):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+
+    def make(self) -> PowerSource:
+        return vendor(self.folder)
+
+    def break_reads(self, source: PowerSource) -> None:
+        change(self.folder, gone=True)
+
+
+def test_ocp_power_is_in_whole_watts(tmp_path: Path) -> None:
+    source = ocp(tmp_path)
+    source.open()
+    assert values(source.read()) == {Channel.POWER_W: 12}
+    facts = source.facts()
+    assert facts.sensor == Boxcar(window_s=1.0)
+    assert (facts.evidence, facts.resolution_w) == (Evidence.ESTIMATED, 1.0)
+
+
+def test_ocp_log_before_version_5_has_no_power(tmp_path: Path) -> None:
+    with pytest.raises(PowerError, match=r"no believable average power .*: nothing"):
+        ocp(tmp_path, version=4).open()
+
+
+def test_ocp_power_beyond_twice_the_maximum_is_not_believed(tmp_path: Path) -> None:
+    with pytest.raises(PowerError, match=r"no believable average power .*: 51 W"):
+        ocp(tmp_path, watts=51).open()
+    source = ocp(tmp_path, watts=50)
+    source.open()
+    change(tmp_path, ocp_watts=4000)
+    assert values(source.read()) == {Channel.POWER_W: None}
+
+
+def test_sleeping_drive_has_the_figure_and_tells_none_now(tmp_path: Path) -> None:
+    source = ocp(tmp_path, watts=0)
+    source.open()
+    assert values(source.read()) == {Channel.POWER_W: None}
+    change(tmp_path, ocp_watts=3)
+    assert values(source.read()) == {Channel.POWER_W: 3}
+
+
+def test_ocp_power_of_a_drive_without_a_maximum_is_taken(tmp_path: Path) -> None:
+    source = ocp(tmp_path, watts=51, states=(RawState(),))
+    source.open()
+    assert values(source.read()) == {Channel.POWER_W: 51}
+
+
+def test_drive_without_the_ocp_log_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PowerError, match="no OCP log"):
+        sources(tmp_path, Model())["nvme_ocp"].open()
+
+
+def test_ocp_log_that_would_stop_io_is_not_sampled(tmp_path: Path) -> None:
+    with pytest.raises(PowerError, match="is not sampled"):
+        ocp(tmp_path, freezing=(0x02,)).open()
+
+
+def test_vendor_power_is_keyed_by_the_vendor(tmp_path: Path) -> None:
+    source = vendor(tmp_path)
+    source.open()
+    assert values(source.read()) == {Channel.POWER_W: 11.5}
+    facts = source.facts()
+    assert (facts.evidence, facts.sensor) == (Evidence.ESTIMATED, Instant())
+    assert facts.resolution_w == 0.001
+    assert facts.detail == "the latest figure of the firmware, in Dera's log C0h"
+
+
+@pytest.mark.parametrize(("milliwatts", "vendor_id"), [(60_000, DERA), (0, DERA), (9_000, 0x1B36)])
+def test_vendor_power_that_can_not_be_true_is_refused(
+    tmp_path: Path, milliwatts: int, vendor_id: int
+) -> None:
+    with pytest.raises(PowerError, match="no vendor log that is known to hold its power"):
+        vendor(tmp_path, milliwatts=milliwatts, vendor_id=vendor_id).open()
+
+
+def test_vendor_power_that_becomes_absurd_is_a_hole(tmp_path: Path) -> None:
+    source = vendor(tmp_path)
+    source.open()
+    change(tmp_path, pages=dera(65_000))
+    assert values(source.read()) == {Channel.POWER_W: None}
+
+
+def test_vendor_power_is_not_read_before_it_is_found(tmp_path: Path) -> None:
+    with pytest.raises(PowerError, match="before it was opened"):
+        vendor(tmp_path).read()

@@ -1,0 +1,76 @@
+"""OLEC as a counter of watt-hours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.power_source import PowerSourceContract
+from tests.power.model_drive import Model
+from tests.power.model_power import Meter
+from tests.power.sources.nvme_models import change, sources, values
+from wattload.core.errors import PowerError
+from wattload.core.power import Channel, Counter, Evidence, PowerSource
+from wattload.power.sources import nvme_drive
+
+
+def make(
+    folder: Path, meter: Meter | None = None, *, freezing: tuple[int, ...] = ()
+) -> PowerSource:
+    model = Model(meter=meter or Meter(olec=1234), freezing=freezing)
+    return sources(folder, model)["nvme_olec"]
+
+
+class TestLifetimeEnergy(PowerSourceContract):
+    channels = frozenset({Channel.ENERGY_J})
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(nvme_drive, "SLOW_PERIOD_S", 1e-9)
+        self.folder = tmp_path
+
+    def make(self) -> PowerSource:
+        return make(self.folder)
+
+    def break_reads(self, source: PowerSource) -> None:
+        change(self.folder, gone=True)
+
+
+def test_count_is_in_steps_of_a_watt_hour(tmp_path: Path) -> None:
+    source = make(tmp_path)
+    source.open()
+    assert values(source.read()) == {Channel.ENERGY_J: 1234 * 3600.0}
+    facts = source.facts()
+    assert facts.sensor == Counter(quantum_j=3600.0)
+    assert (facts.evidence, facts.period_s) == (Evidence.SELF_REPORTED, 1.0)
+
+
+def test_count_is_read_once_a_second(tmp_path: Path) -> None:
+    source = make(tmp_path)
+    source.open()
+    assert source.read()
+    assert not source.read()
+
+
+def test_count_of_a_drive_that_reckons_is_an_estimate(tmp_path: Path) -> None:
+    source = make(tmp_path, Meter(olec=1, measures=True, estimated=True))
+    source.open()
+    assert source.facts().evidence is Evidence.ESTIMATED
+
+
+def test_drive_that_counts_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PowerError, match="reports no lifetime energy"):
+        make(tmp_path, Meter()).open()
+
+
+def test_log_that_would_stop_io_is_not_sampled(tmp_path: Path) -> None:
+    with pytest.raises(PowerError, match="so its lifetime energy is not sampled"):
+        make(tmp_path, freezing=(0x02,)).open()
+
+
+def test_log_that_is_refused_is_told(tmp_path: Path) -> None:
+    source = make(tmp_path)
+    change(tmp_path, failing=(0x02,))
+    with pytest.raises(PowerError, match="Internal Error"):
+        source.open()

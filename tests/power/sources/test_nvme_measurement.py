@@ -1,0 +1,270 @@
+"""Whole-run energy by feature and log 25h: started, stopped, journalled, and judged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.power_source import PowerSourceContract
+from tests.power.model_drive import Model, ModelDrive, sent
+from tests.power.model_power import Meter, centiwatts, measurement_bytes
+from tests.power.sources.nvme_models import change, device, meter, sources, values
+from wattload.core.errors import PowerError
+from wattload.core.power import Evidence, Integral, PowerBin, PowerSource, WindowEnergy
+from wattload.core.units import NS_PER_S
+from wattload.power.host import PowerHost
+from wattload.power.journal import Journal
+from wattload.power.leftovers import undo_leftovers
+from wattload.power.nvme.measurement import decode_power_measurement
+from wattload.power.sources.nvme_integral import Answers, integrated
+
+FEATURE = 0x25
+METER = Meter(
+    measures=True,
+    aipwr=centiwatts(12.5),
+    mipwr=centiwatts(19),
+    error_percent=2,
+    bins=((1, centiwatts(12.25)), (2, centiwatts(12.5)), (0, 2 << 16)),
+)
+
+
+def make(folder: Path, given: Meter = METER, **options: object) -> PowerSource:
+    return sources(folder, Model(meter=given), **options)["nvme_25h"]  # type: ignore[arg-type]
+
+
+def started(folder: Path, given: Meter = METER) -> PowerSource:
+    source = make(folder, given)
+    source.open()
+    source.start()
+    return source
+
+
+def stopped(source: PowerSource) -> WindowEnergy:
+    (energy,) = source.stop()
+    return energy
+
+
+def journalled(folder: Path) -> bool:
+    return Journal(folder / "state").read(device().key, "run", FEATURE) is not None
+
+
+class TestPowerMeasurement(PowerSourceContract):
+    channels = frozenset()
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+
+    def make(self) -> PowerSource:
+        return make(self.folder)
+
+    def test_failed_read_is_a_sample_without_value(self, source: PowerSource) -> None:
+        source.start()
+        change(self.folder, gone=True)
+        assert source.read() == ()
+        assert stopped(source).energy_j is None
+        change(self.folder, gone=False)
+
+
+def test_energy_is_the_mean_power_times_the_time_from_start_to_stop(tmp_path: Path) -> None:
+    source = started(tmp_path)
+    assert source.read() == ()
+    energy = stopped(source)
+    seconds = (energy.end_ns - energy.start_ns) / NS_PER_S
+    assert seconds > 0
+    assert energy.energy_j == pytest.approx(12.5 * seconds)
+    assert energy.evidence is Evidence.SELF_REPORTED
+    assert (energy.accuracy_percent, energy.resolution_w, energy.max_w) == (2, 0.01, 19.0)
+    assert energy.uncovered_s == pytest.approx(seconds)
+    assert energy.histogram == (
+        PowerBin(lower_w=0.0, count=0),
+        PowerBin(lower_w=12.25, count=1),
+        PowerBin(lower_w=12.5, count=2),
+    )
+
+
+def test_facts_tell_what_the_drive_states(tmp_path: Path) -> None:
+    source = make(tmp_path)
+    source.open()
+    facts = source.facts()
+    assert (facts.sensor, facts.accuracy_percent) == (Integral(), 2)
+    assert facts.evidence is Evidence.SELF_REPORTED
+
+
+def test_start_is_journalled_until_the_stop(tmp_path: Path) -> None:
+    source = started(tmp_path)
+    assert meter(tmp_path).setting == 1
+    assert journalled(tmp_path)
+    source.stop()
+    assert meter(tmp_path).setting == 0
+    assert not journalled(tmp_path)
+    assert sent(tmp_path) == ["0x25 1", "0x25 0"]
+
+
+def test_save_bit_is_never_set(tmp_path: Path) -> None:
+    started(tmp_path).stop()
+    assert all(not int(line.split()[0], 16) >> 31 for line in sent(tmp_path))
+
+
+def test_run_that_dies_leaves_a_journal_and_restore_stops_the_drive(tmp_path: Path) -> None:
+    source = started(tmp_path)
+    source.restore()
+    source.restore()
+    source.close()
+    assert meter(tmp_path).setting == 0
+    assert not journalled(tmp_path)
+
+
+def test_measurement_of_a_run_that_died_is_stopped_at_the_next_start(tmp_path: Path) -> None:
+    started(tmp_path)
+    host = PowerHost(
+        journal=Journal(tmp_path / "state"),
+        open_device=lambda name: ModelDrive(tmp_path, name),
+        list_names=lambda: ["nvme0"],
+    )
+    (leftover,) = undo_leftovers(host)
+    assert leftover.closed
+    assert meter(tmp_path).setting == 0
+    assert not journalled(tmp_path)
+
+
+def test_drive_that_reckons_gives_an_estimate(tmp_path: Path) -> None:
+    energy = stopped(started(tmp_path, replace(METER, estimated=True)))
+    assert energy.evidence is Evidence.ESTIMATED
+
+
+def test_interval_power_is_an_estimate_once_the_started_log_says_so(tmp_path: Path) -> None:
+    found = sources(tmp_path, Model(meter=replace(METER, ipm=centiwatts(9))))
+    power, whole = found["nvme_ipm"], found["nvme_25h"]
+    power.open()
+    whole.open()
+    change(tmp_path, estimated=True)
+    assert power.read()[0].evidence is Evidence.SELF_REPORTED
+    whole.start()
+    assert power.read()[0].evidence is Evidence.ESTIMATED
+    assert values(power.read())
+    whole.stop()
+
+
+@pytest.mark.parametrize(
+    ("during", "reason"),
+    [
+        ({"generation": 2}, "somebody else has started"),
+        ({"setting": 0}, "ended before the run did"),
+        ({"holes": True}, "has holes"),
+        ({"kind": 12}, "measured type 12"),
+        ({"aipwr": 0}, "tells no mean power"),
+        ({"count": 3}, "counted 3 intervals of 1 s"),
+        ({"measures": False}, "refused Get Log Page 25h"),
+    ],
+)
+def test_answer_of_another_window_is_refused_with_its_reason(
+    tmp_path: Path, during: dict[str, object], reason: str
+) -> None:
+    source = started(tmp_path)
+    change(tmp_path, **during)
+    energy = stopped(source)
+    assert energy.energy_j is None
+    assert energy.evidence is Evidence.NONE
+    assert reason in energy.reason
+
+
+def test_device_that_vanishes_is_told_and_stays_journalled(tmp_path: Path) -> None:
+    source = started(tmp_path)
+    change(tmp_path, gone=True)
+    energy = stopped(source)
+    assert energy.energy_j is None
+    assert "No such device" in energy.reason
+    with pytest.raises(PowerError):
+        source.restore()
+    assert journalled(tmp_path)
+
+
+def test_drive_that_refuses_the_start_does_not_end_the_run(tmp_path: Path) -> None:
+    source = make(tmp_path)
+    source.open()
+    change(tmp_path, refuses=0x4002)
+    source.start()
+    energy = stopped(source)
+    assert energy.energy_j is None
+    assert "refuses power measurement on" in energy.reason
+    assert not journalled(tmp_path)
+
+
+def test_drive_that_takes_the_start_and_measures_nothing_is_told(tmp_path: Path) -> None:
+    source = started(tmp_path, replace(METER, deaf=True))
+    assert "took Start and measures nothing" in stopped(source).reason
+    source.restore()
+    assert meter(tmp_path).setting == 0
+
+
+def test_measurement_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    source = make(tmp_path, replace(METER, setting=1))
+    with pytest.raises(PowerError, match="is measuring its power already"):
+        source.open()
+    assert sent(tmp_path) == []
+
+
+def test_nothing_is_started_without_a_journal(tmp_path: Path) -> None:
+    with pytest.raises(PowerError, match="nothing is started outside a run"):
+        make(tmp_path, journalled=False).open()
+
+
+@pytest.mark.parametrize("holds_system", [True, None])
+def test_drive_that_may_hold_the_system_is_left_alone(
+    tmp_path: Path, holds_system: bool | None
+) -> None:
+    with pytest.raises(PowerError, match="hold"):
+        make(tmp_path, holds_system=holds_system).open()
+
+
+def test_drive_without_the_measurement_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PowerError, match="no power measurement of its own"):
+        make(tmp_path, Meter()).open()
+
+
+def test_start_and_stop_belong_after_open(tmp_path: Path) -> None:
+    source = make(tmp_path)
+    assert source.stop() == ()
+    with pytest.raises(PowerError, match="started before it was opened"):
+        source.start()
+
+
+def answers(**fields: object) -> Answers:
+    running = replace(METER, setting=1, generation=1, **fields)  # type: ignore[arg-type]
+    log = decode_power_measurement(measurement_bytes(running))
+    ended = decode_power_measurement(measurement_bytes(replace(running, setting=0)))
+    return Answers(begun=log, running=log, ended=ended)
+
+
+def window(seconds: float, **fields: object) -> WindowEnergy:
+    return integrated(
+        answers(**fields),
+        source="nvme_25h",
+        device="D",
+        start_ns=7,
+        end_ns=7 + round(seconds * 1e9),
+    )
+
+
+def test_energy_of_five_minutes_is_exact(tmp_path: Path) -> None:
+    energy = window(300.25, count=300)
+    assert energy.energy_j == pytest.approx(12.5 * 300.25, rel=1e-12)
+    assert energy.uncovered_s == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(300.0, 299), (300.0, 301), (300.99, 300)])
+def test_count_within_one_of_the_seconds_is_taken(seconds: float, count: int) -> None:
+    assert window(seconds, count=count).energy_j is not None
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(300.0, 298), (300.0, 302), (301.1, 300)])
+def test_count_further_off_is_refused(seconds: float, count: int) -> None:
+    assert window(seconds, count=count).energy_j is None
+
+
+def test_two_clocks_may_drift_apart_over_many_hours() -> None:
+    assert window(100_000.0, count=99_985).energy_j is not None
+    assert window(100_000.0, count=99_975).energy_j is None

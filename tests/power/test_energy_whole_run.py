@@ -1,0 +1,126 @@
+"""Energy of the whole run: by the drive's own integral, and by all that was sampled."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.power.energy_facts import facts
+from tests.power.energy_traces import ns, samples_of
+from wattload.core.power import Boxcar, Channel, Counter, Evidence, Scope, WindowEnergy
+from wattload.core.record.energy import WHOLE_RUN, EnergyRecord
+from wattload.power.wholerun import whole_run_records
+
+OWN = WindowEnergy(
+    source="nvme_25h",
+    device="SERIAL1",
+    start_ns=ns(0.4),
+    end_ns=ns(100.9),
+    energy_j=12.0 * 100.5,
+    evidence=Evidence.SELF_REPORTED,
+    accuracy_percent=2.0,
+    resolution_w=0.01,
+    uncovered_s=0.5,
+    max_w=20.0,
+)
+IPM = facts("ipm", sensor=Boxcar(window_s=1.0, update_period_s=0.0))
+TIMES_S = np.round(np.arange(0, 1020) / 10, 6)
+SAMPLES = samples_of(TIMES_S, np.full(TIMES_S.size, 12.0), source="ipm")
+
+
+def own_record(own: WindowEnergy) -> EnergyRecord:
+    (record,) = whole_run_records([], [], [own], host="box")
+    return record
+
+
+def test_a_drives_own_integral_is_one_record_of_its_own_window() -> None:
+    record = own_record(OWN)
+    assert (record.phase, record.source, record.evidence) == (
+        WHOLE_RUN,
+        "nvme_25h",
+        Evidence.SELF_REPORTED,
+    )
+    assert record.energy_j == 12.0 * 100.5
+    assert record.mean_w == pytest.approx(12.0)
+    assert record.seconds == pytest.approx(100.5)
+    assert record.coverage == pytest.approx(100 / 100.5)
+    assert not record.chosen
+    assert record.scope is Scope.DRIVE
+
+
+def test_its_uncertainty_is_what_the_drive_states_its_step_and_what_it_left_out() -> None:
+    record = own_record(OWN)
+    assert record.uncertainty_parts_j == pytest.approx(
+        {
+            "gain": 0.02 * 12.0 * 100.5,
+            "quantisation": 2 * 0.01 / math.sqrt(12) * 100.5,
+            "gap": 12.0 * 0.5,
+        }
+    )
+    assert record.uncertainty_j == pytest.approx(math.hypot(*record.uncertainty_parts_j.values()))
+
+
+def test_a_window_that_is_covered_whole_has_no_gap() -> None:
+    record = own_record(replace(OWN, uncovered_s=0.0, max_w=None))
+    assert record.uncertainty_parts_j["gap"] == 0
+    assert record.coverage == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "part"),
+    [
+        ({"accuracy_percent": None}, "gain"),
+        ({"resolution_w": None}, "quantisation"),
+        ({"uncovered_s": None}, "gap"),
+        ({"max_w": None}, "gap"),
+    ],
+)
+def test_what_the_drive_does_not_state_leaves_the_uncertainty_unknown(
+    changed: dict[str, None], part: str
+) -> None:
+    record = own_record(replace(OWN, **changed))
+    assert record.uncertainty_j is None
+    assert part not in record.uncertainty_parts_j
+    assert part in record.missing["uncertainty_j"]
+    assert record.energy_j == OWN.energy_j
+
+
+def test_an_answer_that_can_not_be_used_is_missing_with_its_reason() -> None:
+    record = own_record(replace(OWN, energy_j=None, reason="it was started anew by someone else"))
+    assert record.energy_j is None
+    assert record.missing["energy_j"] == "it was started anew by someone else"
+    assert record.missing["uncertainty_j"] == "it was started anew by someone else"
+
+
+def test_a_window_without_length_has_no_energy() -> None:
+    record = own_record(replace(OWN, end_ns=OWN.start_ns))
+    assert record.missing["energy_j"] == "it has no length"
+
+
+def test_what_was_sampled_is_integrated_over_the_same_window() -> None:
+    own, ipm = whole_run_records(SAMPLES, [IPM], [OWN], host="box")
+    assert (ipm.source, ipm.start_ns, ipm.end_ns) == ("ipm", own.start_ns, own.end_ns)
+    assert ipm.energy_j == pytest.approx(12.0 * 100.5, rel=1e-9)
+
+
+def test_without_an_integral_the_samples_span_the_run() -> None:
+    (ipm,) = whole_run_records(SAMPLES, [IPM, facts("other")], [], host="box")
+    assert (ipm.start_ns, ipm.end_ns) == (ns(0), ns(101.9))
+    assert ipm.coverage is not None
+    assert ipm.coverage > 0.99
+
+
+def test_a_counter_in_watt_hours_is_told_with_the_reason_it_is_no_figure() -> None:
+    lifetime = facts("nvme_lifetime", sensor=Counter(quantum_j=3600))
+    counts = samples_of(TIMES_S, np.full(TIMES_S.size, 7200.0), source="nvme_lifetime",
+                        channel=Channel.ENERGY_J)  # fmt: skip
+    records = whole_run_records(SAMPLES + counts, [IPM, lifetime], [OWN], host="box")
+    (found,) = [record for record in records if record.source == "nvme_lifetime"]
+    assert "too coarse" in found.missing["energy_j"]
+
+
+def test_bounds_are_no_measurement_of_the_run() -> None:
+    assert whole_run_records(SAMPLES, [facts("ipm", Evidence.BOUNDS)], [], host="box") == ()

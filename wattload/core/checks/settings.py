@@ -1,0 +1,137 @@
+"""Whether a drive kept the power settings that a run gave it, and its own saved ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wattload.core.record.check import Check, Verdict
+from wattload.core.record.energy import PowerSettingRecord, PowerStateRecord
+from wattload.core.record.run import RunRecord
+
+_NOT_CAPS = ("power.set_timestamp",)
+"""Settings that cap no power and are not held to a value."""
+
+
+def power_state_held(record: RunRecord) -> Sequence[Check]:
+    """Compare the power state asked for with what was read back before and after the run.
+
+    A drive that sleeps after its last I/O tells its sleep: that is no proof that it left the state
+    while it worked, nor that it kept it.
+    """
+    return [_state_held(record, each) for each in record.power.states if each.requested is not None]
+
+
+def power_setting_held(record: RunRecord) -> Sequence[Check]:
+    """Compare the other settings asked for with what was read back before and after the run."""
+    return [
+        _setting_held(state, setting)
+        for state in record.power.states
+        for setting in state.settings
+        if setting.option not in _NOT_CAPS
+    ]
+
+
+def saved_settings_kept(record: RunRecord) -> Sequence[Check]:
+    """Compare what a drive itself has saved before the run and after it: no run may change that."""
+    checks = []
+    for state in record.power.states:
+        pairs: dict[str, tuple[float | None, float | None]] = {}
+        if state.knob:
+            pairs["power state"] = (state.saved, state.saved_after)
+        pairs |= {each.name: (each.saved, each.saved_after) for each in state.settings}
+        known = {name: pair for name, pair in pairs.items() if None not in pair}
+        if known:
+            checks.append(_saved_kept(state.serial, known))
+    return checks
+
+
+def _state_held(record: RunRecord, state: PowerStateRecord) -> Check:
+    if state.after is None and state.verified == state.requested:
+        return _unread(f"power_state_held_{state.serial}", state.missing["after"])
+    read_back = state.verified == state.requested
+    asleep = read_back and state.after != state.requested and _is_asleep(record, state)
+    verdict: Verdict = "fail"
+    end = ": the drive did not keep it."
+    if read_back and state.after == state.requested:
+        verdict, end = "pass", "."
+    elif asleep:
+        verdict = "warn"
+        end = (
+            ", in which it does no I/O: it had fallen asleep by its own rules; power.apst=false "
+            "keeps it awake."
+        )
+    return Check(
+        name=f"power_state_held_{state.serial}",
+        verdict=verdict,
+        sentence=(
+            f"PS{state.requested} was asked for, PS{state.verified} read back before and "
+            f"PS{state.after} after the run{end}"
+        ),
+        figures={"requested": state.requested, "before": state.verified, "after": state.after},
+        mandatory=True,
+    )
+
+
+def _is_asleep(record: RunRecord, state: PowerStateRecord) -> bool:
+    """Return whether the drive was found in a state that only its own transitions lead to."""
+    for controller in record.controllers:
+        if (controller.facts.host, controller.facts.serial) != (state.host, state.serial):
+            continue
+        transits = controller.before is not None and controller.before.apst_enabled
+        sleeping = {s.index for s in controller.facts.power_states or () if not s.operational}
+        return bool(transits) and state.after in sleeping
+    return False
+
+
+def _setting_held(state: PowerStateRecord, setting: PowerSettingRecord) -> Check:
+    name = f"power_setting_held_{setting.option.removeprefix('power.')}_{state.serial}"
+    if setting.after is None and setting.verified == setting.requested:
+        return _unread(name, setting.missing["after"])
+    held = setting.verified == setting.requested == setting.after
+    unit = f" {setting.unit}" if setting.unit else ""
+    return Check(
+        name=name,
+        verdict="pass" if held else "fail",
+        sentence=(
+            f"{setting.option}={setting.requested:g} was asked for, "
+            f"{_text(setting.verified, unit)} read back before and {_text(setting.after, unit)} "
+            f"after the run" + ("." if held else ": the drive did not keep it.")
+        ),
+        figures={
+            "requested": setting.requested,
+            "before": setting.verified,
+            "after": setting.after,
+        },
+        mandatory=True,
+    )
+
+
+def _unread(name: str, reason: str) -> Check:
+    return Check(
+        name=name,
+        verdict="not_checked",
+        mandatory=True,
+        sentence=f"It was read back before the run, and not after it: {reason}.",
+    )
+
+
+def _text(figure: float | None, unit: str) -> str:
+    return "nothing" if figure is None else f"{figure:g}{unit}"
+
+
+def _saved_kept(serial: str, pairs: dict[str, tuple[float | None, float | None]]) -> Check:
+    changed = [name for name, (before, after) in pairs.items() if before != after]
+    return Check(
+        name=f"saved_settings_kept_{serial}",
+        verdict="fail" if changed else "pass",
+        sentence=(
+            f"The drive's own saved {' and '.join(changed)} changed during the run."
+            if changed
+            else f"What the drive has saved ({', '.join(pairs)}) is as it was before the run."
+        ),
+        figures={
+            f"{name.replace(' ', '_')}_{when}": value
+            for name, pair in pairs.items()
+            for when, value in zip(("before", "after"), pair, strict=True)
+        },
+    )
