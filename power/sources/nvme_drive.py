@@ -100,6 +100,8 @@ class SharedDrive:
         self.ocp: SharedRead[OcpSmartLog] = SharedRead(self._read_ocp)
         self._open_device = open_device
         self._users: set[object] = set()
+        self._refusal: PowerError | None = None
+        self._refused: set[object] = set()
         self._admin: AdminDevice | None = None
         self._controller: Controller | None = None
         self._freezing: frozenset[int] = frozenset()
@@ -122,18 +124,18 @@ class SharedDrive:
     def open(self, user: object) -> None:
         """Open the controller for one of its sources.
 
+        A drive that hangs or is closed to us is tried for all its sources once.
+
         Raises:
             PowerPermissionError: CAP_SYS_ADMIN or the device node is missing.
             PowerError: it is not there, or does not answer.
         """
         if self._admin is None:
-            admin = self._open_device(self.device.name)
-            try:
-                self._prepare(admin)
-            except PowerError:
-                admin.close()
-                raise
-            self._admin = admin
+            if self._refusal is None or user in self._refused:
+                self._try_open()
+            if self._refusal is not None:
+                self._refused.add(user)
+                raise self._refusal
         self._users.add(user)
 
     def close(self, user: object) -> None:
@@ -157,6 +159,18 @@ class SharedDrive:
                 f"{self.device.name} says that Get Log Page holds up other commands (effects log "
                 f"05h): Linux would stop its I/O at every sample, so its {what} is not sampled"
             )
+
+    def _try_open(self) -> None:
+        self._refusal, admin = None, None
+        self._refused.clear()
+        try:
+            admin = self._open_device(self.device.name)
+            self._prepare(admin)
+            self._admin = admin
+        except PowerError as error:
+            self._refusal = error
+            if admin is not None:
+                admin.close()
 
     def _prepare(self, admin: AdminDevice) -> None:
         controller = self._controller = identify_controller(admin)
