@@ -116,7 +116,15 @@ class Journal:
             PowerError: it is spoilt, which no death of ours can do.
         """
         path = self._path(serial, owner, feature)
-        return _read(path) if path.exists() else None
+        if not path.exists():
+            return None
+        entry = _read(path)
+        if (entry.serial, entry.owner, entry.feature) != (serial, owner, feature):
+            raise PowerError(
+                f"{path} is about another drive or feature than its name; compare the drive's "
+                "state with `wattload power states`, then remove the file"
+            )
+        return entry
 
     def changes(self, owner: Owner) -> list[tuple[str, int]]:
         """Return serial and feature of every open entry of this owner, in order of serials."""
@@ -242,6 +250,7 @@ def _read(path: Path) -> Entry:
 
 
 def _decoded(document: dict[str, Any]) -> dict[str, Any]:
+    document["uuid_index"] = int(document["uuid_index"])
     for name in ("old", "new"):
         setting = document[name]
         document[name] = Setting(value=int(setting["value"]), data=bytes.fromhex(setting["data"]))
