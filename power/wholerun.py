@@ -23,11 +23,13 @@ def whole_run_records(
     own: Sequence[WindowEnergy],
     *,
     host: str,
+    polled: Window | None = None,
 ) -> tuple[EnergyRecord, ...]:
     """Return the energy of the whole run by each source that measures a device.
 
     ``own`` are the energies that devices integrated by themselves; what was sampled of such a
-    device is integrated over the very same window, else from its first sample to its last.
+    device is integrated over the very same window, else from its first sample to its last in
+    ``polled``, the time in which drives were not left alone (``None``: always).
     """
     by_key = traces(samples)
     meters = [Meter.build(by_key, facts, idle=None, resets_ns=()) for facts in sources]
@@ -35,15 +37,18 @@ def whole_run_records(
     for meter in meters:
         if meter.measures:
             records += [
-                meter.record(WHOLE_RUN, window, host=host) for window in _windows(meter, own)
+                meter.record(WHOLE_RUN, window, host=host)
+                for window in _windows(meter, own, polled)
             ]
     return tuple(records)
 
 
-def _windows(meter: Meter, own: Sequence[WindowEnergy]) -> Sequence[Window]:
+def _windows(meter: Meter, own: Sequence[WindowEnergy], polled: Window | None) -> Sequence[Window]:
     span = meter.span()
     if span is None:
         return ()
+    if polled is not None:
+        span = max(span[0], polled[0]), min(span[1], polled[1])
     of_device = [energy for energy in own if energy.device == meter.facts.device]
     return list(dict.fromkeys((energy.start_ns, energy.end_ns) for energy in of_device)) or [span]
 

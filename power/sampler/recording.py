@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wattload.core.errors import PowerDataLostError, PowerError, WattloadError
-from wattload.core.power import PowerSource, Sample, WindowEnergy
+from wattload.core.errors import PowerError, WattloadError
+from wattload.core.power import PowerSource
 from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.sampler import SamplerRecord
 from wattload.power.leftovers import undo_leftovers
@@ -23,6 +23,7 @@ from wattload.power.sampler.drive import Drive
 from wattload.power.sampler.host import SamplerHost
 from wattload.power.sampler.peer import Peer, acting_as
 from wattload.power.sampler.protocol import Open
+from wattload.power.sampler.reading import Reading
 from wattload.power.sampler.reports import (
     ControllerReading,
     FinishReport,
@@ -62,8 +63,7 @@ class Recording:
         self._sources: Sequence[PowerSource] = ()
         self._counters: list[BlockCounter] = []
         self._not_counted: dict[str, str] = {}
-        self._data_lost: dict[int, str] = {}
-        self._left_alone: frozenset[int] = frozenset()
+        self._reading = Reading(())
         self._file: SampleFile | None = None
         self._schedule: Schedule | None = None
         self._cost: CostMeter | None = None
@@ -94,8 +94,7 @@ class Recording:
         with acting_as(self._peer):
             descriptor = create_samples(self._folder / self._host.samples_name)
             self._file = SampleFile(descriptor, host=self._host.name, period_s=self._period_s)
-        for source in self._sources:
-            source.start()
+        self._reading.start()
         self._cost = CostMeter()
         self._schedule = Schedule(self._period_s, time.monotonic_ns())
         self._stage = "sampling"
@@ -105,14 +104,7 @@ class Recording:
         if self._file is None or self._schedule is None or self._cost is None:
             raise PowerError("the sampler has not started to sample")
         start_ns = time.monotonic_ns()
-        samples: list[Sample] = []
-        for source in self._sources:
-            if id(source) in self._data_lost or id(source) in self._left_alone:
-                continue
-            try:
-                samples.extend(source.read())
-            except PowerDataLostError as error:
-                self._data_lost[id(source)] = str(error)
+        samples = self._reading.read()
         for counter in self._counters:
             samples.extend(counter.read())
         with acting_as(self._peer):  # whose quota it is
@@ -123,9 +115,8 @@ class Recording:
 
     def quiet(self, *, is_on: bool) -> None:
         """Leave the drives alone, or read them again; meters outside of them are read all along."""
-        self._expect("sampling")
-        asking = [source for source in self._sources if source.facts().asks_drive]
-        self._left_alone = frozenset(map(id, asking)) if is_on else frozenset()
+        self._expect("open", "sampling")
+        self._reading.quiet(is_on=is_on)
 
     def status(self) -> StatusReport:
         """Return how far it is."""
@@ -144,11 +135,11 @@ class Recording:
 
         self._expect("open", "sampling")
         if self._stage == "sampling":
-            self._left_alone = frozenset()
+            self._reading.quiet(is_on=False)
             take_last_readings(self._sources)
             self.tick()
         status, cost = self.status(), self._cost_record()
-        energies = [energy for source in self._sources for energy in self._stop(source)]
+        energies = self._reading.stop()
         controllers = self._read_controllers()
         sampled = self._file is not None
         self._release()
@@ -158,7 +149,7 @@ class Recording:
             states=self._states(),
             controllers=controllers,
             own_energies=tuple(OwnEnergy(**asdict(energy)) for energy in energies),
-            data_lost=tuple(self._data_lost.values()),
+            data_lost=self._reading.data_lost,
             cost=cost,
             **status.model_dump(exclude={"state"}),
         )
@@ -173,13 +164,6 @@ class Recording:
             file=self._file,
         )
 
-    def _stop(self, source: PowerSource) -> Sequence[WindowEnergy]:
-        try:
-            return source.stop()
-        except PowerDataLostError as error:
-            self._data_lost.setdefault(id(source), str(error))
-            return ()
-
     def end(self) -> None:
         """Restore and give everything back; safe to call at any time and twice."""
         if self._stage != "ended":
@@ -193,7 +177,8 @@ class Recording:
         told = " ".join(state.sentence for state in states if state.knob is not None)
         try:
             with acting_as(self._peer):
-                finish_aborted(self._folder, status, f"{reason.rstrip('.')}. {told}".strip(), states=states)
+                sentence = f"{reason.rstrip('.')}. {told}".strip()
+                finish_aborted(self._folder, status, sentence, states=states)
         except (WattloadError, OSError, ValueError, RecursionError) as error:
             # Whatever a user has put into his run's folder, the sampler outlives it.
             _LOG.error("run %s has no record: %s", self.run_id, error)
@@ -209,10 +194,10 @@ class Recording:
         self._open_counters(command.block_devices)
         devices = self._power_devices(command)
         config = unstage(config, self._folder)
-        with self._rights_for(config):
-            selection = select(devices, config, host=self._host.name)
+        selection = select(devices, config, host=self._host.name)
         watching = watch_states(selection, devices, config)
         self._sources = in_background([*selection.sources, *watching])
+        self._reading = Reading(self._sources)
         self._period_s = config.period_s
         return OpenReport(
             host=self._host.name,
@@ -223,10 +208,6 @@ class Recording:
             leftovers=tuple(leftover.sentence for leftover in leftovers),
             not_counted=self._not_counted,
         )
-
-    def _rights_for(self, config: PowerConfig) -> AbstractContextManager[None]:
-        """Return what reads a trace with its owner's rights: it lies in the owner's folder."""
-        return acting_as(self._peer) if config.source == "replay" else nullcontext()
 
     def _open_drives(self, command: Open, config: PowerConfig) -> None:
         """Open the run's drives and hold them: two runs at once would share speed and joules."""
@@ -276,6 +257,7 @@ class Recording:
                 is_nvme=name in serials,
                 journal=self._host.journal,
                 run_id=self.run_id,
+                rights=partial(acting_as, self._peer),
             )
             for name in command.devices
         ]
