@@ -74,10 +74,10 @@ def acting_as(peer: Peer) -> Iterator[None]:
     Raises:
         PowerError: this process may not act for others.
     """
-    own = Peer(os.getpid(), os.geteuid(), os.getegid(), tuple(os.getgroups()))
-    if peer.uid == own.uid:
+    if peer.uid == os.geteuid():
         yield
         return
+    own = Peer(os.getpid(), os.geteuid(), os.getegid(), tuple(os.getgroups()))
     try:
         _become(peer)
     except OSError as error:
