@@ -275,6 +275,7 @@ class Recording:
         steps += [source.restore for source in self._sources]
         steps += [drive.close for drive in self._drives]
         steps += [source.close for source in self._sources]
+        steps += [counter.close for counter in self._counters]
         if self._file is not None:
             steps.append(self._file.close)
         for step in steps:
