@@ -52,12 +52,13 @@ class PatientDevice:
         if self._closed:
             raise PowerError(f"{self.name} is closed, so {command.name} was not sent")
         self._refuse_while_late()
-        sent_s = time.monotonic()
+        # Late until it is answered: a signal may end the wait too, and the next answer is not its.
+        self._late = (command, time.monotonic())
         self._command = command
         self._asked.release()
         if not self._answered.acquire(timeout=self._limit_s):
-            self._late = (command, sent_s)
             raise PowerError(f"{self.name} has not answered {command.name} for {self._limit_s:g} s")
+        self._late = None
         if isinstance(self._answer, BaseException):
             raise self._answer
         return self._answer
