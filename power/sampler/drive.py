@@ -11,6 +11,7 @@ from wattload.power.journal import Journal
 from wattload.power.knobs import read_saved
 from wattload.power.nvme.admin import AdminDevice, OpenDevice
 from wattload.power.nvme.features import read_power_state
+from wattload.power.nvme.patience import PatientDevice
 from wattload.power.nvme.state import (
     power_capabilities,
     power_state_facts,
@@ -20,6 +21,9 @@ from wattload.power.nvme.state import (
 from wattload.power.sampler.reports import ControllerReading
 from wattload.power.sampler.told import DriveStory
 from wattload.power.settings import POWER_STATE
+
+ANSWER_LIMIT_S = 10.0
+"""Longer than a drive takes to obey; one that hangs at the end must not keep a run's record."""
 
 
 class Drive:
@@ -43,7 +47,7 @@ class Drive:
         """Open the controller and read the power state that the run finds it in."""
         story = self._story
         try:
-            self._device = open_device(self.name)
+            self._device = PatientDevice(open_device(self.name), limit_s=ANSWER_LIMIT_S)
             self._control = PowerStateControl(self._device, self._journal, run_id=self._run_id)
             story.serial = self._control.controller.serial
             story.changes = self._control.changes
