@@ -13,6 +13,7 @@ from benchmarks.harness import cpu_share
 from benchmarks.measure import Result, rounds
 from benchmarks.taken import Taken
 from tests.power.model_drive import Model
+from tests.power.model_power import Meter
 from tests.power.sampler_bench import Bench
 from wattload.core.io import IOKind, IOOrder
 from wattload.core.units import KIB, MIB
@@ -22,6 +23,8 @@ from wattload.power.config import PowerConfig
 PERIOD_S = 0.1
 WINDOW_S = 5.0
 DRIVE = "nvme0"
+INTERVAL_POWER = 2 << 16 | 1250
+"""SMART's interval power, so that SMART is read every time: 12.50 W in steps of 10 mW."""
 CPU_GOAL_PERCENT = 0.5
 SPEED_GOAL = 0.99
 
@@ -31,7 +34,7 @@ SETUP_S = 0.6
 
 SAMPLED, ALONE, AGAIN = "sampled at 10 Hz", "not sampled", "not sampled again"
 
-NOTES = ["sampler: the drive is a model that answers from memory, as an ioctl would be answered"]
+NOTES = ["sampler: the drive is a model that reads a file for each answer; an ioctl costs less"]
 
 
 def seconds(pairs: int) -> float:
@@ -100,7 +103,7 @@ def _sampling() -> Iterator[tuple[SamplerClient, int]]:
     """Sample a model drive in a process of its own until the block ends; gives client and pid."""
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder))
-        bench.set_up(**{DRIVE: Model(serial="MODEL-nvme0")})
+        bench.set_up(**{DRIVE: Model(meter=Meter(ipm=INTERVAL_POWER))})
         try:
             client = bench.opened(PowerConfig(period_s=PERIOD_S), DRIVE)
             client.start()

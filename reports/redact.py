@@ -9,7 +9,7 @@ from typing import Any
 from wattload.core.record.run import RunRecord
 
 _HOST_KEYS = frozenset({"host"})
-_SERIAL_KEYS = frozenset({"serial", "controllers"})
+_SERIAL_KEYS = frozenset({"serial", "controllers", "module"})
 _PATH_KEYS = frozenset({"path", "mount_point", "folder"})
 _PUBLIC_ROOTS = ("/sys/", "/proc/", "/dev/")
 _VOCABULARY = frozenset(

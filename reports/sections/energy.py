@@ -20,6 +20,7 @@ from wattload.reports.quantity import (
     whole,
     with_unit,
 )
+from wattload.reports.sections.sampling import sampling_table
 from wattload.reports.sections.wording import anchor
 from wattload.reports.subject import Subject
 
@@ -47,6 +48,8 @@ def energy_section(subject: Subject, run: Run) -> Section | None:
     if any(energy.states for energy in record.power.energy):
         blocks.append(_states(record))
     blocks.extend(_sources(record))
+    if record.power.samplers:
+        blocks.append(sampling_table(record))
     return Section(anchor=name, title="Energy", blocks=blocks)
 
 

@@ -18,10 +18,10 @@ pytestmark = [
 
 PACED = (*UNET3D, "accelerator=h100")
 """Reads with pauses for the emulated accelerator."""
-SPACED = (*CHECKPOINT, "workload.shrink_bytes=60000000", "workload.checkpoint_count=12")
+SPACED = (*CHECKPOINT, "workload.shrink_bytes=30000000", "workload.checkpoint_count=12")
 """Checkpoints of some 5 s, each read back before the next."""
-LONG = (*CHECKPOINT, "workload.shrink_bytes=330000000", "workload.checkpoint_count=12")
-"""4 GB written: over 300 s in PS0, for log 25h."""
+LONG = (*CHECKPOINT, "workload.shrink_bytes=170000000", "workload.checkpoint_count=12")
+"""2 GB written: over 300 s in PS0, for log 25h."""
 
 LOADS = {
     "unet3d": UNET3D,

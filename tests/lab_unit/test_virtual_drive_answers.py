@@ -51,7 +51,7 @@ def set_feature(admin: VirtualAdmin, feature: int, value: int, data: bytes = b""
 
 def busy(admin: VirtualAdmin, seconds: float) -> None:
     """Read for a time."""
-    for _ in range(int(seconds * 24) + 1):
+    for _ in range(int(seconds * 12) + 1):
         admin.bench.give(is_write=False)
     admin.bench.wait(seconds)
 

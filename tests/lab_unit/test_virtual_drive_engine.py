@@ -181,7 +181,7 @@ def test_destaging_waits_while_asleep_unless_permitted() -> None:
 def test_temperature_follows_power() -> None:
     bench = Bench()
     idle_k = bench.engine.thermal.temperature_k
-    for _ in range(int(120 * 24e6) // CHUNK_BYTES):
+    for _ in range(int(120 * 12e6) // CHUNK_BYTES):
         bench.give(is_write=False)
     bench.drain()
     busy_k = 300 + 1.6 * 17.0
@@ -196,7 +196,7 @@ def test_host_s_thresholds_throttle_and_are_counted() -> None:
     bench = Bench()
     thermal = bench.engine.thermal
     thermal.light_k, thermal.heavy_k = 315, 325
-    for _ in range(int(60 * 24e6) // CHUNK_BYTES):
+    for _ in range(int(60 * 12e6) // CHUNK_BYTES):
         bench.give(is_write=False)
     bench.wait(5)
     unthrottled = bench.engine.read_bytes
@@ -214,7 +214,7 @@ def test_host_s_thresholds_throttle_and_are_counted() -> None:
 
 def test_warning_temperature_throttles_without_a_host() -> None:
     bench = Bench(Design(ambient_k=335))
-    for _ in range(int(60 * 24e6) // CHUNK_BYTES):
+    for _ in range(int(60 * 12e6) // CHUNK_BYTES):
         bench.give(is_write=False)
     bench.wait(60)
     assert bench.engine.thermal.entries[HEAVY] >= 1
@@ -254,7 +254,7 @@ def test_speed_changes_rates_at_the_same_watts() -> None:
     for _ in range(100):
         bench.give(is_write=False)
     seconds = bench.drain()
-    assert 100 * CHUNK_BYTES / seconds == pytest.approx(240e6, rel=1e-6)
+    assert 100 * CHUNK_BYTES / seconds == pytest.approx(120e6, rel=1e-6)
     assert bench.energy_j(START_NS, bench.now_ns) / seconds == pytest.approx(17.0)
 
 

@@ -103,7 +103,7 @@ def test_truth_of_a_window_is_that_of_its_bytes(served: Served) -> None:
         host.read(block, 1 << 20)
     end_ns = ask(served.control, "facts")["now_ns"]
     truth_j = ask(served.control, "energy", start_ns=start_ns, end_ns=end_ns)
-    expected_j = 5.0 * (end_ns - start_ns) / 1e9 + 0.5e-6 * (6 << 20)
+    expected_j = 5.0 * (end_ns - start_ns) / 1e9 + 1.0e-6 * (6 << 20)
     assert truth_j == pytest.approx(expected_j, rel=1e-6)
     host.close()
 

@@ -129,6 +129,8 @@ class ModelDrive:
         self.path = folder / f"{name}.json"
         if not self.path.exists():
             raise PowerError(f"/dev/{name} can't be opened (No such file or directory)")
+        self._text = b""
+        self._model = Model()
 
     def submit(self, command: AdminCommand) -> Completion:
         model = self._now()
@@ -138,7 +140,7 @@ class ModelDrive:
             raise PowerPermissionError(f"{self.name}: {command.name} needs CAP_SYS_ADMIN")
         while command.opcode in model.hanging:
             time.sleep(0.005)
-            model = load(self.path)
+            model = self._loaded()
         if command.opcode in model.crashes:
             raise ZeroDivisionError("a bug")
         if command.opcode in model.failing:
@@ -152,12 +154,20 @@ class ModelDrive:
 
     def _now(self) -> Model:
         """Return the model with the change of state made that was due."""
-        model = load(self.path)
+        model = self._loaded()
         pending = model.knobs.pending
         if pending is not None and time.monotonic() >= pending[1]:
             model.state, model.knobs.pending = pending[0], None
             store(self.path, model)
         return model
+
+    def _loaded(self) -> Model:
+        """Return what the file says; read every time, understood again when it has changed."""
+        with self.path.open("rb", buffering=0) as file:
+            text = file.readall()
+        if text != self._text:
+            self._text, self._model = text, parsed(text)
+        return self._model
 
     def _identify(self, model: Model, command: AdminCommand) -> tuple[int, int, bytes]:
         cns = command.cdw10 & 0xFF
@@ -248,7 +258,11 @@ _ANSWERS = {
 
 
 def load(path: Path) -> Model:
-    fields: dict[str, Any] = json.loads(path.read_text())
+    return parsed(path.read_bytes())
+
+
+def parsed(text: bytes) -> Model:
+    fields: dict[str, Any] = json.loads(text)
     fields["states"] = tuple(RawState(**state) for state in fields["states"])
     fields["meter"] = Meter(**fields["meter"])
     fields["knobs"] = Knobs(**fields["knobs"])

@@ -185,6 +185,23 @@ def test_spoilt_entry_is_told_and_stays(host: Host, text: str) -> None:
         host.journal.read("MODEL0001", "run")
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [('"MODEL0001"', '"OTHER"'), ('"feature": 2', '"feature": "x"'), ('"run",', '"user",')],
+)
+def test_entry_about_something_else_than_its_name_is_told(
+    host: Host, before: str, after: str
+) -> None:
+    host.drive("nvme0", Model(state=1))
+    host.journal.write(LEFT)
+    (path,) = host.journal.folder.iterdir()
+    path.write_text(path.read_text().replace(before, after))
+    (leftover,) = host.undo("nvme0")
+    assert not leftover.closed
+    assert "is about another drive or feature than its name" in leftover.sentence
+    assert sent(host.folder) == []
+
+
 def test_entry_of_another_schema_is_an_error(host: Host) -> None:
     host.journal.write(LEFT)
     (path,) = host.journal.folder.iterdir()

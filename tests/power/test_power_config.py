@@ -201,3 +201,12 @@ def test_settings_survive_the_way_to_the_sampler() -> None:
 def test_meter_that_can_not_be_is_one_sentence(config: PowerConfig, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         config.check()
+
+
+def test_knobs_compose_with_their_types() -> None:
+    config = composed("power.limit_w=12", "power.apst=false", "power.set_timestamp=true")
+    config.check()
+    assert (config.limit_w, config.apst, config.set_timestamp) == (12.0, False, True)
+    assert composed("power.dssd_watts=16").dssd_watts == 16
+    with pytest.raises(HydraException):
+        composed("power.dssd_watts=12.5")

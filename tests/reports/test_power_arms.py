@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.records import Scenario, make_run
+from tests.reports.conftest import one
 from wattload.core.record.energy import PowerSettingRecord
 from wattload.core.record.run import RunRecord
-from wattload.reports.subject import ARMS, UNKNOWN_STATE
+from wattload.reports.blocks import Block, Fold, Table
+from wattload.reports.quantity import MISSING
+from wattload.reports.sections.energy import energy_section
+from wattload.reports.subject import ARMS, UNKNOWN_STATE, make_subject
 
 
 def record(settings: tuple[PowerSettingRecord, ...] = (), **changes: Any) -> RunRecord:  # noqa: ANN401
@@ -75,3 +82,28 @@ def test_other_caps_tell_arms_apart(
 ) -> None:
     made = record((setting(option, name, "W", verified),), requested=None, verified=None)
     assert arm(made) == told
+
+
+def test_settings_and_what_the_drive_has_saved_stand_on_the_page(tmp_path: Path) -> None:
+    made = one(tmp_path, Scenario(power="bounds", virtual=False, state=1))
+    limit = setting("power.limit_w", "power limit", "W", 9.5)
+    (state,) = made.record.power.states
+    told = state.model_copy(update={"settings": (limit,), "saved": 0, "saved_after": 0})
+    power = made.record.power.model_copy(update={"states": (told,)})
+    run = replace(made, record=made.record.model_copy(update={"power": power}))
+    section = energy_section(make_subject([run]), run)
+    assert section is not None
+    tables = list(_tables(section.blocks))
+    shown = {table.caption: [[cell.text for cell in row] for row in table.rows] for table in tables}
+    (row,) = shown["Other settings of the drives"]
+    assert row[1:6] == ["power limit", "power.limit_w", "9.5 W", MISSING, "9.5 W"]
+    (row,) = shown["Power states"]
+    assert row[1:8] == ["PS1", "PS0", "PS1", "PS1", "PS0", "PS0", "PS0"]
+
+
+def _tables(blocks: Sequence[Block]) -> Iterator[Table]:
+    for block in blocks:
+        if isinstance(block, Table):
+            yield block
+        elif isinstance(block, Fold):
+            yield from _tables(block.blocks)

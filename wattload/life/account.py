@@ -89,7 +89,7 @@ def power_section(
         whole_run=tuple(
             record
             for report in reports
-            for record in _whole_run(report, samples.get(report.host, ()))
+            for record in _whole_run(report, windows, samples.get(report.host, ()))
         ),
         idle=tuple(idle),
         polling=_polling(idle),
@@ -127,16 +127,18 @@ def _choice(hosts: Sequence[HostPower]) -> str:
     return " ".join(f"{host.host}: {text}" for host, text in zip(hosts, told, strict=True))
 
 
+def _spans(report: PowerReport, windows: Sequence[PhaseWindow]) -> Mapping[str, tuple[int, int]]:
+    """Return start and end of each phase on the report's host."""
+    own = [window for window in windows if window.host == report.host]
+    return {window.name: (window.start_ns, window.end_ns) for window in own}
+
+
 def _idle(
     report: PowerReport, windows: Sequence[PhaseWindow], samples: Sequence[Sample]
 ) -> Sequence[IdleRecord]:
     from wattload.power.idle import IdleTime, idle_records
 
-    by_name = {
-        window.name: (window.start_ns, window.end_ns)
-        for window in windows
-        if window.host == report.host
-    }
+    spans = _spans(report, windows)
     asked: tuple[tuple[str, Moment, bool], ...] = (
         (QUIET_PHASE, "before", False),
         (IDLE_PHASE, "before", True),
@@ -144,9 +146,9 @@ def _idle(
         (QUIET_AFTER_PHASE, "after", False),
     )
     times = [
-        IdleTime(moment=moment, polled=polled, window=by_name[name])
+        IdleTime(moment=moment, polled=polled, window=spans[name])
         for name, moment, polled in asked
-        if name in by_name
+        if name in spans
     ]
     sources = used_sources(report.opened.sources)
     return idle_records(samples, sources, times, host=report.host) if samples else ()
@@ -158,15 +160,23 @@ def _polling(idle: Sequence[IdleRecord]) -> tuple[PollingCost, ...]:
     return polling_costs(idle)
 
 
-def _whole_run(report: PowerReport, samples: Sequence[Sample]) -> Sequence[EnergyRecord]:
+def _whole_run(
+    report: PowerReport, windows: Sequence[PhaseWindow], samples: Sequence[Sample]
+) -> Sequence[EnergyRecord]:
     from wattload.power.wholerun import whole_run_records
 
     own = report.finished.own_energies if report.finished is not None else ()
+    spans = _spans(report, windows)
+    last_ns = max((sample.time_ns for sample in samples), default=0)
     return whole_run_records(
         samples,
         used_sources(report.opened.sources),
         [WindowEnergy(**dict(energy)) for energy in own],
         host=report.host,
+        polled=(
+            spans[QUIET_PHASE][1] if QUIET_PHASE in spans else 0,
+            spans[QUIET_AFTER_PHASE][0] if QUIET_AFTER_PHASE in spans else last_ns,
+        ),
     )
 
 

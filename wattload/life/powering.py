@@ -145,6 +145,8 @@ class Powering:
 
     def up(self, recorder: PhaseRecorder) -> None:
         """Start sampling and take the idle baselines, quiet first: the drive sleeps by then."""
+        if self._times.quiet_s:
+            self._client.quiet(is_on=True)
         self._client.start()
         self._wait_quietly(QUIET_PHASE, recorder)
         if self._times.idle_s:

@@ -1,6 +1,6 @@
 """What the virtual drive is: power states, watts, joules per byte, heat; all figures are invented.
 
-Its rates are a hundredth of a real drive's, so that an emulated processor keeps up with them; its
+Its rates are a thousandth of a real drive's, so that an emulated processor keeps up with them; its
 watts are a real drive's.
 """
 
@@ -37,24 +37,24 @@ STATES = (
         idle_w=5.0,
         entry_us=2_000,
         exit_us=2_000,
-        read_bytes_per_s=24e6,
-        write_bytes_per_s=12e6,
+        read_bytes_per_s=12e6,
+        write_bytes_per_s=6e6,
     ),
     PowerState(
         max_w=16.0,
         idle_w=4.0,
         entry_us=5_000,
         exit_us=5_000,
-        read_bytes_per_s=16e6,
-        write_bytes_per_s=8e6,
+        read_bytes_per_s=8e6,
+        write_bytes_per_s=4e6,
     ),
     PowerState(
         max_w=10.0,
         idle_w=3.5,
         entry_us=10_000,
         exit_us=10_000,
-        read_bytes_per_s=8e6,
-        write_bytes_per_s=4e6,
+        read_bytes_per_s=4e6,
+        write_bytes_per_s=2e6,
     ),
     PowerState(max_w=0.4, idle_w=0.3, entry_us=50_000, exit_us=100_000),
 )
@@ -75,11 +75,11 @@ class Design:
     vendor_id: int = 0xFFFE
     capacity_bytes: int = 2 << 30
     states: tuple[PowerState, ...] = STATES
-    read_j_per_byte: float = 0.5e-6
-    write_j_per_byte: float = 0.8e-6
-    destage_j_per_byte: float = 0.4e-6
+    read_j_per_byte: float = 1.0e-6
+    write_j_per_byte: float = 1.6e-6
+    destage_j_per_byte: float = 0.8e-6
     destage_share: float = 0.9
-    cache_bytes: int = 24_000_000
+    cache_bytes: int = 12_000_000
     media_bytes_per_byte: float = 1.1
     ambient_k: float = 300.0
     kelvin_per_w: float = 1.6

@@ -16,11 +16,20 @@ import pytest
 from tests.power.nvme.dumps import DUMPS, Dump
 from wattload.power.nvme.effects import decode_effects
 from wattload.power.nvme.endurance import decode_endurance_group
-from wattload.power.nvme.features import read_power_management, read_transitions
+from wattload.power.nvme.features import (
+    read_background_power,
+    read_capabilities,
+    read_power_management,
+    read_transitions,
+    read_write_cache,
+)
+from wattload.power.nvme.firmware import read_firmware_slot
 from wattload.power.nvme.identify import identify_controller
+from wattload.power.nvme.namespace import active_namespaces, identify_namespace
 from wattload.power.nvme.ocp import decode_ocp_smart
 from wattload.power.nvme.pages import decode_supported_pages
 from wattload.power.nvme.smart import read_smart
+from wattload.power.nvme.thermal import read_thermal_management
 from wattload.power.nvme.uuids import decode_uuid_list
 from wattload.power.nvme.vendor import find_vendor_page, read_vendor_power
 
@@ -216,6 +225,55 @@ def test_power_management_agrees(cli: tuple[Cli, Dump]) -> None:
     ours = read_power_management(cli[1].device())
     assert f"Power State   (PS): {ours.state}" in text
     assert f"Workload Hint (WH): {ours.workload_hint}" in text
+
+
+@on(*with_feature(0x10))
+def test_thermal_thresholds_agree(cli: tuple[Cli, Dump]) -> None:
+    text = cli[0].text("get-feature", "-f", "0x10", "-n", "1", "-H")
+    ours = read_thermal_management(cli[1].device())
+    told = [int(kelvin) for kelvin in re.findall(r"\(TMT[12]\) : (\d+) Kelvin", text)]
+    assert told == [ours.light_k or 0, ours.heavy_k or 0]
+
+
+@on(*with_feature(0x11))
+def test_background_power_agrees(cli: tuple[Cli, Dump]) -> None:
+    text = cli[0].text("get-feature", "-f", "0x11", "-n", "1", "-H")
+    assert f"(NOPPME): {read_background_power(cli[1].device())}" in text
+
+
+@on(*with_feature(0x06))
+def test_write_cache_agrees(cli: tuple[Cli, Dump]) -> None:
+    text = cli[0].text("get-feature", "-f", "6", "-n", "1", "-H")
+    assert ("(WCE): Enabled" in text) is read_write_cache(cli[1].device())
+
+
+@on(*(name for name in with_feature(0x02) if (0x02, 3) in BY_NAME[name].features))
+def test_capabilities_of_a_feature_agree(cli: tuple[Cli, Dump]) -> None:
+    text = cli[0].text("get-feature", "-f", "2", "-n", "1", "-s", "3", "-H")
+    ours = read_capabilities(cli[1].device(), 0x02)
+    assert ("is saveable" in text) is ours.saveable
+    assert ("is changeable" in text) is ours.changeable
+    assert ("is namespace specific" in text) is ours.namespace_specific
+
+
+@on(*(name for name in DRIVES if 0x00 in BY_NAME[name].identify))
+def test_namespaces_agree(cli: tuple[Cli, Dump]) -> None:
+    device = cli[1].device()
+    listed = re.findall(r"\[ *\d+\]:0x([0-9a-f]+)", cli[0].text("list-ns", "-n", "1"))
+    assert tuple(int(number, 16) for number in listed) == active_namespaces(device)
+    told, ours = cli[0].json("id-ns", "-n", "1"), identify_namespace(device, 1)
+    block = 1 << told["lbafs"][told["flbas"] & 0xF]["ds"]
+    assert block == ours.lba_bytes
+    sizes = (ours.size_bytes, ours.capacity_bytes, ours.used_bytes)
+    assert tuple(told[name] * block for name in ("nsze", "ncap", "nuse")) == sizes
+    assert told["endgid"] == ours.endurance_group
+
+
+@on(*having(0x03))
+def test_firmware_slot_agrees(cli: tuple[Cli, Dump]) -> None:
+    (told,) = cli[0].json("fw-log").values()
+    (active,) = (value for name, value in told.items() if "afi" in name)
+    assert (int(active) & 7 or None) == read_firmware_slot(cli[1].device())
 
 
 @on(*with_feature(0x0C))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -49,6 +50,13 @@ def when(ready: Callable[[], bool]) -> None:
     raise AssertionError("it did not come so far")
 
 
+def serves(device: PatientDevice) -> bool:
+    """Whether it takes commands again, and answers with the second's own answer."""
+    with suppress(PowerError):
+        return device.submit(COMMAND).result == 2
+    return False
+
+
 def test_answer_in_time_is_the_device_s_own() -> None:
     slow = Slow()
     slow.gate.set()
@@ -88,13 +96,47 @@ def test_device_serves_again_after_the_late_answer() -> None:
     with pytest.raises(PowerError, match="has not answered"):
         device.submit(COMMAND)
     slow.gate.set()
+    when(lambda: serves(device))
+    device.close()
+    assert slow.closed.is_set()
 
-    def serves() -> bool:
-        with suppress(PowerError):
-            return device.submit(COMMAND).result == 2
-        return False
 
-    when(serves)
+class StopError(Exception):
+    """What a signal's handler raises."""
+
+
+def test_wait_that_a_signal_ends_leaves_no_answer_for_the_next_command() -> None:
+    stopped = threading.Event()
+
+    def stop(*_: object) -> None:
+        if not stopped.is_set():
+            stopped.set()
+            raise StopError
+
+    slow = Slow()
+    device = PatientDevice(slow, limit_s=NEVER_S)
+    former = signal.signal(signal.SIGUSR1, stop)
+    main = threading.get_ident()
+
+    def interrupt() -> None:
+        assert slow.entered.wait(NEVER_S)
+        # A signal just before the wait begins ends nothing: it is sent until one does.
+        while not stopped.wait(0.01):
+            signal.pthread_kill(main, signal.SIGUSR1)
+
+    helper = threading.Thread(target=interrupt)
+    try:
+        helper.start()
+        with pytest.raises(StopError):
+            device.submit(COMMAND)
+    finally:
+        helper.join()
+        signal.signal(signal.SIGUSR1, former)
+    with pytest.raises(PowerError, match="has not answered"):
+        device.submit(COMMAND)
+    assert slow.sent == 1
+    slow.gate.set()
+    when(lambda: serves(device))
     device.close()
     assert slow.closed.is_set()
 

@@ -102,12 +102,17 @@ class Certificate:
 
 
 class FakeBmc:
-    """Serves ``answers`` on a port of its own until it is closed; ``asked`` has the paths."""
+    """Serves ``answers`` on a port of its own until it is closed; ``asked`` has the paths.
+
+    It answers while ``gate`` is open, and hangs while it is not.
+    """
 
     def __init__(self, certificate: Certificate) -> None:
         self.answers: dict[str, Any] = documents()
         self.asked: list[str] = []
         self.closing: list[Any] = []
+        self.gate = threading.Event()
+        self.gate.set()
         self.authorizations: set[str | None] = set()
         self.connection_count = 0
         self.allowed: str | None = (
@@ -175,6 +180,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         bmc = self.server.bmc
         bmc.asked.append(self.path)
+        bmc.gate.wait(10)
         bmc.authorizations.add(self.headers["Authorization"])
         answer = bmc.answers.get(self.path, Raw(404))
         if bmc.allowed is not None and self.headers["Authorization"] != bmc.allowed:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.power_source import PowerSourceContract
-from tests.power.model_drive import INVALID_FIELD, Model, ModelDrive, RawState
+from tests.power.model_drive import INVALID_FIELD, Model, ModelDrive, RawState, store
 from tests.power.model_power import Meter, centiwatts
 from tests.power.sources.nvme_models import change, device, sources, values
 from wattload.core.errors import PowerError, PowerPermissionError
@@ -261,12 +261,40 @@ def test_one_smart_read_serves_all_sources_of_a_round(tmp_path: Path) -> None:
     assert drives[0].closed == 1
 
 
-def test_drive_that_is_not_there_is_refused_by_every_source(tmp_path: Path) -> None:
-    found = sources(tmp_path, Model())
+def test_drive_that_is_not_there_is_tried_once_for_all_its_sources(tmp_path: Path) -> None:
+    tried: list[str] = []
+
+    def open_device(name: str) -> ModelDrive:
+        tried.append(name)
+        return ModelDrive(tmp_path, name)
+
+    found = sources(tmp_path, Model(), open_device=open_device)
     (tmp_path / "nvme0.json").unlink()
     for source in found.values():
         with pytest.raises(PowerError, match="can't be opened"):
             source.open()
+    assert len(tried) == 1
+    with pytest.raises(PowerError, match="can't be opened"):
+        found["nvme"].open()
+    assert len(tried) == 2
+    store(tmp_path / "nvme0.json", Model())
+    found["nvme"].open()
+    assert values(found["nvme"].read())[Channel.POWER_STATE] == 0
+
+
+def test_drive_that_hangs_when_it_is_opened_is_waited_for_once(tmp_path: Path) -> None:
+    opened: list[PatientDevice] = []
+
+    def open_device(name: str) -> PatientDevice:
+        opened.append(PatientDevice(ModelDrive(tmp_path, name), limit_s=0.05))
+        return opened[-1]
+
+    found = sources(tmp_path, Model(hanging=(IDENTIFY,)), open_device=open_device)
+    for source in found.values():
+        with pytest.raises(PowerError, match="has not answered Identify Controller"):
+            source.open()
+    assert len(opened) == 1
+    change(tmp_path, hanging=())
 
 
 class Lister(ModelDrive):

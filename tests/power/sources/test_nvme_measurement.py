@@ -13,12 +13,17 @@ from tests.power.model_power import Meter, centiwatts, measurement_bytes
 from tests.power.sources.nvme_models import change, device, meter, sources, values
 from wattload.core.errors import PowerError
 from wattload.core.power import Evidence, Integral, PowerBin, PowerSource, WindowEnergy
+from wattload.core.record.energy import EnergyRecord
+from wattload.core.record.phase import PhaseWindow
 from wattload.core.units import NS_PER_S
+from wattload.power.account import build_energy_records
 from wattload.power.host import PowerHost
 from wattload.power.journal import Journal
 from wattload.power.leftovers import undo_leftovers
 from wattload.power.nvme.measurement import decode_power_measurement
+from wattload.power.nvme.patience import PatientDevice
 from wattload.power.sources.nvme_integral import Answers, integrated
+from wattload.power.wholerun import whole_run_records
 
 FEATURE = 0x25
 METER = Meter(
@@ -182,6 +187,24 @@ def test_device_that_vanishes_is_told_and_stays_journalled(tmp_path: Path) -> No
     assert journalled(tmp_path)
 
 
+def test_drive_that_hangs_at_the_end_is_waited_for_no_longer(tmp_path: Path) -> None:
+    source = make(
+        tmp_path,
+        open_device=lambda name: PatientDevice(ModelDrive(tmp_path, name), limit_s=0.05),
+    )
+    source.open()
+    source.start()
+    change(tmp_path, hanging=(0x02, 0x09))
+    energy = stopped(source)
+    assert energy.energy_j is None
+    assert "has not answered Get Log Page 25h" in energy.reason
+    with pytest.raises(PowerError):
+        source.restore()
+    source.close()
+    assert journalled(tmp_path)
+    change(tmp_path, hanging=())
+
+
 def test_drive_that_refuses_the_start_does_not_end_the_run(tmp_path: Path) -> None:
     source = make(tmp_path)
     source.open()
@@ -268,3 +291,36 @@ def test_count_further_off_is_refused(seconds: float, count: int) -> None:
 def test_two_clocks_may_drift_apart_over_many_hours() -> None:
     assert window(100_000.0, count=99_985).energy_j is not None
     assert window(100_000.0, count=99_975).energy_j is None
+
+
+def test_record_of_the_whole_run_keeps_the_histogram(tmp_path: Path) -> None:
+    source = started(tmp_path)
+    energy, facts = stopped(source), source.facts()
+    (record,) = whole_run_records([], [facts], [energy], host="box")
+    assert record.energy_j == energy.energy_j
+    assert record.histogram == energy.histogram
+    assert EnergyRecord.model_validate_json(record.model_dump_json()) == record
+
+
+def test_energy_of_the_whole_run_is_of_no_phase(tmp_path: Path) -> None:
+    source = make(tmp_path)
+    source.open()
+    window = PhaseWindow(
+        name="read",
+        host="box",
+        timed=True,
+        start_ns=0,
+        end_ns=NS_PER_S,
+        seconds=1.0,
+        active_s=1.0,
+        start_spread_s=0.0,
+        end_spread_s=0.0,
+        rank_count=1,
+        read_bytes=0,
+        written_bytes=0,
+        operations=0,
+        cpu_s=0.0,
+    )
+    assert not build_energy_records(
+        [], [source.facts()], [window], idle_window=None, host="box", traffic={}
+    )
