@@ -56,7 +56,7 @@ def test_replayed_watts_are_labelled_from_the_file_to_the_page(tmp_path: Path) -
     (cost,) = record.power.samplers
     assert cost.tick_count > 0
     assert cost.lost_sample_count == 0
-    folder = next((tmp_path / "runs").iterdir())
+    folder = next((tmp_path / "runs").glob("*/record.json")).parent
     page = tmp_path / "page.html"
     command = [sys.executable, "-m", "wattload", "report", str(folder), "-o", str(page)]
     subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S)
