@@ -7,7 +7,8 @@ import hashlib
 import math
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from io import StringIO
 from itertools import chain
 from pathlib import Path
@@ -28,20 +29,29 @@ from wattload.power.replay.trace import (
 
 CSV, PARQUET = ".csv", ".parquet"
 _HEAD = "#"
+MOST_TRACE_BYTES = 256 << 20
+"""Some seven hours of one channel at 100 Hz. More would fill the memory of whoever reads it."""
 _SHA256_DIGITS = 12
 
 
-def read_trace(path: Path, *, growing: bool = False) -> RecordedTrace:
+def read_trace(
+    path: Path,
+    *,
+    growing: bool = False,
+    rights: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> RecordedTrace:
     """Return the trace in a file; its ``origin`` is the file's name and hash unless it has one.
 
     ``growing`` leaves out a last line that has no end yet, and allows for no reading so far.
+    ``rights`` are those in which the file is read.
 
     Raises:
         DataError: it can't be read, or is no trace; one sentence with the line and the value.
     """
     if path.suffix not in (CSV, PARQUET):
         raise DataError(f"{path} must end in {CSV} or {PARQUET} to be replayed")
-    data = _bytes_of(path)
+    with rights():
+        data = _bytes_of(path)
     digest = hashlib.sha256(data).hexdigest()[:_SHA256_DIGITS]
     origin = f"{path.name} (sha256 {digest})"
     if path.suffix == PARQUET:
@@ -78,9 +88,14 @@ def _bytes_of(path: Path) -> bytes:
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise DataError(f"{path} is no file, so it can't be replayed")
-            return file.read()
+            data = file.read(MOST_TRACE_BYTES + 1)
     except OSError as error:
         raise DataError(f"{path} can't be replayed: {error.strerror}") from error
+    if len(data) > MOST_TRACE_BYTES:
+        raise DataError(
+            f"{path} is longer than {MOST_TRACE_BYTES} bytes: thin it, e.g. to ten means a second"
+        )
+    return data
 
 
 def _from_csv(path: Path, data: bytes, origin: str, *, growing: bool) -> RecordedTrace:

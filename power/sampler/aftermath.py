@@ -9,6 +9,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -21,7 +22,7 @@ from wattload.core.errors import RecordError
 from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.phase import PhaseSpan
 from wattload.core.record.run import RECORD_FILE, RunRecord, Status, decode_record, write_record
-from wattload.power.sampler.runfolder import read_regular
+from wattload.power.sampler.runfolder import Rights, read_regular
 
 DRAFT_FILE = "draft.json"
 JOURNAL_PATTERN = "journal-*.jsonl"
@@ -48,19 +49,26 @@ class Told:
 
 
 def finish_aborted(
-    run_folder: Path, status: Status, reason: str, *, states: Sequence[PowerStateRecord] = ()
+    run_folder: Path,
+    status: Status,
+    reason: str,
+    *,
+    states: Sequence[PowerStateRecord] = (),
+    rights: Rights = nullcontext,
 ) -> None:
     """Write ``record.json`` of a run that has ended without one; leaves an existing one alone.
 
     ``states`` is what became of the power states, by controller; it replaces the draft's.
+    ``rights`` are those of the run's user, in which the folder is read and written.
 
     Raises:
         RecordError: there is no draft to make a record of.
     """
-    if (run_folder / RECORD_FILE).exists():
-        return
-    draft = _read_draft(run_folder / DRAFT_FILE)
-    told = read_journals(run_folder)
+    with rights():
+        if (run_folder / RECORD_FILE).exists():
+            return
+    draft = _read_draft(run_folder / DRAFT_FILE, rights)
+    told = read_journals(run_folder, rights)
     status, reason = told.failure or (status, reason)
     record = draft.model_copy(
         update={
@@ -72,16 +80,21 @@ def finish_aborted(
             "power": draft.power.model_copy(update={"states": _merged(draft.power.states, states)}),
         }
     )
-    write_record(RunRecord.model_validate(record.model_dump()), run_folder)
+    finished = RunRecord.model_validate(record.model_dump())
+    with rights():
+        write_record(finished, run_folder)
 
 
-def read_journals(run_folder: Path) -> Told:
+def read_journals(run_folder: Path, rights: Rights = nullcontext) -> Told:
     """Return what the ranks wrote down before they ended; a cut last line is left out."""
     told = Told()
     left_bytes = MOST_JOURNAL_BYTES
-    for path in sorted(islice(run_folder.glob(JOURNAL_PATTERN), MOST_JOURNALS)):
+    with rights():
+        paths = sorted(islice(run_folder.glob(JOURNAL_PATTERN), MOST_JOURNALS))
+    for path in paths:
         try:
-            text = read_regular(path, left_bytes)
+            with rights():
+                text = read_regular(path, left_bytes)
         except OSError:
             told.unreadable.append(path.name)
             continue
@@ -90,11 +103,13 @@ def read_journals(run_folder: Path) -> Told:
     return told
 
 
-def _read_draft(path: Path) -> RunRecord:
+def _read_draft(path: Path, rights: Rights) -> RunRecord:
     try:
-        return decode_record(read_regular(path, MOST_DRAFT_BYTES), path)
+        with rights():
+            text = read_regular(path, MOST_DRAFT_BYTES)
     except OSError as error:
         raise RecordError(f"the draft {path} can't be read: {error}") from error
+    return decode_record(text, path)
 
 
 def _read_journal(path: Path, text: str, told: Told) -> None:

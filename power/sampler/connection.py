@@ -111,6 +111,24 @@ class Connection:
         except WattloadError as error:
             self._refusal_count += 1
             return self._send(_refusal(error)) and self._refusal_count < _MOST_REFUSALS
+        except Exception:
+            if not self._host.is_service:
+                raise
+            # A bug that one run meets ends that run, and not the service of all the others.
+            _LOG.exception("a client of user %d is given up", self.peer.uid)
+            self._send(_refusal(PowerError("the sampler failed at this; its log says why")))
+            return False
+
+    def tick(self) -> bool:
+        """Sample the run; returns false where the client is given up for it."""
+        try:
+            self._current().tick()
+        except Exception:
+            if not self._host.is_service:
+                raise
+            _LOG.exception("the run of user %d is given up", self.peer.uid)
+            return False
+        return True
 
     def send(self) -> bool:
         """Send what the client takes of its answers; returns false when it has ended."""

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from pathlib import Path
+from types import TracebackType
 
 from wattload import __version__
 from wattload.core.errors import ConfigError, WattloadError
@@ -18,6 +19,8 @@ from wattload.power.sampler.server import SamplerServer
 DEFAULT_SOCKET = Path("/run/wattload/sampler.sock")
 
 _LONGEST_LOGGED = 2000
+
+_Failure = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -125,12 +128,19 @@ class OneLineFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
         """Return the line of a record."""
-        letters = record.message[:_LONGEST_LOGGED]
-        record.message = "".join(
-            each if each.isprintable() else each.encode("unicode_escape").decode()
-            for each in letters
-        )
+        record.message = _printable(record.message[:_LONGEST_LOGGED])
         return super().formatMessage(record)
+
+    def formatException(self, ei: _Failure) -> str:  # noqa: N802 - logging's own name
+        """Return a traceback, each line of it marked as one."""
+        lines = super().formatException(ei).split("\n")
+        return "\n".join(f"| {_printable(line)}" for line in lines)
+
+
+def _printable(text: str) -> str:
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
 
 
 def _log_to_stderr() -> None:

@@ -176,9 +176,13 @@ class Recording:
         states = self._states()
         told = " ".join(state.sentence for state in states if state.knob is not None)
         try:
-            with acting_as(self._peer):
-                sentence = f"{reason.rstrip('.')}. {told}".strip()
-                finish_aborted(self._folder, status, sentence, states=states)
+            finish_aborted(
+                self._folder,
+                status,
+                f"{reason.rstrip('.')}. {told}".strip(),
+                states=states,
+                rights=partial(acting_as, self._peer),
+            )
         except (WattloadError, OSError, ValueError, RecursionError) as error:
             # Whatever a user has put into his run's folder, the sampler outlives it.
             _LOG.error("run %s has no record: %s", self.run_id, error)

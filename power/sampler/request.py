@@ -30,6 +30,7 @@ LONGEST_PERIOD_S = 60.0
 CLIENT_FIELDS = frozenset(
     {
         "source",
+        "beside",
         "state",
         "dssd_watts",
         "limit_w",
@@ -42,9 +43,10 @@ CLIENT_FIELDS = frozenset(
         "tail_max_s",
         "allow_system_drive",
         "profile",
+        "hwmon",
     }
 )
-"""What a run may choose of a service: names and numbers. All else is the service's own to set."""
+"""What a run may choose of a service: numbers, and names of what is there. All else is its own."""
 
 
 def power_config(

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from wattload.core.errors import PowerError
+
+Rights = Callable[[], AbstractContextManager[None]]
+"""In whose rights files are touched. No more than that: what Python imports late may be closed."""
 
 
 def check_run_folder(runs: Path, run_id: str, *, uid: int | None) -> Path:

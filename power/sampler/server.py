@@ -117,9 +117,12 @@ class SamplerServer:
         if self._give_up_ns is not None and now_ns >= self._give_up_ns:
             self._drop_all("the run outlived its sampler")
             self._is_done = True
-        recording = self._recording()
-        if recording is not None and recording.due_ns is not None and now_ns >= recording.due_ns:
-            recording.tick()
+        for connection in list(self._connections):
+            recording = connection.recording
+            if recording is None or recording.due_ns is None or now_ns < recording.due_ns:
+                continue
+            if not connection.tick():
+                self._drop(connection, "the sampler failed")
 
     def _accept(self, listener: socket.socket) -> None:
         try:

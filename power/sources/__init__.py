@@ -7,7 +7,8 @@ subclasses ``tests.contracts.power_source.PowerSourceContract``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
@@ -53,6 +54,7 @@ class PowerDevice:
     ``name`` is the kernel's (``nvme0``, ``vda``). ``is_nvme`` is true for an NVMe controller.
     ``journal`` and ``run_id`` are for a source that changes a feature of the drive, which it does
     by ``wattload.power.change.FeatureChange`` alone; without a journal it may change nothing.
+    ``rights`` are those of the run's user: a source touches what lies in the run's folder in them.
     """
 
     key: str
@@ -60,6 +62,7 @@ class PowerDevice:
     is_nvme: bool
     journal: Journal | None = None
     run_id: str = ""
+    rights: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 class Find(Protocol):

@@ -88,8 +88,10 @@ class ReplaySource:
             DataError: it is no trace.
         """
         self._config.check()
-        self._seen = _identity(self._path)
-        trace = read_trace(self._path, growing=self._is_attached)
+        rights = self._device.rights
+        with rights():
+            self._seen = _identity(self._path)
+        trace = read_trace(self._path, growing=self._is_attached, rights=rights)
         needed = _NEEDS.get(self._config.align, trace.time_column)
         if trace.time_column != needed:
             raise ConfigError(
@@ -172,9 +174,10 @@ class ReplaySource:
         if self._is_broken:
             return False
         try:
-            seen = _identity(self._path)
+            with self._device.rights():
+                seen = _identity(self._path)
             if seen != self._seen:
-                self._trace = read_trace(self._path, growing=True)
+                self._trace = read_trace(self._path, growing=True, rights=self._device.rights)
                 self._seen = seen
         except DataError as error:
             _LOG.warning("%s", error)

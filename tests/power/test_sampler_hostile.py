@@ -4,6 +4,7 @@ of it. The sampler lives on, serves the next one, and neither reads nor writes w
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.power.model_drive import Model
+from tests.power.model_drive import Model, load, store
 from tests.power.nobody import (
     NOBODY,
     folder_for_all,
@@ -39,6 +40,7 @@ from wattload.power.sampler.access import Access
 from wattload.power.sampler.options import OneLineFormatter
 from wattload.power.sampler.peer import Peer
 from wattload.power.sampler.protocol import PROTOCOL_VERSION, encode
+from wattload.power.sampler.request import CLIENT_FIELDS
 
 SAY = """
 import json, socket, sys
@@ -292,6 +294,32 @@ def test_unknown_user_or_group_is_a_configuration_error(
         Access.named(users, groups)
 
 
+TRACE = "# evidence: measured\ntime_s,power_w\n0,10\n3600,10\n"
+
+
+@needs_root
+def test_replayed_trace_is_read_with_the_rights_of_the_run_s_user(bench: Bench) -> None:
+    path = bench.service("--user", str(NOBODY))
+    run = run_of_nobody(bench, "mine")
+    secret, own = run / "secret", run / "own"
+    for each in (secret, own):
+        each.write_text(TRACE)
+        each.chmod(0o600)
+    give(own)
+    opened = {
+        "command": "open",
+        "request": {"source": "replay", "replay": {"path": "replay.csv"}},
+        "devices": ["nvme0"],
+        "block_devices": [],
+    }
+    secret.rename(run / "replay.csv")
+    _, answer = as_nobody(path, hello("mine"), opened)
+    assert "can't be replayed: Permission denied" in str(answer["error"])
+    (run / "record.json").unlink(missing_ok=True)
+    own.rename(run / "replay.csv")
+    wait_for(lambda: as_nobody(path, hello("mine"), opened)[1]["ok"] is True)
+
+
 def raw(path: Path) -> socket.socket:
     stream = socket.socket(socket.AF_UNIX)
     stream.settimeout(30)
@@ -392,9 +420,11 @@ os._exit(0)
     "field",
     [
         {"replay": {"path": "/etc/shadow", "align": "start", "device": ""}},
+        {"replay": {"path": "../another/replay.csv"}},
+        {"quarch": {"module": "tcp::qtl1999-02-020", "host": "10.0.0.1"}},
         {"sampler_socket": "/run/other.sock"},
     ],
-    ids=lambda field: next(iter(field)),
+    ids=["replay", "replay-in-another-folder", "quarch", "sampler_socket"],
 )
 def test_no_run_chooses_what_the_sampler_reads_or_reaches(
     bench: Bench, field: dict[str, object]
@@ -410,6 +440,13 @@ def test_no_run_chooses_what_the_sampler_reads_or_reaches(
             answer = json.loads(answers.readline())
     assert answer["kind"] == "PowerPermissionError"
     assert f"power.{next(iter(field))} is not for a run to choose here" in answer["error"]
+
+
+def test_every_setting_of_power_is_a_run_s_to_choose_or_is_not() -> None:
+    """A new one is the service's own until somebody has thought about it here."""
+    names = {field.name for field in dataclasses.fields(PowerConfig)}
+    assert names - CLIENT_FIELDS == {"quarch", "replay", "redfish", "sampler_socket"}
+    assert names >= CLIENT_FIELDS
 
 
 def test_controller_that_is_not_served_is_refused(tmp_path: Path) -> None:
@@ -448,6 +485,28 @@ def test_system_drive_is_the_administrator_s_to_grant(bench: Bench) -> None:
     granted.hello("run-2")
     granted.open(wish, devices=["nvme0"], block_devices=[])
     assert bench.state() == 1
+
+
+@pytest.mark.parametrize("when", ["open", "sampling"])
+def test_bug_that_one_run_meets_ends_that_run_alone(bench: Bench, when: str) -> None:
+    path = bench.service()
+    client = connect(bench, path)
+    client.hello(RUN_ID)
+    healthy = load(bench.models / "nvme0.json")
+    broken = dataclasses.replace(healthy, crashes=(0x02,))
+    if when == "sampling":
+        client.open(PowerConfig(state=1, period_s=0.02), devices=["nvme0"], block_devices=[])
+        client.start()
+        store(bench.models / "nvme0.json", dataclasses.replace(broken, state=1))
+    else:
+        store(bench.models / "nvme0.json", broken)
+        with pytest.raises(PowerError, match="the sampler failed at this; its log says why"):
+            client.open(PowerConfig(state=1), devices=["nvme0"], block_devices=[])
+    wait_for((bench.run / RECORD_FILE).exists)
+    assert bench.state() == 0
+    store(bench.models / "nvme0.json", healthy)
+    assert any("| ZeroDivisionError: a bug" in line for line in lines_of(bench))
+    is_served(bench, path)
 
 
 def test_log_keeps_to_one_line_of_letters() -> None:
