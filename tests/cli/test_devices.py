@@ -15,6 +15,7 @@ from tests.core.mounting import mounted
 from tests.data.sysfs.tree import expand, write
 from tests.power.model_drive import Model, ModelDrive, store
 from tests.power.model_power import Meter
+from tests.power.nvme.dumps import DUMPS
 from tests.power.sources.sysfs_tree import ACPI, INA226, hwmon_tree, powercap_tree
 from wattload.__main__ import main
 from wattload.cli.devices import show
@@ -23,6 +24,7 @@ from wattload.cli.meters import view_meters
 from wattload.core.errors import PowerPermissionError
 from wattload.core.sysfs import Roots
 from wattload.core.target import Target
+from wattload.power.nvme.admin import AdminDevice, OpenDevice
 from wattload.power.sources.ipmi import IpmiLink
 
 Captured = pytest.CaptureFixture[str]
@@ -30,6 +32,10 @@ Captured = pytest.CaptureFixture[str]
 
 def closed(name: str) -> ModelDrive:
     raise PowerPermissionError(f"/dev/{name} can't be opened by user 1000: run as root")
+
+
+def returning(device: AdminDevice) -> OpenDevice:
+    return lambda _: device
 
 
 def printed(targets: tuple[Target, ...], views: tuple[ControllerView, ...]) -> str:
@@ -107,6 +113,25 @@ def test_a_controller_shows_link_states_and_what_it_offers(gen5: Roots, tmp_path
     assert "power measurement (log 25h)" in text
     assert found.refusal == ""
     assert found.facts.nvme_version == "2.3.0"
+
+
+def test_a_controller_says_which_logs_tell_its_power(gen5: Roots) -> None:
+    dumps = {dump.name: dump for dump in DUMPS}
+    offered: dict[str, set[str]] = {
+        "synthetic-datacenter": {
+            "interval power (SMART)",
+            "lifetime energy (SMART)",
+            "power measurement (log 25h)",
+            "power limit (feature 23h)",
+            "average power in whole watts (OCP log C0h)",
+        },
+        "synthetic-inspur": {"power (Inspur log C0h)"},
+        "synthetic-client": set(),
+    }
+    for name, expected in offered.items():
+        (found,) = view_controllers(["nvme0"], gen5, returning(dumps[name].device()))
+        assert found.refusal == ""
+        assert set(found.telemetry) == {"power state", "declared bounds", *expected}
 
 
 def test_a_closed_admin_queue_leaves_what_sysfs_shows(gen5: Roots) -> None:

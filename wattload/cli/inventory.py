@@ -23,10 +23,13 @@ from wattload.core.resolve import resolve_targets
 from wattload.core.stack import SystemDrives, system_drives
 from wattload.core.sysfs import LIVE, Roots
 from wattload.core.target import Target
-from wattload.power.nvme.admin import NvmeAdmin, OpenDevice
+from wattload.power.nvme.admin import AdminDevice, NvmeAdmin, OpenDevice
 from wattload.power.nvme.identify import Controller, identify_controller
+from wattload.power.nvme.ocp import read_ocp_smart
 from wattload.power.nvme.smart import SmartLog, read_smart
 from wattload.power.nvme.state import power_capabilities, power_state_facts, read_state
+from wattload.power.nvme.uuids import read_ocp_uuid_index
+from wattload.power.nvme.vendor import find_vendor_page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +121,7 @@ def view_controller(
             state = merge_controller_state(state, values, reasons)
             controller = identify_controller(device)
             facts = merge_controller_facts(facts, _identity(controller), {})
-            telemetry = tuple(_telemetry(controller, read_smart(device)))
+            telemetry = tuple(_telemetry(device, controller, read_smart(device)))
         except PowerError as error:
             refusal = str(error)
         finally:
@@ -140,16 +143,31 @@ def _identity(controller: Controller) -> dict[str, Any]:
     }
 
 
-def _telemetry(controller: Controller, smart: SmartLog) -> Iterator[str]:
+def _telemetry(device: AdminDevice, controller: Controller, smart: SmartLog) -> Iterator[str]:
     yield "power state"
     if any(state.max_w is not None for state in controller.power_states):
         yield "declared bounds"
     if smart.interval_power_w is not None:
-        yield "measured watts (SMART)"
+        yield "interval power (SMART)"
     if smart.lifetime_energy_wh is not None:
         yield "lifetime energy (SMART)"
     if controller.power_measurement:
         yield "power measurement (log 25h)"
+    if controller.power_limit:
+        yield "power limit (feature 23h)"
+    if _tells_ocp_power(device, controller):
+        yield "average power in whole watts (OCP log C0h)"
+    page = find_vendor_page(device, controller)
+    if page is not None:
+        yield f"power ({page.vendor} log {page.page:02X}h)"
+
+
+def _tells_ocp_power(device: AdminDevice, controller: Controller) -> bool:
+    try:
+        log = read_ocp_smart(device, uuid_index=read_ocp_uuid_index(device, controller))
+    except PowerError:
+        return False
+    return log.average_power_w is not None
 
 
 def _warnings(facts: ControllerFacts, state: ControllerState) -> Iterator[str]:
