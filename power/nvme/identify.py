@@ -128,14 +128,13 @@ def decode_controller(data: bytes) -> Controller:
     """
     require_bytes(data, IDENTIFY_BYTES, "Identify Controller")
     attributes, pages, thermal = u32(data, 96), data[261], u16(data, 322) & 1
-    count = min(data[263], _LAST_STATE) + 1
     return Controller(
         vendor_id=u16(data, 0),
         serial=text(data, 4, 20),
         model=text(data, 24, 40),
         firmware=text(data, 64, 8),
         version=_version(u32(data, 80)),
-        power_states=tuple(_state_at(data, index) for index in range(count)),
+        power_states=_states(data),
         apst_supported=bool(data[265] & 1),
         warning_temperature_k=u16(data, 266) or None,
         critical_temperature_k=u16(data, 268) or None,
@@ -194,9 +193,13 @@ def decode_power_state(data: bytes, index: int) -> PowerStateDescriptor:
     )
 
 
-def _state_at(data: bytes, index: int) -> PowerStateDescriptor:
-    start = _PSD_START + _PSD_BYTES * index
-    return decode_power_state(data[start : start + _PSD_BYTES], index)
+def _states(data: bytes) -> tuple[PowerStateDescriptor, ...]:
+    count = min(data[263], _LAST_STATE) + 1
+    starts = range(_PSD_START, _PSD_START + _PSD_BYTES * count, _PSD_BYTES)
+    return tuple(
+        decode_power_state(data[start : start + _PSD_BYTES], index)
+        for index, start in enumerate(starts)
+    )
 
 
 def _vault_s(raw: int, scale: int) -> float | None:

@@ -1,109 +1,25 @@
-"""The same bytes decoded by nvme-cli: an answering stand-in is preloaded into it, see answers.c."""
+"""Identify Controller, SMART and the logs of a controller: nvme-cli decodes the same bytes."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.power.nvme.dumps import DUMPS, Dump
+from tests.power.nvme.nvme_cli import DRIVES, NEEDED, Cli, having, on
 from wattload.power.nvme.effects import decode_effects
 from wattload.power.nvme.endurance import decode_endurance_group
-from wattload.power.nvme.features import (
-    read_background_power,
-    read_capabilities,
-    read_power_management,
-    read_transitions,
-    read_write_cache,
-)
-from wattload.power.nvme.firmware import read_firmware_slot
 from wattload.power.nvme.identify import identify_controller
-from wattload.power.nvme.namespace import active_namespaces, identify_namespace
-from wattload.power.nvme.ocp import decode_ocp_smart
 from wattload.power.nvme.pages import decode_supported_pages
 from wattload.power.nvme.smart import read_smart
-from wattload.power.nvme.thermal import read_thermal_management
-from wattload.power.nvme.uuids import decode_uuid_list
-from wattload.power.nvme.vendor import find_vendor_page, read_vendor_power
 
-NVME = shutil.which("nvme") or "/usr/sbin/nvme"
-COMPILER = shutil.which("cc") or shutil.which("gcc")
-
-pytestmark = [
-    pytest.mark.skipif(not Path(NVME).exists(), reason="nvme-cli is not installed"),
-    pytest.mark.skipif(COMPILER is None, reason="no C compiler"),
-]
-
-BY_NAME = {dump.name: dump for dump in DUMPS}
-DRIVES = [name for name, dump in BY_NAME.items() if name != "synthetic-all-ones"]
-SOURCE = Path(__file__).with_name("answers.c")
-
-
-@pytest.fixture(scope="module")
-def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    library = tmp_path_factory.mktemp("stand-in") / "answers.so"
-    command = [str(COMPILER), "-shared", "-fPIC", "-O1", "-Wall", "-o", str(library), str(SOURCE)]
-    subprocess.run(command, check=True, capture_output=True)
-    return library
-
-
-class Cli:
-    """nvme-cli in front of one drive of the corpus; ``/dev/null`` is the device it opens."""
-
-    def __init__(self, library: Path, folder: Path, dump: Dump) -> None:
-        dump.write(folder)
-        (folder / "admin-c0").write_bytes(bytes(4))  # Dera's plugin asks for a status first
-        self._environment = {
-            **os.environ,
-            "LD_PRELOAD": str(library),
-            "WATTLOAD_ANSWERS": str(folder),
-        }
-
-    def text(self, command: str, *arguments: str) -> str:
-        done = subprocess.run(
-            [NVME, *command.split(), "/dev/null", *arguments],
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        assert done.returncode == 0, done.stderr or done.stdout
-        return done.stdout
-
-    def json(self, command: str, *arguments: str) -> dict[str, Any]:
-        parsed: dict[str, Any] = json.loads(self.text(command, *arguments, "-o", "json"))
-        return parsed
-
-
-@pytest.fixture
-def cli(request: pytest.FixtureRequest, stand_in: Path, tmp_path: Path) -> tuple[Cli, Dump]:
-    dump = BY_NAME[request.param]
-    return Cli(stand_in, tmp_path, dump), dump
-
-
-def on(*names: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("cli", names, indirect=True)
-
-
-def having(log: int) -> list[str]:
-    return [name for name in DRIVES if log in BY_NAME[name].logs]
-
-
-def with_feature(number: int) -> list[str]:
-    return [name for name in DRIVES if (number, 0) in BY_NAME[name].features]
+pytestmark = NEEDED
 
 
 @on(*DRIVES)
-def test_identify_controller_agrees(cli: tuple[Cli, Dump]) -> None:
-    told, ours = cli[0].json("id-ctrl"), identify_controller(cli[1].device())
+def test_identify_controller_agrees(cli: Cli) -> None:
+    told, ours = cli.json("id-ctrl"), identify_controller(cli.dump.device())
     assert told["vid"] == ours.vendor_id
     assert (told["sn"].strip(), told["mn"].strip()) == (ours.serial, ours.model)
     assert told["fr"].strip() == ours.firmware
@@ -125,8 +41,8 @@ def test_identify_controller_agrees(cli: tuple[Cli, Dump]) -> None:
 
 
 @on(*DRIVES)
-def test_power_states_agree(cli: tuple[Cli, Dump]) -> None:
-    told, ours = cli[0].json("id-ctrl")["psds"], identify_controller(cli[1].device()).power_states
+def test_power_states_agree(cli: Cli) -> None:
+    told, ours = cli.json("id-ctrl")["psds"], identify_controller(cli.dump.device()).power_states
     for theirs, state in zip(told, ours, strict=False):
         fine = theirs["max_power_scale"] if "max_power_scale" in theirs else theirs["flags"] & 1
         asleep = (
@@ -154,8 +70,8 @@ def in_watts(raw: int, scale: int) -> object:
 
 
 @on(*having(0x02))
-def test_smart_agrees(cli: tuple[Cli, Dump]) -> None:
-    told, ours = cli[0].json("smart-log"), read_smart(cli[1].device())
+def test_smart_agrees(cli: Cli) -> None:
+    told, ours = cli.json("smart-log"), read_smart(cli.dump.device())
     assert told["critical_warning"] == ours.critical_warning
     assert told["temperature"] == (ours.temperature_k or 0)
     assert told["avail_spare"] == ours.available_spare_percent
@@ -185,9 +101,9 @@ def test_smart_agrees(cli: tuple[Cli, Dump]) -> None:
 
 
 @on(*having(0x09))
-def test_endurance_group_agrees(cli: tuple[Cli, Dump]) -> None:
-    told = cli[0].json("endurance-log", "-g", "1")
-    ours = decode_endurance_group(cli[1].logs[0x09])
+def test_endurance_group_agrees(cli: Cli) -> None:
+    told = cli.json("endurance-log", "-g", "1")
+    ours = decode_endurance_group(cli.dump.logs[0x09])
     assert told["critical_warning"] == ours.critical_warning
     assert (told["avl_spare"], told["percent_used"]) == (
         ours.available_spare_percent,
@@ -199,9 +115,9 @@ def test_endurance_group_agrees(cli: tuple[Cli, Dump]) -> None:
 
 
 @on(*having(0x05))
-def test_effects_agree(cli: tuple[Cli, Dump]) -> None:
-    text = cli[0].text("effects-log", "-c", "0")
-    ours = decode_effects(cli[1].logs[0x05])
+def test_effects_agree(cli: Cli) -> None:
+    text = cli.text("effects-log", "-c", "0")
+    ours = decode_effects(cli.dump.logs[0x05])
     for kind, effects in (("ACS", ours.admin), ("IOCS", ours.io)):
         found = re.findall(rf"^{kind}(\d+) .*\] ([0-9a-f]{{8}})$", text, re.MULTILINE)
         told = {int(opcode): int(word, 16) for opcode, word in found}
@@ -213,115 +129,7 @@ def test_effects_agree(cli: tuple[Cli, Dump]) -> None:
 
 
 @on(*having(0x00))
-def test_supported_pages_agree(cli: tuple[Cli, Dump]) -> None:
-    text = cli[0].text("supported-log-pages")
+def test_supported_pages_agree(cli: Cli) -> None:
+    text = cli.text("supported-log-pages")
     told = {int(page, 16) for page in re.findall(r"^LID 0x([0-9a-f]+) ", text, re.MULTILINE)}
-    assert told == decode_supported_pages(cli[1].logs[0x00])
-
-
-@on(*with_feature(0x02))
-def test_power_management_agrees(cli: tuple[Cli, Dump]) -> None:
-    text = cli[0].text("get-feature", "-f", "2", "-n", "1", "-H")
-    ours = read_power_management(cli[1].device())
-    assert f"Power State   (PS): {ours.state}" in text
-    assert f"Workload Hint (WH): {ours.workload_hint}" in text
-
-
-@on(*with_feature(0x10))
-def test_thermal_thresholds_agree(cli: tuple[Cli, Dump]) -> None:
-    text = cli[0].text("get-feature", "-f", "0x10", "-n", "1", "-H")
-    ours = read_thermal_management(cli[1].device())
-    told = [int(kelvin) for kelvin in re.findall(r"\(TMT[12]\) : (\d+) Kelvin", text)]
-    assert told == [ours.light_k or 0, ours.heavy_k or 0]
-
-
-@on(*with_feature(0x11))
-def test_background_power_agrees(cli: tuple[Cli, Dump]) -> None:
-    text = cli[0].text("get-feature", "-f", "0x11", "-n", "1", "-H")
-    assert f"(NOPPME): {read_background_power(cli[1].device())}" in text
-
-
-@on(*with_feature(0x06))
-def test_write_cache_agrees(cli: tuple[Cli, Dump]) -> None:
-    text = cli[0].text("get-feature", "-f", "6", "-n", "1", "-H")
-    assert ("(WCE): Enabled" in text) is read_write_cache(cli[1].device())
-
-
-@on(*(name for name in with_feature(0x02) if (0x02, 3) in BY_NAME[name].features))
-def test_capabilities_of_a_feature_agree(cli: tuple[Cli, Dump]) -> None:
-    text = cli[0].text("get-feature", "-f", "2", "-n", "1", "-s", "3", "-H")
-    ours = read_capabilities(cli[1].device(), 0x02)
-    assert ("is saveable" in text) is ours.saveable
-    assert ("is changeable" in text) is ours.changeable
-    assert ("is namespace specific" in text) is ours.namespace_specific
-
-
-@on(*(name for name in DRIVES if 0x00 in BY_NAME[name].identify))
-def test_namespaces_agree(cli: tuple[Cli, Dump]) -> None:
-    device = cli[1].device()
-    listed = re.findall(r"\[ *\d+\]:0x([0-9a-f]+)", cli[0].text("list-ns", "-n", "1"))
-    assert tuple(int(number, 16) for number in listed) == active_namespaces(device)
-    told, ours = cli[0].json("id-ns", "-n", "1"), identify_namespace(device, 1)
-    block = 1 << told["lbafs"][told["flbas"] & 0xF]["ds"]
-    assert block == ours.lba_bytes
-    sizes = (ours.size_bytes, ours.capacity_bytes, ours.used_bytes)
-    assert tuple(told[name] * block for name in ("nsze", "ncap", "nuse")) == sizes
-    assert told["endgid"] == ours.endurance_group
-
-
-@on(*having(0x03))
-def test_firmware_slot_agrees(cli: tuple[Cli, Dump]) -> None:
-    (told,) = cli[0].json("fw-log").values()
-    (active,) = (value for name, value in told.items() if "afi" in name)
-    assert (int(active) & 7 or None) == read_firmware_slot(cli[1].device())
-
-
-@on(*with_feature(0x0C))
-def test_transitions_agree(cli: tuple[Cli, Dump]) -> None:
-    text = cli[0].text("get-feature", "-f", "0x0c", "-n", "1", "-H")
-    ours = read_transitions(cli[1].device())
-    told = re.findall(r"Entry\[ ?(\d+)\].*?\(ITPT\): (\d+) ms.*?\(ITPS\): (\d+)", text, re.DOTALL)
-    rules = [(int(state), int(target), int(ms)) for state, ms, target in told if int(ms)]
-    assert rules == [(r.state, r.target, round(r.idle_s * 1000)) for r in ours.transitions]
-    assert ("(APSTE): Enabled" in text) is ours.enabled
-
-
-@on("synthetic-datacenter")
-def test_uuids_agree(cli: tuple[Cli, Dump]) -> None:
-    text = cli[0].text("id-uuid").lower().replace("-", "").replace(" ", "")
-    for uuid in decode_uuid_list(cli[1].identify[0x17]):
-        assert uuid.hex in text
-
-
-@on("synthetic-datacenter")
-def test_extended_smart_agrees(cli: tuple[Cli, Dump]) -> None:
-    told = cli[0].json("ocp smart-add-log")
-    ours = decode_ocp_smart(cli[1].logs[0xC0])
-    assert told["Physical media units written"]["lo"] == ours.media_written_bytes
-    assert told["Number of Thermal throttling events"] == ours.throttle_events
-    assert told["Log page version"] == ours.log_version
-    version = (told[f"{part} Version Field"] for part in ("Major", "Minor", "Point"))
-    assert ".".join(map(str, version)) == ours.specification
-
-
-@pytest.mark.parametrize(
-    ("cli", "command", "pattern"),
-    [
-        ("synthetic-inspur", "inspur nvme-vendor-log", r"power_info\(mcu\) *: (\d+) mW"),
-        ("synthetic-dera", "dera stat", r"current_power *: (\d+) mW"),
-        ("synthetic-memblaze", "memblaze smart-log-add", r"power_consumption .*curr: (\d+)"),
-        ("synthetic-ymtc", "ymtc smart-log-add", r"power_consumption .*curr: (\d+)"),
-    ],
-    indirect=["cli"],
-)
-def test_vendor_s_watts_agree(cli: tuple[Cli, Dump], command: str, pattern: str) -> None:
-    told = re.search(pattern, cli[0].text(command))
-    assert told is not None
-    device = cli[1].device()
-    controller = identify_controller(device)
-    page = find_vendor_page(device, controller)
-    assert page is not None
-    ours = read_vendor_power(device, controller, page)
-    assert ours is not None
-    unit_w = 0.001 if "mW" in pattern else 1.0
-    assert ours.power_w == pytest.approx(int(told[1]) * unit_w)
+    assert told == decode_supported_pages(cli.dump.logs[0x00])
