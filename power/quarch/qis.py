@@ -17,9 +17,10 @@ from wattload.core.errors import PowerError
 CURSOR = b"\r\n>"
 """Ends every answer. In XML a ``>`` never follows a line's end."""
 
+ANSWER_TIMEOUT_S = 5.0
+
 _LINE_END = b"\r\n"
 _CONNECT_TIMEOUT_S = 5.0
-_ANSWER_TIMEOUT_S = 10.0
 _RECEIVE_BYTES = 256 * 1024
 _LONGEST_ANSWER_BYTES = 16 * 1024 * 1024
 """A block of stripes is at most 3072 lines; far more than that is no answer."""
@@ -66,21 +67,21 @@ class Qis:
             self.close()
             raise
 
-    def ask(self, command: str) -> str:
+    def ask(self, command: str, *, timeout_s: float = ANSWER_TIMEOUT_S) -> str:
         """Return the module's or the server's answer to a command for the module, cursor off.
 
         Raises:
-            PowerError: the connection is lost, or the answer does not end.
+            PowerError: the connection is lost, or the answer does not come or end in time.
         """
-        return self._exchange(f"{self.module} {command}")
+        return self._exchange(f"{self.module} {command}", timeout_s)
 
     def ask_server(self, command: str) -> str:
         """Return the answer to a command for QIS itself; see ``ask``."""
-        return self._exchange(command)
+        return self._exchange(command, ANSWER_TIMEOUT_S)
 
-    def stream_state(self) -> StreamState:
+    def stream_state(self, *, timeout_s: float = ANSWER_TIMEOUT_S) -> StreamState:
         """Return whether the module streams, and if not why."""
-        lines = self.ask("stream?").splitlines()
+        lines = self.ask("stream?", timeout_s=timeout_s).splitlines()
         return StreamState(lines[0].strip() if lines else "")
 
     def close(self) -> None:
@@ -97,12 +98,12 @@ class Qis:
                 if not part:
                     raise PowerError(f"{self.place} hung up: is it QIS that listens there?")
                 greeting += part
-            self._socket.settimeout(_ANSWER_TIMEOUT_S)
         except OSError as error:
             raise PowerError(f"{self.place} does not greet as QIS does ({error})") from error
 
-    def _exchange(self, line: str) -> str:
+    def _exchange(self, line: str, timeout_s: float) -> str:
         try:
+            self._socket.settimeout(timeout_s)
             self._socket.sendall(line.encode() + b"\r\n")
             answer = bytearray()
             while not answer.endswith(CURSOR):

@@ -18,6 +18,8 @@ from wattload.power.quarch.thinning import Interval, Thinner
 
 _LOG = logging.getLogger(__name__)
 
+_STREAM_TIMEOUT_S = 2.0
+"""A server that takes longer is given up: the sampler has other sources to read meanwhile."""
 _HEADER_WAIT_S = 5.0
 _STOP_WAIT_S = 10.0
 _POLL_S = 0.02
@@ -104,7 +106,9 @@ class Stream:
 
     def _take(self, ready: list[Interval]) -> bool:
         """Add the intervals of one block; returns whether it was all there is."""
-        block = parse_block(self._qis.ask("stream text all"), self._header.column_count)
+        block = parse_block(
+            self._qis.ask("stream text all", timeout_s=_STREAM_TIMEOUT_S), self._header.column_count
+        )
         arrived_ns = time.monotonic_ns()
         if block.stripes.size:
             self._add(block, ready)
@@ -119,7 +123,7 @@ class Stream:
         ready.extend(self._thinner.add(time_ns, watts))
 
     def _look_at_state(self) -> None:
-        state = self._qis.stream_state()
+        state = self._qis.stream_state(timeout_s=_STREAM_TIMEOUT_S)
         if state.lost_data:
             raise PowerDataLostError(
                 f"{self._qis.module} says {state.sentence!r}: its buffer was full and readings "

@@ -66,6 +66,9 @@ class QisMock:
     faults: dict[str, bytes] = field(default_factory=dict)
     """Command to raw answer; ``b""`` hangs up."""
 
+    mute: set[str] = field(default_factory=set)
+    """Commands that are not answered."""
+
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._produced = self._sent = 0
@@ -134,6 +137,8 @@ class QisMock:
             for line in _lines(stream):
                 self.commands.append(line)
                 raw = next((self.faults[key] for key in self.faults if line.endswith(key)), None)
+                if any(line.endswith(command) for command in self.mute):
+                    continue
                 if raw == b"":
                     stream.close()
                     return

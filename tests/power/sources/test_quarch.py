@@ -236,6 +236,19 @@ def test_answer_that_is_none_is_a_hole(mock: QisMock, source: QuarchSource) -> N
     assert [sample.value for sample in source.read()] == [None]
 
 
+def test_server_that_hangs_is_given_up_and_makes_a_hole(
+    mock: QisMock, source: QuarchSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wattload.power.quarch.stream._STREAM_TIMEOUT_S", 0.05)
+    mock.mute.add("stream text all")
+    assert source.read() == []
+    asked = len(mock.commands)
+    assert [sample.value for sample in source.read()] == [None]
+    assert len(mock.commands) == asked
+    source.stop()
+    assert mock.state == "Stopped: User"
+
+
 def test_stream_is_ended_and_the_module_left_alone(mock: QisMock) -> None:
     source = source_of(mock)
     source.open()
