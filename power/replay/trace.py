@@ -37,7 +37,7 @@ CHANNELS = (
 EVIDENCE = "evidence"
 COLUMNS = (*TIME_COLUMNS, *CHANNELS, EVIDENCE)
 
-_SENSOR_KEYS = ("window_s", "update_period_s", "phase_s", "quantum_j", "wrap_j")
+_SENSOR_KEYS = ("window_s", "update_period_s", "phase_s", "unseen_s", "quantum_j", "wrap_j")
 _LAST_POWER_STATE = 31
 _LARGEST_TIME_NS = 1 << 63
 _EVIDENCE_OF = {str(each): each for each in Evidence}

@@ -167,6 +167,7 @@ class ReplaySource:
             resolution_w=resolution_w,
             accuracy_percent=accuracy,
             detail=detail,
+            is_recorded=True,
         )
 
     def _refresh(self) -> bool:

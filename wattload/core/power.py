@@ -152,7 +152,10 @@ class Sample:
 
 
 class SourceFacts(Frozen):
-    """What is known of a power source before it is read."""
+    """What is known of a power source before it is read.
+
+    ``is_recorded`` marks what comes from a file: whatever its evidence, no drive is asked for it.
+    """
 
     name: str
     device: str
@@ -164,11 +167,13 @@ class SourceFacts(Frozen):
     resolution_w: float | None = None
     accuracy_percent: float | None = None
     detail: str = ""
+    is_recorded: bool = False
 
     @property
     def asks_drive(self) -> bool:
         """Whether each read is a command to the drive, which may keep it from sleeping."""
-        return self.scope is Scope.DRIVE and self.evidence in _BY_THE_DRIVE
+        is_of_drive = self.scope is Scope.DRIVE and self.evidence in _BY_THE_DRIVE
+        return is_of_drive and not self.is_recorded
 
 
 class PowerSource(Protocol):
