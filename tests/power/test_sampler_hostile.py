@@ -306,7 +306,7 @@ def test_replayed_trace_is_read_with_the_rights_of_the_run_s_user(bench: Bench) 
         each.write_text(TRACE)
         each.chmod(0o600)
     give(own)
-    opened = {
+    opened: dict[str, object] = {
         "command": "open",
         "request": {"source": "replay", "replay": {"path": "replay.csv"}},
         "devices": ["nvme0"],

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.power.nobody import (
     need_nobody,
     run_of_nobody,
 )
-from tests.power.sampler_bench import Bench, wait_for
+from tests.power.sampler_bench import ROOT, Bench, wait_for
 from wattload.core.record.run import RECORD_FILE, read_record
 
 RUN = "import sys; from wattload.__main__ import main; sys.exit(main())"
@@ -100,6 +101,33 @@ def test_end_of_an_unprivileged_run_is_recorded_and_undone(bench: Bench, end: st
     assert (found.st_uid, found.st_gid) == (NOBODY, NOBODY)
     assert read_record(record.parent).status == "aborted"
     close(process)
+
+
+class Bounded(Bench):
+    """A bench whose sampler is root with the unit's capabilities and none beside."""
+
+    @property
+    def program(self) -> Sequence[str]:
+        unit = (ROOT / "docs" / "wattload-sampler.service").read_text()
+        (line,) = [each for each in unit.splitlines() if each.startswith("CapabilityBoundingSet=")]
+        granted = line.partition("=")[2].lower().replace("cap_", "+").split()
+        bounds = ("--bounding-set", ",".join(["-all", *granted]), "--no-new-privs")
+        return ("setpriv", *bounds, *super().program)
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv (util-linux) is missing")
+def test_capabilities_of_the_unit_are_enough() -> None:
+    need_nobody()
+    with folder_for_all() as folder:
+        bench = Bounded(folder)
+        bench.set_up()
+        process = client_of_nobody(bench, "exit")
+        record = bench.runs / "mine" / RECORD_FILE
+        wait_for(record.exists)
+        assert record.stat().st_uid == NOBODY
+        assert bench.state() == 0
+        bench.clean()
+        close(process)
 
 
 def test_a_whole_run_of_nobody_s_is_sampled_by_root_s_sampler(bench: Bench) -> None:
