@@ -21,8 +21,8 @@ class ControllerReading(Frozen):
     """The half of a controller's state that admin commands answer.
 
     ``fields`` are fields of ``ControllerState`` with their values, ``missing`` the reasons for the
-    others. ``nvme_version``, the table ``power_states`` and ``power`` belong to ``ControllerFacts``;
-    they are ``None`` where the controller can't be identified.
+    others. ``nvme_version``, the table ``power_states`` and ``power`` belong to
+    ``ControllerFacts``; they are ``None`` where the controller can't be identified.
     """
 
     serial: str

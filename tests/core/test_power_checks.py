@@ -73,6 +73,16 @@ def test_two_sources_of_the_whole_run_must_tell_one_energy(other_j: float, verdi
     assert check(with_power(record, whole_run=pair), "energy_cross_check").verdict == verdict
 
 
+@pytest.mark.parametrize("evidence", [Evidence.SELF_REPORTED, Evidence.ESTIMATED])
+def test_a_drive_that_reports_otherwise_than_a_meter_is_warned_of(evidence: Evidence) -> None:
+    record = record_of()
+    other = whole(record, "nvme_ocp", 1300.0).model_copy(update={"evidence": evidence})
+    pair = (whole(record, "meter", 1200.0), other)
+    assert check(with_power(record, whole_run=pair), "energy_cross_check").verdict == "warn"
+    both = tuple(each.model_copy(update={"evidence": Evidence.ESTIMATED}) for each in pair)
+    assert check(with_power(record, whole_run=both), "energy_cross_check").verdict == "warn"
+
+
 def test_one_source_alone_or_without_a_figure_is_not_checked() -> None:
     record = record_of()
     alone = with_power(record, whole_run=(whole(record, "ipm", 1200.0),))
