@@ -17,7 +17,8 @@ from wattload.core.errors import PowerError
 
 PROGRAM = (sys.executable, "-P", "-m", "wattload.power.sampler")
 
-_START_TIMEOUT_S = 20.0
+_START_TIMEOUT_S = 60.0
+"""Ten times what a busy host takes; one that ended is noticed at once."""
 _RETRY_S = 0.005
 
 
