@@ -45,7 +45,8 @@ cp "$(command -v busybox)" initramfs/bin/busybox
 for applet in sh mount insmod mkdir switch_root sed sleep; do
   ln -s busybox "initramfs/bin/$applet"
 done
-for module in virtio_pci 9pnet_virtio 9p overlay crc32c_generic ext4 nvme nvme-tcp; do
+for module in virtio_pci 9pnet_virtio 9p overlay crc32c_generic ext4 nvme nvme-tcp \
+  ipmi_si ipmi_devintf; do
   modprobe -d "$lab/kernel" -S "$version" --show-depends "$module"
 done | awk '$1 == "insmod" && !seen[$2]++ {print $2}' > modules.list
 while read -r module; do
@@ -58,6 +59,12 @@ chmod +x initramfs/init
 mkdir -p out
 [ -e disk.img ] || truncate -s 256M disk.img
 
+# The guest's management controller. QEMU 7.2 ends by SIGSEGV unless it connects late (reconnect).
+rm -f bmc.sock
+"$here/../../.venv/bin/python" "$here/bmc.py" bmc.sock &
+bmc=$!
+trap 'kill "$bmc" 2>/dev/null || :' EXIT
+
 # TCG even where /dev/kvm is there: it may be one that runs no ordinary guest. The check of copies
 # to users is off: it takes huge pages that the NVMe/TCP driver sends to its own host for a breach.
 timeout "$limit_s" qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu max \
@@ -67,6 +74,8 @@ timeout "$limit_s" qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu 
   -virtfs local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap \
   -virtfs local,path=out,mount_tag=out,security_model=none,multidevs=remap \
   -drive file=disk.img,if=none,id=disk,format=raw,cache=unsafe,aio=threads \
-  -device nvme,serial=QEMU0001,drive=disk </dev/null 2>&1 | sed -u 's|\r||g' | tee console.log
+  -device nvme,serial=QEMU0001,drive=disk \
+  -chardev socket,id=bmc,path=bmc.sock,reconnect=1 -device ipmi-bmc-extern,chardev=bmc,id=bmc0 \
+  -device isa-ipmi-kcs,bmc=bmc0 </dev/null 2>&1 | sed -u 's|\r||g' | tee console.log
 status=$(sed -n 's/.*lab-exit-status \([0-9]*\).*/\1/p' console.log | tail -1)
 exit "${status:-99}"
