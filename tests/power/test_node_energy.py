@@ -9,6 +9,7 @@ import pytest
 
 from tests.power.sources.sysfs_tree import ACPI, INA226, hwmon_tree, powercap_tree
 from tests.records import Scenario, make_run
+from wattload.core.checks.energy import power_coverage
 from wattload.core.errors import PowerError
 from wattload.core.power import (
     Channel,
@@ -224,3 +225,25 @@ def test_page_gives_the_drives_energy_whatever_stands_beside_it() -> None:
     mixed = record.power.model_copy(update={"energy": (*beside, *energy)})
     assert phase_energies(record.model_copy(update={"power": mixed})) == phase_energies(record)
     assert phase_energies(record)[0].energy_j is not None
+
+
+def test_hole_in_the_nodes_trace_fails_no_run() -> None:
+    record, _ = make_run(Scenario(power="measured"))
+    node = [
+        each.model_copy(
+            update={"scope": Scope.NODE, "device": device, "coverage": share, "missing": missing}
+        )
+        for each in record.power.energy
+        for device, share, missing in (
+            ("bmc", 0.5, {}),
+            ("psys", None, {"coverage": "there is no sample"}),
+        )
+    ]
+    energy = (*record.power.energy, *node)
+    power = record.power.model_copy(update={"energy": energy})
+    checks = power_coverage(record.model_copy(update={"power": power}))
+    beside = {check.verdict for check in checks if check.name.endswith(("_bmc", "_psys"))}
+    assert beside == {"warn", "not_checked"}
+    mandatory = [check for check in checks if check.mandatory]
+    assert mandatory == [each for each in power_coverage(record) if each.mandatory]
+    assert {check.verdict for check in mandatory} == {"pass"}

@@ -65,13 +65,15 @@ def _coverages(record: RunRecord, group: Sequence[EnergyRecord]) -> Sequence[Che
 
 
 def _coverage(record: RunRecord, energy: EnergyRecord) -> Check:
+    """Judge one trace; a hole in a node's or a GPU's leaves the drive's figure as it is."""
     name = f"power_coverage_{energy.phase}_{energy.device}{of_host(record, energy.host)}"
+    is_drive = energy.scope is Scope.DRIVE
     if energy.coverage is None:
-        return Check(
-            name=name, verdict="not_checked", mandatory=True, sentence=energy.missing["coverage"]
-        )
+        why = energy.missing["coverage"]
+        return Check(name=name, verdict="not_checked", mandatory=is_drive, sentence=why)
+    worst: Verdict = "fail" if is_drive else "warn"
     verdict: Verdict = (
-        "fail"
+        worst
         if energy.coverage < COVERAGE_FAIL
         else "warn"
         if energy.coverage < COVERAGE_WARN
@@ -80,7 +82,7 @@ def _coverage(record: RunRecord, energy: EnergyRecord) -> Check:
     return Check(
         name=name,
         verdict=verdict,
-        mandatory=True,
+        mandatory=is_drive,
         sentence=f"The trace of {energy.source} covers {energy.coverage:.2%} of {energy.phase}.",
         figures={"coverage": energy.coverage, "samples": energy.sample_count},
     )
