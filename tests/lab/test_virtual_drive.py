@@ -31,6 +31,10 @@ Judged = dict[tuple[str, int], tuple[Ran, str]]
 """By workload and power state: the run, and how the drive's interval power was updated."""
 
 
+def _lines(judged: Judged) -> list[Line]:
+    return [line for ran, updates in judged.values() for line in truth_table.lines(ran, updates)]
+
+
 @pytest.fixture(scope="module")
 def judged() -> Judged:
     """Each workload in PS0 and PS1; each way of updating meets both workloads and both states."""
@@ -43,16 +47,15 @@ def judged() -> Judged:
         for state, updates in enumerate(orders):
             found = run(*workload, state=state, label=f"PS{state}", updates=updates)
             ran[name, state] = (found, updates)
+            truth_table.write(OUT / "truth-table.md", _lines(ran))
             shutil.copytree(found.folder, OUT / "runs" / f"{name}-ps{state}", dirs_exist_ok=True)
     return ran
 
 
 @pytest.fixture(scope="module")
 def table(judged: Judged) -> list[Line]:
-    """Return the truth table, which is written for people too."""
-    found = [line for ran, updates in judged.values() for line in truth_table.lines(ran, updates)]
-    truth_table.write(OUT / "truth-table.md", found)
-    return found
+    """Return the truth table, which is written for people after each run."""
+    return _lines(judged)
 
 
 def test_runs_are_complete_in_the_state_asked_for(judged: Judged) -> None:
