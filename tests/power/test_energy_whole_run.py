@@ -113,6 +113,13 @@ def test_without_an_integral_the_samples_span_the_run() -> None:
     assert ipm.coverage > 0.99
 
 
+def test_a_quiet_at_either_end_is_no_part_of_what_was_sampled() -> None:
+    window = (ns(10.0), ns(90.0))
+    (ipm,) = whole_run_records(SAMPLES, [IPM], [], host="box", polled=window)
+    assert (ipm.start_ns, ipm.end_ns) == window
+    assert ipm.energy_j == pytest.approx(12.0 * 80, rel=1e-9)
+
+
 def test_a_counter_in_watt_hours_is_told_with_the_reason_it_is_no_figure() -> None:
     lifetime = facts("nvme_lifetime", sensor=Counter(quantum_j=3600))
     counts = samples_of(TIMES_S, np.full(TIMES_S.size, 7200.0), source="nvme_lifetime",

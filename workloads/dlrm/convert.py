@@ -126,8 +126,8 @@ class Conversion:
         counted = [0, 0]
         progress = self._context.progress
         progress.begin(label, input_bytes)
-        start_ns = time.monotonic_ns()
         with self._context.phase(name) as phase:
+            start_ns = time.monotonic_ns()
 
             def moved(read_bytes: int, written_bytes: int, operations: int) -> None:
                 counted[0] += read_bytes
@@ -139,7 +139,7 @@ class Conversion:
 
             done = self._pool.run(function, tasks, moved)
             self._outputs.sync()
-        seconds = (time.monotonic_ns() - start_ns) / NS_PER_S
+            seconds = (time.monotonic_ns() - start_ns) / NS_PER_S
         progress.end()
         found.steps.append(
             Step(

@@ -15,6 +15,8 @@ RATIO_LOW, RATIO_HIGH = 0.98, 1.02
 """Device sectors over application bytes that prove direct I/O (one plain device, no other load)."""
 
 CLOSURE_TOLERANCE = 0.02
+START_SPREAD_S = 0.02
+"""Processes leave a barrier some milliseconds apart; a phase that is short may differ by that."""
 _OLDER_RATES = ("throughput_", "write_", "read_")
 DEPTH_SHARE = 0.5
 DEPTH_EXCESS = 1.5
@@ -81,7 +83,7 @@ def _closure(name: str, value: float, moved_bytes: int, windows: Sequence[PhaseW
     over_window = moved_bytes / max(whole_s, 1e-12)
     rates = [rate for rate in (over_active, over_window) if rate]
     apart = min((abs(value / rate - 1) for rate in rates), default=float(value != 0))
-    holds = apart <= CLOSURE_TOLERANCE
+    holds = apart <= max(CLOSURE_TOLERANCE, START_SPREAD_S / max(active_s, 1e-12))
     return Check(
         name=f"closure_{name}",
         verdict="pass" if holds else "fail",
