@@ -62,21 +62,7 @@ def own_record(energy: WindowEnergy, scope: Scope, *, host: str) -> EnergyRecord
     """Return the record of an energy that a device integrated by itself."""
     seconds = (energy.end_ns - energy.start_ns) / NS_PER_S
     stated = _uncertainty(energy, seconds)
-    energy_j = energy.energy_j if seconds > 0 else None
-    reason = energy.reason or ("the device told no energy" if seconds > 0 else "it has no length")
-    uncovered_s = energy.uncovered_s
-    figures: Mapping[str, tuple[float | None, str]] = {
-        "energy_j": (energy_j, reason),
-        "mean_w": (None if energy_j is None else energy_j / seconds, reason),
-        "uncertainty_j": (stated.total_j, stated.reason or ""),
-        "coverage": (
-            None if uncovered_s is None or seconds <= 0 else max(0.0, 1 - uncovered_s / seconds),
-            "the device does not tell how much of the time its mean is of",
-        ),
-        **dict.fromkeys(("lower_j", "upper_j"), (None, "it is a figure, no bound")),
-        "change_count": (None, "it is one reading"),
-        **dict.fromkeys(("idle_w", "net_j"), (None, "idle is no part of the whole run")),
-    }
+    figures = _figures(energy, seconds, stated)
     return EnergyRecord(
         host=host,
         device=energy.device,
@@ -93,6 +79,27 @@ def own_record(energy: WindowEnergy, scope: Scope, *, host: str) -> EnergyRecord
         missing={name: why for name, (value, why) in figures.items() if value is None},
         **{name: value for name, (value, _) in figures.items()},
     )
+
+
+def _figures(
+    energy: WindowEnergy, seconds: float, stated: Uncertainty
+) -> Mapping[str, tuple[float | None, str]]:
+    """Return each figure of the record, and why there would be none."""
+    energy_j = energy.energy_j if seconds > 0 else None
+    reason = energy.reason or ("the device told no energy" if seconds > 0 else "it has no length")
+    uncovered_s = energy.uncovered_s
+    return {
+        "energy_j": (energy_j, reason),
+        "mean_w": (None if energy_j is None else energy_j / seconds, reason),
+        "uncertainty_j": (stated.total_j, stated.reason or ""),
+        "coverage": (
+            None if uncovered_s is None or seconds <= 0 else max(0.0, 1 - uncovered_s / seconds),
+            "the device does not tell how much of the time its mean is of",
+        ),
+        **dict.fromkeys(("lower_j", "upper_j"), (None, "it is a figure, no bound")),
+        "change_count": (None, "it is one reading"),
+        **dict.fromkeys(("idle_w", "net_j"), (None, "idle is no part of the whole run")),
+    }
 
 
 def _uncertainty(energy: WindowEnergy, seconds: float) -> Uncertainty:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from wattload.core.power import Counter, Evidence, Sample, Scope, SourceFacts, WindowEnergy
 from wattload.core.record.energy import (
@@ -17,6 +18,7 @@ from wattload.core.record.energy import (
     PowerSourceRecord,
 )
 from wattload.core.record.phase import PhaseWindow
+from wattload.core.record.sampler import SamplerRecord
 from wattload.life.phases import BIN_NS, TrafficRow
 from wattload.life.powering import (
     IDLE_AFTER_PHASE,
@@ -29,6 +31,8 @@ from wattload.life.powering import (
 from wattload.power.config import PowerConfig
 from wattload.power.samples import read_samples
 from wattload.power.traffic import ByteSeries
+
+T = TypeVar("T")
 
 NO_SAMPLER = "the run ended before its power was accounted for"
 
@@ -59,47 +63,34 @@ def power_section(
     """Return what the run knows of power, with the energy of each timed phase and of the tail."""
     if not reports:
         return pending_section(config)
-    hosts = [_host_power(report) for report in reports]
+
+    def of_all(part: Callable[[PowerReport, Sequence[Sample]], Iterable[T]]) -> tuple[T, ...]:
+        """Return a part of the section over all hosts, each with its own samples."""
+        found = (part(report, samples.get(report.host, ())) for report in reports)
+        return tuple(item for items in found for item in items)
+
+    hosts = of_all(lambda report, _: [_host_power(report)])
     tails = [host.tail_s for host in hosts]
-    idle = [
-        record
-        for report in reports
-        for record in _idle(report, windows, samples.get(report.host, ()))
-    ]
+    idle = of_all(lambda report, own: _idle(report, windows, own))
     return PowerSection(
         requested=config.source,
         choice=_choice(hosts),
         idle_s=min(host.idle_s for host in hosts),
         tail_s=None if None in tails else max(tail for tail in tails if tail is not None),
-        sources=tuple(
-            source
-            for report in reports
-            for source in _resolved(report.opened.sources, samples.get(report.host, ()))
-        ),
-        states=tuple(
-            state
-            for report in reports
-            for state in (report.finished.states if report.finished else report.opened.states)
-        ),
-        energy=tuple(
-            record
-            for report in reports
-            for record in _energy(config, report, windows, samples.get(report.host, ()), traffic)
-        ),
-        whole_run=tuple(
-            record
-            for report in reports
-            for record in _whole_run(report, windows, samples.get(report.host, ()))
-        ),
-        idle=tuple(idle),
+        sources=of_all(lambda report, own: _resolved(report.opened.sources, own)),
+        states=of_all(lambda report, _: (report.finished or report.opened).states),
+        energy=of_all(lambda report, own: _energy(config, report, windows, own, traffic)),
+        whole_run=of_all(lambda report, own: _whole_run(report, windows, own)),
+        idle=idle,
         polling=_polling(idle),
-        hosts=tuple(hosts),
-        samplers=tuple(
-            report.finished.cost
-            for report in reports
-            if report.finished is not None and report.finished.cost is not None
-        ),
+        hosts=hosts,
+        samplers=of_all(lambda report, _: _cost(report)),
     )
+
+
+def _cost(report: PowerReport) -> Sequence[SamplerRecord]:
+    cost = report.finished.cost if report.finished is not None else None
+    return () if cost is None else (cost,)
 
 
 def _host_power(report: PowerReport) -> HostPower:

@@ -10,7 +10,7 @@ from itertools import combinations
 from wattload.core.checks.energy import of_host
 from wattload.core.power import MEASURING, Boxcar, Evidence, Instant, Scope
 from wattload.core.record.check import Check, Verdict
-from wattload.core.record.controller import ControllerRecord
+from wattload.core.record.controller import ControllerFacts, ControllerRecord
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.run import RunRecord
 from wattload.core.units import J_PER_WH, NS_PER_S
@@ -108,22 +108,16 @@ def _lifetime(record: RunRecord, controller: ControllerRecord) -> Check:
     facts = controller.facts
     name = f"energy_lifetime_{facts.serial}{of_host(record, facts.host)}"
     grown_wh, reason = _grown_wh(controller)
-    energy = next(
-        (
-            each
-            for each in record.power.whole_run
-            if (each.host, each.device) == (facts.host, facts.serial) and each.energy_j is not None
-        ),
-        None,
-    )
+    energy = _known_whole(record, facts)
     around_s = _seconds_around(record, facts.host, energy)
     if grown_wh is None or energy is None or energy.energy_j is None or around_s is None:
         return _not_lifetime(name, reason or "the whole run's energy is not known")
-    most_j = (grown_wh + 1) * J_PER_WH + (energy.uncertainty_j or 0.0)
+    unsure_j = energy.uncertainty_j or 0.0
+    most_j = (grown_wh + 1) * J_PER_WH + unsure_j
     greatest_w = _greatest_w(controller)
     least_j = 0.0
     if greatest_w is not None:
-        least_j = (grown_wh - 1) * J_PER_WH - greatest_w * around_s - (energy.uncertainty_j or 0.0)
+        least_j = (grown_wh - 1) * J_PER_WH - greatest_w * around_s - unsure_j
     holds = least_j <= energy.energy_j <= most_j
     return Check(
         name=name,
@@ -140,6 +134,13 @@ def _lifetime(record: RunRecord, controller: ControllerRecord) -> Check:
             "grown_wh": grown_wh,
         },
     )
+
+
+def _known_whole(record: RunRecord, facts: ControllerFacts) -> EnergyRecord | None:
+    """Return the whole run's energy by the first source that has a figure of the controller."""
+    found = (each for each in record.power.whole_run if each.energy_j is not None)
+    key = (facts.host, facts.serial)
+    return next((each for each in found if (each.host, each.device) == key), None)
 
 
 def _grown_wh(controller: ControllerRecord) -> tuple[int | None, str]:
