@@ -12,12 +12,12 @@ limit_s=${WATTLOAD_LAB_LIMIT_S:-3600}
 marks=${1:-lab}
 
 missing=
-for tool in qemu-system-x86_64 busybox cpio modprobe depmod nvme; do
+for tool in qemu-system-x86_64 busybox cpio modprobe depmod nvme mkfs.ext4; do
   PATH="$PATH:/usr/sbin:/sbin" command -v "$tool" >/dev/null || missing="$missing $tool"
 done
 if [ -n "$missing" ]; then
   echo "make lab needs:$missing" >&2
-  echo "apt-get install --no-install-recommends qemu-system-x86 busybox-static cpio kmod nvme-cli" >&2
+  echo "apt-get install --no-install-recommends qemu-system-x86 busybox-static cpio kmod nvme-cli e2fsprogs" >&2
   exit 2
 fi
 PATH="$PATH:/usr/sbin:/sbin"
