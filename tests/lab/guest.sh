@@ -9,6 +9,7 @@ export PYTHONPATH="$root" PYTHONDONTWRITEBYTECODE=1 WATTLOAD_LAB_MODELS=/run/mod
 export WATTLOAD_STATE_DIR=/run/wattload-state WATTLOAD_LAB_VIRTUAL=/run/virtual
 export WATTLOAD_LAB_OUT=/run/out
 ip link set lo up
+hostname wattload-lab
 mkdir -p "$WATTLOAD_LAB_MODELS" "$WATTLOAD_LAB_VIRTUAL" "$WATTLOAD_LAB_OUT"
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 out "$WATTLOAD_LAB_OUT"
 "$python" -m tests.lab.connect "$WATTLOAD_LAB_MODELS" "$WATTLOAD_LAB_VIRTUAL"
