@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tests.power.energy_traces import Floats, ns, trace_of
 from wattload.core.power import Bounds, Channel
@@ -41,7 +42,7 @@ def descriptor(
         power_fail_vault_s=None,
         idle_exit_latency_limit_s=None,
         max_bandwidth_value=None,
-        max_bandwidth_scale=None,
+        max_bandwidth_scale=0,
     )
 
 
@@ -130,12 +131,10 @@ def test_the_length_of_a_read_belongs_to_the_change_it_saw() -> None:
 
 
 def test_an_unread_stretch_is_bounded_by_what_any_state_allows() -> None:
-    kept = (TIMES_S <= 4) | (TIMES_S >= 4.3)
     values = np.where(TIMES_S == 4.2, np.nan, 15.0)
     sensor = Bounds(lowest_w=0.005, highest_w=25.0)
     upper = trace_of(TIMES_S, values, channel=Channel.UPPER_W)
     found = integrate(upper, sensor, ns(0), ns(10), period_s=0.1)
-    assert kept.any()
     assert found.coverage == pytest.approx(0.98, rel=1e-9)
     assert found.energy_j == pytest.approx(15 * 9.8 + 25 * 0.2, rel=1e-9)
     lower = trace_of(TIMES_S, np.where(TIMES_S == 4.2, np.nan, 4.0), channel=Channel.LOWER_W)
@@ -143,7 +142,7 @@ def test_an_unread_stretch_is_bounded_by_what_any_state_allows() -> None:
     assert found.energy_j == pytest.approx(4 * 9.8 + 0.005 * 0.2, rel=1e-9)
 
 
-def _walk(rng: np.random.Generator, sensor: Bounds) -> tuple[Floats, Floats, Floats]:
+def _walk(rng: np.random.Generator, sensor: Bounds) -> tuple[Floats, NDArray[np.int64], Floats]:
     """Return when a drive changed state, to which, and when each transition was over."""
     changes_s = np.cumsum(rng.uniform(0.7, 4.0, 40)) - 15
     states = rng.integers(0, 2, changes_s.size)

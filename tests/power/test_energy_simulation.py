@@ -133,7 +133,7 @@ def limit(published: float) -> float:
     return (published + 0.5 * 10.0**-digits) * STATISTICAL
 
 
-PRODUCT = [
+PRODUCT: list[tuple[str, Bursts, Sensor, int, tuple[tuple[float, float | None], ...]]] = [
     ("checkpoint", CHECKPOINT, Instant(), 60, ((9.7, 16), (1.9, 4.6), (0.2, 1.0))),
     ("checkpoint", CHECKPOINT, SLIDING, 60, ((0.5, 0.7), (0.2, 0.4), (0.2, 0.3))),
     ("checkpoint", CHECKPOINT, Instant(), 10, ((11, None), (2.1, None), (0.5, None))),

@@ -81,7 +81,7 @@ def test_a_window_that_is_covered_whole_has_no_gap() -> None:
 def test_what_the_drive_does_not_state_leaves_the_uncertainty_unknown(
     changed: dict[str, None], part: str
 ) -> None:
-    record = own_record(replace(OWN, **changed))
+    record = own_record(replace(OWN, **changed))  # type: ignore[arg-type]
     assert record.uncertainty_j is None
     assert part not in record.uncertainty_parts_j
     assert part in record.missing["uncertainty_j"]
