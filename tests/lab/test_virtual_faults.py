@@ -111,9 +111,13 @@ def test_refused_reads_are_holes_and_sampling_goes_on(runs: Path) -> None:
     assert states[-1] == 1
 
 
-def test_late_answers_are_a_gap_and_sampling_goes_on(runs: Path) -> None:
-    _, samples = sample(runs, lambda: drive("fault", opcode=GET_LOG_PAGE, hold_s=3.0))
-    assert values(samples, Channel.POWER_W)[-1] is not None
+def test_late_answer_is_waited_for_and_sampling_goes_on(runs: Path) -> None:
+    _, samples = sample(runs, lambda: drive("fault", opcode=GET_FEATURES, subject=2, hold_s=0.5))
+    told = [each for each in samples if each.channel is Channel.POWER_STATE]
+    late = [each for each in told if each.spread_ns >= 500_000_000]
+    assert [each.value for each in late] == [1]
+    assert told[-1].time_ns > late[0].time_ns
+    assert told[-1].value == 1
 
 
 def test_reset_loses_the_state_and_sampling_goes_on(runs: Path) -> None:
