@@ -7,6 +7,7 @@ of its own goes on in the quiet; the drive's own mean is what that one read find
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -113,14 +114,23 @@ def _record(
 
 
 def _first_reading(meter: Meter, after_ns: int) -> tuple[float | None, str]:
-    """Return the first power that was read after the quiet: it is of the quiet, by its sensor."""
+    """Return what the first read after the quiet tells: it is of the quiet, by its sensor.
+
+    Where that read failed, the next one tells of a drive that was asked already.
+    """
     part = meter.parts.get("energy_j")
     if part is None or part.trace.key.channel is not Channel.POWER_W:
         return None, f"one read of {meter.facts.name} tells no power"
     if not isinstance(meter.facts.sensor, Boxcar):
         return None, f"{meter.facts.name} tells the power while it is read, not that before"
-    values = _values(part.trace, (after_ns, after_ns + max_gap_ns(meter.facts.period_s)))
-    return (float(values[0]), "") if values.size else (None, "no read followed the quiet")
+    trace, until_ns = part.trace, after_ns + max_gap_ns(meter.facts.period_s)
+    first = int(np.searchsorted(trace.time_ns, after_ns))
+    if first == trace.time_ns.size or trace.time_ns[first] > until_ns:
+        return None, "no read followed the quiet"
+    watts = float(trace.value[first])
+    if math.isnan(watts):
+        return None, "the read after the quiet failed, and the next ones are of a polled drive"
+    return watts, ""
 
 
 def _temperatures(device: str, by_key: Mapping[TraceKey, Trace]) -> Trace | None:

@@ -12,14 +12,15 @@ class Reading:
     """Starts, reads and stops the sources.
 
     What a drive integrates by itself covers the time in which it is read as well: it begins after
-    a quiet at the start and ends before one at the end, so that both can be compared.
+    a quiet at the start and ends before one at the end, so that both can be compared. It begins
+    only once every drive was read: the first command after a quiet must be the read that tells it.
     """
 
     def __init__(self, sources: Sequence[PowerSource]) -> None:
         self._sampled = [each for each in sources if not isinstance(each.facts().sensor, Integral)]
         self._integrals = [each for each in sources if isinstance(each.facts().sensor, Integral)]
         self._left_alone: frozenset[int] = frozenset()
-        self._is_quiet = self._has_started = self._is_integrating = False
+        self._is_quiet = self._has_started = self._is_integrating = self._is_due = False
         self._energies: list[WindowEnergy] = []
         self._lost: dict[int, str] = {}
 
@@ -39,12 +40,11 @@ class Reading:
     def quiet(self, *, is_on: bool) -> None:
         """Leave the drives alone, or read them again; meters outside of them are read all along."""
         self._is_quiet = is_on
+        self._is_due = self._has_started and not is_on
         asking = [source for source in self._sampled if source.facts().asks_drive]
         self._left_alone = frozenset(map(id, asking)) if is_on else frozenset()
         if is_on and self._is_integrating:
             self._end_integrals()
-        elif self._has_started and not is_on:
-            self._integrate()
 
     def read(self) -> list[Sample]:
         """Return what every source has to say that is to be read."""
@@ -56,6 +56,9 @@ class Reading:
                 samples.extend(source.read())
             except PowerDataLostError as error:
                 self._lost[id(source)] = str(error)
+        if self._is_due:
+            self._is_due = False
+            self._integrate()
         return samples
 
     def stop(self) -> Sequence[WindowEnergy]:

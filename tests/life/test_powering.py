@@ -12,7 +12,7 @@ import pytest
 from tests.power.energy_facts import facts
 from wattload.core.blockstat import BlockStat
 from wattload.core.errors import PowerError
-from wattload.core.power import Channel, Evidence, Sample
+from wattload.core.power import Boxcar, Channel, Evidence, Sample, Sensor
 from wattload.core.record.energy import PowerSourceRecord
 from wattload.core.units import NS_PER_S
 from wattload.life import powering
@@ -33,11 +33,13 @@ SAMPLES = "samples-box.jsonl"
 class Client:
     """Answers as a sampler does; its trace calms down in the tail, or never does."""
 
-    def __init__(self, folder: Path, evidence: Evidence, *, lost: bool, calms: bool) -> None:
+    def __init__(
+        self, folder: Path, evidence: Evidence, sensor: Sensor | None, *, lost: bool, calms: bool
+    ) -> None:
         self._folder = folder
         self._lost = lost
         self._calms = calms
-        self.source = facts("meter", evidence, accuracy_percent=1.0)
+        self.source = facts("meter", evidence, sensor, accuracy_percent=1.0)
         self.quiet_calls: list[bool] = []
 
     def open(self, config: PowerConfig, **devices: object) -> OpenReport:
@@ -132,9 +134,11 @@ def _live(
     *,
     lost: bool = False,
     calms: bool = True,
+    sensor: Sensor | None = None,
     **config: Any,  # noqa: ANN401 - any field
 ) -> tuple[PhaseRecorder, PowerReport, Sampler]:
-    recorder, sampler = _recorder(), Sampler(Client(folder, evidence, lost=lost, calms=calms))
+    client = Client(folder, evidence, sensor, lost=lost, calms=calms)
+    recorder, sampler = _recorder(), Sampler(client)
     power = Powering.open(
         cast("Sampling", sampler),
         PowerConfig(**config),
@@ -236,6 +240,26 @@ def test_a_drive_is_left_alone_in_the_quiet_before_and_after(tmp_path: Path) -> 
         ("before", "meter"),
         ("after", "meter"),
     }
+
+
+def test_the_means_of_idle_after_are_read_to_their_end_before_the_quiet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[float | bool] = []
+    monkeypatch.setattr(time, "sleep", events.append)
+    monkeypatch.setattr(Client, "quiet", lambda _, *, is_on: events.append(is_on))
+    sensor = Boxcar(window_s=1.0)
+    _live(
+        tmp_path,
+        Evidence.SELF_REPORTED,
+        sensor=sensor,
+        idle_s=0.2,
+        idle_after_s=7.0,
+        quiet_s=3.0,
+        tail_max_s=0,
+    )
+    after = events[events.index(7.0) + 1 :]
+    assert after == [pytest.approx(1.2), True, 3.0, False]
 
 
 def test_phases_have_a_trace_on_both_sides_whatever_is_left_out(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -91,6 +93,14 @@ def test_a_quiet_that_no_read_followed_is_unknown_and_so_is_its_cost() -> None:
     assert cost.difference_w is None
     assert cost.polled_w == pytest.approx(3.0)
     assert cost.missing["difference_w"] == "no read followed the quiet"
+
+
+def test_a_read_after_the_quiet_that_failed_is_not_made_up_for_by_the_next() -> None:
+    first, *others = ipm()
+    failed = replace(first, value=None)
+    (quiet,) = idle_records([failed, *others], [IPM], [QUIET], host="box")
+    assert (quiet.mean_w, quiet.sample_count) == (None, 0)
+    assert quiet.missing["mean_w"].startswith("the read after the quiet failed")
 
 
 def test_idle_that_changed_its_state_has_none() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.power.energy_facts import facts
+from tests.power.model_drive import Model, ModelDrive, store
+from tests.power.model_power import Meter, centiwatts
 from tests.power.sampler_bench import RUN_ID, Bench, wait_for
 from wattload.core.errors import PowerDataLostError, PowerError
 from wattload.core.power import (
@@ -15,15 +18,22 @@ from wattload.core.power import (
     Channel,
     Evidence,
     Integral,
+    PowerSource,
     Sample,
     Sensor,
     SourceFacts,
     WindowEnergy,
 )
 from wattload.power.config import PowerConfig
+from wattload.power.journal import Journal
+from wattload.power.nvme.admin import AdminCommand, Completion, OpenDevice
 from wattload.power.sampler.protocol import Quiet, encode, parse
 from wattload.power.sampler.reading import Reading
 from wattload.power.samples import read_samples
+from wattload.power.sources import PowerDevice
+from wattload.power.sources.nvme import find
+
+SMART = "Get Log Page 02h (SMART)"
 
 
 class Source:
@@ -106,12 +116,69 @@ def test_what_a_drive_integrates_is_of_the_time_between_both_quiets() -> None:
     reading.start()
     assert own.calls == []
     reading.quiet(is_on=False)
+    assert own.calls == []
+    reading.read()
     assert own.calls == ["start"]
     reading.quiet(is_on=True)
     assert own.calls == ["start", "stop"]
     reading.quiet(is_on=False)
+    reading.read()
     assert [energy.energy_j for energy in reading.stop()] == [1.0]
     assert own.calls == ["start", "stop"]
+
+
+def test_every_drive_is_read_before_any_begins_to_integrate(tmp_path: Path) -> None:
+    """Start of feature 25h is a command: it would wake what the read after a quiet is to tell."""
+    meter = Meter(ipm=centiwatts(3.0), measures=True, interval_ms=10, aipwr=centiwatts(3))
+    for name, serial in (("nvme0", "ONE"), ("nvme1", "TWO")):
+        store(tmp_path / f"{name}.json", Model(serial=serial, meter=meter))
+    asked: list[tuple[str, str]] = []
+
+    class Spy(ModelDrive):
+        def submit(self, command: AdminCommand) -> Completion:
+            asked.append((self.name, command.name))
+            return super().submit(command)
+
+    sources = _readable(tmp_path, lambda name: Spy(tmp_path, name))
+    reading = Reading(sources)
+    reading.quiet(is_on=True)
+    reading.start()
+    asked.clear()
+    reading.read()
+    assert asked == []
+    reading.quiet(is_on=False)
+    assert asked == []
+    reading.read()
+    for source in sources:
+        source.restore()
+        source.close()
+    names = [command for _, command in asked]
+    first_set = next(at for at, name in enumerate(names) if name.startswith("Set Features"))
+    for drive in ("nvme0", "nvme1"):
+        assert next(command for name, command in asked if name == drive) == SMART
+        assert (drive, SMART) in asked[:first_set]
+
+
+def _readable(folder: Path, open_device: OpenDevice) -> list[PowerSource]:
+    """Return the sources of two model drives that could be opened."""
+    devices = [
+        PowerDevice(
+            key=name, name=name, is_nvme=True, journal=Journal(folder / "state"), run_id="r"
+        )
+        for name in ("nvme0", "nvme1")
+    ]
+    found = find(
+        devices,
+        PowerConfig(source="nvme"),
+        open_device=open_device,
+        holds_system=lambda _: False,
+    )
+    opened = []
+    for source in found:
+        with suppress(PowerError):
+            source.open()
+            opened.append(source)
+    return opened
 
 
 def test_without_a_quiet_it_is_of_the_whole_run() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from wattload.core.errors import DataError, PowerError
-from wattload.core.power import MEASURING, Integral, Scope, SourceFacts
+from wattload.core.power import MEASURING, Boxcar, Integral, Scope, SourceFacts
 from wattload.core.units import NS_PER_S
 from wattload.life.phases import PhaseRecorder
 from wattload.life.sampling import Sampling
@@ -97,6 +97,9 @@ class Powering:
         self._measuring = measuring_drive_sources(opened)
         self._times = IdleTimes.of(config, opened)
         self._has_sensor = any(_is_read(facts) for facts in _used(opened))
+        self._late_s = max(
+            (_late_s(facts) for facts in self._measuring if facts.asks_drive), default=0.0
+        )
         self._tail_s: float | None = None
         self._idle_window: tuple[int, int] | None = None
 
@@ -166,6 +169,8 @@ class Powering:
             if self._times.idle_after_s:
                 with recorder.phase(IDLE_AFTER_PHASE, timed=False):
                     time.sleep(self._times.idle_after_s)
+                if self._times.quiet_s:
+                    time.sleep(self._late_s)  # the last means of that time are read beyond its end
             self._wait_quietly(QUIET_AFTER_PHASE, recorder)
             self._bring_log()
             finished = self._client.finish()
@@ -243,6 +248,18 @@ def measuring_drive_sources(opened: OpenReport) -> tuple[SourceFacts, ...]:
 def _is_read(facts: SourceFacts) -> bool:
     """Return whether there is a sensor behind the source, and samples of it."""
     return facts.evidence in MEASURING and not isinstance(facts.sensor, Integral)
+
+
+def _late_s(facts: SourceFacts) -> float:
+    """Return how long after a moment what a sensor tells of it is read at the latest, in seconds.
+
+    A mean comes as long after the moment as it is long, or as its updates are apart; then it takes
+    a read to see it, and another one if that came just before.
+    """
+    sensor = facts.sensor
+    if not isinstance(sensor, Boxcar):
+        return 2 * facts.period_s
+    return max(sensor.window_s, sensor.update_period_s or 0.0) + 2 * facts.period_s
 
 
 def _used(opened: OpenReport) -> Sequence[SourceFacts]:
