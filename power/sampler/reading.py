@@ -25,6 +25,11 @@ class Reading:
         self._lost: dict[int, str] = {}
 
     @property
+    def is_quiet(self) -> bool:
+        """Whether drives are left alone."""
+        return self._is_quiet
+
+    @property
     def data_lost(self) -> tuple[str, ...]:
         """A sentence for each source that said it dropped readings; it is read no more."""
         return tuple(self._lost.values())

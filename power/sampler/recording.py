@@ -95,7 +95,7 @@ class Recording:
             descriptor = create_samples(self._folder / self._host.samples_name)
             self._file = SampleFile(descriptor, host=self._host.name, period_s=self._period_s)
         self._reading.start()
-        self._cost = CostMeter()
+        self._cost = CostMeter(is_quiet=self._reading.is_quiet)
         self._schedule = Schedule(self._period_s, time.monotonic_ns())
         self._stage = "sampling"
 
@@ -117,6 +117,8 @@ class Recording:
         """Leave the drives alone, or read them again; meters outside of them are read all along."""
         self._expect("open", "sampling")
         self._reading.quiet(is_on=is_on)
+        if self._cost is not None:
+            self._cost.quiet(is_on=is_on)
 
     def status(self) -> StatusReport:
         """Return how far it is."""
@@ -135,7 +137,7 @@ class Recording:
 
         self._expect("open", "sampling")
         if self._stage == "sampling":
-            self._reading.quiet(is_on=False)
+            self.quiet(is_on=False)
             take_last_readings(self._sources)
             self.tick()
         status, cost = self.status(), self._cost_record()

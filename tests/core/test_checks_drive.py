@@ -266,9 +266,33 @@ def test_saved_value_that_changed_fails_the_run() -> None:
     assert "own saved power state changed" in found.sentence
 
 
-def test_drive_that_saves_nothing_is_not_asked() -> None:
+def test_drive_whose_saved_values_are_not_known_is_not_checked() -> None:
     record = with_state(record_of_a_drive(), knob="power.state")
-    assert not [each for each in evaluate(record) if each.name.startswith("saved_settings")]
+    found = check(record, "saved_settings_kept")
+    assert found.verdict == "not_checked"
+    assert f"power state ({NOT_RECORDED})" in found.sentence
+
+
+def test_one_saved_value_that_is_known_is_judged_and_the_other_named() -> None:
+    record = with_state(record_of_a_drive(), knob="power.state", settings=(limited(),))
+    found = check(record, "saved_settings_kept")
+    assert found.verdict == "pass"
+    assert "has saved (power limit) is as it was" in found.sentence
+    assert f"not known of power state ({NOT_RECORDED})" in found.sentence
+    lost = with_state(
+        record_of_a_drive(),
+        knob="power.limit_w",
+        saved=0,
+        saved_after=0,
+        settings=(limited(saved_after=None),),
+    )
+    assert "power limit (it was not read)" in check(lost, "saved_settings_kept").sentence
+
+
+def test_run_that_set_nothing_or_a_clock_alone_is_not_asked_what_is_saved() -> None:
+    clock = limited(option="power.set_timestamp")
+    for record in (record_of_a_drive(), with_state(record_of_a_drive(), settings=(clock,))):
+        assert not [each for each in evaluate(record) if each.name.startswith("saved_settings")]
 
 
 def test_older_record_says_that_it_does_not_know_what_came_later() -> None:

@@ -195,15 +195,32 @@ def test_readings_whose_changes_nobody_counted_are_not_judged() -> None:
     assert checks(record_of(), "power_updates") == []
 
 
+def host_power(**changes: Any) -> HostPower:  # noqa: ANN401 - any field
+    return HostPower.model_validate(
+        {"host": "box", "choice": "nothing was read", "idle_s": 0, "tail_s": None, **changes}
+    )
+
+
 def test_a_meter_that_dropped_readings_fails_the_run() -> None:
     record = record_of()
-    assert checks(record, "power_data_lost") == []
-    host = HostPower(
-        host="box", choice="-", idle_s=0, tail_s=None, data_lost=("quarch: the stream overran",)
-    )
-    found = check(with_power(record, hosts=(host,)), "power_data_lost")
+    lossy = host_power(data_lost=("quarch: the stream overran",))
+    found = check(with_power(record, hosts=(lossy,)), "power_data_lost")
     assert found.verdict == "fail"
     assert "the stream overran" in found.sentence
+
+
+def test_meters_that_kept_all_readings_pass_and_none_is_not_checked() -> None:
+    record = record_of()
+    (source,) = record.power.sources
+    kept = with_power(record, hosts=(host_power(host=source.host),))
+    assert check(kept, "power_data_lost").verdict == "pass"
+    gone = with_power(record, hosts=(host_power(host=source.host, lost="it was killed"),))
+    found = check(gone, "power_data_lost")
+    assert (found.verdict, "it was killed" in found.sentence) == ("not_checked", True)
+    found = check(with_power(record, hosts=(host_power(host="other"),)), "power_data_lost")
+    assert (found.verdict, found.sentence) == ("not_checked", "nothing was read")
+    found = check(with_power(record, hosts=()), "power_data_lost")
+    assert (found.verdict, found.sentence) == ("not_checked", record.power.choice)
 
 
 def test_a_figure_that_was_refused_for_its_coverage_still_fails() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.power.qis_mock import MODULE, Module, qis
 from tests.power.sampler_bench import RUN_ID, Bench, wait_for
 from wattload.core.errors import DataError, PowerError
 from wattload.core.power import Channel
+from wattload.core.units import NS_PER_S
 from wattload.power.config import PowerConfig
 from wattload.power.nvme.admin import NvmeAdmin
 from wattload.power.nvme.cost import ADMIN_COST, CommandCost
@@ -98,6 +100,30 @@ def test_rounds_and_missed_deadlines_are_in_the_cost(samples: SampleFile) -> Non
         0.002,
         0.002,
     )
+
+
+def test_quiet_does_not_dilute_what_is_told_per_second(
+    samples: SampleFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0, 0.0]
+    monkeypatch.setattr(time, "monotonic_ns", lambda: round(clock[0] * NS_PER_S))
+    monkeypatch.setattr(time, "process_time", lambda: clock[1])
+    meter = CostMeter(is_quiet=True)
+    clock[:] = 60, 0.5
+    meter.add_tick(0, NS_PER_S)
+    meter.quiet(is_on=False)
+    meter.add_tick(0, 2_000_000)
+    clock[:] = 100, 0.9
+    for _ in range(800):
+        ADMIN_COST.add(1_000_000)
+    meter.quiet(is_on=True)
+    clock[:] = 160, 1.5
+    record = meter.record(host="h", period_s=0.1, schedule=Schedule(0.1, 0), file=samples)
+    ADMIN_COST.reset()
+    assert (record.seconds, record.quiet_s, record.cpu_s) == (160, 120, 1.5)
+    assert record.admin_commands_per_s == 20
+    assert record.cpu_share == pytest.approx(0.4 / 40)
+    assert (record.tick_mean_s, record.tick_max_s) == (0.002, 0.002)
 
 
 def test_finish_tells_what_the_run_has_cost(bench: Bench) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from wattload.core.power import MEASURING, Scope
 from wattload.core.record.check import Check, Verdict
-from wattload.core.record.energy import EnergyRecord
+from wattload.core.record.energy import EnergyRecord, HostPower
 from wattload.core.record.run import RunRecord
 
 COVERAGE_WARN, COVERAGE_FAIL = 0.99, 0.95
@@ -95,16 +95,32 @@ def of_host(record: RunRecord, host: str) -> str:
 
 def power_data_lost(record: RunRecord) -> Sequence[Check]:
     """Fail a run in which a meter said that it dropped readings."""
-    return [
-        Check(
-            name=f"power_data_lost{of_host(record, host.host)}",
-            verdict="fail",
-            sentence=f"A meter dropped readings: {sentence}",
-            mandatory=True,
-        )
-        for host in record.power.hosts
-        for sentence in host.data_lost
-    ]
+    if not record.power.hosts:
+        return [
+            Check(name="power_data_lost", verdict="not_checked", sentence=record.power.choice)
+        ]
+    return [check for host in record.power.hosts for check in _data_lost(record, host)]
+
+
+def _data_lost(record: RunRecord, host: HostPower) -> Sequence[Check]:
+    name = f"power_data_lost{of_host(record, host.host)}"
+    if host.data_lost:
+        return [
+            Check(
+                name=name,
+                verdict="fail",
+                sentence=f"A meter dropped readings: {sentence}",
+                mandatory=True,
+            )
+            for sentence in host.data_lost
+        ]
+    if host.lost:
+        sentence = f"Whether a meter dropped readings is unknown: the sampler was lost: {host.lost}"
+        return [Check(name=name, verdict="not_checked", sentence=sentence)]
+    if not any(source.used for source in record.power.sources if source.host == host.host):
+        return [Check(name=name, verdict="not_checked", sentence=host.choice)]
+    sentence = "No meter said that it dropped readings."
+    return [Check(name=name, verdict="pass", sentence=sentence, mandatory=True)]
 
 
 def energy_closure(record: RunRecord) -> Sequence[Check]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from wattload.core.record.check import Check, Verdict
 from wattload.core.record.energy import PowerSettingRecord, PowerStateRecord
@@ -10,6 +10,8 @@ from wattload.core.record.run import RunRecord
 
 _NOT_CAPS = ("power.set_timestamp",)
 """Settings that cap no power and are not held to a value."""
+
+_Kept = PowerStateRecord | PowerSettingRecord
 
 
 def power_state_held(record: RunRecord) -> Sequence[Check]:
@@ -33,16 +35,11 @@ def power_setting_held(record: RunRecord) -> Sequence[Check]:
 
 def saved_settings_kept(record: RunRecord) -> Sequence[Check]:
     """Compare what a drive itself has saved before the run and after it: no run may change that."""
-    checks = []
-    for state in record.power.states:
-        pairs: dict[str, tuple[float | None, float | None]] = {}
-        if state.knob:
-            pairs["power state"] = (state.saved, state.saved_after)
-        pairs |= {each.name: (each.saved, each.saved_after) for each in state.settings}
-        known = {name: pair for name, pair in pairs.items() if None not in pair}
-        if known:
-            checks.append(_saved_kept(state.serial, known))
-    return checks
+    return [
+        _saved_kept(state.serial, kept)
+        for state in record.power.states
+        if (kept := dict(_saved(state)))
+    ]
 
 
 def _state_held(record: RunRecord, state: PowerStateRecord) -> Check:
@@ -119,19 +116,42 @@ def _text(figure: float | None, unit: str) -> str:
     return "nothing" if figure is None else f"{figure:g}{unit}"
 
 
-def _saved_kept(serial: str, pairs: dict[str, tuple[float | None, float | None]]) -> Check:
-    changed = [name for name, (before, after) in pairs.items() if before != after]
+def _saved_kept(serial: str, asked: Mapping[str, _Kept]) -> Check:
+    """Judge the values that are known on both sides; those that are not are named with the reason.
+
+    A drive that saves nothing has nothing that a run could change, and no proof of it either.
+    """
+    known: dict[str, tuple[float, float]] = {}
+    unknown = []
+    for name, kept in asked.items():
+        if kept.saved is None or kept.saved_after is None:
+            why = kept.missing["saved" if kept.saved is None else "saved_after"]
+            unknown.append(f"{name} ({why})")
+        else:
+            known[name] = kept.saved, kept.saved_after
+    changed = [name for name, (before, after) in known.items() if before != after]
+    told = [
+        f"The drive's own saved {' and '.join(changed)} changed during the run." * bool(changed),
+        f"What the drive has saved ({', '.join(known)}) is as it was before the run."
+        * bool(known and not changed),
+        f"Its saved values are not known of {' and '.join(unknown)}." * bool(unknown),
+    ]
     return Check(
         name=f"saved_settings_kept_{serial}",
-        verdict="fail" if changed else "pass",
-        sentence=(
-            f"The drive's own saved {' and '.join(changed)} changed during the run."
-            if changed
-            else f"What the drive has saved ({', '.join(pairs)}) is as it was before the run."
-        ),
+        verdict="fail" if changed else "pass" if known else "not_checked",
+        sentence=" ".join(filter(None, told)),
         figures={
             f"{name.replace(' ', '_')}_{when}": value
-            for name, pair in pairs.items()
+            for name, pair in known.items()
             for when, value in zip(("before", "after"), pair, strict=True)
         },
     )
+
+
+def _saved(state: PowerStateRecord) -> Iterator[tuple[str, _Kept]]:
+    """Yield what a run has changed of a drive and the drive may have saved, by name."""
+    if state.knob:
+        yield "power state", state
+    for setting in state.settings:
+        if setting.option not in _NOT_CAPS:
+            yield setting.name, setting
