@@ -1,7 +1,7 @@
 """The drive's own power measurement over a whole run: feature 25h starts it, log 25h tells.
 
 No polling: the drive takes an interval power each second and keeps their mean. It is of the whole
-run, from the sampler's start to its end, and never split into phases.
+run, from the sampler's start to its end less a quiet at either, and never split into phases.
 """
 
 from __future__ import annotations

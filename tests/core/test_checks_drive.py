@@ -11,7 +11,7 @@ from wattload.core.checks import evaluate
 from wattload.core.record.base import NOT_RECORDED
 from wattload.core.record.check import Check
 from wattload.core.record.controller import ControllerState, PowerCapabilities
-from wattload.core.record.energy import PowerSettingRecord, PowerStateRecord
+from wattload.core.record.energy import PowerSettingRecord, PowerStateRecord, ThrottlingRecord
 from wattload.core.record.run import RunRecord
 
 
@@ -111,6 +111,62 @@ def test_ocp_s_own_count_is_heard(
     found = check(ocp(record_of_a_drive(), before, after, status), "throttled_")
     assert found.verdict == verdict
     assert told in found.sentence
+
+
+def by_phase(record: RunRecord, **counted: int | None) -> RunRecord:
+    """Return the record with what its drive counted in each timed phase."""
+    facts = record.controllers[0].facts
+    values = {"transition_count": 0, "throttled_s": 0, **counted}
+    throttling = tuple(
+        ThrottlingRecord(
+            host=facts.host,
+            device=facts.serial,
+            phase=window.name,
+            transition_count=values["transition_count"],
+            throttled_s=values["throttled_s"],
+            missing={name: "unread" for name, value in values.items() if value is None},
+        )
+        for window in record.timed_windows()
+    )
+    power = record.power.model_copy(update={"throttling": throttling})
+    return record.model_copy(update={"power": power})
+
+
+def heated(record: RunRecord) -> RunRecord:
+    return with_after(record, smart={"thermal_transitions_1": 2, "thermal_seconds_1": 40})
+
+
+def test_heat_of_generating_data_does_not_fail_cool_timed_phases() -> None:
+    found = check(by_phase(heated(record_of_a_drive())), "throttled_")
+    assert found.verdict == "pass"
+    assert "40 s of light throttling during the run, and none in a timed phase." in found.sentence
+
+
+def test_heat_in_a_timed_phase_fails_and_names_it() -> None:
+    record = record_of_a_drive()
+    found = check(by_phase(heated(record), transition_count=1, throttled_s=7), "throttled_")
+    assert found.verdict == "fail"
+    phase = record.timed_windows()[0].name
+    assert f"1 entries into throttling and 7 s of it in {phase}" in found.sentence
+    assert found.figures[f"{phase}_throttled_s"] == 7
+    assert found.figures["thermal_seconds_1"] == 40
+
+
+def test_what_is_not_counted_by_phase_is_a_warning_beside_it() -> None:
+    found = check(by_phase(ocp(heated(record_of_a_drive()), 4, 6, 1)), "throttled_")
+    assert found.verdict == "warn"
+    assert "2 throttling events by OCP's count" in found.sentence
+    assert "going on at its end are of one is not known" in found.sentence
+
+
+def test_throttling_that_the_sampled_counters_do_not_know_fails_all_the_same() -> None:
+    record = by_phase(ocp(record_of_a_drive(), 4, 6, 0))
+    assert check(record, "throttled_").verdict == "fail"
+
+
+def test_phase_whose_counters_were_not_read_leaves_the_run_as_a_whole_to_be_judged() -> None:
+    found = check(by_phase(heated(record_of_a_drive()), throttled_s=None), "throttled_")
+    assert (found.verdict, "during the run: it was throttled" in found.sentence) == ("fail", True)
 
 
 def test_counter_that_fell_proves_nothing() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from wattload.core.power import Counter, Evidence, Sample, Scope, SourceFacts, WindowEnergy
 from wattload.core.record.energy import (
@@ -31,8 +31,6 @@ from wattload.life.powering import (
 from wattload.power.config import PowerConfig
 from wattload.power.samples import read_samples
 from wattload.power.traffic import ByteSeries
-
-T = TypeVar("T")
 
 NO_SAMPLER = "the run ended before its power was accounted for"
 
@@ -63,29 +61,43 @@ def power_section(
     """Return what the run knows of power, with the energy of each timed phase and of the tail."""
     if not reports:
         return pending_section(config)
-
-    def of_all(part: Callable[[PowerReport, Sequence[Sample]], Iterable[T]]) -> tuple[T, ...]:
-        """Return a part of the section over all hosts, each with its own samples."""
-        found = (part(report, samples.get(report.host, ())) for report in reports)
-        return tuple(item for items in found for item in items)
-
-    hosts = of_all(lambda report, _: [_host_power(report)])
-    tails = [host.tail_s for host in hosts]
-    idle = of_all(lambda report, own: _idle(report, windows, own))
+    of_hosts = [
+        _of_host(config, report, windows, samples.get(report.host, ()), traffic)
+        for report in reports
+    ]
+    parts = {name: tuple(item for one in of_hosts for item in one[name]) for name in of_hosts[0]}
+    tails = [host.tail_s for host in parts["hosts"]]
     return PowerSection(
         requested=config.source,
-        choice=_choice(hosts),
-        idle_s=min(host.idle_s for host in hosts),
-        tail_s=None if None in tails else max(tail for tail in tails if tail is not None),
-        sources=of_all(lambda report, own: _resolved(report.opened.sources, own)),
-        states=of_all(lambda report, _: (report.finished or report.opened).states),
-        energy=of_all(lambda report, own: _energy(config, report, windows, own, traffic)),
-        whole_run=of_all(lambda report, own: _whole_run(report, windows, own)),
-        idle=idle,
-        polling=_polling(idle),
-        hosts=hosts,
-        samplers=of_all(lambda report, _: _cost(report)),
+        choice=_choice(parts["hosts"]),
+        idle_s=min(host.idle_s for host in parts["hosts"]),
+        tail_s=None if None in tails else max(tails),
+        **parts,
     )
+
+
+def _of_host(
+    config: PowerConfig,
+    report: PowerReport,
+    windows: Sequence[PhaseWindow],
+    samples: Sequence[Sample],
+    traffic: Sequence[TrafficRow],
+) -> Mapping[str, Sequence[Any]]:
+    """Return what one host adds to each part of the section, by the part's name."""
+    from wattload.power.throttling import throttling_records
+
+    idle = _idle(report, windows, samples)
+    return {
+        "hosts": [_host_power(report)],
+        "sources": list(_resolved(report.opened.sources, samples)),
+        "states": (report.finished or report.opened).states,
+        "energy": _energy(config, report, windows, samples, traffic),
+        "whole_run": _whole_run(report, windows, samples),
+        "idle": idle,
+        "polling": _polling(idle),
+        "samplers": _cost(report),
+        "throttling": throttling_records(samples, windows, host=report.host),
+    }
 
 
 def _cost(report: PowerReport) -> Sequence[SamplerRecord]:

@@ -11,18 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from wattload.core.record.check import Check
 from wattload.core.record.controller import ControllerRecord, ControllerState
+from wattload.core.record.energy import ThrottlingRecord
 from wattload.core.record.run import RunRecord
 
-_SMART_COUNTERS = (
+_THERMAL = (
     "thermal_transitions_1",
     "thermal_transitions_2",
     "thermal_seconds_1",
     "thermal_seconds_2",
-    "critical_temperature_minutes",
-    "warning_temperature_minutes",
 )
 _OCP_COUNTER = "throttle_events"
-_HOT = "warning_temperature_minutes"
+_HOT_COUNTER = "warning_temperature_minutes"
 """Above it a drive is hot and may still run at full speed: a warning, no proof."""
 
 _SPOKEN = {
@@ -37,7 +36,11 @@ _SPOKEN = {
 
 
 def throttled(record: RunRecord) -> Sequence[Check]:
-    """Fail a run in which a drive throttled itself, warn of one in which it was hot."""
+    """Fail a run in which a drive throttled itself, warn of one in which it was hot.
+
+    The counters before and after the run hold the heat of generating data as well. Where they were
+    sampled in the timed phases, those decide.
+    """
     if not record.controllers:
         return [
             Check(
@@ -46,17 +49,17 @@ def throttled(record: RunRecord) -> Sequence[Check]:
                 sentence="No NVMe controller lies under the target, so nothing counts throttling.",
             )
         ]
-    return [_throttled(controller) for controller in record.controllers]
+    return [_throttled(record, controller) for controller in record.controllers]
 
 
-def _throttled(controller: ControllerRecord) -> Check:
+def _throttled(record: RunRecord, controller: ControllerRecord) -> Check:
     name, drive = f"throttled_{controller.facts.serial}", controller.facts.name
     before, after = controller.before, controller.after
     if before is None or after is None:
         return _unknown(name, f"Whether {drive} throttled is unknown: the run did not end.")
     pairs = {counter: (_count(before, counter), _count(after, counter)) for counter in _SPOKEN}
     grown = dict(_grown(pairs))
-    if not any(counter in grown for counter in _SMART_COUNTERS[:4]) and _OCP_COUNTER not in grown:
+    if not any(counter in grown for counter in _THERMAL) and _OCP_COUNTER not in grown:
         return _unknown(
             name, f"Whether {drive} throttled is unknown: {_why_unknown(before, after)}."
         )
@@ -66,13 +69,74 @@ def _throttled(controller: ControllerRecord) -> Check:
         return _unknown(
             name, f"Whether {drive} throttled is unknown: {counters} fell, so it was reset."
         )
+    timed = _timed(record, controller)
+    if timed is not None and any(grown.get(counter) for counter in _THERMAL):
+        return _judged_by_phase(controller, grown, timed, after.throttle_status)
     return _judged(controller, grown, after.throttle_status)
+
+
+def _timed(
+    record: RunRecord, controller: ControllerRecord
+) -> Sequence[ThrottlingRecord] | None:
+    """Return what was counted in each timed phase, ``None`` where one of them is not known."""
+    facts = controller.facts
+    counted = {
+        each.phase: each
+        for each in record.power.throttling
+        if (each.host, each.device) == (facts.host, facts.serial) and not each.missing
+    }
+    phases = [window.name for window in record.timed_windows() if window.host == facts.host]
+    return [counted[phase] for phase in phases] if phases and counted.keys() >= {*phases} else None
+
+
+def _judged_by_phase(
+    controller: ControllerRecord,
+    grown: Mapping[str, int],
+    timed: Sequence[ThrottlingRecord],
+    status: int | None,
+) -> Check:
+    """Judge a drive that throttled in the run by the phases that are timed.
+
+    What is counted over the whole run only may be of the phases or not: it warns.
+    """
+    hot = [each for each in timed if each.transition_count or each.throttled_s]
+    others = [
+        _SPOKEN[counter].format(count)
+        for counter, count in grown.items()
+        if count and counter not in _THERMAL
+    ]
+    if status:
+        others.append("throttling going on at its end")
+    told = _hot(hot) if hot else _cool(grown, others)
+    return Check(
+        name=f"throttled_{controller.facts.serial}",
+        verdict="fail" if hot else "warn" if others else "pass",
+        sentence=f"{controller.facts.name} counted {told}.",
+        figures={**grown, **{f"{each.phase}_throttled_s": each.throttled_s for each in timed}},
+    )
+
+
+def _hot(phases: Sequence[ThrottlingRecord]) -> str:
+    counted = ", ".join(
+        f"{each.transition_count} entries into throttling and {each.throttled_s} s of it in "
+        f"{each.phase}"
+        for each in phases
+    )
+    return f"{counted}: it was throttled"
+
+
+def _cool(grown: Mapping[str, int], others: Sequence[str]) -> str:
+    counted = (
+        _SPOKEN[counter].format(grown[counter]) for counter in _THERMAL if grown.get(counter)
+    )
+    told = f"{', '.join(counted)} during the run, and none in a timed phase"
+    return f"{told}; whether {', '.join(others)} are of one is not known" if others else told
 
 
 def _judged(controller: ControllerRecord, grown: Mapping[str, int], status: int | None) -> Check:
     name, drive = f"throttled_{controller.facts.serial}", controller.facts.name
     found = [_SPOKEN[counter].format(count) for counter, count in grown.items() if count]
-    proved = any(count for counter, count in grown.items() if counter != _HOT)
+    proved = any(count for counter, count in grown.items() if counter != _HOT_COUNTER)
     if status:
         found.append("throttling going on at its end")
         proved = True

@@ -12,7 +12,10 @@ from wattload.core.record.base import Frozen, Observed
 from wattload.core.record.sampler import SamplerRecord
 
 WHOLE_RUN = "whole_run"
-"""The phase of an energy that is of the run as a whole, from the sampler's start to its end."""
+"""The phase of an energy that is of the run as a whole: of all the time in which drives were read.
+
+That is from the sampler's start to its end, less a quiet at the start and one at the end.
+"""
 
 Moment = Literal["before", "after"]
 """Which idle baseline: that before the run, or that after it."""
@@ -107,6 +110,20 @@ class PollingCost(Observed):
     difference_w: float | None
 
 
+class ThrottlingRecord(Observed):
+    """What a drive's SMART log counted of its own throttling while a timed phase was active.
+
+    ``transition_count`` are the entries into either level of thermal management, ``throttled_s``
+    the seconds in them. They run from the last read before each active interval to the first after it.
+    """
+
+    host: str
+    device: str
+    phase: str
+    transition_count: int | None
+    throttled_s: int | None
+
+
 class PowerSourceRecord(Frozen):
     """A source that the run used, or why it could not."""
 
@@ -183,8 +200,9 @@ class PowerSection(Frozen):
 
     ``idle_s`` is the shortest idle baseline of all hosts, ``tail_s`` the longest tail, ``None``
     where one did not end or was not watched. ``whole_run`` has the energy from the sampler's start
-    to its end by every source that measures, also by drives that integrate it themselves; it is
-    never split into phases, and no total holds it.
+    to its end, both quiets left out, by every source that measures, also by drives that integrate
+    it themselves; it is never split into phases, and no total holds it. ``throttling`` is empty
+    where no drive's thermal counters were sampled.
     """
 
     requested: str
@@ -199,3 +217,4 @@ class PowerSection(Frozen):
     polling: tuple[PollingCost, ...] = ()
     hosts: tuple[HostPower, ...] = ()
     samplers: tuple[SamplerRecord, ...] = ()
+    throttling: tuple[ThrottlingRecord, ...] = ()
