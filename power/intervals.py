@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from wattload.core.power import Counter, Sensor, weakest
-from wattload.core.record.energy import EnergyRecord, PowerStateShare
+from wattload.core.record.energy import EnergyRecord, Freshness, PowerStateShare
 from wattload.core.record.phase import PhaseWindow
 
 _SYSTEMATIC = ("gain", "quantisation")
@@ -20,6 +20,9 @@ _SYSTEMATIC = ("gain", "quantisation")
 
 The step of a counter is no such part: where in its step a count stood differs from edge to edge.
 """
+
+_WORST_FIRST: tuple[Freshness, ...] = ("stale", "fresh", "unjudged", "")
+"""An interval too short to tell tells nothing against one that was told."""
 
 _SUMMED = ("energy_j", "lower_j", "upper_j", "net_j", "change_count")
 
@@ -62,9 +65,17 @@ def joined(parts: Sequence[EnergyRecord], sensor: Sensor) -> EnergyRecord:
         uncertainty_parts_j=uncertainty_parts_j,
         sample_count=sum(part.sample_count for part in parts),
         states=_joined_states(parts),
+        stale_s=math.fsum(part.stale_s for part in parts),
+        freshness=(worst := _least_fresh(parts)).freshness,
+        freshness_reason=worst.freshness_reason,
         missing={name: _reason(parts, name) for name, value in values.items() if value is None},
         **values,
     )
+
+
+def _least_fresh(parts: Sequence[EnergyRecord]) -> EnergyRecord:
+    """Return the part that says the worst of the sensor, of those that could be judged."""
+    return min(parts, key=lambda part: _WORST_FIRST.index(part.freshness))
 
 
 def _sum(parts: Sequence[EnergyRecord], name: str) -> float | None:

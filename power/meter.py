@@ -18,12 +18,13 @@ from wattload.core.power import (
     SourceFacts,
     weakest,
 )
-from wattload.core.record.energy import EnergyRecord, PowerStateShare
+from wattload.core.record.energy import EnergyRecord, Freshness, PowerStateShare
 from wattload.core.units import NS_PER_S
 from wattload.power.boxcar import resolve_boxcar
 from wattload.power.energy import WindowResult, integrate_profile, window_curve
 from wattload.power.profile import Profile
 from wattload.power.sensors import profile_of
+from wattload.power.staleness import Staleness, staleness
 from wattload.power.states import ENERGIES, Divided, shares
 from wattload.power.trace import Trace, TraceKey
 from wattload.power.traffic import ByteSeries
@@ -46,15 +47,25 @@ def resolved(facts: SourceFacts, by_key: Mapping[TraceKey, Trace]) -> SourceFact
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Part:
-    """One trace of the source as power over time, shared by all windows."""
+    """One trace of the source as power over time, for all windows; what is stale is a hole."""
 
     trace: Trace
     profile: Profile
+    staleness: Staleness | None
 
     @classmethod
-    def build(cls, trace: Trace, facts: SourceFacts, resets_ns: Sequence[int]) -> _Part:
-        profile = profile_of(trace, facts.sensor, period_s=facts.period_s, resets_ns=resets_ns)
-        return cls(trace=trace, profile=profile)
+    def build(
+        cls,
+        trace: Trace,
+        facts: SourceFacts,
+        resets_ns: Sequence[int],
+        by_key: Mapping[TraceKey, Trace],
+    ) -> _Part:
+        states = _fullest(facts.device, Channel.POWER_STATE, by_key)
+        found = staleness(trace, facts, by_key, states)
+        live = trace if found is None else found.without_stale(trace)
+        profile = profile_of(live, facts.sensor, period_s=facts.period_s, resets_ns=resets_ns)
+        return cls(trace=trace, profile=profile, staleness=found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -88,7 +99,7 @@ class Meter:
         }
         keys = {name: TraceKey(facts.name, facts.device, chan) for name, chan in channels.items()}
         parts = {
-            name: _Part.build(by_key[key], facts, resets_ns)
+            name: _Part.build(by_key[key], facts, resets_ns, by_key)
             for name, key in keys.items()
             if key in by_key
         }
@@ -124,6 +135,7 @@ class Meter:
         energies = {name: self._energy(name, results) for name in ENERGIES}
         stated = self._uncertainty(results, window)
         telling = _telling(results)
+        stale_s, freshness, why = self._freshness(window)
         figures: dict[str, Figure] = {
             **energies,
             "mean_w": _over(energies["energy_j"], seconds),
@@ -140,6 +152,9 @@ class Meter:
             uncertainty_parts_j=stated.parts_j,
             sample_count=max((result.sample_count for result in telling), default=0),
             states=self._shares(window, energies, traffic),
+            stale_s=stale_s,
+            freshness=freshness,
+            freshness_reason=why,
             missing={name: why for name, (value, why) in figures.items() if value is None},
             **{name: value for name, (value, _) in figures.items()},
         )
@@ -160,6 +175,12 @@ class Meter:
         part = self.parts.get("energy_j")
         count = None if part is None else part.trace.change_count(*window)
         return count, f"{self.facts.name} reads no power"
+
+    def _freshness(self, window: Window) -> tuple[float, Freshness, str]:
+        part = self.parts.get("energy_j")
+        if part is None or part.staleness is None or not self.measures:
+            return 0.0, "", ""
+        return part.staleness.stale_s(*window), *part.staleness.freshness(*window)
 
     def _energy(self, name: str, results: Mapping[str, WindowResult]) -> Figure:
         if name in results:

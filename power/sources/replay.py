@@ -168,6 +168,7 @@ class ReplaySource:
             accuracy_percent=accuracy,
             detail=detail,
             is_recorded=True,
+            is_attached=self._is_attached,
         )
 
     def _refresh(self) -> bool:

@@ -51,9 +51,14 @@ class Scope(StrEnum):
 
 
 class Instant(Frozen):
-    """A sensor whose reading is the power at the moment of reading."""
+    """A sensor whose reading is the power at the moment of reading.
+
+    ``update_period_s`` is how often the reading is taken anew (0: at every read): between two of
+    them it is held, and what power does meanwhile is not seen.
+    """
 
     kind: Literal["instant"] = "instant"
+    update_period_s: float = Field(default=0.0, ge=0)
 
 
 class Boxcar(Frozen):
@@ -155,6 +160,7 @@ class SourceFacts(Frozen):
     """What is known of a power source before it is read.
 
     ``is_recorded`` marks what comes from a file: whatever its evidence, no drive is asked for it.
+    ``is_attached`` marks a recording whose own times lie in this run; any other is of another run.
     """
 
     name: str
@@ -168,6 +174,12 @@ class SourceFacts(Frozen):
     accuracy_percent: float | None = None
     detail: str = ""
     is_recorded: bool = False
+    is_attached: bool = False
+
+    @property
+    def is_of_another_run(self) -> bool:
+        """Whether the readings are a recording that is not known to be of this run."""
+        return self.is_recorded and not self.is_attached
 
     @property
     def asks_drive(self) -> bool:

@@ -28,6 +28,7 @@ from wattload.life.powering import (
     TAIL_PHASE,
     PowerReport,
 )
+from wattload.life.resets import resets_ns
 from wattload.power.config import PowerConfig
 from wattload.power.samples import read_samples
 from wattload.power.traffic import ByteSeries
@@ -206,6 +207,7 @@ def _energy(
         host=report.host,
         traffic=_byte_series(sources, own, traffic) if len(report.devices) == 1 else {},
         requested=config.source,
+        resets_ns=resets_ns(report, samples),
     )
 
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from wattload.core.checks.crosscheck import (
     energy_cross_check,
     energy_lifetime,
-    power_updates,
     power_within_bounds,
 )
 from wattload.core.checks.energy import (
     energy_closure,
     power_coverage,
     power_data_lost,
+    power_of_this_run,
     power_state_shares,
 )
 from wattload.core.checks.host import bottleneck, clocks_agree, link_at_maximum
@@ -33,6 +33,7 @@ from wattload.core.checks.settings import (
     power_state_held,
     saved_settings_kept,
 )
+from wattload.core.checks.staleness import power_updates
 from wattload.core.checks.throttled import throttled
 from wattload.core.checks.window import long_enough, steady
 from wattload.core.record.check import Check
@@ -50,6 +51,7 @@ ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
     link_at_maximum,
     power_coverage,
     power_data_lost,
+    power_of_this_run,
     power_updates,
     power_within_bounds,
     energy_closure,

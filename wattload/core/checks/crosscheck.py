@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from wattload.core.checks.energy import of_host
-from wattload.core.power import MEASURING, Boxcar, Evidence, Instant, Scope
+from wattload.core.power import MEASURING, Evidence, Scope
 from wattload.core.record.check import Check, Verdict
 from wattload.core.record.controller import ControllerFacts, ControllerRecord
 from wattload.core.record.energy import EnergyRecord
@@ -19,10 +19,6 @@ AGREE_SHARE = 0.01
 """Two sources that state no wider uncertainty agree within this share of the energy."""
 DIFFER_SHARE = 0.05
 """From here on two sources of one device don't measure the same thing."""
-STUCK_S = 30.0
-STUCK_SAMPLES = 100
-FINE_W = 0.1
-"""A sensor of this resolution or finer shows a working drive's power at least once otherwise."""
 
 
 def energy_cross_check(record: RunRecord) -> Sequence[Check]:
@@ -112,7 +108,7 @@ def _lifetime(record: RunRecord, controller: ControllerRecord) -> Check:
     around_s = _seconds_around(record, facts.host, energy)
     if grown_wh is None or energy is None or energy.energy_j is None or around_s is None:
         return _not_lifetime(name, reason or "the whole run's energy is not known")
-    unsure_j = energy.uncertainty_j or 0.0
+    unsure_j = _unsure_j(energy, energy.energy_j)
     most_j = (grown_wh + 1) * J_PER_WH + unsure_j
     greatest_w = _greatest_w(controller)
     least_j = 0.0
@@ -134,6 +130,13 @@ def _lifetime(record: RunRecord, controller: ControllerRecord) -> Check:
             "grown_wh": grown_wh,
         },
     )
+
+
+def _unsure_j(energy: EnergyRecord, energy_j: float) -> float:
+    """Return by how much a figure may be off; one that does not tell differs by no more than 5 %."""
+    if energy.uncertainty_j is not None:
+        return energy.uncertainty_j
+    return DIFFER_SHARE * abs(energy_j)
 
 
 def _known_whole(record: RunRecord, facts: ControllerFacts) -> EnergyRecord | None:
@@ -201,49 +204,4 @@ def _within(
             f"states allow {upper_j:.6g} J" + ("." if holds else ": it draws more than it states.")
         ),
         figures={"energy_j": energy_j, "upper_j": upper_j, "source_of_bound": bound.source},
-    )
-
-
-def power_updates(record: RunRecord) -> Sequence[Check]:
-    """Warn of a sensor that told one and the same power all through a phase that moved bytes.
-
-    Flat power and a sensor that is stuck look alike. A fine sensor never tells the same 100 times
-    over half a minute of work; a coarse one may, unless it told that very power at idle as well.
-    """
-    facts = {
-        (s.host, s.facts.name, s.facts.device): s.facts for s in record.power.sources if s.facts
-    }
-    checks = []
-    for energy in record.power.energy:
-        source = facts.get((energy.host, energy.source, energy.device))
-        moved = any(
-            window.read_bytes + window.written_bytes
-            for window in record.timed_windows()
-            if (window.name, window.host) == (energy.phase, energy.host)
-        )
-        changed = energy.change_count
-        reads_power = source is not None and isinstance(source.sensor, Boxcar | Instant)
-        if not (reads_power and moved and energy.evidence in MEASURING) or changed is None:
-            continue
-        if energy.seconds >= STUCK_S and energy.sample_count >= STUCK_SAMPLES and source:
-            checks.append(_updates(record, energy, changed, source.resolution_w))
-    return checks
-
-
-def _updates(
-    record: RunRecord, energy: EnergyRecord, changed: int, resolution_w: float | None
-) -> Check:
-    is_fine = resolution_w is not None and resolution_w <= FINE_W
-    as_idle = energy.idle_w is not None and energy.mean_w is not None
-    as_idle = as_idle and abs((energy.mean_w or 0.0) - (energy.idle_w or 0.0)) <= FINE_W
-    stuck = changed == 0 and (is_fine or as_idle)
-    return Check(
-        name=f"power_updates_{energy.phase}_{energy.device}_{energy.source}"
-        + of_host(record, energy.host),
-        verdict="warn" if stuck else "pass",
-        sentence=(
-            f"{energy.source} changed {changed} times in {energy.sample_count} readings of "
-            f"{energy.phase}" + (": it looks stuck." if stuck else ".")
-        ),
-        figures={"changed": changed, "samples": energy.sample_count, "mean_w": energy.mean_w},
     )

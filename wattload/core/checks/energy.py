@@ -23,8 +23,8 @@ def _chosen(record: RunRecord) -> list[EnergyRecord]:
 def power_coverage(record: RunRecord) -> Sequence[Check]:
     """Judge how much of each timed window the trace covers that stands for it, per device.
 
-    Where no source has a figure for want of coverage, the best of them is judged; a source that
-    measures is judged too where something weaker had to stand for it.
+    Where no source has a figure for want of coverage, the best of them is judged; every source that
+    measures is judged as strictly where something weaker had to stand for it.
     """
     groups: defaultdict[tuple[str, str, str, Scope], list[EnergyRecord]] = defaultdict(list)
     for energy in record.power.energy:
@@ -48,20 +48,25 @@ def power_coverage(record: RunRecord) -> Sequence[Check]:
 def _coverages(record: RunRecord, group: Sequence[EnergyRecord]) -> Sequence[Check]:
     chosen = next((energy for energy in group if energy.chosen), None)
     measured = [energy for energy in group if energy.evidence in MEASURING]
-    best = max(measured or group, key=lambda energy: energy.coverage or 0.0)
-    checks = [_coverage(record, chosen or best)]
-    if chosen is not None and chosen.evidence not in MEASURING and measured:
-        check = _coverage(record, best)
-        checks.append(
-            check.model_copy(
-                update={
-                    "name": f"{check.name}_{best.source}",
-                    "verdict": "warn" if check.verdict == "fail" else check.verdict,
-                    "mandatory": False,
-                }
-            )
-        )
-    return checks
+    if chosen is None:
+        lost = [energy for energy in measured if (energy.coverage or 0.0) < COVERAGE_FAIL]
+        best = max(lost or measured or group, key=lambda energy: energy.coverage or 0.0)
+        return [_coverage(record, best)]
+    if chosen.evidence in MEASURING:
+        return [_coverage(record, chosen)]
+    return [_coverage(record, chosen), *(_stood_in_for(record, energy) for energy in measured)]
+
+
+def _stood_in_for(record: RunRecord, energy: EnergyRecord) -> Check:
+    """Judge a meter that bounds had to stand for: that they cover the phase mends nothing of it."""
+    check = _coverage(record, energy)
+    changes: dict[str, object] = {"name": f"{check.name}_{energy.source}"}
+    if energy.phase not in {window.name for window in record.timed_windows()}:
+        changes |= {
+            "verdict": "warn" if check.verdict == "fail" else check.verdict,
+            "mandatory": False,
+        }
+    return check.model_copy(update=changes)
 
 
 def _coverage(record: RunRecord, energy: EnergyRecord) -> Check:
@@ -121,6 +126,26 @@ def _data_lost(record: RunRecord, host: HostPower) -> Sequence[Check]:
         return [Check(name=name, verdict="not_checked", sentence=host.choice)]
     sentence = "No meter said that it dropped readings."
     return [Check(name=name, verdict="pass", sentence=sentence, mandatory=True)]
+
+
+def power_of_this_run(record: RunRecord) -> Sequence[Check]:
+    """Bar the energy of a drive whose readings are a recording of another run: it ranks nothing."""
+    return [
+        Check(
+            name=f"power_of_this_run_{source.facts.device}_{source.facts.name}"
+            + of_host(record, source.host),
+            verdict="not_checked",
+            sentence=(
+                f"{source.facts.name} plays a recording of another run: its joules are not this "
+                "run's and are not compared; power.replay.align=wall or monotonic attaches one of "
+                "this run."
+            ),
+            mandatory=True,
+        )
+        for source in record.power.sources
+        if source.used and source.facts is not None and source.facts.is_of_another_run
+        if source.facts.scope is Scope.DRIVE
+    ]
 
 
 def energy_closure(record: RunRecord) -> Sequence[Check]:

@@ -20,6 +20,9 @@ That is from the sampler's start to its end, less a quiet at the start and one a
 Moment = Literal["before", "after"]
 """Which idle baseline: that before the run, or that after it."""
 
+Freshness = Literal["", "fresh", "stale", "unjudged"]
+"""Whether a sensor went on measuring in a window; empty where that was not asked."""
+
 
 class PowerStateShare(Observed):
     """What of a window was spent in one observed power state.
@@ -47,7 +50,9 @@ class EnergyRecord(Observed):
     ``net_j`` is gross minus ``idle_w`` times seconds, never clamped. ``uncertainty_j`` is at k = 2,
     its parts in ``uncertainty_parts_j``. ``chosen`` marks the device's best source for this window.
     ``change_count`` is how often the power that was read changed. ``histogram`` is the device's own
-    measurements by power, where it keeps any (feature 25h).
+    measurements by power, where it keeps any (feature 25h). ``stale_s`` is for how long one reading
+    was repeated while other accounts of the drive moved: it is not covered. ``freshness_reason``
+    says what decided that, or why it could not be told.
     """
 
     host: str
@@ -73,6 +78,9 @@ class EnergyRecord(Observed):
     chosen: bool = False
     change_count: int | None = None
     histogram: tuple[PowerBin, ...] = ()
+    stale_s: float = Field(default=0.0, ge=0)
+    freshness: Freshness = ""
+    freshness_reason: str = ""
 
 
 class IdleRecord(Observed):
