@@ -1,4 +1,4 @@
-"""What else is known of a drive while its power is read: bytes moved, power by others, its state."""
+"""What else is known of a drive while its power is read: bytes, power by others, its state."""
 
 from __future__ import annotations
 

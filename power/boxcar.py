@@ -15,6 +15,8 @@ SLIDING_SHARE = 0.8
 """Readings that change at more than this share of the reads follow the reads, not a clock."""
 RESOLVABLE_READS = 1.5
 """An update period below this many read periods can't be told from sliding."""
+TOLD_APART_SHARE = 0.25
+"""Reads this close, in windows, tell a mean that slides from one that updates once a window."""
 LATENESS_TOLERANCE = 0.05
 """How far, in update periods, reads may contradict a regular clock (the timing error of a read)."""
 FIT_MAX = 1000
@@ -45,7 +47,8 @@ def resolve_boxcar(trace: Trace, sensor: Boxcar) -> Boxcar:
             continue
         period_ns, phase_ns, slack_s = found
         if period_ns < RESOLVABLE_READS * read_s * NS_PER_S:
-            return _sliding(sensor, read_s)
+            is_told = read_s <= sensor.window_s * TOLD_APART_SHARE
+            return _sliding(sensor, read_s if is_told else sensor.window_s)
         return sensor.model_copy(
             update={
                 "update_period_s": period_ns / NS_PER_S,
@@ -57,7 +60,7 @@ def resolve_boxcar(trace: Trace, sensor: Boxcar) -> Boxcar:
 
 
 def _sliding(sensor: Boxcar, read_s: float) -> Boxcar:
-    """Return the sensor as one that slides; it may update as often as it is read."""
+    """Return the sensor as one that slides; it may update once in ``read_s``, unseen."""
     return sensor.model_copy(
         update={"update_period_s": 0.0, "unseen_s": min(read_s, sensor.window_s)}
     )
@@ -84,12 +87,47 @@ def _fit(before_ns: Times, after_ns: Times, guess_s: float) -> tuple[int, int, f
     are allowed for: the number of ticks between two changes is rounded, then refined.
     """
     middle_s = ((before_ns + after_ns) / 2 - before_ns[0]) / NS_PER_S
+    for tick in (_ticks_between(middle_s, guess_s), _ticks_since_first(middle_s, guess_s)):
+        found = _placed(before_ns, after_ns, tick)
+        if found is not None:
+            return found
+    return None
+
+
+def _ticks_between(middle_s: Values, guess_s: float) -> Values:
+    """Return the tick of each change (n,), each counted from the one before."""
     between_s = np.diff(middle_s)
     period_s = guess_s
     for _ in range(4):
         ticks = np.maximum(np.rint(between_s / period_s), 1)
         period_s = float(between_s.sum() / ticks.sum())
-    tick = np.concatenate(([0.0], np.cumsum(ticks)))
+    return np.concatenate(([0.0], np.cumsum(ticks)))
+
+
+def _ticks_since_first(middle_s: Values, guess_s: float) -> Values:
+    """Return the tick of each change (n,), each counted from one beginning.
+
+    Where reads are half a period apart, two changes in a row may be seen half a period or one and a
+    half apart. Counted one from the other, that is a tick too few or too many; each of them is less
+    than half a period from its own tick.
+    """
+    period_s, first_s = guess_s, _common_phase_s(middle_s, guess_s)
+    for _ in range(4):
+        tick = np.rint((middle_s - first_s) / period_s)
+        if np.ptp(tick) == 0:
+            break
+        period_s, first_s = (float(each) for each in np.polyfit(tick, middle_s, 1))
+    return tick - tick[0]
+
+
+def _common_phase_s(middle_s: Values, period_s: float) -> float:
+    """Return the mean phase of the changes, taken on the circle of one period."""
+    angle = np.angle(np.exp(2j * np.pi * middle_s / period_s).mean())
+    return float(angle / (2 * np.pi) * period_s)
+
+
+def _placed(before_ns: Times, after_ns: Times, tick: Values) -> tuple[int, int, float] | None:
+    """Return period, phase and slack of the clock whose ticks the changes show, as ``_fit``."""
     chosen = np.unique(np.linspace(0, tick.size - 1, FIT_MAX).astype(np.intp))
     low_s = (before_ns[chosen] - before_ns[0]) / NS_PER_S
     high_s = (after_ns[chosen] - before_ns[0]) / NS_PER_S

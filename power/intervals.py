@@ -37,21 +37,12 @@ def joined(parts: Sequence[EnergyRecord], sensor: Sensor) -> EnergyRecord:
 
     A sum with a part missing is missing, for that part's reason. Coverage is weighted by seconds.
     """
-    first, last = parts[0], parts[-1]
+    first = parts[0]
     if len(parts) == 1:
         return first
-    seconds = sum(part.seconds for part in parts)
-    values: dict[str, float | None] = {name: _sum(parts, name) for name in _SUMMED}
-    values["coverage"] = _coverage(parts, seconds)
-    energy_j = values["energy_j"]
-    values["mean_w"] = energy_j / seconds if energy_j is not None and seconds else None
-    values["idle_w"] = first.idle_w
-    uncertainty_parts_j = _uncertainty_parts(parts, is_counter=isinstance(sensor, Counter))
-    values["uncertainty_j"] = (
-        math.hypot(*uncertainty_parts_j.values())
-        if all(part.uncertainty_j is not None for part in parts)
-        else None
-    )
+    stated_j = _uncertainty_parts(parts, is_counter=isinstance(sensor, Counter))
+    values = {**_figures(parts), "uncertainty_j": _uncertainty(parts, stated_j)}
+    worst = _least_fresh(parts)
     return EnergyRecord(
         host=first.host,
         device=first.device,
@@ -60,17 +51,39 @@ def joined(parts: Sequence[EnergyRecord], sensor: Sensor) -> EnergyRecord:
         evidence=weakest(part.evidence for part in parts),
         phase=first.phase,
         start_ns=first.start_ns,
-        end_ns=last.end_ns,
-        seconds=seconds,
-        uncertainty_parts_j=uncertainty_parts_j,
+        end_ns=parts[-1].end_ns,
+        seconds=_seconds(parts),
+        uncertainty_parts_j=stated_j,
         sample_count=sum(part.sample_count for part in parts),
         states=_joined_states(parts),
         stale_s=math.fsum(part.stale_s for part in parts),
-        freshness=(worst := _least_fresh(parts)).freshness,
+        freshness=worst.freshness,
         freshness_reason=worst.freshness_reason,
         missing={name: _reason(parts, name) for name, value in values.items() if value is None},
         **values,
     )
+
+
+def _seconds(parts: Sequence[EnergyRecord]) -> float:
+    return sum(part.seconds for part in parts)
+
+
+def _figures(parts: Sequence[EnergyRecord]) -> dict[str, float | None]:
+    """Return the sums, and the means over all seconds of the parts."""
+    seconds = _seconds(parts)
+    sums = {name: _sum(parts, name) for name in _SUMMED}
+    energy_j = sums["energy_j"]
+    return {
+        **sums,
+        "coverage": _coverage(parts, seconds),
+        "mean_w": energy_j / seconds if energy_j is not None and seconds else None,
+        "idle_w": parts[0].idle_w,
+    }
+
+
+def _uncertainty(parts: Sequence[EnergyRecord], stated_j: Mapping[str, float]) -> float | None:
+    known = all(part.uncertainty_j is not None for part in parts)
+    return math.hypot(*stated_j.values()) if known else None
 
 
 def _least_fresh(parts: Sequence[EnergyRecord]) -> EnergyRecord:

@@ -17,8 +17,7 @@ class Profile:
 
     Piece i runs from ``start_ns[i]`` at ``start_w[i]`` to ``end_ns[i]`` at ``end_w[i]``; all arrays
     have shape (n,). ``observed`` in (0, 1] is the share of the piece that the sensor watched: less
-    than 1 where a mean over ``window_s`` was read less often than that. ``is_whole`` marks a piece
-    whose energy is known but not where in it: one that a window's edge cuts is a hole there.
+    than 1 where a mean over ``window_s`` was read less often than that.
     ``outside_w`` is the power that is known to hold in a hole, ``None`` where none is.
     """
 
@@ -27,7 +26,6 @@ class Profile:
     start_w: Values
     end_w: Values
     observed: Values
-    is_whole: NDArray[np.bool_]
     outside_w: float | None = None
 
     @classmethod
@@ -40,7 +38,6 @@ class Profile:
         *,
         keep: NDArray[np.bool_],
         observed: Values | None = None,
-        is_whole: NDArray[np.bool_] | None = None,
         outside_w: float | None = None,
     ) -> Profile:
         """Return the profile of the pieces that ``keep`` marks, fully observed and divisible."""
@@ -51,7 +48,6 @@ class Profile:
             start_w=start_w[keep],
             end_w=end_w[keep],
             observed=(np.ones(count) if observed is None else observed)[keep],
-            is_whole=(np.zeros(count, np.bool_) if is_whole is None else is_whole)[keep],
             outside_w=outside_w,
         )
 
@@ -59,16 +55,14 @@ class Profile:
         """Return the part in ``[start_ns, end_ns]``; powers at both cuts are interpolated."""
         first = np.maximum(self.start_ns, start_ns)
         last = np.minimum(self.end_ns, end_ns)
-        is_cut = (first > self.start_ns) | (last < self.end_ns)
         slope = (self.end_w - self.start_w) / (self.end_ns - self.start_ns)
         return Profile.build(
             first,
             last,
             self.start_w + slope * (first - self.start_ns),
             self.end_w - slope * (self.end_ns - last),
-            keep=(last > first) & ~(self.is_whole & is_cut),
+            keep=last > first,
             observed=self.observed,
-            is_whole=self.is_whole,
             outside_w=self.outside_w,
         )
 

@@ -122,19 +122,19 @@ def _changes(trace: Trace, settle_ns: int) -> tuple[Times, Times, Values]:
 def _counter(trace: Trace, sensor: Counter, gap_ns: int, resets_ns: Sequence[int]) -> Profile:
     """Return the mean power between two successful reads.
 
-    A failed read loses nothing: the counter went on counting. Nor does a long gap that lies whole
-    in a window, unless the counter wraps, since nobody knows how often it did. A fall without a
+    A failed read loses nothing: the counter went on counting. A long gap is a hole: in it a counter
+    may have wrapped, or was reset and has grown beyond where it was. So is a fall without a
     declared range, at a reset, of more than half the range, or one that would be a power far above
-    all others, is no wrap but a hole.
+    all others: it is no wrap.
     """
     time_ns, value_j = _counted(trace, sensor)
     time_ns = time_ns - round(sensor.update_period_s * NS_PER_S / 2)
     step_ns, step_j = np.diff(time_ns), np.diff(value_j)
     is_long, fell = step_ns > gap_ns, step_j < 0
-    keep = step_ns > 0
+    keep = (step_ns > 0) & ~is_long
     if sensor.wrap_j is not None:
         step_j = np.where(fell, step_j + sensor.wrap_j, step_j)
-        keep &= (step_j <= sensor.wrap_j / 2) & ~is_long
+        keep &= step_j <= sensor.wrap_j / 2
     mean_w = step_j * NS_PER_S / np.maximum(step_ns, 1)
     usual_w = mean_w[keep & ~fell].max(initial=0.0)
     if usual_w > 0:
@@ -149,7 +149,6 @@ def _counter(trace: Trace, sensor: Counter, gap_ns: int, resets_ns: Sequence[int
         mean_w,
         mean_w,
         keep=keep & (step_j >= 0) & ~was_reset,
-        is_whole=is_long,
     )
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.power import Boxcar, Channel, Instant, Scope, SourceFacts
+from wattload.core.power import MEASURING, Boxcar, Channel, Instant, Scope, SourceFacts
 from wattload.core.record.energy import Freshness
 from wattload.core.units import NS_PER_S
 from wattload.power.accounts import BIN_S, Accounts, Bins, means
@@ -42,6 +42,8 @@ EXPECTED_CHANGES = 20.0
 """So many are expected where none came: the chance of that is e^-20."""
 UNSTEADY_MARGIN = 0.02
 STATE_S = 3.0
+BINS_MIN = 2
+"""Of each kind: one bin by itself may hold the change from one kind to the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,9 @@ class Staleness:
             still.seconds_in(start_ns, end_ns) >= self.least_s for still in self.stills
         ):
             return "fresh", ""
-        return "unjudged", "its reading stood still, and no other account of the drive was kept"
+        return "unjudged", (
+            "its reading stood still, and nothing that is known besides tells that from flat power"
+        )
 
     def without_stale(self, trace: Trace) -> Trace:
         """Return the trace with the stale readings as failed ones, but for the first of each."""
@@ -96,9 +100,10 @@ def staleness(
 ) -> Staleness | None:
     """Return when a drive's sensor of power stood still; ``None`` where that is not asked.
 
-    It is not asked of counters, of what covers more than a drive, and of another run's recording.
+    It is not asked of counters, of bounds and data sheets, of what covers more than a drive, and of
+    another run's recording.
     """
-    is_sensor = isinstance(facts.sensor, Boxcar | Instant)
+    is_sensor = isinstance(facts.sensor, Boxcar | Instant) and facts.evidence in MEASURING
     is_power = trace.key.channel is Channel.POWER_W
     if not (is_sensor and is_power) or facts.scope is not Scope.DRIVE or facts.is_of_another_run:
         return None
@@ -112,7 +117,7 @@ def staleness(
     return Staleness(
         least_s=least_s,
         stills=tuple(replace(still, why=judge.why(still)) for still in runs),
-        is_judged=bool(accounts.moved or accounts.powers),
+        is_judged=judge.knows_steps and bool(accounts.moved or accounts.powers),
     )
 
 
@@ -126,7 +131,7 @@ def _window_s(facts: SourceFacts) -> float:
 
 
 def _runs(trace: Trace, least_s: float) -> Iterator[Still]:
-    """Yield the times from first to last of at least ``STILL_READS`` equal readings without a gap."""
+    """Yield the times of at least ``STILL_READS`` equal readings without a gap."""
     known = ~np.isnan(trace.value)
     time_ns, value = trace.time_ns[known], trace.value[known]
     if not value.size:
@@ -164,6 +169,11 @@ class _Judge:
             is_still[self._bins.within(still.start_ns, still.end_ns)] = True
         self._is_still = is_still
 
+    @property
+    def knows_steps(self) -> bool:
+        """Whether anything tells what the sensor hides."""
+        return self._step_w is not None
+
     def why(self, still: Still) -> str:
         """Return what contradicts a standstill, empty for nothing."""
         inside = np.zeros(self._told_w.size, np.bool_)
@@ -183,13 +193,13 @@ class _Judge:
 
     def _woke(self, rate: Values, inside: NDArray[np.bool_], step_w: float) -> bool:
         busy, idle = rate >= BUSY_SHARE * rate.max(), rate <= IDLE_SHARE * rate.max()
-        if min(np.count_nonzero(busy & inside), np.count_nonzero(idle & inside)) < 2:  # noqa: PLR2004 - one may hold the change itself
+        if min(np.count_nonzero(busy & inside), np.count_nonzero(idle & inside)) < BINS_MIN:
             return False
         more = float(np.median(rate[busy & inside]) - np.median(rate[idle & inside]))
         if more * BYTE_J >= 2 * step_w:
             return True
         told = ~np.isnan(self._told_w) & ~self._is_still
-        if min(np.count_nonzero(busy & told), np.count_nonzero(idle & told)) < 2:  # noqa: PLR2004 - as above
+        if min(np.count_nonzero(busy & told), np.count_nonzero(idle & told)) < BINS_MIN:
             return False
         apart_w = np.median(self._told_w[busy & told]) - np.median(self._told_w[idle & told])
         return bool(abs(apart_w) >= 3 * step_w)
@@ -218,7 +228,7 @@ class _Judge:
 
     def _differs(self, powers_w: Values, step_w: float) -> bool:
         told = powers_w[~np.isnan(powers_w)]
-        if told.size < 2:  # noqa: PLR2004 - a difference has two sides
+        if told.size < BINS_MIN:
             return False
         steps = np.diff(np.unique(told))
         other_w = float(steps.min()) if steps.size else 0.0

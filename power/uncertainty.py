@@ -18,6 +18,8 @@ from wattload.power.trace import Trace, Values
 
 COVERAGE_FACTOR = 2.0
 """k: expanded uncertainty is twice the standard one, about 95 % (JCGM 100:2008, 6.2)."""
+HELD_REACH = 3
+"""How many updates around a window tell in what range the power of a held reading lies."""
 LARGE_SHARE = 0.25
 """Changes of at least this share of the greatest one may be locked to the reads."""
 
@@ -45,8 +47,9 @@ def uncertainty(
       for a counter k * step / sqrt(12) at each end, the step being what it moves by at a time.
     * ``edge``: at each edge, the power step near it times how late the trace may show it.
     * ``sampling``: a reading of the moment leaves open when power changed since the last; k times
-      step * seconds / sqrt(12) each, added as ``_moments_j`` says. Means miss nothing, but of
-      either the moment is uncertain by half the length of the read.
+      step * seconds / sqrt(12) each, added as ``_moments_j`` says; one that is held over several
+      reads is one of few draws, see ``_held_j``. Means miss nothing, but of either the moment is
+      uncertain by half the length of the read.
     * ``gap``: half the range of power in the window, times the seconds not covered.
     """
     if result.energy_j is None:
@@ -113,7 +116,7 @@ def _reach_s(sensor: Sensor, piece_s: float) -> float:
         return max(piece_s, sensor.update_period_s)
     if isinstance(sensor, Boxcar):
         return max(piece_s, sensor.window_s) + _hidden_s(sensor)
-    return piece_s
+    return piece_s + _update_s(sensor)
 
 
 def _step_w(profile: Profile, sensor: Sensor, edge_ns: int, reach_ns: int) -> float:
@@ -157,7 +160,12 @@ def _lateness_s(sensor: Sensor, piece_s: float) -> float:
     if isinstance(sensor, Boxcar):
         edge_s = (sensor.window_s**2 + piece_s**2) / (8 * sensor.window_s)
         return min(edge_s, max(piece_s, sensor.window_s) / 2) + _hidden_s(sensor)
-    return piece_s / 2
+    return piece_s / 2 + _update_s(sensor)
+
+
+def _update_s(sensor: Sensor) -> float:
+    """Return how long a reading of the moment is held, 0 where every read takes it anew."""
+    return sensor.update_period_s if isinstance(sensor, Instant) else 0.0
 
 
 def _hidden_s(sensor: Boxcar) -> float:
@@ -177,7 +185,11 @@ def _sampling_j(
     if isinstance(sensor, Counter):
         return 0.0
     timing_j = trace.timing_j(*window_ns) / math.sqrt(3)
-    moments_j = _moments_j(profile.clip(*window_ns)) if isinstance(sensor, Instant) else 0.0
+    moments_j = 0.0
+    if isinstance(sensor, Instant):
+        moments_j = math.hypot(
+            _moments_j(profile.clip(*window_ns)), _held_j(profile, sensor, window_ns)
+        )
     return COVERAGE_FACTOR * math.hypot(moments_j, timing_j)
 
 
@@ -195,6 +207,25 @@ def _moments_j(inside: Profile) -> float:
     return math.hypot(
         float(np.linalg.norm(each_j[~is_large])), _locked_j(each_j, rises), _locked_j(each_j, falls)
     )
+
+
+def _held_j(profile: Profile, sensor: Instant, window_ns: tuple[int, int]) -> float:
+    """Return what readings that are held leave open, as a standard uncertainty.
+
+    Whatever power does between two updates is not seen, so that n = seconds / period readings are n
+    draws out of the range that it has. A quantity within a range deviates by half of it at most
+    (Popoviciu), and the mean of n draws by that / sqrt(n). The range is that of the window and
+    ``HELD_REACH`` updates around it: the fewer the draws, the likelier it is that they are all
+    alike. A load that keeps time with the updates is seen by no such sensor.
+    """
+    if not sensor.update_period_s:
+        return 0.0
+    start_ns, end_ns = window_ns
+    reach_ns = round(HELD_REACH * sensor.update_period_s * NS_PER_S)
+    low_w, high_w = profile.range_w(start_ns - reach_ns, end_ns + reach_ns) or (0.0, 0.0)
+    seconds = (end_ns - start_ns) / NS_PER_S
+    draws = max(1.0, seconds / sensor.update_period_s)
+    return (high_w - low_w) / 2 * seconds / math.sqrt(draws)
 
 
 def _locked_j(each_j: Values, group: NDArray[np.bool_]) -> float:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from wattload.core.power import Evidence, Scope, weakest
+from wattload.core.power import Evidence, Scope, SourceFacts, weakest
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
@@ -16,6 +16,15 @@ RANKS = frozenset({Evidence.MEASURED, Evidence.SELF_REPORTED, Evidence.ESTIMATED
 """Evidence that may decide which arm is better."""
 
 ALL_PHASES = "all timed phases"
+
+REPLAYED = "replayed from another run, not of this run"
+"""What is said of a recording that was played from the start: whose joules it has is elsewhere."""
+
+SOFT_BOUND = (
+    "A lower bound is soft: the typical idle power that the drive states for its power state, not "
+    "the least, so that it may have used less"
+)
+"""What is said of bounds: IDLP of a power state descriptor is typical, so this end is soft."""
 
 WORDS = {
     Evidence.MEASURED: "measured by a meter or a rail sensor",
@@ -34,6 +43,7 @@ class Energy:
     """Energy of all drives over one window, in joules: a figure, an interval, or a reason.
 
     ``keys`` names what was summed, ``moved_bytes`` is what the application moved meanwhile.
+    ``recorded`` says that a file tells the figure, ``replayed`` that the file is of another run.
     """
 
     phase: str
@@ -48,11 +58,14 @@ class Energy:
     keys: tuple[str, ...] = ()
     reason: str = ""
     simulated: bool = False
+    recorded: bool = False
+    replayed: bool = False
 
     @property
     def ranks(self) -> bool:
         """Whether the figure may decide a comparison."""
-        return self.energy_j is not None and self.evidence in RANKS and not self.simulated
+        is_real = not (self.simulated or self.replayed)
+        return self.energy_j is not None and self.evidence in RANKS and is_real
 
     @property
     def mean_w(self) -> float | None:
@@ -69,7 +82,24 @@ class Energy:
     @property
     def words(self) -> str:
         """How the figure is known, in words."""
-        return WORDS[self.evidence] + (", of a simulated drive" if self.simulated else "")
+        said = words_of(self.evidence, recorded=self.recorded, replayed=self.replayed)
+        return said + (", of a simulated drive" if self.simulated else "")
+
+
+def words_of(evidence: Evidence, *, recorded: bool, replayed: bool) -> str:
+    """Return how a figure is known, in words; a recording is told from a measurement."""
+    if replayed:
+        return REPLAYED
+    return WORDS[evidence] + (" (recorded trace)" if recorded else "")
+
+
+def sources_of(record: RunRecord) -> Mapping[tuple[str, str, str], SourceFacts]:
+    """Return what is known of each source of a run, by host, name and device."""
+    return {
+        (source.host, source.facts.name, source.facts.device): source.facts
+        for source in record.power.sources
+        if source.facts is not None
+    }
 
 
 def phase_energies(record: RunRecord) -> tuple[Energy, ...]:
@@ -94,6 +124,8 @@ def _of_phase(record: RunRecord, phase: str, seconds: float, moved_bytes: int) -
             evidence=Evidence.NONE,
             reason=record.power.choice,
         )
+    known = sources_of(record)
+    facts = [known.get((part.host, part.source, part.device)) for part in parts]
     return Energy(
         phase=phase,
         seconds=max(part.seconds for part in parts),
@@ -107,6 +139,8 @@ def _of_phase(record: RunRecord, phase: str, seconds: float, moved_bytes: int) -
         keys=tuple(f"{part.device} ({part.source})" for part in parts),
         reason=next((part.missing.get("energy_j", "") for part in parts), ""),
         simulated=is_simulated(record),
+        recorded=any(each.is_recorded for each in facts if each is not None),
+        replayed=any(each.is_of_another_run for each in facts if each is not None),
     )
 
 
@@ -144,6 +178,8 @@ def whole(record: RunRecord) -> Energy | None:
         keys=energies[0].keys,
         reason=energies[0].reason,
         simulated=is_simulated(record),
+        recorded=any(energy.recorded for energy in energies),
+        replayed=any(energy.replayed for energy in energies),
     )
 
 

@@ -28,6 +28,7 @@ _POWER_ITEM = 0xE8
 _MEMBLAZE_VERSIONS = (0, 2)
 _MEMBLAZE_VERSION_BYTE = 511
 _BOUND = 2.0
+_INPUT_1 = "input 1 alone: what the drive draws at its other inputs is not in it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,8 @@ class VendorPower:
     """What a vendor's log says of the drive's power, in steps of ``step_w``.
 
     ``power_w`` is the latest figure, or with ``averaged`` a mean over a time that the vendor does
-    not state. ``lowest_w`` and ``highest_w`` are since power-on or longer.
+    not state. ``lowest_w`` and ``highest_w`` are since power-on or longer. ``part`` says what the
+    figure leaves out, empty where it is of the whole drive.
     """
 
     power_w: float
@@ -43,6 +45,7 @@ class VendorPower:
     averaged: bool = False
     lowest_w: float | None = None
     highest_w: float | None = None
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +110,7 @@ def _solidigm(data: bytes) -> VendorPower | None:
     # A tracker that is off keeps its last ring: old figures, however believable.
     if not log.enabled or not log.power:
         return None
-    return VendorPower(power_w=log.power[-1].input_1_w, step_w=1e-6)
+    return VendorPower(power_w=log.power[-1].input_1_w, step_w=1e-6, part=_INPUT_1)
 
 
 def _scaleflux(data: bytes) -> VendorPower:

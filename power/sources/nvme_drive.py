@@ -89,7 +89,8 @@ class SharedDrive:
     """One controller by its name, open as long as one of its sources is.
 
     ``measurement`` is the head of log 25h as it was found, ``None`` for a drive that has none.
-    ``is_estimated`` is true once that log says that the drive reckons its power (EPF).
+    ``is_estimated`` is true once that log says that the drive reckons its power (EPF), and as long
+    as a drive that has one (CTRATT.PMS) does not let it be read: what it would say is not known.
     """
 
     def __init__(self, device: PowerDevice, open_device: OpenDevice = open_patient) -> None:
@@ -178,7 +179,9 @@ class SharedDrive:
         self.measurement = None
         if controller.power_measurement:
             self.measurement = timed(lambda: read_measurement_header(admin)).value
-        self.is_estimated = self.measurement is not None and self.measurement.estimated
+        self.is_estimated = controller.power_measurement and (
+            self.measurement is None or self.measurement.estimated
+        )
         try:
             self._ocp_uuid_index = read_ocp_uuid_index(admin, controller)
         except PowerError:

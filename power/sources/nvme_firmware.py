@@ -57,7 +57,10 @@ class OcpPowerSource(NvmeTier):
 
 
 class VendorPowerSource(NvmeTier):
-    """The figure of a log that is known for the drive's vendor, within twice its maximum."""
+    """The figure of a log that is known for the drive's vendor, within twice its maximum.
+
+    A mean over a time that the vendor does not state is no power of any phase, and is refused.
+    """
 
     name = "nvme_vendor"
     evidence = Evidence.ESTIMATED
@@ -85,10 +88,17 @@ class VendorPowerSource(NvmeTier):
                 f"{drive.device.name} has no vendor log that is known to hold its power (vendor "
                 f"{drive.controller.vendor_id:04X}h)"
             )
+        if power.averaged:
+            raise PowerError(
+                f"{drive.device.name} tells a mean over a time that is not stated in "
+                f"{page.vendor}'s log {page.page:02X}h: it is the power of no phase"
+            )
         self._page = page
         self._resolution_w = power.step_w
-        kind = "a mean over a time that is not stated" if power.averaged else "the latest figure"
-        self._detail = f"{kind} of the firmware, in {page.vendor}'s log {page.page:02X}h"
+        part = f"; {power.part}" if power.part else ""
+        self._detail = (
+            f"the latest figure of the firmware, in {page.vendor}'s log {page.page:02X}h{part}"
+        )
 
     def _sensor(self) -> Sensor:
         return Instant()

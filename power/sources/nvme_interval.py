@@ -27,7 +27,8 @@ class IntervalPowerSource(NvmeTier):
     """IPM, bytes 240 to 243 of the SMART log, at every read.
 
     The accuracy is the error that the drive's own measurement states (IPWRPE of log 25h), where it
-    has one. Evidence falls to ``estimated`` once that log says that the drive reckons (EPF).
+    has one. Evidence falls to ``estimated`` where that log says that the drive reckons (EPF), or
+    could not be read.
     """
 
     name = "nvme_ipm"
@@ -81,8 +82,15 @@ class IntervalPowerSource(NvmeTier):
         often = "" if interval_s is None else f", taken every {interval_s:g} s or oftener"
         error = self._accuracy_percent
         stated = "error not stated" if error is None else f"off by {error:g} % at most"
-        reckoned = ", which it says are estimates" if self._drive.is_estimated else ""
+        reckoned = self._reckoned()
         return f"mean of the drive's own samples of the last second{often}{reckoned}; {stated}"
+
+    def _reckoned(self) -> str:
+        if not self._drive.is_estimated:
+            return ""
+        if self._drive.measurement is None:
+            return ", taken for estimates, as its log 25h that would tell was not readable"
+        return ", which it says are estimates"
 
 
 def _subsystem_w(log: SmartLog) -> float | None:

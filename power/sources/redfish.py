@@ -87,10 +87,20 @@ def find_metrics(
         scope=Scope.NODE,
         period_s=config.period_s,
     )
+    documents = [document for _, document in all_chassis]
+    yield from _of_drives(client, documents, devices, period_s=config.period_s)
+
+
+def _of_drives(
+    client: RedfishClient,
+    all_chassis: Sequence[Mapping[str, Any]],
+    devices: Sequence[PowerDevice],
+    *,
+    period_s: float,
+) -> Iterator[PowerSource]:
+    """Yield the sources of the run's drives that the BMC knows by their serial numbers."""
     wanted = {device.key: device for device in devices if device.is_nvme}
-    if not wanted:
-        return
-    for drive in _drives(client, [document for _, document in all_chassis]):
+    for drive in _drives(client, all_chassis) if wanted else ():
         device = wanted.get(str(drive.get("SerialNumber") or "").strip())
         if device is not None:
             yield from _sources(
@@ -99,7 +109,7 @@ def find_metrics(
                 key=device.key,
                 shown=device.name,
                 scope=Scope.DRIVE,
-                period_s=config.period_s,
+                period_s=period_s,
             )
 
 
@@ -260,5 +270,5 @@ class RedfishSource(PolledSource):
 
 def _sensor(quantity: Quantity, smallest: float | None, interval_s: float) -> Sensor:
     if not quantity.is_counter:
-        return Instant()
+        return Instant(update_period_s=interval_s)
     return Counter(quantum_j=smallest or quantity.unit, update_period_s=interval_s)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from wattload.core.power import Evidence
 from wattload.core.record.energy import EnergyRecord, PowerSettingRecord, PowerStateShare
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.blocks import Absent, Block, Cell, Paragraph, Section, Table, columns, row
 from wattload.reports.charts.energy import energy_figure
-from wattload.reports.energy import WORDS, phase_energies
+from wattload.reports.energy import SOFT_BOUND, phase_energies, sources_of, words_of
 from wattload.reports.load import Run
 from wattload.reports.quantity import (
     MISSING,
@@ -88,16 +89,43 @@ def _energies(record: RunRecord) -> Table:
         "#coverage",
         "evidence",
     )
-    used = {energy.evidence: WORDS[energy.evidence] for energy in record.power.energy}
+    said = [(_known_by(record, energy), _words(record, energy)) for energy in record.power.energy]
     return Table(
         columns=titles,
-        rows=[_energy(energy) for energy in record.power.energy],
+        rows=[_energy(energy, _known_by(record, energy)) for energy in record.power.energy],
         caption="Energy by phase, device and source",
-        note="; ".join(f"{name.replace('_', ' ')}: {words}" for name, words in used.items()) + ".",
+        note="; ".join(f"{name}: {words}" for name, words in dict.fromkeys(said))
+        + "."
+        + f" {SOFT_BOUND}." * _has_soft_bound(record),
     )
 
 
-def _energy(energy: EnergyRecord) -> tuple[Cell, ...]:
+def _has_soft_bound(record: RunRecord) -> bool:
+    return any(
+        energy.evidence is Evidence.BOUNDS and energy.lower_j is not None
+        for energy in record.power.energy
+    )
+
+
+def _known_by(record: RunRecord, energy: EnergyRecord) -> str:
+    """Return the evidence as a table names it; a recording is never called a measurement."""
+    facts = sources_of(record).get((energy.host, energy.source, energy.device))
+    if facts is not None and facts.is_of_another_run:
+        return "replayed"
+    recorded = facts is not None and facts.is_recorded
+    return energy.evidence.replace("_", " ") + (", recorded trace" if recorded else "")
+
+
+def _words(record: RunRecord, energy: EnergyRecord) -> str:
+    facts = sources_of(record).get((energy.host, energy.source, energy.device))
+    return words_of(
+        energy.evidence,
+        recorded=facts is not None and facts.is_recorded,
+        replayed=facts is not None and facts.is_of_another_run,
+    )
+
+
+def _energy(energy: EnergyRecord, known_by: str) -> tuple[Cell, ...]:
     return row(
         energy.phase,
         Cell(energy.device, remark=f"{energy.source}, {energy.scope}"),
@@ -106,7 +134,7 @@ def _energy(energy: EnergyRecord) -> tuple[Cell, ...]:
         Cell(quantity(energy.net_j, Unit.JOULES), remark=_idle(energy)),
         quantity(energy.uncertainty_j, Unit.JOULES),
         Cell(percent(energy.coverage), remark=f"{whole(energy.sample_count)} samples"),
-        Cell(energy.evidence.replace("_", " "), remark="" if energy.chosen else "not chosen"),
+        Cell(known_by, remark="" if energy.chosen else "not chosen"),
     )
 
 
@@ -152,42 +180,52 @@ def _per_j(share: PowerStateShare) -> float | None:
 def _sources(record: RunRecord) -> Iterator[Table]:
     power = record.power
     if power.states:
-        rows = [
-            row(
-                state.serial,
-                *[MISSING if number is None else f"PS{number}" for number in _numbers(state)],
-                state.sentence,
-            )
-            for state in power.states
-        ]
-        titles = columns(
-            "controller",
-            "asked",
-            "before",
-            "verified",
-            "after",
-            "restored",
-            "saved before",
-            "saved after",
-            "what happened",
-        )
-        yield Table(columns=titles, rows=rows, caption="Power states")
+        yield _state_changes(record)
     if any(state.settings for state in power.states):
         yield _settings(record)
     if power.sources:
-        rows = [
-            row(
-                Cell("used" if source.used else "not used", "good" if source.used else "open"),
-                source.name,
-                source.device,
-                source.facts.sensor.kind if source.facts else MISSING,
-                quantity(source.facts.period_s, Unit.SECONDS) if source.facts else MISSING,
-                source.sentence,
-            )
-            for source in power.sources
-        ]
-        titles = columns("", "source", "device", "sensor", "#period", "why")
-        yield Table(columns=titles, rows=rows, caption="Power sources")
+        yield _opened(record)
+
+
+def _state_changes(record: RunRecord) -> Table:
+    """Return what became of each controller's power state."""
+    rows = [
+        row(
+            state.serial,
+            *[MISSING if number is None else f"PS{number}" for number in _numbers(state)],
+            state.sentence,
+        )
+        for state in record.power.states
+    ]
+    titles = columns(
+        "controller",
+        "asked",
+        "before",
+        "verified",
+        "after",
+        "restored",
+        "saved before",
+        "saved after",
+        "what happened",
+    )
+    return Table(columns=titles, rows=rows, caption="Power states")
+
+
+def _opened(record: RunRecord) -> Table:
+    """Return the sources that were used, and why the others were not."""
+    rows = [
+        row(
+            Cell("used" if source.used else "not used", "good" if source.used else "open"),
+            source.name,
+            source.device,
+            source.facts.sensor.kind if source.facts else MISSING,
+            quantity(source.facts.period_s, Unit.SECONDS) if source.facts else MISSING,
+            source.sentence,
+        )
+        for source in record.power.sources
+    ]
+    titles = columns("", "source", "device", "sensor", "#period", "why")
+    return Table(columns=titles, rows=rows, caption="Power sources")
 
 
 def _numbers(state: object) -> list[int | None]:

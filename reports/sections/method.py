@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wattload.reports.blocks import Facts, Section
-from wattload.reports.energy import WORDS
+from wattload.reports.energy import SOFT_BOUND, WORDS
 from wattload.reports.subject import Subject
 
 
@@ -30,8 +30,9 @@ def method_section(subject: Subject) -> Section | None:
         ("evidence", f"{'; '.join(_evidence())}."),
         (
             "bounds, ≤",
-            "From the drive's power state table: an interval, or a maximum alone. They rank "
-            "nothing, and neither does a declared or a simulated figure.",
+            "From the drive's power state table: an interval, or a maximum alone. "
+            f"{SOFT_BOUND}. They rank nothing, and neither does a declared figure, a simulated "
+            "one, or one that is replayed from another run.",
         ),
         (
             "checks",

@@ -53,6 +53,8 @@ def test_replayed_watts_are_labelled_from_the_file_to_the_page(tmp_path: Path) -
     assert source.facts.detail.startswith("replay, recorded in another run and played from")
     assert "meter.csv (sha256 " in source.facts.detail
     assert {energy.source for energy in record.power.energy} == {"replay"}
+    barred = [each for each in record.checks if each.name.startswith("power_of_this_run")]
+    assert [(each.verdict, each.mandatory) for each in barred] == [("not_checked", True)]
     (cost,) = record.power.samplers
     assert cost.tick_count > 0
     assert cost.lost_sample_count == 0
@@ -63,6 +65,7 @@ def test_replayed_watts_are_labelled_from_the_file_to_the_page(tmp_path: Path) -
     assert "replay, recorded in another run and played from the start of sampling" in (
         page.read_text()
     )
+    assert "replayed from another run, not of this run" in page.read_text()
 
 
 @pytest.mark.slow

@@ -150,10 +150,21 @@ def without(first_s: float, last_s: float, wrap_j: float | None = None) -> Trace
     return counter(times_s[kept], trace.value[kept])
 
 
-def test_long_gap_inside_the_window_was_counted_through() -> None:
+def test_long_gap_is_a_hole() -> None:
     result = result_of(without(20, 40), MILLIJOULE, 0, 60)
-    assert result.coverage == pytest.approx(1, abs=1e-12)
-    assert result.energy_j == pytest.approx(750, rel=EXACT)
+    assert result.covered_s == pytest.approx(40, rel=EXACT)
+    assert result.energy_j is None
+
+
+def test_reset_in_a_long_gap_that_has_grown_beyond_is_no_progress() -> None:
+    """5 J at its start, reset at 20 s, not read until 50 s: 300 J then are not 300 J more."""
+    times_s = np.round(np.arange(-2, 64, 0.1), 6)
+    joules = np.where(times_s < 20, 10 * (times_s + 2) + 5, 10 * (times_s - 20))
+    kept = (times_s < 20) | (times_s >= 50)
+    result = result_of(counter(times_s[kept], joules[kept]), MILLIJOULE, 0, 60)
+    assert result.energy_j is None
+    assert result.covered_s == pytest.approx(30, abs=0.2)
+    assert result.covered_j == pytest.approx(300, rel=0.01)
 
 
 def test_edge_in_a_long_gap_is_not_interpolated() -> None:

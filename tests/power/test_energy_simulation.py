@@ -247,3 +247,23 @@ def test_mean_of_a_second_that_is_read_every_five_has_no_figure() -> None:
     result = integrate(trace_of(reads_s, watts), SLIDING, ns(0), ns(60), period_s=5)
     assert result.energy_j is None
     assert result.coverage == pytest.approx(0.2, rel=0.02)
+
+
+@pytest.mark.parametrize("rate_hz", [2, 3, 4])
+def test_slow_reads_of_a_tumbling_mean_state_what_they_may_be_off_by(rate_hz: float) -> None:
+    """At two reads an update, changes are seen half a period early or late in turns."""
+    rng = np.random.default_rng(5)
+    held, far = 0, 0
+    for _ in range(400):
+        phase = replace(CHECKPOINT, first_s=rng.uniform(0, 7))
+        reads_s = np.arange(-3, 63, 1 / rate_hz) + rng.uniform(0, 1 / rate_hz)
+        reads_s = reads_s + rng.uniform(-0.01, 0.01, reads_s.size)
+        first_s = rng.uniform(0, 1)
+        told_w = boxcar(phase.energy_j, 1.0, np.floor(reads_s - first_s) + first_s)
+        trace = trace_of(reads_s, np.round(told_w, 2))
+        sensor = resolve_boxcar(trace, Boxcar(window_s=1.0))
+        energy_j, uncertainty_j = _product(trace, sensor, rate_hz, 60, 0.01)
+        off_j = abs(energy_j - phase.between_j(0, 60))
+        held += off_j <= uncertainty_j
+        far += off_j > 0.02 * phase.between_j(0, 60)
+    assert (held, far) == (400, 0)

@@ -136,3 +136,31 @@ def test_counter_that_moves_seldom_is_uncertain_by_what_it_misses() -> None:
     sensor = Counter(quantum_j=0.001, update_period_s=0.1)
     found = uncertainty_of(trace, facts("meter", sensor=sensor), 0, 60)
     assert found.parts_j["quantisation"] == pytest.approx(2 * 10 * 0.1 / math.sqrt(6))
+
+
+@pytest.mark.parametrize("window_s", [60, 300])
+def test_reading_that_is_held_is_as_uncertain_as_its_updates_are_few(window_s: int) -> None:
+    """A management controller senses every 10 s and is read every 2 s: that adds nothing."""
+    rng = np.random.default_rng(1)
+    sensor = Instant(update_period_s=10.0)
+    source = facts("redfish_power", sensor=sensor, accuracy_percent=1.0, resolution_w=0.1)
+    window = (ns(0), ns(window_s))
+    held = 0
+    for _ in range(300):
+        load = Bursts(low_w=5, high_w=21, on_s=2.3, cycle_s=7, first_s=rng.uniform(0, 7))
+        reads_s = np.arange(-20, window_s + 20, 2.0) + rng.uniform(0, 2)
+        first_s = rng.uniform(0, 10)
+        trace = trace_of(reads_s, load.power_w(np.floor((reads_s - first_s) / 10) * 10 + first_s))
+        profile = profile_of(trace, sensor, period_s=2)
+        result = integrate_profile(trace, profile, sensor, *window)
+        stated = uncertainty(trace, profile, result, source, window)
+        assert result.energy_j is not None
+        assert stated.total_j is not None
+        held += abs(result.energy_j - load.between_j(0, window_s)) <= stated.total_j
+    assert held >= 0.95 * 300
+
+
+def test_flat_power_that_is_held_is_certain() -> None:
+    trace = trace_of(TIMES_S, np.full(710, 10.0))
+    held = uncertainty_of(trace, facts("bmc", sensor=Instant(update_period_s=10.0)), 0, 60)
+    assert held.parts_j["sampling"] == held.parts_j["edge"] == 0.0

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tests.records import Scenario, make_run
+from tests.records import Scenario, make_run, write_made_run
 from wattload.core.power import Evidence
 from wattload.core.record.run import RunRecord
+from wattload.reports.blocks import Table
 from wattload.reports.energy import (
     ALL_PHASES,
     Energy,
@@ -16,7 +18,10 @@ from wattload.reports.energy import (
     power_text,
     whole,
 )
+from wattload.reports.load import load_runs
 from wattload.reports.quantity import MISSING
+from wattload.reports.sections.energy import energy_section
+from wattload.reports.subject import make_subject
 
 CHECKPOINT = Scenario(workload="checkpoint", seconds=10.0, virtual=False)
 
@@ -154,3 +159,47 @@ def test_an_emulated_controller_is_known_by_name_or_vendor() -> None:
     assert is_simulated(record("measured", model="QEMU NVMe Ctrl"))
     assert is_simulated(record("measured", model="wattload virtual drive"))
     assert not phase_energies(emulated)[0].ranks
+
+
+def _recorded(own: RunRecord, **facts: bool) -> RunRecord:
+    sources = tuple(
+        source.model_copy(update={"facts": source.facts.model_copy(update=facts)})
+        for source in own.power.sources
+        if source.facts is not None
+    )
+    return own.model_copy(update={"power": own.power.model_copy(update={"sources": sources})})
+
+
+def test_a_recording_of_another_run_ranks_nothing_and_is_no_measurement() -> None:
+    replayed = _recorded(record("measured"), is_recorded=True)
+    total = whole(replayed)
+    assert total is not None
+    for figure in (*phase_energies(replayed), total):
+        assert not figure.ranks
+        assert figure.words == "replayed from another run, not of this run"
+
+
+def test_a_recording_of_this_run_ranks_and_says_that_it_is_one() -> None:
+    attached = _recorded(record("measured"), is_recorded=True, is_attached=True)
+    for figure in phase_energies(attached):
+        assert figure.ranks
+        assert figure.words == "measured by a meter or a rail sensor (recorded trace)"
+
+
+@pytest.mark.parametrize(
+    ("attached", "told"), [(False, "replayed"), (True, "measured, recorded trace")]
+)
+def test_the_table_of_energies_names_a_recording(tmp_path: Path, attached: bool, told: str) -> None:
+    own = _recorded(record("measured"), is_recorded=True, is_attached=attached)
+    folder = write_made_run(tmp_path / own.run_id, own, make_run(CHECKPOINT)[1])
+    (run,) = load_runs([folder])
+    section = energy_section(make_subject([run]), run)
+    assert section is not None
+    (table,) = [
+        block
+        for block in section.blocks
+        if isinstance(block, Table) and block.caption.startswith("Energy by phase, device")
+    ]
+    shown = [cell.text for line in table.rows for cell in line]
+    assert told in shown
+    assert "measured" not in shown

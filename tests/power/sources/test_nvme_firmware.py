@@ -10,6 +10,7 @@ import pytest
 from tests.contracts.power_source import PowerSourceContract
 from tests.power.model_drive import Model, RawState
 from tests.power.model_power import Meter
+from tests.power.nvme import packing
 from tests.power.sources.nvme_models import change, sources, values
 from wattload.core.errors import PowerError
 from wattload.core.power import Boxcar, Channel, Evidence, Instant, PowerSource
@@ -135,3 +136,20 @@ def test_vendor_power_that_becomes_absurd_is_a_hole(tmp_path: Path) -> None:
 def test_vendor_power_is_not_read_before_it_is_found(tmp_path: Path) -> None:
     with pytest.raises(PowerError, match="before it was opened"):
         vendor(tmp_path).read()
+
+
+def test_mean_over_an_unstated_time_is_the_power_of_no_phase(tmp_path: Path) -> None:
+    item = bytes([0xE8, 0, 0, 0, 0]) + struct.pack("<HHH", 25, 5, 7) + b"\0"
+    pages = {str(0xCB): item.ljust(240, b"\0").hex()}
+    model = Model(vendor_id=0x1E3B, meter=Meter(pages=pages))
+    with pytest.raises(PowerError, match="a mean over a time that is not stated in DapuStor's log"):
+        sources(tmp_path, model)["nvme_vendor"].open()
+
+
+def test_figure_of_one_input_says_that_it_is_of_no_more(tmp_path: Path) -> None:
+    ring = packing.workload([(9_000_000, *[0] * 7)], config=1 | 5 << 15, period_ms=1000)
+    model = Model(vendor_id=0x025E, meter=Meter(pages={str(0xF9): ring.hex()}))
+    source = sources(tmp_path, model)["nvme_vendor"]
+    source.open()
+    assert "input 1 alone" in source.facts().detail
+    assert values(source.read()) == {Channel.POWER_W: 9.0}

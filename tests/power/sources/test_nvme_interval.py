@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.power_source import PowerSourceContract
-from tests.power.model_drive import Model, RawState
+from tests.power.model_drive import Model, ModelDrive, RawState
 from tests.power.model_power import Meter, centiwatts
 from tests.power.sources.nvme_models import change, sources, values
 from wattload.core.errors import PowerError
 from wattload.core.power import Boxcar, Channel, Evidence, PowerSource
+from wattload.power.nvme.admin import AdminCommand, Completion
 from wattload.power.sources import nvme_interval
 
 METER = Meter(ipm=centiwatts(9.25))
@@ -116,3 +117,21 @@ def test_log_that_is_refused_is_told(tmp_path: Path) -> None:
     change(tmp_path, failing=(0x02,))
     with pytest.raises(PowerError, match="Internal Error"):
         source.open()
+
+
+def test_drive_whose_log_was_not_readable_at_open_gives_estimates(tmp_path: Path) -> None:
+    """The log may say that the drive reckons: what nobody read is not taken for a measurement."""
+
+    class Refuses(ModelDrive):
+        def submit(self, command: AdminCommand) -> Completion:
+            if (command.opcode, command.cdw10 & 0xFF) == (0x02, 0x25):
+                return Completion(status=6, result=0, data=bytes(command.data_bytes))
+            return super().submit(command)
+
+    model = Model(meter=Meter(ipm=centiwatts(3), measures=True, estimated=True))
+    found = sources(tmp_path, model, open_device=lambda name: Refuses(tmp_path, name))
+    source = found["nvme_ipm"]
+    source.open()
+    assert source.facts().evidence is Evidence.ESTIMATED
+    assert {sample.evidence for sample in source.read()} == {Evidence.ESTIMATED}
+    assert "taken for estimates, as its log 25h" in source.facts().detail

@@ -121,7 +121,7 @@ def test_sensor_behind_the_excerpt_tells_accuracy_and_interval(bmc: FakeBmc) -> 
     power.open()
     energy.open()
     facts = power.facts()
-    assert facts.sensor == Instant()
+    assert facts.sensor == Instant(update_period_s=2.0)
     assert facts.resolution_w == pytest.approx(0.1)
     assert facts.accuracy_percent == pytest.approx(1.0)
     assert facts.detail == f"PowerWatts of {METRICS} from {SENSOR}; sensed every 2 s"
@@ -148,6 +148,7 @@ def test_older_statement_of_accuracy_is_in_percent(bmc: FakeBmc) -> None:
     power = sources_of(bmc)[0]
     power.open()
     assert power.facts().accuracy_percent == 2.5
+    assert power.facts().sensor == Instant(update_period_s=10.0)
     assert "no SensingInterval is stated, 10 s are taken" in power.facts().detail
 
 

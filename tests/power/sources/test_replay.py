@@ -234,3 +234,13 @@ def test_no_trace_and_unknown_alignment_are_refused() -> None:
         PowerConfig(source="replay").check()
     with pytest.raises(ConfigError, match="align must be one of start, monotonic, wall"):
         ReplayConfig(path="x.csv", align="utc").check()
+
+
+def test_trace_that_is_played_from_the_start_is_of_another_run(tmp_path: Path) -> None:
+    played = source_of(written(tmp_path, FINE))
+    played.open()
+    assert played.facts().is_of_another_run
+    path = written(tmp_path, HEAD + f"monotonic_ns,power_w\n{time.monotonic_ns()},5\n")
+    attached = source_of(path, align="monotonic")
+    attached.open()
+    assert (attached.facts().is_recorded, attached.facts().is_of_another_run) == (True, False)

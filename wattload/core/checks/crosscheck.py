@@ -133,7 +133,7 @@ def _lifetime(record: RunRecord, controller: ControllerRecord) -> Check:
 
 
 def _unsure_j(energy: EnergyRecord, energy_j: float) -> float:
-    """Return by how much a figure may be off; one that does not tell differs by no more than 5 %."""
+    """Return by how much a figure may be off: one that does not tell, by ``DIFFER_SHARE``."""
     if energy.uncertainty_j is not None:
         return energy.uncertainty_j
     return DIFFER_SHARE * abs(energy_j)

@@ -101,9 +101,7 @@ def of_host(record: RunRecord, host: str) -> str:
 def power_data_lost(record: RunRecord) -> Sequence[Check]:
     """Fail a run in which a meter said that it dropped readings."""
     if not record.power.hosts:
-        return [
-            Check(name="power_data_lost", verdict="not_checked", sentence=record.power.choice)
-        ]
+        return [Check(name="power_data_lost", verdict="not_checked", sentence=record.power.choice)]
     return [check for host in record.power.hosts for check in _data_lost(record, host)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from wattload.core.record.check import Check, Verdict
+from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.energy import PowerSettingRecord, PowerStateRecord
 from wattload.core.record.run import RunRecord
 
@@ -15,8 +16,9 @@ _Kept = PowerStateRecord | PowerSettingRecord
 
 
 def power_state_held(record: RunRecord) -> Sequence[Check]:
-    """Compare the power state asked for with what was read back before and after the run.
+    """Compare the power state asked for with what was read back before, in and after the run.
 
+    Timed seconds in another state that does I/O fail it: the joules are of that state.
     A drive that sleeps after its last I/O tells its sleep: that is no proof that it left the state
     while it worked, nor that it kept it.
     """
@@ -43,6 +45,9 @@ def saved_settings_kept(record: RunRecord) -> Sequence[Check]:
 
 
 def _state_held(record: RunRecord, state: PowerStateRecord) -> Check:
+    strayed = _strayed_s(record, state)
+    if strayed:
+        return _left(state, strayed)
     if state.after is None and state.verified == state.requested:
         return _unread(f"power_state_held_{state.serial}", state.missing["after"])
     read_back = state.verified == state.requested
@@ -69,15 +74,71 @@ def _state_held(record: RunRecord, state: PowerStateRecord) -> Check:
     )
 
 
+def _strayed_s(record: RunRecord, state: PowerStateRecord) -> dict[str, float]:
+    """Return the timed seconds that were read in operational states other than the one asked for.
+
+    By the source that saw the most of them; transitions and what was not read count for nothing.
+    """
+    timed = {(window.name, window.host) for window in record.timed_windows()}
+    allowed = {str(state.requested), *map(str, _sleeping(record, state))}
+    seen: dict[str, dict[str, float]] = {}
+    for energy in record.power.energy:
+        if energy.device != state.serial or energy.host != state.host:
+            continue
+        if (energy.phase, energy.host) not in timed:
+            continue
+        strayed = seen.setdefault(energy.source, {})
+        for share in energy.states:
+            if share.state.isdigit() and share.state not in allowed and share.seconds > 0:
+                strayed[share.state] = strayed.get(share.state, 0.0) + share.seconds
+    return max(seen.values(), key=lambda strayed: sum(strayed.values()), default={})
+
+
+def _left(state: PowerStateRecord, strayed: dict[str, float]) -> Check:
+    told = " and ".join(f"{seconds:.6g} s of it in PS{name}" for name, seconds in strayed.items())
+    return Check(
+        name=f"power_state_held_{state.serial}",
+        verdict="fail",
+        sentence=(
+            f"PS{state.requested} was asked for, and the drive spent timed work elsewhere: {told}."
+        ),
+        figures={
+            "requested": state.requested,
+            "before": state.verified,
+            "after": state.after,
+            **{f"ps{name}_s": seconds for name, seconds in strayed.items()},
+        },
+        mandatory=True,
+    )
+
+
+def _sleeping(record: RunRecord, state: PowerStateRecord) -> set[int]:
+    """Return the states of the drive in which it does no I/O."""
+    return {
+        each.index
+        for controller in record.controllers
+        if (controller.facts.host, controller.facts.serial) == (state.host, state.serial)
+        for each in controller.facts.power_states or ()
+        if not each.operational
+    }
+
+
 def _is_asleep(record: RunRecord, state: PowerStateRecord) -> bool:
     """Return whether the drive was found in a state that only its own transitions lead to."""
     for controller in record.controllers:
         if (controller.facts.host, controller.facts.serial) != (state.host, state.serial):
             continue
-        transits = controller.before is not None and controller.before.apst_enabled
-        sleeping = {s.index for s in controller.facts.power_states or () if not s.operational}
-        return bool(transits) and state.after in sleeping
+        transits = _transits(state, controller)
+        return transits and state.after in _sleeping(record, state)
     return False
+
+
+def _transits(state: PowerStateRecord, controller: ControllerRecord) -> bool:
+    """Return whether the drive went by its own rules in the run: as the run set, else as found."""
+    for setting in state.settings:
+        if setting.option == "power.apst" and setting.verified is not None:
+            return bool(setting.verified)
+    return controller.before is not None and bool(controller.before.apst_enabled)
 
 
 def _setting_held(state: PowerStateRecord, setting: PowerSettingRecord) -> Check:

@@ -1,4 +1,4 @@
-"""Whether a sensor of power went on measuring while the drive worked, or repeated an old reading."""
+"""Whether a sensor of power went on measuring while its drive worked, or repeated a reading."""
 
 from __future__ import annotations
 
@@ -44,6 +44,8 @@ def _judged(
     for energy in record.power.energy:
         source = facts.get((energy.host, energy.source, energy.device))
         if source is None or energy.change_count is None or energy.evidence not in MEASURING:
+            continue
+        if energy.scope is not Scope.DRIVE and energy.freshness != "stale" and not _is_long(energy):
             continue
         if isinstance(source.sensor, Boxcar | Instant) and (energy.phase, energy.host) in worked:
             yield energy, source, energy.change_count

@@ -122,7 +122,8 @@ class ThrottlingRecord(Observed):
     """What a drive's SMART log counted of its own throttling while a timed phase was active.
 
     ``transition_count`` are the entries into either level of thermal management, ``throttled_s``
-    the seconds in them. They run from the last read before each active interval to the first after it.
+    the seconds in them. They run from the last read before each active interval to the first after
+    it.
     """
 
     host: str
