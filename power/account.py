@@ -46,23 +46,21 @@ def build_energy_records(
         if facts.evidence is not Evidence.NONE and not isinstance(facts.sensor, Integral)
     ]
     records = [
-        joined(
-            [
-                meter.record(
-                    window.name,
-                    interval,
-                    host=host,
-                    traffic=traffic.get((window.name, meter.facts.device)),
-                )
-                for interval in active_intervals(window)
-            ],
-            meter.facts.sensor,
-        )
+        _of_phase(meter, window, host, traffic.get((window.name, meter.facts.device)))
         for window in windows
         if window.timed and window.host == host
         for meter in meters
     ]
     return _mark_chosen(records, takes_declared=requested != AUTO)
+
+
+def _of_phase(
+    meter: Meter, window: PhaseWindow, host: str, traffic: ByteSeries | None
+) -> EnergyRecord:
+    """Return the energy of one phase by one source, over its active intervals."""
+    intervals = active_intervals(window)
+    parts = [meter.record(window.name, each, host=host, traffic=traffic) for each in intervals]
+    return joined(parts, meter.facts.sensor)
 
 
 def resolved_facts(

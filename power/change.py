@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from wattload.core.clock import utc_text
 from wattload.core.errors import PowerError, PowerStateError
-from wattload.power.journal import Entry, Journal, Owner, Setting, boot_id
-from wattload.power.nvme.admin import SET_FEATURES, AdminCommand, AdminDevice
+from wattload.power.journal import Entry, Journal, Key, Owner, Setting, boot_id
+from wattload.power.nvme.admin import AdminDevice
+from wattload.power.nvme.features import set_command
 from wattload.power.nvme.identify import Controller
 from wattload.power.nvme.status import CODE_MASK, INVALID_FIELD, SUCCESS, describe_status
 from wattload.power.settings import Feature, read_setting
@@ -41,7 +42,15 @@ def _ask(
     """
     answer = _Answer(status=INVALID_FIELD)
     for dword in feature.dwords:
-        status = device.submit(_set_command(feature, dword, new)).status
+        command = set_command(
+            feature.identifier,
+            feature.describe(new),
+            value=new.value,
+            dword=dword,
+            uuid_index=feature.uuid_index,
+            payload=new.data,
+        )
+        status = device.submit(command).status
         if status & CODE_MASK == SUCCESS:
             answer = _Answer(status=status, current=_settle(device, controller, feature, old, new))
             if answer.current is not None and feature.same(answer.current, new):
@@ -51,19 +60,6 @@ def _ask(
         if status & CODE_MASK not in (SUCCESS, INVALID_FIELD):
             break
     return answer
-
-
-def _set_command(feature: Feature, dword: int, setting: Setting) -> AdminCommand:
-    return AdminCommand(
-        name=f"Set Features {feature.identifier:02X}h ({feature.describe(setting)})",
-        opcode=SET_FEATURES,
-        cdw10=feature.identifier,
-        cdw11=setting.value if dword == 11 else 0,  # noqa: PLR2004 - dwords by their numbers
-        cdw12=setting.value if dword == 12 else 0,  # noqa: PLR2004
-        cdw13=setting.value if dword == 13 else 0,  # noqa: PLR2004
-        cdw14=feature.uuid_index,
-        payload=setting.data,
-    )
 
 
 def _settle(
@@ -133,11 +129,12 @@ class FeatureChange:
             PowerStateError: the drive refuses, or does not follow.
             PowerError: the journal can't be written, or the drive can't be asked.
         """
-        serial = self._controller.serial
-        earlier = self._journal.read(serial, self._owner, self.feature.identifier)
+        earlier = self._earlier()
         before = old if old is not None else read_setting(self._device, self.feature)
         self._entry = self._entry_of(earlier.old if earlier else before, new)
         self._journal.write(self._entry)
+        if earlier is not None and earlier.key != self._entry.key:
+            self._journal.remove(earlier)
         try:
             answer = _ask(self._device, self._controller, self.feature, before, new)
         except PowerError as error:
@@ -175,9 +172,20 @@ class FeatureChange:
         self._entry = None
         return back
 
+    def _earlier(self) -> Entry | None:
+        """Return the entry that stands already, also one from before entries told controllers."""
+        serial, feature = self._controller.serial, self.feature.identifier
+        key = Key(serial, feature, self._controller.controller_id)
+        entry = self._journal.read(key, self._owner)
+        if entry is not None:
+            return entry
+        older = self._journal.read(Key(serial, feature), self._owner)
+        return older if older is not None and older.device_name == self._device.name else None
+
     def _entry_of(self, old: Setting, new: Setting) -> Entry:
         return Entry(
             serial=self._controller.serial,
+            controller_id=self._controller.controller_id,
             device_name=self._device.name,
             owner=self._owner,
             feature=self.feature.identifier,
@@ -200,7 +208,7 @@ class FeatureChange:
         """Close the entry of a refused change; what an earlier ``power set`` must undo stands."""
         if earlier is not None:
             self._journal.write(earlier)
-        elif self._entry is not None:
+        if self._entry is not None and (earlier is None or earlier.key != self._entry.key):
             self._journal.remove(self._entry)
         self._entry = None
 

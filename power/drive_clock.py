@@ -13,12 +13,9 @@ from wattload.core.clock import utc_text
 from wattload.core.errors import PowerError, PowerStateError
 from wattload.power.journal import Entry, Journal, Setting, boot_id
 from wattload.power.nvme.admin import AdminDevice, fetch
-from wattload.power.nvme.timestamp import (
-    TIMESTAMP,
-    TIMESTAMP_BYTES,
-    read_timestamp,
-    set_timestamp_command,
-)
+from wattload.power.nvme.features import set_command
+from wattload.power.nvme.identify import Controller
+from wattload.power.nvme.timestamp import TIMESTAMP, TIMESTAMP_BYTES, read_timestamp
 
 TOLERANCE_MS = 1000
 """How far the clock that is read back may be from the host's: two admin commands, and no more."""
@@ -35,7 +32,9 @@ class ClockChange:
     verified_ms: int
 
 
-def set_clock(device: AdminDevice, serial: str, journal: Journal, *, run_id: str) -> ClockChange:
+def set_clock(
+    device: AdminDevice, controller: Controller, journal: Journal, *, run_id: str
+) -> ClockChange:
     """Set the drive's clock to the host's and read it back.
 
     Raises:
@@ -45,28 +44,31 @@ def set_clock(device: AdminDevice, serial: str, journal: Journal, *, run_id: str
     try:
         before_ms = read_timestamp(device).ms
         requested_ms = time.time_ns() // _NS_PER_MS
-        entry = _entry(device.name, serial, run_id, before_ms, requested_ms)
+        entry = _entry(device.name, controller, run_id, before_ms, requested_ms)
         journal.write(entry)
-        fetch(device, set_timestamp_command(requested_ms))
+        fetch(device, set_command(TIMESTAMP, "timestamp", payload=entry.new.data))
         verified_ms = read_timestamp(device).ms
         journal.remove(entry)
     except PowerError as error:
         raise PowerStateError(f"power.set_timestamp can't be had: {error}") from error
     if abs(verified_ms - time.time_ns() // _NS_PER_MS) > TOLERANCE_MS:
         raise PowerStateError(
-            f"{device.name} ({serial}) accepted the time {requested_ms} ms and tells {verified_ms} "
-            "ms; leave power.set_timestamp=false"
+            f"{device.name} ({controller.serial}) accepted the time {requested_ms} ms and tells "
+            f"{verified_ms} ms; leave power.set_timestamp=false"
         )
     return ClockChange(before_ms=before_ms, requested_ms=requested_ms, verified_ms=verified_ms)
 
 
-def _entry(name: str, serial: str, run_id: str, before_ms: int, requested_ms: int) -> Entry:
+def _entry(
+    name: str, controller: Controller, run_id: str, before_ms: int, requested_ms: int
+) -> Entry:
     old, new = (
         Setting(value=0, data=ms.to_bytes(TIMESTAMP_BYTES, "little"))
         for ms in (before_ms, requested_ms)
     )
     return Entry(
-        serial=serial,
+        serial=controller.serial,
+        controller_id=controller.controller_id,
         device_name=name,
         owner="run",
         feature=TIMESTAMP,

@@ -17,8 +17,6 @@ from wattload.power.profile import Profile
 from wattload.power.sensors import profile_of
 from wattload.power.trace import Times, Trace, Values
 
-COVERAGE_PASS = 0.99
-"""Below this share of a window covered, the coverage is worth a warning."""
 COVERAGE_MIN = 0.95
 """Below this share of a window covered, there is no figure."""
 QUANTUM_SHARE_MAX = 0.005

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from wattload.core.power import Boxcar, Channel, Sample, Scope, SourceFacts
+from wattload.core.power import Boxcar, Channel, Evidence, Sample, Scope, SourceFacts
 from wattload.core.record.energy import IdleRecord, Moment, PollingCost
 from wattload.core.units import NS_PER_S
 from wattload.power.meter import Meter, Window
@@ -83,34 +83,41 @@ def _record(
     meter: Meter, by_key: Mapping[TraceKey, Trace], time: IdleTime, host: str
 ) -> IdleRecord:
     facts, (start_ns, end_ns) = meter.facts, time.window
-    energy = meter.record("idle", time.window, host=host)
-    figures: dict[str, tuple[float | None, str]] = {
-        "mean_w": (energy.mean_w, energy.missing.get("mean_w", "")),
-        "coverage": (energy.coverage, energy.missing.get("coverage", "")),
+    power, sample_count, evidence = _power(meter, time, host)
+    figures = {
+        **power,
         "power_state": _constant(meter.states, time.window),
         "temperature_k": _mean(_temperatures(facts.device, by_key), time.window),
     }
-    counted: dict[str, Any] = {"sample_count": energy.sample_count, "evidence": energy.evidence}
-    if facts.asks_drive and not time.polled:
-        figures["mean_w"] = _first_reading(meter, end_ns)
-        figures["coverage"] = None, "it is one reading, taken at the end of the quiet"
-        counted = {
-            "sample_count": int(figures["mean_w"][0] is not None),
-            "evidence": facts.evidence,
-        }
     return IdleRecord(
         host=host,
         device=facts.device,
         source=facts.name,
+        evidence=evidence,
         moment=time.moment,
         polled=time.polled,
         start_ns=start_ns,
         end_ns=end_ns,
         seconds=(end_ns - start_ns) / NS_PER_S,
+        sample_count=sample_count,
         missing={name: reason for name, (value, reason) in figures.items() if value is None},
-        **counted,
         **{name: value for name, (value, _) in figures.items()},
     )
+
+
+def _power(meter: Meter, time: IdleTime, host: str) -> tuple[dict[str, Any], int, Evidence]:
+    """Return mean power and coverage, of how many samples, and how they are known."""
+    if meter.facts.asks_drive and not time.polled:
+        watts, reason = _first_reading(meter, time.window[1])
+        one = (None, "it is one reading, taken at the end of the quiet")
+        figures: dict[str, Any] = {"mean_w": (watts, reason), "coverage": one}
+        return figures, int(watts is not None), meter.facts.evidence
+    energy = meter.record("idle", time.window, host=host)
+    figures = {
+        "mean_w": (energy.mean_w, energy.missing.get("mean_w", "")),
+        "coverage": (energy.coverage, energy.missing.get("coverage", "")),
+    }
+    return figures, energy.sample_count, energy.evidence
 
 
 def _first_reading(meter: Meter, after_ns: int) -> tuple[float | None, str]:

@@ -60,26 +60,36 @@ def shares(
     the reads saw, what lay between two reads of that count is ``transition`` too.
     """
     stretches = _stretches(states, changes, start_ns, end_ns, max_gap_ns(period_s))
-    bytes_known = traffic is not None and traffic.covers(start_ns, end_ns)
-    moved = traffic.at(stretches.edge_ns) if traffic is not None and bytes_known else None
-    columns = {
+    columns: dict[str, Values | None] = {
         name: None if part.curve is None else part.curve.energy_j(stretches.edge_ns)
         for name, part in energies.items()
     }
     reasons = {name: part.reason for name, part in energies.items() if part.curve is None}
-    if moved is None:
+    columns["seconds"] = (stretches.edge_ns - start_ns) / NS_PER_S
+    columns["moved_bytes"] = None
+    if traffic is not None and traffic.covers(start_ns, end_ns):
+        columns["moved_bytes"] = traffic.at(stretches.edge_ns)
+    else:
         reasons["moved_bytes"] = "the bytes of this device were not counted over time"
-    return tuple(
-        PowerStateShare(
-            state=_NAMES.get(label, str(label)),
-            seconds=_sum(stretches, label, (stretches.edge_ns - start_ns) / NS_PER_S) or 0.0,
-            moved_bytes=None if moved is None else round(_sum(stretches, label, moved) or 0.0),
-            **{name: _sum(stretches, label, columns[name]) for name in ENERGIES},
-            missing=reasons,
-        )
-        for label in sorted(
-            set(stretches.label.tolist()), key=lambda label: (label < 0, abs(label))
-        )
+    labels = sorted(set(stretches.label.tolist()), key=lambda label: (label < 0, abs(label)))
+    return tuple(_share(stretches, label, columns, reasons) for label in labels)
+
+
+def _share(
+    stretches: _Stretches,
+    label: int,
+    columns: Mapping[str, Values | None],
+    reasons: Mapping[str, str],
+) -> PowerStateShare:
+    """Return what the stretches of one state have of each quantity, given at the edges."""
+    parts = {name: _sum(stretches, label, column) for name, column in columns.items()}
+    moved = parts["moved_bytes"]
+    return PowerStateShare(
+        state=_NAMES.get(label, str(label)),
+        seconds=parts["seconds"] or 0.0,
+        moved_bytes=None if moved is None else round(moved),
+        **{name: parts[name] for name in ENERGIES},
+        missing=reasons,
     )
 
 

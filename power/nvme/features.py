@@ -24,9 +24,6 @@ VOLATILE_WRITE_CACHE = 0x06
 AUTONOMOUS_TRANSITIONS = 0x0C
 NON_OPERATIONAL_POWER = 0x11
 _APST_BYTES = 256
-_STATES = 32
-_LAST_HINT = 7
-_LONGEST_IDLE_MS = 0xFFFFFF
 _MS_PER_S = 1000
 
 
@@ -89,53 +86,29 @@ def get_command(
     )
 
 
-def set_power_state_command(state: int, *, workload_hint: int = 0) -> AdminCommand:
-    """Return the command that asks for a power state until the next reset.
+def set_command(
+    feature: int,
+    meaning: str,
+    *,
+    value: int = 0,
+    dword: int = 11,
+    uuid_index: int = 0,
+    payload: bytes = b"",
+) -> AdminCommand:
+    """Return the command that sets a feature until the next reset.
 
     The Save bit stays clear: the drive's own default survives whatever becomes of this process.
-    A workload hint of 0 means "unknown".
-
-    Raises:
-        PowerError: a state beyond 31 or a hint beyond 7, which would spill into other fields.
-    """
-    if not 0 <= state < _STATES or not 0 <= workload_hint <= _LAST_HINT:
-        raise PowerError(
-            f"power states are 0 to {_STATES - 1} and workload hints 0 to {_LAST_HINT}, got "
-            f"{state} and {workload_hint}"
-        )
-    return AdminCommand(
-        name=f"Set Features 02h (power state {state})",
-        opcode=SET_FEATURES,
-        cdw10=POWER_MANAGEMENT,
-        cdw11=state | workload_hint << 5,
-    )
-
-
-def set_transitions_command(table: AutonomousTransitions) -> AdminCommand:
-    """Return the command that sets the APST table until the next reset.
-
-    Linux sets its own table at every reset and whenever the latency tolerance of the controller
-    changes.
-
-    Raises:
-        PowerError: two rules for one state, a state beyond 31 or an idle time that has no code.
+    ``meaning`` is how messages call the value, which goes into command dword 11, 12 or 13.
     """
     return AdminCommand(
-        name="Set Features 0Ch (autonomous transitions)",
+        name=f"Set Features {feature:02X}h ({meaning})",
         opcode=SET_FEATURES,
-        cdw10=AUTONOMOUS_TRANSITIONS,
-        cdw11=int(table.enabled),
-        payload=encode_transitions(table),
-    )
-
-
-def set_background_power_command(*, allowed: bool) -> AdminCommand:
-    """Return the command that sets feature 11h until the next reset."""
-    return AdminCommand(
-        name="Set Features 11h (background work in non-operational states)",
-        opcode=SET_FEATURES,
-        cdw10=NON_OPERATIONAL_POWER,
-        cdw11=int(allowed),
+        cdw10=feature,
+        cdw11=value if dword == 11 else 0,  # noqa: PLR2004 - dwords by their numbers
+        cdw12=value if dword == 12 else 0,  # noqa: PLR2004
+        cdw13=value if dword == 13 else 0,  # noqa: PLR2004
+        cdw14=uuid_index,
+        payload=payload,
     )
 
 
@@ -201,28 +174,3 @@ def decode_transitions(result: int, data: bytes) -> AutonomousTransitions:
             target, idle_s = entry >> 3 & 0x1F, idle_ms / _MS_PER_S
             rules.append(Transition(state=state, target=target, idle_s=idle_s))
     return AutonomousTransitions(enabled=bool(result & 1), transitions=tuple(rules))
-
-
-def encode_transitions(table: AutonomousTransitions) -> bytes:
-    """Return the APST table as 256 bytes; states without a rule get an empty entry.
-
-    Raises:
-        PowerError: two rules for one state, a state beyond 31 or an idle time that has no code.
-    """
-    entries = [0] * _STATES
-    for rule in table.transitions:
-        idle_ms = round(rule.idle_s * _MS_PER_S)
-        if not (0 <= rule.state < _STATES and 0 <= rule.target < _STATES):
-            raise PowerError(
-                f"power states are 0 to {_STATES - 1}, got a transition from {rule.state} to "
-                f"{rule.target}"
-            )
-        if not 0 < idle_ms <= _LONGEST_IDLE_MS:
-            raise PowerError(
-                f"a transition follows 0.001 to {_LONGEST_IDLE_MS / _MS_PER_S} s of idleness, got "
-                f"{rule.idle_s:g} s"
-            )
-        if entries[rule.state]:
-            raise PowerError(f"power state {rule.state} has two transitions; it can have one")
-        entries[rule.state] = rule.target << 3 | idle_ms << 8
-    return struct.pack(f"<{_STATES}Q", *entries)

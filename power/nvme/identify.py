@@ -9,6 +9,7 @@ is ``None``, and so is a reserved code.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from wattload.power.nvme.admin import IDENTIFY, AdminCommand, AdminDevice, fetch
 from wattload.power.nvme.layout import require_bytes, text, u16, u32, u128
@@ -66,6 +67,8 @@ class PowerStateDescriptor:
 class Controller:
     """What a controller says of itself; temperatures in kelvin.
 
+    ``controller_id`` (CNTLID) tells the controllers of one drive, which have one serial, apart.
+
     ``permissive_mode`` (NOPSPM) says that feature 11h exists. ``unlimited_power_w`` (MUP) is the
     maximum of power state 0 without a power limit, ``power_sample_interval_s`` (IPMSR) the longest
     time between two of the drive's own power samples, ``longest_measurement_minutes`` (MSMT) the
@@ -73,6 +76,7 @@ class Controller:
     """
 
     vendor_id: int
+    controller_id: int
     serial: str
     model: str
     firmware: str
@@ -127,37 +131,58 @@ def decode_controller(data: bytes) -> Controller:
         PowerError: another length.
     """
     require_bytes(data, IDENTIFY_BYTES, "Identify Controller")
-    attributes, pages, thermal = u32(data, 96), data[261], u16(data, 322) & 1
+    capacity = u128(data, 280)
     return Controller(
         vendor_id=u16(data, 0),
+        controller_id=u16(data, 78),
         serial=text(data, 4, 20),
         model=text(data, 24, 40),
         firmware=text(data, 64, 8),
         version=_version(u32(data, 80)),
         power_states=_states(data),
         apst_supported=bool(data[265] & 1),
-        warning_temperature_k=u16(data, 266) or None,
-        critical_temperature_k=u16(data, 268) or None,
-        thermal_management=bool(thermal),
-        lowest_managed_temperature_k=(u16(data, 324) or None) if thermal else None,
-        highest_managed_temperature_k=(u16(data, 326) or None) if thermal else None,
-        capacity_bytes=u128(data, 280) or None,
-        unallocated_bytes=u128(data, 296) if u128(data, 280) else None,
+        capacity_bytes=capacity or None,
+        unallocated_bytes=u128(data, 296) if capacity else None,
         namespace_count=u32(data, 516),
         volatile_write_cache=bool(data[525] & 1),
         selects_features=bool(u16(data, 520) >> 4 & 1),
-        effects_log=bool(pages >> 1 & 1),
-        supported_pages_log=bool(pages >> 5 & 1),
-        endurance_groups=bool(attributes >> 4 & 1),
-        uuid_list=bool(attributes >> 9 & 1),
-        permissive_mode=bool(attributes >> 1 & 1),
-        power_limit=bool(attributes >> 20 & 1),
-        power_measurement=bool(attributes >> 21 & 1),
-        voltage_measurement=bool(attributes >> 22 & 1),
-        unlimited_power_w=scaled_watts(u16(data, 390), data[385] & 3),
-        power_sample_interval_s=_sample_interval_s(data[392], data[393]),
-        longest_measurement_minutes=u16(data, 394) or None,
+        effects_log=bool(data[261] >> 1 & 1),
+        supported_pages_log=bool(data[261] >> 5 & 1),
+        **_temperatures(data),
+        **_attributes(u32(data, 96)),
+        **_measurement(data),
     )
+
+
+def _temperatures(data: bytes) -> dict[str, Any]:
+    managed = bool(u16(data, 322) & 1)
+    return {
+        "warning_temperature_k": u16(data, 266) or None,
+        "critical_temperature_k": u16(data, 268) or None,
+        "thermal_management": managed,
+        "lowest_managed_temperature_k": (u16(data, 324) or None) if managed else None,
+        "highest_managed_temperature_k": (u16(data, 326) or None) if managed else None,
+    }
+
+
+def _attributes(bits: int) -> dict[str, bool]:
+    """Return what CTRATT says that there is."""
+    return {
+        "permissive_mode": bool(bits >> 1 & 1),
+        "endurance_groups": bool(bits >> 4 & 1),
+        "uuid_list": bool(bits >> 9 & 1),
+        "power_limit": bool(bits >> 20 & 1),
+        "power_measurement": bool(bits >> 21 & 1),
+        "voltage_measurement": bool(bits >> 22 & 1),
+    }
+
+
+def _measurement(data: bytes) -> dict[str, Any]:
+    return {
+        "unlimited_power_w": scaled_watts(u16(data, 390), data[385] & 3),
+        "power_sample_interval_s": _sample_interval_s(data[392], data[393]),
+        "longest_measurement_minutes": u16(data, 394) or None,
+    }
 
 
 def decode_power_state(data: bytes, index: int) -> PowerStateDescriptor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from wattload.core.errors import PowerError
-from wattload.power.nvme.admin import SET_FEATURES, AdminCommand, AdminDevice, fetch
+from wattload.power.nvme.admin import AdminDevice, fetch
 from wattload.power.nvme.features import Select, get_command
 from wattload.power.nvme.layout import u16, u32
 from wattload.power.nvme.logs import log_command
@@ -23,12 +23,12 @@ HEADER_BYTES = 64
 SUBSYSTEM_TOTAL = 0
 """Measurement type 0: what the whole NVM subsystem draws; Ch to Fh are the vendor's."""
 
-_STOP = 0
-_START = 1
+STOP = 0
+START = 1
+"""What feature 25h is set to: ACT in bits 3:0, the measurement of type 0, no stop time."""
+
 _BIN_BYTES = 8
 _LARGEST_LOG_BYTES = 1 << 20
-_LONGEST_STOP_MINUTES = 0xFFFF
-_LARGEST_TYPE = 0xF
 _LARGEST_ERROR_PERCENT = 100
 _READ_ATTEMPTS = 3
 
@@ -86,38 +86,6 @@ class PowerMeasurementLog:
     histogram: tuple[HistogramBin, ...] | None
 
 
-def start_measurement_command(
-    *, stop_after_minutes: int = 0, measurement_type: int = SUBSYSTEM_TOTAL
-) -> AdminCommand:
-    """Return the command that starts a measurement and clears what an earlier one has counted.
-
-    ``stop_after_minutes`` must not exceed the controller's ``longest_measurement_minutes``; with 0
-    only a stop command ends it. The Save bit stays clear.
-    """
-    return _set_command(_START, stop_after_minutes, measurement_type)
-
-
-def stop_measurement_command(*, measurement_type: int = SUBSYSTEM_TOTAL) -> AdminCommand:
-    """Return the command that ends a measurement; the log keeps what it has."""
-    return _set_command(_STOP, 0, measurement_type)
-
-
-def _set_command(action: int, stop_after_minutes: int, measurement_type: int) -> AdminCommand:
-    if not 0 <= stop_after_minutes <= _LONGEST_STOP_MINUTES:
-        raise PowerError(
-            f"a power measurement stops after 0 (never) to {_LONGEST_STOP_MINUTES} minutes, "
-            f"got {stop_after_minutes}"
-        )
-    if not 0 <= measurement_type <= _LARGEST_TYPE:
-        raise PowerError(f"a power measurement has a type of 0 to 15, got {measurement_type}")
-    return AdminCommand(
-        name=f"Set Features 25h ({'start' if action else 'stop'} power measurement)",
-        opcode=SET_FEATURES,
-        cdw10=POWER_MEASUREMENT,
-        cdw11=action | measurement_type << 4 | stop_after_minutes << 16,
-    )
-
-
 def read_measurement_setting(
     device: AdminDevice, select: Select = Select.CURRENT
 ) -> MeasurementSetting:
@@ -128,7 +96,7 @@ def read_measurement_setting(
 def decode_measurement_setting(result: int) -> MeasurementSetting:
     """Return action (bits 3:0), type (bits 7:4) and stop time (bits 31:16) of feature 25h."""
     return MeasurementSetting(
-        active=result & 0xF == _START,
+        active=result & 0xF == START,
         measurement_type=result >> 4 & 0xF,
         stop_after_minutes=result >> 16 & 0xFFFF or None,
     )

@@ -1,7 +1,7 @@
-"""OCP Datacenter NVMe SSD logs: extended SMART (C0h) and device capabilities (C4h).
+"""OCP Datacenter NVMe SSD log C0h: extended SMART.
 
-Layouts: OCP Datacenter NVMe SSD Specification 2.x, "SMART / Health Information Extended" and
-"Device Capabilities"; the power fields of C0h as nvme-cli decodes them from log version 5 on.
+Layout: OCP Datacenter NVMe SSD Specification 2.x, "SMART / Health Information Extended"; the power
+fields as nvme-cli decodes them from log version 5 on.
 """
 
 from __future__ import annotations
@@ -17,11 +17,6 @@ OCP_SMART_LOG = 0xC0
 OCP_SMART_BYTES = 512
 OCP_SMART_GUID = bytes.fromhex("c5af1028eabff2a49c4f6f7cc914d5af")
 """Bytes 496 to 511 of log C0h, as stored: other vendors use C0h for other things."""
-
-OCP_CAPABILITIES_LOG = 0xC4
-OCP_CAPABILITIES_BYTES = 4096
-OCP_CAPABILITIES_GUID = bytes.fromhex("9742050dd1e1c9985d49584b913c05b7")
-"""Bytes 4080 to 4095 of log C4h, as stored."""
 
 _POWER_FIELDS_VERSION = 5
 _SIX_BYTES = (1 << 48) - 1
@@ -53,20 +48,6 @@ class OcpSmartLog:
     log_version: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OcpCapabilities:
-    """Log C4h as far as power goes.
-
-    ``lowest_dssd_state`` is the smallest value that feature C7h takes. ``state_bytes`` are bytes 16
-    to 143 as they stand: published sources let the descriptors begin at byte 16 or at 17, so none
-    is made of them.
-    """
-
-    lowest_dssd_state: int
-    state_bytes: bytes
-    log_version: int
-
-
 def read_ocp_smart(device: AdminDevice, *, uuid_index: int = 0) -> OcpSmartLog:
     """Return log C0h.
 
@@ -75,16 +56,6 @@ def read_ocp_smart(device: AdminDevice, *, uuid_index: int = 0) -> OcpSmartLog:
     """
     command = log_command(OCP_SMART_LOG, OCP_SMART_BYTES, uuid_index=uuid_index)
     return decode_ocp_smart(fetch(device, command).data)
-
-
-def read_ocp_capabilities(device: AdminDevice, *, uuid_index: int = 0) -> OcpCapabilities:
-    """Return log C4h.
-
-    Raises:
-        PowerError: the drive has no such log, or uses C4h for something else.
-    """
-    command = log_command(OCP_CAPABILITIES_LOG, OCP_CAPABILITIES_BYTES, uuid_index=uuid_index)
-    return decode_ocp_capabilities(fetch(device, command).data)
 
 
 def is_ocp_smart(data: bytes) -> bool:
@@ -99,7 +70,11 @@ def decode_ocp_smart(data: bytes) -> OcpSmartLog:
         PowerError: wrong length, or the GUID is not that of the OCP layout.
     """
     require_bytes(data, OCP_SMART_BYTES, "the OCP log C0h")
-    _require_guid(data[496:512], OCP_SMART_GUID, "C0h")
+    if not is_ocp_smart(data):
+        raise PowerError(
+            f"log C0h carries the GUID {data[496:512].hex()}, not OCP's: the vendor uses it for "
+            "something else"
+        )
     version = u16(data, 494)
     has_power = version >= _POWER_FIELDS_VERSION
     return OcpSmartLog(
@@ -115,26 +90,3 @@ def decode_ocp_smart(data: bytes) -> OcpSmartLog:
         lifetime_energy_kwh=(u64(data, 264) & _SIX_BYTES or None) if has_power else None,
         log_version=version,
     )
-
-
-def decode_ocp_capabilities(data: bytes) -> OcpCapabilities:
-    """Return the fields of log C4h.
-
-    Raises:
-        PowerError: wrong length, or the GUID is not that of the OCP layout.
-    """
-    require_bytes(data, OCP_CAPABILITIES_BYTES, "the OCP log C4h")
-    _require_guid(data[4080:4096], OCP_CAPABILITIES_GUID, "C4h")
-    return OcpCapabilities(
-        lowest_dssd_state=u16(data, 14),
-        state_bytes=data[16:144],
-        log_version=u16(data, 4078),
-    )
-
-
-def _require_guid(guid: bytes, expected: bytes, page: str) -> None:
-    if guid != expected:
-        raise PowerError(
-            f"log {page} carries the GUID {guid.hex()}, not OCP's: the vendor uses it for "
-            "something else"
-        )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 from wattload.core.errors import PowerError
 from wattload.power.nvme.admin import AdminDevice, fetch
@@ -76,22 +77,12 @@ def read_smart(device: AdminDevice) -> SmartLog:
     return decode_smart(fetch(device, _COMMAND).data)
 
 
-def read_temperature_k(device: AdminDevice) -> int | None:
-    """Return the composite temperature in kelvin, ``None`` where the drive reports 0."""
-    return int.from_bytes(fetch(device, _COMMAND).data[1:3], "little") or None
-
-
 def decode_smart(data: bytes) -> SmartLog:
     """Return the fields of a SMART log of 512 bytes."""
     if len(data) != SMART_BYTES:
         raise PowerError(f"the SMART log has {SMART_BYTES} bytes, got {len(data)}")
     warning, temperature, spare, threshold, used = struct.unpack_from("<BHBBB", data)
     counters = [int.from_bytes(data[at : at + 16], "little") for at in range(32, 192, 16)]
-    warning_minutes, critical_minutes = struct.unpack_from("<II", data, 192)
-    thermal = struct.unpack_from("<IIII", data, 216)
-    energy_wh, interval = struct.unpack_from("<QI", data, 232)
-    power = decode_power(interval)
-    reports_power = power.watts is not None
     return SmartLog(
         critical_warning=warning,
         temperature_k=temperature or None,
@@ -101,15 +92,31 @@ def decode_smart(data: bytes) -> SmartLog:
         read_bytes=counters[0] * DATA_UNIT_BYTES,
         written_bytes=counters[1] * DATA_UNIT_BYTES,
         **dict(zip(_COUNTERS, counters[2:], strict=True)),
-        warning_temperature_minutes=warning_minutes,
-        critical_temperature_minutes=critical_minutes,
         sensors_k=tuple(kelvin or None for kelvin in struct.unpack_from("<8H", data, 200)),
-        thermal_transitions_1=thermal[0],
-        thermal_transitions_2=thermal[1],
-        thermal_seconds_1=thermal[2],
-        thermal_seconds_2=thermal[3],
-        lifetime_energy_wh=energy_wh or None,
-        interval_power_w=power.watts,
-        interval_power_step_w=power.step_w if reports_power else None,
-        interval_power_type=interval >> 20 & 0xF if reports_power else None,
+        **_thermal_counts(data),
+        **_power(data),
     )
+
+
+def _thermal_counts(data: bytes) -> dict[str, int]:
+    minutes, counts = struct.unpack_from("<II", data, 192), struct.unpack_from("<IIII", data, 216)
+    return {
+        "warning_temperature_minutes": minutes[0],
+        "critical_temperature_minutes": minutes[1],
+        "thermal_transitions_1": counts[0],
+        "thermal_transitions_2": counts[1],
+        "thermal_seconds_1": counts[2],
+        "thermal_seconds_2": counts[3],
+    }
+
+
+def _power(data: bytes) -> dict[str, Any]:
+    energy_wh, interval = struct.unpack_from("<QI", data, 232)
+    power = decode_power(interval)
+    reports_power = power.watts is not None
+    return {
+        "lifetime_energy_wh": energy_wh or None,
+        "interval_power_w": power.watts,
+        "interval_power_step_w": power.step_w if reports_power else None,
+        "interval_power_type": interval >> 20 & 0xF if reports_power else None,
+    }

@@ -10,15 +10,10 @@ import struct
 from dataclasses import dataclass
 
 from wattload.core.errors import PowerError
-from wattload.power.nvme.admin import SET_FEATURES, AdminCommand
 from wattload.power.nvme.layout import require_bytes
 
 WORKLOAD_LOG = 0xF9
-WORKLOAD_FEATURE = 0xF1
 WORKLOAD_BYTES = 4080
-
-SAMPLE_PERIODS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 600, 1800, 3600)
-"""What the tracker samples at; their codes count from 1."""
 
 _HEADER = struct.Struct("<HHIIIIQQIII")
 _POWER_ENTRY = struct.Struct("<8I")
@@ -55,33 +50,6 @@ class WorkloadLog:
     content_group: int
     sample_period_s: float
     power: tuple[PowerEntry, ...] | None
-
-
-def track_power_command(period_s: float) -> AdminCommand:
-    """Return the command that starts to record power; the Save bit stays clear.
-
-    Raises:
-        PowerError: the period is none of ``SAMPLE_PERIODS_S``.
-    """
-    if period_s not in SAMPLE_PERIODS_S:
-        allowed = ", ".join(f"{each:g}" for each in SAMPLE_PERIODS_S)
-        raise PowerError(f"the tracker samples every {allowed} s, got {period_s:g} s")
-    code = SAMPLE_PERIODS_S.index(period_s) + 1
-    return _command("track power", 1 | code << 11 | _POWER_GROUP << 15)
-
-
-def stop_tracking_command() -> AdminCommand:
-    """Return the command that stops the tracker."""
-    return _command("stop tracking", 0)
-
-
-def _command(what: str, setting: int) -> AdminCommand:
-    return AdminCommand(
-        name=f"Set Features F1h ({what})",
-        opcode=SET_FEATURES,
-        cdw10=WORKLOAD_FEATURE,
-        cdw11=setting,
-    )
 
 
 def decode_workload_log(data: bytes) -> WorkloadLog:

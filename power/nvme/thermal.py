@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wattload.core.errors import PowerError
-from wattload.power.nvme.admin import SET_FEATURES, AdminCommand, AdminDevice, fetch
+from wattload.power.nvme.admin import AdminDevice, fetch
 from wattload.power.nvme.features import Select, get_command
 
 THERMAL_MANAGEMENT = 0x10
@@ -41,28 +40,4 @@ def decode_thermal_management(result: int) -> ThermalManagement:
     """Return TMT1 (bits 31:16) and TMT2 (bits 15:0) of feature 10h."""
     return ThermalManagement(
         light_k=result >> 16 & _HIGHEST_K or None, heavy_k=result & _HIGHEST_K or None
-    )
-
-
-def set_thermal_management_command(setting: ThermalManagement) -> AdminCommand:
-    """Return the command that sets both thresholds until the next reset.
-
-    Raises:
-        PowerError: a temperature out of range, or a light threshold that is not the lower one.
-    """
-    light_k, heavy_k = setting.light_k or 0, setting.heavy_k or 0
-    if not (0 <= light_k <= _HIGHEST_K and 0 <= heavy_k <= _HIGHEST_K):
-        raise PowerError(
-            f"thermal thresholds are 1 to {_HIGHEST_K} K or off, got {light_k} K and {heavy_k} K"
-        )
-    if light_k and heavy_k and light_k >= heavy_k:
-        raise PowerError(
-            f"the threshold of light throttling must be the lower one, got {light_k} K and "
-            f"{heavy_k} K"
-        )
-    return AdminCommand(
-        name="Set Features 10h (thermal management)",
-        opcode=SET_FEATURES,
-        cdw10=THERMAL_MANAGEMENT,
-        cdw11=light_k << 16 | heavy_k,
     )

@@ -8,19 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wattload.core.errors import PowerError
-from wattload.power.nvme.admin import (
-    GET_FEATURES,
-    SET_FEATURES,
-    AdminCommand,
-    AdminDevice,
-    fetch,
-)
+from wattload.power.nvme.admin import GET_FEATURES, AdminCommand, AdminDevice, fetch
 from wattload.power.nvme.layout import require_bytes
 
 TIMESTAMP = 0x0E
 TIMESTAMP_BYTES = 8
-_LARGEST_MS = (1 << 48) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,22 +37,6 @@ def read_timestamp(device: AdminDevice) -> Timestamp:
         data_bytes=TIMESTAMP_BYTES,
     )
     return decode_timestamp(fetch(device, command).data)
-
-
-def set_timestamp_command(unix_ms: int) -> AdminCommand:
-    """Return the command that sets the drive's clock to milliseconds since 1970-01-01 UTC.
-
-    Raises:
-        PowerError: the time does not fit into 48 bits.
-    """
-    if not 0 <= unix_ms <= _LARGEST_MS:
-        raise PowerError(f"a drive's clock runs from 0 to 2^48 - 1 ms, got {unix_ms}")
-    return AdminCommand(
-        name="Set Features 0Eh (timestamp)",
-        opcode=SET_FEATURES,
-        cdw10=TIMESTAMP,
-        payload=unix_ms.to_bytes(TIMESTAMP_BYTES, "little"),
-    )
 
 
 def decode_timestamp(data: bytes) -> Timestamp:

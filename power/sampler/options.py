@@ -32,6 +32,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"the Unix socket to listen on; {DEFAULT_SOCKET} if not given",
     )
     parser.add_argument("--runs", type=Path, required=True, help="the folder of the run folders")
+    _add_clients(parser)
+    _add_drives(parser)
+
+
+def _add_clients(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--user",
         action="append",
@@ -44,6 +49,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a group, or a number, whose members may connect; repeatable",
     )
+
+
+def _add_drives(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
         action="append",

@@ -19,7 +19,7 @@ from wattload.power.nvme.admin import DEVICE_NAME
 from wattload.power.replay.staging import unstage
 from wattload.power.sampler.blockcount import BlockCounter
 from wattload.power.sampler.cost import CostMeter
-from wattload.power.sampler.drive import Drive
+from wattload.power.sampler.drive import Drive, apply_all, hold_all
 from wattload.power.sampler.host import SamplerHost
 from wattload.power.sampler.peer import Peer, acting_as
 from wattload.power.sampler.protocol import Open
@@ -197,6 +197,8 @@ class Recording:
         config = power_config(command.request, command.devices, self._host)
         leftovers = undo_leftovers(self._host)
         self._open_drives(command, config)
+        controllers = self._read_controllers()
+        apply_all(self._drives, config, holds_system=self._host.holds_system)
         self._open_counters(command.block_devices)
         devices = self._power_devices(command)
         config = unstage(config, self._folder)
@@ -210,14 +212,13 @@ class Recording:
             choice=selection.choice,
             sources=selection.records,
             states=self._states(),
-            controllers=self._read_controllers(),
+            controllers=controllers,
             leftovers=tuple(leftover.sentence for leftover in leftovers),
             not_counted=self._not_counted,
         )
 
     def _open_drives(self, command: Open, config: PowerConfig) -> None:
         """Open the run's drives and hold them: two runs at once would share speed and joules."""
-        held: set[str] = set()
         for name in command.devices:
             if not DEVICE_NAME.fullmatch(name):
                 continue
@@ -229,18 +230,7 @@ class Recording:
             )
             self._drives.append(drive)
             drive.open(self._host.open_device)
-            if drive.serial not in held:  # a drive may have two controllers: one run, one lock
-                drive.hold(needed=bool(config.changes))
-                held.add(drive.serial)
-        if not config.changes:
-            return
-        if not self._drives:
-            raise PowerError(
-                f"{config.changes} can't be had: no NVMe controller lies under the target; leave "
-                "it unset"
-            )
-        for drive in self._drives:
-            drive.apply(config, holds_system=self._host.holds_system)
+        hold_all(self._drives, needed=bool(config.changes))
 
     def _open_counters(self, names: Sequence[str]) -> None:
         for name in names:
@@ -275,7 +265,10 @@ class Recording:
         return tuple(drive.record(self._host.name) for drive in self._drives)
 
     def _release(self) -> None:
-        """Undo and close in this order: power state first, for what follows may fail."""
+        """Undo and close in this order: power state first, for what follows may fail.
+
+        Whatever breaks in one step, even a bug, keeps none of the others from being done.
+        """
         self._stage = "ended"
         steps: list[Callable[[], None]] = [drive.restore for drive in self._drives]
         steps += [source.restore for source in self._sources]
@@ -289,6 +282,8 @@ class Recording:
                 step()
             except (WattloadError, OSError) as error:
                 _LOG.error("run %s: %s", self.run_id, error)
+            except Exception:
+                _LOG.exception("run %s: a bug as it was ended", self.run_id)
 
     def _expect(self, *stages: str) -> None:
         if self._stage not in stages:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from wattload.core.errors import ConfigError, PowerError
@@ -56,33 +56,32 @@ def find_channels(
     """Return the sources of the channels that ``roots`` shows; see ``find``."""
     channels = list_channels(roots)
     rails = config.drives
+    _check_rails(rails, channels)
+    if not channels:
+        raise PowerError(
+            "the kernel shows no hwmon channel of power or energy; `sudo modprobe "
+            "acpi_power_meter` loads the driver of most servers' own meter"
+        )
+    percent = config.accuracy_percent
+    of_drives = [
+        HwmonSource(own, device, accuracy_percent=percent, period_s=period_s)
+        for device, own in _rails_by_drive(channels, devices, rails)
+    ]
+    of_node = [
+        HwmonSource((channel,), None, accuracy_percent=None, period_s=max(period_s, NODE_PERIOD_S))
+        for channel in channels
+        if channel.key not in rails
+    ]
+    return [*of_drives, *of_node]
+
+
+def _check_rails(rails: Iterable[str], channels: Sequence[HwmonChannel]) -> None:
     for key in rails:
         if channel_named(key, channels) is None:
             shown = ", ".join(channel.key for channel in channels) or "no channel of power"
             raise ConfigError(
                 f"power.hwmon.rails names {key!r}, which is not here; hwmon shows {shown}"
             )
-    if not channels:
-        raise PowerError(
-            "the kernel shows no hwmon channel of power or energy; `sudo modprobe "
-            "acpi_power_meter` loads the driver of most servers' own meter"
-        )
-    drives = _rails_by_drive(channels, devices, rails)
-    sources: list[PowerSource] = [
-        HwmonSource(
-            own,
-            device,
-            accuracy_percent=config.accuracy_percent,
-            period_s=period_s,
-        )
-        for device, own in drives
-    ]
-    sources += [
-        HwmonSource((channel,), None, accuracy_percent=None, period_s=max(period_s, NODE_PERIOD_S))
-        for channel in channels
-        if channel.key not in rails
-    ]
-    return sources
 
 
 def _rails_by_drive(

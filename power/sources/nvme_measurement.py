@@ -7,7 +7,7 @@ run, from the sampler's start to its end less a quiet at either, and never split
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 
 from wattload.core.errors import PowerError
@@ -17,19 +17,19 @@ from wattload.power.control import HoldsSystem, check_no_system
 from wattload.power.journal import Setting
 from wattload.power.nvme.admin import SET_FEATURES, AdminCommand, AdminDevice, Completion
 from wattload.power.nvme.measurement import (
+    START,
+    STOP,
     PowerMeasurementLog,
     read_measurement_header,
     read_power_measurement,
-    start_measurement_command,
-    stop_measurement_command,
 )
 from wattload.power.settings import POWER_MEASUREMENT
 from wattload.power.sources.nvme_drive import NvmeTier, SharedDrive
 from wattload.power.sources.nvme_integral import Answers, integrated
 
-_START = Setting(value=start_measurement_command().cdw11)
+_START = Setting(value=START)
 """No stop time: nobody knows how long a run takes, and the journal knows of a start to undo."""
-_STOP = Setting(value=stop_measurement_command().cdw11)
+_STOP = Setting(value=STOP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,8 @@ class PowerMeasurementSource(NvmeTier):
     """Mean power of the run times its length, by Start, Stop and log 25h; gives no samples.
 
     Start is journalled, so that a run which dies leaves nothing running for ever. What another
-    program has started is left alone.
+    program has started is left alone. A drive measures itself once, whichever of its controllers is
+    asked: ``claims`` tells by serial which one has it, for all sources that are found together.
     """
 
     name = "nvme_25h"
@@ -57,8 +58,10 @@ class PowerMeasurementSource(NvmeTier):
         period_s: float,
         holds_system: HoldsSystem,
         allow_system_drive: bool,
+        claims: MutableMapping[str, str],
     ) -> None:
         super().__init__(drive, period_s=period_s)
+        self._claims = claims
         self._holds_system = holds_system
         self._allow_system_drive = allow_system_drive
         self._change: FeatureChange | None = None
@@ -77,9 +80,6 @@ class PowerMeasurementSource(NvmeTier):
             log = read_measurement_header(self._admin)
         except PowerError as error:
             self._trouble = str(error)
-            return
-        if not log.active:
-            self._trouble = f"{self._drive.device.name} took Start and measures nothing"
             return
         self._drive.is_estimated = self._drive.is_estimated or log.estimated
         self._begun = _Begun(start_ns=self._admin.completed_ns, log=log)
@@ -123,6 +123,8 @@ class PowerMeasurementSource(NvmeTier):
 
     def close(self) -> None:
         """Give the drive back; safe to call twice."""
+        if self._change is not None:
+            self._claims.pop(self._drive.controller.serial, None)
         self._change = self._admin = self._begun = None
         super().close()
 
@@ -131,6 +133,12 @@ class PowerMeasurementSource(NvmeTier):
         if not controller.power_measurement:
             raise PowerError(
                 f"{device.name} has no power measurement of its own (bit 21 of CTRATT, NVMe 2.3)"
+            )
+        claimed_by = self._claims.get(controller.serial)
+        if claimed_by not in (None, device.name):
+            raise PowerError(
+                f"{device.name} is another controller of the drive whose whole power {claimed_by} "
+                "measures already; it is left alone, for a second start would spoil the first"
             )
         admin = _Stamped(self._drive.admin)
         log = read_measurement_header(admin)
@@ -149,6 +157,7 @@ class PowerMeasurementSource(NvmeTier):
         self._accuracy_percent = log.error_percent
         self._detail = "the drive's own mean over the whole run, by feature and log 25h"
         self._admin = admin
+        self._claims[controller.serial] = device.name
         self._change = FeatureChange(
             admin, controller, device.journal, POWER_MEASUREMENT, run_id=device.run_id
         )

@@ -10,7 +10,7 @@ import altair as alt
 from wattload.core.power import Evidence
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table, columns, row
-from wattload.reports.energy import Energy, energy_text, power_text
+from wattload.reports.energy import SOFT_BOUND, Energy, energy_text, power_text
 from wattload.reports.quantity import Scale, quantity, scale_for
 from wattload.reports.svg import hatch_fill, layered, render
 from wattload.reports.themes import light, named_axis
@@ -105,7 +105,9 @@ def _description(energies: Sequence[Energy]) -> str:
     if any(energy.energy_j is None and energy.lower_j is None for energy in energies):
         text += " A figure with ≤ is an upper bound: the truth lies anywhere below it."
     elif any(energy.energy_j is None for energy in energies):
-        text += " The truth lies somewhere between the two ends."
+        text += " The truth lies below the upper end."
+        if any(energy.evidence is Evidence.BOUNDS for energy in energies):
+            text += f" {SOFT_BOUND}."
     if any(energy.uncertainty_j for energy in energies):
         text += " The line across a bar's end is its uncertainty (k = 2)."
     return text

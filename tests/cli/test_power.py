@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -68,14 +69,27 @@ def test_states_are_shown_with_the_current_one(host: PowerHost, capsys: Captured
         "- (the drive has no autonomous transitions)",
         "- (the drive does not list OCP's UUID)",
         "- (the drive has no power limit)",
+        "- (the drive has no power measurement of its own)",
+        "(the drive has no power measurement of its own)",
+        "(the drive keeps no list of its logs)",
     ]
 
 
 def test_what_else_caps_the_power_is_shown(
     host: PowerHost, tmp_path: Path, capsys: Captured
 ) -> None:
-    knobs = Knobs(limits=True, limit=1250 | 2 << 16, ocp_index=1, dssd_watts=16, saved=1)
-    store(tmp_path / "nvme0.json", Model(apst=True, saveable=True, knobs=knobs))
+    knobs = Knobs(
+        limits=True,
+        limit=1250 | 2 << 16,
+        threshold=2000 | 2 << 16 | 1 << 31,
+        ocp_index=1,
+        dssd_watts=16,
+        saved=1,
+    )
+    listed = struct.pack("<256I", *(page in (0x02, 0x25) for page in range(256)))
+    meter = Meter(measures=True, setting=1 | 30 << 16, pages={"0": listed.hex()})
+    drive = Model(apst=True, saveable=True, knobs=knobs, meter=meter)
+    store(tmp_path / "nvme0.json", drive)
     assert power(host, "states") == 0
     told = [line.split() for line in capsys.readouterr().out.splitlines()[7:]]
     assert told == [
@@ -84,6 +98,9 @@ def test_what_else_caps_the_power_is_shown(
         ["by", "itself", "on:", "PS2", "to", "PS3", "after", "0.2", "s"],
         ["OCP", "watts", "16", "W"],
         ["power", "limit", "12.5", "W"],
+        ["event", "above", "20", "W"],
+        ["measuring", "on,", "for", "30", "min"],
+        ["logs", "02h,", "25h"],
     ]
     assert power(host, "states", "--json") == 0
     document = json.loads(capsys.readouterr().out)
@@ -93,6 +110,21 @@ def test_what_else_caps_the_power_is_shown(
         1,
     )
     assert document["missing"] == {}
+
+
+def test_threshold_that_is_off_and_measurement_that_stands_still_are_told(
+    host: PowerHost, tmp_path: Path, capsys: Captured
+) -> None:
+    def told(knobs: Knobs, meter: Meter) -> tuple[str | None, str | None]:
+        store(tmp_path / "nvme0.json", Model(knobs=knobs, meter=meter))
+        assert power(host, "states", "--json") == 0
+        document = json.loads(capsys.readouterr().out)
+        return document["threshold"] or document["missing"]["threshold"], document["measures"]
+
+    measures = Meter(measures=True)
+    assert told(Knobs(threshold=0), measures) == ("none is set", "off")
+    silent, running = Knobs(threshold=2000 | 2 << 16), Meter(measures=True, setting=1)
+    assert told(silent, running) == ("20 W, and no event tells", "on")
 
 
 def test_old_drive_answers_for_the_current_state_alone(

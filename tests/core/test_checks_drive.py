@@ -266,6 +266,16 @@ def test_drive_that_sleeps_without_rules_did_not_keep_its_state() -> None:
     assert check(elsewhere, "power_state_held").verdict == "fail"
 
 
+@pytest.mark.parametrize(("found", "is_on", "verdict"), [(True, 0, "fail"), (False, 1, "warn")])
+def test_rules_by_which_a_drive_sleeps_are_those_that_the_run_has_set(
+    *, found: bool, is_on: int, verdict: str
+) -> None:
+    record = asleep(record_of_a_drive(), apst=found)
+    switched = limited(option="power.apst", requested=is_on, verified=is_on)
+    held = check(with_state(record, settings=(switched,)), "power_state_held")
+    assert held.verdict == verdict
+
+
 def limited(**changes: Any) -> PowerSettingRecord:  # noqa: ANN401 - any field
     values = {
         "option": "power.limit_w",

@@ -10,15 +10,16 @@ import pytest
 from tests.lab.virtual_runs import VIRTUAL, controller, tell
 from wattload.power.nvme.admin import NvmeAdmin, fetch
 from wattload.power.nvme.features import (
+    POWER_MANAGEMENT,
     get_command,
     read_background_power,
     read_power_state,
     read_transitions,
-    set_power_state_command,
+    set_command,
 )
 from wattload.power.nvme.identify import identify_controller
 from wattload.power.nvme.logs import log_command
-from wattload.power.nvme.measurement import start_measurement_command, stop_measurement_command
+from wattload.power.nvme.measurement import POWER_MEASUREMENT, START, STOP
 
 pytestmark = [
     pytest.mark.lab,
@@ -61,7 +62,7 @@ def test_the_drive_says_what_it_can(admin: NvmeAdmin) -> None:
 def test_state_set_by_either_is_read_by_the_other(admin: NvmeAdmin, state: int) -> None:
     set_by_nvme_cli(admin, 0x02, state)
     assert read_power_state(admin) == state
-    fetch(admin, set_power_state_command(0))
+    fetch(admin, set_command(POWER_MANAGEMENT, "state", value=0))
     assert get_by_nvme_cli(admin, 0x02) == 0
 
 
@@ -90,8 +91,8 @@ def test_kernel_asks_for_no_transition_that_takes_too_long(admin: NvmeAdmin) -> 
 
 
 def test_log_bytes_are_the_same_by_either(admin: NvmeAdmin) -> None:
-    fetch(admin, start_measurement_command())
-    fetch(admin, stop_measurement_command())
+    fetch(admin, set_command(POWER_MEASUREMENT, "start", value=START))
+    fetch(admin, set_command(POWER_MEASUREMENT, "stop", value=STOP))
     for page, size_bytes in ((0x25, 64), (0x05, 4096), (0x00, 1024)):
         assert log_by_nvme_cli(admin, page, size_bytes) == (
             fetch(admin, log_command(page, size_bytes)).data

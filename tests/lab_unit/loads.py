@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tests.lab.virtual_ssd.meters import Updates
 from tests.lab_unit.virtual import NS, Bench, VirtualAdmin
 from wattload.core.power import Channel, Evidence, Sample
-from wattload.power.nvme.features import read_power_state, set_power_state_command
+from wattload.power.nvme.features import POWER_MANAGEMENT, read_power_state, set_command
 from wattload.power.nvme.identify import identify_controller
 from wattload.power.nvme.smart import read_smart
 
@@ -75,7 +75,7 @@ def record(
     bench = Bench(updates=updates)
     admin = VirtualAdmin(bench)
     dice = random.Random(4)
-    admin.submit(set_power_state_command(state))
+    admin.submit(set_command(POWER_MANAGEMENT, "state", value=state))
     bench.wait(0.1)
     bounds = {each.index: each for each in identify_controller(admin).power_states}
     begun_ns = bench.now_ns

@@ -18,10 +18,12 @@ from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.power.account import build_energy_records
 from wattload.power.nvme.admin import fetch
+from wattload.power.nvme.features import set_command
 from wattload.power.nvme.measurement import (
+    POWER_MEASUREMENT,
+    START,
     PowerMeasurementLog,
     read_power_measurement,
-    start_measurement_command,
 )
 
 UPDATES: tuple[Updates, ...] = ("sliding", "tumbling")
@@ -88,7 +90,7 @@ def measure(load: Load, state: int = 0) -> Measured:
     admin = VirtualAdmin(bench)
     bench.engine.force_state(state, bench.now_ns)
     bench.wait(1.3)
-    fetch(admin, start_measurement_command(stop_after_minutes=10))
+    fetch(admin, set_command(POWER_MEASUREMENT, "start", value=START | 10 << 16))
     start_ns = bench.now_ns
     while bench.now_ns < start_ns + (MEASURED_S + 0.6) * NS:
         action = load((bench.now_ns - start_ns) / NS)

@@ -12,27 +12,28 @@ from tests.lab_unit.virtual import NS, START_NS, Bench, VirtualAdmin
 from wattload.power.nvme.admin import SET_FEATURES, AdminCommand, fetch
 from wattload.power.nvme.effects import read_freezing_commands
 from wattload.power.nvme.features import (
+    POWER_MANAGEMENT,
     Select,
     read_capabilities,
     read_power_management,
     read_power_state,
     read_transitions,
-    set_power_state_command,
+    set_command,
 )
 from wattload.power.nvme.firmware import read_firmware_slot
 from wattload.power.nvme.identify import identify_controller
-from wattload.power.nvme.limits import read_power_limit, set_power_limit_command
+from wattload.power.nvme.limits import POWER_LIMIT, read_power_limit
 from wattload.power.nvme.logs import log_command
 from wattload.power.nvme.measurement import (
+    POWER_MEASUREMENT,
+    START,
+    STOP,
     read_measurement_setting,
     read_power_measurement,
-    start_measurement_command,
-    stop_measurement_command,
 )
 from wattload.power.nvme.namespace import active_namespaces, identify_namespace
 from wattload.power.nvme.ocp import read_ocp_smart
 from wattload.power.nvme.smart import read_smart
-from wattload.power.nvme.watts import ScaledPower
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_namespace_is_read_as_designed(admin: VirtualAdmin) -> None:
 
 def test_state_is_reached_when_set_features_completes(admin: VirtualAdmin) -> None:
     before_ns = admin.bench.now_ns
-    fetch(admin, set_power_state_command(1))
+    fetch(admin, set_command(POWER_MANAGEMENT, "state", value=1))
     assert read_power_state(admin) == 1
     assert admin.bench.now_ns - before_ns == 7_000_000
     assert read_power_management(admin, Select.DEFAULT).state == 0
@@ -107,7 +108,7 @@ def test_nothing_is_saved(admin: VirtualAdmin) -> None:
 
 
 def test_limits_are_read_back_and_hold(admin: VirtualAdmin) -> None:
-    fetch(admin, set_power_limit_command(ScaledPower(value=1000, scale=2)))
+    fetch(admin, set_command(POWER_LIMIT, "limit", value=1000 | 2 << 16))
     assert read_power_limit(admin).watts == pytest.approx(10.0)
     assert admin.bench.engine.limit_w == pytest.approx(10.0)
     assert set_feature(admin, 0xC7, 12) == 0
@@ -199,7 +200,7 @@ def test_smart_counts_bytes_energy_and_heat(admin: VirtualAdmin) -> None:
 def test_measurement_is_the_mean_of_whole_seconds(admin: VirtualAdmin) -> None:
     bench = admin.bench
     bench.wait(3)
-    fetch(admin, start_measurement_command(stop_after_minutes=30))
+    fetch(admin, set_command(POWER_MEASUREMENT, "start", value=START | 30 << 16))
     start_ns = bench.now_ns
     setting = read_measurement_setting(admin)
     assert (setting.active, setting.stop_after_minutes) == (True, 30)
@@ -215,14 +216,14 @@ def test_measurement_is_the_mean_of_whole_seconds(admin: VirtualAdmin) -> None:
     assert log.histogram is not None
     assert sum(each.count for each in log.histogram) == 30
     assert log.histogram[67].lower_w == 16.75
-    fetch(admin, stop_measurement_command())
+    fetch(admin, set_command(POWER_MEASUREMENT, "stop", value=STOP))
     bench.wait(10)
     assert read_power_measurement(admin).count == 30
     assert not read_power_measurement(admin).active
 
 
 def test_measurement_ends_by_itself(admin: VirtualAdmin) -> None:
-    fetch(admin, start_measurement_command(stop_after_minutes=1))
+    fetch(admin, set_command(POWER_MEASUREMENT, "start", value=START | 1 << 16))
     admin.bench.wait(61)
     log = read_power_measurement(admin)
     assert (log.active, log.count) == (False, 60)
@@ -230,13 +231,13 @@ def test_measurement_ends_by_itself(admin: VirtualAdmin) -> None:
 
 def test_generation_wraps(admin: VirtualAdmin) -> None:
     for _ in range(256):
-        fetch(admin, start_measurement_command())
+        fetch(admin, set_command(POWER_MEASUREMENT, "start", value=START))
     assert read_power_measurement(admin).generation == 0
 
 
 def test_ocp_log_counts_changes_and_media(admin: VirtualAdmin) -> None:
     for state in (1, 2, 0):
-        fetch(admin, set_power_state_command(state))
+        fetch(admin, set_command(POWER_MANAGEMENT, "state", value=state))
     admin.bench.give(is_write=True)
     admin.bench.drain()
     admin.bench.wait(5)
@@ -271,8 +272,8 @@ def test_unknown_commands_are_refused(
 def test_armed_status_meets_its_command_once(admin: VirtualAdmin) -> None:
     admin.bench.drive.faults.arm(opcode=0x09, subject=0x02, status=0x4006)
     assert set_feature(admin, 0x11, 1) == 0
-    assert admin.submit(set_power_state_command(1)).status == 0x4006
-    assert admin.submit(set_power_state_command(1)).status == 0
+    assert admin.submit(set_command(POWER_MANAGEMENT, "state", value=1)).status == 0x4006
+    assert admin.submit(set_command(POWER_MANAGEMENT, "state", value=1)).status == 0
 
 
 def test_held_command_is_late_and_a_lost_one_never_answered(admin: VirtualAdmin) -> None:
@@ -310,7 +311,7 @@ def test_stuck_interval_power_is_the_only_thing_that_stands_still(admin: Virtual
 
 def test_jump_of_the_clock_miscounts_intervals(admin: VirtualAdmin) -> None:
     bench = admin.bench
-    fetch(admin, start_measurement_command())
+    fetch(admin, set_command(POWER_MEASUREMENT, "start", value=START))
     bench.wait(20)
     bench.drive.jump(15, bench.now_ns)
     assert read_power_measurement(admin).count == 35
@@ -318,9 +319,9 @@ def test_jump_of_the_clock_miscounts_intervals(admin: VirtualAdmin) -> None:
 
 def test_reset_loses_state_limits_and_measurement(admin: VirtualAdmin) -> None:
     bench = admin.bench
-    fetch(admin, set_power_state_command(2))
+    fetch(admin, set_command(POWER_MANAGEMENT, "state", value=2))
     set_feature(admin, 0xC7, 12)
-    fetch(admin, start_measurement_command())
+    fetch(admin, set_command(POWER_MEASUREMENT, "start", value=START))
     bench.wait(5)
     bench.drive.reset(bench.now_ns)
     assert read_power_state(admin) == 0
@@ -329,6 +330,6 @@ def test_reset_loses_state_limits_and_measurement(admin: VirtualAdmin) -> None:
 
 
 def test_state_is_lost_without_a_word(admin: VirtualAdmin) -> None:
-    fetch(admin, set_power_state_command(2))
+    fetch(admin, set_command(POWER_MANAGEMENT, "state", value=2))
     admin.bench.drive.lose_state(admin.bench.now_ns)
     assert read_power_state(admin) == 0

@@ -115,6 +115,7 @@ class Model:
     hanging: tuple[int, ...] = ()
     """Opcodes that are not answered until the model changes."""
     vendor_id: int = 0x1B36
+    controller_id: int = 1
     meter: Meter = field(default_factory=Meter)
     """What it measures of its own power."""
     knobs: Knobs = field(default_factory=Knobs)
@@ -189,7 +190,7 @@ class ModelDrive:
             return 0, (*values, 4 | model.saveable)[select], b""
         if feature == 0x06:
             return 0, 1, b""
-        if feature == 0x25 and model.meter.measures:
+        if feature == 0x25 and model.meter.measures and not model.meter.hides_setting:
             return 0, model.meter.setting, b""
         answer = model_knobs.get(model.knobs, command, apst=model.apst)
         return answer or (INVALID_FIELD, 0, b"")
@@ -287,12 +288,12 @@ def identify_bytes(model: Model) -> bytes:
         "<HH20s40s8s", data, 0, model.vendor_id, 0x1AF4, model.serial.encode().ljust(20),
         b"Model drive".ljust(40), b"1.0".ljust(8),
     )  # fmt: skip
-    struct.pack_into("<I", data, 80, 0x00020300)
+    struct.pack_into("<HI", data, 78, model.controller_id, 0x00020300)
     attributes = bool(model.endurance_group) << 4 | model.meter.measures << 21
     attributes |= model_knobs.attributes(model.knobs)
     struct.pack_into("<I", data, 96, attributes)
     struct.pack_into("<BB", data, 392, model.meter.interval_ms, 4 if model.meter.interval_ms else 0)
-    data[261] = 2 if model.freezing else 0
+    data[261] = bool(model.freezing) << 1 | ("0" in model.meter.pages) << 5
     data[263] = len(model.states) - 1
     data[265] = model.apst
     struct.pack_into("<HH", data, 266, 343, 353)

@@ -46,6 +46,8 @@ class Knobs:
     """Whether a value in the other dword is an invalid field."""
     limit_step: int = 1
     """The drive rounds a limit down to multiples of it."""
+    threshold: int | None = None
+    """Feature 24h, where the drive has it."""
     lowest_limit: int = 0
     """Below it no operational state is left."""
     ocp_index: int = 0
@@ -63,8 +65,9 @@ def get(knobs: Knobs, command: AdminCommand, *, apst: bool) -> Answer | None:
         return (0, 4, b"") if feature in (0x0C, 0x23, 0xC7) else None
     if feature == 0x0C and apst:
         return 0, knobs.apste, bytes.fromhex(knobs.apst_table)
-    if feature == 0x23 and knobs.limits:
-        return 0, knobs.limit, b""
+    caps = {0x23: knobs.limit if knobs.limits else None, 0x24: knobs.threshold}
+    if (value := caps.get(feature)) is not None:
+        return 0, value, b""
     if feature == 0xC7 and knobs.ocp_index and command.cdw14 & 0x7F == knobs.ocp_index:
         return 0, knobs.dssd_watts, b""
     if feature == 0x0E and knobs.clock:

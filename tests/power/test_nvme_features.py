@@ -13,7 +13,6 @@ from wattload.power.nvme.features import (
     decode_power_management,
     decode_transitions,
     get_command,
-    set_power_state_command,
 )
 
 
@@ -36,14 +35,6 @@ def test_select_stands_in_bits_10_to_8() -> None:
     assert get_command(0x02).cdw10 == 0x02
     assert get_command(0x02).data_bytes == 0
     assert get_command(0x0C).data_bytes == 256
-
-
-@settings(deadline=None)
-@given(st.integers(0, 31))
-def test_save_bit_is_never_set(state: int) -> None:
-    command = set_power_state_command(state)
-    assert command.cdw10 == 0x02
-    assert command.cdw11 == state
 
 
 @settings(deadline=None)

@@ -79,4 +79,6 @@ def test_one_counter_alone_is_told_with_the_other_missing() -> None:
 def test_only_timed_phases_of_the_host_and_drives_with_counters_have_a_record() -> None:
     untimed, elsewhere = window("idle", 1, 2, timed=False), window("read", 1, 2, host="other")
     assert throttling_records(counted(TIMES_S), [untimed, elsewhere], host="host1") == ()
-    assert throttling_records(samples_of(TIMES_S, TIMES_S), [window("read", 1, 2)], host="host1") == ()
+    assert (
+        throttling_records(samples_of(TIMES_S, TIMES_S), [window("read", 1, 2)], host="host1") == ()
+    )

@@ -202,6 +202,7 @@ def test_bounds_and_maxima_carry_their_signs_in_charts_and_tables(tmp_path: Path
     assert "0.00444 to 0.0222 Wh" in source
     assert "≤ 0.0694 Wh" in source
     assert "ranks nothing: bounds from power states, no measurement" in source
+    assert source.count("A lower bound is soft") >= 3
 
 
 def test_a_declared_figure_is_labelled_wherever_it_stands(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from wattload.core.errors import ConfigError, PowerError
 
 if TYPE_CHECKING:
+    from wattload.power.config import PowerConfig
     from wattload.power.control import Change
     from wattload.power.host import PowerHost
     from wattload.power.leftovers import Leftover
@@ -82,22 +83,10 @@ def _names(host: PowerHost, device: str | None) -> Sequence[str]:
 
 
 def _set(arguments: argparse.Namespace, host: PowerHost) -> int:
-    from wattload.power.config import PowerConfig
     from wattload.power.control import PowerStateControl
     from wattload.power.leftovers import undo_leftovers
 
-    config = PowerConfig(
-        state=arguments.state,
-        dssd_watts=arguments.watts,
-        limit_w=arguments.limit,
-        allow_system_drive=arguments.allow_system_drive,
-    )
-    config.check()
-    if config.knob is None:
-        raise ConfigError(
-            "`wattload power set` needs one of STATE, --watts W and --limit W; "
-            "`wattload power states` lists the states"
-        )
+    config = _asked(arguments)
     (name,) = _names(host, arguments.device)
     # Else what a killed run has left would be taken for the drive's own, and gone back to.
     for leftover in undo_leftovers(host, serial=host.serial_of(name)):
@@ -112,6 +101,25 @@ def _set(arguments: argparse.Namespace, host: PowerHost) -> int:
     (change,) = control.changes
     _tell_change(name, control.controller.serial, change, as_json=arguments.json)
     return 0
+
+
+def _asked(arguments: argparse.Namespace) -> PowerConfig:
+    """Return the one change that is asked for; raises ``ConfigError`` for none and for several."""
+    from wattload.power.config import PowerConfig
+
+    config = PowerConfig(
+        state=arguments.state,
+        dssd_watts=arguments.watts,
+        limit_w=arguments.limit,
+        allow_system_drive=arguments.allow_system_drive,
+    )
+    config.check()
+    if config.knob is None:
+        raise ConfigError(
+            "`wattload power set` needs one of STATE, --watts W and --limit W; "
+            "`wattload power states` lists the states"
+        )
+    return config
 
 
 def _tell_change(name: str, serial: str, change: Change, *, as_json: bool) -> None:

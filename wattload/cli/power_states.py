@@ -21,10 +21,14 @@ from wattload.power.nvme.features import (
     read_transitions,
 )
 from wattload.power.nvme.identify import Controller, PowerStateDescriptor, identify_controller
-from wattload.power.nvme.limits import read_dssd_power_w, read_power_limit
+from wattload.power.nvme.limits import read_dssd_power_w, read_power_limit, read_power_threshold
+from wattload.power.nvme.measurement import read_measurement_setting
+from wattload.power.nvme.pages import read_supported_pages
 from wattload.power.nvme.state import power_state_facts
 from wattload.power.nvme.uuids import read_ocp_uuid_index
 from wattload.power.settings import POWER_STATE
+
+_NO_MEASUREMENT = "the drive has no power measurement of its own"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,6 +76,9 @@ def _read(name: str, device: AdminDevice) -> DriveStates:
     told.add("apst", lambda: _transitions(device, controller))
     told.add("dssd_watts", lambda: _dssd_watts(device, controller))
     told.add("limit_w", lambda: _limit_w(device, controller))
+    told.add("threshold", lambda: _threshold(device, controller))
+    told.add("measures", lambda: _measures(device, controller))
+    told.add("log_pages", lambda: _log_pages(device, controller))
     return told
 
 
@@ -107,6 +114,33 @@ def _limit_w(device: AdminDevice, controller: Controller) -> float:
     return limit_w
 
 
+def _threshold(device: AdminDevice, controller: Controller) -> str:
+    if not controller.power_measurement:
+        raise PowerError(_NO_MEASUREMENT)
+    threshold = read_power_threshold(device)
+    if threshold.power.watts is None:
+        raise PowerError("none is set")
+    told = "" if threshold.event_enabled else ", and no event tells"
+    return f"{threshold.power.watts:g} W{told}"
+
+
+def _measures(device: AdminDevice, controller: Controller) -> str:
+    if not controller.power_measurement:
+        raise PowerError(_NO_MEASUREMENT)
+    setting = read_measurement_setting(device)
+    if not setting.active:
+        return "off"
+    minutes = setting.stop_after_minutes
+    return "on" if minutes is None else f"on, for {minutes} min"
+
+
+def _log_pages(device: AdminDevice, controller: Controller) -> str:
+    pages = read_supported_pages(device, controller)
+    if pages is None:
+        raise PowerError("the drive keeps no list of its logs")
+    return ", ".join(f"{page:02X}h" for page in sorted(pages))
+
+
 def _document(told: DriveStates) -> dict[str, Any]:
     return {
         "device": told.name,
@@ -133,6 +167,9 @@ def _table(told: DriveStates) -> list[str]:
     lines.append(f"  by itself    {_shown(told, 'apst')}")
     lines.append(f"  OCP watts    {_shown(told, 'dssd_watts', unit=' W')}")
     lines.append(f"  power limit  {_shown(told, 'limit_w', unit=' W')}")
+    lines.append(f"  event above  {_shown(told, 'threshold')}")
+    lines.append(f"  measuring    {_shown(told, 'measures')}")
+    lines.append(f"  logs         {_shown(told, 'log_pages')}")
     return lines
 
 

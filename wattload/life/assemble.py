@@ -98,22 +98,13 @@ def build_record(
         run_id=header.folder.name,
         status=status,
         status_reason=reason,
-        label=header.order.config.label,
+        **_order_section(header.order),
         started_utc=header.started_utc,
         finished_utc=utc_text() if status == "complete" else None,
-        command=header.order.command,
-        config=header.order.plain,
-        comparison=header.order.comparison.model_copy(update={"arm": header.order.config.label}),
         software=software_facts(),
         workload=_workload_section(header, findings),
-        hosts=tuple(capture.host for capture in captures),
+        **_machine_section(captures, marked),
         ranks=tuple(report.rank for report in reports),
-        targets=tuple(
-            _with_session_bytes(target, marked) if len(capture.targets) == 1 else target
-            for capture in captures
-            for target in capture.targets
-        ),
-        controllers=tuple(found for capture in captures for found in capture.controllers),
         spans=tuple(item.span for item in marked),
         windows=windows,
         metrics=tuple(findings.outcome.metrics),
@@ -126,6 +117,32 @@ def build_record(
         latencies=tuple(findings.outcome.latencies),
     )
     return _judged(record, findings)
+
+
+def _order_section(order: Order) -> dict[str, Any]:
+    """Return what was asked for, and what the run may be compared with."""
+    label = order.config.label
+    return {
+        "label": label,
+        "command": order.command,
+        "config": order.plain,
+        "comparison": order.comparison.model_copy(update={"arm": label}),
+    }
+
+
+def _machine_section(
+    captures: Sequence[CaptureReport], marked: Sequence[MarkedSpan]
+) -> dict[str, Any]:
+    """Return what the leaders of all hosts found: hosts, targets and controllers."""
+    return {
+        "hosts": tuple(capture.host for capture in captures),
+        "targets": tuple(
+            _with_session_bytes(target, marked) if len(capture.targets) == 1 else target
+            for capture in captures
+            for target in capture.targets
+        ),
+        "controllers": tuple(found for capture in captures for found in capture.controllers),
+    }
 
 
 def _judged(record: RunRecord, findings: Findings) -> RunRecord:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 Table = Sequence[tuple[int, str, str]]
 
 OCP_SMART_GUID = bytes.fromhex("C5AF1028EABFF2A49C4F6F7CC914D5AF")
-OCP_CAPABILITIES_GUID = bytes.fromhex("9742050DD1E1C9985D49584B913C05B7")
 OCP_UUID = bytes.fromhex("c194d55be0944794a21d29998f56be6f")
 
 PSD: Table = (
@@ -44,6 +43,7 @@ CONTROLLER: Table = (
     (4, "20s", "sn"),
     (24, "40s", "mn"),
     (64, "8s", "fr"),
+    (78, "H", "cntlid"),
     (80, "I", "ver"),
     (96, "I", "ctratt"),
     (261, "B", "lpa"),
@@ -144,13 +144,6 @@ OCP_SMART: Table = (
     (264, "6s", "lifetime"),
     (494, "H", "version"),
     (496, "16s", "guid"),
-)
-
-OCP_CAPABILITIES: Table = (
-    (14, "H", "lowest"),
-    (16, "128s", "states"),
-    (4078, "H", "version"),
-    (4080, "16s", "guid"),
 )
 
 WORKLOAD: Table = (

@@ -20,7 +20,7 @@ from wattload.power.nvme.admin import AdminDevice
 from wattload.power.nvme.effects import read_freezing_commands
 from wattload.power.nvme.identify import Controller, identify_controller
 from wattload.power.nvme.measurement import read_power_measurement
-from wattload.power.nvme.ocp import read_ocp_capabilities, read_ocp_smart
+from wattload.power.nvme.ocp import read_ocp_smart
 from wattload.power.nvme.pages import read_supported_pages
 from wattload.power.nvme.state import power_capabilities, power_state_facts, read_state
 from wattload.power.nvme.uuids import read_ocp_uuid_index
@@ -32,7 +32,6 @@ VENDORS = (0x025E, 0xCC53, 0x1BD4, 0x1D78, 0x1E3B, 0x1E49, 0x1C5F)
 READERS: tuple[Callable[[AdminDevice, Controller], object], ...] = (
     lambda device, _: read_power_measurement(device),
     lambda device, _: read_ocp_smart(device),
-    lambda device, _: read_ocp_capabilities(device),
     read_freezing_commands,
     read_supported_pages,
     read_ocp_uuid_index,

@@ -8,13 +8,7 @@ from tests.power.nvme import packing
 from tests.power.nvme.admin import Answers
 from wattload.core.errors import PowerError
 from wattload.power.nvme.identify import decode_controller
-from wattload.power.nvme.ocp import (
-    decode_ocp_capabilities,
-    decode_ocp_smart,
-    is_ocp_smart,
-    read_ocp_capabilities,
-    read_ocp_smart,
-)
+from wattload.power.nvme.ocp import decode_ocp_smart, is_ocp_smart, read_ocp_smart
 from wattload.power.nvme.uuids import decode_uuid_list, read_ocp_uuid_index
 
 WIDE = st.integers(0, 2**128 - 1)
@@ -78,25 +72,6 @@ def test_log_of_another_length_is_refused() -> None:
     assert not is_ocp_smart(c0() + b"\0")
     with pytest.raises(PowerError, match="OCP log C0h has 512 bytes, got 513"):
         decode_ocp_smart(c0() + b"\0")
-    with pytest.raises(PowerError, match="OCP log C4h has 4096 bytes, got 512"):
-        decode_ocp_capabilities(c0())
-
-
-@settings(deadline=None)
-@given(st.integers(0, 0xFFFF), st.binary(min_size=128, max_size=128), st.integers(0, 0xFFFF))
-def test_capabilities_come_back(lowest: int, states: bytes, version: int) -> None:
-    guid = packing.OCP_CAPABILITIES_GUID
-    values: dict[str, int | bytes] = {
-        "lowest": lowest,
-        "states": states,
-        "version": version,
-        "guid": guid,
-    }
-    data = packing.pack(packing.OCP_CAPABILITIES, 4096, values)
-    log = read_ocp_capabilities(Answers(logs={0xC4: data}))
-    assert (log.lowest_dssd_state, log.state_bytes, log.log_version) == (lowest, states, version)
-    with pytest.raises(PowerError, match="C4h carries the GUID"):
-        decode_ocp_capabilities(data[:-1] + b"\0")
 
 
 def test_log_is_read_under_the_uuid_index() -> None:

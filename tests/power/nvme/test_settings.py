@@ -7,28 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.power.nvme.admin import Answers
-from wattload.core.errors import PowerError
-from wattload.power.nvme.features import (
-    AutonomousTransitions,
-    Transition,
-    decode_transitions,
-    encode_transitions,
-    read_background_power,
-    set_background_power_command,
-    set_power_state_command,
-    set_transitions_command,
-)
-from wattload.power.nvme.thermal import (
-    ThermalManagement,
-    decode_thermal_management,
-    read_thermal_management,
-    set_thermal_management_command,
-)
-from wattload.power.nvme.timestamp import (
-    decode_timestamp,
-    read_timestamp,
-    set_timestamp_command,
-)
+from wattload.power.nvme.features import decode_transitions, read_background_power, set_command
+from wattload.power.nvme.thermal import decode_thermal_management, read_thermal_management
+from wattload.power.nvme.timestamp import decode_timestamp, read_timestamp
 
 ENTRIES = st.lists(
     st.tuples(st.integers(0, 31), st.integers(0, 0xFFFFFF)), min_size=32, max_size=32
@@ -40,54 +21,44 @@ ENTRIES = st.lists(
 def test_table_of_transitions_comes_back_whatever_reserved_bits_say(
     entries: list[tuple[int, int]], enabled: bool, low: int, high: int
 ) -> None:
-    # An empty entry is packed as zero: a target without an idle time means nothing.
-    words = [target << 3 | idle << 8 if idle else 0 for target, idle in entries]
+    words = [target << 3 | idle << 8 for target, idle in entries]
     clean = struct.pack("<32Q", *words)
     noisy = struct.pack("<32Q", *(word | low | high << 32 for word in words))
     table = decode_transitions(enabled | 0xFFFF_FFFE, noisy)
     assert table == decode_transitions(int(enabled), clean)
-    assert encode_transitions(table) == clean
-    command = set_transitions_command(table)
-    assert (command.opcode, command.cdw10, command.cdw11) == (0x09, 0x0C, int(enabled))
-    assert command.payload == clean
-
-
-@pytest.mark.parametrize(
-    ("rules", "message"),
-    [
-        ([(32, 0, 1.0)], "0 to 31, got a transition from 32 to 0"),
-        ([(0, 32, 1.0)], "0 to 31, got a transition from 0 to 32"),
-        ([(0, 3, 0.0)], "0.001 to 16777.215 s of idleness, got 0 s"),
-        ([(0, 3, 16778.0)], "got 16778 s"),
-        ([(0, 3, 1.0), (0, 4, 1.0)], "power state 0 has two transitions"),
-    ],
-)
-def test_table_without_a_code_is_refused(rules: list[tuple[int, int, float]], message: str) -> None:
-    table = AutonomousTransitions(
-        enabled=True,
-        transitions=tuple(Transition(state=a, target=b, idle_s=c) for a, b, c in rules),
-    )
-    with pytest.raises(PowerError, match=message):
-        encode_transitions(table)
+    # A target without an idle time means nothing.
+    told = [(rule.state, rule.target, round(rule.idle_s * 1000)) for rule in table.transitions]
+    assert told == [(at, target, idle) for at, (target, idle) in enumerate(entries) if idle]
 
 
 @settings(deadline=None)
-@given(st.integers(0, 31), st.integers(0, 7))
-def test_state_and_hint_come_back(state: int, hint: int) -> None:
-    command = set_power_state_command(state, workload_hint=hint)
-    assert (command.cdw10, command.cdw11) == (0x02, state | hint << 5)
+@given(
+    st.integers(0, 0xFF),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([11, 12, 13]),
+    st.integers(0, 127),
+    st.binary(max_size=16),
+)
+def test_value_stands_in_the_dword_that_carries_it_and_saves_nothing(
+    feature: int, value: int, dword: int, index: int, payload: bytes
+) -> None:
+    command = set_command(
+        feature, "this", value=value, dword=dword, uuid_index=index, payload=payload
+    )
+    assert (command.opcode, command.cdw10) == (0x09, feature)
+    carried = {11: command.cdw11, 12: command.cdw12, 13: command.cdw13}
+    assert carried.pop(dword) == value
+    assert set(carried.values()) == {0}
+    assert (command.cdw14, command.payload) == (index, payload)
+    assert command.name == f"Set Features {feature:02X}h (this)"
 
 
-@pytest.mark.parametrize(("state", "hint"), [(32, 0), (-1, 0), (0, 8), (0, -1)])
-def test_state_that_would_spill_into_the_hint_is_refused(state: int, hint: int) -> None:
-    with pytest.raises(PowerError, match=f"got {state} and {hint}"):
-        set_power_state_command(state, workload_hint=hint)
+def test_value_goes_by_dword_11_unless_told() -> None:
+    assert set_command(0x02, "power state 1", value=1).cdw11 == 1
 
 
 @pytest.mark.parametrize("allowed", [True, False])
 def test_background_power_comes_back(allowed: bool) -> None:
-    command = set_background_power_command(allowed=allowed)
-    assert (command.opcode, command.cdw10, command.cdw11) == (0x09, 0x11, int(allowed))
     device = Answers(features={(0x11, 0): (int(allowed) | 0xFFFF_FFFE, b"")})
     assert read_background_power(device) is allowed
 
@@ -99,20 +70,6 @@ def test_thermal_thresholds_come_back(light: int, heavy: int) -> None:
     setting = decode_thermal_management(raw)
     assert (setting.light_k, setting.heavy_k) == (light or None, heavy or None)
     assert read_thermal_management(Answers(features={(0x10, 0): (raw, b"")})) == setting
-    if not (light and heavy and light >= heavy):
-        command = set_thermal_management_command(setting)
-        assert (command.opcode, command.cdw10, command.cdw11) == (0x09, 0x10, raw)
-
-
-@pytest.mark.parametrize(
-    ("light", "heavy", "message"),
-    [(350, 350, "must be the lower one"), (360, 350, "360 K and 350 K"), (70_000, None, "or off")],
-)
-def test_thermal_thresholds_in_the_wrong_order_are_refused(
-    light: int, heavy: int | None, message: str
-) -> None:
-    with pytest.raises(PowerError, match=message):
-        set_thermal_management_command(ThermalManagement(light_k=light, heavy_k=heavy))
 
 
 @settings(deadline=None)
@@ -122,24 +79,3 @@ def test_timestamp_comes_back(ms: int, origin: int, stopped: bool, high: int) ->
     stamp = decode_timestamp(raw)
     assert (stamp.ms, stamp.host_set, stamp.stopped) == (ms, origin == 1, stopped)
     assert read_timestamp(Answers(features={(0x0E, 0): (0, raw)})) == stamp
-    command = set_timestamp_command(ms)
-    assert (command.opcode, command.cdw10) == (0x09, 0x0E)
-    assert command.payload == ms.to_bytes(8, "little")
-
-
-@pytest.mark.parametrize("ms", [-1, 2**48])
-def test_time_beyond_the_drive_s_clock_is_refused(ms: int) -> None:
-    with pytest.raises(PowerError, match=f"got {ms}"):
-        set_timestamp_command(ms)
-
-
-def test_no_command_here_sets_the_save_bit() -> None:
-    empty = AutonomousTransitions(enabled=True, transitions=())
-    commands = (
-        set_power_state_command(31, workload_hint=7),
-        set_transitions_command(empty),
-        set_background_power_command(allowed=True),
-        set_thermal_management_command(ThermalManagement(light_k=1, heavy_k=0xFFFF)),
-        set_timestamp_command(2**48 - 1),
-    )
-    assert [command.cdw10 >> 8 for command in commands] == [0] * 5

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.power.nvme import packing
 from tests.power.nvme.admin import Answers
 from wattload.core.errors import PowerError
-from wattload.power.nvme.smart import decode_smart, read_smart, read_temperature_k
+from wattload.power.nvme.smart import decode_smart, read_smart
 
 WIDE = st.integers(0, 2**128 - 1)
 DWORD = st.integers(0, 2**32 - 1)
@@ -102,7 +102,6 @@ def test_log_is_read_without_clearing_events() -> None:
     data = packing.pack(packing.SMART, 512, {"temperature": 300})
     device = Answers(logs={0x02: data})
     assert read_smart(device).temperature_k == 300
-    assert read_temperature_k(device) == 300
     for command in device.sent:
         assert command.cdw10 == 0x02 | 1 << 15 | 127 << 16
         assert (command.namespace, command.data_bytes) == (0xFFFF_FFFF, 512)

@@ -10,12 +10,7 @@ from tests.power.nvme import packing
 from tests.power.nvme.admin import Answers
 from wattload.core.errors import PowerError
 from wattload.power.nvme.identify import Controller, decode_controller
-from wattload.power.nvme.solidigm import (
-    SAMPLE_PERIODS_S,
-    decode_workload_log,
-    stop_tracking_command,
-    track_power_command,
-)
+from wattload.power.nvme.solidigm import decode_workload_log
 from wattload.power.nvme.vendor import (
     decode_vendor_power,
     find_vendor_page,
@@ -191,17 +186,3 @@ def test_ring_comes_back_oldest_first(
 def test_ring_with_more_entries_than_room_is_refused() -> None:
     with pytest.raises(PowerError, match="keeps 126 entries, the drive says 127"):
         decode_workload_log(packing.workload(count=127))
-
-
-@pytest.mark.parametrize(("period_s", "code"), [(0.001, 1), (1.0, 7), (3600.0, 15)])
-def test_tracker_is_started_by_its_dword(period_s: float, code: int) -> None:
-    command = track_power_command(period_s)
-    assert (command.opcode, command.cdw10) == (0x09, 0xF1)
-    assert command.cdw11 == 1 | code << 11 | 5 << 15
-    assert stop_tracking_command().cdw11 == 0
-
-
-def test_period_that_the_tracker_has_not_is_refused() -> None:
-    assert len(SAMPLE_PERIODS_S) == 15
-    with pytest.raises(PowerError, match=r"every 0.001, 0.005, .* got 2 s"):
-        track_power_command(2.0)

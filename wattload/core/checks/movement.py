@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 from wattload.core.record.check import Check, Verdict
@@ -111,43 +112,49 @@ def _device_check(
     record: RunRecord, window: PhaseWindow, direction: Literal["read", "written"], moved_bytes: int
 ) -> Check:
     name = f"device_bytes_{window.name}_{direction}"
-    counters = [
-        c
-        for c in record.counters
-        if c.source == "block" and c.phase == window.name and c.host == window.host
-    ]
-    counted = [c.read_bytes if direction == "read" else c.written_bytes for c in counters]
+    counters = _block_counters(record, window)
+    device_bytes = _total(counters, direction)
     figures: dict[str, float | int | str | None] = {"application_bytes": moved_bytes}
-    if not counters or any(count is None for count in counted):
-        return Check(
-            name=name,
-            verdict="not_checked",
-            figures=figures,
-            mandatory=True,
-            sentence="No block device under the target counts bytes, so the path is unproved.",
+    unproved = partial(Check, name=name, verdict="not_checked", figures=figures, mandatory=True)
+    if device_bytes is None:
+        return unproved(
+            sentence="No block device under the target counts bytes, so the path is unproved."
         )
-    device = sum(count for count in counted if count is not None)
+    ratio = device_bytes / moved_bytes
     factor = _copies(record) if direction == "written" else 1.0
-    figures |= {"device_bytes": device, "ratio": device / moved_bytes, "expected_ratio": factor}
+    figures |= {"device_bytes": device_bytes, "ratio": ratio, "expected_ratio": factor}
     if factor is None:
-        return Check(
-            name=name,
-            verdict="not_checked",
-            figures=figures,
-            mandatory=True,
+        return unproved(
             sentence=(
-                f"The device moved {device / moved_bytes:.4f} of the bytes that the application "
-                "counted; how many copies the levels below write of each byte is not known."
+                f"The device moved {ratio:.4f} of the bytes that the application counted; how many "
+                "copies the levels below write of each byte is not known."
             ),
         )
     return _judge_ratio(
         name,
         figures,
-        device / moved_bytes / factor,
+        ratio / factor,
         others=_other_load(record, window, counters),
         is_cached=direction == "read"
         and all(path.path_requested != "o_direct" for path in record.workload.paths),
     )
+
+
+def _block_counters(record: RunRecord, window: PhaseWindow) -> Sequence[IoCounter]:
+    return [
+        counter
+        for counter in record.counters
+        if counter.source == "block" and (counter.phase, counter.host) == (window.name, window.host)
+    ]
+
+
+def _total(counters: Sequence[IoCounter], direction: Literal["read", "written"]) -> int | None:
+    """Return what the devices moved, ``None`` where there is none or one does not count."""
+    counted = [
+        counter.read_bytes if direction == "read" else counter.written_bytes for counter in counters
+    ]
+    known = [count for count in counted if count is not None]
+    return sum(known) if known and len(known) == len(counted) else None
 
 
 def _judge_ratio(
@@ -225,11 +232,7 @@ def queue_depth(record: RunRecord) -> Sequence[Check]:
 
 def _depth_check(window: PhaseWindow, record: RunRecord, asked: int, block_bytes: int) -> Check:
     name = f"queue_depth_{window.name}"
-    counters = [
-        c
-        for c in record.counters
-        if c.source == "block" and (c.phase, c.host) == (window.name, window.host)
-    ]
+    counters = _block_counters(record, window)
     means = [mean for mean in (_mean_blocks(c, block_bytes) for c in counters) if mean is not None]
     if not means:
         return Check(

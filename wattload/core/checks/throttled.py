@@ -75,9 +75,7 @@ def _throttled(record: RunRecord, controller: ControllerRecord) -> Check:
     return _judged(controller, grown, after.throttle_status)
 
 
-def _timed(
-    record: RunRecord, controller: ControllerRecord
-) -> Sequence[ThrottlingRecord] | None:
+def _timed(record: RunRecord, controller: ControllerRecord) -> Sequence[ThrottlingRecord] | None:
     """Return what was counted in each timed phase, ``None`` where one of them is not known."""
     facts = controller.facts
     counted = {
