@@ -16,6 +16,7 @@ from wattload.reports.sections.machine import machine_section
 from wattload.reports.sections.overtime import overtime_section
 from wattload.reports.sections.phases import phases_section
 from wattload.reports.sections.reproduce import reproduce_section
+from wattload.reports.sections.whole import whole_section
 from wattload.reports.sections.wording import anchor, moment, run_badges
 from wattload.reports.subject import ARMS, Subject
 
@@ -23,6 +24,7 @@ PARTS: tuple[Callable[[Subject, Run], Section | None], ...] = (
     headline_section,
     overtime_section,
     energy_section,
+    whole_section,
     checks_section,
     phases_section,
     latency_section,

@@ -8,10 +8,9 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.blocks import Block, Cards, Notice, Paragraph, Section
 from wattload.reports.compare import sentence
-from wattload.reports.energy import RANKS, phase_energies
-from wattload.reports.load import Run
-from wattload.reports.quantity import UNIT_SPACE, counted, label, listed
+from wattload.reports.quantity import UNIT_SPACE, counted, listed
 from wattload.reports.sections.cards import directed_rows, workload_card
+from wattload.reports.sections.gaps import gaps_notice
 from wattload.reports.sections.headline import headline_tiles
 from wattload.reports.sections.wording import (
     host_words,
@@ -42,7 +41,7 @@ def summary_section(subject: Subject) -> Section:
     blocks: list[Block] = [Paragraph(_what(subject), lead=True)]
     blocks.extend(Paragraph(text) for text in _headlines(subject))
     blocks.extend(_broken(subject))
-    blocks.append(_unmeasured(subject))
+    blocks.append(gaps_notice(subject))
     blocks.append(Cards([workload_card(subject, group) for group in subject.groups]))
     warnings = _warnings(subject)
     if warnings:
@@ -127,34 +126,6 @@ def _broken(subject: Subject) -> Iterator[Notice]:
     ]
     if sentences:
         yield Notice("Shown, but not compared as valid", sentences, "bad")
-
-
-def _unmeasured(subject: Subject) -> Notice:
-    said = [(run.record, text) for run in subject.runs for text in unique(_gaps(run))]
-    if not said:
-        return Notice("Everything asked for was measured", ["No gap is recorded."], "good")
-    return Notice("What could not be measured, and why", tallied(said, subject), "open")
-
-
-def _gaps(run: Run) -> Iterator[str]:
-    """Yield each gap of a run: power, its own limits, checks and headlines without a figure."""
-    record = run.record
-    choice = record.power.choice.rstrip(".")
-    energies = phase_energies(record)
-    if not {energy.evidence for energy in energies} & RANKS:
-        weak = unique(energy.words for energy in energies if energy.keys)
-        if weak:
-            yield f"Power was not measured. {choice}. Energy is {listed(weak)}, and ranks nothing."
-        elif not any(choice in limit for limit in record.limits):
-            yield f"Power was not measured. {choice}."
-    yield from record.limits
-    for check in record.checks:
-        if check.verdict == "not_checked" and choice not in check.sentence:
-            yield f"Not checked, {check.name.replace('_', ' ')}: {check.sentence}"
-    for metric in record.metrics:
-        if metric.value is None and metric.headline:  # the others say it where they stand
-            yield f"No {label(metric.name, metric.unit)}: {metric.missing['value']}"
-    yield from run.traces.notes
 
 
 def _warnings(subject: Subject) -> list[str]:
