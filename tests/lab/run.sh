@@ -7,6 +7,7 @@
 # WATTLOAD_LAB names the folder for kernel and initramfs; no root rights and no KVM are needed.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
 lab=${WATTLOAD_LAB:-${XDG_CACHE_HOME:-$HOME/.cache}/wattload-lab}
 limit_s=${WATTLOAD_LAB_LIMIT_S:-3600}
 marks=${1:-lab}
@@ -56,12 +57,15 @@ done < modules.list
 cp "$here/init.sh" initramfs/init
 chmod +x initramfs/init
 (cd initramfs && find . | cpio -o -H newc --quiet | gzip -1) > initramfs.gz
+# Modules are compiled here: in the guest that would take longer than all that a command does.
+"$root/.venv/bin/python" -m compileall -q "$root/wattload" "$root/workloads" "$root/loaders" \
+  "$root/power" "$root/reports" "$root/configs" "$root/tests"
 mkdir -p out
 [ -e disk.img ] || truncate -s 256M disk.img
 
 # The guest's management controller. QEMU 7.2 ends by SIGSEGV unless it connects late (reconnect).
 rm -f bmc.sock
-"$here/../../.venv/bin/python" "$here/bmc.py" bmc.sock &
+"$root/.venv/bin/python" "$here/bmc.py" bmc.sock &
 bmc=$!
 trap 'kill "$bmc" 2>/dev/null || :' EXIT
 

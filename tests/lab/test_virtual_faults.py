@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.virtual_runs import SERIAL, VIRTUAL, controller, drive
+from tests.lab.virtual_runs import SERIAL, UNET3D, VIRTUAL, controller, drive, prepare, run
 from tests.records import Scenario, make_run
 from wattload.core.errors import PowerError
 from wattload.core.power import Channel, Sample
@@ -16,7 +16,7 @@ from wattload.power.client import SamplerClient
 from wattload.power.config import PowerConfig
 from wattload.power.nvme.admin import NvmeAdmin
 from wattload.power.nvme.features import read_power_state
-from wattload.power.sampler.reports import FinishReport
+from wattload.power.sampler.reports import FinishReport, OwnEnergy
 from wattload.power.samples import read_samples
 
 pytestmark = [
@@ -42,6 +42,7 @@ def runs(tmp_path: Path) -> Path:
 def healed() -> Iterator[None]:
     """The drive is in its first state and well again after each test."""
     yield
+    drive("vanish", on=False)
     drive("stale", on=False)
     drive("ipm_stuck", on=False)
     wait_for(lambda: state_of_drive() == 0)
@@ -65,8 +66,8 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def sample(runs: Path, misbehave: Callable[[], None]) -> tuple[FinishReport, list[Sample]]:
-    """Sample the drive in PS1 before and after it misbehaves; return what was told of it."""
+def sample(runs: Path, *misbehave: Callable[[], None]) -> tuple[FinishReport, list[Sample]]:
+    """Sample the drive in PS1 before and after each thing that happens; return what was told."""
     name = controller()
     with SamplerClient.spawn(runs) as client:
         client.hello("run-1")
@@ -77,8 +78,9 @@ def sample(runs: Path, misbehave: Callable[[], None]) -> tuple[FinishReport, lis
         )
         client.start()
         tick(client)
-        misbehave()
-        tick(client)
+        for happen in misbehave:
+            happen()
+            tick(client)
         finished = client.finish()
     assert finished.samples_file is not None
     return finished, list(read_samples(runs / "run-1" / finished.samples_file))
@@ -88,6 +90,11 @@ def tick(client: SamplerClient) -> None:
     """Wait for a few more readings."""
     before = client.status().tick_count
     wait_for(lambda: client.status().tick_count > before + 3)
+
+
+def own_measurements(finished: FinishReport) -> list[OwnEnergy]:
+    """Return what the drive's own measurement came to over the sampling (log 25h)."""
+    return [each for each in finished.own_energies if each.source == "nvme_25h"]
 
 
 def values(samples: list[Sample], channel: Channel) -> list[float | None]:
@@ -128,6 +135,49 @@ def test_reset_loses_the_state_and_sampling_goes_on(runs: Path) -> None:
     wait_for(lambda: state_of_drive() == 0)
 
 
-def test_stuck_interval_power_is_sampled_as_told(runs: Path) -> None:
-    _, samples = sample(runs, lambda: drive("ipm_stuck", on=True))
-    assert len(set(values(samples, Channel.POWER_W)[-3:])) == 1
+def test_drive_that_vanishes_is_a_hole_until_it_is_back(runs: Path) -> None:
+    def leave() -> None:
+        drive("vanish", on=True)
+        wait_for(lambda: state_of_drive() is None)
+
+    def come_back() -> None:
+        drive("vanish", on=False)
+        wait_for(lambda: state_of_drive() is not None)
+
+    finished, samples = sample(runs, leave, come_back)
+    states = values(samples, Channel.POWER_STATE)
+    assert (states[0], states[-1]) == (1, 0)  # a drive that was reset is in its first state
+    assert None in states[1:-1]
+    (told,) = finished.states
+    assert (told.verified, told.after, told.restored) == (1, 0, 0)
+    (whole,) = own_measurements(finished)
+    assert whole.energy_j is None
+    assert whole.reason
+
+
+def test_clock_that_jumps_costs_the_whole_run_s_figure_and_no_other(runs: Path) -> None:
+    finished, samples = sample(runs, lambda: drive("jump", seconds=15))
+    (whole,) = own_measurements(finished)
+    assert whole.energy_j is None
+    assert "its mean is of another time" in whole.reason
+    watts = values(samples, Channel.POWER_W)
+    assert None not in watts[-3:]
+    assert values(samples, Channel.POWER_STATE)[-1] == 1
+
+
+def test_stuck_interval_power_fails_the_run_and_has_no_figure() -> None:
+    """It sticks while the drive is idle, and the whole run repeats that: it is no energy."""
+    prepare(*UNET3D)
+    drive("ipm_stuck", on=True)
+    ran = run(*UNET3D, state=0, label="stuck")
+    told = [each for each in ran.record.power.energy if each.source == "nvme_ipm"]
+    timed = {window.name for window in ran.record.timed_windows()}
+    (energy,) = [each for each in told if each.phase in timed]
+    assert (energy.energy_j, energy.freshness) == (None, "stale")
+    assert energy.stale_s > 0.05 * energy.seconds
+    (found,) = [
+        each
+        for each in ran.record.checks
+        if each.name.startswith("power_updates") and each.name.endswith("nvme_ipm")
+    ]
+    assert (found.verdict, found.mandatory) == ("fail", True)
