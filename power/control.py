@@ -6,7 +6,8 @@ Set Features without the Save bit, wait the latencies that the drive states, rea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -17,7 +18,10 @@ from wattload.power.journal import Journal, Owner
 from wattload.power.knobs import Plan, Saved, plans, read_saved
 from wattload.power.nvme.admin import AdminDevice
 from wattload.power.nvme.identify import identify_controller
+from wattload.power.nvme.patience import when_settled
 from wattload.power.settings import Feature, Figure, read_setting
+
+_LOG = logging.getLogger(__name__)
 
 HoldsSystem = Callable[[str], bool | None]
 """Whether root or swap lies on a controller, by its name; ``None``: can't be told."""
@@ -60,12 +64,17 @@ class PowerStateControl:
         self._run_id = run_id
         self._owner: Owner = owner
         self._locks = ExitStack()
+        self._locked_names: tuple[str, ...] = ()
         self.controller = identify_controller(device)
         self.changes: list[Change] = []
 
-    def hold(self, *, needed: bool) -> None:
-        """Take the controller's lock until ``close``; see ``Journal.lock``."""
+    def hold(self, *, needed: bool, beside: Collection[str] = ()) -> None:
+        """Take the controller's lock until ``close``; see ``Journal.lock``.
+
+        ``beside`` are the names of other controllers of the same drive, which the lock holds too.
+        """
         self._locks.enter_context(self._journal.lock(self.controller.serial, needed=needed))
+        self._locked_names = (self._device.name, *beside)
 
     def set(
         self, state: int, *, holds_system: HoldsSystem, allow_system_drive: bool = False
@@ -93,21 +102,28 @@ class PowerStateControl:
     def restore(self) -> None:
         """Undo every change, the last one first; safe to call twice.
 
-        One that can't be undone does not keep the others from it.
+        One that can't be undone does not keep the others from it, whatever breaks in it.
 
         Raises:
             PowerError: a drive does not go back; that entry stays for the next start.
         """
         for change in reversed(self.changes):
-            self._undo(change)
+            try:
+                self._undo(change)
+            except Exception as error:
+                change.trouble = f"{type(error).__name__}: {error}"
+                _LOG.exception("%s: a bug in undoing %s", self._device.name, change.option)
         troubles = [change.trouble for change in self.changes if change.trouble]
         if troubles:
             raise PowerError("; ".join(troubles))
 
     def close(self) -> None:
-        """Give the lock and the device back; safe to call twice."""
-        self._locks.close()
+        """Give the lock and the device back; safe to call twice.
+
+        The lock stays while a Set Features that was given up is under way: it may yet be obeyed.
+        """
         self._device.close()
+        when_settled(self._locked_names, self._locks.close)
 
     def _make(self, plan: Plan) -> None:
         undo = FeatureChange(

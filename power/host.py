@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wattload.power.journal import Journal, default_state_folder
-from wattload.power.nvme.admin import NvmeAdmin, OpenDevice
+from wattload.power.nvme.admin import OpenDevice
+from wattload.power.nvme.patience import open_to_obey
 
 
 def controllers_here() -> Sequence[str]:
@@ -40,11 +41,14 @@ def holds_system_here(name: str) -> bool | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerHost:
-    """How controllers are listed, opened and judged here, and where changes are journalled."""
+    """How controllers are listed, opened and judged here, and where changes are journalled.
+
+    A controller that hangs is waited for so long and no longer: others need what reads it.
+    """
 
     journal: Journal = field(default_factory=lambda: Journal(default_state_folder()))
     name: str = field(default_factory=socket.gethostname)
-    open_device: OpenDevice = NvmeAdmin
+    open_device: OpenDevice = open_to_obey
     list_names: Callable[[], Sequence[str]] = controllers_here
     serial_of: Callable[[str], str] = serial_here
     holds_system: Callable[[str], bool | None] = holds_system_here

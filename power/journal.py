@@ -1,9 +1,9 @@
 """What was changed on a drive and must be undone, on disk before the change is made.
 
-One file per controller and feature in a folder of the whole host, keyed by serial: a drive keeps
-its name in no reboot. An entry is written and fsynced before Set Features is sent and removed when
-the old value has been read back, so whatever process starts next can finish the work of one that
-died.
+One file per controller and feature in a folder of the whole host, keyed by serial and controller
+identifier: a drive keeps its name in no reboot, and may have two controllers. An entry is written
+and fsynced before Set Features is sent and removed when the old value has been read back, so
+whatever process starts next can finish the work of one that died.
 """
 
 from __future__ import annotations
@@ -15,20 +15,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
 from wattload.core.errors import PowerError
 from wattload.power.nvme.features import POWER_MANAGEMENT
 
-SCHEMA_VERSION = 2
-"""2: any feature, its value with a buffer. 1, still read: power states alone."""
+SCHEMA_VERSION = 3
+"""3: the controller beside the serial. Still read: 2, any feature; 1, power states alone."""
 
 _SUFFIX = ".json"
 _STATE_PREFIX = "power-state-"
 """Feature 02h keeps the name that it had in version 1: an older wattload must stumble over it."""
 
 _FEATURE_PREFIX = "feature-"
+
+_CONTROLLER_MARK = "@"
+"""Stands in no quoted serial."""
 
 Owner = Literal["run", "user"]
 """Who made a change: a run, undone at the next start, or ``power set``, kept until restored."""
@@ -42,12 +45,21 @@ class Setting:
     data: bytes = b""
 
 
+class Key(NamedTuple):
+    """What an entry is filed under beside its owner: one feature of one controller."""
+
+    serial: str
+    feature: int
+    controller_id: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One change of a feature of a drive that is not undone yet.
 
     ``old`` is what to go back to, ``new`` what was asked for. ``uuid_index`` says whose feature it
-    is, 0 the specification's. ``boot_id`` tells whether the host has restarted since.
+    is, 0 the specification's. ``controller_id`` (CNTLID) tells controllers of one serial apart,
+    ``None`` in entries of older versions. ``boot_id`` tells whether the host has restarted since.
     """
 
     serial: str
@@ -57,9 +69,15 @@ class Entry:
     old: Setting
     new: Setting
     uuid_index: int = 0
+    controller_id: int | None = None
     run_id: str
     boot_id: str
     time_utc: str
+
+    @property
+    def key(self) -> Key:
+        """What it is filed under."""
+        return Key(self.serial, self.feature, self.controller_id)
 
 
 def default_state_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -93,7 +111,7 @@ class Journal:
         Raises:
             PowerError: the folder can't be written, so the change must not be made.
         """
-        path = self._path(entry.serial, entry.owner, entry.feature)
+        path = self._path(entry.key, entry.owner)
         temporary = path.with_suffix(".tmp")
         try:
             self._make_folder()
@@ -109,32 +127,33 @@ class Journal:
                 "writable folder in WATTLOAD_STATE_DIR"
             ) from error
 
-    def read(self, serial: str, owner: Owner, feature: int = POWER_MANAGEMENT) -> Entry | None:
-        """Return the open entry of a controller and feature, or ``None``.
+    def read(self, key: Key, owner: Owner) -> Entry | None:
+        """Return the open entry of a feature of a controller, or ``None``.
 
         Raises:
             PowerError: it is spoilt, which no death of ours can do.
         """
-        path = self._path(serial, owner, feature)
+        path = self._path(key, owner)
         if not path.exists():
             return None
         entry = _read(path)
-        if (entry.serial, entry.owner, entry.feature) != (serial, owner, feature):
+        if (entry.key, entry.owner) != (key, owner):
             raise PowerError(
                 f"{path} is about another drive or feature than its name; compare the drive's "
                 "state with `wattload power states`, then remove the file"
             )
         return entry
 
-    def changes(self, owner: Owner) -> list[tuple[str, int]]:
-        """Return serial and feature of every open entry of this owner, in order of serials."""
+    def changes(self, owner: Owner) -> list[Key]:
+        """Return what every open entry of this owner is about, in order of serials."""
         ending = f".{owner}{_SUFFIX}"
         names = [path.name.removesuffix(ending) for path in self.folder.glob(f"*{ending}")]
-        return sorted(change for name in names if (change := _change_of(name)) is not None)
+        keys = [key for name in names if (key := _key_of(name)) is not None]
+        return sorted(keys, key=lambda key: (key.serial, key.controller_id or 0, key.feature))
 
     def remove(self, entry: Entry) -> None:
         """Close an entry: what it describes is undone. Safe to call twice."""
-        path = self._path(entry.serial, entry.owner, entry.feature)
+        path = self._path(entry.key, entry.owner)
         if path.exists():
             path.unlink()
             _sync_folder(self.folder)
@@ -173,11 +192,14 @@ class Journal:
                 "WATTLOAD_STATE_DIR"
             ) from error
 
-    def _path(self, serial: str, owner: Owner, feature: int) -> Path:
+    def _path(self, key: Key, owner: Owner) -> Path:
         prefix = (
-            _STATE_PREFIX if feature == POWER_MANAGEMENT else f"{_FEATURE_PREFIX}{feature:02x}-"
+            _STATE_PREFIX
+            if key.feature == POWER_MANAGEMENT
+            else f"{_FEATURE_PREFIX}{key.feature:02x}-"
         )
-        return self.folder / f"{prefix}{quote(serial, safe='')}.{owner}{_SUFFIX}"
+        which = "" if key.controller_id is None else f"{_CONTROLLER_MARK}{key.controller_id:04x}"
+        return self.folder / f"{prefix}{quote(key.serial, safe='')}{which}.{owner}{_SUFFIX}"
 
     def _make_folder(self) -> None:
         """Make the folder; what is new of its path is fsynced, or a power cut takes it all."""
@@ -187,15 +209,16 @@ class Journal:
             _sync_folder(each.parent)
 
 
-def _change_of(name: str) -> tuple[str, int] | None:
-    """Return serial and feature that a file's name stands for, ``None`` for a foreign file."""
-    if name.startswith(_STATE_PREFIX):
-        return unquote(name.removeprefix(_STATE_PREFIX)), POWER_MANAGEMENT
-    feature, dash, serial = name.removeprefix(_FEATURE_PREFIX).partition("-")
-    if not name.startswith(_FEATURE_PREFIX) or not dash:
-        return None
+def _key_of(name: str) -> Key | None:
+    """Return what a file's name stands for, ``None`` for a foreign file."""
+    feature, dash, which = f"{POWER_MANAGEMENT:02x}", "-", name.removeprefix(_STATE_PREFIX)
+    if which == name:
+        feature, dash, which = name.removeprefix(_FEATURE_PREFIX).partition("-")
+        if not name.startswith(_FEATURE_PREFIX) or not dash:
+            return None
+    serial, mark, controller = which.partition(_CONTROLLER_MARK)
     try:
-        return unquote(serial), int(feature, 16)
+        return Key(unquote(serial), int(feature, 16), int(controller, 16) if mark else None)
     except ValueError:
         return None
 
@@ -213,7 +236,8 @@ def _take(descriptor: int, serial: str) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise PowerError(
-            f"controller {serial} is in use by another run; wait until that run has ended"
+            f"controller {serial} is in use by another run; wait until that run has ended, and the "
+            "drive has answered its last command"
         ) from error
 
 
@@ -227,6 +251,7 @@ def _document(entry: Entry) -> dict[str, Any]:
         "old": {"value": entry.old.value, "data": entry.old.data.hex()},
         "new": {"value": entry.new.value, "data": entry.new.data.hex()},
         "uuid_index": entry.uuid_index,
+        "controller_id": entry.controller_id,
         "run_id": entry.run_id,
         "boot_id": entry.boot_id,
         "time_utc": entry.time_utc,
@@ -237,9 +262,9 @@ def _read(path: Path) -> Entry:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         version = document.pop("schema_version")
-        if version not in (1, SCHEMA_VERSION):
+        if version not in range(1, SCHEMA_VERSION + 1):
             raise PowerError(
-                f"{path} has schema version {version}, this wattload reads 1 and {SCHEMA_VERSION}"
+                f"{path} has schema version {version}, this wattload reads 1 to {SCHEMA_VERSION}"
             )
         return Entry(**(_from_version_1(document) if version == 1 else _decoded(document)))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

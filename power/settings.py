@@ -52,6 +52,11 @@ def _action(value: int) -> int:
     return value & 0xF
 
 
+def _measures(device: AdminDevice) -> int:
+    """Return 1 while a measurement runs, else 0: PME of log 25h, which its figures come from."""
+    return int(measurement.read_measurement_header(device).active)
+
+
 def _dword(value: int) -> int:
     return value
 
@@ -64,8 +69,9 @@ class Feature:
     until Get Features, which answers in dword 0, tells the value that was sent. ``uuid_index`` says
     whose feature it is, 0 the specification's. ``decode`` is what a value means, and two values of
     one meaning and the same buffer are the same; ``unit`` is the meaning's. A feature that is not
-    ``readable`` is taken for what was last sent. ``latency_s`` is how long a transition takes by
-    the drive's word.
+    ``readable`` is taken for what was last sent; ``current`` tells the value of one by another way
+    than Get Features, which a drive may refuse for it. ``latency_s`` is how long a transition takes
+    by the drive's word.
     """
 
     identifier: int
@@ -76,6 +82,7 @@ class Feature:
     decode: Callable[[int], Figure | None] = _dword
     is_switch: bool = False
     readable: bool = True
+    current: Callable[[AdminDevice], int] | None = None
     latency_s: Callable[[Controller, int, int], float] = _no_latency
 
     def same(self, one: Setting, other: Setting) -> bool:
@@ -116,6 +123,7 @@ POWER_MEASUREMENT = Feature(
     name="power measurement",
     decode=_action,
     is_switch=True,
+    current=_measures,
 )
 DSSD_POWER = Feature(
     identifier=limits.DSSD_POWER_STATE,
@@ -146,6 +154,8 @@ def read_setting(device: AdminDevice, feature: Feature, select: Select = Select.
     Raises:
         PowerError: the drive has no such feature, or can't be asked.
     """
+    if feature.current is not None and select is Select.CURRENT:
+        return Setting(value=feature.current(device))
     command = get_command(feature.identifier, select, uuid_index=feature.uuid_index)
     completion = fetch(device, command)
     return Setting(value=completion.result, data=completion.data)

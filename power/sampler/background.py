@@ -6,6 +6,7 @@ must not notice. The samples keep the times at which they were taken.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -16,6 +17,8 @@ from wattload.core.power import PowerSource, Sample, SourceFacts, WindowEnergy
 from wattload.core.units import NS_PER_S
 from wattload.power.sampler.schedule import Schedule
 from wattload.power.sources.polled import PolledSource
+
+_LOG = logging.getLogger(__name__)
 
 LAST_READING_S = 3.0
 """How long the end of a run waits for the last readings of all slow sources together."""
@@ -78,7 +81,7 @@ class BackgroundSource:
         """Return the samples taken since the last call, which may be none; never waits.
 
         Raises:
-            PowerDataLostError: as the source said; it is read no more.
+            PowerDataLostError: as the source said, or it broke; it is read no more.
         """
         taken = [self._samples.popleft() for _ in range(len(self._samples))]
         if self._trouble is not None and not taken:
@@ -115,9 +118,9 @@ class BackgroundSource:
         self._source.close()
 
     def _run(self) -> None:
-        schedule = Schedule(self.facts().period_s, time.monotonic_ns())
         is_last = False
         try:
+            schedule = Schedule(self.facts().period_s, time.monotonic_ns())
             while not is_last and not self._is_closing:
                 is_last = self._hurry.is_set()
                 self._samples.extend(self._source.read())
@@ -125,7 +128,19 @@ class BackgroundSource:
                 self._hurry.wait(max(0.0, (schedule.due_ns - time.monotonic_ns()) / NS_PER_S))
         except PowerDataLostError as error:
             self._trouble = error
-        with self._lock:
-            self._is_reading = False
-            if self._is_left_behind:
-                self._source.close()
+        except Exception as error:
+            # Nobody else hears of it: untold, the trace would just end, and its source stay open.
+            self._trouble = PowerDataLostError(self._broken(error))
+            _LOG.exception("a bug ended the reading of a slow power source")
+        finally:
+            with self._lock:
+                self._is_reading = False
+                if self._is_left_behind:
+                    self._source.close()
+
+    def _broken(self, error: Exception) -> str:
+        facts = self.facts()
+        return (
+            f"{facts.name} of {facts.device} is read no more, for its reading broke "
+            f"({type(error).__name__}: {error}); the sampler's log says where"
+        )

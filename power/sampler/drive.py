@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection, Sequence
+
 from wattload.core.errors import PowerError
 from wattload.core.record.energy import PowerStateRecord
 from wattload.power.config import PowerConfig
@@ -11,7 +14,7 @@ from wattload.power.journal import Journal
 from wattload.power.knobs import read_saved
 from wattload.power.nvme.admin import AdminDevice, OpenDevice
 from wattload.power.nvme.features import read_power_state
-from wattload.power.nvme.patience import PatientDevice
+from wattload.power.nvme.patience import OBEY_LIMIT_S, PatientDevice
 from wattload.power.nvme.state import (
     power_capabilities,
     power_state_facts,
@@ -22,8 +25,10 @@ from wattload.power.sampler.reports import ControllerReading
 from wattload.power.sampler.told import DriveStory
 from wattload.power.settings import POWER_STATE
 
-ANSWER_LIMIT_S = 10.0
-"""Longer than a drive takes to obey; one that hangs at the end must not keep a run's record."""
+_LOG = logging.getLogger(__name__)
+
+ANSWER_LIMIT_S = OBEY_LIMIT_S
+"""How long a controller is waited for that was opened without a limit of its own."""
 
 
 class Drive:
@@ -47,7 +52,12 @@ class Drive:
         """Open the controller and read the power state that the run finds it in."""
         story = self._story
         try:
-            self._device = PatientDevice(open_device(self.name), limit_s=ANSWER_LIMIT_S)
+            device = open_device(self.name)
+            self._device = (
+                device
+                if isinstance(device, PatientDevice)
+                else PatientDevice(device, limit_s=ANSWER_LIMIT_S)
+            )
             self._control = PowerStateControl(self._device, self._journal, run_id=self._run_id)
             story.serial = self._control.controller.serial
             story.changes = self._control.changes
@@ -57,10 +67,16 @@ class Drive:
             self._refusal = error
             story.refusal = str(error)
 
-    def hold(self, *, needed: bool) -> None:
-        """Lock the controller against other runs; raises ``PowerError`` if one holds it."""
-        if self._control is not None:
-            self._control.hold(needed=needed)
+    def hold(self, *, needed: bool, beside: Collection[str] = ()) -> bool:
+        """Lock the drive against other runs; raises ``PowerError`` if one holds it.
+
+        ``beside`` are the names of its other controllers. Returns false for a controller that could
+        not be opened, which locks nothing.
+        """
+        if self._control is None:
+            return False
+        self._control.hold(needed=needed, beside=beside)
+        return True
 
     def apply(self, config: PowerConfig, *, holds_system: HoldsSystem) -> None:
         """Make the changes that are asked for; raises ``PowerError`` where that can't be done."""
@@ -71,7 +87,9 @@ class Drive:
             raise kind(f"{config.changes} can't be had: {self._refusal}")
         control.apply(config, holds_system=holds_system)
         if config.set_timestamp:
-            self._story.clock = set_clock(device, self.serial, self._journal, run_id=self._run_id)
+            self._story.clock = set_clock(
+                device, control.controller, self._journal, run_id=self._run_id
+            )
 
     def read(self) -> ControllerReading:
         """Return what admin commands tell of it now."""
@@ -100,7 +118,7 @@ class Drive:
     def restore(self) -> None:
         """Put it back; what can't be put back keeps its journal entry and says why.
 
-        A drive that does not tell its state is put back all the same.
+        A drive that does not tell its state is put back all the same, whatever breaks in reading.
         """
         story, control, device = self._story, self._control, self._device
         if device is None or control is None:
@@ -110,6 +128,9 @@ class Drive:
                 story.after = read_power_state(device)
         except PowerError as error:
             story.unread = str(error)
+        except Exception as error:
+            story.unread = f"{type(error).__name__}: {error}"
+            _LOG.exception("%s: a bug in reading its power state", self.name)
         try:
             control.restore()
         except PowerError as error:
@@ -129,3 +150,29 @@ class Drive:
     def record(self, host: str) -> PowerStateRecord:
         """Return what has become of its power state so far."""
         return self._story.record(host)
+
+
+def hold_all(drives: Sequence[Drive], *, needed: bool) -> None:
+    """Lock each drive once, for a run may have two controllers of one; see ``Drive.hold``."""
+    held: set[str] = set()
+    for drive in drives:
+        names = [each.name for each in drives if each.serial == drive.serial]
+        if drive.serial not in held and drive.hold(needed=needed, beside=names):
+            held.add(drive.serial)
+
+
+def apply_all(drives: Sequence[Drive], config: PowerConfig, *, holds_system: HoldsSystem) -> None:
+    """Make the changes that are asked for on every drive.
+
+    Raises:
+        PowerError: one of them can't be made, or there is no drive to change.
+    """
+    if not config.changes:
+        return
+    if not drives:
+        raise PowerError(
+            f"{config.changes} can't be had: no NVMe controller lies under the target; leave it "
+            "unset"
+        )
+    for drive in drives:
+        drive.apply(config, holds_system=holds_system)

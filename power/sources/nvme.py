@@ -47,6 +47,7 @@ def find(
     source refuses when it is opened.
     """
     found: list[PowerSource] = []
+    claims: dict[str, str] = {}
     for device in devices:
         if not device.is_nvme:
             continue
@@ -64,6 +65,7 @@ def find(
                 period_s=period_s,
                 holds_system=holds_system,
                 allow_system_drive=config.allow_system_drive,
+                claims=claims,
             ),
         ]
     return found

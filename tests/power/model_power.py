@@ -29,6 +29,8 @@ class Meter:
     measures: bool = False
     """Whether there is a feature and a log 25h at all."""
     setting: int = 0
+    hides_setting: bool = False
+    """Get Features 25h is refused, though Set Features is obeyed."""
     generation: int = 0
     estimated: bool = False
     holes: bool = False

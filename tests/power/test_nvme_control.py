@@ -16,8 +16,10 @@ from tests.power.model_drive import (
 )
 from wattload.core.errors import PowerError, PowerPermissionError, PowerStateError
 from wattload.power.control import PowerStateControl
-from wattload.power.journal import Entry, Journal, Setting
+from wattload.power.journal import Entry, Journal, Key, Setting
 from wattload.power.nvme.admin import AdminCommand, Completion
+
+KEY = Key("MODEL0001", 0x02, 1)
 
 
 def no_system(_: str) -> bool | None:
@@ -45,7 +47,7 @@ class Bench:
         return load(self.path).state
 
     def entry(self) -> Entry | None:
-        return self.journal.read("MODEL0001", "run")
+        return self.journal.read(KEY, "run")
 
 
 @pytest.fixture
@@ -84,7 +86,7 @@ class Spy(ModelDrive):
 
     def submit(self, command: AdminCommand) -> Completion:
         if command.opcode == 0x09:
-            self.seen.append(self.journal.read("MODEL0001", "run"))
+            self.seen.append(self.journal.read(KEY, "run"))
         return super().submit(command)
 
 
@@ -221,7 +223,7 @@ def test_user_s_change_keeps_the_oldest_state(tmp_path: Path, journal: Journal) 
         PowerStateControl(ModelDrive(tmp_path, "nvme0"), journal, run_id="cli", owner="user").set(
             state, holds_system=no_system
         )
-    entry = journal.read("MODEL0001", "user")
+    entry = journal.read(KEY, "user")
     assert entry is not None
     assert (entry.old.value, entry.new.value) == (0, 2)
 
@@ -241,6 +243,6 @@ def test_refused_second_change_keeps_the_first_one_s_entry(
     store(path, model)
     with pytest.raises(PowerStateError):
         control().set(2, holds_system=no_system)
-    entry = journal.read("MODEL0001", "user")
+    entry = journal.read(KEY, "user")
     assert entry is not None
     assert (entry.old.value, entry.new.value) == (0, 1)

@@ -2,48 +2,19 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.power.model_drive import Model, ModelDrive, load, sent, store
+from tests.power.leftover_host import LEFT, Host
+from tests.power.model_drive import NOT_CHANGEABLE, Model, ModelDrive, load, sent
 from tests.power.model_knobs import Knobs
 from tests.power.model_power import Meter
 from wattload.core.errors import PowerError
-from wattload.power.host import PowerHost
-from wattload.power.journal import Entry, Journal, Owner, Setting, boot_id, default_state_folder
-from wattload.power.leftovers import Leftover, undo_leftovers
-
-LEFT = Entry(
-    serial="MODEL0001",
-    device_name="nvme0",
-    owner="run",
-    old=Setting(value=0),
-    new=Setting(value=1),
-    run_id="run-1",
-    boot_id=boot_id(),
-    time_utc="2026-11-21T00:00:00.000+00:00",
-)
-
-
-class Host:
-    """A host with model drives and a journal."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.journal = Journal(folder / "state")
-
-    def drive(self, name: str, model: Model) -> None:
-        store(self.folder / f"{name}.json", model)
-
-    def undo(self, *names: str, owner: Owner = "run", serial: str | None = None) -> list[Leftover]:
-        host = PowerHost(
-            journal=self.journal,
-            open_device=lambda name: ModelDrive(self.folder, name),
-            list_names=lambda: names,
-        )
-        return undo_leftovers(host, owner=owner, serial=serial)
+from wattload.power.journal import Journal, Key, Owner, Setting, boot_id, default_state_folder
+from wattload.power.nvme.features import get_command
 
 
 @pytest.fixture
@@ -76,7 +47,7 @@ def test_entry_stays_while_the_controller_is_not_there(host: Host) -> None:
     (leftover,) = host.undo("nvme7")
     assert not leftover.closed
     assert "no controller of that serial can be opened here: /dev/nvme7" in leftover.sentence
-    assert host.journal.read("MODEL0001", "run") == LEFT
+    assert host.journal.read(LEFT.key, "run") == LEFT
 
 
 def test_running_run_keeps_its_state(host: Host) -> None:
@@ -138,12 +109,42 @@ def test_drive_asleep_is_put_back_all_the_same(host: Host) -> None:
     assert leftover.restored == 0
 
 
-def test_drive_that_went_back_by_itself_is_sent_nothing(host: Host) -> None:
+def test_drive_that_a_restart_has_put_back_is_sent_nothing(host: Host) -> None:
     host.drive("nvme0", Model(state=0))
-    host.journal.write(LEFT)
+    host.journal.write(replace(LEFT, boot_id="another boot"))
     (leftover,) = host.undo("nvme0")
     assert leftover.restored == 0
+    assert "it is back at power state 0 by itself" in leftover.sentence
     assert sent(host.folder) == []
+
+
+def test_change_that_a_drive_has_accepted_and_not_made_yet_is_undone(host: Host) -> None:
+    late = Knobs(late_s=0.3, pending=(1, time.monotonic() + 0.3))
+    host.drive("nvme0", Model(state=0, knobs=late))
+    host.journal.write(LEFT)
+    (leftover,) = host.undo("nvme0")
+    assert (leftover.restored, leftover.closed) == (0, True)
+    assert sent(host.folder) == ["0x2 0"]
+    drive = ModelDrive(host.folder, "nvme0")
+    while load(drive.path).knobs.pending is not None:
+        drive.submit(get_command(0x02))
+    assert load(drive.path).state == 0
+
+
+@pytest.mark.parametrize(
+    ("then", "closed", "told"),
+    [(0, True, "it is back at power state 0 and stays"), (1, False, "refuses power state 0")],
+)
+def test_drive_that_refuses_the_value_it_has_is_judged_by_what_it_does_next(
+    host: Host, monkeypatch: pytest.MonkeyPatch, then: int, closed: bool, told: str
+) -> None:
+    refusing = Model(state=0, refuses=NOT_CHANGEABLE)
+    host.drive("nvme0", refusing)
+    host.journal.write(LEFT)
+    monkeypatch.setattr("time.sleep", lambda _: host.drive("nvme0", replace(refusing, state=then)))
+    (leftover,) = host.undo("nvme0")
+    assert leftover.closed is closed
+    assert told in leftover.sentence
 
 
 def test_user_s_own_change_is_no_leftover(host: Host) -> None:
@@ -163,11 +164,12 @@ def test_user_s_restore_goes_back_from_any_state(host: Host) -> None:
     assert undone.restored == 0
 
 
-def test_entries_survive_serials_of_any_letters(host: Host) -> None:
-    entry = replace(LEFT, serial="../é /1")
+@pytest.mark.parametrize("number", [None, 0, 0xFFEF])
+def test_entries_survive_serials_of_any_letters(host: Host, number: int | None) -> None:
+    entry = replace(LEFT, serial="../é /1", controller_id=number)
     host.journal.write(entry)
-    assert host.journal.changes("run") == [("../é /1", 0x02)]
-    assert host.journal.read("../é /1", "run") == entry
+    assert host.journal.changes("run") == [Key("../é /1", 0x02, number)]
+    assert host.journal.read(entry.key, "run") == entry
     assert [path.parent for path in host.journal.folder.iterdir()] == [host.journal.folder]
 
 
@@ -182,12 +184,17 @@ def test_spoilt_entry_is_told_and_stays(host: Host, text: str) -> None:
     assert (leftover.serial, leftover.closed) == ("MODEL0001", False)
     assert f"{path} is no journal entry" in leftover.sentence
     with pytest.raises(PowerError, match="wattload power states"):
-        host.journal.read("MODEL0001", "run")
+        host.journal.read(LEFT.key, "run")
 
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [('"MODEL0001"', '"OTHER"'), ('"feature": 2', '"feature": "x"'), ('"run",', '"user",')],
+    [
+        ('"MODEL0001"', '"OTHER"'),
+        ('"feature": 2', '"feature": "x"'),
+        ('"run",', '"user",'),
+        ('"controller_id": null', '"controller_id": 1'),
+    ],
 )
 def test_entry_about_something_else_than_its_name_is_told(
     host: Host, before: str, after: str
@@ -205,9 +212,9 @@ def test_entry_about_something_else_than_its_name_is_told(
 def test_entry_of_another_schema_is_an_error(host: Host) -> None:
     host.journal.write(LEFT)
     (path,) = host.journal.folder.iterdir()
-    path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 9'))
+    path.write_text(path.read_text().replace('"schema_version": 3', '"schema_version": 9'))
     with pytest.raises(PowerError, match="schema version 9"):
-        host.journal.read("MODEL0001", "run")
+        host.journal.read(LEFT.key, "run")
 
 
 def test_removing_twice_does_no_harm(host: Host) -> None:
@@ -250,8 +257,8 @@ def test_entry_of_the_first_version_is_still_read(host: Host) -> None:
         "time_utc": "2026-11-21T00:00:00.000+00:00",
     }
     (host.journal.folder / "power-state-MODEL0001.run.json").write_text(json.dumps(old))
-    assert host.journal.changes("run") == [("MODEL0001", 0x02)]
-    assert host.journal.read("MODEL0001", "run") == LEFT
+    assert host.journal.changes("run") == [LEFT.key]
+    assert host.journal.read(LEFT.key, "run") == LEFT
     (leftover,) = host.undo("nvme0")
     assert leftover.restored == 0
     assert list(host.journal.folder.glob("*.json")) == []
@@ -259,9 +266,10 @@ def test_entry_of_the_first_version_is_still_read(host: Host) -> None:
 
 def test_foreign_files_in_the_folder_are_no_entries(host: Host) -> None:
     host.journal.write(LEFT)
-    for name in ("notes.run.json", "feature-zz-S.run.json", "feature-23.run.json"):
-        (host.journal.folder / name).write_text("{}")
-    assert host.journal.changes("run") == [("MODEL0001", 0x02)]
+    names = ("notes", "feature-zz-S", "feature-23", "feature-23-S@x", "power-state-S@")
+    for name in names:
+        (host.journal.folder / f"{name}.run.json").write_text("{}")
+    assert host.journal.changes("run") == [LEFT.key]
 
 
 LIMITED = replace(LEFT, feature=0x23, old=Setting(value=0), new=Setting(value=1000 | 2 << 16))

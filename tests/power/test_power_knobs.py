@@ -14,12 +14,14 @@ from wattload.power import change
 from wattload.power.change import FeatureChange
 from wattload.power.config import PowerConfig
 from wattload.power.control import PowerStateControl
-from wattload.power.drive_clock import set_clock
-from wattload.power.journal import Journal, Setting
+from wattload.power.drive_clock import ClockChange, set_clock
+from wattload.power.journal import Journal, Key, Setting
 from wattload.power.nvme.admin import AdminCommand, Completion
+from wattload.power.nvme.identify import identify_controller
 from wattload.power.settings import POWER_LIMIT, POWER_STATE
 
 CENTIWATTS = 2 << 16
+KEY = Key("MODEL0001", 0x02, 1)
 
 
 def no_system(_: str) -> bool | None:
@@ -165,7 +167,26 @@ def test_change_that_can_not_be_undone_does_not_keep_others_from_it(bench: Bench
     with pytest.raises(PowerError, match="accepted power state 0 and is in power state 1"):
         control.restore()
     assert bench.knobs.apste == 1
-    assert bench.journal.changes("run") == [("MODEL0001", 0x02)]
+    assert bench.journal.changes("run") == [KEY]
+
+
+class Broken(ModelDrive):
+    """A drive at whose power state our own code breaks, once it is to be undone."""
+
+    def submit(self, command: AdminCommand) -> Completion:
+        if (command.opcode, command.cdw10, command.cdw11) == (0x09, 0x02, 0):
+            raise ZeroDivisionError("a bug")
+        return super().submit(command)
+
+
+def test_bug_in_one_undoing_does_not_keep_others_from_it(bench: Bench) -> None:
+    store(bench.path, Model(apst=True))
+    control = PowerStateControl(Broken(bench.folder, "nvme0"), bench.journal, run_id="r")
+    control.apply(PowerConfig(apst=False, state=1), holds_system=no_system)
+    with pytest.raises(PowerError, match="ZeroDivisionError: a bug"):
+        control.restore()
+    assert bench.knobs.apste == 1
+    assert bench.journal.changes("run") == [KEY]
 
 
 def test_workload_hint_stays_as_it_is(bench: Bench) -> None:
@@ -190,7 +211,7 @@ def test_refused_state_that_was_taken_all_the_same_is_undone(bench: Bench) -> No
     control = PowerStateControl(ModelDrive(bench.folder, "nvme0"), bench.journal, run_id="r")
     with pytest.raises(PowerStateError, match=r"and it is not put back: .*Invalid Field"):
         control.set(1, holds_system=no_system)
-    assert bench.journal.changes("run") == [("MODEL0001", 0x02)]
+    assert bench.journal.changes("run") == [KEY]
     model = bench.model
     model.refuses = 0
     store(bench.path, model)
@@ -215,7 +236,7 @@ def test_drive_that_vanishes_amid_a_change_keeps_its_entry(bench: Bench) -> None
     control = PowerStateControl(Vanishing(bench.folder, "nvme0"), bench.journal, run_id="r")
     with pytest.raises(PowerStateError, match=r"No such device; and it is not put back: .*such"):
         control.set(1, holds_system=no_system)
-    assert bench.journal.changes("run") == [("MODEL0001", 0x02)]
+    assert bench.journal.changes("run") == [KEY]
     back = bench.model
     back.gone = False
     store(bench.path, back)
@@ -226,7 +247,7 @@ def test_drive_that_vanishes_amid_a_change_keeps_its_entry(bench: Bench) -> None
         POWER_STATE,
         run_id="s",
     ).set(Setting(value=2))
-    entry = bench.journal.read("MODEL0001", "run")
+    entry = bench.journal.read(KEY, "run")
     assert entry is not None
     assert (entry.old, entry.new, entry.run_id) == (Setting(value=0), Setting(value=2), "s")
 
@@ -250,7 +271,7 @@ def test_refusal_by_a_drive_that_then_says_nothing_is_not_taken_for_unchanged(
     control = PowerStateControl(Mute(bench.folder, "nvme0"), bench.journal, run_id="r")
     with pytest.raises(PowerStateError, match=r"and it is not put back"):
         control.set(1, holds_system=no_system)
-    assert bench.journal.changes("run") == [("MODEL0001", 0x02)]
+    assert bench.journal.changes("run") == [KEY]
 
 
 def test_unreadable_feature_is_taken_for_what_was_sent(bench: Bench) -> None:
@@ -287,6 +308,11 @@ def test_drive_without_saved_values_says_so(bench: Bench, model: Model, why: str
     assert why in made.saved[1]
 
 
+def clocked(bench: Bench) -> ClockChange:
+    drive = ModelDrive(bench.folder, "nvme0")
+    return set_clock(drive, identify_controller(drive), bench.journal, run_id="r")
+
+
 def test_save_bit_is_never_set(bench: Bench) -> None:
     knobs = Knobs(limits=True, ocp_index=1, clock=True)
     for config in (
@@ -295,7 +321,7 @@ def test_save_bit_is_never_set(bench: Bench) -> None:
         PowerConfig(dssd_watts=9),
     ):
         bench.apply(Model(apst=True, knobs=knobs), config).restore()
-    set_clock(ModelDrive(bench.folder, "nvme0"), "MODEL0001", bench.journal, run_id="r")
+    clocked(bench)
     dwords = [int(line.split()[0], 16) for line in sent(bench.folder)]
     assert {dword & 0xFF for dword in dwords} == {0x02, 0x0C, 0x23, 0xC7, 0x0E}
     assert all(dword < 1 << 31 for dword in dwords)
@@ -303,8 +329,7 @@ def test_save_bit_is_never_set(bench: Bench) -> None:
 
 def test_clock_is_set_and_read_back(bench: Bench) -> None:
     store(bench.path, Model(knobs=Knobs(clock=True, clock_offset_ms=-5_000_000)))
-    drive = ModelDrive(bench.folder, "nvme0")
-    told = set_clock(drive, "MODEL0001", bench.journal, run_id="r")
+    told = clocked(bench)
     assert told.verified_ms - told.before_ms == pytest.approx(5_000_000, abs=1000)
     assert bench.is_clean()
 
@@ -313,13 +338,13 @@ def test_clock_that_does_not_take_the_time_is_told(bench: Bench) -> None:
     knobs = Knobs(clock=True, clock_offset_ms=-5_000_000, clock_deaf=True)
     store(bench.path, Model(knobs=knobs))
     with pytest.raises(PowerStateError, match=r"accepted the time .* leave power\.set_timestamp"):
-        set_clock(ModelDrive(bench.folder, "nvme0"), "S", bench.journal, run_id="r")
+        clocked(bench)
 
 
 def test_drive_without_a_clock_is_sent_nothing(bench: Bench) -> None:
     store(bench.path, Model())
     with pytest.raises(PowerStateError, match=r"power\.set_timestamp can't be had"):
-        set_clock(ModelDrive(bench.folder, "nvme0"), "S", bench.journal, run_id="r")
+        clocked(bench)
     assert sent(bench.folder) == []
     assert bench.is_clean()
 

@@ -54,6 +54,8 @@ class Meter(PolledSource):
         self.asked = threading.Semaphore(0)
         self.is_broken = False
         self.has_lost_data = False
+        self.has_a_bug = False
+        self.breaks_late = False
         self.close_count = 0
         self.stop_count = 0
 
@@ -63,11 +65,15 @@ class Meter(PolledSource):
     def _ask(self) -> float | None:
         self.asked.release()
         self.gate.wait(PATIENCE_S)
+        if self.breaks_late:
+            raise ZeroDivisionError("a bug")
         if self.has_lost_data:
             raise PowerDataLostError("the meter says that it dropped readings")
         return None if self.is_broken else 212.0
 
     def read(self) -> Sequence[Sample]:
+        if self.has_a_bug:
+            raise ZeroDivisionError("a bug")
         if self.has_lost_data:
             raise PowerDataLostError("the meter says that it dropped readings")
         return super().read()
@@ -196,6 +202,35 @@ def test_lost_data_reaches_whoever_reads() -> None:
         taken += gathered(source, len(taken) + 1000)
     assert source.read() == []
     source.close()
+    assert meter.close_count == 1
+
+
+def test_bug_in_a_reading_is_told_and_the_source_is_stopped_and_closed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    meter = Meter()
+    source = started(meter)
+    taken = gathered(source)
+    meter.has_a_bug = True
+    source.wait(PATIENCE_S)
+    with pytest.raises(PowerDataLostError, match=r"bmc of bmc is read no more.*ZeroDivisionError"):
+        taken += gathered(source, len(taken) + 1000)
+    assert source.stop() == ()
+    source.close()
+    assert (meter.stop_count, meter.close_count) == (1, 1)
+    assert "a bug ended the reading of a slow power source" in caplog.text
+
+
+def test_bug_in_a_reading_that_was_left_behind_still_closes_its_source() -> None:
+    meter = Meter()
+    meter.gate.clear()
+    source = started(meter)
+    assert meter.asked.acquire(timeout=PATIENCE_S)
+    source.close()
+    assert meter.close_count == 0
+    meter.breaks_late = True
+    meter.gate.set()
+    source.wait(PATIENCE_S)
     assert meter.close_count == 1
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.power.model_drive import Model, ModelDrive, load, store
 from wattload.power.config import PowerConfig
-from wattload.power.journal import Journal
+from wattload.power.journal import Journal, Key
 from wattload.power.nvme.admin import GET_FEATURES, GET_LOG_PAGE, IDENTIFY, SET_FEATURES
 from wattload.power.sampler import drive as sampler_drive
 from wattload.power.sampler.drive import Drive
@@ -53,4 +53,4 @@ def test_change_of_a_drive_that_hangs_stays_journalled(drive: Drive, tmp_path: P
     assert "has not answered" in record.sentence
     drive.close()
     hang(tmp_path)
-    assert Journal(tmp_path / "state").read("MODEL0001", "run") is not None
+    assert Journal(tmp_path / "state").read(Key("MODEL0001", 0x02, 1), "run") is not None

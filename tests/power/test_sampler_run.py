@@ -42,7 +42,7 @@ def test_a_run_from_hello_to_finish(bench: Bench) -> None:
     (state,) = opened.states
     assert (state.serial, state.before, state.requested, state.verified) == ("MODEL0001", 0, 1, 1)
     reading = opened.controllers["nvme0"]
-    assert reading.fields["power_state"] == 1
+    assert reading.fields["power_state"] == 0
     assert reading.fields["smart"]["temperature_k"] == 310
     assert reading.power_states is not None
     assert [each.max_w for each in reading.power_states] == [25.0, 18.0, 11.0, 4.0, 0.05]
@@ -74,6 +74,22 @@ def test_a_run_from_hello_to_finish(bench: Bench) -> None:
     assert client.alive()
     client.close()
     assert not client.alive()
+
+
+def test_controllers_are_read_as_they_were_found(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.set_up(nvme0=Model(apst=True))
+    try:
+        client = bench.spawn()
+        client.hello(RUN_ID)
+        config = PowerConfig(state=2, apst=False)
+        opened = client.open(config, devices=["nvme0"], block_devices=[])
+        before = opened.controllers["nvme0"].fields
+        assert (before["power_state"], before["apst_enabled"]) == (0, True)
+        after = client.finish().controllers["nvme0"].fields
+        assert (after["power_state"], after["apst_enabled"]) == (2, False)
+    finally:
+        bench.clean()
 
 
 def test_samples_are_on_disk_while_the_run_goes_on(bench: Bench) -> None:

@@ -129,18 +129,19 @@ def test_capabilities_are_single_bits(
 @given(
     wctemp=WORD, cctemp=WORD, managed=st.booleans(), mntmt=WORD, mxtmt=WORD, tnvmcap=WIDE,
     unvmcap=WIDE, mup=WORD, mupa=BYTE, srv=BYTE, srs=BYTE, msmt=WORD, nn=DWORD, vid=WORD,
+    cntlid=WORD,
     major=WORD, minor=BYTE, tertiary=BYTE,
 )  # fmt: skip
 def test_figures_of_the_controller_come_back_and_0_is_not_reported(
     *, wctemp: int, cctemp: int, managed: bool, mntmt: int, mxtmt: int, tnvmcap: int, unvmcap: int,
-    mup: int, mupa: int, srv: int, srs: int, msmt: int, nn: int, vid: int, major: int, minor: int,
-    tertiary: int,
+    mup: int, mupa: int, srv: int, srs: int, msmt: int, nn: int, vid: int, cntlid: int, major: int,
+    minor: int, tertiary: int,
 ) -> None:  # fmt: skip
     controller = decode_controller(
         packing.controller(
             wctemp=wctemp, cctemp=cctemp, hctma=managed, mntmt=mntmt, mxtmt=mxtmt,
             tnvmcap=packing.wide(tnvmcap), unvmcap=packing.wide(unvmcap), mup=mup, mupa=mupa,
-            ipmsr=srv | srs << 8, msmt=msmt, nn=nn, vid=vid,
+            ipmsr=srv | srs << 8, msmt=msmt, nn=nn, vid=vid, cntlid=cntlid,
             ver=major << 16 | minor << 8 | tertiary,
         )
     )  # fmt: skip
@@ -155,6 +156,7 @@ def test_figures_of_the_controller_come_back_and_0_is_not_reported(
     assert controller.power_sample_interval_s == interval_s
     assert controller.longest_measurement_minutes == (msmt or None)
     assert (controller.namespace_count, controller.vendor_id) == (nn, vid)
+    assert controller.controller_id == cntlid
     assert controller.version == f"{major}.{minor}.{tertiary}"
 
 

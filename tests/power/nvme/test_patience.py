@@ -10,9 +10,10 @@ import pytest
 from wattload.core.errors import PowerError
 from wattload.power.nvme.admin import AdminCommand, Completion
 from wattload.power.nvme.features import get_command
-from wattload.power.nvme.patience import PatientDevice, open_patient
+from wattload.power.nvme.patience import PatientDevice, open_patient, when_settled
 
 COMMAND = get_command(0x02)
+CHANGE = AdminCommand(name="x", opcode=0x09)
 SOON_S = 0.05
 NEVER_S = 60.0
 
@@ -151,6 +152,37 @@ def test_close_does_not_wait_for_a_hung_command() -> None:
     assert not slow.closed.is_set()
     slow.gate.set()
     assert slow.closed.wait(NEVER_S)
+
+
+def test_step_after_changes_is_done_at_once_where_none_is_under_way() -> None:
+    slow = Slow()
+    device = PatientDevice(slow, limit_s=SOON_S)
+    with pytest.raises(PowerError, match="has not answered"):
+        device.submit(COMMAND)  # a read changes nothing
+    done: list[str] = []
+    when_settled(["nvme0"], lambda: done.append("now"))
+    assert done == ["now"]
+    slow.gate.set()
+    device.close()
+
+
+def test_step_after_changes_waits_for_every_device_of_these_names() -> None:
+    slows = [Slow(), Slow()]
+    devices = [PatientDevice(slow, limit_s=SOON_S) for slow in slows]
+    for device in devices:
+        with pytest.raises(PowerError, match="has not answered"):
+            device.submit(CHANGE)
+        device.close()
+    done = threading.Event()
+    elsewhere: list[str] = []
+    when_settled(["nvme0", "nvme7"], done.set)
+    when_settled(["nvme7"], lambda: elsewhere.append("now"))
+    assert elsewhere == ["now"]
+    for slow in slows:
+        assert not done.is_set()
+        slow.gate.set()
+        assert slow.closed.wait(NEVER_S)
+    assert done.wait(NEVER_S)
 
 
 def test_closed_device_sends_nothing() -> None:

@@ -16,9 +16,10 @@ from wattload.core.power import Evidence, Integral, PowerBin, PowerSource, Windo
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.units import NS_PER_S
+from wattload.power import change as change_module
 from wattload.power.account import build_energy_records
 from wattload.power.host import PowerHost
-from wattload.power.journal import Journal
+from wattload.power.journal import Journal, Key
 from wattload.power.leftovers import undo_leftovers
 from wattload.power.nvme.measurement import decode_power_measurement
 from wattload.power.nvme.patience import PatientDevice
@@ -52,7 +53,7 @@ def stopped(source: PowerSource) -> WindowEnergy:
 
 
 def journalled(folder: Path) -> bool:
-    return Journal(folder / "state").read(device().key, "run", FEATURE) is not None
+    return Journal(folder / "state").read(Key(device().key, FEATURE, 1), "run") is not None
 
 
 class TestPowerMeasurement(PowerSourceContract):
@@ -133,6 +134,29 @@ def test_measurement_of_a_run_that_died_is_stopped_at_the_next_start(tmp_path: P
     assert leftover.closed
     assert meter(tmp_path).setting == 0
     assert not journalled(tmp_path)
+
+
+def test_drive_that_tells_no_setting_is_judged_by_its_log(tmp_path: Path) -> None:
+    source = started(tmp_path, replace(METER, hides_setting=True))
+    assert journalled(tmp_path)
+    assert stopped(source).energy_j is not None
+    assert not journalled(tmp_path)
+
+
+@pytest.mark.parametrize("setting", [0, 1])
+def test_measurement_left_on_a_drive_that_tells_no_setting_is_undone(
+    tmp_path: Path, setting: int
+) -> None:
+    started(tmp_path, replace(METER, hides_setting=True))
+    change(tmp_path, setting=setting)
+    host = PowerHost(
+        journal=Journal(tmp_path / "state"),
+        open_device=lambda name: ModelDrive(tmp_path, name),
+        list_names=lambda: ["nvme0"],
+    )
+    (leftover,) = undo_leftovers(host)
+    assert (leftover.restored, leftover.closed) == (0, True)
+    assert meter(tmp_path).setting == 0
 
 
 def test_drive_that_reckons_gives_an_estimate(tmp_path: Path) -> None:
@@ -216,10 +240,14 @@ def test_drive_that_refuses_the_start_does_not_end_the_run(tmp_path: Path) -> No
     assert not journalled(tmp_path)
 
 
-def test_drive_that_takes_the_start_and_measures_nothing_is_told(tmp_path: Path) -> None:
+def test_drive_that_takes_the_start_and_measures_nothing_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_module, "GRACE_S", 0.02)
     source = started(tmp_path, replace(METER, deaf=True))
-    assert "took Start and measures nothing" in stopped(source).reason
-    source.restore()
+    reason = stopped(source).reason
+    assert "accepted power measurement on and is in power measurement off" in reason
+    assert not journalled(tmp_path)
     assert meter(tmp_path).setting == 0
 
 
