@@ -1,4 +1,4 @@
-"""What else is known of a drive while its power is read: bytes, power by others, its state."""
+"""What else is known of a drive while its power is read: bytes, and power by others."""
 
 from __future__ import annotations
 
@@ -19,16 +19,13 @@ _BYTES = (Channel.READ_BYTES, Channel.WRITTEN_BYTES)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Accounts:
-    """Traces of one drive that its sensor has no part in; block counters, powers, power state."""
+    """Traces of one drive that its sensor has no part in: block counters, powers."""
 
     moved: tuple[Trace, ...]
     powers: tuple[Trace, ...]
-    states: Trace | None
 
     @classmethod
-    def of(
-        cls, by_key: Mapping[TraceKey, Trace], facts: SourceFacts, states: Trace | None
-    ) -> Accounts:
+    def of(cls, by_key: Mapping[TraceKey, Trace], facts: SourceFacts) -> Accounts:
         """Return what there is beside a source: block devices are known by the drive's name."""
         own = (facts.device_name, f"{facts.device_name}n")
         return cls(
@@ -44,7 +41,6 @@ class Accounts:
                 and key.device == facts.device
                 and key.source != facts.name
             ),
-            states=states,
         )
 
 
@@ -65,7 +61,7 @@ class Bins:
         """Return the bins of the time that the trace and the block counters cover."""
         starts = [int(each.time_ns[0]) for each in (trace, *accounts.moved)]
         ends = [int(each.time_ns[-1]) for each in (trace, *accounts.moved)]
-        edge_ns = np.arange(max(starts), max(min(ends), max(starts)) + 1, round(BIN_S * NS_PER_S))
+        edge_ns = np.arange(max(starts), max(min(ends), *starts) + 1, round(BIN_S * NS_PER_S))
         return cls(
             edge_ns=edge_ns,
             rate=_rate(accounts.moved, edge_ns) if accounts.moved else None,

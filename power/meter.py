@@ -61,8 +61,7 @@ class _Part:
         resets_ns: Sequence[int],
         by_key: Mapping[TraceKey, Trace],
     ) -> _Part:
-        states = _fullest(facts.device, Channel.POWER_STATE, by_key)
-        found = staleness(trace, facts, by_key, states)
+        found = staleness(trace, facts, by_key)
         live = trace if found is None else found.without_stale(trace)
         profile = profile_of(live, facts.sensor, period_s=facts.period_s, resets_ns=resets_ns)
         return cls(trace=trace, profile=profile, staleness=found)

@@ -7,10 +7,10 @@ has no part in, says that power must have changed meanwhile by more than its ste
 * the drive went from idleness into work or back. Either readings elsewhere in the run tell the two
   apart by 3 steps or more, or the bytes moved a second would, at ``BYTE_J`` each, by 2 steps;
 * another sensor of the drive told powers that are ``RIVAL_SHARE`` and 2 steps of both apart;
-* the drive was in two power states for seconds each, and the sensor is a fine one;
 * a fine sensor that elsewhere changed many times in work of the same unsteadiness no longer does.
 
-Temperature is no such account: it follows power by minutes. A standstill of less than ``STILL_S``
+Temperature is no such account, for it follows power by minutes, nor is the power state: work below
+two caps draws the same under both. A standstill of less than ``STILL_S``
 is too short to tell.
 """
 
@@ -38,10 +38,11 @@ FINE_W = 0.1
 BUSY_SHARE, IDLE_SHARE = 0.25, 0.02
 """Shares of the greatest rate of the run from which on a bin is work, and up to which idleness."""
 RIVAL_SHARE = 0.25
+OTHER_STEP_W = 1.0
+"""No sensor of a drive that is read has coarser steps than OCP's."""
 EXPECTED_CHANGES = 20.0
 """So many are expected where none came: the chance of that is e^-20."""
 UNSTEADY_MARGIN = 0.02
-STATE_S = 3.0
 BINS_MIN = 2
 """Of each kind: one bin by itself may hold the change from one kind to the other."""
 
@@ -96,7 +97,7 @@ class Staleness:
 
 
 def staleness(
-    trace: Trace, facts: SourceFacts, by_key: Mapping[TraceKey, Trace], states: Trace | None
+    trace: Trace, facts: SourceFacts, by_key: Mapping[TraceKey, Trace]
 ) -> Staleness | None:
     """Return when a drive's sensor of power stood still; ``None`` where that is not asked.
 
@@ -110,7 +111,7 @@ def staleness(
     update_s = _update_s(facts)
     least_s = max(STILL_S, STILL_UPDATES * update_s)
     runs = list(_runs(trace, least_s))
-    accounts = Accounts.of(by_key, facts, states)
+    accounts = Accounts.of(by_key, facts)
     if not runs:
         return Staleness(least_s=least_s, stills=(), is_judged=True)
     judge = _Judge(trace, facts, accounts, runs, settle_s=_window_s(facts) + update_s + 1.0)
@@ -159,7 +160,6 @@ class _Judge:
         settle_s: float,
     ) -> None:
         self._trace = trace
-        self._accounts = accounts
         self._settle_ns = round(settle_s * NS_PER_S)
         self._step_w = facts.resolution_w or _smallest_step_w(trace)
         self._bins = Bins.of(trace, accounts)
@@ -187,8 +187,6 @@ class _Judge:
                 return "it worked as before, when the reading changed all the time"
         if any(self._differs(powers_w[inside], self._step_w) for powers_w in self._bins.powers_w):
             return "another sensor of the drive saw its power change"
-        if self._step_w <= FINE_W and self._moved_on(still):
-            return "the drive was in several power states"
         return ""
 
     def _woke(self, rate: Values, inside: NDArray[np.bool_], step_w: float) -> bool:
@@ -230,23 +228,8 @@ class _Judge:
         told = powers_w[~np.isnan(powers_w)]
         if told.size < BINS_MIN:
             return False
-        steps = np.diff(np.unique(told))
-        other_w = float(steps.min()) if steps.size else 0.0
         apart_w = float(told.max() - told.min())
-        return apart_w >= max(2 * (step_w + other_w), RIVAL_SHARE * abs(float(told.mean())))
-
-    def _moved_on(self, still: Still) -> bool:
-        states = self._accounts.states
-        if states is None:
-            return False
-        inside = (states.time_ns >= still.start_ns) & (
-            states.time_ns <= still.end_ns - self._settle_ns
-        )
-        value, time_ns = states.value[inside], states.time_ns[inside]
-        held_ns = [
-            int(np.ptp(time_ns[value == state])) for state in np.unique(value[~np.isnan(value)])
-        ]
-        return sum(each >= STATE_S * NS_PER_S for each in held_ns) > 1
+        return apart_w >= max(2 * (step_w + OTHER_STEP_W), RIVAL_SHARE * abs(float(told.mean())))
 
 
 def _unsteadiness(rate: Values) -> float:

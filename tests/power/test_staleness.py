@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.power.energy_facts import facts, window
-from tests.power.energy_traces import Floats, ns, samples_of
+from tests.power.energy_traces import Floats, samples_of
 from wattload.core.power import Boxcar, Channel, Evidence, Instant, Sample, Scope, Sensor
 from wattload.core.record.energy import EnergyRecord
 from wattload.power.account import build_energy_records
@@ -26,7 +26,7 @@ def noise(watts: Floats | float, step_w: float, seed: int = 0) -> Floats:
 def stuck(watts: Floats, from_s: float, to_s: float = 1e9) -> Floats:
     """Return the readings with that of ``from_s`` repeated up to ``to_s``."""
     at = int(np.searchsorted(TIMES_S, from_s))
-    return np.where((TIMES_S > from_s) & (TIMES_S < to_s), watts[at], watts)
+    return np.where((from_s < TIMES_S) & (to_s > TIMES_S), watts[at], watts)
 
 
 def counted(bytes_per_s: Floats | float, device: str = "nvme0n1") -> list[Sample]:
@@ -122,13 +122,11 @@ def test_another_sensor_of_the_drive_contradicts() -> None:
     assert told(stuck(watts, 30.0), agreeing).freshness == "fresh"
 
 
-def test_two_power_states_contradict_a_fine_sensor_alone() -> None:
+def test_two_power_states_alone_are_no_contradiction() -> None:
     states = samples_of(
-        TIMES_S, np.where(TIMES_S < 40, 0.0, 3.0), source="nvme", channel=Channel.POWER_STATE
+        TIMES_S, np.where(TIMES_S < 40, 0.0, 1.0), source="nvme", channel=Channel.POWER_STATE
     )
-    found = told(stuck(noise(5.0, 0.01), 20.0), states)
-    assert (found.freshness, "power states" in found.freshness_reason) == ("stale", True)
-    assert told(np.full(TIMES_S.size, 5.0), states, step_w=1.0).freshness == "unjudged"
+    assert told(np.full(TIMES_S.size, 5.0), states).freshness == "unjudged"
 
 
 def test_without_another_account_it_is_not_told() -> None:
