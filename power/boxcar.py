@@ -117,7 +117,8 @@ def _ticks_since_first(middle_s: Values, guess_s: float) -> Values:
         if np.ptp(tick) == 0:
             break
         period_s, first_s = (float(each) for each in np.polyfit(tick, middle_s, 1))
-    return tick - tick[0]
+    since: Values = tick - tick[0]
+    return since
 
 
 def _common_phase_s(middle_s: Values, period_s: float) -> float:
