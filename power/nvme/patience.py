@@ -85,7 +85,8 @@ class PatientDevice:
             return
         self._closed = True
         self._command = None
-        self._asked.release()
+        if self._asked.locked():  # else the thread has not come to the last command, and won't
+            self._asked.release()
         if self._late is None or not self._answered.locked():
             self._worker.join(self._limit_s)
 
@@ -129,6 +130,8 @@ class PatientDevice:
             self._is_setting = False
             self._answered.release()
             self._do_postponed()
+        self._is_setting = False
+        self._do_postponed()
         self._device.close()
         _OPEN.discard(self)
 
