@@ -200,8 +200,8 @@ def test_an_error_whose_words_are_no_text_is_one_sentence_all_the_same(
 
     samples = make_samples(tmp_path, "npy")
     samples.paths[4].write_bytes(b"")
-    monkeypatch.setattr(Pipeline, "next_output", fail)
     loader = config(Access.plain).sample_loader(samples, Counter())
+    monkeypatch.setattr(Pipeline, "next_output", fail)
     with pytest.raises(DataError, match=rf"^{samples.paths[4]} is no npy array"):
         list(loader.epoch(list(range(9))))
     loader.close()
