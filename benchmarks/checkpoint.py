@@ -85,15 +85,7 @@ def _results(
     speed, memory, generator = empties
     ours = taken.figures[OURS]
     return [
-        replace(
-            speed,
-            values=taken.ratios(WRITE_RATE, OURS, FIO),
-            noise=taken.ratios(WRITE_RATE, AGAIN, FIO),
-            figures=taken.values(WRITE_RATE),
-            order=taken.order,
-            raw=taken.as_json(dict),
-            notes=notes,
-        ),
+        jobs.ratio(taken, WRITE_RATE, (OURS, FIO), replace(speed, notes=notes), AGAIN),
         replace(memory, values=[PEAK_MB(found) for found in ours], value_unit="MB"),
         replace(generator, values=[GENERATOR_RATE(found) for found in ours], value_unit="GB/s"),
     ]

@@ -124,15 +124,7 @@ def _loader_and_engine(
         f"blocks of {job.block_bytes} at QD {job.depth}"
     )
     return [
-        replace(
-            empty,
-            values=taken.ratios(rate, OURS, ENGINE),
-            noise=taken.ratios(rate, AGAIN, ENGINE),
-            figures=taken.values(rate),
-            order=taken.order,
-            raw=taken.as_json(dict),
-            notes=[note],
-        )
+        jobs.ratio(taken, rate, (OURS, ENGINE), replace(empty, notes=[note]), AGAIN)
         for rate, empty in zip((LATER_RATE, RATE), empties, strict=True)
     ]
 
