@@ -25,12 +25,12 @@ WRITE_RATE = jobs.of("write_bytes_per_s", 1e-9)
 GENERATOR_RATE = jobs.of("generator_ceiling_bytes_per_s", 1e-9)
 PEAK_MB = jobs.of(jobs.PEAK_MEMORY, 1e-6)
 
-FIO_CASE = replace(engine.CASES[1], batches=(1,))  # only its speed counts here
+FIO_CASE = engine.CASES[1]
 
 
 def seconds(pairs: int) -> float:
     """Return about how long the group takes."""
-    fio_runs = 2 * pairs + engine.TRIALS * len(FIO_CASE.depths)
+    fio_runs = 2 * pairs + engine.TRIALS * len(FIO_CASE.depths) * len(FIO_CASE.batches)
     runs = 3 * pairs + 2 * INFORMATION_PAIRS + 4
     return 10 + fio_runs * (engine.SECONDS + engine.SETUP_S) + runs * RUN_S
 
@@ -62,7 +62,7 @@ def _against_fio(options: Sequence[str], files: Sequence[Path], pairs: int) -> l
     direct = [*options, f"loader={OURS}"]
     try:
         trials = rounds({name: job.take for name, job in fios.items()}, engine.TRIALS)
-        job = fios[engine.best(trials.figures, fios)]
+        job = fios[engine.fastest(trials.figures, fios)]
 
         def fio_rate() -> jobs.Figures:
             return {"write_bytes_per_s": job.take().bytes_per_s()}
@@ -85,15 +85,7 @@ def _results(
     speed, memory, generator = empties
     ours = taken.figures[OURS]
     return [
-        replace(
-            speed,
-            values=taken.ratios(WRITE_RATE, OURS, FIO),
-            noise=taken.ratios(WRITE_RATE, AGAIN, FIO),
-            figures=taken.values(WRITE_RATE),
-            order=taken.order,
-            raw=taken.as_json(dict),
-            notes=notes,
-        ),
+        jobs.ratio(taken, WRITE_RATE, (OURS, FIO), replace(speed, notes=notes), AGAIN),
         replace(memory, values=[PEAK_MB(found) for found in ours], value_unit="MB"),
         replace(generator, values=[GENERATOR_RATE(found) for found in ours], value_unit="GB/s"),
     ]

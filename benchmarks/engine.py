@@ -1,6 +1,6 @@
 """The native engine against fio: sequential and random O_DIRECT I/O on the same files.
 
-Both sides first try their settings. Then fio's best meets ours of the least CPU time that
+Both sides first try their settings. Then fio's fastest meets ours of the least CPU time that
 reaches the goal, and fio meets itself.
 """
 
@@ -23,8 +23,6 @@ FILE_BYTES = 512 * MIB
 SECONDS = 1.5
 TRIALS = 5
 """Rounds in which the settings of both sides are tried; nothing of them is judged."""
-NEAR = 0.98
-"""Of settings this close to the fastest, the one that takes the least CPU time is the best."""
 SETUP_S = 0.6
 """Wall seconds that a run takes beside its timed part, for the estimate."""
 
@@ -151,9 +149,9 @@ def compare(case: Case, files: Sequence[Path], pairs: int) -> list[Result]:
     ours, fios = case.ours(files), case.fios(files)
     try:
         trials = rounds({name: job.take for name, job in (ours | fios).items()}, TRIALS)
-        fio_best = best(trials.figures, fios)
+        fio_best = fastest(trials.figures, fios)
         floor = case.goal * median_speed(trials.figures[fio_best])
-        our_best = best(trials.figures, ours, floor)
+        our_best = cheapest(trials.figures, ours, floor)
         yardstick = fios[fio_best].take
         ways = {OURS: ours[our_best].take, FIO: yardstick, AGAIN: yardstick}
         taken = rounds(ways, pairs, warm=not case.direct)
@@ -163,18 +161,19 @@ def compare(case: Case, files: Sequence[Path], pairs: int) -> list[Result]:
         return _missing(case, str(error))
 
 
-def best(
-    figures: Mapping[str, Sequence[Taken]], names: Iterable[str], floor: float | None = None
-) -> str:
-    """Return the setting of the least CPU time among those that are fast, all by their medians.
+def fastest(figures: Mapping[str, Sequence[Taken]], names: Iterable[str]) -> str:
+    """Return the fastest setting by its median."""
+    return max(names, key=lambda name: median_speed(figures[name]))
 
-    Fast is what reaches ``floor``, in bytes per second, by default nearly the speed of the fastest.
-    If nothing does, the fastest is returned.
+
+def cheapest(figures: Mapping[str, Sequence[Taken]], names: Iterable[str], floor: float) -> str:
+    """Return the setting of the least CPU time among those that reach ``floor``, in bytes/s.
+
+    All by their medians. If none reaches it, the fastest is returned.
     """
-    speeds = {name: median_speed(figures[name]) for name in names}
-    fastest = max(speeds, key=speeds.__getitem__)
-    floor = NEAR * speeds[fastest] if floor is None else floor
-    fast = [name for name, speed in speeds.items() if speed >= floor] or [fastest]
+    fast = [name for name in names if median_speed(figures[name]) >= floor]
+    if not fast:
+        return fastest(figures, names)
     return min(fast, key=lambda name: statistics.median(map(Taken.cpu_s_per_gb, figures[name])))
 
 

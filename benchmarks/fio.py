@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ class Job:
 
         One thread, registered buffers and files. One latency is taken per operation, as we take
         one; fio's two others, its map of random blocks and its scrambling of written buffers are
-        work that we don't do, so it is spared that. Writes end with fsync of each file.
+        work that we don't do, so it is spared that.
         """
         writes = self.kind is IOKind.WRITE
         is_random = self.order is IOOrder.RANDOM
@@ -64,7 +65,7 @@ class Job:
             *self._extent(),
             *("--disable_slat=1", "--disable_lat=1"),
             *([] if self.direct else ["--invalidate=0"]),
-            *(["--end_fsync=1", "--scramble_buffers=0"] if writes else []),
+            *(["--scramble_buffers=0"] if writes else []),
             *(["--iomem=shmhuge"] if self._has_huge_pages() else []),
             "--output-format=json",
         ]
@@ -73,7 +74,7 @@ class Job:
         """Return what says how much is moved, and of which files."""
         if self.new_bytes is not None:
             size_bytes = self.new_bytes * len(self.files)
-            return [f"--size={size_bytes}", "--fallocate=native", "--unlink=1"]
+            return [f"--size={size_bytes}", "--fallocate=native"]
         overwrite = ["--overwrite=1"] if self.kind is IOKind.WRITE else []
         return [
             f"--size={sum(path.stat().st_size for path in self.files)}",
@@ -91,7 +92,9 @@ class Job:
         """Run it.
 
         CPU seconds are those of the thread that moves the bytes, as fio reads them (``getrusage``):
-        its start-up, its filling of buffers and its other threads are left out.
+        its start-up, its filling of buffers and its other threads are left out. Writes end with
+        fsync of each file inside the time, by us: what ``--end_fsync=1`` sends with ``--fixedbufs``
+        is refused by the kernel (a stale ``buf_index``, EINVAL), and fio does not tell.
 
         Raises:
             NotMeasuredError: fio is not installed, or failed (its own words are in the message).
@@ -106,7 +109,21 @@ class Job:
             words = done.stderr.strip() or done.stdout.strip()[-200:]
             raise NotMeasuredError(f"fio failed: {words}")
         job = json.loads(done.stdout[done.stdout.index("{") :])["jobs"][0]
-        return _taken(job, self.kind, children_cpu_s() - before_s)
+        return _taken(job, self.kind, children_cpu_s() - before_s, sync_s=self._finish())
+
+    def _finish(self) -> float:
+        """Make what was written durable, remove files that were made; returns the seconds of it."""
+        if self.kind is not IOKind.WRITE:
+            return 0.0
+        start_s = time.monotonic()
+        for path in self.files:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        seconds = time.monotonic() - start_s
+        if self.new_bytes is not None:
+            for path in self.files:
+                path.unlink()
+        return seconds
 
     def _has_huge_pages(self) -> bool:
         return huge_pages_free() >= self.depth * self.block_bytes // HUGE_PAGE_BYTES + 1
@@ -122,13 +139,13 @@ def _batching(batch: int) -> list[str]:
     ]
 
 
-def _taken(job: dict[str, Any], kind: IOKind, process_cpu_s: float) -> Taken:
+def _taken(job: dict[str, Any], kind: IOKind, process_cpu_s: float, *, sync_s: float) -> Taken:
     side = job[str(kind)]
     seconds = float(job["job_runtime"]) / 1000
     return Taken(
         moved_bytes=int(side["io_bytes"]),
         operation_count=int(side["total_ios"]),
-        seconds=seconds,
+        seconds=seconds + sync_s,
         cpu_s=(float(job["usr_cpu"]) + float(job["sys_cpu"])) / 100 * seconds,
         process_cpu_s=process_cpu_s,
     )

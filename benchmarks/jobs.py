@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -87,17 +88,18 @@ def ratio(
     measured: Callable[[Figures], float],
     loaders: Sequence[str],
     empty: Result,
+    again: str | None = None,
 ) -> Result:
-    """Return ``empty`` with the ratios of one loader's figure to the other's."""
+    """Return ``empty`` with the ratios of one way's figure to the other's.
+
+    ``again`` is the other one's second run, whose ratios to the first are the noise.
+    """
     upper, lower = loaders
-    return Result(
-        name=empty.name,
-        unit=empty.unit,
-        goal=empty.goal,
-        sense=empty.sense,
+    return replace(
+        empty,
         values=taken.ratios(measured, upper, lower),
+        noise=taken.ratios(measured, again, lower) if again else (),
         figures=taken.values(measured),
         order=taken.order,
         raw=taken.as_json(dict),
-        notes=empty.notes,
     )

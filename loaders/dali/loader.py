@@ -216,8 +216,9 @@ class _Pass:
             output = self._pipeline.next_output()
             if output.is_uint8 and not wrong_size(self._samples, self._sources, indices):
                 return self._cut(indices, output, tensor)
-        except RuntimeError as caught:
-            # Its traceback holds the pipeline, whose threads would not end before it does.
+        except (RuntimeError, UnicodeDecodeError) as caught:
+            # DALI quotes what it read, and what is no text it can't hand over. The traceback holds
+            # the pipeline, whose threads would not end before it does.
             error = caught.with_traceback(None)
         under_way = self._order[number * self._samples.batch_samples :]
         raise failure(self._samples, self._sources, under_way, error) from error

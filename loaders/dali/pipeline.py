@@ -100,7 +100,8 @@ class Pipeline:
     def next_output(self) -> Output:
         """Return the next batch; DALI makes those behind it meanwhile.
 
-        Raises ``RuntimeError``, DALI's only error, for whatever went wrong in any batch under way.
+        Raises ``RuntimeError``, DALI's only error, for whatever went wrong in any batch under way,
+        and ``UnicodeDecodeError`` in its place where DALI's words are no text.
         """
         if not self._fed_count:
             self._begin(self._depth)

@@ -109,7 +109,7 @@ class Config:
         return DirectSampleLoader(self, samples, on_read)
 
     def sample_memory_bytes(self, samples: SampleSet) -> int:
-        """Return the bytes of a rank's file slots and batch tensors (see ``directsamples``)."""
+        """Return the bytes of a rank's file slots and batch tensors (see ``direct.samples``)."""
         from wattload.loaders.direct.samples import memory_bytes
 
         return memory_bytes(self, samples)

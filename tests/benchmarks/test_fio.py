@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -51,13 +53,12 @@ def test_fio_gets_registered_memory_our_files_and_preallocates_nothing(tmp_path:
     assert f"--filename={files[0]}:{files[1]}" in command
     asked = {"--rw=write", "--fixedbufs=1", "--registerfiles=1", "--thread=1", "--direct=1"}
     assert asked | {"--size=8192", "--runtime=1500ms", "--fallocate=none"} <= set(command)
-    assert {"--end_fsync=1", "--overwrite=1", "--scramble_buffers=0"} <= set(command)
+    assert {"--overwrite=1", "--scramble_buffers=0"} <= set(command)
 
 
 def test_random_reads_keep_no_map_and_go_in_batches(tmp_path: Path) -> None:
     command = job([tmp_path], order=IOOrder.RANDOM, batch=16).command()
     assert {"--rw=randread", "--norandommap=1", "--iodepth_batch_submit=16"} <= set(command)
-    assert "--end_fsync=1" not in command
 
 
 def test_a_hot_page_cache_stays_hot(tmp_path: Path) -> None:
@@ -113,8 +114,32 @@ def test_an_fio_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyP
         job([tmp_path]).take()
 
 
-def test_new_files_are_preallocated_written_once_and_removed(tmp_path: Path) -> None:
+def test_new_files_are_preallocated_and_written_once(tmp_path: Path) -> None:
     files = [tmp_path / "0.bin", tmp_path / "1.bin"]
     command = job(files, kind=IOKind.WRITE, new_bytes=4096).command()
-    assert {"--size=8192", "--fallocate=native", "--unlink=1", "--end_fsync=1"} <= set(command)
+    assert {"--size=8192", "--fallocate=native"} <= set(command)
     assert not {"--time_based=1", "--overwrite=1", "--allow_file_create=0"} & set(command)
+
+
+def test_what_fio_wrote_is_fsynced_inside_the_time_and_new_files_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = json.loads(json.dumps(SAID))
+    said["jobs"][0]["write"] = said["jobs"][0]["read"]
+    stand_in(tmp_path, monkeypatch, f"echo '{json.dumps(said)}'")
+    synced: list[int] = []
+
+    def slow_fsync(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_ino)
+        time.sleep(0.01)
+
+    monkeypatch.setattr(os, "fsync", slow_fsync)
+    files = [tmp_path / "0.bin", tmp_path / "1.bin"]
+    for path in files:
+        path.write_bytes(bytes(4096))
+    inodes = [path.stat().st_ino for path in files]
+    assert job(files).take().seconds == 2.0
+    assert synced == []
+    assert job(files, kind=IOKind.WRITE, new_bytes=4096).take().seconds >= 2.02
+    assert synced == inodes
+    assert not any(path.exists() for path in files)

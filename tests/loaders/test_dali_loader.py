@@ -20,6 +20,7 @@ from wattload.core.errors import ConfigError, DataError
 from wattload.loaders.dali import Access, Config, Device
 from wattload.loaders.dali import files as dalifiles
 from wattload.loaders.dali import loader as daliloader
+from wattload.loaders.dali.pipeline import Pipeline
 from wattload.loaders.samples import SampleSet
 
 pytest.importorskip("nvidia.dali", reason="NVIDIA DALI is not installed", exc_type=ImportError)
@@ -187,6 +188,21 @@ def test_a_missing_file_is_one_sentence(tmp_path: Path, io: Access, record_forma
     samples.paths[4].unlink()
     loader = config(io).sample_loader(samples, Counter())
     with pytest.raises(DataError, match=rf"^{samples.paths[4]} can't be read: No such file"):
+        list(loader.epoch(list(range(9))))
+    loader.close()
+
+
+def test_an_error_whose_words_are_no_text_is_one_sentence_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Pipeline) -> None:
+        b"it has \xc1\xff in its header".decode()
+
+    samples = make_samples(tmp_path, "npy")
+    samples.paths[4].write_bytes(b"")
+    loader = config(Access.plain).sample_loader(samples, Counter())
+    monkeypatch.setattr(Pipeline, "next_output", fail)
+    with pytest.raises(DataError, match=rf"^{samples.paths[4]} is no npy array"):
         list(loader.epoch(list(range(9))))
     loader.close()
 

@@ -90,7 +90,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IOPlan:
-    """Extents to read or write in blocks of ``block_bytes``, ``depth`` in flight per poller.
+    """Extents to read or write in blocks of ``block_bytes``, up to ``depth`` in flight per poller.
 
     Without ``operation_count`` and ``duration_s`` every block is moved once; with either, blocks
     are taken again from the start (sequential) or drawn uniformly by ``seed`` (random) until the

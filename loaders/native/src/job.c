@@ -5,7 +5,7 @@
 
 #include "engine.h"
 
-enum { BATCH_LIMIT = 8 };
+enum { BATCH_LIMIT = 8, LARGE_BYTES = 64 << 10 };
 
 #define REFUSE(...) wl_fail(error, WL_BAD_PLAN, NULL, WL_NOWHERE, __VA_ARGS__)
 
@@ -75,12 +75,15 @@ static uint32_t chunk_of(const wl_engine *engine, const wl_plan *plan) {
     return engine->thread_count > 1 ? 8 : 64;
 }
 
-/* A device, and more so a virtual one, is told of several at once: eight have room, or a quarter of
- * the depth, before more is handed over, while three quarters stay in flight. They go in halves: a
- * device that answers the whole queue together would idle until the last is prepared. */
+/* A device, and more so a virtual one, is told of several operations at once: of eight, or a quarter
+ * of the depth, for which there is room before more is handed over. So with direct I/O from a depth
+ * of 8 on, between three quarters of the depth and all of it is in flight. They go in halves: a
+ * device that answers the whole queue together would idle until the last is prepared. Of large
+ * blocks, two or three at a time save nothing. */
 static uint32_t batch_of(const wl_plan *plan) {
     uint32_t quarter = plan->depth / 4;
-    if (plan->rate_bytes_per_s || !(plan->flags & WL_DIRECT) || quarter < 1)
+    uint32_t least = plan->block_bytes >= LARGE_BYTES ? 4 : 2;
+    if (plan->rate_bytes_per_s || !(plan->flags & WL_DIRECT) || quarter < least)
         return 1;
     return quarter < BATCH_LIMIT ? quarter : BATCH_LIMIT;
 }
