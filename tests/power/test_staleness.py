@@ -95,20 +95,22 @@ def test_own_readings_tell_that_slow_work_shows() -> None:
 
 def test_flat_power_in_coarse_steps_is_information() -> None:
     found = told(noise(np.where(WORKS, 14.2, 5.1), 1.0), counted(2 * GB), step_w=1.0)
-    assert (found.freshness, found.coverage, found.stale_s) == ("fresh", pytest.approx(1), 0.0)
+    assert (found.freshness, found.stale_s) == ("fresh", 0.0)
+    assert found.coverage == pytest.approx(1)
     assert found.energy_j == pytest.approx(840, rel=0.02)
 
 
 def test_slow_work_in_steps_that_hide_it_is_no_standstill() -> None:
     found = told(np.full(TIMES_S.size, 5.0), counted(1e8), step_w=1.0)
-    assert (found.freshness, found.energy_j) == ("fresh", pytest.approx(300))
+    assert found.freshness == "fresh"
+    assert found.energy_j == pytest.approx(300)
 
 
 def test_steady_work_of_a_drive_without_noise_is_no_standstill() -> None:
     """Power moves with the work: where this is steady, that may be so too."""
     unsteady = np.random.default_rng(3).uniform(0.5, 1.5, TIMES_S.size // 20 + 1).repeat(20)
     shape = np.where(TIMES_S < 25, unsteady[: TIMES_S.size], 1.5)
-    watts = np.round(np.where(WORKS, 5 + 8 * shape, 5.0), 2)
+    watts = np.asarray(np.round(np.where(WORKS, 5 + 8 * shape, 5.0), 2), np.float64)
     assert told(watts, counted(2 * GB * shape)).freshness == "fresh"
 
 
@@ -166,7 +168,8 @@ def test_failed_reads_part_a_standstill() -> None:
 
 def test_more_than_a_drive_is_not_asked() -> None:
     found = told(np.full(TIMES_S.size, 5.0), counted(6 * GB), scope=Scope.NODE)
-    assert (found.freshness, found.coverage) == ("", pytest.approx(1))
+    assert found.freshness == ""
+    assert found.coverage == pytest.approx(1)
 
 
 def test_another_runs_recording_is_not_held_against_this_one() -> None:
@@ -201,7 +204,8 @@ def test_data_sheet_is_flat_by_nature() -> None:
         traffic={},
         requested="declared",
     )
-    assert (record.freshness, record.coverage) == ("", pytest.approx(1))
+    assert record.freshness == ""
+    assert record.coverage == pytest.approx(1)
 
 
 def test_sensor_whose_steps_nobody_knows_is_not_told() -> None:
