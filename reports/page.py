@@ -32,19 +32,20 @@ BEFORE_RUNS: tuple[Callable[[Subject], Section | None], ...] = (
 AFTER_RUNS: tuple[Callable[[Subject], Section | None], ...] = (method_section,)
 
 
-def render_page(runs: Sequence[Run], *, by: str = "label") -> str:
+def render_page(runs: Sequence[Run], *, by: str = "label", forced: bool = False) -> str:
     """Return the page of these runs as HTML.
 
     Args:
         runs: at least one, from ``load_runs``.
-        by: what tells the arms of a comparison apart, a key of ``subject.ARMS``.
+        by: what tells the arms of a comparison apart: see ``make_subject``.
+        forced: compare even what is barred from it; the page says so.
 
     Raises:
         ConfigError: there is no run, or ``by`` is unknown.
     """
     if not runs:
         raise ConfigError("a report needs at least one run; name a run folder such as runs/*")
-    subject = make_subject(runs, by)
+    subject = make_subject(runs, by, forced=forced)
     before = [section(subject) for section in BEFORE_RUNS]
     after = [section(subject) for section in AFTER_RUNS]
     sections = [*before, *run_sections(subject), *after]
@@ -59,7 +60,12 @@ def render_page(runs: Sequence[Run], *, by: str = "label") -> str:
 
 
 def write_report(
-    paths: Sequence[Path], output: Path, *, by: str = "label", redact: bool = False
+    paths: Sequence[Path],
+    output: Path,
+    *,
+    by: str = "label",
+    redact: bool = False,
+    forced: bool = False,
 ) -> Path:
     """Write the page of the runs under ``paths`` to ``output``, whole or not at all.
 
@@ -68,7 +74,7 @@ def write_report(
         ConfigError: ``by`` is unknown.
         TargetError: the page can't be written there.
     """
-    page = render_page(load_runs(paths, redact=redact), by=by)
+    page = render_page(load_runs(paths, redact=redact), by=by, forced=forced)
     temporary = output.with_name(output.name + ".tmp")
     try:
         temporary.write_text(page, encoding="utf-8")

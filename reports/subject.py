@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wattload.core.errors import ConfigError
 from wattload.core.record.check import Check
 from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.run import RunRecord
 from wattload.reports.closure import close
+from wattload.reports.keys import require_key, setting
 from wattload.reports.load import Run
 from wattload.reports.quantity import listed
 
@@ -46,6 +46,7 @@ class Subject:
     """All that the sections of a page draw from.
 
     ``arms`` are in order of the first run of each: the first is A. ``closures`` are by run id.
+    ``forced`` says that the user asked for a comparison whatever bars it; the page says so too.
     """
 
     runs: tuple[Run, ...]
@@ -53,6 +54,11 @@ class Subject:
     arms: tuple[str, ...]
     groups: tuple[Group, ...]
     closures: Mapping[str, tuple[Check, ...]]
+    forced: bool = False
+
+    def arm(self, run: Run) -> str:
+        """Return the name of the arm that a run belongs to."""
+        return arm_name(run.record, self.by)
 
     @property
     def compares(self) -> bool:
@@ -135,27 +141,44 @@ def _sleeping(record: RunRecord, serial: str) -> set[int]:
     }
 
 
+def _firmware(record: RunRecord) -> str:
+    before = [controller.before for controller in record.controllers]
+    found = [state.firmware for state in before if state is not None and state.firmware]
+    return listed([*dict.fromkeys(found)]) or "firmware unknown"
+
+
 ARMS: Mapping[str, Callable[[RunRecord], str]] = {
     "label": lambda record: record.label,
     "target": _target,
     "power_state": _power_state,
     "loader": lambda record: record.workload.loader,
+    "firmware": _firmware,
 }
-"""What runs can be told apart by, to the name of a run's arm."""
+"""What runs can be told apart by beside any key of their configuration, to the name of the arm."""
 
 
-def make_subject(runs: Sequence[Run], by: str = "label") -> Subject:
+def arm_name(record: RunRecord, by: str) -> str:
+    """Return the arm of a run: as ``ARMS`` names it, else by a configuration key."""
+    return ARMS[by](record) if by in ARMS else setting(record, by)
+
+
+def make_subject(runs: Sequence[Run], by: str = "label", *, forced: bool = False) -> Subject:
     """Return the runs in their groups and arms, closure checks made.
 
+    Args:
+        runs: those of the page, the first decides which arm is A.
+        by: one of ``ARMS``, or a dotted configuration key such as ``workload.workers``.
+        forced: compare even what is barred from it.
+
     Raises:
-        ConfigError: ``by`` is nothing that runs can be told apart by.
+        ConfigError: ``by`` is nothing that these runs can be told apart by.
     """
     if by not in ARMS:
-        raise ConfigError(f"--by must be one of {', '.join(ARMS)}, got {by!r}")
+        require_key([run.record for run in runs], by, tuple(ARMS))
     arms = _arms(runs, by)
     groups: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
-        groups[run.record.workload.name][ARMS[by](run.record)].append(run)
+        groups[run.record.workload.name][arm_name(run.record, by)].append(run)
     return Subject(
         runs=tuple(runs),
         by=by,
@@ -168,12 +191,13 @@ def make_subject(runs: Sequence[Run], by: str = "label") -> Subject:
             for workload, members in groups.items()
         ),
         closures={run.id: close(run) for run in runs},
+        forced=forced,
     )
 
 
 def _arms(runs: Sequence[Run], by: str) -> tuple[str, ...]:
     """Return the arms in order of their first run; arms called A and B keep their letters."""
-    arms = tuple(dict.fromkeys(ARMS[by](run.record) for run in runs))
+    arms = tuple(dict.fromkeys(arm_name(run.record, by) for run in runs))
     return tuple(sorted(arms)) if set(arms) == {"A", "B"} else arms
 
 

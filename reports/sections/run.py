@@ -18,7 +18,7 @@ from wattload.reports.sections.phases import phases_section
 from wattload.reports.sections.reproduce import reproduce_section
 from wattload.reports.sections.whole import whole_section
 from wattload.reports.sections.wording import anchor, moment, run_badges
-from wattload.reports.subject import ARMS, Subject
+from wattload.reports.subject import Subject
 
 PARTS: tuple[Callable[[Subject, Run], Section | None], ...] = (
     headline_section,
@@ -54,7 +54,7 @@ def _folds(subject: Subject) -> bool:
 
 def _run(subject: Subject, run: Run) -> Section:
     record = run.record
-    arm = ARMS[subject.by](record)
+    arm = subject.arm(run)
     parts = [part(subject, run) for part in PARTS]
     title = record.workload.name
     if len(subject.runs) > len(subject.groups):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.records import Scenario, write_run
 from wattload.cli import check, report
-from wattload.core.errors import RecordError
+from wattload.core.errors import ConfigError, RecordError
 from wattload.core.record.check import Check
 from wattload.core.record.run import RECORD_FILE
 from wattload.reports.subject import ARMS
@@ -56,9 +56,9 @@ def test_report_redacts(tmp_path: Path) -> None:
 
 def test_report_knows_every_way_to_tell_runs_apart(tmp_path: Path) -> None:
     assert tuple(ARMS) == report.BY
-    with pytest.raises(SystemExit) as caught:
-        call(report, tmp_path, "--by", "colour")
-    assert caught.value.code == 2
+    with pytest.raises(ConfigError, match="got 'colour'") as caught:
+        call(report, write_run(tmp_path, GOOD), "--by", "colour")
+    assert caught.value.exit_code == 2
 
 
 def test_bad_input_ends_with_status_2(tmp_path: Path) -> None:

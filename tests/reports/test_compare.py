@@ -202,7 +202,7 @@ def test_without_controllers_and_states_arms_are_named_by_what_is_known(tmp_path
 
 
 def test_an_unknown_way_to_tell_runs_apart_names_the_known_ones(arms: tuple[Run, ...]) -> None:
-    with pytest.raises(ConfigError, match="label, target, power_state, loader, got 'colour'"):
+    with pytest.raises(ConfigError, match="or a configuration key of the runs, got 'colour'"):
         make_subject(arms, "colour")
 
 

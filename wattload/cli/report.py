@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-BY = ("label", "target", "power_state", "loader")
+BY = ("label", "target", "power_state", "loader", "firmware")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,9 +27,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--by",
-        choices=BY,
         default="label",
-        help="what tells the two arms of a comparison apart (default: %(default)s)",
+        metavar="WHAT",
+        help=f"what tells the arms of a comparison apart: {', '.join(BY)}, or any key of the "
+        "configuration such as workload.workers (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="compare what is barred from it too: other work, failed checks; the page says so",
     )
     parser.add_argument(
         "--redact",
@@ -43,10 +49,17 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises:
         RecordError: a run is missing, cut short, or named twice.
+        ConfigError: ``--by`` is nothing that the runs can be told apart by.
         TargetError: the page can't be written.
     """
     from wattload.reports.page import write_report
 
-    page = write_report(arguments.runs, arguments.output, by=arguments.by, redact=arguments.redact)
+    page = write_report(
+        arguments.runs,
+        arguments.output,
+        by=arguments.by,
+        redact=arguments.redact,
+        forced=arguments.force,
+    )
     print(page)
     return 0
