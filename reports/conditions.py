@@ -47,11 +47,16 @@ def _all(record: RunRecord) -> Iterator[tuple[str, str]]:
     yield "loader", record.workload.loader
     yield "wattload", record.software.wattload
     yield "commit", str(record.software.git_commit)[:12]
-    for key, value in _flat(record.config):
+    for key, value in settings(record.config).items():
         yield f"config {key}", value
     yield from _hosts(record)
     yield from _targets(record)
     yield from _controllers(record)
+
+
+def settings(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return a configuration as dotted keys and texts, without what names a run, not its work."""
+    return dict(_flat(config))
 
 
 def _flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:  # noqa: ANN401 - JSON
