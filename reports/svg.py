@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from wattload.reports.themes import ARM_ROLES, configuration, light
+from wattload.reports.themes import HATCHES, configuration, light
 
 if TYPE_CHECKING:
     import altair as alt
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 VEGALITE_VERSION = "6.4"
 Rows = Sequence[Mapping[str, Any]]
 
-HATCHED = {f"hatch-{role}": role for role in (*ARM_ROLES[1:], "declared")}
+HATCHED = {f"hatch-{role}": role for role in HATCHES}
 """Name of a hatch to the role that colours it; ``hatch_fill`` is drawn, then replaced."""
 
 _HATCH_FILLS = {name: f"#{int(light(role)[1:], 16) ^ 1:06x}" for name, role in HATCHED.items()}
@@ -35,6 +35,11 @@ _NOTHING = re.compile(r'<path(?: transform="[^"]*")? d="(?:M0,0h0v0h0Z)?"(?: dis
 def hatch_fill(name: str) -> str:
     """Return the colour to draw a hatched mark in: the hatch takes its place in the SVG."""
     return _HATCH_FILLS[name]
+
+
+def fill_of(role: str) -> str:
+    """Return what to fill a role's bars and areas with: its hatch, or its plain colour."""
+    return _HATCH_FILLS.get(f"hatch-{role}") or light(role)
 
 
 def layered(
@@ -89,7 +94,7 @@ def _dressed(svg: str, name: str, title: str, description: str) -> str:
     for hatch, fill in _HATCH_FILLS.items():
         if fill in body:
             body = body.replace(f'fill="{fill}"', f'fill="url(#{name}-{hatch})"')
-            hatches += _pattern(f"{name}-{hatch}", light(HATCHED[hatch]))
+            hatches += _pattern(f"{name}-{hatch}", HATCHED[hatch])
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" role="img" '
@@ -99,9 +104,13 @@ def _dressed(svg: str, name: str, title: str, description: str) -> str:
     )
 
 
-def _pattern(identifier: str, colour: str) -> str:
+def _pattern(identifier: str, role: str) -> str:
+    """Return a hatch over a tint of its colour, with no line of the grid shining through."""
+    hatch, colour = HATCHES[role], light(role)
+    size = f'width="{hatch.size}" height="{hatch.size}"'
     return (
-        f'<pattern id="{identifier}" width="6" height="6" patternUnits="userSpaceOnUse" '
-        f'patternTransform="rotate(45)"><rect width="6" height="6" fill="{colour}" '
-        f'fill-opacity="0.25"/><line x2="0" y2="6" stroke="{colour}" stroke-width="5"/></pattern>'
+        f'<pattern id="{identifier}" {size} patternUnits="userSpaceOnUse">'
+        f'<rect {size} fill="{light("surface")}"/><rect {size} fill="{colour}" '
+        f'fill-opacity="0.22"/><path d="{hatch.strokes}" fill="none" stroke="{colour}" '
+        f'stroke-width="{hatch.width}" stroke-linecap="round"/></pattern>'
     )
