@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 
 from wattload.core.errors import RecordError
 from wattload.core.io import DataPath
-from wattload.core.record.base import Frozen
+from wattload.core.record.base import Frozen, Observed
 from wattload.core.record.check import Check
 from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.energy import PowerSection
@@ -31,15 +31,67 @@ SCHEMA_VERSION = 1
 RECORD_FILE = "record.json"
 
 Status = Literal["complete", "failed", "aborted"]
+Interleave = Literal["none", "abba", "aa"]
+
+
+class StartTemperature(Observed):
+    """How warm a drive was when a run began, and when the session's first compared run on it did.
+
+    Both are whole kelvins, as drives tell them.
+    """
+
+    host: str
+    serial: str
+    temperature_k: int | None
+    reference_k: int | None
+
+
+class RunStart(Frozen):
+    """How a run of an interleaved session waited for its drives to be as warm as at the first.
+
+    ``waited_s`` is how long, at most about ``limit_s``; a run may begin no more than ``allowed_k``
+    off. ``drives`` is empty where no NVMe controller lies under the target.
+    """
+
+    waited_s: float = Field(ge=0)
+    limit_s: float = Field(ge=0)
+    allowed_k: float = Field(gt=0)
+    drives: tuple[StartTemperature, ...] = ()
 
 
 class Comparison(Frozen):
-    """Where a run stands in an experiment of several."""
+    """Where a run stands in an experiment of several.
+
+    ``session_id`` is one command's, and stays when that command goes on after an interruption.
+    ``arm`` is what is compared: the run's label. Where ``interleave`` is ``aa`` all runs have one
+    label, and the arm is that label with ``-1`` or ``-2`` behind it.
+
+    ``interleave`` says how runs take turns. With ``abba`` and ``aa`` runs of equal ``session_id``
+    and ``block`` are a pair: one run of each arm, alike in every other setting, made one after the
+    other. ``block`` counts pairs from 0 over the whole session, so that no two points of a sweep
+    share one; the arm that leads in even blocks follows in odd ones. With ``none`` it is the number
+    of the repetition, which many runs share: no pair.
+
+    A run that failed, was cut off or failed a check stays in its block beside the run that took
+    its place: pairs are made of valid runs, and of an arm's valid runs in one block the one that
+    started last counts.
+    A ``warm_up`` comes before the runs of its point, has ``block`` -1, and is never compared.
+
+    ``order`` is the place in the session's running order, from 0, warm-ups included; a run that is
+    made again keeps its place. ``pair_gap_s`` is the time from the end of the pair's first run to
+    the start of its second, by the wall clock; ``None`` in the first. ``start``, and ``command``,
+    the session's as it was given, are told of interleaved sessions alone.
+    """
 
     session_id: str
     arm: str
     block: int
     order: int
+    interleave: Interleave = "none"
+    warm_up: bool = False
+    pair_gap_s: float | None = None
+    start: RunStart | None = None
+    command: tuple[str, ...] = ()
 
 
 class DataRecord(Frozen):
