@@ -23,6 +23,8 @@ Call = Literal["a", "b", "none", "barred"]
 class Figure:
     """One figure of one run. ``ranks`` is whether its evidence may decide anything.
 
+    ``evidence`` says how a figure of energy is known, in words; it is empty for all others.
+
     A figure known only as an interval has ``value`` ``None`` and its ends in ``lower`` and
     ``upper``.
     """
@@ -31,6 +33,7 @@ class Figure:
     ranks: bool
     valid: bool
     note: str = ""
+    evidence: str = ""
     lower: float | None = None
     upper: float | None = None
 
@@ -84,7 +87,13 @@ def quantities(record: RunRecord) -> dict[str, tuple[Quantity, Figure]]:
         note = metric.missing.get("value", "") if metric.value is None else ""
         found[metric.name] = (
             quantity,
-            Figure(value=metric.value, ranks=ranks, valid=True, note=note),
+            Figure(
+                value=metric.value,
+                ranks=ranks,
+                valid=True,
+                note=note,
+                evidence=energy.words if of_power and energy is not None else "",
+            ),
         )
     whole = energies.whole(record)
     for energy in (*evidence.values(), *([whole] if whole else [])):
@@ -131,7 +140,15 @@ def _figure(
             is_energy=True,
             phase=energy.phase,
         ),
-        Figure(value=value, ranks=energy.ranks, valid=True, note=note, lower=lower, upper=upper),
+        Figure(
+            value=value,
+            ranks=energy.ranks,
+            valid=True,
+            note=note,
+            evidence=energy.words,
+            lower=lower,
+            upper=upper,
+        ),
     )
 
 
