@@ -6,7 +6,7 @@ them. The others hold the record against its traces.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -14,10 +14,11 @@ from wattload.core.checks import evaluate
 from wattload.core.checks.energy import energy_closure, power_state_shares
 from wattload.core.checks.movement import bytes_add_up, rate_closure
 from wattload.core.power import Channel
-from wattload.core.record.check import Check
+from wattload.core.record.check import Check, Verdict
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.run import RunRecord
+from wattload.core.record.seal import SealState
 from wattload.core.units import NS_PER_S, Unit, format_bytes
 from wattload.reports.load import Run
 from wattload.reports.phases import stretches
@@ -40,6 +41,7 @@ def close(run: Run) -> tuple[Check, ...]:
     """Return every closure check of a run; each compares two figures that were kept apart."""
     record = run.record
     return (
+        _seal(run),
         *(check for rule in _OF_THE_RECORD for check in rule(record)),
         *_windows_span_their_seconds(record),
         *_windows_hold_their_spans(record),
@@ -51,6 +53,18 @@ def close(run: Run) -> tuple[Check, ...]:
         *_trace_digests(run),
         _verdicts_stand(record),
     )
+
+
+_SEALS: Mapping[SealState, tuple[Verdict, str]] = {
+    "holds": ("pass", "The seal holds: the record is as the run wrote it."),
+    "broken": ("fail", "The record was edited after the run: its seal does not fit its content."),
+    "none": ("not_checked", "The record has no seal: the version that wrote it made none."),
+}
+
+
+def _seal(run: Run) -> Check:
+    verdict, sentence = _SEALS[run.seal]
+    return Check(name="seal", verdict=verdict, sentence=sentence)
 
 
 def _check(name: str, holds: bool, sentence: str, **figures: float | int | str | None) -> Check:
@@ -151,7 +165,7 @@ def _traced_bytes(run: Run) -> Iterator[Check]:
 
 
 def _bytes_in(trace: ThroughputTrace, window: PhaseWindow) -> int:
-    rows = (trace.phase == window.name) & (trace.host == window.host)
+    rows = trace.phase.are(window.name) & trace.host.are(window.host)
     return int(trace.read_bytes[rows].sum() + trace.written_bytes[rows].sum())
 
 

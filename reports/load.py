@@ -9,17 +9,24 @@ from pathlib import Path
 from pydantic_core import PydanticSerializationError
 
 from wattload.core.errors import RecordError
-from wattload.core.record.run import RECORD_FILE, RunRecord, read_record
+from wattload.core.record.run import RECORD_FILE, RunRecord, StoredRecord, read_stored
+from wattload.core.record.seal import SealState
 from wattload.reports.redact import Masker
 from wattload.reports.traces import Traces, read_traces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run as the report knows it: the record and what lay beside it."""
+    """One run as the report knows it: the record and what lay beside it.
+
+    ``seal`` says whether the record is as it was written, ``sha256`` is the digest of its file
+    (of the file before masking), empty for a run that was never on disk.
+    """
 
     record: RunRecord
     traces: Traces
+    seal: SealState = "none"
+    sha256: str = ""
 
     @property
     def id(self) -> str:
@@ -54,25 +61,31 @@ def load_runs(paths: Sequence[Path], *, redact: bool = False) -> tuple[Run, ...]
         RecordError: a record is missing, cut short, invalid, or two have the same id.
     """
     files = find_records(paths)
-    records = [_readable(file) for file in files]
+    stored = [read_run(file) for file in files]
+    records = [each.record for each in stored]
     _refuse_twins(files, records)
     masker = Masker(records) if redact else None
     runs = []
-    for file, record in zip(files, records, strict=True):
+    for file, each in zip(files, stored, strict=True):
         mask = masker.text if masker else str
-        shown = masker.record(record) if masker else record
-        runs.append(Run(record=shown, traces=read_traces(file.parent, record.traces, mask)))
+        shown = masker.record(each.record) if masker else each.record
+        traces = read_traces(file.parent, each.record.traces, mask)
+        runs.append(Run(record=shown, traces=traces, seal=each.seal, sha256=each.sha256))
     return tuple(runs)
 
 
-def _readable(file: Path) -> RunRecord:
-    """Return a record that can be written out again; free text in it may hold half a character."""
-    record = read_record(file)
+def read_run(file: Path) -> StoredRecord:
+    """Return a record that can be written out again; free text in it may hold half a character.
+
+    Raises:
+        RecordError: it is missing, cut short or invalid.
+    """
+    stored = read_stored(file)
     try:
-        record.model_dump_json()
+        stored.record.model_dump_json()
     except PydanticSerializationError as error:
         raise RecordError(f"{file} holds text that is no Unicode: {error}") from error
-    return record
+    return stored
 
 
 def _refuse_twins(files: Sequence[Path], records: Sequence[RunRecord]) -> None:

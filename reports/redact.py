@@ -48,8 +48,12 @@ class Masker:
         return self._pattern.sub(self._replacement, text)
 
     def record(self, record: RunRecord) -> RunRecord:
-        """Return the record with every string masked, keys of free mappings included."""
+        """Return the record with every string masked, keys of free mappings included.
+
+        It has no seal: that of what was masked could be tried against guesses.
+        """
         document = self._document(record.model_dump(mode="json"), "", _field_names())
+        document["seal"] = None
         return RunRecord.model_validate(document)
 
     def _mask_host(self, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -11,7 +12,14 @@ from pydantic import ValidationError
 from tests.records import Scenario, make_run
 from wattload.core.errors import RecordError
 from wattload.core.record.metric import Metric
-from wattload.core.record.run import RECORD_FILE, RunRecord, read_record, write_record
+from wattload.core.record.run import (
+    RECORD_FILE,
+    RunRecord,
+    read_record,
+    read_stored,
+    write_record,
+)
+from wattload.core.record.versions import MIGRATIONS, SCHEMA_VERSION
 from wattload.core.units import Unit
 
 ROOT = Path(__file__).parents[2]
@@ -25,15 +33,59 @@ def _record() -> RunRecord:
 
 def test_a_record_reads_back_as_it_was_written(tmp_path: Path) -> None:
     record = _record()
-    assert read_record(write_record(record, tmp_path)) == record
-    assert read_record(tmp_path) == record
+    read = read_record(write_record(record, tmp_path))
+    assert read.model_copy(update={"seal": None}) == record
+    assert read_record(tmp_path) == read
     assert [path.name for path in tmp_path.iterdir()] == [RECORD_FILE]
 
 
-def test_the_first_version_stays_readable() -> None:
+def test_the_first_version_is_migrated() -> None:
     """This file is never written again: a later schema has to migrate it."""
-    record = read_record(GOLDEN)
-    assert (record.schema_version, record.label) == (1, "golden")
+    stored = read_stored(GOLDEN)
+    assert (stored.schema_version, stored.record.schema_version) == (1, SCHEMA_VERSION)
+    assert (stored.record.label, stored.seal) == ("golden", "none")
+
+
+def test_every_older_version_has_a_step_to_the_next() -> None:
+    assert sorted(MIGRATIONS) == list(range(1, SCHEMA_VERSION))
+
+
+def test_a_record_is_sealed_as_it_is_written(tmp_path: Path) -> None:
+    file = write_record(_record(), tmp_path)
+    stored = read_stored(file)
+    assert stored.seal == "holds"
+    assert stored.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert read_stored(write_record(stored.record, tmp_path)).seal == "holds"
+
+
+def test_a_record_laid_out_anew_keeps_its_seal(tmp_path: Path) -> None:
+    file = write_record(_record(), tmp_path)
+    document = json.loads(file.read_text("utf-8"))
+    file.write_text(json.dumps(dict(reversed(document.items())), ensure_ascii=True))
+    assert read_stored(file).seal == "holds"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"label": "other"},
+        {"command": []},
+        {"seal": None},
+        {"seal": "0" * 64},
+    ],
+)
+def test_an_edit_breaks_the_seal(tmp_path: Path, change: dict[str, object]) -> None:
+    file = write_record(_record(), tmp_path)
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | change))
+    assert read_stored(file).seal == "broken"
+
+
+def test_a_seal_taken_out_is_an_edit(tmp_path: Path) -> None:
+    file = write_record(_record(), tmp_path)
+    document = json.loads(file.read_text("utf-8"))
+    del document["seal"]
+    file.write_text(json.dumps(document))
+    assert read_stored(file).seal == "broken"
 
 
 def test_the_published_schema_is_the_records_own() -> None:
@@ -79,8 +131,11 @@ def test_a_record_is_frozen_and_takes_no_unknown_field() -> None:
         ("", "cut short"),
         ('{"schema_version": 1, "run_id"', "cut short"),
         ("[]", "schema version None"),
-        ('{"schema_version": 2}', "schema version 2; this wattload reads version 1"),
+        ('{"schema_version": 3}', "schema version 3, written by a newer .* versions 1 to 2"),
+        ('{"schema_version": 0}', "schema version 0; this wattload reads versions 1 to 2"),
+        ('{"schema_version": true}', "schema version True; this wattload reads"),
         ('{"schema_version": 1}', "no valid record"),
+        ('{"schema_version": 2}', "no valid record"),
         ("\x00\x01", "cut short"),
     ],
 )

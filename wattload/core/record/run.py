@@ -1,15 +1,12 @@
-"""The run record and its file: read, write, publish the schema.
-
-History of the format:
-
-* 1 (2026-11): first version.
-"""
+"""The run record and its file: read, write, publish the schema."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,9 +22,10 @@ from wattload.core.record.host import HostRecord, RankRecord, SoftwareFacts
 from wattload.core.record.latency import Latency
 from wattload.core.record.metric import Metric
 from wattload.core.record.phase import IoCounter, PhaseSpan, PhaseWindow, Total, TraceFile
+from wattload.core.record.seal import SEAL, SealState, seal_of, seal_state
 from wattload.core.record.target import TargetRecord
+from wattload.core.record.versions import SEALED_SINCE, migrate
 
-SCHEMA_VERSION = 1
 RECORD_FILE = "record.json"
 
 Status = Literal["complete", "failed", "aborted"]
@@ -124,7 +122,7 @@ class WorkloadSection(Frozen):
 class RunRecord(Frozen):
     """One run, in SI base units. Missing is ``None`` with a reason, never zero."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     run_id: str
     status: Status
     status_reason: str
@@ -152,6 +150,8 @@ class RunRecord(Frozen):
     traces: tuple[TraceFile, ...]
     latencies: tuple[Latency, ...] = ()
     """By phase, kind and size of operation, over all ranks; ``()`` where no loader took any."""
+    seal: str | None = None
+    """SHA-256 of the record without this field, set as it is written; see ``record.seal``."""
 
     def metric(self, name: str) -> Metric | None:
         """Return the metric of that name, or ``None``."""
@@ -162,14 +162,24 @@ class RunRecord(Frozen):
         return [window for window in self.windows if window.timed]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRecord:
+    """A record as it lies on disk: whether its seal holds, its version then, its file's SHA-256."""
+
+    record: RunRecord
+    seal: SealState
+    schema_version: int
+    sha256: str
+
+
 def write_record(record: RunRecord, folder: Path) -> Path:
-    """Write ``record.json`` whole or not at all, fsynced; returns its path."""
+    """Write ``record.json``, sealed, whole or not at all, fsynced; returns its path."""
     path = folder / RECORD_FILE
     temporary = folder / (RECORD_FILE + ".tmp")
     temporary.unlink(missing_ok=True)
     # "x": whatever somebody else puts there, a link or a pipe, is not written to.
     with temporary.open("x", encoding="utf-8") as file:
-        file.write(record.model_dump_json(indent=1))
+        file.write(_sealed(record).model_dump_json(indent=1))
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())
@@ -182,39 +192,60 @@ def write_record(record: RunRecord, folder: Path) -> Path:
     return path
 
 
+def _sealed(record: RunRecord) -> RunRecord:
+    """Return the record with the seal of its own JSON, as whoever reads the file will see it."""
+    document = json.loads(record.model_dump_json())
+    return record.model_copy(update={SEAL: seal_of(document)})
+
+
 def read_record(path: Path) -> RunRecord:
     """Return the record in ``path`` (a run folder, or its ``record.json``).
 
     Raises:
-        RecordError: the file is missing, cut short, no record, or of another schema version.
+        RecordError: the file is missing, cut short, no record, or of a newer schema version.
     """
+    return read_stored(path).record
+
+
+def read_stored(path: Path) -> StoredRecord:
+    """Return the record in ``path`` and what its file says of itself; raises as ``read_record``."""
     file = path / RECORD_FILE if path.is_dir() else path
     try:
-        text = file.read_text(encoding="utf-8")
+        content = file.read_bytes()
+        text = content.decode("utf-8")
     except FileNotFoundError as error:
         raise RecordError(
             f"{path} holds no {RECORD_FILE}; name a run folder such as runs/*"
         ) from error
     except (OSError, ValueError) as error:
         raise RecordError(f"{file} can't be read as a record: {error}") from error
-    return decode_record(text, file)
+    document = _parsed(text, file)
+    return StoredRecord(
+        record=_validated(document, file),
+        seal=seal_state(document, sealed_since=SEALED_SINCE),
+        schema_version=int(document["schema_version"]),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
 
 
 def decode_record(text: str, file: Path) -> RunRecord:
     """Return the record in the text of a file; raises ``RecordError`` that names the file."""
+    return _validated(_parsed(text, file), file)
+
+
+def _parsed(text: str, file: Path) -> Any:  # noqa: ANN401 - JSON
     try:
-        document = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise RecordError(
             f"{file} can't be read as a record (cut short or no JSON): {error}"
         ) from error
-    version = document.get("schema_version") if isinstance(document, dict) else None
-    if version != SCHEMA_VERSION:
-        raise RecordError(
-            f"{file} has schema version {version!r}; this wattload reads version {SCHEMA_VERSION}"
-        )
+
+
+def _validated(document: Any, file: Path) -> RunRecord:  # noqa: ANN401 - JSON
+    migrated = migrate(document, file)
     try:
-        return RunRecord.model_validate(document)
+        return RunRecord.model_validate(migrated)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
