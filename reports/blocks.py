@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-Tone = Literal["", "good", "warn", "bad", "open", "a", "b", "quiet"]
+Tone = Literal["", "good", "warn", "bad", "open", "a", "b", "c", "d", "e", "f", "quiet"]
+
+_CHART_NAME = re.compile(r'<svg [^>]*aria-labelledby="([^" ]+)-title[" ]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +32,17 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows under columns. ``caption`` says what it shows, ``note`` stands under it."""
+    """Rows under columns. ``caption`` says what it shows, ``note`` stands under it.
+
+    With an ``anchor`` it can be linked to.
+    """
 
     kind: ClassVar[str] = "table"
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     caption: str
     note: str = ""
+    anchor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +55,69 @@ class Paragraph:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """Words that lead to another place on the page."""
+
+    text: str
+    anchor: str
+
+
+Words = Sequence[str | Link]
+"""What a sentence is made of: plain text and links."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """Numbered sentences in large type, each with links to where its figures stand."""
+
+    kind: ClassVar[str] = "sentences"
+    sentences: Sequence[Words]
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
-    """A box with a title and sentences."""
+    """A box with a title and sentences; of many, all but the first are in a fold.
+
+    A ``bad`` one folds nothing. With an ``anchor`` it can be linked to.
+    """
 
     kind: ClassVar[str] = "notice"
     title: str
-    sentences: Sequence[str]
+    sentences: Sequence[str | Words]
     tone: Tone = "open"
+    anchor: str = ""
+
+    SHOWN: ClassVar[int] = 5
+
+    @property
+    def first(self) -> Sequence[str | Words]:
+        """The sentences that always show; one alone is not worth a fold."""
+        folds = self.tone != "bad" and len(self.sentences) > self.SHOWN + 1
+        return self.sentences[: self.SHOWN] if folds else self.sentences
+
+    @property
+    def others(self) -> Sequence[str | Words]:
+        """The sentences in the fold."""
+        return self.sentences[len(self.first) :]
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """What one arm of a comparison is: its letter and marker, its name, and facts of its runs."""
+
+    letter: str
+    role: str
+    marker: str
+    name: str
+    pairs: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Arms:
+    """The arms of a page side by side, in the colours and markers that its charts give them."""
+
+    kind: ClassVar[str] = "arms"
+    arms: Sequence[Arm]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +171,12 @@ class Figure:
     caption: str
     table: Table
     legend: Sequence[tuple[str, str]] = ()
+
+    @property
+    def anchor(self) -> str:
+        """The chart's own name, by which it can be linked to; empty if its SVG has none."""
+        named = _CHART_NAME.search(self.svg[:1000])
+        return named.group(1) if named else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +247,9 @@ class Heading:
 Block = (
     Table
     | Paragraph
+    | Sentences
     | Notice
+    | Arms
     | Tiles
     | Cards
     | Figure
