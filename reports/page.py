@@ -15,6 +15,7 @@ from wattload.reports.load import Run, load_runs
 from wattload.reports.sections.accelerators import accelerators_section
 from wattload.reports.sections.comparison import comparison_section
 from wattload.reports.sections.method import method_section
+from wattload.reports.sections.overtime import arms_overtime_section
 from wattload.reports.sections.run import run_sections
 from wattload.reports.sections.summary import summary_section, title
 from wattload.reports.subject import Subject, make_subject
@@ -28,6 +29,7 @@ BEFORE_RUNS: tuple[Callable[[Subject], Section | None], ...] = (
     summary_section,
     accelerators_section,
     comparison_section,
+    arms_overtime_section,
 )
 AFTER_RUNS: tuple[Callable[[Subject], Section | None], ...] = (method_section,)
 

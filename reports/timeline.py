@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.power import Channel, Scope
+from wattload.core.power import Channel, Evidence, Scope, weakest
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
+from wattload.reports.energy import is_simulated, words_of
 from wattload.reports.load import Run
 from wattload.reports.phases import CommonClock, depth, parents, phases_of
 from wattload.reports.traces import PowerTrace, Signal, ThroughputTrace
 
 BIN_NS = NS_PER_S // 10
 """Width of the throughput trace's bins."""
-
-POINT_LIMIT = 1800
-"""The most points of one drawn series: two for each pixel of a wide screen's chart."""
 
 _HOLE_PERIODS = 3
 """Samples further apart than this many usual periods leave a hole in the line."""
@@ -33,13 +31,14 @@ Array = NDArray[np.float64]
 class Line:
     """One series: seconds since the first phase and values in SI base units, both (points,).
 
-    NaN is a hole. ``role`` names its colour.
+    NaN is a hole. ``role`` names its colour. ``evidence`` says in words how power is known.
     """
 
     name: str
     role: str
     time_s: Array
     value: Array
+    evidence: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +49,7 @@ class Band:
     time_s: Array
     lower: Array | None
     upper: Array
+    evidence: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +121,8 @@ def _rates(trace: ThroughputTrace, clock: CommonClock) -> Iterator[Line]:
     """Yield what the application read and wrote, all hosts and ranks together."""
     if trace.time_ns.size == 0:
         return
-    shift_ns = np.array([clock.shift_ns(host) for host in np.unique(trace.host)])
-    common_ns = trace.time_ns + shift_ns[np.unique(trace.host, return_inverse=True)[1]]
+    shift_ns = np.array([clock.shift_ns(host) for host in trace.host.words])
+    common_ns = trace.time_ns + shift_ns[trace.host.numbers]
     slot = common_ns // BIN_NS
     first, count = int(slot.min()) - 1, int(slot.max() - slot.min()) + 3
     time_s = np.arange(first, first + count, dtype=np.float64) * (BIN_NS / NS_PER_S)
@@ -163,12 +163,12 @@ def _shift_ns(record: RunRecord, signal: Signal, clock: CommonClock) -> int:
     return clock.shift_ns(record.hosts[0].facts.name if record.hosts else "")
 
 
-def _drawn(run: Run) -> frozenset[tuple[str, str]]:
+def _drawn(record: RunRecord) -> frozenset[tuple[str, str]]:
     """Return (source, device) of what a run's energy rests on; all drive sources if none does."""
-    chosen = {(e.source, e.device) for e in run.record.power.energy if e.chosen}
+    chosen = {(e.source, e.device) for e in record.power.energy if e.chosen}
     scopes = {
         (source.name, source.device): source.facts.scope
-        for source in run.record.power.sources
+        for source in record.power.sources
         if source.used and source.facts is not None
     }
     drives = {key for key, scope in scopes.items() if scope is Scope.DRIVE}
@@ -176,20 +176,45 @@ def _drawn(run: Run) -> frozenset[tuple[str, str]]:
 
 
 def _watts(run: Run, trace: PowerTrace, clock: CommonClock) -> Iterator[Line]:
-    drawn = _drawn(run)
-    declared = {(e.source, e.device) for e in run.record.power.energy if e.evidence == "declared"}
+    said = _evidence(run.record)
     for signal in trace.of(Channel.POWER_W):
         key = (signal.source, signal.device)
-        if key in drawn:
-            role = "declared" if key in declared else "power"
+        if key in said:
+            evidence, words = said[key]
+            role = "declared" if evidence is Evidence.DECLARED else "power"
             time_s = (signal.time_ns + _shift_ns(run.record, signal, clock)) / NS_PER_S
-            yield _with_holes(f"{signal.device} by {signal.source}", role, time_s, signal.value)
+            yield _with_holes(_line(signal, role, words, time_s, signal.value))
     for signal in trace.of(Channel.ENERGY_J):
-        if (signal.source, signal.device) in drawn:
-            yield from _from_counter(signal, _shift_ns(run.record, signal, clock))
+        key = (signal.source, signal.device)
+        if key in said:
+            yield from _from_counter(signal, said[key][1], _shift_ns(run.record, signal, clock))
 
 
-def _from_counter(signal: Signal, shift_ns: int) -> Iterator[Line]:
+def _evidence(record: RunRecord) -> Mapping[tuple[str, str], tuple[Evidence, str]]:
+    """Return what is drawn, by (source, device): its weakest evidence, and that in words."""
+    found = {}
+    facts = {(source.name, source.device): source.facts for source in record.power.sources}
+    for key in _drawn(record):
+        own = [e.evidence for e in record.power.energy if (e.source, e.device) == key]
+        known = facts.get(key)
+        stated = known.evidence if known is not None else Evidence.NONE
+        evidence = weakest(own or [stated])
+        words = words_of(
+            evidence,
+            recorded=known is not None and known.is_recorded,
+            replayed=known is not None and known.is_of_another_run,
+        )
+        suffix = ", of a simulated drive" if is_simulated(record) else ""
+        found[key] = (evidence, words + suffix)
+    return found
+
+
+def _line(signal: Signal, role: str, evidence: str, time_s: Array, value: Array) -> Line:
+    name = f"{signal.device} by {signal.source}"
+    return Line(name=name, role=role, time_s=time_s, value=value, evidence=evidence)
+
+
+def _from_counter(signal: Signal, evidence: str, shift_ns: int) -> Iterator[Line]:
     """Yield mean watts between the steps of an energy counter; a wrap leaves a hole."""
     changes = np.flatnonzero(np.diff(signal.value, prepend=np.nan) != 0)
     if changes.size < 2:  # noqa: PLR2004 - power needs two steps
@@ -197,26 +222,28 @@ def _from_counter(signal: Signal, shift_ns: int) -> Iterator[Line]:
     time_s = (signal.time_ns[changes] + shift_ns) / NS_PER_S
     watts = np.diff(signal.value[changes]) / np.diff(time_s)
     watts[watts < 0] = np.nan
-    name = f"{signal.device} by {signal.source}"
-    yield Line(name=name, role="power", time_s=time_s[:-1], value=watts)
+    yield _line(signal, "power", evidence, time_s[:-1], watts)
 
 
-def _with_holes(name: str, role: str, time_s: Array, value: Array) -> Line:
+def _with_holes(line: Line) -> Line:
     """Return a line that is broken where samples are missing."""
-    if time_s.size > 2:  # noqa: PLR2004 - a usual period needs some
-        steps = np.diff(time_s)
-        holes = np.flatnonzero(steps > _HOLE_PERIODS * np.median(steps)) + 1
-        value = np.insert(value, holes, np.nan)
-        time_s = np.insert(time_s, holes, time_s[holes - 1])
-    return Line(name=name, role=role, time_s=time_s, value=value)
+    steps = np.diff(line.time_s)
+    if steps.size < 2:  # noqa: PLR2004 - a usual period needs some
+        return line
+    holes = np.flatnonzero(steps > _HOLE_PERIODS * np.median(steps)) + 1
+    return replace(
+        line,
+        value=np.insert(line.value, holes, np.nan),
+        time_s=np.insert(line.time_s, holes, line.time_s[holes - 1]),
+    )
 
 
 def _bands(run: Run, trace: PowerTrace, clock: CommonClock) -> Iterator[Band]:
-    drawn = _drawn(run)
+    said = _evidence(run.record)
     lower = {(s.source, s.device): s for s in trace.of(Channel.LOWER_W)}
     for signal in trace.of(Channel.UPPER_W):
         key = (signal.source, signal.device)
-        if key not in drawn:
+        if key not in said:
             continue
         floor = lower.get(key)
         same = floor is not None and np.array_equal(floor.time_ns, signal.time_ns)
@@ -225,20 +252,5 @@ def _bands(run: Run, trace: PowerTrace, clock: CommonClock) -> Iterator[Band]:
             time_s=(signal.time_ns + _shift_ns(run.record, signal, clock)) / NS_PER_S,
             lower=floor.value if floor is not None and same else None,
             upper=signal.value,
+            evidence=said[key][1],
         )
-
-
-def thin(time_s: Array, value: Array, limit: int = POINT_LIMIT) -> tuple[Array, Array]:
-    """Return at most ``limit`` points that keep every extreme: the least and most of each stretch.
-
-    Means would hide the stalls and peaks that a reader looks for. A stretch of NaN keeps one.
-    """
-    if time_s.size <= limit:
-        return time_s, value
-    keep: list[int] = []
-    for stretch in np.array_split(np.arange(time_s.size), limit // 3):
-        known = stretch[~np.isnan(value[stretch])]
-        holes = stretch[np.isnan(value[stretch])]
-        extremes = (value[known].argmin(), value[known].argmax()) if known.size else ()
-        keep.extend(sorted({int(known[at]) for at in extremes} | set(holes[:1].tolist())))
-    return time_s[keep], value[keep]

@@ -16,10 +16,39 @@ from wattload.core.units import NS_PER_S
 
 THROUGHPUT_COLUMNS = ("time_ns", "host", "rank", "phase", "read_bytes", "written_bytes")
 POWER_COLUMNS = ("time_ns", "spread_ns", "source", "device", "channel", "value", "evidence")
+OPERATION_COLUMNS = (
+    "time_ns",
+    "host",
+    "rank",
+    "phase",
+    "kind",
+    "target",
+    "file",
+    "file_bytes",
+    "offset_bytes",
+    "latency_ns",
+)
 SPAN_NS_MAX = 30 * 86_400 * NS_PER_S
 
 Trace = TypeVar("Trace")
 Mask = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A column of few different words, as the number of each row's word, shape (rows,).
+
+    A day of samples holds the name of its device a million times: as text that is more memory
+    than all of its figures.
+    """
+
+    words: tuple[str, ...]
+    numbers: NDArray[np.int64]
+
+    def are(self, word: str) -> NDArray[np.bool_]:
+        """Return which rows hold this word."""
+        mine = [number for number, each in enumerate(self.words) if each == word]
+        return np.isin(self.numbers, mine)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +59,8 @@ class ThroughputTrace:
     """
 
     time_ns: NDArray[np.int64]
-    host: NDArray[np.str_]
-    phase: NDArray[np.str_]
+    host: Words
+    phase: Words
     read_bytes: NDArray[np.int64]
     written_bytes: NDArray[np.int64]
 
@@ -67,13 +96,36 @@ class PowerTrace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OperationTrace:
+    """A sample of single operations; all arrays have shape (rows,).
+
+    ``time_ns`` is when each was handed to the kernel, on CLOCK_MONOTONIC of ``host``;
+    ``offset_bytes`` lies in ``file``, which has ``file_bytes``.
+    """
+
+    time_ns: NDArray[np.int64]
+    host: Words
+    phase: Words
+    kind: Words
+    target: Words
+    file: Words
+    file_bytes: NDArray[np.int64]
+    offset_bytes: NDArray[np.int64]
+    latency_ns: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Traces:
-    """What lay beside one record. ``notes`` says what is missing; ``digests`` are of the files."""
+    """What lay beside one record. ``notes`` says what is missing; ``digests`` are of the files.
+
+    A run has a trace of ``operations`` only where its loader sampled them: none is no note.
+    """
 
     throughput: ThroughputTrace | None
     power: PowerTrace | None
     notes: tuple[str, ...]
     digests: Mapping[str, str]
+    operations: OperationTrace | None = None
 
 
 def read_traces(folder: Path, files: tuple[TraceFile, ...], mask: Mask) -> Traces:
@@ -104,6 +156,9 @@ def read_traces(folder: Path, files: tuple[TraceFile, ...], mask: Mask) -> Trace
     return Traces(
         throughput=one("throughput", THROUGHPUT_COLUMNS, _throughput),
         power=one("power", POWER_COLUMNS, _power),
+        operations=one("operations", OPERATION_COLUMNS, _operations)
+        if "operations" in named
+        else None,
         notes=tuple(notes),
         digests=digests,
     )
@@ -126,11 +181,13 @@ def _columns(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: table.column(name).combine_chunks() for name in names}
 
 
-def _text(column: Any, mask: Mask) -> NDArray[np.str_]:  # noqa: ANN401 - an Arrow array
+def _words(column: Any, mask: Mask) -> Words:  # noqa: ANN401 - an Arrow array
+    if column.null_count:
+        raise ValueError("a name in it is null")
     encoded = column.dictionary_encode()
-    words = [mask(str(word)) for word in encoded.dictionary.to_pylist()] or [""]
-    indices = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
-    return np.asarray(words, dtype=np.str_)[indices]
+    words = tuple(mask(str(word)) for word in encoded.dictionary.to_pylist())
+    numbers = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
+    return Words(words, numbers)
 
 
 def _integers(column: Any) -> NDArray[np.int64]:  # noqa: ANN401 - an Arrow array
@@ -150,8 +207,8 @@ def _times(columns: Mapping[str, Any]) -> NDArray[np.int64]:
 def _throughput(columns: Mapping[str, Any], mask: Mask) -> ThroughputTrace:
     return ThroughputTrace(
         time_ns=_times(columns),
-        host=_text(columns["host"], mask),
-        phase=_text(columns["phase"], mask),
+        host=_words(columns["host"], mask),
+        phase=_words(columns["phase"], mask),
         read_bytes=_integers(columns["read_bytes"]),
         written_bytes=_integers(columns["written_bytes"]),
     )
@@ -160,19 +217,39 @@ def _throughput(columns: Mapping[str, Any], mask: Mask) -> ThroughputTrace:
 def _power(columns: Mapping[str, Any], mask: Mask) -> PowerTrace:
     time_ns = _times(columns)
     value = np.asarray(columns["value"].to_numpy(zero_copy_only=False), dtype=np.float64)
-    source, device = _text(columns["source"], mask), _text(columns["device"], mask)
-    channel = _text(columns["channel"], str)
+    source, device = _words(columns["source"], mask), _words(columns["device"], mask)
+    channel = _words(columns["channel"], str)
+    shape = tuple(max(len(one.words), 1) for one in (source, device, channel))
+    keys = np.ravel_multi_index((source.numbers, device.numbers, channel.numbers), shape)
+    order = np.lexsort((time_ns, keys))
+    found, starts = np.unique(keys[order], return_index=True)
     signals = []
-    for key in sorted(set(zip(source.tolist(), device.tolist(), channel.tolist(), strict=True))):
-        rows = np.flatnonzero((source == key[0]) & (device == key[1]) & (channel == key[2]))
-        rows = rows[np.argsort(time_ns[rows], kind="stable")]
-        signals.append(
-            Signal(
-                source=key[0],
-                device=key[1],
-                channel=Channel(key[2]),
-                time_ns=time_ns[rows],
-                value=value[rows],
-            )
-        )
+    for key, rows in zip(found.tolist(), np.split(order, starts[1:]), strict=False):
+        at = [int(index) for index in np.unravel_index(key, shape)]
+        name = (source.words[at[0]], device.words[at[1]], channel.words[at[2]])
+        signals.append(_signal(name, time_ns[rows], value[rows]))
+    signals.sort(key=lambda signal: (signal.source, signal.device, signal.channel))
     return PowerTrace(signals=tuple(signals))
+
+
+def _signal(
+    name: tuple[str, str, str], time_ns: NDArray[np.int64], value: NDArray[np.float64]
+) -> Signal:
+    source, device, channel = name
+    return Signal(
+        source=source, device=device, channel=Channel(channel), time_ns=time_ns, value=value
+    )
+
+
+def _operations(columns: Mapping[str, Any], mask: Mask) -> OperationTrace:
+    return OperationTrace(
+        time_ns=_times(columns),
+        host=_words(columns["host"], mask),
+        phase=_words(columns["phase"], mask),
+        kind=_words(columns["kind"], mask),
+        target=_words(columns["target"], mask),
+        file=_words(columns["file"], mask),
+        file_bytes=_integers(columns["file_bytes"]),
+        offset_bytes=_integers(columns["offset_bytes"]),
+        latency_ns=_integers(columns["latency_ns"]),
+    )

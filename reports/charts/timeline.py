@@ -1,251 +1,125 @@
-"""Throughput and power of one run over one time axis, with its phases as strips above."""
+"""Throughput and power over one time axis: of one run, or of one run of each of two arms."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import itertools
+from collections.abc import Mapping, Sequence
 
 import altair as alt
 import numpy as np
 
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table, columns, row
-from wattload.reports.quantity import Scale, number, scale_for, scaled
-from wattload.reports.svg import layered, render
-from wattload.reports.themes import light
-from wattload.reports.timeline import Array, Band, Line, Strip, Timeline, thin
+from wattload.reports.charts.tracks import Rows, Tracks, extent_of, has_power
+from wattload.reports.quantity import number, scale_for, scaled
+from wattload.reports.svg import render
+from wattload.reports.thinning import COLUMNS
+from wattload.reports.timeline import Array, Line, Timeline
 
-WIDTH = 820
-_LANE = 22
-_LETTER = 6.6
+WIDTH = COLUMNS
+_GUTTER = 44
 _STRETCHES = 24
-Rows = list[dict[str, Any]]
+_NAMES = {"read": "read by the workload", "write": "written by the workload"}
 
 
 def timeline_figure(name: str, subject: str, timeline: Timeline) -> Figure | None:
     """Return the chart of a run over time; ``None`` where no trace of bytes or power was kept."""
-    if not timeline.rates and not timeline.watts and not timeline.bands:
+    if not timeline.rates and not has_power(timeline):
         return None
-    x = _x(timeline)
-    data: dict[str, Rows] = {"strips": _strip_rows(timeline), "shades": _shade_rows(timeline)}
-    panels: list[alt.LayerChart] = []
-    if timeline.strips:
-        panels.append(_strip_panel(x, timeline.strips))
-    if timeline.rates:
-        panels.append(_rate_panel(x, timeline.rates, data, last=not _has_power(timeline)))
-    if _has_power(timeline):
-        panels.append(_power_panel(x, timeline, data))
-    title = f"{subject} over time"
-    description = _description(timeline)
+    data: dict[str, Rows] = {}
+    tracks = Tracks(timeline, extent_of([timeline]), width=WIDTH, prefix="", data=data)
+    panels = tracks.panels(rates=bool(timeline.rates), power=has_power(timeline))
+    description = _description([timeline])
     chart = alt.vconcat(*panels, spacing=16)
+    title = f"{subject} over time"
     return Figure(
         svg=render(chart, data, name=name, title=title, description=description),
         caption=description,
-        table=_table(timeline),
-        legend=_legend(timeline),
+        table=_table({"": timeline}),
+        legend=_legend([timeline]),
     )
 
 
-def _has_power(timeline: Timeline) -> bool:
-    return bool(timeline.watts or timeline.bands)
+def arms_timeline_figure(
+    name: str, subject: str, timelines: Mapping[str, Timeline]
+) -> Figure | None:
+    """Return a run of each arm over time, side by side on the same scales, by the arm's name.
 
-
-def _x(timeline: Timeline) -> alt.Scale:
-    return alt.Scale(domain=[timeline.start_s, timeline.end_s], nice=False)
-
-
-def _time(scale: alt.Scale, *, last: bool) -> alt.X:
-    axis = alt.Axis(
-        title="seconds since the first phase began" if last else None,
-        labels=last,
-        ticks=last,
-        domain=last,
-        tickCount=10,
+    ``None`` where fewer than two of them have a trace to draw.
+    """
+    drawn = {arm: each for arm, each in timelines.items() if each.rates or has_power(each)}
+    if len(drawn) < 2:  # noqa: PLR2004 - one alone is beside nothing
+        return None
+    shown = list(drawn.values())
+    rates, power = any(each.rates for each in shown), any(map(has_power, shown))
+    extent = extent_of(shown)
+    width = (WIDTH - _GUTTER * (len(shown) - 1)) // len(shown)
+    data: dict[str, Rows] = {}
+    sides = []
+    for index, (arm, timeline) in enumerate(drawn.items()):
+        tracks = Tracks(timeline, extent, width=width, prefix=f"arm{index}", data=data)
+        panels = tracks.panels(rates=rates, power=power)
+        sides.append(alt.vconcat(*panels, spacing=16, title=alt.TitleParams(arm, offset=10)))
+    description = f"{_description(shown)} Both have the same axes."
+    chart = alt.hconcat(*sides, spacing=_GUTTER)
+    title = f"{subject} over time, arm by arm"
+    return Figure(
+        svg=render(chart, data, name=name, title=title, description=description),
+        caption=description,
+        table=_table(drawn),
+        legend=_legend(shown),
     )
-    return alt.X("t:Q", scale=scale, axis=axis)
 
 
-def _strip_panel(scale: alt.Scale, strips: Sequence[Strip]) -> alt.LayerChart:
-    lanes = max(strip.lane for strip in strips) + 1
-    x = alt.X("t:Q", scale=scale, axis=None)
-    y = alt.Y("lane:O", axis=None, scale=alt.Scale(domain=list(range(lanes)), paddingInner=0.15))
-    base = alt.Chart(alt.NamedData(name="strips"))
-    boxes = base.mark_rect(cornerRadius=2).encode(
-        x=x, x2="t2:Q", y=y, fill=alt.Fill("fill:N", scale=None)
-    )
-    words = base.mark_text(align="left", dx=5, fontSize=11, baseline="middle").encode(
-        x=x, y=y, text="word:N", fill=alt.value(light("strong"))
-    )
-    return layered([boxes, words], width=WIDTH, height=_LANE * lanes)
+def _legend(timelines: Sequence[Timeline]) -> list[tuple[str, str]]:
+    """Return what each colour stands for, and the evidence of what is power."""
+    legend = []
+    for timeline in timelines:
+        legend += [
+            (line.role, _NAMES.get(line.name, f"{line.name}, all traffic"))
+            for line in timeline.rates
+        ]
+        legend += [(line.role, f"{line.name}: {line.evidence}") for line in timeline.watts]
+        legend += [("bound", f"{band.name}: {band.evidence}") for band in timeline.bands]
+    return list(dict.fromkeys(legend))
 
 
-def _strip_rows(timeline: Timeline) -> Rows:
-    per_s = WIDTH / max(timeline.end_s - timeline.start_s, 1e-9)
-    return [
-        {
-            "t": strip.start_s,
-            "t2": strip.end_s,
-            "lane": strip.lane,
-            "fill": light("timed" if strip.timed else "untimed"),
-            "word": _fitting(strip.name, (strip.end_s - strip.start_s) * per_s),
-        }
-        for strip in timeline.strips
-    ]
-
-
-def _fitting(word: str, pixels: float) -> str:
-    """Return the word, shortened to what a strip of that width holds."""
-    room = int((pixels - 8) / _LETTER)
-    if len(word) <= room:
-        return word
-    return word[: room - 1] + "…" if room > 3 else ""  # noqa: PLR2004 - fewer letters say nothing
-
-
-def _shade_rows(timeline: Timeline) -> Rows:
-    return [
-        {"t": strip.start_s, "t2": strip.end_s}
-        for strip in timeline.strips
-        if strip.timed and strip.lane == 0
-    ]
-
-
-def _shade(x: alt.X) -> alt.Chart:
-    base = alt.Chart(alt.NamedData(name="shades"))
-    shade: alt.Chart = base.mark_rect(fill=light("timed"), opacity=0.28).encode(x=x, x2="t2:Q")
-    return shade
-
-
-def _rate_panel(
-    scale: alt.Scale, lines: Sequence[Line], data: dict[str, Rows], *, last: bool
-) -> alt.LayerChart:
-    largest = max((float(np.nanmax(line.value, initial=0.0)) for line in lines), default=0.0)
-    shown = scale_for(Unit.BYTES_PER_SECOND, largest)
-    x = _time(scale, last=last)
-    y = alt.Y("v:Q", axis=alt.Axis(title=None, tickCount=5), scale=alt.Scale(domainMin=0))
-    layers: list[alt.Chart] = [_shade(x)]
-    for number_of, line in enumerate(sorted(lines, key=lambda line: line.role != "device")):
-        key = f"rate{number_of}"
-        data[key] = _points(line.time_s, line.value, shown)
-        base = alt.Chart(alt.NamedData(name=key)).encode(x=x, y=y)
-        layers.append(_stroke(base, line.role))
-    title = alt.TitleParams(f"Throughput, {shown.unit}")
-    return layered(layers, width=WIDTH, height=180, title=title)
-
-
-def _stroke(base: alt.Chart, role: str) -> alt.Chart:
-    colour = light(role)
-    line: alt.Chart
-    if role == "device":
-        line = base.mark_line(
-            stroke=colour, strokeWidth=1, strokeDash=[3, 2], interpolate="step-after"
-        )
-    else:  # a line that begins and ends at zero, filled, is an area in half the bytes
-        line = base.mark_line(
-            stroke=colour, strokeWidth=1.3, fill=colour, fillOpacity=0.16, interpolate="step-after"
-        )
-    return line
-
-
-def _power_panel(scale: alt.Scale, timeline: Timeline, data: dict[str, Rows]) -> alt.LayerChart:
-    x = _time(scale, last=True)
-    y = alt.Y("v:Q", axis=alt.Axis(title=None, tickCount=4), scale=alt.Scale(domainMin=0))
-    watts = Scale(1, "W")
-    layers: list[alt.Chart] = [_shade(x)]
-    for index, band in enumerate(timeline.bands):
-        data[f"band{index}"] = _band_rows(band)
-        layers.extend(_band_layers(alt.Chart(alt.NamedData(name=f"band{index}")), x, band))
-    for index, line in enumerate(timeline.watts):
-        data[f"watt{index}"] = _points(line.time_s, line.value, watts)
-        base = alt.Chart(alt.NamedData(name=f"watt{index}")).encode(x=x, y=y)
-        dash = [7, 4] if line.role == "declared" else [1, 0]
-        layers.append(base.mark_line(stroke=light(line.role), strokeWidth=1.3, strokeDash=dash))
-    title = alt.TitleParams(_power_title(timeline))
-    return layered(layers, width=WIDTH, height=130, title=title)
-
-
-def _power_title(timeline: Timeline) -> str:
-    if timeline.bands and not timeline.watts:
-        known = all(band.lower is not None for band in timeline.bands)
-        return "Power, W: " + ("between these bounds" if known else "at most")
-    declared = all(line.role == "declared" for line in timeline.watts)
-    return "Power, W: declared, not measured" if declared else "Power, W"
-
-
-def _band_rows(band: Band) -> Rows:
-    time_s, upper = thin(band.time_s, band.upper)
-    lower = np.interp(time_s, band.time_s, band.lower) if band.lower is not None else None
-    rows: Rows = []
-    for index, moment in enumerate(time_s):
-        least = float(lower[index]) if lower is not None else 0.0
-        rows.append({"t": _short(moment), "v": _value(upper[index]), "v2": _value(least)})
-    return rows
-
-
-def _band_layers(base: alt.Chart, x: alt.X, band: Band) -> list[alt.Chart]:
-    y = alt.Y("v:Q", axis=alt.Axis(title=None, tickCount=4), scale=alt.Scale(domainMin=0))
-    opacity = 0.22 if band.lower is not None else 0.09
-    area = base.mark_area(fill=light("bound"), fillOpacity=opacity, interpolate="step-after")
-    edge = base.mark_line(stroke=light("bound"), strokeWidth=1.3, strokeDash=[5, 3])
-    layers = [area.encode(x=x, y=y, y2="v2:Q"), edge.encode(x=x, y=y)]
-    if band.lower is not None:
-        layers.append(edge.encode(x=x, y=alt.Y("v2:Q")))
-    return layers
-
-
-def _points(time_s: Array, value: Array, shown: Scale) -> Rows:
-    times, values = thin(time_s, value)
-    return [
-        {"t": _short(moment), "v": _value(shown.shown(height))}
-        for moment, height in zip(times.tolist(), values.tolist(), strict=True)
-    ]
-
-
-def _short(seconds: float) -> float:
-    return round(float(seconds), 3)
-
-
-def _value(height: float) -> float | None:
-    return None if np.isnan(height) else round(float(height), 6)
-
-
-def _legend(timeline: Timeline) -> list[tuple[str, str]]:
-    names = {"read": "read by the workload", "write": "written by the workload"}
-    legend = [
-        (line.role, names.get(line.name, f"{line.name}, all traffic")) for line in timeline.rates
-    ]
-    legend += [(line.role, line.name) for line in timeline.watts]
-    legend += [("bound", f"bounds of {band.name}") for band in timeline.bands]
-    return legend
-
-
-def _description(timeline: Timeline) -> str:
+def _description(timelines: Sequence[Timeline]) -> str:
     parts = []
-    if timeline.rates:
+    if any(each.rates for each in timelines):
         parts.append("bytes moved per 100 ms, as a rate")
-    if timeline.watts:
+    if any(each.watts for each in timelines):
         parts.append("the drive's power")
-    if timeline.bands:
+    if any(each.bands for each in timelines):
         parts.append("bounds on the drive's power from its power states")
-    phases = ", ".join(dict.fromkeys(strip.name for strip in timeline.strips if strip.timed))
+    names = (strip.name for each in timelines for strip in each.strips if strip.timed)
+    phases = ", ".join(dict.fromkeys(names))
     text = " and ".join(parts).capitalize()
-    return f"{text}; timed phases are shaded: {phases or 'none'}."
+    return (
+        f"{text}; timed phases are shaded: {phases or 'none'}. Of each pixel the least and the "
+        "most are drawn, no mean; where samples are missing the line is broken."
+    )
 
 
-def _table(timeline: Timeline) -> Table:
+def _table(timelines: Mapping[str, Timeline]) -> Table:
     """Return means over equal stretches of the run: bytes over seconds, not a mean of rates."""
-    edges = np.linspace(timeline.start_s, timeline.end_s, _STRETCHES + 1)
-    lines = [*timeline.rates, *timeline.watts]
-    units = [Unit.BYTES_PER_SECOND] * len(timeline.rates) + [Unit.WATTS] * len(timeline.watts)
-    series = [_means(line, edges) for line in lines]
-    scales = [
-        scale_for(unit, *[value for value in means if value is not None])
-        for unit, means in zip(units, series, strict=True)
-    ]
-    titles = [f"#{line.name}, {scale.unit}" for line, scale in zip(lines, scales, strict=True)]
+    extent = extent_of(list(timelines.values()))
+    edges = np.linspace(extent.start_s, extent.end_s, _STRETCHES + 1)
+    lines: list[tuple[str, Line, Unit]] = []
+    for arm, each in timelines.items():
+        prefix = f"{arm}: " if arm else ""
+        lines += [(prefix, line, Unit.BYTES_PER_SECOND) for line in each.rates]
+        lines += [(prefix, line, Unit.WATTS) for line in each.watts]
+    titles, series = [], []
+    for prefix, line, unit in lines:
+        means = _means(line, edges)
+        scale = scale_for(unit, *means)
+        titles.append(f"#{prefix}{line.name}, {scale.unit}")
+        series.append([scaled(mean, scale) for mean in means])
     rows = [
         row(
             f"{number(edges[index], 3)} to {number(edges[index + 1], 3)}",
-            *[scaled(means[index], scale) for means, scale in zip(series, scales, strict=True)],
+            *[cells[index] for cells in series],
         )
         for index in range(_STRETCHES)
     ]
@@ -255,10 +129,10 @@ def _table(timeline: Timeline) -> Table:
 
 
 def _means(line: Line, edges: Array) -> list[float | None]:
-    slots = np.searchsorted(edges, line.time_s, side="right") - 1
+    bounds = np.searchsorted(line.time_s, edges)
     means: list[float | None] = []
-    for index in range(_STRETCHES):
-        inside = line.value[slots == index]
+    for start, end in itertools.pairwise(bounds):
+        inside = line.value[start:end]
         known = inside[~np.isnan(inside)]
         means.append(float(known.mean()) if known.size else None)
     return means

@@ -1,13 +1,76 @@
-"""A run over time; where a trace or a power source is missing, the page says so in its place."""
+"""Runs over time; where a trace or a power source is missing, the page says so in its place."""
 
 from __future__ import annotations
 
-from wattload.reports.blocks import Absent, Block, Notice, Section
-from wattload.reports.charts.timeline import timeline_figure
+from collections.abc import Sequence
+
+from wattload.reports.blocks import Absent, Block, Notice, Paragraph, Section
+from wattload.reports.charts.timeline import arms_timeline_figure, timeline_figure
 from wattload.reports.load import Run
+from wattload.reports.phases import leading
+from wattload.reports.points import Point, points
+from wattload.reports.quantity import listed
 from wattload.reports.sections.wording import anchor
-from wattload.reports.subject import Subject
+from wattload.reports.subject import LETTERS, Group, Subject, lettered
 from wattload.reports.timeline import make_timeline
+
+
+def arms_overtime_section(subject: Subject) -> Section | None:
+    """Return a run of each of two arms over time, beside each other; ``None`` for other counts."""
+    parts = [part for group in subject.groups if (part := _arms_part(subject, group)) is not None]
+    if not parts:
+        return None
+    return Section(anchor="arms-over-time", title="Over time, arm by arm", parts=parts)
+
+
+def _arms_part(subject: Subject, group: Group) -> Section | None:
+    if len(subject.arms) != 2 or len(group.arms) != 2:  # noqa: PLR2004 - A beside B
+        return None
+    shown = next(
+        (
+            (point, chosen)
+            for point in reversed(points(group))
+            if len(chosen := _middle_runs(subject, point)) == 2  # noqa: PLR2004
+        ),
+        None,
+    )
+    if shown is None:
+        return None
+    point, chosen = shown
+    name = anchor("arms-over-time", group.workload)
+    named = {
+        lettered(letter, arm): make_timeline(chosen[arm])
+        for letter, arm in zip(LETTERS, subject.arms, strict=False)
+    }
+    figure = arms_timeline_figure(f"{name}-chart", group.workload, named)
+    if figure is None:
+        return None
+    said = Paragraph(_choice(point, list(chosen.values())))
+    return Section(anchor=name, title=group.workload, blocks=[said, figure])
+
+
+def _middle_runs(subject: Subject, point: Point) -> dict[str, Run]:
+    """Return of each arm the valid run whose rate is the median, the lower one of two."""
+    chosen = {}
+    for arm, runs in point.group.arms.items():
+        valid = sorted((run for run in runs if not subject.faults(run)), key=_rate)
+        if valid:
+            chosen[arm] = valid[(len(valid) - 1) // 2]
+    return chosen
+
+
+def _rate(run: Run) -> tuple[float, str]:
+    """Return the rate over all leading phases, total bytes ÷ total seconds, and the id for ties."""
+    phases = leading(run.record)
+    seconds = sum(phase.active_s for phase in phases)
+    moved_bytes = sum(phase.moved_bytes for phase in phases)
+    return (moved_bytes / seconds if seconds > 0 else 0.0), run.id
+
+
+def _choice(point: Point, runs: Sequence[Run]) -> str:
+    where = f" at {point.axis} = {point.value}" if point.axis else ""
+    ids = listed([run.id for run in runs])
+    return f"Of each arm's valid runs{where}, the one with the median rate: {ids}."
 
 
 def overtime_section(subject: Subject, run: Run) -> Section | None:

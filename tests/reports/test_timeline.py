@@ -5,9 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from tests.record_machine import REALTIME_OFFSET_NS
 from tests.records import Scenario, make_run
@@ -18,7 +15,7 @@ from wattload.core.record.phase import PhaseSpan
 from wattload.core.record.run import RunRecord
 from wattload.reports.load import Run
 from wattload.reports.phases import CommonClock, depth, leading, overlap, parents, phases_of
-from wattload.reports.timeline import BIN_NS, POINT_LIMIT, make_timeline, thin
+from wattload.reports.timeline import BIN_NS, make_timeline
 from wattload.reports.traces import PowerTrace, Signal
 
 MEASURED = Scenario(run_id="run-a", seconds=3.0, power="measured", virtual=False)
@@ -27,35 +24,6 @@ MEASURED = Scenario(run_id="run-a", seconds=3.0, power="measured", virtual=False
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return one(tmp_path, MEASURED)
-
-
-@given(arrays(np.float64, st.integers(1, 400), elements=st.floats(0, 1e9)), st.integers(12, 120))
-def test_thinning_keeps_the_extremes_in_order_and_the_limit(
-    value: np.ndarray[tuple[int], np.dtype[np.float64]], limit: int
-) -> None:
-    time_s = np.arange(value.size, dtype=np.float64)
-    times, values = thin(time_s, value, limit)
-    assert times.size <= max(limit, 0)
-    assert values.max() == value.max()
-    assert values.min() == value.min()
-    assert (np.diff(times) > 0).all()
-
-
-def test_a_single_stall_survives_thinning() -> None:
-    value = np.full(1_000_000, 1.5e9)
-    value[654_321] = 0.0
-    times, values = thin(np.arange(value.size) / 10, value)
-    assert times.size <= POINT_LIMIT
-    assert values[times == 65432.1] == 0.0
-
-
-def test_a_hole_survives_thinning() -> None:
-    value = np.ones(10_000)
-    value[5_000:5_003] = np.nan
-    _, values = thin(np.arange(value.size, dtype=float), value, 300)
-    assert np.isnan(values).any()
-    _, empty = thin(np.arange(900, dtype=float), np.full(900, np.nan), 300)
-    assert np.isnan(empty).all()
 
 
 def test_the_area_under_the_rate_is_the_bytes_that_moved(run: Run) -> None:
