@@ -2,63 +2,100 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import altair as alt
 
-from wattload.reports.blocks import Figure, Table, columns, row
+from wattload.core.units import Unit
+from wattload.reports.blocks import Cell, Figure, Table, columns, row
+from wattload.reports.charts.bars import Bar, Dot, Panel, interval_text
 from wattload.reports.compare import Figure as RunFigure
-from wattload.reports.compare import Row
-from wattload.reports.quantity import Scale, counted, listed, scale_for, scaled
+from wattload.reports.compare import Quantity, Row
+from wattload.reports.energy import ALL_PHASES
+from wattload.reports.quantity import DIGITS, MISSING, Scale, counted, listed, scale_for, scaled
 from wattload.reports.subject import LETTERS, lettered
-from wattload.reports.svg import hatch_fill, layered, render
-from wattload.reports.themes import ARM_ROLES, light
+from wattload.reports.svg import render
+from wattload.reports.themes import arm_marker, arm_role
 
-PANEL_WIDTH = 372
-_ROW = 26
+PANEL_WIDTH = 424
 _COLUMNS = 2
-_SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "triangle-right")
-_DIRECTIONS = {
-    "higher": "more is better",
-    "lower": "less is better",
-    "neither": "neither is better",
+_NAME_LIMIT = 16
+_LETTER = 6.9
+_LINE = 64
+_ASKED = {
+    Unit.SECONDS: "How long does {} take?",
+    Unit.BYTES_PER_SECOND: "How fast is {}?",
+    Unit.SAMPLES_PER_SECOND: "How fast is {}?",
+    Unit.JOULES: "How much energy does {} use?",
+    Unit.WATTS: "How much power does {} draw?",
+    Unit.BYTES_PER_JOULE: "How fast is {} for each watt?",
+    Unit.JOULES_PER_BYTE: "How much energy does a byte of {} take?",
 }
+_DOING = {"read": "reading", "write": "writing", "train": "training"}
+
+
+def question(quantity: Quantity) -> str:
+    """Return what a chart of this quantity answers."""
+    asked = _ASKED.get(quantity.unit)
+    if asked is None:
+        return f"How high is {quantity.label}?"
+    return asked.format(_thing(quantity))
+
+
+def _thing(quantity: Quantity) -> str:
+    if quantity.phase == ALL_PHASES:
+        return "the whole job"
+    if quantity.phase:
+        return _DOING.get(quantity.phase, f"the phase “{quantity.phase}”")
+    return quantity.label.removesuffix(" time").removesuffix(" rate").removesuffix(" throughput")
 
 
 def arms_figure(name: str, subject: str, rows: Sequence[Row], arms: Sequence[str]) -> Figure | None:
     """Return one panel per quantity, each on its own axis; ``None`` where nothing has a figure."""
-    drawn = [entry for entry in rows if _largest(entry) is not None]
+    drawn = [entry for entry in rows if largest(entry) is not None]
     if not drawn:
         return None
-    data: dict[str, list[dict[str, Any]]] = {}
-    panels = []
-    for index, entry in enumerate(drawn):
-        scale = scale_for(entry.quantity.unit, _largest(entry))
-        data[f"bars{index}"] = _bars(entry, arms, scale)
-        data[f"runs{index}"] = _runs(entry, arms, scale)
-        panels.append(_panel(index, entry, arms, scale))
-    description = (
-        "Bars are medians of the valid runs of each arm, marks are single runs; a cross is a run "
-        "that is not compared. Each panel has its own axis, from zero."
+    panels = [_panel(f"p{index}", entry, arms) for index, entry in enumerate(drawn)]
+    chart = alt.concat(
+        *[panel.chart() for panel in panels], columns=_COLUMNS, spacing={"row": 30, "column": 30}
     )
-    chart = alt.concat(*panels, columns=_COLUMNS, spacing={"row": 26, "column": 36})
-    title = f"{subject}: {listed(list(arms))}"
+    description = _description(rows, drawn)
     return Figure(
-        svg=render(chart, data, name=name, title=title, description=description),
+        svg=render(
+            chart,
+            {key: found for panel in panels for key, found in panel.data().items()},
+            name=name,
+            title=f"{subject}: {listed(list(arms))}",
+            description=" ".join([description, *_told(drawn, arms)]),
+        ),
         caption=description,
-        table=_table(drawn, arms),
-        legend=_legend(arms),
+        table=_table(rows, arms),
+        legend=arms_legend(arms),
     )
 
 
-def _legend(arms: Sequence[str]) -> list[tuple[str, str]]:
+def arms_legend(arms: Sequence[str]) -> list[tuple[str, str]]:
     """Return what each colour stands for; an arm alone needs no letter."""
     named = [lettered(*pair) for pair in zip(LETTERS, arms, strict=False)]
-    return list(zip(ARM_ROLES, named if len(arms) > 1 else arms, strict=False))
+    roles = [arm_role(letter) for letter in LETTERS]
+    return list(zip(roles, named if len(arms) > 1 else arms, strict=False))
 
 
-def _largest(entry: Row) -> float | None:
+def short_names(arms: Sequence[str]) -> list[str]:
+    """Return what bars are called: the letter, with the arm's own name where all are short."""
+    pairs = list(zip(LETTERS, arms, strict=False))
+    if len(arms) == 1:
+        return ["" if len(arms[0]) > _NAME_LIMIT else arms[0]]
+    names = [letter if letter == arm else f"{letter} {arm}" for letter, arm in pairs]
+    if any(len(name) > _NAME_LIMIT for name in names):
+        return [letter for letter, _ in pairs]
+    return names
+
+
+def largest(entry: Row) -> float | None:
+    """Return the largest end of all figures of a row; ``None`` where no run has one."""
     ends = [
         end
         for figures in entry.figures.values()
@@ -69,117 +106,130 @@ def _largest(entry: Row) -> float | None:
     return max(ends, default=None)
 
 
-def _bars(entry: Row, arms: Sequence[str], scale: Scale) -> list[dict[str, Any]]:
-    """Return a median per arm; of an arm known by bounds only, its widest interval."""
-    rows = []
-    for index, arm in enumerate(arms):
-        spread = entry.spreads.get(arm)
-        bounds = [f for f in entry.figures.get(arm, ()) if f.value is None and f.upper is not None]
-        result: dict[str, Any] = {
-            "arm": LETTERS[index],
-            "fill": _fill(index),
-            "stroke": light(ARM_ROLES[index]),
-        }
-        if spread is not None:
-            result |= {"v": scale.shown(spread.median), "end": scale.shown(spread.maximum)}
-            result["text"] = scaled(spread.median, scale, 3)
-        elif bounds:
-            result |= _bound(bounds, scale)
-        rows.append(result)
-    return rows
-
-
-def _bound(figures: Sequence[RunFigure], scale: Scale) -> dict[str, Any]:
-    upper = max(figure.upper or 0.0 for figure in figures)
-    lowers = [figure.lower for figure in figures if figure.lower is not None]
-    lower = min(lowers, default=None)
-    text = f"≤ {scaled(upper, scale, 3)}"
-    if lower is not None:
-        text = f"{scaled(lower, scale, 3)} to {scaled(upper, scale, 3)}"
-    return {
-        "bound": scale.shown(lower or 0.0),
-        "end": scale.shown(upper),
-        "open": lower is None,
-        "text": text,
+def evidence(entry: Row) -> str:
+    """Return how a row's figures of energy are known, by arm where that differs."""
+    found = {
+        arm: listed(list(dict.fromkeys(figure.evidence for figure in figures if figure.evidence)))
+        for arm, figures in entry.figures.items()
     }
+    words = dict.fromkeys(word for word in found.values() if word)
+    if len(words) < 2:  # noqa: PLR2004 - all arms alike
+        return next(iter(words), "")
+    return "; ".join(f"{arm}: {word}" for arm, word in found.items() if word)
 
 
-def _fill(index: int) -> str:
-    return hatch_fill(f"hatch-{ARM_ROLES[index]}") if index else light(ARM_ROLES[0])
+def arm_bar(entry: Row, label: str, letter: str, arm: str) -> Bar:
+    """Return an arm's bar: its median and runs; known by bounds only, its widest interval."""
+    figures = entry.figures.get(arm, ())
+    spread = entry.spreads.get(arm)
+    bounds = [figure for figure in figures if figure.value is None and figure.upper is not None]
+    dots = [Dot(figure.value, figure.valid) for figure in figures if figure.value is not None]
+    bar = Bar(
+        label=label,
+        role=arm_role(letter),
+        marker=arm_marker(letter),
+        dots=dots,
+        count=_count(spread.count if spread else 0, len(figures)),
+        reason=_reason(figures),
+    )
+    if spread is not None:
+        return replace(bar, value=spread.median)
+    if dots or not bounds:
+        return replace(bar, note="not compared")
+    lowers = [figure.lower for figure in bounds if figure.lower is not None]
+    uppers = [figure.upper for figure in bounds if figure.upper is not None]
+    count = _count(len(bounds), len(figures))
+    return replace(bar, lower=min(lowers, default=None), upper=max(uppers), count=count)
 
 
-def _runs(entry: Row, arms: Sequence[str], scale: Scale) -> list[dict[str, Any]]:
-    return [
-        {
-            "arm": LETTERS[index],
-            "v": scale.shown(figure.value),
-            "shape": _SHAPES[index] if figure.valid else "cross",
-            "stroke": light("strong" if figure.valid else "device"),
-            "size": 30 if figure.valid else 70,
-        }
-        for index, arm in enumerate(arms)
-        for figure in entry.figures.get(arm, ())
-        if figure.value is not None
+def _count(valid: int, total: int) -> str:
+    if not total:
+        return ""
+    return f"n = {valid}" if valid == total else f"n = {valid} of {total}"
+
+
+def _reason(figures: Sequence[RunFigure]) -> str:
+    if not figures:
+        return "no run has it"
+    return next((figure.note for figure in figures if figure.note), "no figure")
+
+
+def _panel(key: str, entry: Row, arms: Sequence[str]) -> Panel:
+    names = short_names(arms)
+    letters = LETTERS[: len(arms)]
+    bars = [
+        arm_bar(entry, label, letter, arm)
+        for label, letter, arm in zip(names, letters, arms, strict=True)
     ]
-
-
-def _panel(index: int, entry: Row, arms: Sequence[str], scale: Scale) -> alt.LayerChart:
-    largest = scale.shown(_largest(entry) or 1.0) or 1.0
-    y = alt.Y("arm:N", sort=list(LETTERS), axis=alt.Axis(title=None, minExtent=18))
-    axis = alt.Axis(title=None, tickCount=5)
-    x = alt.X("v:Q", axis=axis, scale=alt.Scale(domain=[0, largest * 1.3], nice=False))
-    bars = alt.Chart(alt.NamedData(name=f"bars{index}")).encode(y=y)
-    runs = alt.Chart(alt.NamedData(name=f"runs{index}")).encode(y=y)
-    layers = [
-        bars.mark_bar(height=16).encode(x=x, fill=alt.Fill("fill:N", scale=None)),
-        *_interval(bars),
-        runs.mark_point(fill=light("surface"), strokeWidth=1.3).encode(
-            x=x,
-            shape=alt.Shape("shape:N", scale=None),
-            size=alt.Size("size:Q", scale=None),
-            stroke=alt.Stroke("stroke:N", scale=None),
-        ),
-        bars.mark_text(align="left", dx=10, fontWeight=600, fill=light("strong")).encode(
-            x=alt.X("end:Q"), text="text:N"
-        ),
+    scale = scale_for(entry.quantity.unit, largest(entry))
+    remark = [
+        f"{entry.quantity.label}, {scale.unit}".removesuffix(", "),
+        *textwrap.wrap(evidence(entry), _LINE),
     ]
-    direction = _DIRECTIONS[entry.quantity.better]
-    subtitle = f"{scale.unit}, {direction}".removeprefix(", ")
-    title = alt.TitleParams(entry.quantity.label, subtitle=subtitle)
-    return layered(layers, width=PANEL_WIDTH, height=_ROW * len(arms), title=title)
+    return Panel(
+        key=key,
+        bars=bars,
+        scale=scale,
+        question=question(entry.quantity),
+        remark=remark,
+        better=entry.quantity.better,
+        width=round(PANEL_WIDTH - max(map(len, names)) * _LETTER),
+    )
 
 
-def _interval(bars: alt.Chart) -> list[alt.Chart]:
-    """Return the marks of an arm that is known by bounds: both ends, or the upper one alone."""
-    bound = bars.transform_filter("isValid(datum.bound)")
-    band = bound.mark_bar(height=8, fillOpacity=0.25)
-    cap = bound.mark_tick(thickness=2, size=18)
-    stroke = alt.Stroke("stroke:N", scale=None)
-    return [
-        band.encode(x=alt.X("bound:Q"), x2="end:Q", fill=alt.Fill("fill:N", scale=None)),
-        cap.encode(x=alt.X("end:Q"), stroke=stroke),
-        cap.transform_filter("!datum.open").encode(x=alt.X("bound:Q"), stroke=stroke),
-    ]
+def _description(rows: Sequence[Row], drawn: Sequence[Row]) -> str:
+    text = (
+        "Bars are medians of the valid runs of each arm, filled marks are single runs; a hollow "
+        "mark is a run that failed or that a check bars, and it is in no median. "
+    )
+    if any(figure.upper is not None for entry in drawn for figure in _all(entry)):
+        text += "A line with caps is an interval that holds the truth, with ≤ an upper end alone. "
+    text += "Each panel has its own axis, from zero."
+    missing = [entry.quantity.label for entry in rows if entry not in drawn]
+    return text + (f" No run has a figure of {listed(missing)}." if missing else "")
+
+
+def _all(entry: Row) -> list[RunFigure]:
+    return [figure for figures in entry.figures.values() for figure in figures]
+
+
+def _told(drawn: Sequence[Row], arms: Sequence[str]) -> list[str]:
+    """Return each panel in a sentence, for who hears the chart instead of seeing it."""
+    said = []
+    for entry in drawn:
+        scale = scale_for(entry.quantity.unit, largest(entry))
+        pairs = zip(LETTERS, arms, strict=False)
+        bars = [arm_bar(entry, arm, letter, arm) for letter, arm in pairs]
+        shown = "; ".join(f"{bar.label} {bar.text(scale)}" for bar in bars)
+        said.append(f"{question(entry.quantity)} In {scale.unit or 'its own unit'}: {shown}.")
+    return said
 
 
 def _table(rows: Sequence[Row], arms: Sequence[str]) -> Table:
     """Return every run's figure: nothing is drawn that is not listed."""
-    found = []
-    for entry in rows:
-        scale = scale_for(entry.quantity.unit, _largest(entry))
-        for arm in arms:
-            values = [
-                scaled(figure.value, scale) + ("" if figure.valid else " (not compared)")
-                for figure in entry.figures.get(arm, ())
-            ]
-            found.append(
-                row(
-                    entry.quantity.label,
-                    scale.unit,
-                    arm,
-                    counted(len(values), "run"),
-                    "; ".join(values),
-                )
-            )
-    titles = columns("quantity", "unit", "arm", "#runs", "figures in order of start")
+    titles = columns("quantity", "unit", "arm", "#runs", "figures in order of start", "known by")
+    found = [_line(entry, arm) for entry in rows for arm in arms]
     return Table(columns=titles, rows=found, caption="Every run's figure")
+
+
+def _line(entry: Row, arm: str) -> Sequence[Cell]:
+    scale = scale_for(entry.quantity.unit, largest(entry))
+    figures = entry.figures.get(arm, ())
+    words = dict.fromkeys(figure.evidence for figure in figures if figure.evidence)
+    return row(
+        entry.quantity.label,
+        scale.unit,
+        arm,
+        counted(len(figures), "run"),
+        "; ".join(_text(figure, scale) for figure in figures) or MISSING,
+        listed(list(words)),
+    )
+
+
+def _text(figure: RunFigure, scale: Scale) -> str:
+    text = scaled(figure.value, scale)
+    if figure.value is None and figure.upper is not None:
+        text = interval_text(figure.lower, figure.upper, scale, DIGITS)
+    elif figure.value is None and figure.note:
+        text += f" ({figure.note})"
+    return text if figure.valid else f"{text} (not compared)"
