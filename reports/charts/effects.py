@@ -1,20 +1,24 @@
-"""Ratios of two arms with their intervals, on one logarithmic axis."""
+"""Ratios of two arms with their intervals, on logarithmic axes that agree."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 
 from wattload.reports.blocks import Figure, Table, columns, row
+from wattload.reports.charts.bars import marker_size
 from wattload.reports.compare import Row
 from wattload.reports.quantity import number
+from wattload.reports.statistics import Effect
 from wattload.reports.svg import layered, render
-from wattload.reports.themes import light, named_axis
+from wattload.reports.themes import arm_marker, arm_role, light, named_axis
 
 WIDTH = 640
 _ROW = 26
+_LETTER = 6.9
 _TICKS = (
     0.01,
     0.02,
@@ -37,7 +41,18 @@ _TICKS = (
     20,
     50,
 )
-_ROLES = {"a": "a", "b": "b", "none": "device", "barred": "device"}
+_WAYS = {
+    "higher": (
+        "What multiple of {a} is {b}, where higher is better?",
+        "← {a} is better  ·  {b} / {a}  ·  {b} is better →",
+    ),
+    "lower": (
+        "What multiple of {a} is {b}, where lower is better?",
+        "← {b} is better  ·  {b} / {a}  ·  {a} is better →",
+    ),
+    "neither": ("What multiple of {a} is {b}, where neither is better?", "{b} / {a}"),
+}
+"""By direction of better: what the panel is called, and which side of 1 is whose."""
 
 
 def effects_figure(name: str, subject: str, rows: Sequence[Row], a: str, b: str) -> Figure | None:
@@ -45,36 +60,67 @@ def effects_figure(name: str, subject: str, rows: Sequence[Row], a: str, b: str)
     drawn = [entry for entry in rows if entry.effect is not None]
     if not drawn:
         return None
-    description = (
-        f"{b} over {a}: the point is the ratio of medians, the line its 95 % interval (with 5 runs "
-        "per arm or more). Coloured by the arm that is better; grey where nothing is called."
-    )
-    data = {"effects": [_row(entry) for entry in drawn], "one": [{"ratio": 1.0}]}
+    ways = [way for way in _WAYS if any(entry.quantity.better == way for entry in drawn)]
+    members = {way: [entry for entry in drawn if entry.quantity.better == way] for way in ways}
+    domain = _domain(drawn)
+    words = {way: [text.format(a=a, b=b) for text in _WAYS[way]] for way in ways}
+    panels = [_panel(way, members[way], domain, *words[way]) for way in ways]
+    data = {way: [_row(entry) for entry in members[way]] for way in ways}
     return Figure(
         svg=render(
-            _chart(drawn),
-            data,
+            alt.vconcat(*panels, spacing=18),
+            data | {"one": [{"ratio": 1.0}]},
             name=name,
             title=f"{subject}: {b} over {a}",
-            description=description,
+            description=" ".join([_DESCRIPTION.format(a=a, b=b), *_told(drawn, a, b)]),
         ),
-        caption=description,
+        caption=_DESCRIPTION.format(a=a, b=b),
         table=_table(drawn),
-        legend=[("a", f"{a} is better"), ("b", f"{b} is better"), ("device", "not called")],
+        legend=[(arm_role("A"), f"{a} is better"), (arm_role("B"), f"{b} is better")],
     )
+
+
+_DESCRIPTION = (
+    "{b} over {a}: the mark is the ratio of medians, the line its 95 % interval (with 5 runs per "
+    "arm or more). A filled mark has the colour and shape of the arm that is better; a hollow grey "
+    "one calls neither. The axis is logarithmic: half and twice are as far from 1."
+)
+
+
+def _told(rows: Sequence[Row], a: str, b: str) -> list[str]:
+    return [
+        f"{entry.quantity.label}: {b}/{a} = {number(entry.effect.ratio, 3)}."
+        for entry in rows
+        if entry.effect is not None
+    ]
 
 
 def _row(entry: Row) -> dict[str, Any]:
     found = entry.effect
     ratio = found.ratio if found else 1.0
+    letter = entry.call.upper() if entry.call in ("a", "b") else ""
+    shape = arm_marker(letter) if letter else "circle"
+    colour = light(arm_role(letter) if letter else "device")
     return {
         "quantity": entry.quantity.label,
         "ratio": ratio,
         "lower": found.lower if found else None,
         "upper": found.upper if found else None,
-        "text": number(ratio, 3),
-        "colour": light(_ROLES[entry.call]),
+        "end": (found.upper if found else None) or ratio,
+        "text": _text(found),
+        "colour": colour,
+        "fill": colour if letter else light("surface"),
+        "shape": shape,
+        "size": 2 * marker_size(shape),
     }
+
+
+def _text(found: Effect | None) -> str:
+    if found is None:
+        return ""
+    if found.lower is None or found.upper is None:
+        return number(found.ratio, 3)
+    return f"{number(found.ratio, 3)} ({number(found.lower, 3)} to {number(found.upper, 3)})"
 
 
 def _domain(rows: Sequence[Row]) -> list[float]:
@@ -84,30 +130,50 @@ def _domain(rows: Sequence[Row]) -> list[float]:
         if entry.effect is not None:
             found = entry.effect
             ends += [end for end in (found.ratio, found.lower, found.upper) if end is not None]
-    return [min(ends) / 1.1, max(ends) * 1.18]
+    low, high = min(ends) / 1.1, max(ends) * 1.05
+    letters = max(len(_text(entry.effect)) for entry in rows)
+    return [low, low * (high / low) ** (WIDTH / (WIDTH - letters * _LETTER - 14))]
 
 
-def _chart(rows: Sequence[Row]) -> alt.LayerChart:
-    domain = _domain(rows)
+def _ticks(domain: Sequence[float]) -> list[float]:
+    """Return the round ratios of an axis that stand clear of each other."""
+    found: list[float] = [1.0]
+    least = (domain[1] / domain[0]) ** 0.055
+    for tick in sorted(_TICKS, key=lambda tick: abs(math.log(tick))):
+        inside = domain[0] <= tick <= domain[1]
+        if inside and all(max(tick / other, other / tick) >= least for other in found):
+            found.append(tick)
+    return sorted(found)
+
+
+def _panel(
+    way: str, rows: Sequence[Row], domain: list[float], question: str, axis_title: str
+) -> alt.LayerChart:
     scale = alt.Scale(type="log", domain=domain, nice=False)
     order = [entry.quantity.label for entry in rows]
-    ticks = [tick for tick in _TICKS if domain[0] <= tick <= domain[1]]
-    axis = alt.Axis(title="B/A, logarithmic", values=ticks, format="~g")
+    axis = alt.Axis(title=axis_title, values=_ticks(domain), format="~g")
     x = alt.X("ratio:Q", scale=scale, axis=axis)
     y = alt.Y("quantity:N", sort=order, axis=named_axis(order))
-    base = alt.Chart(alt.NamedData(name="effects")).encode(y=y)
+    base = alt.Chart(alt.NamedData(name=way)).encode(y=y)
     stroke = alt.Stroke("colour:N", scale=None)
     one = alt.Chart(alt.NamedData(name="one")).mark_rule(stroke=light("strong"), strokeWidth=1)
     interval = base.transform_filter("isValid(datum.lower)")
     layers = [
         one.encode(x=x),
         interval.mark_rule(strokeWidth=2).encode(x=alt.X("lower:Q"), x2="upper:Q", stroke=stroke),
-        base.mark_point(size=64, strokeWidth=0, opacity=1).encode(
-            x=x, fill=alt.Fill("colour:N", scale=None)
+        base.mark_point(strokeWidth=1.6, opacity=1).encode(
+            x=x,
+            fill=alt.Fill("fill:N", scale=None),
+            stroke=stroke,
+            shape=alt.Shape("shape:N", scale=None),
+            size=alt.Size("size:Q", scale=None),
         ),
-        base.mark_text(dy=-10, fontWeight=600, fill=light("strong")).encode(x=x, text="text:N"),
+        base.mark_text(align="left", dx=11, fontWeight=600, fill=light("strong")).encode(
+            x=alt.X("end:Q"), text="text:N"
+        ),
     ]
-    return layered(layers, width=WIDTH, height=_ROW * len(rows) + 14)
+    title = alt.TitleParams(question)
+    return layered(layers, width=WIDTH, height=_ROW * len(rows), title=title)
 
 
 def _table(rows: Sequence[Row]) -> Table:
