@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic_core import PydanticSerializationError
-
 from wattload.core.errors import RecordError
-from wattload.core.record.run import RECORD_FILE, RunRecord, StoredRecord, read_stored
+from wattload.core.record.run import RECORD_FILE, RunRecord, read_stored
 from wattload.core.record.seal import SealState
 from wattload.reports.redact import Masker
 from wattload.reports.traces import Traces, read_traces
@@ -61,7 +59,7 @@ def load_runs(paths: Sequence[Path], *, redact: bool = False) -> tuple[Run, ...]
         RecordError: a record is missing, cut short, invalid, or two have the same id.
     """
     files = find_records(paths)
-    stored = [read_run(file) for file in files]
+    stored = [read_stored(file) for file in files]
     records = [each.record for each in stored]
     _refuse_twins(files, records)
     masker = Masker(records) if redact else None
@@ -72,20 +70,6 @@ def load_runs(paths: Sequence[Path], *, redact: bool = False) -> tuple[Run, ...]
         traces = read_traces(file.parent, each.record.traces, mask)
         runs.append(Run(record=shown, traces=traces, seal=each.seal, sha256=each.sha256))
     return tuple(runs)
-
-
-def read_run(file: Path) -> StoredRecord:
-    """Return a record that can be written out again; free text in it may hold half a character.
-
-    Raises:
-        RecordError: it is missing, cut short or invalid.
-    """
-    stored = read_stored(file)
-    try:
-        stored.record.model_dump_json()
-    except PydanticSerializationError as error:
-        raise RecordError(f"{file} holds text that is no Unicode: {error}") from error
-    return stored
 
 
 def _refuse_twins(files: Sequence[Path], records: Sequence[RunRecord]) -> None:

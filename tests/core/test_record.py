@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from wattload.core.record.run import (
     read_stored,
     write_record,
 )
+from wattload.core.record.seal import SEAL_COMMAND
 from wattload.core.record.versions import MIGRATIONS, SCHEMA_VERSION
 from wattload.core.units import Unit
 
@@ -58,11 +60,10 @@ def test_a_record_is_sealed_as_it_is_written(tmp_path: Path) -> None:
     assert read_stored(write_record(stored.record, tmp_path)).seal == "holds"
 
 
-def test_a_record_laid_out_anew_keeps_its_seal(tmp_path: Path) -> None:
-    file = write_record(_record(), tmp_path)
-    document = json.loads(file.read_text("utf-8"))
-    file.write_text(json.dumps(dict(reversed(document.items())), ensure_ascii=True))
-    assert read_stored(file).seal == "holds"
+def test_a_seal_is_checked_with_two_common_tools(tmp_path: Path) -> None:
+    stored = read_stored(write_record(_record(), tmp_path))
+    said = subprocess.run(["sh", "-c", SEAL_COMMAND], cwd=tmp_path, capture_output=True, check=True)
+    assert said.stdout.decode().split()[0] == stored.record.seal
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_a_record_laid_out_anew_keeps_its_seal(tmp_path: Path) -> None:
 )
 def test_an_edit_breaks_the_seal(tmp_path: Path, change: dict[str, object]) -> None:
     file = write_record(_record(), tmp_path)
-    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | change))
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | change, indent=1))
     assert read_stored(file).seal == "broken"
 
 
@@ -137,6 +138,8 @@ def test_a_record_is_frozen_and_takes_no_unknown_field() -> None:
         ('{"schema_version": 1}', "no valid record"),
         ('{"schema_version": 2}', "no valid record"),
         ("\x00\x01", "cut short"),
+        ("[" * 2000, "cut short"),
+        ('{"label": "\\ud800"}', "cut short"),
     ],
 )
 def test_what_is_no_record_is_refused_in_one_sentence(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
+from pydantic_core import from_json
 
 from wattload.core.errors import RecordError
 from wattload.core.io import DataPath
@@ -22,11 +22,13 @@ from wattload.core.record.host import HostRecord, RankRecord, SoftwareFacts
 from wattload.core.record.latency import Latency
 from wattload.core.record.metric import Metric
 from wattload.core.record.phase import IoCounter, PhaseSpan, PhaseWindow, Total, TraceFile
-from wattload.core.record.seal import SEAL, SealState, seal_of, seal_state
+from wattload.core.record.seal import SealState, seal_of, seal_state
 from wattload.core.record.target import TargetRecord
 from wattload.core.record.versions import SEALED_SINCE, migrate
 
 RECORD_FILE = "record.json"
+WARM_UP_BLOCK = -1
+"""The block of a warm-up; see ``Comparison``."""
 
 Status = Literal["complete", "failed", "aborted"]
 Interleave = Literal["none", "abba", "aa"]
@@ -151,7 +153,7 @@ class RunRecord(Frozen):
     latencies: tuple[Latency, ...] = ()
     """By phase, kind and size of operation, over all ranks; ``()`` where no loader took any."""
     seal: str | None = None
-    """SHA-256 of the record without this field, set as it is written; see ``record.seal``."""
+    """SHA-256 of the file without the line of this field, set as it is written; see ``seal.py``."""
 
     def metric(self, name: str) -> Metric | None:
         """Return the metric of that name, or ``None``."""
@@ -178,9 +180,8 @@ def write_record(record: RunRecord, folder: Path) -> Path:
     temporary = folder / (RECORD_FILE + ".tmp")
     temporary.unlink(missing_ok=True)
     # "x": whatever somebody else puts there, a link or a pipe, is not written to.
-    with temporary.open("x", encoding="utf-8") as file:
-        file.write(_sealed(record).model_dump_json(indent=1))
-        file.write("\n")
+    with temporary.open("xb") as file:
+        file.write(_sealed(record))
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
@@ -192,10 +193,14 @@ def write_record(record: RunRecord, folder: Path) -> Path:
     return path
 
 
-def _sealed(record: RunRecord) -> RunRecord:
-    """Return the record with the seal of its own JSON, as whoever reads the file will see it."""
-    document = json.loads(record.model_dump_json())
-    return record.model_copy(update={SEAL: seal_of(document)})
+def _sealed(record: RunRecord) -> bytes:
+    """Return the file of a record, its seal in the last line but one."""
+    blank = _laid_out(record.model_copy(update={"seal": ""}))
+    return _laid_out(record.model_copy(update={"seal": seal_of(blank)}))
+
+
+def _laid_out(record: RunRecord) -> bytes:
+    return record.model_dump_json(indent=1).encode() + b"\n"
 
 
 def read_record(path: Path) -> RunRecord:
@@ -212,18 +217,19 @@ def read_stored(path: Path) -> StoredRecord:
     file = path / RECORD_FILE if path.is_dir() else path
     try:
         content = file.read_bytes()
-        text = content.decode("utf-8")
     except FileNotFoundError as error:
         raise RecordError(
             f"{path} holds no {RECORD_FILE}; name a run folder such as runs/*"
         ) from error
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise RecordError(f"{file} can't be read as a record: {error}") from error
-    document = _parsed(text, file)
+    document = _parsed(content, file)
+    record = _validated(document, file)
+    version = int(document["schema_version"])
     return StoredRecord(
-        record=_validated(document, file),
-        seal=seal_state(document, sealed_since=SEALED_SINCE),
-        schema_version=int(document["schema_version"]),
+        record=record,
+        seal=seal_state(content, record.seal, sealed=version >= SEALED_SINCE),
+        schema_version=version,
         sha256=hashlib.sha256(content).hexdigest(),
     )
 
@@ -233,10 +239,10 @@ def decode_record(text: str, file: Path) -> RunRecord:
     return _validated(_parsed(text, file), file)
 
 
-def _parsed(text: str, file: Path) -> Any:  # noqa: ANN401 - JSON
+def _parsed(text: str | bytes, file: Path) -> Any:  # noqa: ANN401 - JSON
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return from_json(text)
+    except ValueError as error:
         raise RecordError(
             f"{file} can't be read as a record (cut short or no JSON): {error}"
         ) from error
