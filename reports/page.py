@@ -13,10 +13,12 @@ from wattload.core.errors import ConfigError, TargetError
 from wattload.reports.blocks import Section
 from wattload.reports.load import Run, load_runs
 from wattload.reports.sections.accelerators import accelerators_section
+from wattload.reports.sections.claims import claims_section
 from wattload.reports.sections.comparison import comparison_section
 from wattload.reports.sections.method import method_section
 from wattload.reports.sections.overtime import arms_overtime_section
 from wattload.reports.sections.run import run_sections
+from wattload.reports.sections.steady import steady_section
 from wattload.reports.sections.summary import summary_section, title
 from wattload.reports.subject import Subject, make_subject
 from wattload.reports.themes import style_rules
@@ -30,8 +32,9 @@ BEFORE_RUNS: tuple[Callable[[Subject], Section | None], ...] = (
     accelerators_section,
     comparison_section,
     arms_overtime_section,
+    steady_section,
 )
-AFTER_RUNS: tuple[Callable[[Subject], Section | None], ...] = (method_section,)
+AFTER_RUNS: tuple[Callable[[Subject], Section | None], ...] = (claims_section, method_section)
 
 
 def render_page(runs: Sequence[Run], *, by: str = "label", forced: bool = False) -> str:
