@@ -46,6 +46,7 @@ class Subject:
     """All that the sections of a page draw from.
 
     ``arms`` are in order of the first run of each: the first is A. ``closures`` are by run id.
+    ``groups`` leave out warm-ups, and runs of one setting against itself where there are others.
     ``forced`` says that the user asked for a comparison whatever bars it; the page says so too.
     """
 
@@ -89,6 +90,8 @@ def _is_of_power(check: Check) -> bool:
 
 def _faults(record: RunRecord) -> list[str]:
     faults = []
+    if record.comparison.warm_up:
+        faults.append("it is a warm-up, made before the runs that are compared")
     if record.status != "complete":
         faults.append(f"it is {record.status}: {record.status_reason or 'no reason was recorded'}")
     for check in record.checks:
@@ -166,7 +169,7 @@ def make_subject(runs: Sequence[Run], by: str = "label", *, forced: bool = False
     """Return the runs in their groups and arms, closure checks made.
 
     Args:
-        runs: those of the page, the first decides which arm is A.
+        runs: those of the page, the first that makes an arm decides which is A.
         by: one of ``ARMS``, or a dotted configuration key such as ``workload.workers``.
         forced: compare even what is barred from it.
 
@@ -175,9 +178,10 @@ def make_subject(runs: Sequence[Run], by: str = "label", *, forced: bool = False
     """
     if by not in ARMS:
         require_key([run.record for run in runs], by, tuple(ARMS))
-    arms = _arms(runs, by)
+    sided = _sided(runs)
+    arms = _arms(sided, by)
     groups: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
-    for run in runs:
+    for run in sided:
         groups[run.record.workload.name][arm_name(run.record, by)].append(run)
     return Subject(
         runs=tuple(runs),
@@ -193,6 +197,13 @@ def make_subject(runs: Sequence[Run], by: str = "label", *, forced: bool = False
         closures={run.id: close(run) for run in runs},
         forced=forced,
     )
+
+
+def _sided(runs: Sequence[Run]) -> Sequence[Run]:
+    """Return the runs that make arms: no warm-up, and no setting against itself beside others."""
+    warm = [run for run in runs if not run.record.comparison.warm_up]
+    others = [run for run in warm if run.record.comparison.interleave != "aa"]
+    return others or warm or runs
 
 
 def _arms(runs: Sequence[Run], by: str) -> tuple[str, ...]:

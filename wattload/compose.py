@@ -133,6 +133,11 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
     is_omegaconf = isinstance(error, OmegaConfBaseException)
     cause: BaseException = error if is_omegaconf else error.__cause__ or error
     text = str(error).splitlines()[0]
+    if text.startswith("Ambiguous value"):
+        return (
+            f"{text.partition(' argument ')[2]} holds several values; wattload run -m runs once "
+            "with each, and [first,second] is one list"
+        )
     if isinstance(error, OverrideParseException):
         return f"an override can't be read ({text}); it looks like workload.batch_size=7"
     if isinstance(error, MissingConfigException):

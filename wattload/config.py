@@ -15,6 +15,7 @@ from wattload.core.errors import ConfigError
 
 TARGET_VARIABLE = "WATTLOAD_TARGET"
 SWEEPS = ("none", "accelerators")
+INTERLEAVES = ("none", "abba", "aa")
 MOST_ACCELERATORS = 1024
 
 
@@ -99,7 +100,14 @@ class SweepConfig:
 
 @dataclass(slots=True, kw_only=True)
 class RunConfig:
-    """One run. ``workload``, ``loader`` and ``power`` are the ``Config`` of the chosen option."""
+    """One run. ``workload``, ``loader`` and ``power`` are the ``Config`` of the chosen option.
+
+    ``repeat`` is the number of runs of each setting, or of each arm. ``interleave`` says how two
+    arms take turns: not (``none``), as ABBA (``abba``), or one setting against itself (``aa``).
+    ``interleave_by`` names the swept key whose values are the arms, or several that go together;
+    ``None`` finds it. ``start_wait_max_s`` ends the wait before an interleaved run for drives to
+    cool down to what they began the session with, in seconds.
+    """
 
     workload: Any = MISSING
     loader: Any = MISSING
@@ -112,6 +120,14 @@ class RunConfig:
     seed: int = MISSING
     repeat: int = MISSING
     runs: str = MISSING
+    interleave: str = MISSING
+    interleave_by: Any = None
+    start_wait_max_s: float = MISSING
+
+    @property
+    def interleaves(self) -> bool:
+        """Whether two arms take turns."""
+        return self.interleave != "none"
 
     def check(self) -> None:
         """Raise ``ConfigError`` for what no type can say."""
@@ -125,5 +141,28 @@ class RunConfig:
         self.sweep.check()
         if self.repeat < 1:
             raise ConfigError(f"repeat must be 1 or more, got {self.repeat}")
+        if self.interleave not in INTERLEAVES:
+            raise ConfigError(
+                f"interleave must be one of {', '.join(INTERLEAVES)}, got {self.interleave!r}"
+            )
+        if not _names_keys(self.interleave_by):
+            raise ConfigError(
+                "interleave_by names a swept key, or several that go together, got "
+                f"{self.interleave_by!r}; e.g. interleave_by=power.state or "
+                "interleave_by=[target.path,power.state]"
+            )
+        if not 0 <= self.start_wait_max_s < float("inf"):
+            raise ConfigError(
+                f"start_wait_max_s must be 0 s or more, got {self.start_wait_max_s}; "
+                "0 does not wait"
+            )
         if self.accelerator.count < 1:
             raise ConfigError(f"accelerator.count must be 1 or more, got {self.accelerator.count}")
+
+
+def _names_keys(value: object) -> bool:
+    """Return whether a value is ``None``, the name of a key, or a list of such names."""
+    if value is None:
+        return True
+    keys = [value] if isinstance(value, str) else value
+    return isinstance(keys, list) and bool(keys) and all(isinstance(k, str) and k for k in keys)

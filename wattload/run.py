@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from wattload.compose import compose
 from wattload.core.errors import MissingExtraError, RankLostError, RunError, WattloadError
 from wattload.core.record.run import Comparison
+from wattload.interleave import session_less
 from wattload.life.assemble import Order
 from wattload.life.communication import LocalCommunicator
 from wattload.life.lastwords import say_and_wait
@@ -132,7 +133,7 @@ def execute(overrides: Sequence[str], comparison: Comparison) -> tuple[Path | No
         config=config,
         plain=plain,
         comparison=comparison,
-        command=("wattload", "run", *overrides),
+        command=("wattload", "run", *session_less(overrides)),
     )
     life = Life(here, order, progress_for(here.communicator.rank))
     return _with_all_ranks(here, life, life.live)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
 import secrets
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from wattload.arms import labelled
+from wattload.axes import read_axes
 from wattload.compose import compose
 from wattload.config import RunConfig
 from wattload.core.errors import ConfigError, RecordError
@@ -41,8 +41,16 @@ class Point:
 
 def run_all(overrides: Sequence[str], *, multirun: bool, as_json: bool) -> int:
     """Run every point that is not done yet, or search; returns 0, or 3 when a check failed."""
-    combinations = list(expand(overrides)) if multirun else [tuple(overrides)]
+    axes = read_axes(overrides, multirun=multirun)
+    combinations = list(labelled(axes))
     composed = [compose(combination) for combination in combinations]  # fail before the first run
+    if composed[0][0].interleaves:
+        from wattload.turns import run_turns
+
+        command = ("wattload", "run", *(["-m"] if multirun else []), *overrides)
+        return run_turns(axes, composed[0][0], command, as_json=as_json)
+    if any(config.interleaves for config, _ in composed):
+        raise ConfigError("interleave holds for a whole session; give it one value")
     searches = [config.sweep.searches for config, _ in composed]
     if all(searches):
         from wattload.search.live import search
@@ -67,10 +75,8 @@ def _run_points(
     journal = Journal.of_sweep(Path(first.runs), overrides)
     here = session(first)
     done = here.communicator.broadcast([journal.done(point) for point in points])
-    _charge_done(here, [folder for folder in done if folder is not None])
-    _refuse_wear(
-        here, [point for point, folder in zip(points, done, strict=True) if folder is None]
-    )
+    charge_done(here, [folder for folder in done if folder is not None])
+    refuse_wear(here, [point for point, folder in zip(points, done, strict=True) if folder is None])
     worst = 0
     for order, (point, folder) in enumerate(zip(points, done, strict=True)):
         if folder is None:
@@ -93,20 +99,20 @@ def _run(point: Point, order: int, journal: Journal | None, *, as_json: bool) ->
     )
     folder, status = execute(point.overrides, comparison)
     if folder is not None:
-        _say(folder, as_json=as_json)
+        say_outcome(folder, as_json=as_json)
         if journal:
             journal.add(point, folder)
     return status
 
 
-def _charge_done(here: Session, folders: Sequence[Path]) -> None:
+def charge_done(here: Session, folders: Sequence[Path]) -> None:
     """Charge what the runs that are done wrote: a sweep that goes on is still one sweep."""
     if here.communicator.rank == 0:
         for folder in folders:
             here.ledger.add_record(read_record(folder))
 
 
-def _refuse_wear(here: Session, points: Sequence[Point]) -> None:
+def refuse_wear(here: Session, points: Sequence[Point]) -> None:
     """Refuse runs that together write more than one command may, before the first of them.
 
     Data that several of them share is generated once: it is told by the workload's settings and its
@@ -135,37 +141,14 @@ def _refuse_wear(here: Session, points: Sequence[Point]) -> None:
         raise failure
 
 
-def _say(folder: Path, *, as_json: bool) -> None:
+def say_outcome(folder: Path, *, as_json: bool) -> None:
+    """Print what a run came to, or its record's path as JSON."""
     if as_json:
         print(json.dumps({"record": str(folder / RECORD_FILE)}))
         return
     from wattload.cli.outcome import print_outcome
 
     print_outcome(read_record(folder), folder)
-
-
-def expand(overrides: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield the product of all swept values, in the order given, with the labels of arms.
-
-    Raises:
-        ConfigError: an override can't be read, or sweeps what can't be swept.
-    """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
-        axes = [
-            [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
-            if override.is_sweep_override()
-            else [override.input_line or ""]
-            for override in parsed
-        ]
-    except HydraException as error:
-        raise ConfigError(str(error).splitlines()[0]) from error
-    swept = {each.get_key_element() for each in parsed if each.is_sweep_override()}
-    for combination in itertools.product(*axes):
-        yield labelled(combination, swept)
 
 
 def point_key(config: RunConfig, plain: Mapping[str, Any], repetition: int) -> str:
@@ -202,15 +185,26 @@ class Journal:
         key = hashlib.sha256("\x1f".join(overrides).encode()).hexdigest()[:8]
         return cls(runs, key, runs / JOURNAL_NAME.format(key=key))
 
+    @classmethod
+    def of_session(cls, runs: Path, given: Sequence[str]) -> Self:
+        """Return the journal of interleaved runs that ``given`` tells from all others.
+
+        Its session has the name that its first line gives it, or one of its own.
+        """
+        key = hashlib.sha256("\x1f".join(given).encode()).hexdigest()[:8]
+        path = runs / JOURNAL_NAME.format(key=key)
+        known = [entry["session"] for entry in _entries(path) if "session" in entry]
+        return cls(runs, known[0] if known else secrets.token_hex(4), path)
+
+    def begin(self) -> None:
+        """Name the session in its journal, so that it keeps that name when it goes on."""
+        if not any("session" in entry for entry in _entries(self.path)):
+            self._append({"session": self.session_id})
+
     def _read(self) -> Iterator[tuple[str, str]]:
-        if not self.path.exists():
-            return
-        for line in self.path.read_text(encoding="utf-8").splitlines():
-            try:
-                entry = json.loads(line)
+        for entry in _entries(self.path):
+            if "point" in entry and "folder" in entry:
                 yield entry["point"], entry["folder"]
-            except (ValueError, KeyError, TypeError):
-                continue  # a line torn by a crash: that run is made again
 
     def done(self, point: Point) -> Path | None:
         """Return the folder of a finished, valid run of this point, or ``None``."""
@@ -226,8 +220,24 @@ class Journal:
 
     def add(self, point: Point, folder: Path) -> None:
         """Note a finished run."""
+        self._append({"point": point.key, "folder": folder.name})
+
+    def _append(self, entry: Mapping[str, str]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"point": point.key, "folder": folder.name}) + "\n")
+            file.write(json.dumps(entry) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def _entries(path: Path) -> Iterator[dict[str, str]]:
+    """Yield the journal's entries; a line torn by a crash is none, and that run is made again."""
+    if not path.exists():
+        return
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict) and all(isinstance(text, str) for text in entry.values()):
+            yield entry

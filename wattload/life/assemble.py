@@ -126,7 +126,7 @@ def _order_section(order: Order) -> dict[str, Any]:
         "label": label,
         "command": order.command,
         "config": order.plain,
-        "comparison": order.comparison.model_copy(update={"arm": label}),
+        "comparison": order.comparison.model_copy(update={"arm": order.comparison.arm or label}),
     }
 
 

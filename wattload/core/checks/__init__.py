@@ -22,6 +22,7 @@ from wattload.core.checks.energy import (
     power_state_shares,
 )
 from wattload.core.checks.host import bottleneck, clocks_agree, link_at_maximum
+from wattload.core.checks.interleaved import pair_together, start_temperature
 from wattload.core.checks.movement import (
     bytes_add_up,
     device_bytes,
@@ -62,6 +63,8 @@ ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
     power_setting_held,
     saved_settings_kept,
     throttled,
+    start_temperature,
+    pair_together,
 )
 
 
