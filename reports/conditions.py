@@ -18,7 +18,7 @@ from wattload.reports.subject import Group, power_state_text
 _VARIES = frozenset({"_target_", "label", "runs", "seed", "repeat", "scales"})
 """Settings that name a run or a class and not its work, and tables that hold every scale's."""
 
-_WORK = ("workload", "scale", "accelerator", "processes", "config workload.")
+_WORK = ("workload", "scale", "accelerator", "processes", "data set", "config workload.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,8 @@ def _all(record: RunRecord) -> Iterator[tuple[str, str]]:
     yield "accelerator", record.workload.accelerator
     yield "processes", str(record.workload.rank_count)
     yield "loader", record.workload.loader
+    if record.workload.data is not None:
+        yield "data set", record.workload.data.key
     yield "wattload", record.software.wattload
     yield "commit", str(record.software.git_commit)[:12]
     for key, value in settings(record.config).items():
@@ -118,8 +120,11 @@ def link_text(speed_gt_per_s: float | None, width: int | None) -> str:
     return f"{speed_gt_per_s:g} GT/s x{width}"
 
 
-def differences(group: Group) -> tuple[Difference, ...]:
-    """Return the conditions in which the arms of a group differ, what sets the work first."""
+def differences(group: Group, by: str = "") -> tuple[Difference, ...]:
+    """Return the conditions in which the arms of a group differ, what sets the work first.
+
+    What runs are told apart ``by`` is what is compared: it differs and sets no other work.
+    """
     by_arm = {arm: _values(runs) for arm, runs in group.arms.items()}
     names = dict.fromkeys(name for values in by_arm.values() for name in values)
     found = []
@@ -127,7 +132,8 @@ def differences(group: Group) -> tuple[Difference, ...]:
         values = {arm: of_arm.get(name, ()) for arm, of_arm in by_arm.items()}
         if len(set(values.values())) > 1:
             shown = {arm: listed(list(v)) or "not recorded" for arm, v in values.items()}
-            found.append(Difference(name, shown, name.startswith(_WORK)))
+            is_work = name.startswith(_WORK) and name != f"config {by}"
+            found.append(Difference(name, shown, is_work))
     return tuple(sorted(found, key=lambda difference: not difference.is_work))
 
 
@@ -139,14 +145,41 @@ def _values(runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(sorted(texts)) for name, texts in values.items()}
 
 
-def unlike_work(group: Group) -> str:
+def unlike_work(group: Group, by: str = "") -> str:
     """Return why the arms did not do the same work, or an empty string where they did."""
-    unlike = [difference.name for difference in differences(group) if difference.is_work]
+    unlike = [difference.name for difference in differences(group, by) if difference.is_work]
     return f"not the same work: {listed(unlike)} differ" if unlike else ""
 
 
 BYTES_TOLERANCE = 0.01
 """Arms whose median bytes in a phase are further apart did not do the same work in it."""
+
+
+_OF_ONE_ARM = (
+    "loader",
+    "wattload",
+    "commit",
+    "host",
+    "processor",
+    "kernel",
+    "drive",
+    "serial",
+    "firmware",
+    "power state",
+    "data set",
+)
+"""What the runs of one arm should have in common, or they are no repeats of each other."""
+
+
+def mixtures(group: Group) -> tuple[str, ...]:
+    """Return a sentence for each condition that is not one within an arm."""
+    values = {arm: _values(runs) for arm, runs in group.arms.items()}
+    return tuple(
+        f"The runs of {arm} differ in {name}: {listed(list(of_arm[name]))}."
+        for arm, of_arm in values.items()
+        for name in _OF_ONE_ARM
+        if len(of_arm.get(name, ())) > 1
+    )
 
 
 def unlike_bytes(group: Group) -> dict[str, str]:

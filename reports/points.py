@@ -12,7 +12,14 @@ from wattload.reports.subject import Group
 
 _NOT_SET = "not set"
 
-_NO_AXIS = ("sweep", "interleave", "calm", "target.max_write_bytes", "power.allow_system_drive")
+_NO_AXIS = (
+    "sweep",
+    "interleave",
+    "interleave_by",
+    "start_wait_max_s",
+    "target.max_write_bytes",
+    "power.allow_system_drive",
+)
 """Settings that order runs or lift a guard: runs that differ in them did the same at one point."""
 
 

@@ -6,14 +6,33 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+from wattload.reports.holm import CONFIDENCE, Demand
+from wattload.reports.intervals import (
+    Estimate,
+    Interval,
+    bootstrap_interval,
+    paired,
+    t_interval,
+    t_p_value,
+    unpaired,
+)
 
 MINIMUM_RUNS = 5
 """Fewer runs per arm decide nothing: with 3 the median lies in [min, max] in 75 % of cases only."""
 
+MINIMUM_PAIRS = 6
+"""Fewer pairs decide nothing: 5 that all agree have p = 0.0625 by sign flips, 6 have 0.031."""
+
 FLOOR = 0.01
 """An effect under 1 % is never called, however narrow its interval."""
 
-CONFIDENCE = 0.95
+MARGIN = 0.03
+"""Arms whose whole interval lies within 3 % of 1, up or down, are the same."""
+
+Gate = Literal["steady", "noted", "noisy", "unstable"]
+_GATES: tuple[tuple[float, Gate], ...] = ((0.02, "steady"), (0.05, "noted"), (0.10, "noisy"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +44,14 @@ class Spread:
     minimum: float
     maximum: float
     cv: float | None
+
+    @property
+    def gate(self) -> Gate | None:
+        """What the CV says: to 2 % steady, to 5 % noted, to 10 % noisy, above it unstable."""
+        if self.cv is None:
+            return None
+        cv = self.cv
+        return next((gate for most, gate in _GATES if cv <= most), "unstable")
 
 
 def spread(values: Sequence[float]) -> Spread | None:
@@ -44,70 +71,146 @@ def spread(values: Sequence[float]) -> Spread | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """B against A as ratios. ``lower`` and ``upper`` are the 95 % interval, where there is one.
+    """B against A. ``ratio`` is of geometric means, and so are the intervals; ``None`` under n.
 
-    ``ratio`` is of medians; the interval is Welch's t interval on the logarithms, so of the ratio
-    of geometric means. ``floor`` is the least effect that may be called.
+    ``medians`` is the ratio of the medians of the arms: it stands beside, and no call goes against
+    it. ``pairs`` is 0 where runs are not compared in pairs; where they are, the geometric mean is
+    of the pairs' ratios. ``floor`` is the least effect that may be called. ``demand`` is set where
+    the effect is one of several that are called.
     """
 
     ratio: float
+    medians: float
     count_a: int
     count_b: int
-    lower: float | None
-    upper: float | None
+    pairs: int
     floor: float
+    estimate: Estimate | None
+    demand: Demand | None = None
 
     @property
     def enough(self) -> bool:
-        """Whether both arms have the runs that a call needs."""
-        return min(self.count_a, self.count_b) >= MINIMUM_RUNS
+        """Whether there are the runs, or the pairs, that a call needs."""
+        return self.estimate is not None
+
+    @property
+    def t(self) -> Interval | None:
+        """The 95 % interval by Student's t."""
+        return t_interval(self.estimate, CONFIDENCE) if self.estimate else None
+
+    @property
+    def bootstrap(self) -> Interval | None:
+        """The 95 % interval by BCa bootstrap, from 10 runs per arm or pairs on."""
+        return bootstrap_interval(self.estimate, CONFIDENCE) if self.estimate else None
+
+    @property
+    def interval(self) -> Interval | None:
+        """The 95 % interval that is shown: the bootstrap's where there is one, else t's."""
+        return self.bootstrap or self.t
+
+    @property
+    def lower(self) -> float | None:
+        """The lower end of the interval that is shown."""
+        return self.interval.lower if self.interval else None
+
+    @property
+    def upper(self) -> float | None:
+        """The upper end of the interval that is shown."""
+        return self.interval.upper if self.interval else None
+
+    @property
+    def p_value(self) -> float | None:
+        """The two-sided p value by t, before Holm."""
+        return t_p_value(self.estimate) if self.estimate else None
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether t and bootstrap differ in what they say, or by a tenth of t's width at an end."""
+        if self.bootstrap is None or self.t is None:
+            return False
+        pair = (self.t, self.bootstrap)
+        if len({(each.excludes_one(), each.within(MARGIN)) for each in pair}) > 1:
+            return True
+        width = math.log(self.t.upper / self.t.lower)
+        ends = zip(*pair, strict=True)
+        return any(abs(math.log(one / other)) > width / 10 for one, other in ends)
+
+    @property
+    def demanded(self) -> tuple[Interval, ...]:
+        """The intervals that decide, t's and the bootstrap's, at the confidence that Holm asks."""
+        if self.estimate is None:
+            return ()
+        confidence = self.demand.confidence if self.demand else CONFIDENCE
+        found = (
+            t_interval(self.estimate, confidence),
+            bootstrap_interval(self.estimate, confidence),
+        )
+        return tuple(each for each in found if each is not None)
+
+    @property
+    def excludes_one(self) -> bool:
+        """Whether all intervals that decide exclude 1, on the side of the medians."""
+        sides = [self.ratio < 1, self.medians < 1]
+        sure = bool(self.demanded) and all(each.excludes_one() for each in self.demanded)
+        return sure and self.medians != 1 and len(set(sides)) == 1
+
+    @property
+    def beats_floor(self) -> bool:
+        """Whether the effect is larger than what may be called."""
+        return abs(math.log(self.ratio)) > math.log1p(self.floor)
 
     @property
     def differs(self) -> bool:
-        """Whether the interval excludes 1, on the medians' side, and the effect beats the floor."""
-        if self.lower is None or self.upper is None:
-            return False
-        excludes = self.upper < 1 if self.ratio < 1 else self.lower > 1
-        return excludes and abs(math.log(self.ratio)) > math.log1p(self.floor)
+        """Whether the arms differ: intervals that exclude 1, and an effect above the floor."""
+        return self.excludes_one and self.beats_floor
+
+    @property
+    def same(self) -> bool:
+        """Whether all intervals that decide lie within ``MARGIN`` of 1, and nothing differs."""
+        within = all(each.within(MARGIN) for each in self.demanded)
+        return bool(self.demanded) and within and not self.differs
 
 
-def effect(a: Sequence[float], b: Sequence[float]) -> Effect | None:
+def effect(
+    a: Sequence[float],
+    b: Sequence[float],
+    *,
+    pairs: Sequence[tuple[float, float]] = (),
+    noise: float | None = None,
+) -> Effect | None:
     """Return B's figures over A's; values are in the order in which the runs were made.
 
-    ``None`` when an arm is empty or has a figure that is not positive: ratios need both.
+    Args:
+        a: the valid runs of A.
+        b: the valid runs of B.
+        pairs: runs of A and B that were made one after the other; used from ``MINIMUM_PAIRS`` on.
+        noise: the share by which a setting was seen to differ from itself; where nobody looked,
+            it is what either arm's later runs show against its earlier ones (of pairs: theirs).
+
+    ``None`` when an arm is empty or has a figure that is not positive and finite: ratios need both.
     """
-    if not a or not b or min(*a, *b, math.inf) <= 0:
+    if not a or not b or not all(0 < value < math.inf for value in (*a, *b)):
         return None
-    lower, upper = _interval(a, b)
+    in_pairs = len(pairs) >= MINIMUM_PAIRS
+    estimate = paired(pairs) if in_pairs else None
+    if estimate is None and min(len(a), len(b)) >= MINIMUM_RUNS:
+        estimate = unpaired(a, b)
+    if noise is None:
+        noise = drift([y / x for x, y in pairs]) if in_pairs else max(drift(a), drift(b))
+    centre = estimate.centre if estimate else _mean_log(b) - _mean_log(a)
     return Effect(
-        ratio=statistics.median(b) / statistics.median(a),
+        ratio=math.exp(centre),
+        medians=statistics.median(b) / statistics.median(a),
         count_a=len(a),
         count_b=len(b),
-        lower=lower,
-        upper=upper,
-        floor=max(FLOOR, drift(a), drift(b)),
+        pairs=len(pairs) if in_pairs else 0,
+        floor=max(FLOOR, noise),
+        estimate=estimate,
     )
 
 
-def _interval(a: Sequence[float], b: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the 95 % interval of B over A, by Welch (1947) on log values.
-
-    Degrees of freedom by Welch and Satterthwaite. ``None`` under ``MINIMUM_RUNS`` per arm.
-    """
-    if min(len(a), len(b)) < MINIMUM_RUNS:
-        return None, None
-    from scipy.special import stdtrit
-
-    log_a, log_b = [math.log(value) for value in a], [math.log(value) for value in b]
-    centre = statistics.fmean(log_b) - statistics.fmean(log_a)
-    part_a = statistics.variance(log_a) / len(a)
-    part_b = statistics.variance(log_b) / len(b)
-    error = math.sqrt(part_a + part_b)
-    if error == 0:
-        return math.exp(centre), math.exp(centre)
-    freedom = (part_a + part_b) ** 2 / (part_a**2 / (len(a) - 1) + part_b**2 / (len(b) - 1))
-    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
-    return math.exp(centre - half), math.exp(centre + half)
+def _mean_log(values: Sequence[float]) -> float:
+    return statistics.fmean(math.log(value) for value in values)
 
 
 def drift(values: Sequence[float]) -> float:

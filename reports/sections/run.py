@@ -37,7 +37,10 @@ FOLDED_FROM = 5
 
 def run_sections(subject: Subject) -> list[Section]:
     """Return a section per run, group by group; many are folded under one heading."""
-    sections = [_run(subject, run) for group in subject.groups for run in group.runs]
+    sided = [run for group in subject.groups for run in group.runs]
+    shown = {run.id for run in sided}
+    others = [run for run in subject.runs if run.id not in shown]
+    sections = [_run(subject, run) for run in (*sided, *others)]
     if not _folds(subject):
         return sections
     heading = Section(

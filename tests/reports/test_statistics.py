@@ -48,17 +48,17 @@ def test_the_interval_of_a_published_case() -> None:
     second = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
     found = effect([math.exp(hours) for hours in first], [math.exp(hours) for hours in second])
     assert found is not None
-    assert found.lower is not None
-    assert found.upper is not None
-    assert math.log(found.lower) == pytest.approx(-0.2054832, abs=1e-7)
-    assert math.log(found.upper) == pytest.approx(3.3654832, abs=1e-7)
+    assert found.t is not None
+    assert math.log(found.t.lower) == pytest.approx(-0.2054832, abs=1e-7)
+    assert math.log(found.t.upper) == pytest.approx(3.3654832, abs=1e-7)
     assert not found.differs
 
 
-def test_the_ratio_is_of_medians() -> None:
+def test_the_ratio_is_that_of_the_interval_and_the_medians_stand_beside_it() -> None:
     found = effect([1.0, 2.0, 30.0], [5.0, 4.0, 6.0])
     assert found is not None
-    assert found.ratio == 2.5
+    assert found.ratio == pytest.approx((120 / 60) ** (1 / 3))
+    assert found.medians == 2.5
 
 
 @pytest.mark.parametrize("count", range(1, MINIMUM_RUNS))
