@@ -20,6 +20,7 @@ from wattload.reports.sections.overtime import arms_overtime_section
 from wattload.reports.sections.run import run_sections
 from wattload.reports.sections.steady import steady_section
 from wattload.reports.sections.summary import summary_section, title
+from wattload.reports.sections.trust import trust_section
 from wattload.reports.subject import Subject, make_subject
 from wattload.reports.themes import style_rules
 
@@ -33,6 +34,7 @@ BEFORE_RUNS: tuple[Callable[[Subject], Section | None], ...] = (
     comparison_section,
     arms_overtime_section,
     steady_section,
+    trust_section,
 )
 AFTER_RUNS: tuple[Callable[[Subject], Section | None], ...] = (claims_section, method_section)
 

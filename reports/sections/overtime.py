@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from wattload.reports.blocks import Absent, Block, Notice, Paragraph, Section
 from wattload.reports.charts.timeline import arms_timeline_figure, timeline_figure
+from wattload.reports.chosen import CHOICE, middle_run
 from wattload.reports.load import Run
-from wattload.reports.phases import leading
 from wattload.reports.points import Point, points
 from wattload.reports.quantity import listed
-from wattload.reports.sections.wording import anchor
+from wattload.reports.sections.wording import anchor, sentence_of
 from wattload.reports.subject import LETTERS, Group, Subject, lettered
 from wattload.reports.timeline import make_timeline
 
@@ -50,27 +50,14 @@ def _arms_part(subject: Subject, group: Group) -> Section | None:
 
 
 def _middle_runs(subject: Subject, point: Point) -> dict[str, Run]:
-    """Return of each arm the valid run whose rate is the median, the lower one of two."""
-    chosen = {}
-    for arm, runs in point.group.arms.items():
-        valid = sorted((run for run in runs if not subject.faults(run)), key=_rate)
-        if valid:
-            chosen[arm] = valid[(len(valid) - 1) // 2]
-    return chosen
-
-
-def _rate(run: Run) -> tuple[float, str]:
-    """Return the rate over all leading phases, total bytes ÷ total seconds, and the id for ties."""
-    phases = leading(run.record)
-    seconds = sum(phase.active_s for phase in phases)
-    moved_bytes = sum(phase.moved_bytes for phase in phases)
-    return (moved_bytes / seconds if seconds > 0 else 0.0), run.id
+    chosen = {arm: middle_run(subject, runs) for arm, runs in point.group.arms.items()}
+    return {arm: run for arm, run in chosen.items() if run is not None}
 
 
 def _choice(point: Point, runs: Sequence[Run]) -> str:
     where = f" at {point.axis} = {point.value}" if point.axis else ""
     ids = listed([run.id for run in runs])
-    return f"Of each arm's valid runs{where}, the one with the median rate: {ids}."
+    return sentence_of(f"{CHOICE}{where}: {ids}")
 
 
 def overtime_section(subject: Subject, run: Run) -> Section | None:
