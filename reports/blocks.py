@@ -103,18 +103,17 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """What one arm of a comparison is: its letter and marker, its name, and facts of its runs."""
+    """What one arm of a comparison is: its letter, its role in charts, and facts of its runs."""
 
     letter: str
     role: str
-    marker: str
     name: str
     pairs: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Arms:
-    """The arms of a page side by side, in the colours and markers that its charts give them."""
+    """The arms of a page side by side, in the colours that its charts give them."""
 
     kind: ClassVar[str] = "arms"
     arms: Sequence[Arm]

@@ -25,8 +25,8 @@ def gaps_notice(subject: Subject) -> Notice:
     said = [(run.record, text) for run in subject.runs for text in unique(_gaps(run))]
     said += _unchecked(subject)
     if not said:
-        return Notice("Everything asked for was measured", ["No gap is recorded."], "good")
-    return Notice("What could not be measured, and why", tallied(said, subject), "open")
+        return Notice("Everything asked for was measured", ["No gap is recorded."], "good", "gaps")
+    return Notice("What could not be measured, and why", tallied(said, subject), "open", "gaps")
 
 
 def _gaps(run: Run) -> Iterator[str]:

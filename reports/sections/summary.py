@@ -1,26 +1,19 @@
-"""The opening: what was run on what, the headline per workload, and what could not be measured."""
+"""The opening: what is said in five sentences, what the arms are, what limits it, the figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from wattload.reports.blocks import Arm, Arms, Block, Cards, Link, Section, Sentences, Words
+from wattload.reports.conditions import conditions
+from wattload.reports.quantity import counted, listed
+from wattload.reports.sections.cards import workload_card
+from wattload.reports.sections.executive import compared_sentences
+from wattload.reports.sections.limits import limits_notices, limits_sentence
+from wattload.reports.sections.singles import single_sentences
+from wattload.reports.sections.wording import anchor, host_words, moment, target_words, unique
+from wattload.reports.subject import LETTERS, Subject, lettered
+from wattload.reports.themes import arm_role
 
-from wattload.core.record.run import RunRecord
-from wattload.core.units import Unit
-from wattload.reports.blocks import Block, Cards, Notice, Paragraph, Section
-from wattload.reports.compare import sentence
-from wattload.reports.quantity import UNIT_SPACE, counted, listed
-from wattload.reports.sections.cards import directed_rows, workload_card
-from wattload.reports.sections.gaps import gaps_notice
-from wattload.reports.sections.headline import headline_tiles
-from wattload.reports.sections.wording import (
-    host_words,
-    moment,
-    sentence_of,
-    tallied,
-    target_words,
-    unique,
-)
-from wattload.reports.subject import LETTERS, Group, Subject, lettered
+_OF_ARMS = ("drive", "firmware", "power state", "loader", "host")
 
 
 def title(subject: Subject) -> str:
@@ -38,18 +31,19 @@ def title(subject: Subject) -> str:
 
 def summary_section(subject: Subject) -> Section:
     """Return the opening of the page; each of its sentences is computed from the records."""
-    blocks: list[Block] = [Paragraph(_what(subject), lead=True)]
-    blocks.extend(Paragraph(text) for text in _headlines(subject))
-    blocks.extend(_broken(subject))
-    blocks.append(gaps_notice(subject))
+    notices = limits_notices(subject)
+    told = compared_sentences(subject) if subject.compares else single_sentences(subject)
+    blocks: list[Block] = [
+        Sentences([_what(subject), *told, limits_sentence(subject, notices)]),
+    ]
+    if 1 < len(subject.arms) <= len(LETTERS):
+        blocks.append(_arms(subject))
+    blocks.extend(notices)
     blocks.append(Cards([workload_card(subject, group) for group in subject.groups]))
-    warnings = _warnings(subject)
-    if warnings:
-        blocks.append(Notice("To be known with these figures", warnings, "warn"))
     return Section(anchor="summary", title="Summary", blocks=blocks)
 
 
-def _what(subject: Subject) -> str:
+def _what(subject: Subject) -> Words:
     records = [run.record for run in subject.runs]
     workloads = listed([group.workload for group in subject.groups])
     scales = listed(unique(record.workload.scale for record in records))
@@ -58,10 +52,16 @@ def _what(subject: Subject) -> str:
     targets = listed(unique(target_words(t.facts) for r in records for t in r.targets))
     first = min(record.started_utc for record in records)
     last = max(record.finished_utc or record.started_utc for record in records)
-    return (
-        f"{counted(len(records), 'run')} of {workloads} at scale {scales}, loader {loaders}, on "
-        f"{hosts}, against {targets or 'no target'}, {_period(first, last)}."
+    runs = Link(counted(len(records), "run"), anchor("run", subject.runs[0].id))
+    what = (
+        f" of {workloads} at scale {scales}, loader {loaders}, on "
+        f"{hosts}, against {targets or 'no target'}, {_period(first, last)}"
     )
+    if not subject.compares:
+        return (runs, f"{what}.")
+    arms = [lettered(*pair) for pair in zip(LETTERS, subject.arms, strict=False)]
+    by = subject.by.replace("_", " ")
+    return (runs, f"{what}; {listed(arms)} are ", Link(f"told apart by {by}", "comparison"), ".")
 
 
 def _period(first: str, last: str) -> str:
@@ -72,75 +72,15 @@ def _period(first: str, last: str) -> str:
     return f"from {start} to {end}"
 
 
-def _headlines(subject: Subject) -> Iterator[str]:
-    if subject.compares:
-        arms = [lettered(*pair) for pair in zip(LETTERS, subject.arms, strict=False)]
-        yield f"{listed(arms)} are told apart by {subject.by.replace('_', ' ')}."
-        yield from (_comparison(subject, group) for group in subject.groups)
-        return
-    if len(subject.arms) > 2:  # noqa: PLR2004 - two arms are compared
-        yield (
-            f"There are {counted(len(subject.arms), 'arm')} by {subject.by.replace('_', ' ')} "
-            f"({listed(list(subject.arms))}); name the runs of two to have them compared."
-        )
-    for group in subject.groups:
-        texts = _figures(group.runs[0].record)
-        if texts:
-            several = len(group.runs) > 1
-            which = f", first of {counted(len(group.runs), 'run')}" if several else ""
-            yield f"{group.workload}{which}: {listed(texts)}."
-
-
-def _figures(record: RunRecord) -> list[str]:
-    return [
-        f"{tile.label} {tile.value}{UNIT_SPACE}{tile.unit}".rstrip()
-        for tile in headline_tiles(record, 3)
-        if tile.tone != "open"
-    ]
-
-
-def _comparison(subject: Subject, group: Group) -> str:
-    """Return the first figure and the energy as ratios, and what all figures come to."""
-    if len(group.arms) < 2:  # noqa: PLR2004 - A and B
-        return f"{group.workload}: only {next(iter(group.arms))} ran it."
-    rows = directed_rows(subject, group)
-    first = [row for row in rows if not row.quantity.is_energy and row.effect][:1]
-    energy = [row for row in rows if row.quantity.unit is Unit.JOULES and row.effect][-1:]
-    said = listed([sentence(row, "A", "B") for row in (*first, *energy)])
-    called = [
-        f"{letter} is better in {counted(count, 'figure')} of {len(rows)}"
-        for letter, call in (("A", "a"), ("B", "b"))
-        if (count := sum(row.call == call for row in rows))
-    ]
-    if not called:
-        reasons = [row.reason for row in rows if row.call == "barred"]
-        called = [f"nothing is called better: {reasons[0] if reasons else 'no difference shown'}"]
-    return f"{group.workload}: {said or 'no ratio can be formed'}; {listed(called)}."
-
-
-def _broken(subject: Subject) -> Iterator[Notice]:
-    sentences = [
-        f"{run.record.workload.name}, run {run.id}: {fault.rstrip('.')}."
-        for run in subject.runs
-        for fault in subject.faults(run)
-    ]
-    if sentences:
-        yield Notice("Shown, but not compared as valid", sentences, "bad")
-
-
-def _warnings(subject: Subject) -> list[str]:
-    """Return remarks, what is known of targets beyond the limits, and which checks warn."""
-    said: list[tuple[RunRecord, str]] = []
-    for run in subject.runs:
-        record = run.record
-        told = {sentence_of(limit) for limit in record.limits}
-        of_targets = [text for target in record.targets for text in target.facts.warnings]
-        own = [text for text in of_targets if sentence_of(text) not in told]
-        own += record.workload.remarks
-        warned = [
-            check.name.replace("_", " ") for check in record.checks if check.verdict == "warn"
-        ]
-        if warned:
-            own.append(f"checks warn of {listed(warned)}")
-        said.extend((record, text) for text in unique(own))
-    return tallied(said, subject)
+def _arms(subject: Subject) -> Arms:
+    """Return what each arm is: how many runs it has, and the drive and setting of them."""
+    arms = []
+    for letter, arm in zip(LETTERS, subject.arms, strict=False):
+        runs = [run for run in subject.runs if subject.arm(run) == arm]
+        valid = sum(not subject.faults(run) for run in runs)
+        found = [conditions(run.record) for run in runs]
+        told = {fact: unique(each[fact] for each in found if fact in each) for fact in _OF_ARMS}
+        pairs = [("runs", f"{len(runs)}, {'all' if valid == len(runs) else valid} valid")]
+        pairs += [(name, listed(values)) for name, values in told.items() if values]
+        arms.append(Arm(letter, arm_role(letter), arm, pairs))
+    return Arms(arms)

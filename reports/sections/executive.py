@@ -1,0 +1,153 @@
+"""The sentences of a comparison in the summary: speed, energy, and what is called.
+
+Each links to where its figures stand; a word for a call is never stronger than the rows' own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from wattload.core.units import Unit
+from wattload.reports.blocks import Link, Words
+from wattload.reports.compare import Row, compare, sentence
+from wattload.reports.points import points
+from wattload.reports.quantity import counted, listed, number, scale_for, scaled, with_unit
+from wattload.reports.sections.singles import no_energy
+from wattload.reports.sections.wording import anchor, unique
+from wattload.reports.subject import LETTERS, Group, Subject
+
+_TOLD = 3
+"""So many workloads, and so many reasons, are told in one sentence."""
+
+_CALLS = {
+    "a": "A is better",
+    "b": "B is better",
+    "none": "no difference shown",
+    "barred": "not called",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """The rows of one workload: one for each quantity and point of a sweep."""
+
+    group: Group
+    axis: str
+    rows: tuple[Row, ...]
+
+    @property
+    def anchor(self) -> str:
+        """Where the comparison of the workload begins."""
+        return anchor("compare", self.group.workload)
+
+
+def compared_sentences(subject: Subject) -> Iterator[Words]:
+    """Yield three sentences on two arms: speed, energy, and how many figures are called."""
+    told = [_told(subject, group) for group in subject.groups]
+    yield _sentence("Speed", told, _speed)
+    yield _sentence("Energy", told, _energy)
+    yield _calls(told)
+
+
+def _told(subject: Subject, group: Group) -> _Told:
+    parts = points(group)
+    rows = [
+        row
+        for point in parts
+        if len(point.group.arms) == 2  # noqa: PLR2004 - A and B
+        for row in compare(subject, point.group)
+        if row.quantity.headline and row.quantity.better != "neither" and _has_figure(row)
+    ]
+    return _Told(group, parts[0].axis, tuple(rows))
+
+
+def _has_figure(row: Row) -> bool:
+    figures = [each for of_arm in row.figures.values() for each in of_arm]
+    return any(each.value is not None or each.upper is not None for each in figures)
+
+
+def _sentence(name: str, told: Sequence[_Told], clause: Callable[[_Told], Words]) -> Words:
+    """Return one sentence over all workloads, a clause for each of the first."""
+    words: list[str | Link] = [f"{name}: "]
+    for index, each in enumerate(told[:_TOLD]):
+        words += [("; " if index else "") + f"in {each.group.workload} ", *clause(each)]
+    if len(told) > _TOLD:
+        words += ["; ", Link(f"{counted(len(told) - _TOLD, 'workload')} more", "comparison")]
+    return (*words, ".")
+
+
+def _speed(told: _Told) -> Words:
+    if len(told.group.arms) < 2:  # noqa: PLR2004 - A and B
+        return (f"only {next(iter(told.group.arms))} ran it",)
+    rows = [row for row in told.rows if not row.quantity.is_energy and row.effect]
+    if not rows:
+        return (Link("no ratio can be formed", told.anchor),)
+    first = [row for row in rows if row.quantity.key == rows[0].quantity.key]
+    return _ratio(told, first)
+
+
+def _energy(told: _Told) -> Words:
+    if len(told.group.arms) < 2:  # noqa: PLR2004 - A and B
+        return (f"only {next(iter(told.group.arms))} ran it",)
+    rows = [row for row in told.rows if row.quantity.unit is Unit.JOULES]
+    if not rows:
+        return (Link("there is none", "gaps"), f" ({no_energy(told.group)})")
+    last = [row for row in rows if row.quantity.key == rows[-1].quantity.key]
+    if any(row.effect for row in last):
+        return _ratio(told, last)
+    return _bounds(told, last[0])
+
+
+def _ratio(told: _Told, rows: Sequence[Row]) -> Words:
+    """Return a quantity's ratio with its interval and call; over a sweep the median of its points.
+
+    Never the largest alone: beside the median stand the ends, and at how many points who is better.
+    """
+    known = [(row, row.effect) for row in rows if row.effect is not None]
+    row, effect = known[0]
+    ratios = sorted(each.ratio for _, each in known)
+    text = sentence(replace(row, effect=replace(effect, ratio=median(ratios))), "A", "B")
+    if len(known) > 1:
+        text += f" at the median of {len(known)} points of {told.axis}"
+        ends = f", from {number(ratios[0], 3)} to {number(ratios[-1], 3)}"
+        counts = {
+            words: sum(each.call == call for each, _ in known) for call, words in _CALLS.items()
+        }
+        called = [f"{words} at {count}" for words, count in counts.items() if count]
+        return (Link(text, told.anchor), f"{ends}: {listed(called)}")
+    if effect.lower is not None and effect.upper is not None:
+        text += f", 95 % interval {number(effect.lower, 3)} to {number(effect.upper, 3)}"
+    return (Link(text, f"{told.anchor}-arms"), f": {_CALLS.get(row.call, row.call)}")
+
+
+def _bounds(told: _Told, row: Row) -> Words:
+    """Return what is known of a quantity that has no ratio: each arm's bounds, or why none."""
+    parts = []
+    ends = [each.upper for of_arm in row.figures.values() for each in of_arm]
+    scale = scale_for(row.quantity.unit, *ends)
+    for letter, figures in zip(LETTERS, row.figures.values(), strict=False):
+        uppers = [each.upper for each in figures if each.upper is not None]
+        lowers = [each.lower for each in figures if each.lower is not None]
+        if not uppers:
+            parts.append(f"{letter} has none")
+            continue
+        text = with_unit(scaled(max(uppers), scale, 3), scale)
+        low = f"{scaled(min(lowers), scale, 3)} to " if lowers else "≤ "
+        parts.append(f"{letter} uses {low}{text}")
+    where = f"{told.anchor}-arms" if any(end is not None for end in ends) else told.anchor
+    return (Link(listed(parts), where), f": {row.reason}")
+
+
+def _calls(told: Sequence[_Told]) -> Words:
+    """Return how many figures are called for whom, and why others are not."""
+    rows = [row for each in told for row in each.rows]
+    counts = {words: sum(row.call == call for row in rows) for call, words in _CALLS.items()}
+    figures = Link(counted(len(rows), "headline figure"), "comparison")
+    reasons = unique(row.reason for row in rows if row.call == "barred")
+    why = "; ".join(reasons[:_TOLD])
+    if counts[_CALLS["barred"]] == len(rows):
+        return ("None of ", figures, f" is called: {why or 'no figure has a ratio'}.")
+    called = [f"{words} in {count}" for words, count in counts.items() if count]
+    return ("Of ", figures, f" {listed(called)}{f' ({why})' if why else ''}.")

@@ -1,0 +1,77 @@
+"""The boxes that stand before any figure: runs that do not count, gaps, warnings."""
+
+from __future__ import annotations
+
+from wattload.core.record.run import RunRecord
+from wattload.reports.blocks import Link, Notice, Words
+from wattload.reports.energy import is_simulated
+from wattload.reports.quantity import counted, listed
+from wattload.reports.sections.gaps import gaps_notice
+from wattload.reports.sections.wording import sentence_of, tallied, unique
+from wattload.reports.subject import Subject
+
+VIRTUAL_DRIVE = "a drive here is a virtual drive, whose joules rank nothing"
+
+
+def limits_notices(subject: Subject) -> tuple[Notice, ...]:
+    """Return what limits the figures of a page, the gravest first; the box of gaps always."""
+    notices = (_broken(subject), gaps_notice(subject), _warnings(subject))
+    return tuple(notice for notice in notices if notice is not None)
+
+
+def limits_sentence(subject: Subject, notices: tuple[Notice, ...]) -> Words:
+    """Return in one sentence how much there is in these boxes, with a link to each."""
+    words: list[str | Link] = []
+    if subject.forced:
+        words += [Link("the comparison was forced past what bars it", "comparison"), "; "]
+    if any(is_simulated(run.record) for run in subject.runs):
+        words += [VIRTUAL_DRIVE, "; "]
+    for notice in notices:
+        if notice.tone != "good":
+            words += [Link(_counts(notice, subject), notice.anchor), "; "]
+    checks = Link("checks and evidence", "trust")
+    if not words:
+        return ("Nothing that was asked for is missing; ", checks, " stand below.")
+    return ("Before use: ", *words, checks, " stand below.")
+
+
+def _counts(notice: Notice, subject: Subject) -> str:
+    count = len(notice.sentences)
+    if notice.anchor == "broken":
+        faulty = sum(bool(subject.faults(run)) for run in subject.runs)
+        return f"{faulty} of {counted(len(subject.runs), 'run')} shown, but not compared as valid"
+    if notice.anchor == "gaps":
+        return f"{counted(count, 'thing')} not measured or not checked"
+    return f"{counted(count, 'thing')} to be known with the figures"
+
+
+def _broken(subject: Subject) -> Notice | None:
+    sentences = [
+        f"{run.record.workload.name}, run {run.id}: {fault.rstrip('.')}."
+        for run in subject.runs
+        for fault in subject.faults(run)
+    ]
+    if not sentences:
+        return None
+    return Notice("Shown, but not compared as valid", sentences, "bad", "broken")
+
+
+def _warnings(subject: Subject) -> Notice | None:
+    """Return remarks, what is known of targets beyond the limits, and which checks warn."""
+    said: list[tuple[RunRecord, str]] = []
+    for run in subject.runs:
+        record = run.record
+        told = {sentence_of(limit) for limit in record.limits}
+        of_targets = [text for target in record.targets for text in target.facts.warnings]
+        own = [text for text in of_targets if sentence_of(text) not in told]
+        own += record.workload.remarks
+        warned = [
+            check.name.replace("_", " ") for check in record.checks if check.verdict == "warn"
+        ]
+        if warned:
+            own.append(f"checks warn of {listed(warned)}")
+        said.extend((record, text) for text in unique(own))
+    sentences = tallied(said, subject)
+    if not sentences:
+        return None
+    return Notice("To be known with these figures", sentences, "warn", "warnings")
