@@ -118,10 +118,13 @@ def evidence(entry: Row) -> str:
     return "; ".join(f"{arm}: {word}" for arm, word in found.items() if word)
 
 
-def arm_bar(entry: Row, label: str, letter: str, arm: str) -> Bar:
-    """Return an arm's bar: its median and runs; known by bounds only, its widest interval."""
-    figures = entry.figures.get(arm, ())
-    spread = entry.spreads.get(arm)
+def arm_bar(entry: Row | None, label: str, letter: str, arm: str) -> Bar:
+    """Return an arm's bar: its median and runs; known by bounds only, its widest interval.
+
+    Without an entry the bar says that no run has the figure.
+    """
+    figures = entry.figures.get(arm, ()) if entry else ()
+    spread = entry.spreads.get(arm) if entry else None
     bounds = [figure for figure in figures if figure.value is None and figure.upper is not None]
     dots = [Dot(figure.value, figure.valid) for figure in figures if figure.value is not None]
     bar = Bar(

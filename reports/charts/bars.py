@@ -22,10 +22,12 @@ _HEIGHT = 16
 _LETTER = 6.6
 _GAP = 10
 _LIMIT = 34
-_WAYS: Mapping[str, tuple[str, Literal["start", "end"]]] = {
+_Way = tuple[str | None, Literal["start", "end"]]
+_WAYS: Mapping[str, _Way] = {
     "higher": ("higher is better →", "end"),
     "lower": ("← lower is better", "start"),
 }
+_NO_WAY: _Way = (None, "start")
 _SIZES = {"circle": 42, "square": 40, "diamond": 60}
 _TRIANGLE = 80
 
@@ -93,12 +95,19 @@ def _short(text: str, letters: int) -> str:
     return text if len(text) <= letters else f"{text[: letters - 1].rstrip()}…"
 
 
-def axis_of(better: str, values: Sequence[float]) -> alt.Axis:
-    """Return an axis with these ticks; its title says in which direction better lies."""
-    if better not in _WAYS:
-        return alt.Axis(title=None, values=list(values), labelExpr=LABELS)
-    title, anchor = _WAYS[better]
-    return alt.Axis(title=title, titleAnchor=anchor, values=list(values), labelExpr=LABELS)
+def axis_of(better: str, values: Sequence[float], *, extent: float = 0) -> alt.Axis:
+    """Return an axis with these ticks; its title says in which direction better lies.
+
+    ``extent`` is how many pixels it keeps for its labels, so that panels over each other align.
+    """
+    title, anchor = _WAYS.get(better, _NO_WAY)
+    return alt.Axis(
+        title=title,
+        titleAnchor=anchor,
+        values=list(values),
+        labelExpr=LABELS,
+        minExtent=extent,
+    )
 
 
 def marker_size(shape: str) -> int:

@@ -81,9 +81,9 @@ def effects_figure(name: str, subject: str, rows: Sequence[Row], a: str, b: str)
 
 
 _DESCRIPTION = (
-    "{b} over {a}: the mark is the ratio of medians, the line its 95 % interval (with 5 runs per "
-    "arm or more). A filled mark has the colour and shape of the arm that is better; a hollow grey "
-    "one calls neither. The axis is logarithmic: half and twice are as far from 1."
+    "{b} over {a}: the mark is the ratio of geometric means, the line its 95 % interval (with 5 "
+    "runs per arm or more). A filled mark has the colour and shape of the arm that is better; a "
+    "hollow grey one calls neither. The axis is logarithmic: half and twice are as far from 1."
 )
 
 

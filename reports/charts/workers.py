@@ -1,0 +1,302 @@
+"""Arms over what was swept, such as 1 to 24 workers: bars in groups, a group per point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+
+from wattload.reports.blocks import Cell, Figure, Table, columns, row
+from wattload.reports.charts.arms import arm_bar, arms_legend, evidence, largest, question
+from wattload.reports.charts.bars import Bar, axis_of, marker_size, ticks
+from wattload.reports.compare import Quantity, Row, compare
+from wattload.reports.energy import ALL_PHASES
+from wattload.reports.points import Point, points
+from wattload.reports.quantity import MISSING, Scale, counted, label, number, scale_for, scaled
+from wattload.reports.subject import LETTERS, Group, Subject
+from wattload.reports.svg import fill_of, layered, render
+from wattload.reports.themes import light
+
+WIDTH = 800
+_HEIGHT = 190
+_PANELS = 4
+_AXIS = 42
+_LETTER = 7.0
+_FILLED = 0.82
+_ABOVE = 1.18
+_TWO = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Swept:
+    """One quantity at every point: the bars of all arms by the point's value."""
+
+    quantity: Quantity
+    rows: dict[str, Row]
+    arms: Sequence[str]
+
+    @property
+    def scale(self) -> Scale:
+        ends = [end for entry in self.rows.values() if (end := largest(entry)) is not None]
+        return scale_for(self.quantity.unit, max(ends, default=None))
+
+    def bars(self, value: str) -> list[Bar]:
+        """Return the bars of a point, one per arm, those without a figure among them."""
+        entry = self.rows.get(value)
+        pairs = zip(LETTERS, self.arms, strict=False)
+        return [arm_bar(entry, letter, letter, arm) for letter, arm in pairs]
+
+    def ratio(self, value: str) -> str:
+        """Return B/A at a point, where two arms have one."""
+        entry = self.rows.get(value)
+        return number(entry.effect.ratio, 3) if entry and entry.effect else ""
+
+
+def workers_figure(name: str, subject: Subject, group: Group) -> Figure | None:
+    """Return a panel per headline quantity over what the group's runs were swept over.
+
+    ``None`` for a group that was not swept, or has no figure.
+    """
+    found = points(group)
+    if len(found) < _TWO:
+        return None
+    arms = list(group.arms)
+    swept = _swept(subject, found, arms)
+    if not swept:
+        return None
+    values = [point.value for point in found]
+    panels = [_Panel(f"w{number}", each, values) for number, each in enumerate(swept)]
+    axis = label(found[0].axis)
+    description = _description(axis, arms)
+    return Figure(
+        svg=render(
+            alt.vconcat(*[panel.chart(axis) for panel in panels], spacing=26),
+            {key: rows for panel in panels for key, rows in panel.data().items()},
+            name=name,
+            title=f"{group.workload} by {axis}",
+            description=" ".join([description, *_told(swept, values, axis)]),
+        ),
+        caption=description,
+        table=_table(swept, found, axis),
+        legend=arms_legend(arms),
+    )
+
+
+def _swept(subject: Subject, found: Sequence[Point], arms: Sequence[str]) -> list[_Swept]:
+    """Return the headline quantities that have a better direction, the whole job's before parts."""
+    by_key: dict[str, _Swept] = {}
+    for point in found:
+        for entry in compare(subject, point.group):
+            quantity = entry.quantity
+            if not quantity.headline or quantity.better == "neither" or largest(entry) is None:
+                continue
+            each = by_key.setdefault(quantity.key, _Swept(quantity, {}, arms))
+            each.rows[point.value] = entry
+    has_whole = any(each.quantity.phase == ALL_PHASES for each in by_key.values())
+    kept = [
+        each
+        for each in by_key.values()
+        if not (has_whole and each.quantity.is_energy) or each.quantity.phase == ALL_PHASES
+    ]
+    return sorted(kept, key=lambda each: bool(each.quantity.phase) and not _is_whole(each))[
+        :_PANELS
+    ]
+
+
+def _is_whole(each: _Swept) -> bool:
+    return each.quantity.phase == ALL_PHASES
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """One quantity as grouped bars; ``values`` are the points in their order."""
+
+    key: str
+    swept: _Swept
+    values: Sequence[str]
+
+    def data(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the rows of its marks."""
+        bars = [(value, bar) for value in self.values for bar in self.swept.bars(value)]
+        ratios = [{"x": value, "text": self.swept.ratio(value)} for value in self.values]
+        return {
+            f"{self.key}bars": [self._bar(value, bar) for value, bar in bars],
+            f"{self.key}dots": [dot for value, bar in bars for dot in self._dots(value, bar)],
+            f"{self.key}ratios": [entry for entry in ratios if entry["text"]],
+        }
+
+    def _bar(self, value: str, bar: Bar) -> dict[str, Any]:
+        shown = self.swept.scale.shown
+        found: dict[str, Any] = {
+            "x": value,
+            "arm": bar.label,
+            "fill": fill_of(bar.role),
+            "stroke": light(bar.role),
+            "end": shown(bar.end or 0.0),
+        }
+        if bar.end is None:
+            return found | {"text": MISSING}
+        if bar.value is not None:
+            found["v"] = shown(bar.value)
+            found["text"] = self._fitting(bar.value)
+        elif bar.upper is not None:
+            found |= {"from": shown(bar.lower or 0.0), "to": shown(bar.upper)}
+            found["open"] = bar.lower is None
+        return found
+
+    def _fitting(self, value: float) -> str | None:
+        """Return the figure with as many digits as its bar is wide, ``None`` where none fits."""
+        texts = (scaled(value, self.swept.scale, digits) for digits in (3, 2))
+        return next((text for text in texts if len(text) * _LETTER <= self._bar_pixels()), None)
+
+    def _bar_pixels(self) -> float:
+        return WIDTH * _FILLED / (len(self.values) * len(self.swept.arms))
+
+    def _dots(self, value: str, bar: Bar) -> list[dict[str, Any]]:
+        return [
+            {
+                "x": value,
+                "arm": bar.label,
+                "v": self.swept.scale.shown(dot.value),
+                "shape": bar.marker,
+                "size": marker_size(bar.marker) * 0.7,
+                "fill": light("strong" if dot.valid else "surface"),
+                "stroke": light("surface" if dot.valid else "strong"),
+            }
+            for dot in bar.dots
+        ]
+
+    def _largest(self) -> float:
+        ends = [bar.end for value in self.values for bar in self.swept.bars(value) if bar.end]
+        return self.swept.scale.shown(max(ends, default=0.0)) or 1.0
+
+    def chart(self, axis: str) -> alt.LayerChart:
+        """Return the panel, its title the question."""
+        x = alt.X(
+            "x:O",
+            sort=list(self.values),
+            axis=alt.Axis(title=axis, labelAngle=0, grid=False),
+            scale=alt.Scale(domain=list(self.values), paddingInner=0.18, paddingOuter=0.1),
+        )
+        letters = list(LETTERS[: len(self.swept.arms)])
+        offset = alt.XOffset("arm:N", scale=alt.Scale(domain=letters, paddingInner=0.08))
+        top = self._largest()
+        scale = alt.Scale(domain=[0, top * _ABOVE], nice=False)
+        axis_y = axis_of(self.swept.quantity.better, ticks(top), extent=_AXIS)
+        y = alt.Y("v:Q", axis=axis_y, scale=scale)
+        bars = alt.Chart(alt.NamedData(name=f"{self.key}bars")).encode(x=x, xOffset=offset)
+        dots = alt.Chart(alt.NamedData(name=f"{self.key}dots")).encode(x=x, xOffset=offset)
+        ratios = alt.Chart(alt.NamedData(name=f"{self.key}ratios")).encode(x=x)
+        layers = [
+            bars.mark_bar().encode(y=y, fill=alt.Fill("fill:N", scale=None)),
+            *_interval(bars),
+            _marks(dots, y),
+            bars.mark_text(dy=-9, fontSize=10.5, fontWeight=600, fill=light("strong")).encode(
+                y=alt.Y("end:Q"), text="text:N"
+            ),
+            ratios.mark_text(dy=-1, fontSize=10.5, fill=light("text")).encode(
+                y=alt.value(0), text="text:N"
+            ),
+        ]
+        title = alt.TitleParams(question(self.swept.quantity), subtitle=self._remarks())
+        return layered(layers, width=WIDTH, height=_HEIGHT, title=title)
+
+    def _remarks(self) -> list[str]:
+        quantity, scale = self.swept.quantity, self.swept.scale
+        first = [f"{quantity.label}, {scale.unit}".removesuffix(", ")]
+        first.append(_runs_text([bar for value in self.values for bar in self.swept.bars(value)]))
+        if any(self.swept.ratio(value) for value in self.values):
+            first.append("above each group: B ÷ A")
+        known = dict.fromkeys(evidence(entry) for entry in self.swept.rows.values())
+        return ["  ·  ".join(first), *[words for words in known if words]]
+
+
+def _runs_text(bars: Sequence[Bar]) -> str:
+    counts = [sum(dot.valid for dot in bar.dots) for bar in bars if bar.dots]
+    if not counts:
+        return "bounds"
+    low, high = min(counts), max(counts)
+    return f"n = {low} per bar" if low == high else f"n = {low} to {high} per bar"
+
+
+def _interval(bars: alt.Chart) -> list[alt.Chart]:
+    """Return the marks of bounds: a line with a cap at each end that is known."""
+    bound = bars.transform_filter("isValid(datum.to)")
+    stroke = alt.Stroke("stroke:N", scale=None)
+    cap = bound.mark_tick(opacity=1, thickness=2.5, size=12, orient="horizontal")
+    line = {False: [1, 0], True: [3, 3]}
+    rules = [
+        bound.transform_filter(f"datum.open == {str(is_open).lower()}")
+        .mark_rule(strokeWidth=2.5, strokeDash=dash)
+        .encode(y=alt.Y("from:Q"), y2="to:Q", stroke=stroke)
+        for is_open, dash in line.items()
+    ]
+    return [
+        *rules,
+        cap.encode(y=alt.Y("to:Q"), stroke=stroke),
+        cap.transform_filter("!datum.open").encode(y=alt.Y("from:Q"), stroke=stroke),
+    ]
+
+
+def _marks(dots: alt.Chart, y: alt.Y) -> alt.Chart:
+    marks: alt.Chart = dots.mark_point(strokeWidth=1, opacity=1).encode(
+        y=y,
+        shape=alt.Shape("shape:N", scale=None),
+        size=alt.Size("size:Q", scale=None),
+        fill=alt.Fill("fill:N", scale=None),
+        stroke=alt.Stroke("stroke:N", scale=None),
+    )
+    return marks
+
+
+def _description(axis: str, arms: Sequence[str]) -> str:
+    text = (
+        f"A group of bars per value of {axis}, a bar per arm: medians of the valid runs, filled "
+        "marks are single runs, hollow ones runs that failed or that a check bars. "
+    )
+    if len(arms) == _TWO:
+        text += "Above each group stands B ÷ A, the ratio of the geometric means of their runs. "
+    return f"{text}{MISSING} stands where no run has a figure. Each panel's axis begins at zero."
+
+
+def _told(swept: Sequence[_Swept], values: Sequence[str], axis: str) -> list[str]:
+    """Return each panel in a sentence, for who hears the chart instead of seeing it."""
+    said = []
+    for each in swept:
+        parts = [
+            f"{value} {axis}: "
+            + ", ".join(f"{bar.label} {bar.text(each.scale)}" for bar in each.bars(value))
+            for value in values
+        ]
+        said.append(f"{question(each.quantity)} In {each.scale.unit}: {'; '.join(parts)}.")
+    return said
+
+
+def _table(swept: Sequence[_Swept], found: Sequence[Point], axis: str) -> Table:
+    """Return every run's figure: nothing is drawn that is not listed."""
+    titles = columns("quantity", "unit", f"#{axis}", "arm", "#median", "#runs", "figures", "#B/A")
+    rows = [
+        line for each in swept for point in found for line in _lines(each, point.value, each.scale)
+    ]
+    return Table(columns=titles, rows=rows, caption=f"Every figure by {axis}")
+
+
+def _lines(each: _Swept, value: str, scale: Scale) -> list[tuple[Cell, ...]]:
+    lines = []
+    for arm, bar in zip(each.arms, each.bars(value), strict=False):
+        shown = [scaled(dot.value, scale) + " (not compared)" * (not dot.valid) for dot in bar.dots]
+        lines.append(
+            row(
+                each.quantity.label,
+                scale.unit,
+                value,
+                arm,
+                scaled(bar.value, scale) if bar.dots or bar.end is None else bar.text(scale),
+                Cell(counted(len(bar.dots), "run"), remark=bar.reason if bar.end is None else ""),
+                "; ".join(shown),
+                each.ratio(value) if arm == each.arms[-1] else "",
+            )
+        )
+    return lines

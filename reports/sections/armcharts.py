@@ -1,0 +1,44 @@
+"""The charts of a group's arms beyond its headline figures: over a sweep, of time, of states."""
+
+from __future__ import annotations
+
+from wattload.core.record.run import RunRecord
+from wattload.reports.blocks import Figure
+from wattload.reports.charts.stages import stages_figure
+from wattload.reports.charts.workers import workers_figure
+from wattload.reports.points import points
+from wattload.reports.quantity import label
+from wattload.reports.sections.wording import anchor
+from wattload.reports.subject import LETTERS, Group, Subject
+
+
+def arm_figures(subject: Subject, group: Group) -> list[Figure]:
+    """Return the charts of a group's arms, the swept ones first; runs with a fault are left out."""
+    name = anchor("compare", group.workload)
+    bars, letters = _bars(subject, group)
+    figures = [
+        workers_figure(f"{name}-points", subject, group),
+        stages_figure(f"{name}-stages", group.workload, bars, letters),
+    ]
+    return [figure for figure in figures if figure is not None]
+
+
+def _bars(
+    subject: Subject, group: Group
+) -> tuple[dict[str, list[RunRecord]], dict[str, str] | None]:
+    """Return the valid runs by arm and their letters; of a sweep, by point and arm."""
+    of_arm = dict(zip(group.arms, LETTERS, strict=False))
+    found = points(group)
+    if len(found) == 1:
+        return {arm: _valid(subject, group, arm) for arm in group.arms}, None
+    bars, letters = {}, {}
+    for point in found:
+        for arm in point.group.arms:
+            key = f"{label(point.axis)} {point.value}, {of_arm[arm]}"
+            bars[key] = _valid(subject, point.group, arm)
+            letters[key] = of_arm[arm]
+    return bars, letters
+
+
+def _valid(subject: Subject, group: Group, arm: str) -> list[RunRecord]:
+    return [run.record for run in group.arms[arm] if not subject.faults(run)]
