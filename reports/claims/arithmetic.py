@@ -11,12 +11,15 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from wattload.reports.quantity import whole
+
 _OPERATORS: Mapping[type[ast.operator], tuple[str, Callable[[float, float], float]]] = {
     ast.Add: ("+", operator.add),
     ast.Sub: ("-", operator.sub),
     ast.Mult: ("*", operator.mul),
     ast.Div: ("/", operator.truediv),
 }
+_LARGEST = 1e300
 _BY_SIGN = dict(_OPERATORS.values())
 
 
@@ -63,13 +66,17 @@ _ALLOWED = "names of figures, numbers, + - * / and parentheses are all that is a
 
 def _term(node: ast.expr) -> Term:
     match node:
-        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+        case ast.Constant(value=int() | float() as value) if _is_finite(value):
             return Number(float(value))
         case ast.Name(id=name):
             return Name(name)
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
             return Binary(_OPERATORS[type(sign)][0], _term(left), _term(right))
     raise ValueError(f"{ast.unparse(node)!r} can't be computed with: {_ALLOWED}")
+
+
+def _is_finite(value: float) -> bool:
+    return not isinstance(value, bool) and abs(value) < _LARGEST
 
 
 def names(term: Term) -> frozenset[str]:
@@ -107,7 +114,7 @@ def text_of(term: Term) -> str:
     """Return an expression as people read it, every inner one in parentheses."""
     match term:
         case Number(value):
-            return f"{value:g}"
+            return whole(value) if value == int(value) else f"{value:g}"
         case Name(name):
             return name
         case Binary(sign, left, right):

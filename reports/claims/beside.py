@@ -6,16 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from wattload.core.units import Unit
+from wattload.reports.admission import unlike
 from wattload.reports.claims.facts import apart, plays_in_order
 from wattload.reports.claims.library import papers
 from wattload.reports.claims.model import At, Claim, Pair, Paper
 from wattload.reports.compare import Row, compare
-from wattload.reports.conditions import unlike_bytes, unlike_work
-from wattload.reports.energy import ALL_PHASES, is_simulated
+from wattload.reports.energy import is_simulated
 from wattload.reports.keys import flat
 from wattload.reports.points import Point, points
-from wattload.reports.quantity import label, listed, number
+from wattload.reports.quantity import label, listed
 from wattload.reports.statistics import MINIMUM_RUNS, Effect
 from wattload.reports.subject import Group, Subject
 
@@ -65,9 +64,9 @@ def beside(subject: Subject) -> tuple[Beside, ...]:
     )
 
 
-def unanswered(subject: Subject) -> tuple[tuple[Paper, tuple[Claim, ...]], ...]:
+def unanswered(shown_parts: Sequence[Beside]) -> tuple[tuple[Paper, tuple[Claim, ...]], ...]:
     """Return the claims of each paper that no workload of the page answers."""
-    shown = {(part.paper.id, claim.id) for part in beside(subject) for claim, _ in part.claims}
+    shown = {(part.paper.id, claim.id) for part in shown_parts for claim, _ in part.claims}
     rest = [
         (paper, tuple(claim for claim in paper.claims if (paper.id, claim.id) not in shown))
         for paper in papers()
@@ -96,9 +95,7 @@ def _measured(claim: Claim, places: Sequence[_Place]) -> tuple[Measured, ...]:
     if meant:
         return tuple(place.measured(claim) for place in meant)
     known = listed([place.point.value for place in places if place.point.axis])
-    reason = f"the paper has {wanted.axis} = {number(wanted.value, 3)}, this page " + (
-        f"has {known}" if known else "has not"
-    )
+    reason = f"the paper has {wanted}, this page " + (f"has {known}" if known else "has not")
     return (Measured(verdict="unmeasured", reason=reason),)
 
 
@@ -110,8 +107,7 @@ class _Place:
         self._pair = pair
         self._straight = straight
         self._rows = {row.quantity.key: row for row in compare(subject, point.group)}
-        self._unlike_work = "" if subject.forced else unlike_work(point.group)
-        self._unlike_bytes = {} if subject.forced else unlike_bytes(point.group)
+        self._unlike = unlike(subject, point.group)
 
     def is_at(self, wanted: At) -> bool:
         """Return whether the runs were made at a value, swept or set."""
@@ -159,32 +155,23 @@ class _Place:
         group = self.point.group
         if any(is_simulated(run.record) for run in group.runs):
             yield "virtual", "its rates and watts are invented"
-        if not apart(self._pair.between, list(group.arms.values())):
+        if len(group.arms) != ARMS:
+            yield "unmeasured", "only one arm was run here"
+        elif not apart(self._pair.between, list(group.arms.values())):
             yield "unmeasured", f"the arms of this page do not differ in {self._pair.differ_in}"
         if row is None:
             yield "unmeasured", f"no run here has the figure {label(claim.figure or '')}"
             return
-        if self._unlike_work:
-            yield "unlike", self._unlike_work
-        if claim.parsed.unit in _OF_BYTES and (reason := self._bytes_reason(row)):
+        if reason := row.forced or listed([*self._unlike.bars(row.quantity)]):
             yield "unlike", reason
         for figure in (figure for figures in row.figures.values() for figure in figures):
             if not figure.ranks:
                 yield "unmeasured", f"ranks nothing: {figure.note or 'its evidence is too weak'}"
 
-    def _bytes_reason(self, row: Row) -> str:
-        if row.quantity.phase in ("", ALL_PHASES):
-            return next(iter(self._unlike_bytes.values()), "")
-        return self._unlike_bytes.get(row.quantity.phase, "")
-
-
-_OF_BYTES = frozenset({Unit.SECONDS, Unit.JOULES})
-"""What can be compared only where it was spent on the same bytes."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """A ratio the way round that a formula has it, with its interval."""
+    """A ratio of medians the way round that a formula has it, with the comparison's interval."""
 
     ratio: float
     lower: float | None
@@ -194,10 +181,10 @@ class _Ends:
 def _turned(claim: Claim, effect: Effect, straight: bool) -> _Ends:
     """Return B/A of the page as the formula's ratio: turned over where its arms stand crosswise."""
     if (claim.parsed.over == "b") == straight:
-        return _Ends(effect.ratio, effect.lower, effect.upper)
+        return _Ends(effect.medians, effect.lower, effect.upper)
     lower = 1 / effect.upper if effect.upper else None
     upper = 1 / effect.lower if effect.lower else None
-    return _Ends(1 / effect.ratio, lower, upper)
+    return _Ends(1 / effect.medians, lower, upper)
 
 
 def _is_number(text: str, value: float) -> bool:

@@ -12,7 +12,7 @@ from wattload.core.units import Unit
 from wattload.reports.claims.model import Condition, Expected, Fact, Pair
 from wattload.reports.conditions import link_text
 from wattload.reports.load import Run
-from wattload.reports.quantity import listed, quantity
+from wattload.reports.quantity import MISSING, listed, quantity
 from wattload.reports.subject import power_state_text
 
 Alike = Literal["alike", "differs", "not so named", "not recorded", "not told"]
@@ -33,7 +33,7 @@ def held(runs: Sequence[Run], fact: Fact, expected: Expected) -> Held:
     """Return what the runs of an arm hold of a condition, beside what the paper expects."""
     found = list(dict.fromkeys(each for run in runs for each in _READ[fact](run.record)))
     if not found:
-        return Held("not recorded", "not recorded")
+        return Held(MISSING, "not recorded")
     text = listed([_shown(each) for each in found])
     alike = [_alike(each, expected) for each in found]
     return Held(text, alike[0] if len(set(alike)) == 1 else "differs")

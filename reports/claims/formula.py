@@ -28,7 +28,7 @@ class Kind(StrEnum):
     RATE = "rate"
     ENERGY = "energy"
     RATE_PER_WATT = "rate_per_watt"
-    RESPONSE_TIME = "response_time"
+    LATENCY = "latency"
     OPERATIONS = "iops"
 
 
@@ -37,10 +37,10 @@ _UNITS: Mapping[Kind, Unit] = {
     Kind.RATE: Unit.BYTES_PER_SECOND,
     Kind.ENERGY: Unit.JOULES,
     Kind.RATE_PER_WATT: Unit.BYTES_PER_JOULE,
-    Kind.RESPONSE_TIME: Unit.SECONDS,
+    Kind.LATENCY: Unit.SECONDS,
     Kind.OPERATIONS: Unit.SAMPLES_PER_SECOND,
 }
-_LOWER = frozenset({Kind.TIME, Kind.ENERGY, Kind.RESPONSE_TIME})
+_LOWER = frozenset({Kind.TIME, Kind.ENERGY, Kind.LATENCY})
 _KINDS = "|".join(Kind)
 _MEDIAN = rf"median\((?P<{{arm}}>[ab])\.(?P<{{kind}}>{_KINDS})\)"
 _FORM = re.compile(

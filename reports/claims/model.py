@@ -120,6 +120,9 @@ class At(Frozen):
     axis: Words
     value: float
 
+    def __str__(self) -> str:
+        return f"{self.axis} = {self.value:g}"
+
 
 class Standing(Frozen):
     """Whether a claim agrees with the paper's other figures, and why that is said."""

@@ -21,7 +21,16 @@ from wattload.reports.claims.arithmetic import text_of
 from wattload.reports.claims.beside import Beside, Measured, Verdict, beside, unanswered
 from wattload.reports.claims.facts import Alike, conditions_of, held
 from wattload.reports.claims.model import Claim, Closure, Consistency, Paper, Reading
-from wattload.reports.quantity import MISSING, UNIT_SPACE, counted, number, quantity
+from wattload.reports.quantity import (
+    MISSING,
+    UNIT_SPACE,
+    Scale,
+    counted,
+    number,
+    quantity,
+    scale_for,
+    with_unit,
+)
 from wattload.reports.sections.wording import anchor, sentence_of
 from wattload.reports.subject import LETTERS, Subject, lettered
 
@@ -44,6 +53,9 @@ _CLOSES: dict[bool | None, tuple[str, Tone]] = {
     None: ("follows", "quiet"),
 }
 _ALIKE: dict[Alike, Tone] = {"alike": "good", "differs": "warn", "not so named": "warn"}
+_DIGITS = 5
+"""Of a closure's sides: the longest printed figures, such as 281.35, have as many."""
+
 _RULES = (
     "Each figure below was published on other machines. It agrees where the 95 % interval measured "
     "here holds it and differs where it does not; neither says that the paper is right or wrong, "
@@ -60,7 +72,7 @@ def claims_section(subject: Subject) -> Section | None:
     shown = list({part.paper.id: part.paper for part in found}.values())
     parts = [_part(part) for part in found]
     parts += [_arithmetic(paper) for paper in shown if paper.closures]
-    rest = unanswered(subject)
+    rest = unanswered(found)
     if rest:
         parts.append(_rest(rest, shown))
     return Section(
@@ -81,7 +93,7 @@ def _part(part: Beside) -> Section:
     )
     return Section(
         anchor=anchor("claims", paper.id, part.group.workload),
-        title=f"{part.group.workload}: {pair.a} against {pair.b}",
+        title=f"{part.group.workload}, as published of {pair.a} against {pair.b}",
         blocks=[Paragraph(roles), _claims(part), _setup(part)],
     )
 
@@ -95,28 +107,28 @@ def _claims(part: Beside) -> Table:
     ]
     return Table(
         columns=columns(
-            "published", "#as a ratio", "#measured", "#95 % interval", "runs", "verdict"
+            "published", "#as a ratio", "#measured", "#95 % interval", "n, A and B", "verdict"
         ),
         rows=rows,
         caption="Published and measured ratios",
-        note="Measured is the ratio of medians of valid runs, by the formula under each ratio.",
+        note="Measured is the formula under each ratio, over the valid runs. The interval is the "
+        "comparison's, of the ratio of geometric means.",
     )
 
 
 def _claim_row(claim: Claim, measured: Measured, *, first: bool) -> tuple[Cell, ...]:
     words, tone = _VERDICTS[measured.verdict]
+    hollow = measured.verdict in ("virtual", "unmeasured", "unlike")
     interval = MISSING
     if measured.lower is not None and measured.upper is not None:
         interval = f"{number(measured.lower, 3)} to {number(measured.upper, 3)}"
     runs = MISSING
     if measured.counts is not None:
-        runs = ", ".join(
-            f"{letter} {count}" for letter, count in zip(LETTERS, measured.counts, strict=False)
-        )
+        runs = f"{measured.counts[0]},{UNIT_SPACE}{measured.counts[1]}"
     return row(
         _published(claim) if first else Cell(""),
         Cell(_read(claim), remark=claim.formula) if first else Cell(""),
-        Cell(number(measured.ratio, 3), remark=measured.at),
+        Cell(number(measured.ratio, 3), "quiet" if hollow else "", remark=measured.at),
         interval,
         runs,
         Cell("", tone, words, measured.reason),
@@ -125,7 +137,7 @@ def _claim_row(claim: Claim, measured: Measured, *, first: bool) -> tuple[Cell, 
 
 def _published(claim: Claim) -> Cell:
     extent = "up to " if claim.printed.up_to else ""
-    at = f", {claim.point.axis} = {number(claim.point.value, 3)}" if claim.point else ""
+    at = f", {claim.point}" if claim.point else ""
     words, _ = _STANDINGS[claim.consistency.status]
     told = f"{words}: {claim.consistency.reason}."
     return Cell(f"{extent}“{claim.printed.words}”{at}", remark=f"{told} {claim.remark}".strip())
@@ -162,16 +174,20 @@ def _setup(part: Beside) -> Table:
         ),
         rows=rows,
         caption="What is alike and what differs",
-        note="Also as printed: " + "; ".join(part.paper.setup) + ".",
+        note="A name is alike where the record holds it, a number within 10 %.",
     )  # fmt: skip
 
 
 def _arithmetic(paper: Paper) -> Section:
     return Section(
         anchor=anchor("claims", paper.id, "arithmetic"),
-        title=f"How the published figures close: {paper.publisher}",
-        blocks=[_closures(paper)],
+        title=f"{paper.publisher}: set-up, and how the published figures close",
+        blocks=[_printed_setup(paper), _closures(paper)],
     )
+
+
+def _printed_setup(paper: Paper) -> Facts:
+    return Facts([("set-up as printed", "; ".join(paper.setup) + ".")], "prose")
 
 
 def _closures(paper: Paper) -> Table:
@@ -183,23 +199,29 @@ def _closures(paper: Paper) -> Table:
 
 
 def _closure_row(paper: Paper, closure: Closure) -> tuple[Cell, ...]:
-    left, right = paper.computed(closure)
     term, other = closure.sides
     sign = "≤" if closure.relation == "at_most" else "="
     formula = text_of(term) + ("" if other is None else f" {sign} {text_of(other)}")
     words, tone = _CLOSES[paper.closes(closure)]
     return row(
         Cell(sentence_of(closure.says), remark=formula.replace("_", " ")),
-        _with_unit(left, closure.unit),
-        MISSING if right is None else _with_unit(right, closure.unit),
+        *_sides(paper.computed(closure), closure.unit),
         Cell("", tone, words),
     )
 
 
-def _with_unit(value: float, unit: str) -> str:
-    if unit in set(Unit):
-        return quantity(value, Unit(unit), 3)
-    return f"{number(value, 4 if unit else 3)}{UNIT_SPACE}{unit}".rstrip()
+def _sides(values: tuple[float, float | None], unit: str) -> list[str]:
+    """Return both sides in one scale, with as many digits as tell the last printed one."""
+    scale = scale_for(Unit(unit), *values) if unit in set(Unit) else Scale(1, unit)
+    return [
+        MISSING if value is None else with_unit(_short(scale.shown(value)), scale)
+        for value in values
+    ]
+
+
+def _short(value: float) -> str:
+    text = number(value, _DIGITS)
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _rest(rest: Sequence[tuple[Paper, tuple[Claim, ...]]], shown: Sequence[Paper]) -> Section:
@@ -219,8 +241,7 @@ def _rest_folds(
     for paper, claims in rest:
         blocks: list[Block] = [_needs(claims, paper)]
         if paper not in shown:
-            blocks.append(Facts([("set-up as printed", "; ".join(paper.setup) + ".")], "prose"))
-            blocks.append(_closures(paper))
+            blocks += [_printed_setup(paper), _closures(paper)]
         yield Fold(f"{paper.publisher}: {paper.name} ({len(claims)})", blocks)
 
 

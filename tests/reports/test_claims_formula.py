@@ -57,7 +57,7 @@ def test_arithmetic_reads_with_every_inner_part_in_parentheses() -> None:
     "text",
     [
         "", "a +", "a ** 2", "-a", "a if b else c", "f(a)", "a.b", "a[0]", "'a'", "True", "a < b",
-        "lambda: a", "(a := 2)", "__import__('os')", "1j", "(" * 3000 + "a" + ")" * 3000,
+        "lambda: a", "1e999", "(a := 2)", "__import__('os')", "1j", "(" * 3000 + "a" + ")" * 3000,
     ],
 )  # fmt: skip
 def test_nothing_but_names_numbers_and_four_signs_is_arithmetic(text: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from wattload.core.errors import ConfigError
 from wattload.reports.claims.library import papers, read_paper
 from wattload.reports.claims.model import Closure, Paper
-from wattload.reports.compare import quantities
+from wattload.reports.figures import quantities
 from wattload.reports.load import load_runs
 
 LAB = Path(__file__).resolve().parents[2] / "docs/examples/lab"
@@ -228,4 +228,5 @@ def test_at_most_needs_no_tolerance() -> None:
         ]
     )
     text = SMALL.replace("closures: []", f"closures: {written}").replace("unchecked", "consistent")
-    assert read_paper(text, "small.yaml").closes
+    paper = read_paper(text, "small.yaml")
+    assert paper.closes(paper.closures[0]) is True

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.records import Scenario, make_run, write_made_run, write_run
+from tests.reports.conftest import arm
+from tests.reports.parsing import Page
+from wattload.reports.claims.beside import Beside, Measured, beside, unanswered
+from wattload.reports.claims.library import papers
+from wattload.reports.load import load_runs
+from wattload.reports.page import render_page
+from wattload.reports.sections.claims import claims_section
+from wattload.reports.subject import Subject, make_subject
+
+OTHER = "SOLIDIGM D5-P5336 61.44TB"
+
+
+def arms(ratio: float = 2.35, *, count: int = 5, **changes: object) -> list[Scenario]:
+    """Checkpoints of two drives, B's rate a ``ratio`` of A's, in the arms' paper states."""
+    values: dict[str, Any] = {"workload": "checkpoint"} | changes
+    of_a = [arm("A", index, **values) for index in range(count)]
+    return of_a + [arm("B", index, rate=1.5e9 / ratio, **values) for index in range(count)]
+
+
+def subject_of(folder: Path, scenarios: Iterable[Scenario], by: str = "label") -> Subject:
+    for scenario in scenarios:
+        write_run(folder, scenario)
+    return make_subject(load_runs([folder]), by)
+
+
+def measured(subject: Subject, claim: str) -> Measured:
+    (part,) = beside(subject)
+    ((_, found),) = [each for each in part.claims if each[0].id == claim]
+    (one,) = found
+    return one
+
+
+def only(subject: Subject) -> Beside:
+    (part,) = beside(subject)
+    return part
+
+
+def test_a_published_ratio_inside_the_interval_agrees(tmp_path: Path) -> None:
+    found = measured(subject_of(tmp_path, arms(2.35)), "checkpoint_rate")
+    assert found.verdict == "agrees"
+    assert found.ratio == pytest.approx(2.35, rel=1e-3)
+    assert found.lower is not None
+    assert found.upper is not None
+    assert found.lower < 2.35 < found.upper
+    assert found.counts == (5, 5)
+
+
+def test_a_published_ratio_outside_of_it_differs(tmp_path: Path) -> None:
+    found = measured(subject_of(tmp_path, arms(2.2)), "checkpoint_rate")
+    assert found.verdict == "differs"
+    assert found.ratio == pytest.approx(2.2, rel=1e-3)
+
+
+def test_four_runs_per_arm_are_too_few(tmp_path: Path) -> None:
+    found = measured(subject_of(tmp_path, arms(count=4)), "checkpoint_rate")
+    assert found.verdict == "few"
+    assert found.ratio == pytest.approx(2.35, rel=1e-3)
+    assert found.lower is None
+
+
+def test_energy_is_b_over_a_and_a_rate_a_over_b(tmp_path: Path) -> None:
+    subject = subject_of(tmp_path, arms(2.35))
+    energy = measured(subject, "checkpoint_energy")
+    assert energy.ratio is not None
+    assert energy.ratio > 1
+    assert measured(subject, "checkpoint_rate").ratio == pytest.approx(2.35, rel=1e-3)
+
+
+def test_a_virtual_drive_shows_nothing_of_a_claim(tmp_path: Path) -> None:
+    scenarios = arms(count=1, model="wattload virtual drive")
+    found = measured(subject_of(tmp_path, scenarios), "checkpoint_rate")
+    assert (found.verdict, found.reason) == ("virtual", "its rates and watts are invented")
+
+
+def test_a_figure_that_no_run_has_is_not_measured(tmp_path: Path) -> None:
+    found = measured(subject_of(tmp_path, arms(count=1)), "checkpoint_time")
+    assert found.verdict == "unmeasured"
+    assert found.reason == "no run here has the figure write seconds per checkpoint"
+
+
+def test_energy_that_nobody_measured_answers_nothing(tmp_path: Path) -> None:
+    found = measured(subject_of(tmp_path, arms(count=1, power="declared")), "checkpoint_energy")
+    assert found.verdict == "unmeasured"
+    assert found.reason == "ranks nothing: declared in a data sheet, no measurement"
+
+
+def test_arms_on_one_drive_in_one_state_say_nothing_of_two_drives(tmp_path: Path) -> None:
+    same = arms(count=1, serial="S1", state=0)
+    scenarios = [replace(each, loader="direct" if each.label == "A" else "torch") for each in same]
+    found = measured(subject_of(tmp_path, scenarios, "loader"), "checkpoint_rate")
+    assert found.verdict == "unmeasured"
+    assert found.reason == "the arms of this page do not differ in drive or power state"
+
+
+def test_two_states_of_one_drive_are_two_arms_of_a_claim(tmp_path: Path) -> None:
+    found = measured(subject_of(tmp_path, arms(2.35, serial="S1")), "checkpoint_rate")
+    assert found.verdict == "agrees"
+
+
+def test_arms_of_other_work_are_not_held_against_a_claim(tmp_path: Path) -> None:
+    scenarios = [
+        replace(each, scale="demo") if each.label == "B" else each for each in arms(count=1)
+    ]
+    found = measured(subject_of(tmp_path, scenarios), "checkpoint_rate")
+    assert found.verdict == "unlike"
+    assert "scale" in found.reason
+
+
+def test_forcing_a_comparison_makes_no_claim_agree(tmp_path: Path) -> None:
+    scenarios = [
+        replace(each, scale="demo") if each.label == "B" else each for each in arms(count=1)
+    ]
+    for scenario in scenarios:
+        write_run(tmp_path, scenario)
+    subject = make_subject(load_runs([tmp_path]), forced=True)
+    assert measured(subject, "checkpoint_rate").verdict == "unlike"
+
+
+def test_a_page_s_arms_stand_as_their_drives_say(tmp_path: Path) -> None:
+    """The paper's drives decide before its power states do, and the ratio turns over."""
+    scenarios = [
+        replace(each, model=OTHER, state=1) if each.label == "A" else replace(each, state=0)
+        for each in arms(1 / 2.35)
+    ]
+    subject = subject_of(tmp_path, scenarios)
+    assert not only(subject).straight
+    found = measured(subject, "checkpoint_rate")
+    assert found.verdict == "agrees"
+    assert found.ratio == pytest.approx(2.35, rel=1e-3)
+    assert found.lower is not None
+    assert found.upper is not None
+    assert found.lower < found.upper
+
+
+def test_one_drive_s_arms_stand_as_their_power_states_say(tmp_path: Path) -> None:
+    crossed = [
+        replace(each, serial="S1", state=0 if each.label == "A" else 1) for each in arms(count=1)
+    ]
+    assert not only(subject_of(tmp_path, crossed)).straight
+
+
+def test_arms_that_nothing_tells_apart_stand_in_the_page_s_order(tmp_path: Path) -> None:
+    assert only(subject_of(tmp_path, arms(count=1, model="SOME DRIVE", state=3))).straight
+
+
+def with_workers(folder: Path, counts: Iterable[int]) -> Subject:
+    for index, workers in enumerate(counts):
+        for scenario in (arm("A", 9, workload="dlrm"), arm("B", 9, workload="dlrm", rate=1e9)):
+            record, traces = make_run(replace(scenario, run_id=f"{scenario.label}-{index}"))
+            workload = {**record.config["workload"], "workers": workers}
+            config = {**record.config, "workload": workload}
+            changed = record.model_copy(
+                update={"config": config, "run_id": f"{scenario.label}-{index}"}
+            )
+            write_made_run(folder / f"{scenario.label}-{index}", changed, traces)
+    return make_subject(load_runs([folder]))
+
+
+def test_a_claim_at_a_point_is_held_against_that_point_alone(tmp_path: Path) -> None:
+    found = measured(with_workers(tmp_path, (1, 24)), "dlrm_energy")
+    assert (found.at, found.counts, found.verdict) == ("workers = 24", (1, 1), "few")
+
+
+def test_a_sweep_without_the_point_is_told(tmp_path: Path) -> None:
+    found = measured(with_workers(tmp_path, (1, 2)), "dlrm_energy")
+    assert found.verdict == "unmeasured"
+    assert found.reason == "the paper has workers = 24, this page has 1 and 2"
+
+
+def test_runs_that_were_all_set_to_the_point_are_at_it(tmp_path: Path) -> None:
+    found = measured(with_workers(tmp_path, (24,)), "dlrm_energy")
+    assert (found.at, found.verdict) == ("", "few")
+
+
+def test_runs_that_do_not_say_where_they_were_are_not_at_it(tmp_path: Path) -> None:
+    found = measured(subject_of(tmp_path, arms(count=1, workload="dlrm")), "dlrm_energy")
+    assert found.reason == "the paper has workers = 24, this page has not"
+
+
+def test_every_claim_is_shown_or_listed(tmp_path: Path) -> None:
+    parts = beside(subject_of(tmp_path, arms(count=1)))
+    shown = [(part.paper.id, claim.id) for part in parts for claim, _ in part.claims]
+    listed = [(paper.id, claim.id) for paper, claims in unanswered(parts) for claim in claims]
+    assert sorted(shown + listed) == sorted(
+        (paper.id, claim.id) for paper in papers() for claim in paper.claims
+    )
+
+
+def test_one_arm_and_three_arms_have_no_claims(tmp_path: Path) -> None:
+    one = subject_of(tmp_path / "one", arms(count=2)[:2])
+    three = [*arms(count=1), *[arm("C", index, workload="checkpoint") for index in range(2)]]
+    assert claims_section(one) is None
+    assert claims_section(subject_of(tmp_path / "three", three)) is None
+
+
+def test_the_page_says_what_is_alike_what_differs_and_what_is_missing(tmp_path: Path) -> None:
+    subject = subject_of(tmp_path, arms(2.35, power="measured"))
+    text = Page(render_page(subject.runs)).text()
+    for said in (
+        "up to “135 % slower”",
+        "agrees the interval holds the published value",
+        "On this page A stands for a, B for b.",
+        "agreement on other drives, power states, sizes or hosts repeats nothing of it",
+        "alike MICRON_6550_MTFDLAL61T4TGA",
+        "not so named MICRON_6550_MTFDLAL61T4TGA",
+        "does not close: for the same bytes the rates must stand as the times do, 2.51.",
+        "not measured no run here has the figure write seconds per checkpoint",
+        "random reads into GPU memory by cuFile",
+        "IOPS times 512 B in GiB/s, which the printed number is.",
+    ):
+        assert said in text, said
