@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from wattload.core.errors import ConfigError
+from wattload.reports.claims.formula import Kind
 from wattload.reports.claims.library import papers, read_paper
-from wattload.reports.claims.model import Closure, Paper
+from wattload.reports.claims.model import Closure, Fact, Paper, Reading
 from wattload.reports.figures import quantities
 from wattload.reports.load import load_runs
 
-LAB = Path(__file__).resolve().parents[2] / "docs/examples/lab"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+LAB = DOCS / "examples/lab"
 NAMES = sorted(p.name for p in files("wattload.reports.claims").iterdir() if ".yaml" in p.name)
 PAPERS = {paper.id: paper for paper in papers()}
 SMALL = """
@@ -146,6 +148,18 @@ def test_figures_that_claims_name_are_figures_of_real_runs() -> None:
     }
     assert named
     assert named <= known
+
+
+def test_the_example_of_the_docs_is_a_paper() -> None:
+    text = (DOCS / "claims.md").read_text(encoding="utf-8")
+    example = text.partition("```yaml\n")[2].partition("```")[0]
+    assert read_paper(example, "claims.md").values["checkpoint_time"] == 1.25
+
+
+def test_the_docs_name_every_file_every_fact_and_every_kind() -> None:
+    text = (DOCS / "claims.md").read_text(encoding="utf-8")
+    for name in (*NAMES, *Fact, *Kind, *Reading):
+        assert f"`{name}`" in text
 
 
 def test_quotations_are_short() -> None:
