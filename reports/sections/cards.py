@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import median
 
 from wattload.reports.blocks import Card, Cell, Tile, Tone
 from wattload.reports.compare import Row, compare
-from wattload.reports.quantity import MISSING, counted, number, scale_for, scaled, with_unit
+from wattload.reports.quantity import counted, number, scale_for, scaled, with_unit
 from wattload.reports.sections.headline import headline_tiles
+from wattload.reports.sections.sayings import by_quantity
 from wattload.reports.sections.wording import anchor, run_badges
 from wattload.reports.subject import Group, Subject
 
@@ -47,32 +49,54 @@ def directed_rows(subject: Subject, group: Group) -> list[Row]:
 def _comparison_card(subject: Subject, group: Group) -> Card:
     rows = directed_rows(subject, group)
     counts = [counted(len(runs), "run") for runs in group.arms.values()]
+    told = by_quantity([row for row in rows if row.effect])
     return Card(
         title=group.workload,
         anchor=anchor("compare", group.workload),
         remark=f"A {counts[0]}, B {counts[1]}",
-        tiles=[_ratio_tile(row) for row in rows if row.effect][:_TILES],
+        tiles=[_ratio_tile(of_quantity) for of_quantity in told][:_TILES],
         badges=_call_badges(rows),
     )
 
 
-def _ratio_tile(row: Row) -> Tile:
-    """Return a ratio with both medians under it, coloured by the arm that is better."""
+def _ratio_tile(rows: Sequence[Row]) -> Tile:
+    """Return a ratio with both medians under it, coloured by the arm that is better.
+
+    Over a sweep it is the median of the points' ratios, with the ends of their range under it, and
+    has an arm's colour where that arm is better at every point.
+    """
+    ratios = [row.effect.ratio for row in rows if row.effect]
+    calls = {row.call for row in rows}
+    tone: Tone = "quiet"
+    if calls in ({"a"}, {"b"}):
+        tone = "a" if calls == {"a"} else "b"
+    note = _both_medians(rows[0])
+    if len(rows) > 1:
+        ends = f"{number(min(ratios), 3)} to {number(max(ratios), 3)}"
+        note = f"median of {counted(len(ratios), 'point')} of {rows[0].axis}, {ends}"
+    if any(row.forced for row in rows):
+        note += "; forced"
+    return Tile(f"{rows[0].quantity.label}, B/A", number(median(ratios), 3), "", note, tone)
+
+
+def _both_medians(row: Row) -> str:
     medians = [spread.median for spread in row.spreads.values() if spread is not None]
     scale = scale_for(row.quantity.unit, *medians)
     both = " against ".join(scaled(value, scale, 3) for value in medians)
-    note = with_unit(both, scale)
-    tone: Tone = row.call if row.call in ("a", "b") else "quiet"
-    ratio = number(row.effect.ratio, 3) if row.effect else MISSING
-    return Tile(f"{row.quantity.label}, B/A", ratio, "", note, tone)
+    at = f"{row.axis} = {row.at}: " if row.axis else ""
+    return at + with_unit(both, scale)
 
 
 def _call_badges(rows: Sequence[Row]) -> tuple[Cell, ...]:
-    words: tuple[tuple[str, str, Tone], ...] = (
-        ("a", "A better", "a"),
-        ("b", "B better", "b"),
-        ("none", "no difference shown", "quiet"),
-        ("barred", "not called", "quiet"),
-    )
-    counts = [(text, tone, sum(row.call == call for row in rows)) for call, text, tone in words]
-    return tuple(Cell(f"{text}: {count}", tone) for text, tone, count in counts if count)
+    """Return how often each word was said, the calls first; one that was forced says so."""
+    tones: dict[str, Tone] = {"a": "a", "b": "b"}
+    found: dict[str, tuple[Tone, int]] = {}
+    for row in sorted(rows, key=lambda row: _ORDER.index(row.call)):
+        _, count = found.get(row.words, ("quiet", 0))
+        found[row.words] = (tones.get(row.call, "quiet"), count + 1)
+    badges = [Cell(f"{words.replace('is ', '')}: {n}", tone) for words, (tone, n) in found.items()]
+    forced = [Cell("forced", "bad")] if any(row.forced for row in rows) else []
+    return (*badges, *forced)
+
+
+_ORDER = ("a", "b", "none", "barred")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from wattload.reports.admission import counts
 from wattload.reports.blocks import (
     Block,
     Cell,
@@ -12,43 +14,28 @@ from wattload.reports.blocks import (
     Paragraph,
     Section,
     Table,
-    Tone,
     columns,
     row,
 )
 from wattload.reports.charts.arms import arms_figure
 from wattload.reports.charts.effects import effects_figure
 from wattload.reports.charts.parts import parts_figures
-from wattload.reports.compare import Row, compare, sentence
-from wattload.reports.conditions import differences
+from wattload.reports.compare import Row, compare
+from wattload.reports.conditions import differences, mixtures
 from wattload.reports.load import Run
-from wattload.reports.quantity import (
-    MISSING,
-    Scale,
-    counted,
-    number,
-    percent,
-    scale_for,
-    scaled,
-)
+from wattload.reports.points import points
+from wattload.reports.quantity import counted
+from wattload.reports.sections.armcharts import arm_figures
+from wattload.reports.sections.figuretables import points_table, quantities_table
 from wattload.reports.sections.heat import temperature_table
-from wattload.reports.sections.wording import anchor, sentence_of, unique
-from wattload.reports.statistics import MINIMUM_RUNS, Spread
+from wattload.reports.sections.rules import rules
+from wattload.reports.sections.sayings import by_quantity, sayings
+from wattload.reports.sections.sureness import noise_section, sureness
+from wattload.reports.sections.wording import anchor, unique
 from wattload.reports.subject import LETTERS, Group, Subject, lettered
 
-_CALLS: dict[str, tuple[str, Tone]] = {
-    "a": ("A is better", "a"),
-    "b": ("B is better", "b"),
-    "none": ("no difference shown", "quiet"),
-    "barred": ("not called", "quiet"),
-}
-_ENDINGS = {
-    "a": ": A is better.",
-    "b": ": B is better.",
-    "none": ": no difference shown.",
-    "barred": ".",
-}
-_NOISY, _UNSTABLE = 0.05, 0.10
+_TWO = 2
+"""A and B; more arms stand side by side and are not compared."""
 
 
 def comparison_section(subject: Subject) -> Section | None:
@@ -57,175 +44,133 @@ def comparison_section(subject: Subject) -> Section | None:
     if not groups or len(subject.arms) > len(LETTERS):
         return None
     compares, several = subject.compares, len(subject.arms) > 1
+    noise = noise_section(subject)
     return Section(
         anchor="comparison",
         title="Comparison" if compares else "Side by side" if several else "Repeats",
-        blocks=[Paragraph(_rules())] if compares else [],
-        parts=[_part(subject, group) for group in groups],
-    )
-
-
-def _rules() -> str:
-    return (
-        "The unit is the run. An arm's figure is the median of its valid runs; B/A is the ratio of "
-        "the two medians. The interval is a 95 % t interval (Welch) on the logarithms. An arm is "
-        f"called better only with {MINIMUM_RUNS} valid runs per arm or more, an interval that "
-        "excludes 1, and an effect above 1 % and above what either arm shows against itself (its "
-        "later runs against its earlier ones). Each interval stands for itself: of twenty equal "
-        "pairs about one would seem to differ."
+        blocks=rules() if compares else [],
+        parts=[*(_part(subject, group) for group in groups), *([noise] if noise else [])],
     )
 
 
 def _part(subject: Subject, group: Group) -> Section:
-    arms = list(group.arms)
     rows = compare(subject, group)
     heads = [entry for entry in rows if entry.quantity.headline]
-    name = anchor("compare", group.workload)
-    blocks: list[Block] = [*_sentences(heads, arms), *_bars(subject, group)]
-    directed = [entry for entry in heads if entry.quantity.better != "neither"]
-    figures = [arms_figure(f"{name}-arms", group.workload, directed, arms)]
-    if len(arms) == 2:  # noqa: PLR2004 - A and B
-        figures.append(effects_figure(f"{name}-effects", group.workload, heads, *LETTERS[:2]))
-    blocks.extend(figure for figure in figures if figure is not None)
-    if len(arms) > 1:
-        valid = _valid_runs(subject, group)
-        records = {arm: [run.record for run in runs] for arm, runs in valid.items()}
-        blocks.extend(parts_figures(name, group.workload, records))
-    blocks.append(_table(heads, arms, "Headline figures and energy"))
-    if heat := temperature_table(_valid_runs(subject, group)):
-        blocks.append(heat)
     others = [entry for entry in rows if not entry.quantity.headline]
-    if others:
-        blocks.append(Fold("All other figures", [_table(others, arms, "Other figures")]))
-    if len(arms) > 1:
+    name = anchor("compare", group.workload)
+    blocks: list[Block] = [
+        *_forced(subject, heads),
+        *sayings(heads, list(group.arms)),
+        *_bars(subject, group),
+        *_charts(subject, group, heads),
+        *_tables(group, heads, others),
+    ]
+    if len(group.arms) == _TWO and (sure := sureness(heads)):
+        blocks.append(sure)
+    if heat := temperature_table(_counted(subject, group)):
+        blocks.append(heat)
+    if len(group.arms) > 1:
         blocks.append(_conditions(subject, group))
-    return Section(anchor=name, title=group.workload, blocks=blocks, remark=_counts(group))
+    return Section(anchor=name, title=group.workload, blocks=blocks, remark=_remark(group))
 
 
-def _valid_runs(subject: Subject, group: Group) -> dict[str, list[Run]]:
-    return {
-        arm: [run for run in runs if not subject.faults(run)] for arm, runs in group.arms.items()
-    }
+def _forced(subject: Subject, rows: Sequence[Row]) -> Iterator[Notice]:
+    """Yield what a forced comparison lets through, above all that it says."""
+    said = unique(entry.forced for entry in rows if entry.forced)
+    if subject.forced and said:
+        opening = (
+            "This comparison was forced (--force) past what bars it; without that nothing of the "
+            "following would be called."
+        )
+        yield Notice(
+            "Forced comparison", [opening, *(f"Let through: {text}." for text in said)], "bad"
+        )
 
 
-def _counts(group: Group) -> str:
+def _counted(subject: Subject, group: Group) -> dict[str, list[Run]]:
+    return {arm: [run for run in runs if counts(subject, run)] for arm, runs in group.arms.items()}
+
+
+def _remark(group: Group) -> str:
     if len(group.arms) == 1:
         return counted(len(group.runs), "run")
-    counts = [counted(len(runs), "run") for runs in group.arms.values()]
+    numbers = [counted(len(runs), "run") for runs in group.arms.values()]
     named = [lettered(*pair) for pair in zip(LETTERS, group.arms, strict=False)]
-    return ", ".join(f"{arm}: {count}" for arm, count in zip(named, counts, strict=True))
-
-
-def _sentences(rows: Sequence[Row], arms: Sequence[str]) -> Iterator[Block]:
-    """Yield what may be said, a sentence per quantity that has a ratio and a better direction."""
-    if len(arms) < 2:  # noqa: PLR2004 - one arm has nothing beside it
-        yield Paragraph("One arm only: its runs are shown with their spread, nothing is compared.")
-        return
-    if len(arms) > 2:  # noqa: PLR2004 - A and B
-        yield Paragraph(
-            "Medians of the valid runs of each arm, with their share of A's. Nothing is called "
-            "better among more than two arms: name the runs of two for intervals and a call."
-        )
-        return
-    told = [entry for entry in rows if entry.effect and entry.quantity.better != "neither"]
-    said = [sentence(entry, "A", "B") + _ENDINGS[entry.call] for entry in told]
-    reasons = unique(entry.reason for entry in told if entry.call == "barred")
-    if said:
-        yield Notice("What the ratios say", [*said, *map(sentence_of, reasons)], "")
+    return ", ".join(f"{arm}: {count}" for arm, count in zip(named, numbers, strict=True))
 
 
 def _bars(subject: Subject, group: Group) -> Iterator[Notice]:
     """Yield the runs that are shown and not compared, wholly or in energy, with the reasons."""
-    barred = [f"{run.id}: {reason}" for run in group.runs for reason in subject.faults(run)]
+    barred = [
+        f"{run.id}: {reason}"
+        for run in group.runs
+        if not counts(subject, run)
+        for reason in subject.faults(run)
+    ]
     if barred:
         yield Notice("Runs that are shown and not compared", barred, "bad")
     reasons = [reason for run in group.runs for reason in subject.energy_faults(run)]
-    if reasons:
+    if reasons and not subject.forced:
         yield Notice("Energy is not compared", unique(reasons), "open")
+    mixed = [text for point in points(group) for text in mixtures(point.group)]
+    if mixed:
+        yield Notice("Runs of one arm that are no repeats of each other", unique(mixed), "warn")
 
 
-def _table(rows: Sequence[Row], arms: Sequence[str], caption: str) -> Table:
-    letters = LETTERS[: len(arms)] if len(arms) > 1 else ("figure",)
-    titles = [f"#{letter}" for letter in letters]
-    if len(arms) == 2:  # noqa: PLR2004 - A and B
-        titles += ["#B/A", "#95 % interval", "call"]
-    return Table(
-        columns=columns("quantity", "better", *titles),
-        rows=[_cells(entry, arms) for entry in rows],
-        caption=caption,
-        note="CV is the sample standard deviation over the mean of an arm's valid runs.",
-    )
+def _charts(subject: Subject, group: Group, heads: Sequence[Row]) -> Iterator[Block]:
+    """Yield the charts of one point, or of a sweep; none pools the points of a sweep."""
+    arms, name = list(group.arms), anchor("compare", group.workload)
+    is_swept = any(entry.axis for entry in heads)
+    if not is_swept:
+        directed = [entry for entry in heads if entry.quantity.better != "neither"]
+        if figure := arms_figure(f"{name}-arms", group.workload, directed, arms):
+            yield figure
+        if len(arms) == _TWO and (
+            figure := effects_figure(f"{name}-effects", group.workload, heads, *LETTERS[:_TWO])
+        ):
+            yield figure
+    yield from arm_figures(subject, group)
+    if not is_swept and len(arms) > 1:
+        valid = _counted(subject, group)
+        records = {arm: [run.record for run in runs] for arm, runs in valid.items()}
+        yield from parts_figures(name, group.workload, records)
 
 
-def _cells(entry: Row, arms: Sequence[str]) -> tuple[Cell, ...]:
-    found = [spread.median for spread in entry.spreads.values() if spread is not None]
-    scale = scale_for(entry.quantity.unit, *found, *_uppers(entry))
-    cells = [_arm_cell(entry, arm, scale, _of_first(entry, arm, arms)) for arm in arms]
-    start = (Cell(entry.quantity.label, remark=scale.unit), Cell(entry.quantity.better))
-    if len(arms) != 2:  # noqa: PLR2004 - A and B
-        return row(*start, *cells)
-    effect = entry.effect
-    interval = MISSING
-    if effect is not None and effect.lower is not None:
-        interval = f"{number(effect.lower, 3)} to {number(effect.upper, 3)}"
-    words, tone = _CALLS[entry.call]
-    ratio = number(effect.ratio, 3) if effect else MISSING
-    return row(*start, *cells, ratio, interval, Cell("", tone, words, entry.reason))
+def _tables(group: Group, heads: Sequence[Row], others: Sequence[Row]) -> Iterator[Block]:
+    arms = list(group.arms)
+    if not any(entry.axis for entry in heads):
+        yield quantities_table(heads, arms, "Headline figures and energy")
+        if others:
+            table = quantities_table(others, arms, "Other figures")
+            yield Fold("All other figures", [table])
+        return
+    for number, rows in enumerate(by_quantity(heads)):
+        yield points_table(rows, arms)
+        if len(arms) == _TWO and rows[0].quantity.better != "neither":
+            yield from _effects_of_points(anchor("compare", group.workload), number, rows)
+    if others:
+        yield Fold("All other figures", [points_table(rows, arms) for rows in by_quantity(others)])
 
 
-def _uppers(entry: Row) -> list[float]:
-    return [f.upper for figures in entry.figures.values() for f in figures if f.upper is not None]
-
-
-def _of_first(entry: Row, arm: str, arms: Sequence[str]) -> str:
-    """Return an arm's median as a multiple of A's, where more than two stand side by side."""
-    first, own = entry.spreads.get(arms[0]), entry.spreads.get(arm)
-    if len(arms) <= 2 or arm == arms[0] or first is None or own is None:  # noqa: PLR2004
-        return ""
-    return f"{number(own.median / first.median, 3)} x A; " if first.median > 0 else ""
-
-
-def _arm_cell(entry: Row, arm: str, scale: Scale, share: str) -> Cell:
-    """Return an arm's median with its spread; without a valid run, what its runs do say."""
-    spread = entry.spreads.get(arm)
-    if spread is not None:
-        return Cell(scaled(spread.median, scale), remark=share + _spread_text(spread, scale))
-    figures = entry.figures.get(arm, ())
-    values = [figure.value for figure in figures if figure.value is not None]
-    if values:
-        shown = ", ".join(scaled(value, scale) for value in values)
-        return Cell(shown, "quiet", remark="not compared")
-    uppers = [figure.upper for figure in figures if figure.upper is not None]
-    if uppers:
-        lowers = [figure.lower for figure in figures if figure.lower is not None]
-        text = f"≤ {scaled(max(uppers), scale)}"
-        if lowers:
-            text = f"{scaled(min(lowers), scale)} to {scaled(max(uppers), scale)}"
-        return Cell(text, "quiet", remark="bounds")
-    note = next((figure.note for figure in figures if figure.note), "")
-    return Cell(MISSING, "open", remark=note)
-
-
-def _spread_text(spread: Spread, scale: Scale) -> str:
-    if spread.count == 1:
-        return "n = 1"
-    ends = f"{scaled(spread.minimum, scale)} to {scaled(spread.maximum, scale)}"
-    text = f"n = {spread.count}, {ends}"
-    if spread.cv is None:
-        return text
-    text += f", CV {percent(spread.cv, 2)}"
-    if spread.cv > _UNSTABLE:
-        return text + ": unstable"
-    return text + (": noisy, run more" if spread.cv > _NOISY else "")
+def _effects_of_points(name: str, number: int, rows: Sequence[Row]) -> Iterator[Block]:
+    """Yield the ratios of one quantity, a row per point, in a fold under its table."""
+    quantity = rows[0].quantity
+    named = [
+        replace(entry, quantity=replace(quantity, label=f"{entry.axis} = {entry.at}"))
+        for entry in rows
+    ]
+    title = f"{quantity.label} by {rows[0].axis}"
+    if figure := effects_figure(f"{name}-effects{number}", title, named, *LETTERS[:_TWO]):
+        yield Fold(f"Ratios of {title}, with their intervals", [figure])
 
 
 def _conditions(subject: Subject, group: Group) -> Block:
-    found = differences(group)
+    found = differences(group, subject.by)
     if not found:
         return Paragraph("The recorded conditions of all arms are the same.")
     rows = [
         row(
-            Cell(item.name, remark="sets the work: nothing is called" if item.is_work else ""),
+            Cell(item.name, remark=_of_work(subject) if item.is_work else ""),
             *[item.values[arm] for arm in group.arms],
         )
         for item in found
@@ -236,3 +181,7 @@ def _conditions(subject: Subject, group: Group) -> Block:
         caption="Conditions that differ",
         note="All other recorded conditions are the same in all arms.",
     )
+
+
+def _of_work(subject: Subject) -> str:
+    return "sets the work: forced" if subject.forced else "sets the work: nothing is called"

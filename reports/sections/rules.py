@@ -1,0 +1,58 @@
+"""The rules of a comparison in words, as they were fixed before any value was seen."""
+
+from __future__ import annotations
+
+from wattload.reports.blocks import Block, Fold, Paragraph
+from wattload.reports.intervals import BOOTSTRAP_RUNS, RESAMPLES, SEED
+from wattload.reports.quantity import number, whole
+from wattload.reports.statistics import FLOOR, MARGIN, MINIMUM_PAIRS, MINIMUM_RUNS
+
+
+def rules() -> list[Block]:
+    """Return how figures are compared and when one is called, the details in a fold."""
+    return [Paragraph(_short()), Fold("The rules in full", [Paragraph(text) for text in _full()])]
+
+
+def _short() -> str:
+    return (
+        "The unit is the run. B/A is the ratio of the geometric means of the valid runs, and the "
+        "95 % interval is of that ratio; an arm's own figure is its median. An arm is called "
+        f"better only from {MINIMUM_RUNS} valid runs per arm on, with an interval that excludes 1 "
+        "after all calls of the workload are allowed for (Holm), and an effect above "
+        f"{_percent(FLOOR)} and above the noise floor. Three runs per arm never decide anything."
+    )
+
+
+def _full() -> tuple[str, ...]:
+    margin = _percent(MARGIN)
+    return (
+        "One estimator: the ratio that is printed and its interval are both of geometric means, on "
+        "the logarithmic scale. Where runs took turns in pairs it is the geometric mean of the "
+        "pairs' ratios. The ratio of the arms' medians stands beside it, and no call goes against "
+        "it: one odd run can pull a mean, not a median.",
+        f"Interval: from {MINIMUM_PAIRS} pairs of runs that took turns on, Student's t on the logs "
+        "of their ratios (the smallest number that can reach p < 0.05 by flipping signs: 2 in "
+        f"64); else Welch's t on the logs of the runs, from {MINIMUM_RUNS} per arm on. From "
+        f"{BOOTSTRAP_RUNS} pairs or runs per arm on there is a BCa bootstrap beside it "
+        f"({whole(RESAMPLES)} resamples, seed {SEED}): it is then the one printed, t stands under "
+        "it where the two disagree, and a call needs both.",
+        "Several calls: all figures that can be called, at all points of a workload's sweep, are "
+        "one family. Holm's step-down holds each against the confidence that its place asks "
+        "for, so the chance of one false call or more in a workload is 5 % at most. Printed "
+        "intervals are 95 % each.",
+        f"Noise floor: an effect is called only above {_percent(FLOOR)} and above what a setting "
+        "showed against itself (interleave=aa, the largest of its sessions); where nobody looked, "
+        "above what an arm's later runs show against its earlier ones, or later pairs against "
+        "earlier pairs.",
+        f"Same: a figure is called the same within {margin} only where the whole interval that "
+        f"decides lies between {number(1 / (1 + MARGIN), 4)} and {number(1 + MARGIN, 4)}. "
+        "That no difference is shown says nothing of the kind.",
+        "Spread: the CV of an arm's runs is steady up to 2 %, noted up to 5 %, noisy above (run "
+        "more), unstable above 10 %. No run is dropped for its value.",
+        "Points: runs of one arm that were swept are compared point by point. Over a sweep the "
+        "median of the points' ratios is told first, the ends of their range beside it.",
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{number(share * 100, 1)} %"
