@@ -133,11 +133,6 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
     is_omegaconf = isinstance(error, OmegaConfBaseException)
     cause: BaseException = error if is_omegaconf else error.__cause__ or error
     text = str(error).splitlines()[0]
-    if text.startswith("Ambiguous value"):
-        return (
-            f"{text.partition(' argument ')[2]} holds several values; wattload run -m runs once "
-            "with each, and [first,second] is one list"
-        )
     if isinstance(error, OverrideParseException):
         return f"an override can't be read ({text}); it looks like workload.batch_size=7"
     if isinstance(error, MissingConfigException):
@@ -148,12 +143,19 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
         return f"{key} has no value{hint}"
     if isinstance(cause, ValidationError):
         return f"{_full_key(cause)}: {str(cause).splitlines()[0]}"
+    return _explain_text(text, overrides)
+
+
+def _explain_text(text: str, overrides: Sequence[str]) -> str:
+    if text.startswith("Ambiguous value"):
+        return (
+            f"{text.partition(' argument ')[2]} holds several values; wattload run -m runs once "
+            "with each, and [first,second] is one list"
+        )
     match = re.search(r"[Cc]ould not override '([^']+)'", text) or re.search(
         r"Could not append to config.*'([^']+)'", text
     )
-    if match:
-        return _unknown_key(match.group(1).lstrip("+"), overrides)
-    return text
+    return _unknown_key(match.group(1).lstrip("+"), overrides) if match else text
 
 
 def _full_key(error: BaseException) -> str:

@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from wattload.core.nvme_sysfs import controller_facts, controller_state, controllers_under
+from wattload.core.blockstack import controller_serial
+from wattload.core.nvme_sysfs import controller_state, controllers_under
 from wattload.core.record.run import RunRecord, RunStart, StartTemperature
+from wattload.core.sysfs import LIVE, Roots
 from wattload.core.target import Target
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import Communicator
@@ -32,15 +34,17 @@ class Reading:
     reason: str = ""
 
 
-def read_temperatures(targets: Sequence[Target], host: str) -> tuple[Reading, ...]:
+def read_temperatures(
+    targets: Sequence[Target], host: str, roots: Roots = LIVE
+) -> tuple[Reading, ...]:
     """Return what the kernel shows of each NVMe controller under the targets, each once."""
     names = dict.fromkeys(name for target in targets for name in controllers_under(target))
-    return tuple(_reading(name, host) for name in names)
+    return tuple(_reading(name, host, roots) for name in names)
 
 
-def _reading(name: str, host: str) -> Reading:
-    serial = controller_facts(name, host=host).serial
-    smart = controller_state(name).smart
+def _reading(name: str, host: str, roots: Roots) -> Reading:
+    serial = controller_serial(roots.sys / "class/nvme" / name)
+    smart = controller_state(name, roots).smart
     if smart is None:
         reason = f"the kernel shows no temperature of {name} (it was built without NVME_HWMON)"
         return Reading(host=host, serial=serial, temperature_k=None, reason=reason)
