@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 
 from wattload.core.errors import RecordError
 from wattload.core.record.run import RECORD_FILE, RunRecord, read_stored
 from wattload.core.record.seal import SealState
+from wattload.reports.distant import DistantTraces
 from wattload.reports.redact import Masker
 from wattload.reports.traces import Traces, read_traces
+
+DETAILED_RUNS = 16
+"""With more runs than this the page has a row for each, and their traces are not held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +68,13 @@ def load_runs(paths: Sequence[Path], *, redact: bool = False) -> tuple[Run, ...]
     records = [each.record for each in stored]
     _refuse_twins(files, records)
     masker = Masker(records) if redact else None
+    latest = lru_cache(maxsize=1)(read_traces)
     runs = []
     for file, each in zip(files, stored, strict=True):
         mask = masker.text if masker else str
         shown = masker.record(each.record) if masker else each.record
-        traces = read_traces(file.parent, each.record.traces, mask)
+        read = partial(latest, file.parent, each.record.traces, mask)
+        traces = DistantTraces(read) if len(files) > DETAILED_RUNS else read()
         runs.append(Run(record=shown, traces=traces, seal=each.seal, sha256=each.sha256))
     return tuple(runs)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from wattload.core.units import NS_PER_S
 from wattload.reports.blocks import Facts, Section
-from wattload.reports.load import Run
+from wattload.reports.load import DETAILED_RUNS, Run
 from wattload.reports.quantity import counted
 from wattload.reports.sections.checks import checks_section
 from wattload.reports.sections.energy import energy_section
@@ -16,6 +16,7 @@ from wattload.reports.sections.machine import machine_section
 from wattload.reports.sections.overtime import overtime_section
 from wattload.reports.sections.phases import phases_section
 from wattload.reports.sections.reproduce import reproduce_section
+from wattload.reports.sections.runs import runs_section
 from wattload.reports.sections.whole import whole_section
 from wattload.reports.sections.wording import anchor, moment, run_badges
 from wattload.reports.subject import Subject
@@ -36,7 +37,9 @@ FOLDED_FROM = 5
 
 
 def run_sections(subject: Subject) -> list[Section]:
-    """Return a section per run, group by group; many are folded under one heading."""
+    """Return a section per run, group by group, folded if several; of many one with a row each."""
+    if len(subject.runs) > DETAILED_RUNS:
+        return [runs_section(subject)]
     sided = [run for group in subject.groups for run in group.runs]
     shown = {run.id for run in sided}
     others = [run for run in subject.runs if run.id not in shown]
