@@ -73,8 +73,9 @@ def _scale(words: list[str]) -> list[str]:
 
 
 def _smaller(words: list[str]) -> list[str]:
-    """Return the command with one repetition in place of several: they would only be the same."""
-    return ["repeat=1" if word.startswith("repeat=") else word for word in words]
+    """Return the command with as few repetitions as it takes: more would only be the same."""
+    few = "repeat=2" if "interleave=abba" in words else "repeat=1"
+    return [few if word.startswith("repeat=") else word for word in words]
 
 
 def _compose_file_is_valid(words: list[str], desk: Path) -> None:
