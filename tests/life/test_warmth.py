@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from wattload.core.record.run import RunStart
 from wattload.core.resolve import resolve_targets
 from wattload.core.target import Target
 from wattload.core.units import NS_PER_S
-from wattload.life import warmth
 from wattload.life.warmth import LOOK_S, Reading, Warmth, read_temperatures
 
 
@@ -42,12 +41,11 @@ class Bench:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     made = Bench([310])
-    monkeypatch.setattr(warmth.time, "sleep", made.sleep)
-    monkeypatch.setattr(warmth.time, "monotonic_ns", made.clock_ns)
-    yield made
-    monkeypatch.undo()
+    monkeypatch.setattr("wattload.life.warmth.time.sleep", made.sleep)
+    monkeypatch.setattr("wattload.life.warmth.time.monotonic_ns", made.clock_ns)
+    return made
 
 
 def session(bench: Bench, limit_s: float = 900.0) -> Warmth:
