@@ -9,49 +9,22 @@ from typing import Any
 import altair as alt
 
 from wattload.reports.blocks import Cell, Figure, Table, columns, row
-from wattload.reports.charts.arms import arm_bar, arms_legend, evidence, largest, question
+from wattload.reports.charts.arms import arms_legend, evidence, question
 from wattload.reports.charts.bars import Bar, axis_of, marker_size, ticks
-from wattload.reports.compare import Quantity, Row, compare
-from wattload.reports.energy import ALL_PHASES
+from wattload.reports.charts.swept import Swept, swept_quantities
 from wattload.reports.points import Point, points
-from wattload.reports.quantity import MISSING, Scale, counted, label, number, scale_for, scaled
+from wattload.reports.quantity import MISSING, Scale, counted, label, scaled
 from wattload.reports.subject import LETTERS, Group, Subject
 from wattload.reports.svg import fill_of, layered, render
 from wattload.reports.themes import light
 
 WIDTH = 800
 _HEIGHT = 190
-_PANELS = 4
 _AXIS = 42
 _LETTER = 7.0
 _FILLED = 0.82
 _ABOVE = 1.18
 _TWO = 2
-
-
-@dataclass(frozen=True, slots=True)
-class _Swept:
-    """One quantity at every point: the bars of all arms by the point's value."""
-
-    quantity: Quantity
-    rows: dict[str, Row]
-    arms: Sequence[str]
-
-    @property
-    def scale(self) -> Scale:
-        ends = [end for entry in self.rows.values() if (end := largest(entry)) is not None]
-        return scale_for(self.quantity.unit, max(ends, default=None))
-
-    def bars(self, value: str) -> list[Bar]:
-        """Return the bars of a point, one per arm, those without a figure among them."""
-        entry = self.rows.get(value)
-        pairs = zip(LETTERS, self.arms, strict=False)
-        return [arm_bar(entry, letter, letter, arm) for letter, arm in pairs]
-
-    def ratio(self, value: str) -> str:
-        """Return B/A at a point, where two arms have one."""
-        entry = self.rows.get(value)
-        return number(entry.effect.ratio, 3) if entry and entry.effect else ""
 
 
 def workers_figure(name: str, subject: Subject, group: Group) -> Figure | None:
@@ -63,7 +36,7 @@ def workers_figure(name: str, subject: Subject, group: Group) -> Figure | None:
     if len(found) < _TWO:
         return None
     arms = list(group.arms)
-    swept = _swept(subject, found, arms)
+    swept = swept_quantities(subject, found, arms)
     if not swept:
         return None
     values = [point.value for point in found]
@@ -84,37 +57,12 @@ def workers_figure(name: str, subject: Subject, group: Group) -> Figure | None:
     )
 
 
-def _swept(subject: Subject, found: Sequence[Point], arms: Sequence[str]) -> list[_Swept]:
-    """Return the headline quantities that have a better direction, the whole job's before parts."""
-    by_key: dict[str, _Swept] = {}
-    for point in found:
-        for entry in compare(subject, point.group):
-            quantity = entry.quantity
-            if not quantity.headline or quantity.better == "neither" or largest(entry) is None:
-                continue
-            each = by_key.setdefault(quantity.key, _Swept(quantity, {}, arms))
-            each.rows[point.value] = entry
-    has_whole = any(each.quantity.phase == ALL_PHASES for each in by_key.values())
-    kept = [
-        each
-        for each in by_key.values()
-        if not (has_whole and each.quantity.is_energy) or each.quantity.phase == ALL_PHASES
-    ]
-    return sorted(kept, key=lambda each: bool(each.quantity.phase) and not _is_whole(each))[
-        :_PANELS
-    ]
-
-
-def _is_whole(each: _Swept) -> bool:
-    return each.quantity.phase == ALL_PHASES
-
-
 @dataclass(frozen=True, slots=True)
 class _Panel:
     """One quantity as grouped bars; ``values`` are the points in their order."""
 
     key: str
-    swept: _Swept
+    swept: Swept
     values: Sequence[str]
 
     def data(self) -> dict[str, list[dict[str, Any]]]:
@@ -261,7 +209,7 @@ def _description(axis: str, arms: Sequence[str]) -> str:
     return f"{text}{MISSING} stands where no run has a figure. Each panel's axis begins at zero."
 
 
-def _told(swept: Sequence[_Swept], values: Sequence[str], axis: str) -> list[str]:
+def _told(swept: Sequence[Swept], values: Sequence[str], axis: str) -> list[str]:
     """Return each panel in a sentence, for who hears the chart instead of seeing it."""
     said = []
     for each in swept:
@@ -274,7 +222,7 @@ def _told(swept: Sequence[_Swept], values: Sequence[str], axis: str) -> list[str
     return said
 
 
-def _table(swept: Sequence[_Swept], found: Sequence[Point], axis: str) -> Table:
+def _table(swept: Sequence[Swept], found: Sequence[Point], axis: str) -> Table:
     """Return every run's figure: nothing is drawn that is not listed."""
     titles = columns("quantity", "unit", f"#{axis}", "arm", "#median", "#runs", "figures", "#B/A")
     rows = [
@@ -283,7 +231,7 @@ def _table(swept: Sequence[_Swept], found: Sequence[Point], axis: str) -> Table:
     return Table(columns=titles, rows=rows, caption=f"Every figure by {axis}")
 
 
-def _lines(each: _Swept, value: str, scale: Scale) -> list[tuple[Cell, ...]]:
+def _lines(each: Swept, value: str, scale: Scale) -> list[tuple[Cell, ...]]:
     lines = []
     for arm, bar in zip(each.arms, each.bars(value), strict=False):
         shown = [scaled(dot.value, scale) + " (not compared)" * (not dot.valid) for dot in bar.dots]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from wattload.core.record.run import RunRecord
 from wattload.reports.blocks import Figure
+from wattload.reports.charts.latency import latency_figure
 from wattload.reports.charts.stages import stages_figure
 from wattload.reports.charts.workers import workers_figure
 from wattload.reports.points import points
@@ -19,6 +20,7 @@ def arm_figures(subject: Subject, group: Group) -> list[Figure]:
     figures = [
         workers_figure(f"{name}-points", subject, group),
         stages_figure(f"{name}-stages", group.workload, bars, letters),
+        latency_figure(f"{name}-latency", group.workload, bars) if letters is None else None,
     ]
     return [figure for figure in figures if figure is not None]
 
