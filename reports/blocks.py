@@ -14,12 +14,16 @@ _CHART_NAME = re.compile(r'<svg [^>]*aria-labelledby="([^" ]+)-title[" ]')
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell: text, a tone that colours it, a badge before it, or a remark under it."""
+    """One cell: text, a tone that colours it, a badge before it, or a remark under it.
+
+    With an anchor it can be linked to.
+    """
 
     text: str
     tone: Tone = ""
     badge: str = ""
     remark: str = ""
+    anchor: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.load import Run
+from wattload.reports.memo import once_each
 from wattload.reports.phases import leading
 from wattload.reports.quantity import listed, quantity
 from wattload.reports.subject import Group, power_state_text
@@ -30,6 +31,7 @@ class Difference:
     is_work: bool
 
 
+@once_each
 def conditions(record: RunRecord) -> dict[str, str]:
     """Return what a run ran under, by name; what could not be read is left out."""
     found: dict[str, list[str]] = {}

@@ -9,6 +9,7 @@ from wattload.core.power import Evidence, Scope, SourceFacts, weakest
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
+from wattload.reports.memo import once_each
 from wattload.reports.phases import leading, overlap
 from wattload.reports.quantity import DIGITS, MISSING, Scale, quantity, scale_for, scaled, with_unit
 
@@ -102,6 +103,7 @@ def sources_of(record: RunRecord) -> Mapping[tuple[str, str, str], SourceFacts]:
     }
 
 
+@once_each
 def phase_energies(record: RunRecord) -> tuple[Energy, ...]:
     """Return the energy of each leading timed phase, with a reason where there is none."""
     return tuple(
@@ -150,6 +152,7 @@ def _sum(parts: Sequence[EnergyRecord], field: str) -> float | None:
     return None if any(value is None for value in values) else float(sum(values))
 
 
+@once_each
 def whole(record: RunRecord) -> Energy | None:
     """Return the energy of all leading phases together.
 

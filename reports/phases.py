@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
+from wattload.reports.memo import once_each
 
 
 class CommonClock:
@@ -79,6 +80,7 @@ class Phase:
         return self.read_bytes + self.written_bytes
 
 
+@once_each
 def phases_of(record: RunRecord) -> tuple[Phase, ...]:
     """Return the phases of a run in order of their start."""
     clock = CommonClock(record)
@@ -140,6 +142,7 @@ def depth(name: str, above: Mapping[str, str | None]) -> int:
     return len(seen)
 
 
+@once_each
 def leading(record: RunRecord) -> tuple[Phase, ...]:
     """Return the timed phases that no other timed phase encloses: the run's result is theirs."""
     above = parents(record)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from wattload.reports.conditions import settings
 from wattload.reports.load import Run
+from wattload.reports.memo import once_each
 from wattload.reports.subject import Group
 
 _NOT_SET = "not set"
@@ -37,6 +38,7 @@ class Point:
     group: Group
 
 
+@once_each
 def points(group: Group) -> tuple[Point, ...]:
     """Return a group's runs by the settings that vary within an arm, in order of their values.
 

@@ -28,7 +28,7 @@ def lettered(letter: str, arm: str) -> str:
     return arm if arm == letter else f"{letter} ({arm})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Group:
     """The runs of one workload, by arm; an arm without a run of it is left out."""
 
