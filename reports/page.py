@@ -15,6 +15,7 @@ from wattload.reports.load import Run, load_runs
 from wattload.reports.sections.accelerators import accelerators_section
 from wattload.reports.sections.claims import claims_section
 from wattload.reports.sections.comparison import comparison_section
+from wattload.reports.sections.curves import curves_section
 from wattload.reports.sections.method import method_section
 from wattload.reports.sections.overtime import arms_overtime_section
 from wattload.reports.sections.run import run_sections
@@ -32,6 +33,7 @@ BEFORE_RUNS: tuple[Callable[[Subject], Section | None], ...] = (
     summary_section,
     accelerators_section,
     comparison_section,
+    curves_section,
     arms_overtime_section,
     steady_section,
     trust_section,
