@@ -63,12 +63,13 @@ def _by_length(group: Group, name: str) -> tuple[dict[str, Phase], list[float]]:
     shorter_s = []
     for run in group.runs:
         for phase in leading(run.record):
-            if phase.name == name and run.traces.throughput is not None:
-                active_s = sum(end - start for start, end in phase.intervals_s)
-                if active_s >= LEAST_S:
-                    long[run.id] = phase
-                else:
-                    shorter_s.append(active_s)
+            if phase.name != name:
+                continue
+            active_s = sum(end - start for start, end in phase.intervals_s)
+            if active_s >= LEAST_S:
+                long[run.id] = phase
+            else:
+                shorter_s.append(active_s)
     return long, shorter_s
 
 
