@@ -75,7 +75,7 @@ def unpaired(a: Sequence[float], b: Sequence[float]) -> Estimate:
 
 def paired(pairs: Sequence[tuple[float, float]]) -> Estimate:
     """Return B over A from two pairs (A, B) or more: Student's t on the logs of their ratios."""
-    ratios = tuple(math.log(b / a) for a, b in pairs)
+    ratios = tuple(math.log(b) - math.log(a) for a, b in pairs)
     return Estimate(
         centre=statistics.fmean(ratios),
         error=math.sqrt(statistics.variance(ratios) / len(ratios)),

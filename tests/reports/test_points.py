@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from tests.records import Scenario, make_run
-from wattload.reports.load import Run
+from tests.reports.sessions import run
 from wattload.reports.points import Point, points
 from wattload.reports.subject import Group
-from wattload.reports.traces import Traces
-
-EMPTY = Traces(throughput=None, power=None, notes=(), digests={})
-
-
-def run(
-    name: str,
-    settings: Mapping[str, Mapping[str, Any]],
-    *,
-    command: tuple[str, ...] = (),
-    **changes: Any,  # noqa: ANN401 - fields of a scenario
-) -> Run:
-    """Return a run whose configuration has these groups beside its own."""
-    record, _ = make_run(Scenario(run_id=name, seconds=1.0, **changes))
-    config = dict(record.config) | {
-        group: {**record.config.get(group, {}), **values} for group, values in settings.items()
-    }
-    command = (*record.command, *command)
-    return Run(
-        record=record.model_copy(update={"config": config, "command": command}), traces=EMPTY
-    )
 
 
 def swept(key: str, *values: object, arms: str = "AB", each: int = 2) -> Group:

@@ -1,0 +1,85 @@
+"""Runs of made-up sessions, in memory: which took turns with which, and how fast each was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.records import Scenario, make_run
+from wattload.core.record.run import Comparison, Interleave
+from wattload.reports.load import Run
+from wattload.reports.traces import Traces
+
+EMPTY = Traces(throughput=None, power=None, notes=(), digests={})
+BYTES = 3e9
+"""What every run moves, whatever its rate."""
+
+
+def run(
+    name: str,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    command: tuple[str, ...] = (),
+    comparison: Comparison | None = None,
+    **changes: Any,  # noqa: ANN401 - fields of a scenario
+) -> Run:
+    """Return a run whose configuration has these groups beside its own."""
+    values: dict[str, Any] = {"run_id": name, "seconds": 1.0} | changes
+    record, _ = make_run(Scenario(**values))
+    config = dict(record.config) | {
+        group: {**record.config.get(group, {}), **own} for group, own in (settings or {}).items()
+    }
+    update: dict[str, Any] = {"config": config, "command": (*record.command, *command)}
+    if comparison is not None:
+        update["comparison"] = comparison
+    return Run(record=record.model_copy(update=update), traces=EMPTY)
+
+
+def turn(
+    label: str,
+    block: int,
+    rate: float,
+    *,
+    session: str = "s1",
+    interleave: Interleave = "abba",
+    half: int = 0,
+    warm_up: bool = False,
+    **changes: Any,  # noqa: ANN401 - fields of a scenario
+) -> Run:
+    """Return one run of a session; ``half`` is 1 or 2 where a setting took turns with itself."""
+    place = Comparison(
+        session_id=session,
+        arm=f"{label}-{half}" if half else label,
+        block=block,
+        order=2 * block,
+        interleave=interleave,
+        warm_up=warm_up,
+    )
+    name = f"{session}-{place.arm}-{block}"
+    values: dict[str, Any] = {
+        "label": label,
+        "order": max(block, 0),
+        "rate_bytes_per_s": rate,
+        "seconds": BYTES / rate,
+        "seed": block + 2,
+    }
+    settings = changes.pop("settings", None)
+    return run(changes.pop("name", name), settings, comparison=place, **(values | changes))
+
+
+def session(rates: Mapping[str, Sequence[float]], **changes: Any) -> list[Run]:  # noqa: ANN401
+    """Return the runs of a session, one per arm and block, at the given rates."""
+    return [
+        turn(label, block, rate, **changes)
+        for label, of_arm in rates.items()
+        for block, rate in enumerate(of_arm)
+    ]
+
+
+def against_itself(label: str, first: Sequence[float], second: Sequence[float]) -> list[Run]:
+    """Return a session in which one setting took turns with itself."""
+    return [
+        turn(label, block, rate, session="aa", interleave="aa", half=half)
+        for half, rates in ((1, first), (2, second))
+        for block, rate in enumerate(rates)
+    ]
