@@ -190,12 +190,13 @@ def session_less(overrides: Sequence[str]) -> tuple[str, ...]:
 def announcement(turns: Sequence[Turn], repeat: int) -> tuple[str, ...]:
     """Return what to say before the first run: what is compared, and whether it can be called."""
     names = list(dict.fromkeys(turn.arm for turn in turns))
-    warm_ups = sum(turn.is_warm_up for turn in turns)
+    count = sum(turn.is_warm_up for turn in turns)
+    warm_ups = f"{count} warm-ups" if count > 1 else "a warm-up"
     points = len({turn.point for turn in turns})
     at = f" at each of {points} points" if points > 1 else ""
     lines = [
         f"{names[0]} and {names[1]} take turns as ABBA: {repeat} runs of each{at}, after "
-        f"{warm_ups} warm-ups, which are recorded as such and never compared"
+        f"{warm_ups}, recorded as such and never compared"
     ]
     if repeat < PAIRS_TO_CALL:
         lines.append(
