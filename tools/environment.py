@@ -27,8 +27,8 @@ UNFINISHED = "unfinished"
 GB = 1e9
 
 # Measured with pip on Linux x86_64, Python 3.11, from an empty cache: sum of the wheels, and `du`.
-BASE_DOWNLOAD_BYTES = 0.21 * GB
-BASE_DISK_BYTES = 0.75 * GB
+BASE_DOWNLOAD_BYTES = 0.26 * GB
+BASE_DISK_BYTES = 0.92 * GB
 TORCH_DOWNLOAD_BYTES = 2.74 * GB
 TORCH_DISK_BYTES = 4.9 * GB
 LOCAL_TORCH_DISK_BYTES = 0.90 * GB

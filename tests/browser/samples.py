@@ -1,0 +1,81 @@
+"""Pages of made-up runs: a comparison, single runs, few runs known by bounds, hostile names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from tests.records import Scenario, WorkloadName, write_run
+from tests.reports.conftest import LIMITS, arm
+from wattload.core.record.check import Check
+from wattload.reports.load import load_runs
+from wattload.reports.page import render_page
+
+SCRIPT = "</script></style><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{7*7}}"
+OVERRIDE = "\u202egnp.exe\u2066\u200f left \u061c and never popped"
+CONTROLS = "bell\x07 escape\x1b[31m delete\x7f next\x85 bom\ufeff"
+ARABIC = "قرص سريع 42"
+EMOJI = "🚀👩‍💻🏳️‍🌈"
+LONG = "x" * 10_000
+HOSTILE = (SCRIPT, OVERRIDE, CONTROLS, ARABIC, EMOJI, LONG)
+
+
+def _arms() -> Iterable[Scenario]:
+    for index in range(5):
+        yield arm("A", index)
+        yield arm("B", index, rate=0.6e9)
+
+
+def _singles() -> Iterable[Scenario]:
+    kinds: tuple[WorkloadName, ...] = ("unet3d", "checkpoint", "dlrm")
+    for kind in kinds:
+        yield Scenario(run_id=f"run-{kind}", workload=kind, seconds=4.0, limits=LIMITS)
+
+
+def _bounds() -> Iterable[Scenario]:
+    for index in range(2):
+        yield arm("PS0", index, power="bounds")
+        yield arm("PS1", index, power="upper", rate=0.9e9)
+        yield arm("PS2", index, power="declared", rate=0.5e9)
+
+
+def _hostile() -> Iterable[Scenario]:
+    for index, text in enumerate(HOSTILE):
+        yield Scenario(
+            run_id=f"run-hostile-{index}",
+            label=text,
+            host=text,
+            path=f"/mnt/{text}",
+            serial=f"{index}{text}",
+            model=text,
+            seconds=1.0,
+            virtual=False,
+            power="measured",
+            limits=(text,),
+            remarks=(text,),
+            details={text: text},
+            checks=(Check(name=text, verdict="warn", sentence=text, figures={text: 1}),),
+        )
+
+
+def _hostile_pair() -> Iterable[Scenario]:
+    for index in range(5):
+        yield arm(f"{OVERRIDE}{SCRIPT}", index, run_id=f"run-a-{index}")
+        yield arm(f"{ARABIC}{LONG}", index, run_id=f"run-b-{index}", rate=0.6e9)
+
+
+SAMPLES: Mapping[str, Callable[[], Iterable[Scenario]]] = {
+    "arms": _arms,
+    "bounds": _bounds,
+    "hostile": _hostile,
+    "hostile-pair": _hostile_pair,
+    "singles": _singles,
+}
+"""Name of a page to the runs that it is of."""
+
+
+def write_sample(name: str, folder: Path, file: Path) -> None:
+    """Write the runs of a page into ``folder``, and the page into ``file``."""
+    for scenario in SAMPLES[name]():
+        write_run(folder, scenario)
+    file.write_text(render_page(load_runs([folder])), encoding="utf-8")
