@@ -35,17 +35,18 @@ def held(runs: Sequence[Run], fact: Fact, expected: Expected) -> Held:
     if not found:
         return Held(MISSING, "not recorded")
     text = listed([_shown(each) for each in found])
-    alike = [_alike(each, expected) for each in found]
+    alike = [_alike(each, fact, expected) for each in found]
     return Held(text, alike[0] if len(set(alike)) == 1 else "differs")
 
 
-def _alike(found: Found, expected: Expected) -> Alike:
+def _alike(found: Found, fact: Fact, expected: Expected) -> Alike:
+    """Return how one value stands to what was printed; a drive may go by another name."""
     if isinstance(found, str):
         if not expected.found:
             return "not told"
-        return (
-            "alike" if any(_stands_in(each, found) for each in expected.found) else "not so named"
-        )
+        if any(_stands_in(each, found) for each in expected.found):
+            return "alike"
+        return "not so named" if fact is Fact.DRIVE else "differs"
     if expected.number is None:
         return "not told"
     near = abs(found - expected.number) <= TOLERANCE * expected.number
