@@ -30,9 +30,7 @@ OPERATION_COLUMNS = (
 )
 _NOT_DRAWN = frozenset({"rank", "spread_ns", "evidence"})
 """Columns that a trace must have and that no page draws from; evidence is the record's."""
-_WORD_COLUMNS = frozenset(
-    {"host", "phase", "kind", "target", "file", "source", "device", "channel"}
-)
+_WORD_COLUMNS = frozenset({"host", "phase", "kind", "file", "source", "device", "channel"})
 SPAN_NS_MAX = 30 * 86_400 * NS_PER_S
 
 Trace = TypeVar("Trace")
@@ -105,14 +103,15 @@ class OperationTrace:
     """A sample of single operations; all arrays have shape (rows,).
 
     ``time_ns`` is when each was handed to the kernel, on CLOCK_MONOTONIC of ``host``;
-    ``offset_bytes`` lies in ``file``, which has ``file_bytes``.
+    ``offset_bytes`` lies in ``file``, which has ``file_bytes`` and is named from the folder of the
+    record's target number ``target``.
     """
 
     time_ns: NDArray[np.int64]
     host: Words
     phase: Words
     kind: Words
-    target: Words
+    target: NDArray[np.int64]
     file: Words
     file_bytes: NDArray[np.int64]
     offset_bytes: NDArray[np.int64]
@@ -256,7 +255,7 @@ def _operations(columns: Mapping[str, Any], mask: Mask) -> OperationTrace:
         host=_words(columns["host"], mask),
         phase=_words(columns["phase"], mask),
         kind=_words(columns["kind"], mask),
-        target=_words(columns["target"], mask),
+        target=_integers(columns["target"]),
         file=_words(columns["file"], mask),
         file_bytes=_integers(columns["file_bytes"]),
         offset_bytes=_integers(columns["offset_bytes"]),

@@ -19,6 +19,7 @@ from wattload.loaders.checkpoints import Shard, ShardStore
 from wattload.loaders.formats import record_format
 from wattload.loaders.native.backend import AUTO, IO_URING, NULL, PREAD, choose
 from wattload.loaders.native.engine import NativeEngine
+from wattload.loaders.operationlog import ROWS_LIMIT
 from wattload.loaders.python.engine import PythonEngine
 from wattload.loaders.samples import ReadCounter, SampleSet
 
@@ -36,7 +37,9 @@ class Config:
     ``engine`` is ``auto``, ``io_uring``, ``pread`` or ``python``. ``block_bytes`` is the size of
     one I/O, a multiple of 4096; ``queue_depth`` is how many are in flight per poller, ``pollers``
     how many threads with a ring each there are per rank (``python`` has none). Their product is the
-    memory that one rank's engine holds.
+    memory that one rank's engine holds. ``trace_operations`` is how many single operations a rank
+    keeps a trace of at most, spread evenly over all of its reads and of its writes; 0 keeps none
+    (``python`` has none).
 
     The others are for whole samples (``sample_loader``): ``workers`` decoding threads and
     ``prefetch_batches`` batches made ahead per accelerator, and ``prefetch_bytes`` of memory per
@@ -48,6 +51,7 @@ class Config:
     block_bytes: int = 4 << 20
     queue_depth: int = 8
     pollers: int = 1
+    trace_operations: int = 4096
     workers: int = 4
     prefetch_batches: int = 4
     prefetch_bytes: int = 2 << 30
@@ -71,6 +75,10 @@ class Config:
             raise ConfigError(f"loader.pollers must be 1 to {POLLER_LIMIT}, got {self.pollers}")
         if self.pollers > 1 and self.engine == PYTHON:
             raise ConfigError(f"loader.pollers must be 1 with engine={PYTHON}, got {self.pollers}")
+        if not 0 <= self.trace_operations <= ROWS_LIMIT:
+            raise ConfigError(
+                f"loader.trace_operations must be 0 to {ROWS_LIMIT}, got {self.trace_operations}"
+            )
         for name in ("workers", "prefetch_batches", "prefetch_bytes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"loader.{name} must be 1 or more, got {getattr(self, name)}")

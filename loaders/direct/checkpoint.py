@@ -6,10 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wattload.core.histogram import Histogram
-from wattload.core.io import ByteCounter, DataPath, Extent, IOKind, IOPlan, IOResult, Stamps
+from wattload.core.io import (
+    ByteCounter,
+    DataPath,
+    Extent,
+    IOKind,
+    IOPlan,
+    IOResult,
+    Stamps,
+    TracedOperations,
+)
 from wattload.loaders.aligned import PAGE_BYTES, direct_alignment
 from wattload.loaders.checkpoints import Identity, Loaded, Saved, Shard, ShardFile
 from wattload.loaders.direct import Config, open_engine
+from wattload.loaders.operationlog import OperationLog
 from wattload.loaders.stamps import fill_random
 
 
@@ -33,6 +43,8 @@ class DirectStore:
         self._diskless = diskless
         self._engine = open_engine(config, diskless=diskless)
         self._latencies = {kind: Histogram.of(()) for kind in IOKind}
+        limit = 0 if diskless else config.trace_operations
+        self._logs = {kind: OperationLog(limit) for kind in IOKind}
         self._fill()
 
     @property
@@ -76,6 +88,10 @@ class DirectStore:
         """Return how long the operations of all saves (``WRITE``) or loads so far took."""
         return self._latencies[kind]
 
+    def traced(self, kind: IOKind, phase: str) -> Sequence[TracedOperations]:
+        """Return the sample of the operations of all saves (``WRITE``) or loads so far."""
+        return self._logs[kind].traced(kind, phase)
+
     def path(self) -> DataPath:
         """Return the way the bytes were asked to take, and the mode of the writes."""
         path = self._engine.path()
@@ -92,16 +108,26 @@ class DirectStore:
     def _run(
         self, kind: IOKind, folder: Path, identity: Identity, moved: ByteCounter, *, fsync: bool
     ) -> IOResult:
+        path, size_bytes, block_bytes = (
+            folder / self._name,
+            self._size_bytes,
+            self._config.block_bytes,
+        )
+        stretch = self._logs[kind].begin(-(-size_bytes // block_bytes))
         plan = IOPlan(
             kind=kind,
-            extents=(Extent(folder / self._name, 0, self._size_bytes),),
-            block_bytes=self._config.block_bytes,
+            extents=(Extent(path, 0, size_bytes),),
+            block_bytes=block_bytes,
             depth=self._config.queue_depth,
             fsync=fsync,
             stamps=Stamps(identity.nonce, identity.word),
+            trace_every=stretch.trace_every,
         )
         alignment_bytes = PAGE_BYTES if self._diskless else direct_alignment(folder)
         result = self._engine.run(plan, moved=moved, alignment_bytes=alignment_bytes)
         if result.latency is not None:
             self._latencies[kind] = self._latencies[kind].merged(result.latency)
+        self._logs[kind].add(
+            stretch, result.trace, path=path, size_bytes=size_bytes, block_bytes=block_bytes
+        )
         return result

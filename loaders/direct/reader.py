@@ -26,6 +26,7 @@ from wattload.core.histogram import Histogram
 from wattload.core.io import ByteCounter, DataPath
 from wattload.loaders.direct import PYTHON, Config
 from wattload.loaders.native.reader import NativeReader
+from wattload.loaders.operationlog import OperationLog
 from wattload.loaders.python.blockio import Medium
 from wattload.loaders.python.reader import PythonReader
 
@@ -35,7 +36,8 @@ class DirectReader:
 
     ``buffers`` are all that files will be read into, or larger pieces that hold them: the native
     engine registers them once. With a ``medium``, which is where the files are instead of on a
-    disk, and with ``engine=python``, threads of Python read, and take any buffer.
+    disk, and with ``engine=python``, threads of Python read, and take any buffer. The native engine
+    keeps a sample of its reads in the ``log``.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class DirectReader:
         *,
         medium: Medium | None = None,
         buffers: Sequence[NDArray[np.uint8]] = (),
+        log: OperationLog | None = None,
     ) -> None:
         config.check()
         self._reader: NativeReader | PythonReader
@@ -58,6 +61,7 @@ class DirectReader:
                 depth=config.queue_depth,
                 pollers=config.pollers,
                 buffers=buffers,
+                log=log,
             )
 
     def submit(

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError
 from wattload.core.histogram import Histogram
-from wattload.core.io import Batch, DataPath, IOKind
+from wattload.core.io import Batch, DataPath, IOKind, TracedOperations
 from wattload.loaders.aligned import aligned_buffers, round_up
 from wattload.loaders.direct import PYTHON, Config
 from wattload.loaders.direct.readahead import Arrival, Pass
 from wattload.loaders.direct.reader import DirectReader
 from wattload.loaders.native.backend import NULL
 from wattload.loaders.native.reader import NativeReader
+from wattload.loaders.operationlog import OperationLog
 from wattload.loaders.python.blockio import NullMedium
 from wattload.loaders.samples import ReadCounter, SampleSet
 
@@ -82,7 +83,8 @@ class DirectSampleLoader:
             memory.reshape(samples.batch_samples, samples.resize_bytes)
             for memory in aligned_buffers(tensor_count(config, samples), samples.batch_bytes)
         ]
-        self._reader = _reader(config, self._slots, is_null=samples.in_memory)
+        self._log = OperationLog(config.trace_operations)
+        self._reader = _reader(config, self._slots, self._log, is_null=samples.in_memory)
         self._block_bytes = config.block_bytes
         self._queued_bytes = 2 * config.queue_depth * config.pollers * config.block_bytes
         self._decoders = ThreadPoolExecutor(
@@ -126,6 +128,10 @@ class DirectSampleLoader:
         """Return how long the reads of blocks took so far; there are no writes."""
         return self._reader.latency() if kind is IOKind.READ else Histogram.of(())
 
+    def traced(self, kind: IOKind, phase: str) -> Sequence[TracedOperations]:
+        """Return the sample of the reads of blocks so far; there are no writes."""
+        return self._log.traced(kind, phase) if kind is IOKind.READ else ()
+
     def close(self) -> None:
         """End the threads and give the buffers back; safe to call twice."""
         self._end_pass()
@@ -156,7 +162,7 @@ def held_files(samples: SampleSet) -> Sequence[NDArray[np.uint8]]:
 
 
 def _reader(
-    config: Config, slots: Sequence[NDArray[np.uint8]], *, is_null: bool
+    config: Config, slots: Sequence[NDArray[np.uint8]], log: OperationLog, *, is_null: bool
 ) -> DirectReader | NativeReader:
     """Return what reads files into the slots.
 
@@ -164,7 +170,7 @@ def _reader(
     costs the host no copy, so none stands in for it where samples come from memory.
     """
     if not is_null:
-        return DirectReader(config, buffers=slots)
+        return DirectReader(config, buffers=slots, log=log)
     if config.engine == PYTHON:
         return DirectReader(config, medium=NullMedium())
     return NativeReader(

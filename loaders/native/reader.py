@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -16,10 +17,22 @@ from wattload.core.io import ByteCounter, DataPath, Extent, IOKind, IOPlan
 from wattload.loaders.aligned import direct_alignment, round_up
 from wattload.loaders.native.engine import NativeEngine
 from wattload.loaders.native.ticket import Ticket
+from wattload.loaders.operationlog import OperationLog, Stretch
 from wattload.loaders.python.reader import check_buffer
 
 REGION_BYTES_LIMIT = 1 << 30
 """What the kernel registers in one piece."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A file under way: who waits for it, and its place among all operations."""
+
+    ticket: Ticket
+    future: Future[int]
+    path: Path
+    size_bytes: int
+    stretch: Stretch
 
 
 class NativeReader:
@@ -27,6 +40,7 @@ class NativeReader:
 
     One thread waits for the files, in the order in which they were asked for. A buffer that is none
     of ``buffers`` is registered when it comes, while no file is under way, and until the next such.
+    ``log`` keeps a sample of the reads.
     """
 
     def __init__(
@@ -37,17 +51,19 @@ class NativeReader:
         depth: int,
         pollers: int,
         buffers: Sequence[NDArray[np.uint8]],
+        log: OperationLog | None = None,
     ) -> None:
         self._backend = backend
         self._block_bytes = block_bytes
         self._depth = depth
         self._pollers = pollers
+        self._log = log or OperationLog(0)
         self._declared = list(buffers)
         self._engine = self._opened(self._declared)
         self._latency = Histogram.of(())
         self._lock = threading.Lock()
         self._under_way = 0
-        self._queue: SimpleQueue[tuple[Ticket, Future[int]] | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Read | None] = SimpleQueue()
         self._thread: threading.Thread | None = threading.Thread(
             target=self._fulfil, name="direct-read", daemon=True
         )
@@ -71,11 +87,13 @@ class NativeReader:
         if not size_bytes:
             future.set_result(0)
             return future
+        stretch = self._log.begin(-(-size_bytes // self._block_bytes))
         plan = IOPlan(
             kind=IOKind.READ,
             extents=(Extent(path, 0, size_bytes),),
             block_bytes=self._block_bytes,
             depth=self._depth,
+            trace_every=stretch.trace_every,
         )
         with self._lock:
             self._know(buffer)
@@ -86,7 +104,7 @@ class NativeReader:
                 alignment_bytes=alignment_bytes,
             )
             self._under_way += 1
-            self._queue.put((ticket, future))
+            self._queue.put(_Read(ticket, future, path, size_bytes, stretch))
         return future
 
     def path(self) -> DataPath:
@@ -134,23 +152,29 @@ class NativeReader:
 
     def _fulfil(self) -> None:
         """Wait for file after file and tell those who asked."""
-        while (item := self._queue.get()) is not None:
-            ticket, future = item
+        while (read := self._queue.get()) is not None:
             try:
-                outcome: int | BaseException = self._result(ticket)
+                outcome: int | BaseException = self._result(read)
             except BaseException as error:  # the future's holder gets it
                 outcome = error
             with self._lock:
                 self._under_way -= 1
             if isinstance(outcome, int):
-                future.set_result(outcome)
+                read.future.set_result(outcome)
             else:
-                future.set_exception(outcome)
+                read.future.set_exception(outcome)
 
-    def _result(self, ticket: Ticket) -> int:
-        result = ticket.result()
+    def _result(self, read: _Read) -> int:
+        result = read.ticket.result()
         if result.latency is not None:
             self._latency = self._latency.merged(result.latency)
+        self._log.add(
+            read.stretch,
+            result.trace,
+            path=read.path,
+            size_bytes=read.size_bytes,
+            block_bytes=self._block_bytes,
+        )
         return result.moved_bytes
 
 

@@ -169,6 +169,28 @@ TRACE_DTYPE = np.dtype(
 )
 """A traced operation: CLOCK_MONOTONIC ns, offset in file number ``file`` of the plan, latency."""
 
+
+@dataclass(frozen=True, slots=True)
+class TracedFile:
+    """A file that traced operations lie in, and its size in bytes."""
+
+    path: Path
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedOperations:
+    """A sample of one rank's operations of one kind in one phase.
+
+    ``rows`` are of ``TRACE_DTYPE``, by time of submission; their ``file`` numbers ``files``.
+    """
+
+    phase: str
+    kind: IOKind
+    rows: NDArray[np.void]
+    files: tuple[TracedFile, ...]
+
+
 ByteCounter = Callable[[int], None]
 """Called with the bytes that have just moved; on several threads at once."""
 
@@ -215,6 +237,15 @@ class TimesOperations(Protocol):
 
     def latency(self, kind: IOKind) -> Histogram:
         """Return how long the operations of that kind took so far, all together."""
+        ...
+
+
+@runtime_checkable
+class TracesOperations(Protocol):
+    """A loader or store that keeps a sample of its operations: when each began, and where."""
+
+    def traced(self, kind: IOKind, phase: str) -> Sequence[TracedOperations]:
+        """Return the sample of that kind so far, said to be of ``phase``; empty where none."""
         ...
 
 

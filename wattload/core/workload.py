@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from wattload.core.io import DataPath
+from wattload.core.io import DataPath, TracedOperations
 from wattload.core.record.check import Check
 from wattload.core.record.latency import Latency
 from wattload.core.record.metric import Metric
@@ -142,11 +142,11 @@ class DataFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a workload says of its run; rank 0's is kept, but for the latencies, which are merged.
+    """What a workload says of its run; rank 0's is kept, but for latencies and traced operations.
 
     ``details`` is JSON: whatever a reader needs to judge the metrics (sizes drawn, tensor counts).
     ``remarks`` are sentences that the page must print (a shrunken record, a wrong published label).
-    ``latencies`` are this rank's own, from ``latencies_of``.
+    ``latencies`` are this rank's own, from ``latencies_of``, and so are the traced ``operations``.
     """
 
     metrics: Sequence[Metric] = ()
@@ -155,6 +155,7 @@ class Outcome:
     details: Mapping[str, Any] = field(default_factory=dict)
     remarks: Sequence[str] = ()
     latencies: Sequence[Latency] = ()
+    operations: Sequence[TracedOperations] = ()
 
 
 class Workload(Protocol):

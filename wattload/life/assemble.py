@@ -22,6 +22,7 @@ from wattload.core.workload import DataFacts, Outcome
 from wattload.life.capture import CaptureReport
 from wattload.life.evidence import with_effective_paths
 from wattload.life.limits import limits_of
+from wattload.life.operations import OperationRow
 from wattload.life.phases import MarkedSpan, TrafficRow
 from wattload.life.powering import PowerReport
 from wattload.life.windows import (
@@ -71,6 +72,7 @@ class Findings:
     data: DataFacts | None = None
     outcome: Outcome = field(default_factory=Outcome)
     verification: Sequence[Check] = ()
+    operations: Sequence[OperationRow] = ()
 
 
 def windows_of(reports: Sequence[RankReport]) -> tuple[PhaseWindow, ...]:

@@ -8,7 +8,7 @@ from wattload.core.record.run import RunRecord, write_record
 from wattload.life.account import pending_section, power_section, read_all
 from wattload.life.assemble import Findings, Header, RankReport, build_record, windows_of
 from wattload.life.folder import settle, write_draft_document
-from wattload.life.traces import write_power, write_throughput
+from wattload.life.traces import write_operations, write_power, write_throughput
 
 
 def write_draft(header: Header, reports: Sequence[RankReport]) -> None:
@@ -33,6 +33,8 @@ def conclude(header: Header, reports: Sequence[RankReport], findings: Findings) 
         write_throughput(header.folder, traffic),
         write_power(header.folder, [sample for host in samples.values() for sample in host]),
     ]
+    if findings.operations:
+        traces.append(write_operations(header.folder, findings.operations))
     record = build_record(
         header,
         reports,

@@ -33,6 +33,7 @@ from wattload.life.cpu import ProcessTree
 from wattload.life.folder import make_run_folder, new_run_id, write_configuration
 from wattload.life.journal import Journal
 from wattload.life.latencies import merged, of_rank
+from wattload.life.operations import OperationRow, operation_rows
 from wattload.life.phases import PhaseRecorder
 from wattload.life.powering import Powering, PowerReport
 from wattload.life.preflight import preflight
@@ -103,7 +104,12 @@ class Life:
             capture.finish(_data_files(targets, data), readings)
         self._held.close()
         reports = self._gather(context, capture, power)
-        findings = Findings(data=data, outcome=outcome, verification=verification)
+        findings = Findings(
+            data=data,
+            outcome=outcome,
+            verification=verification,
+            operations=self._operations(outcome, targets),
+        )
         record = conclude(header, reports, findings) if self._world.rank == 0 else None
         return self._verdict(folder, record)
 
@@ -228,6 +234,12 @@ class Life:
         """Return a rank's outcome with the latencies of all ranks."""
         own = of_rank(outcome.latencies, host=self._session.host, rank=self._world.rank)
         return replace(outcome, latencies=merged(self._world.gather(own)))
+
+    def _operations(self, outcome: Outcome, targets: Sequence[Target]) -> list[OperationRow]:
+        """Return the traced operations of all ranks."""
+        host, rank = self._session.host, self._world.rank
+        own = operation_rows(outcome.operations, targets, host=host, rank=rank)
+        return [row for rows in self._world.gather(own) for row in rows]
 
     def _gather(
         self, context: Context, capture: HostCapture | None, power: PowerReport | None

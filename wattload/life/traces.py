@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from wattload.core.power import Sample
 from wattload.core.record.phase import TraceFile
+from wattload.life.operations import OperationRow
 from wattload.life.phases import TrafficRow
 
 if TYPE_CHECKING:
@@ -31,6 +32,27 @@ def write_throughput(folder: Path, rows: Sequence[TrafficRow]) -> TraceFile:
         ]
     )
     return _write(folder, "throughput", _table(schema, rows))
+
+
+def write_operations(folder: Path, rows: Sequence[OperationRow]) -> TraceFile:
+    """Write the sample of single operations: when each was handed to the kernel, and where to."""
+    import pyarrow as pa
+
+    schema = pa.schema(
+        [
+            ("time_ns", pa.int64()),
+            ("host", pa.string()),
+            ("rank", pa.int32()),
+            ("phase", pa.string()),
+            ("kind", pa.string()),
+            ("target", pa.int32()),
+            ("file", pa.string()),
+            ("file_bytes", pa.int64()),
+            ("offset_bytes", pa.int64()),
+            ("latency_ns", pa.int64()),
+        ]
+    )
+    return _write(folder, "operations", _table(schema, rows))
 
 
 def write_power(folder: Path, samples: Iterable[Sample]) -> TraceFile:

@@ -9,7 +9,7 @@ from typing import ClassVar, cast
 
 from wattload.core.accelerator import Accelerator
 from wattload.core.errors import ConfigError, DataError, TargetError, WattloadError
-from wattload.core.io import IOKind, TimesOperations
+from wattload.core.io import IOKind, TimesOperations, TracedOperations, TracesOperations
 from wattload.core.record.check import Check
 from wattload.core.record.latency import Latency, latencies_of
 from wattload.core.workload import DataFacts, Outcome, RunContext, WorkloadPlan
@@ -148,6 +148,7 @@ class Checkpoint:
             details=details(job, self._accounts, nonce=nonce, step_s=step_s),
             remarks=remarks(job),
             latencies=_latencies(store),
+            operations=_operations(store),
         )
 
     def _checks(self) -> Sequence[Check]:
@@ -182,6 +183,16 @@ class Checkpoint:
         if self._storage is None:
             raise RuntimeError("prepare is called before run")
         return self._storage
+
+
+def _operations(store: ShardStore) -> Sequence[TracedOperations]:
+    """Return the samples of this rank's writes and reads, where the store keeps them."""
+    if not isinstance(store, TracesOperations):
+        return ()
+    return (
+        *store.traced(IOKind.WRITE, WRITE_PHASE),
+        *store.traced(IOKind.READ, READ_PHASE),
+    )
 
 
 def _latencies(store: ShardStore) -> tuple[Latency, ...]:

@@ -9,7 +9,13 @@ from typing import ClassVar, cast
 
 from wattload.core.accelerator import Accelerator
 from wattload.core.errors import ConfigError
-from wattload.core.io import IOKind, Loader, TimesOperations
+from wattload.core.io import (
+    IOKind,
+    Loader,
+    TimesOperations,
+    TracedOperations,
+    TracesOperations,
+)
 from wattload.core.record.check import Check
 from wattload.core.record.latency import Latency, latencies_of
 from wattload.core.workload import DataFacts, Outcome, Phase, Progress, RunContext, WorkloadPlan
@@ -146,6 +152,7 @@ class Unet3d:
                 ceiling_remark(account, ceiling),
             ),
             latencies=_latencies(loader),
+            operations=_operations(loader),
         )
 
     def verify(self, context: RunContext) -> Sequence[Check]:
@@ -223,6 +230,11 @@ class Unet3d:
         if self._data is None:
             raise RuntimeError("prepare() comes before run()")
         return self._data
+
+
+def _operations(loader: Loader) -> Sequence[TracedOperations]:
+    """Return the sample of this rank's reads in all epochs, where the loader keeps one."""
+    return loader.traced(IOKind.READ, PHASE) if isinstance(loader, TracesOperations) else ()
 
 
 def _latencies(loader: Loader) -> tuple[Latency, ...]:
