@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import altair as alt
@@ -11,9 +11,11 @@ import altair as alt
 from wattload.core.units import Unit
 from wattload.reports.blocks import Cell, Figure, Table, columns, row
 from wattload.reports.charts.bars import Bar, Dot, Panel, interval_text
+from wattload.reports.charts.missing import NOT_THERE, why_missing
 from wattload.reports.compare import Figure as RunFigure
 from wattload.reports.compare import Quantity, Row
 from wattload.reports.energy import ALL_PHASES
+from wattload.reports.load import Run
 from wattload.reports.quantity import DIGITS, MISSING, Scale, counted, listed, scale_for, scaled
 from wattload.reports.subject import LETTERS, lettered
 from wattload.reports.svg import render
@@ -52,12 +54,18 @@ def _thing(quantity: Quantity) -> str:
     return quantity.label.removesuffix(" time").removesuffix(" rate").removesuffix(" throughput")
 
 
-def arms_figure(name: str, subject: str, rows: Sequence[Row], arms: Sequence[str]) -> Figure | None:
-    """Return one panel per quantity, each on its own axis; ``None`` where nothing has a figure."""
+def arms_figure(
+    name: str, subject: str, rows: Sequence[Row], runs: Mapping[str, Sequence[Run]]
+) -> Figure | None:
+    """Return one panel per quantity, each on its own axis; ``None`` where nothing has a figure.
+
+    ``runs`` are those of each arm: they tell why an arm has no figure where others have one.
+    """
+    arms = list(runs)
     drawn = [entry for entry in rows if largest(entry) is not None]
     if not drawn:
         return None
-    panels = [_panel(f"p{index}", entry, arms) for index, entry in enumerate(drawn)]
+    panels = [_panel(f"p{index}", entry, runs) for index, entry in enumerate(drawn)]
     chart = alt.concat(
         *[panel.chart() for panel in panels], columns=_COLUMNS, spacing={"row": 30, "column": 30}
     )
@@ -68,10 +76,10 @@ def arms_figure(name: str, subject: str, rows: Sequence[Row], arms: Sequence[str
             {key: found for panel in panels for key, found in panel.data().items()},
             name=name,
             title=f"{subject}: {listed(list(arms))}",
-            description=" ".join([description, *_told(drawn, arms)]),
+            description=" ".join([description, *_told(drawn, runs)]),
         ),
         caption=description,
-        table=_table(rows, arms),
+        table=_table(rows, runs),
         legend=arms_legend(arms),
     )
 
@@ -118,10 +126,10 @@ def evidence(entry: Row) -> str:
     return "; ".join(f"{arm}: {word}" for arm, word in found.items() if word)
 
 
-def arm_bar(entry: Row | None, label: str, letter: str, arm: str) -> Bar:
+def arm_bar(entry: Row | None, label: str, letter: str, arm: str, runs: Sequence[Run]) -> Bar:
     """Return an arm's bar: its median and runs; known by bounds only, its widest interval.
 
-    Without an entry the bar says that no run has the figure.
+    ``runs`` are the arm's: without a figure the bar says why none of them has one.
     """
     figures = entry.figures.get(arm, ()) if entry else ()
     spread = entry.spreads.get(arm) if entry else None
@@ -133,7 +141,7 @@ def arm_bar(entry: Row | None, label: str, letter: str, arm: str) -> Bar:
         marker=arm_marker(letter),
         dots=dots,
         count=_count(spread.count if spread else 0, len(figures)),
-        reason=_reason(figures),
+        reason=_reason(entry, figures, runs),
     )
     if spread is not None:
         return replace(bar, value=spread.median)
@@ -151,18 +159,19 @@ def _count(valid: int, total: int) -> str:
     return f"n = {valid}" if valid == total else f"n = {valid} of {total}"
 
 
-def _reason(figures: Sequence[RunFigure]) -> str:
-    if not figures:
-        return "no run has it"
-    return next((figure.note for figure in figures if figure.note), "no figure")
+def _reason(entry: Row | None, figures: Sequence[RunFigure], runs: Sequence[Run]) -> str:
+    if any(figure.value is not None or figure.upper is not None for figure in figures):
+        return ""
+    if entry is None:
+        return NOT_THERE
+    return why_missing(entry.quantity, [run.record for run in runs])
 
 
-def _panel(key: str, entry: Row, arms: Sequence[str]) -> Panel:
-    names = short_names(arms)
-    letters = LETTERS[: len(arms)]
+def _panel(key: str, entry: Row, runs: Mapping[str, Sequence[Run]]) -> Panel:
+    names = short_names(list(runs))
     bars = [
-        arm_bar(entry, label, letter, arm)
-        for label, letter, arm in zip(names, letters, arms, strict=True)
+        arm_bar(entry, label, letter, arm, of_arm)
+        for label, letter, (arm, of_arm) in zip(names, LETTERS, runs.items(), strict=False)
     ]
     scale = scale_for(entry.quantity.unit, largest(entry))
     remark = [
@@ -196,26 +205,26 @@ def _all(entry: Row) -> list[RunFigure]:
     return [figure for figures in entry.figures.values() for figure in figures]
 
 
-def _told(drawn: Sequence[Row], arms: Sequence[str]) -> list[str]:
+def _told(drawn: Sequence[Row], runs: Mapping[str, Sequence[Run]]) -> list[str]:
     """Return each panel in a sentence, for who hears the chart instead of seeing it."""
     said = []
     for entry in drawn:
         scale = scale_for(entry.quantity.unit, largest(entry))
-        pairs = zip(LETTERS, arms, strict=False)
-        bars = [arm_bar(entry, arm, letter, arm) for letter, arm in pairs]
+        arms = zip(LETTERS, runs.items(), strict=False)
+        bars = [arm_bar(entry, arm, letter, arm, of_arm) for letter, (arm, of_arm) in arms]
         shown = "; ".join(f"{bar.label} {bar.text(scale)}" for bar in bars)
         said.append(f"{question(entry.quantity)} In {scale.unit or 'its own unit'}: {shown}.")
     return said
 
 
-def _table(rows: Sequence[Row], arms: Sequence[str]) -> Table:
+def _table(rows: Sequence[Row], runs: Mapping[str, Sequence[Run]]) -> Table:
     """Return every run's figure: nothing is drawn that is not listed."""
     titles = columns("quantity", "unit", "arm", "#runs", "figures in order of start", "known by")
-    found = [_line(entry, arm) for entry in rows for arm in arms]
+    found = [_line(entry, arm, of_arm) for entry in rows for arm, of_arm in runs.items()]
     return Table(columns=titles, rows=found, caption="Every run's figure")
 
 
-def _line(entry: Row, arm: str) -> Sequence[Cell]:
+def _line(entry: Row, arm: str, runs: Sequence[Run]) -> Sequence[Cell]:
     scale = scale_for(entry.quantity.unit, largest(entry))
     figures = entry.figures.get(arm, ())
     words = dict.fromkeys(figure.evidence for figure in figures if figure.evidence)
@@ -224,7 +233,8 @@ def _line(entry: Row, arm: str) -> Sequence[Cell]:
         scale.unit,
         arm,
         counted(len(figures), "run"),
-        "; ".join(_text(figure, scale) for figure in figures) or MISSING,
+        "; ".join(_text(figure, scale) for figure in figures)
+        or Cell(MISSING, remark=_reason(entry, (), runs)),
         listed(list(words)),
     )
 

@@ -223,7 +223,7 @@ def ticks(largest: float) -> list[float]:
 def _interval(bars: alt.Chart) -> list[alt.Chart]:
     """Return the marks of bounds: a line with a cap at each end that is known."""
     bound = bars.transform_filter("isValid(datum.to)")
-    stroke = alt.Stroke("stroke:N", scale=None)
+    stroke, fill = alt.Stroke("stroke:N", scale=None), alt.Fill("stroke:N", scale=None)
     cap = bound.mark_tick(opacity=1, thickness=2.5, size=_HEIGHT + 2)
     return [
         bound.transform_filter("!datum.open")
@@ -232,8 +232,8 @@ def _interval(bars: alt.Chart) -> list[alt.Chart]:
         bound.transform_filter("datum.open")
         .mark_rule(strokeWidth=2.5, strokeDash=[3, 3])
         .encode(x=alt.X("from:Q"), x2="to:Q", stroke=stroke),
-        cap.encode(x=alt.X("to:Q"), stroke=stroke),
-        cap.transform_filter("!datum.open").encode(x=alt.X("from:Q"), stroke=stroke),
+        cap.encode(x=alt.X("to:Q"), fill=fill),
+        cap.transform_filter("!datum.open").encode(x=alt.X("from:Q"), fill=fill),
     ]
 
 

@@ -1,22 +1,19 @@
-"""Energy per phase with its evidence: bars for figures, intervals for bounds, ≤ for a maximum."""
+"""Energy per phase of a run with its evidence: bars for figures, lines with caps for bounds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import altair as alt
 
 from wattload.core.power import Evidence
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table, columns, row
+from wattload.reports.charts.bars import Bar, Panel
 from wattload.reports.energy import SOFT_BOUND, Energy, energy_text, power_text
-from wattload.reports.quantity import Scale, quantity, scale_for
-from wattload.reports.svg import hatch_fill, layered, render
-from wattload.reports.themes import light, named_axis
+from wattload.reports.quantity import quantity, scale_for
+from wattload.reports.svg import render
 
-WIDTH = 680
-_ROW = 34
+WIDTH = 640
+_QUESTION = "How much energy does each phase use?"
 
 
 def energy_figure(name: str, subject: str, energies: Sequence[Energy]) -> Figure | None:
@@ -24,21 +21,29 @@ def energy_figure(name: str, subject: str, energies: Sequence[Energy]) -> Figure
     known = [e for e in energies if e.energy_j is not None or e.upper_j is not None]
     if not known:
         return None
-    largest = max(_end_j(energy) for energy in known)
-    scale = scale_for(Unit.JOULES, largest)
-    rows = [_row(energy, scale) for energy in known]
-    title = f"{subject}: energy per phase"
+    scale = scale_for(Unit.JOULES, *[_end_j(energy) for energy in known])
+    words = list(dict.fromkeys(energy.words for energy in known))
+    panel = Panel(
+        key="energy",
+        bars=[_bar(energy, is_named=len(words) > 1) for energy in energies],
+        scale=scale,
+        question=_QUESTION,
+        remark=[f"energy, {scale.unit}", *words],
+        better="lower",
+        width=WIDTH,
+    )
     description = _description(known)
+    told = [f"{bar.label}: {bar.text(scale)} {scale.unit}." for bar in panel.bars]
     return Figure(
         svg=render(
-            _chart(scale, rows, scale.shown(largest)),
-            {"energy": rows},
+            panel.chart(),
+            panel.data(),
             name=name,
-            title=title,
-            description=description,
+            title=f"{subject}: energy per phase",
+            description=" ".join([description, *told]),
         ),
         caption=description,
-        table=_table(known),
+        table=_table(energies),
         legend=_legend(known),
     )
 
@@ -47,56 +52,20 @@ def _end_j(energy: Energy) -> float:
     return energy.energy_j if energy.energy_j is not None else energy.upper_j or 0.0
 
 
-def _row(energy: Energy, scale: Scale) -> dict[str, Any]:
-    """Return one phase's marks: ``v`` ends a bar, ``lower`` to ``upper`` is a drawn interval."""
+def _bar(energy: Energy, *, is_named: bool) -> Bar:
+    """Return one phase's bar; ``is_named`` prints its evidence, where phases differ in it."""
+    is_bound = energy.energy_j is None
     declared = energy.evidence is Evidence.DECLARED
-    result: dict[str, Any] = {
-        "phase": energy.phase,
-        "end": scale.shown(_end_j(energy)),
-        "text": energy_text(energy, scale, 3),
-        "fill": hatch_fill("hatch-declared") if declared else light("power"),
-    }
-    if energy.energy_j is not None:
-        result["v"] = scale.shown(energy.energy_j)
-        if energy.uncertainty_j:
-            result["lower"] = scale.shown(energy.energy_j - energy.uncertainty_j)
-            result["upper"] = scale.shown(energy.energy_j + energy.uncertainty_j)
-            result["stroke"] = light("strong")
-    else:
-        result["bound"] = scale.shown(energy.lower_j or 0.0)
-        result["open"] = energy.lower_j is None
-    return result
-
-
-def _chart(scale: Scale, rows: Sequence[dict[str, Any]], largest: float) -> alt.LayerChart:
-    order = [entry["phase"] for entry in rows]
-    y = alt.Y("phase:N", sort=order, axis=named_axis(order))
-    x = alt.X(
-        "v:Q",
-        axis=alt.Axis(title=f"energy, {scale.unit} (less is better)", tickCount=6),
-        scale=alt.Scale(domain=[0, largest * 1.35], nice=False),
+    return Bar(
+        label=energy.phase,
+        role="bound" if is_bound else "declared" if declared else "power",
+        value=energy.energy_j,
+        lower=energy.lower_j if is_bound else None,
+        upper=energy.upper_j if is_bound else None,
+        error=energy.uncertainty_j,
+        note=energy.words if is_named else "",
+        reason=energy.reason,
     )
-    base = alt.Chart(alt.NamedData(name="energy")).encode(y=y)
-    fill = alt.Fill("fill:N", scale=None)
-    layers = [base.mark_bar(height=16).encode(x=x, fill=fill)]
-    layers += _intervals(base, x)
-    text = base.mark_text(align="left", dx=9, fontWeight=600, fill=light("strong"))
-    layers.append(text.encode(x=alt.X("end:Q"), text="text:N"))
-    return layered(layers, width=WIDTH, height=_ROW * len(rows) + 6)
-
-
-def _intervals(base: alt.Chart, x: alt.X) -> list[alt.Chart]:
-    """Return the marks of bounds (both ends capped, or the lower one open) and of uncertainty."""
-    bound = base.transform_filter("isValid(datum.bound)")
-    between = bound.mark_bar(height=8, fill=light("bound"), fillOpacity=0.22)
-    cap = bound.mark_tick(thickness=2, size=18, stroke=light("bound"))
-    error = base.transform_filter("isValid(datum.upper)")
-    return [
-        between.encode(x=alt.X("bound:Q"), x2="end:Q"),
-        cap.encode(x=alt.X("end:Q")),
-        cap.transform_filter("!datum.open").encode(x=alt.X("bound:Q")),
-        error.mark_rule(stroke=light("strong")).encode(x=alt.X("lower:Q"), x2="upper:Q"),
-    ]
 
 
 def _description(energies: Sequence[Energy]) -> str:
@@ -114,11 +83,8 @@ def _description(energies: Sequence[Energy]) -> str:
 
 
 def _legend(energies: Sequence[Energy]) -> list[tuple[str, str]]:
-    legend = []
-    for energy in energies:
-        role = "declared" if energy.evidence is Evidence.DECLARED else "power"
-        legend.append(("bound" if energy.energy_j is None else role, energy.words))
-    return list(dict.fromkeys(legend))
+    found = [(_bar(energy, is_named=False).role, energy.words) for energy in energies]
+    return list(dict.fromkeys(found))
 
 
 def _table(energies: Sequence[Energy]) -> Table:

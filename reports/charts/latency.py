@@ -138,7 +138,7 @@ def _lines(base: alt.Chart, count: int) -> list[alt.Chart]:
 
 def _dots(base: alt.Chart) -> alt.Chart:
     dots: alt.Chart = base.mark_tick(opacity=0.8, thickness=1.3, size=11).encode(
-        stroke=alt.Stroke("stroke:N", scale=None)
+        fill=alt.Fill("stroke:N", scale=None)
     )
     return dots
 

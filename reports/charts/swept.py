@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wattload.core.units import Unit
@@ -12,18 +12,22 @@ from wattload.reports.compare import Quantity, Row, compare
 from wattload.reports.energy import ALL_PHASES
 from wattload.reports.points import Point
 from wattload.reports.quantity import Scale, number, scale_for
-from wattload.reports.subject import LETTERS, Subject
+from wattload.reports.subject import LETTERS, Group, Subject
 
 _PANELS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """One quantity at every point: the bars of all arms by the point's value."""
+    """One quantity at every point: the bars of all arms by the point's value.
+
+    ``places`` has the runs of each point.
+    """
 
     quantity: Quantity
     rows: dict[str, Row]
     arms: Sequence[str]
+    places: Mapping[str, Group]
 
     @property
     def scale(self) -> Scale:
@@ -34,8 +38,11 @@ class Swept:
     def bars(self, value: str) -> list[Bar]:
         """Return the bars of a point, one per arm, those without a figure among them."""
         entry = self.rows.get(value)
-        pairs = zip(LETTERS, self.arms, strict=False)
-        return [arm_bar(entry, letter, letter, arm) for letter, arm in pairs]
+        runs = self.places[value].arms
+        return [
+            arm_bar(entry, letter, letter, arm, runs.get(arm, ()))
+            for letter, arm in zip(LETTERS, self.arms, strict=False)
+        ]
 
     def ratio(self, value: str) -> str:
         """Return B/A at a point, where two arms have one."""
@@ -50,13 +57,14 @@ def swept_quantities(subject: Subject, found: Sequence[Point], arms: Sequence[st
     curves; of energies only the whole job's are kept where it has any.
     """
     by_key: dict[str, Swept] = {}
+    places = {point.value: point.group for point in found}
     curved = all(point.number is not None for point in found)
     for point in found:
         for entry in compare(subject, point.group):
             quantity = entry.quantity
             if largest(entry) is None or not _is_drawn(quantity) or (_is_rate(quantity) and curved):
                 continue
-            each = by_key.setdefault(quantity.key, Swept(quantity, {}, arms))
+            each = by_key.setdefault(quantity.key, Swept(quantity, {}, arms, places))
             each.rows[point.value] = entry
     every = list(by_key.values())
     if any(_is_whole(each) for each in every):

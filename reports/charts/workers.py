@@ -172,7 +172,7 @@ def _runs_text(bars: Sequence[Bar]) -> str:
 def _interval(bars: alt.Chart) -> list[alt.Chart]:
     """Return the marks of bounds: a line with a cap at each end that is known."""
     bound = bars.transform_filter("isValid(datum.to)")
-    stroke = alt.Stroke("stroke:N", scale=None)
+    stroke, fill = alt.Stroke("stroke:N", scale=None), alt.Fill("stroke:N", scale=None)
     cap = bound.mark_tick(opacity=1, thickness=2.5, size=12, orient="horizontal")
     line = {False: [1, 0], True: [3, 3]}
     rules = [
@@ -183,8 +183,8 @@ def _interval(bars: alt.Chart) -> list[alt.Chart]:
     ]
     return [
         *rules,
-        cap.encode(y=alt.Y("to:Q"), stroke=stroke),
-        cap.transform_filter("!datum.open").encode(y=alt.Y("from:Q"), stroke=stroke),
+        cap.encode(y=alt.Y("to:Q"), fill=fill),
+        cap.transform_filter("!datum.open").encode(y=alt.Y("from:Q"), fill=fill),
     ]
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from wattload.core.record.run import RunRecord
+from wattload.reports.admission import counts
 from wattload.reports.blocks import Figure
 from wattload.reports.charts.latency import latency_figure
 from wattload.reports.charts.stages import stages_figure
+from wattload.reports.charts.states import states_figure
 from wattload.reports.charts.workers import workers_figure
 from wattload.reports.points import points
 from wattload.reports.quantity import label
@@ -20,8 +22,10 @@ def arm_figures(subject: Subject, group: Group) -> list[Figure]:
     figures = [
         workers_figure(f"{name}-points", subject, group),
         stages_figure(f"{name}-stages", group.workload, bars, letters),
-        latency_figure(f"{name}-latency", group.workload, bars) if letters is None else None,
     ]
+    if letters is None:  # the points of a sweep are never pooled
+        figures.append(states_figure(f"{name}-states", group.workload, bars))
+        figures.append(latency_figure(f"{name}-latency", group.workload, bars))
     return [figure for figure in figures if figure is not None]
 
 
@@ -43,4 +47,4 @@ def _bars(
 
 
 def _valid(subject: Subject, group: Group, arm: str) -> list[RunRecord]:
-    return [run.record for run in group.arms[arm] if not subject.faults(run)]
+    return [run.record for run in group.arms[arm] if counts(subject, run)]

@@ -123,7 +123,7 @@ def _charts(subject: Subject, group: Group, heads: Sequence[Row]) -> Iterator[Bl
     is_swept = any(entry.axis for entry in heads)
     if not is_swept:
         directed = [entry for entry in heads if entry.quantity.better != "neither"]
-        if figure := arms_figure(f"{name}-arms", group.workload, directed, arms):
+        if figure := arms_figure(f"{name}-arms", group.workload, directed, group.arms):
             yield figure
         if len(arms) == _TWO and (
             figure := effects_figure(f"{name}-effects", group.workload, heads, *LETTERS[:_TWO])

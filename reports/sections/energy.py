@@ -10,6 +10,7 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.blocks import Absent, Block, Cell, Paragraph, Section, Table, columns, row
 from wattload.reports.charts.energy import energy_figure
+from wattload.reports.charts.states import states_figure
 from wattload.reports.energy import SOFT_BOUND, phase_energies, sources_of, words_of
 from wattload.reports.load import Run
 from wattload.reports.quantity import (
@@ -44,6 +45,9 @@ def energy_section(subject: Subject, run: Run) -> Section | None:
         blocks.append(Absent("No energy", "No phase has a figure or a bound of its energy."))
     else:
         blocks.append(Absent("No power source", record.power.choice))
+    by_state = states_figure(name + "-states", record.workload.name, {record.label: [record]})
+    if by_state is not None:
+        blocks.append(by_state)
     if record.power.energy:
         blocks.append(_energies(record))
     if any(energy.states for energy in record.power.energy):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from wattload.core.record.latency import SHARES, Latency
 from wattload.core.units import Unit
 from wattload.reports.blocks import Cell, Section, Table, columns, row
+from wattload.reports.charts.latency import latency_figure
 from wattload.reports.load import Run
 from wattload.reports.quantity import MISSING, quantity, whole
 from wattload.reports.sections.wording import anchor
@@ -34,7 +35,9 @@ def latency_section(subject: Subject, run: Run) -> Section | None:
         "seen, queueing included: at full depth it is depth ÷ rate. Percentiles are up to 1/64 "
         f"too high; {MISSING} stands where there were too few operations for one.",
     )
-    return Section(anchor=anchor(run.id, "latency"), title="Latency", blocks=[table])
+    name, record = anchor(run.id, "latency"), run.record
+    figure = latency_figure(name + "-chart", record.workload.name, {record.label: [record]})
+    return Section(anchor=name, title="Latency", blocks=[*([figure] if figure else []), table])
 
 
 def _row(found: Latency, rank_count: int) -> tuple[Cell, ...]:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from wattload.core.record.phase import IoCounter
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.blocks import Cell, Section, Table, columns, row
+from wattload.reports.blocks import Block, Cell, Section, Table, columns, row
+from wattload.reports.charts.stages import stages_figure
 from wattload.reports.load import Run
 from wattload.reports.phases import Phase, depth, parents, phases_of
 from wattload.reports.quantity import MISSING, number, quantity, whole
@@ -24,7 +25,10 @@ def phases_section(subject: Subject, run: Run) -> Section | None:
     block = [counter for counter in run.record.counters if counter.source != "application"]
     if block:
         tables.append(_counters(run.record, block))
-    return Section(anchor=anchor(run.id, "phases"), title="Phases and counters", blocks=tables)
+    name, record = anchor(run.id, "phases"), run.record
+    figure = stages_figure(name + "-chart", record.workload.name, {record.label: [record]})
+    blocks: list[Block] = [*([figure] if figure else []), *tables]
+    return Section(anchor=name, title="Phases and counters", blocks=blocks)
 
 
 def _phases(record: RunRecord, phases: Sequence[Phase]) -> Table:

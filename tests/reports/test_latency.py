@@ -38,7 +38,7 @@ def run(tmp_path: Path) -> Run:
 def test_percentiles_stand_by_phase_all_ranks_first(run: Run) -> None:
     section = latency_section(make_subject([run]), run)
     assert section is not None
-    (table,) = section.blocks
+    _, table = section.blocks  # the chart, then every figure of it
     assert isinstance(table, Table)
     cells = [[cell.text.replace("\u00a0", " ") for cell in row] for row in table.rows]
     assert [row[0].remark for row in table.rows] == ["all ranks", "rank 0", "rank 1"]

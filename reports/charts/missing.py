@@ -1,0 +1,35 @@
+"""Why an arm has no figure where others have one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
+from wattload.reports.compare import Quantity
+from wattload.reports.energy import Energy, phase_energies, whole
+
+NOT_THERE = "no run has it"
+
+
+def why_missing(quantity: Quantity, records: Sequence[RunRecord]) -> str:
+    """Return why runs have no figure of a quantity, as their records tell it."""
+    if not records:
+        return "no run"
+    reasons = [_reason(quantity, record) for record in records]
+    return next((reason for reason in reasons if reason), NOT_THERE)
+
+
+def _reason(quantity: Quantity, record: RunRecord) -> str:
+    if quantity.is_energy:
+        total = whole(record)
+        energies = [*phase_energies(record), *([total] if total else [])]
+        return next((_of(each, quantity) for each in energies if each.phase == quantity.phase), "")
+    found = (metric for metric in record.metrics if metric.name == quantity.key)
+    return next((metric.missing.get("value", "") for metric in found), "")
+
+
+def _of(energy: Energy, quantity: Quantity) -> str:
+    if quantity.unit is Unit.BYTES_PER_JOULE and energy.upper_j is not None:
+        return "its energy is known by bounds only"
+    return energy.reason
