@@ -18,7 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-m",
         "--multirun",
         action="store_true",
-        help="sweep: a,b,c in a value runs it once with each; repeat=8 interleave=abba compares two",
+        help="sweep: a,b,c in a value runs it once with each; "
+        "repeat=8 interleave=abba compares two",
     )
     parser.add_argument(
         "--cfg", action="store_true", help="print the composed configuration and stop"
