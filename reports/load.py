@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
 from wattload.core.errors import RecordError
-from wattload.core.record.run import RECORD_FILE, RunRecord, read_stored
+from wattload.core.record.check import Check
+from wattload.core.record.run import RECORD_FILE, RunRecord, read_record, read_stored
 from wattload.core.record.seal import SealState
 from wattload.reports.distant import DistantTraces
 from wattload.reports.redact import Masker
@@ -18,18 +19,20 @@ DETAILED_RUNS = 16
 """With more runs than this the page has a row for each, and their traces are not held."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Run:
     """One run as the report knows it: the record and what lay beside it.
 
     ``seal`` says whether the record is as it was written, ``sha256`` is the digest of its file
-    (of the file before masking), empty for a run that was never on disk.
+    (of the file before masking), empty for a run that was never on disk. ``closures`` are its
+    closure checks where they were made before parts of the record were let go.
     """
 
     record: RunRecord
     traces: Traces
     seal: SealState = "none"
     sha256: str = ""
+    closures: tuple[Check, ...] | None = None
 
     @property
     def id(self) -> str:
@@ -55,36 +58,39 @@ def find_records(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def load_runs(paths: Sequence[Path], *, redact: bool = False) -> tuple[Run, ...]:
+def load_runs(
+    paths: Sequence[Path], *, redact: bool = False, keep: Callable[[Run], Run] | None = None
+) -> tuple[Run, ...]:
     """Return the runs under the given paths, in that order.
 
-    With ``redact``, host names, serials and paths are masked alike over all of them.
+    With ``redact``, host names, serials and paths are masked alike over all of them. ``keep`` says
+    what is kept of each of more than ``DETAILED_RUNS`` runs, whose traces stay on disk.
 
     Raises:
         RecordError: a record is missing, cut short, invalid, or two have the same id.
     """
     files = find_records(paths)
-    stored = [read_stored(file) for file in files]
-    records = [each.record for each in stored]
-    _refuse_twins(files, records)
-    masker = Masker(records) if redact else None
+    masker = Masker(read_record(file) for file in files) if redact else None
+    mask = masker.text if masker else str
     latest = lru_cache(maxsize=1)(read_traces)
-    runs = []
-    for file, each in zip(files, stored, strict=True):
-        mask = masker.text if masker else str
-        shown = masker.record(each.record) if masker else each.record
-        read = partial(latest, file.parent, each.record.traces, mask)
-        traces = DistantTraces(read) if len(files) > DETAILED_RUNS else read()
-        runs.append(Run(record=shown, traces=traces, seal=each.seal, sha256=each.sha256))
+    several = len(files) > DETAILED_RUNS
+    runs: list[Run] = []
+    places: dict[str, Path] = {}
+    for file in files:
+        stored = read_stored(file)
+        _refuse_twin(stored.record.run_id, file, places)
+        shown = masker.record(stored.record) if masker else stored.record
+        read = partial(latest, file.parent, stored.record.traces, mask)
+        traces = DistantTraces(read) if several else read()
+        run = Run(record=shown, traces=traces, seal=stored.seal, sha256=stored.sha256)
+        runs.append(keep(run) if keep is not None and several else run)
     return tuple(runs)
 
 
-def _refuse_twins(files: Sequence[Path], records: Sequence[RunRecord]) -> None:
-    seen: dict[str, Path] = {}
-    for file, record in zip(files, records, strict=True):
-        if record.run_id in seen:
-            raise RecordError(
-                f"{seen[record.run_id]} and {file} hold one run, {record.run_id}; "
-                "name each run once: a run that counts twice is no evidence"
-            )
-        seen[record.run_id] = file
+def _refuse_twin(run_id: str, file: Path, seen: dict[str, Path]) -> None:
+    if run_id in seen:
+        raise RecordError(
+            f"{seen[run_id]} and {file} hold one run, {run_id}; "
+            "name each run once: a run that counts twice is no evidence"
+        )
+    seen[run_id] = file

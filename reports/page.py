@@ -9,9 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wattload.core.errors import ConfigError, TargetError
+from wattload.core.errors import ConfigError
 from wattload.reports.blocks import Section
-from wattload.reports.load import Run, load_runs
+from wattload.reports.load import Run
 from wattload.reports.sections.accelerators import accelerators_section
 from wattload.reports.sections.claims import claims_section
 from wattload.reports.sections.comparison import comparison_section
@@ -54,7 +54,11 @@ def render_page(runs: Sequence[Run], *, by: str = "label", forced: bool = False)
     """
     if not runs:
         raise ConfigError("a report needs at least one run; name a run folder such as runs/*")
-    subject = make_subject(runs, by, forced=forced)
+    return page_of(make_subject(runs, by, forced=forced))
+
+
+def page_of(subject: Subject) -> str:
+    """Return the page of a subject as HTML."""
     before = [section(subject) for section in BEFORE_RUNS]
     after = [section(subject) for section in AFTER_RUNS]
     sections = [*before, *run_sections(subject), *after]
@@ -64,36 +68,8 @@ def render_page(runs: Sequence[Run], *, by: str = "label", forced: bool = False)
         sections=[section for section in sections if section is not None],
         style=style,
         policy=_policy(style),
-        versions=sorted({run.record.software.wattload for run in runs}),
+        versions=sorted({run.record.software.wattload for run in subject.runs}),
     )
-
-
-def write_report(
-    paths: Sequence[Path],
-    output: Path,
-    *,
-    by: str = "label",
-    redact: bool = False,
-    forced: bool = False,
-) -> Path:
-    """Write the page of the runs under ``paths`` to ``output``, whole or not at all.
-
-    Raises:
-        RecordError: a run is missing, cut short, or named twice.
-        ConfigError: ``by`` is unknown.
-        TargetError: the page can't be written there.
-    """
-    page = render_page(load_runs(paths, redact=redact), by=by, forced=forced)
-    temporary = output.with_name(output.name + ".tmp")
-    try:
-        temporary.write_text(page, encoding="utf-8")
-        temporary.replace(output)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise TargetError(
-            f"{output} can't be written: {error.strerror}; name another -o"
-        ) from error
-    return output
 
 
 @lru_cache(maxsize=1)

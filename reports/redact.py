@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from wattload.core.record.run import RunRecord
@@ -28,11 +28,11 @@ class Masker:
     do not. Numbers are given in order of appearance.
     """
 
-    def __init__(self, records: Sequence[RunRecord]) -> None:
+    def __init__(self, records: Iterable[RunRecord]) -> None:
         self._masks: dict[str, str] = {}
         self._counts: dict[str, int] = {}
-        documents = [record.model_dump(mode="json") for record in records]
-        for record, document in zip(records, documents, strict=True):
+        for record in records:
+            document = record.model_dump(mode="json")
             for host in record.hosts:
                 self._mask_host(host.facts.name)
             block_devices = {name for target in record.targets for name in target.facts.devices}

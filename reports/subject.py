@@ -41,7 +41,7 @@ class Group:
         return tuple(run for runs in self.arms.values() for run in runs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Subject:
     """All that the sections of a page draw from.
 
@@ -194,7 +194,7 @@ def make_subject(runs: Sequence[Run], by: str = "label", *, forced: bool = False
             )
             for workload, members in groups.items()
         ),
-        closures={run.id: close(run) for run in runs},
+        closures={run.id: close(run) if run.closures is None else run.closures for run in runs},
         forced=forced,
     )
 

@@ -10,6 +10,7 @@ import numpy as np
 from wattload.core.power import Channel
 from wattload.reports.blocks import Table, columns, row
 from wattload.reports.load import Run
+from wattload.reports.memo import once_each
 from wattload.reports.quantity import MISSING
 from wattload.reports.sections.drives import ABSOLUTE_ZERO_C
 from wattload.reports.subject import LETTERS, lettered
@@ -21,7 +22,7 @@ def temperature_table(arms: Mapping[str, Sequence[Run]]) -> Table | None:
     With two arms their difference in kelvin stands beside them. ``None`` where no drive told its
     temperature.
     """
-    highest = {arm: [_highest_k(run) for run in runs] for arm, runs in arms.items()}
+    highest = {arm: [highest_k(run) for run in runs] for arm, runs in arms.items()}
     known = {arm: [k for k in values if k is not None] for arm, values in highest.items()}
     if not any(known.values()):
         return None
@@ -51,7 +52,8 @@ def _celsius(kelvin: float | None) -> str:
     return MISSING if kelvin is None else f"{kelvin + ABSOLUTE_ZERO_C:g} °C"
 
 
-def _highest_k(run: Run) -> float | None:
+@once_each
+def highest_k(run: Run) -> float | None:
     """Return the highest temperature that any drive told in a run's timed windows."""
     power = run.traces.power
     found = []

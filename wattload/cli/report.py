@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigError: ``--by`` is nothing that the runs can be told apart by.
         TargetError: the page can't be written.
     """
-    from wattload.reports.page import write_report
+    from wattload.reports.output import write_report
 
     page = write_report(
         arguments.runs,
