@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import NamedTuple
 
 from wattload.core.units import Unit
 from wattload.reports.figures import Figure, Quantity, quantities
 from wattload.reports.holm import Demand, demands
+from wattload.reports.memo import once_each
 from wattload.reports.pairs import Noise, noises
 from wattload.reports.points import Point, points
 from wattload.reports.quantity import number
@@ -29,7 +29,7 @@ def compare(subject: Subject, group: Group) -> tuple[Row, ...]:
     asked = {run.id for run in group.runs}
     found = [
         row
-        for point, rows in _compared(_Held(subject)).rows
+        for point, rows in _compared(subject).rows
         if point.group.workload == group.workload and _ids(point) <= asked
         for row in rows
     ]
@@ -38,24 +38,11 @@ def compare(subject: Subject, group: Group) -> tuple[Row, ...]:
 
 def noise_floors(subject: Subject) -> tuple[Noise, ...]:
     """Return how far one setting was from itself, for every figure of every such session."""
-    return _compared(_Held(subject)).noise
+    return _compared(subject).noise
 
 
 def _ids(point: Point) -> set[str]:
     return {run.id for run in point.group.runs}
-
-
-class _Held:
-    """A subject as a key: the same one, not an equal one."""
-
-    def __init__(self, subject: Subject) -> None:
-        self.subject = subject
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Held) and other.subject is self.subject
-
-    def __hash__(self) -> int:
-        return id(self.subject)
 
 
 class _Compared(NamedTuple):
@@ -65,10 +52,9 @@ class _Compared(NamedTuple):
     noise: tuple[Noise, ...]
 
 
-@lru_cache(maxsize=2)
-def _compared(held: _Held) -> _Compared:
+@once_each
+def _compared(subject: Subject) -> _Compared:
     """Return the rows of every point of a subject; several sections ask for the same ones."""
-    subject = held.subject
     figures = {run.id: quantities(run.record) for run in subject.runs}
     noise = noises(subject, figures)
     rows = [

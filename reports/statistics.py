@@ -73,10 +73,10 @@ def spread(values: Sequence[float]) -> Spread | None:
 class Effect:
     """B against A. ``ratio`` is of geometric means, and so are the intervals; ``None`` under n.
 
-    ``medians`` is the ratio of the medians of the arms: it stands beside, and no call goes against
-    it. ``pairs`` is 0 where runs are not compared in pairs; where they are, the geometric mean is
-    of the pairs' ratios. ``floor`` is the least effect that may be called. ``demand`` is set where
-    the effect is one of several that are called.
+    ``pairs`` is 0 where runs are not compared in pairs; where they are, the geometric mean is of
+    the pairs' ratios. ``medians`` is the ratio of the medians of the arms, or the median of the
+    pairs' ratios: it stands beside, and no call goes against it. ``floor`` is the least effect that
+    may be called. ``demand`` is set where the effect is one of several that are called.
     """
 
     ratio: float
@@ -195,15 +195,17 @@ def effect(
     estimate = paired(pairs) if in_pairs else None
     if estimate is None and min(len(a), len(b)) >= MINIMUM_RUNS:
         estimate = unpaired(a, b)
+    ratios = [y / x for x, y in pairs] if in_pairs else []
     if noise is None:
-        noise = drift([y / x for x, y in pairs]) if in_pairs else max(drift(a), drift(b))
+        noise = drift(ratios) if in_pairs else max(drift(a), drift(b))
+    medians = statistics.median(b) / statistics.median(a)
     centre = estimate.centre if estimate else _mean_log(b) - _mean_log(a)
     return Effect(
         ratio=math.exp(centre),
-        medians=statistics.median(b) / statistics.median(a),
+        medians=statistics.median(ratios) if in_pairs else medians,
         count_a=len(a),
         count_b=len(b),
-        pairs=len(pairs) if in_pairs else 0,
+        pairs=len(ratios),
         floor=max(FLOOR, noise),
         estimate=estimate,
     )

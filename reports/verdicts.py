@@ -76,6 +76,8 @@ def judge(quantity: Quantity, found: Effect) -> Verdict:
     if found.differs:
         b_wins = (found.ratio > 1) == (quantity.better == "higher")
         reason = f"{_demanded(found)} excludes 1, the effect exceeds {floor}"
+        if all(each.within(MARGIN) for each in found.demanded):
+            reason += f"; all of it lies within {number(MARGIN * 100, 1)} % of 1"
         winner: Call = "b" if b_wins else "a"
         return Verdict(winner, f"{winner.upper()} is better", reason)
     reasons = [] if found.excludes_one else [_holds_one(found)]

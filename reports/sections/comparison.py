@@ -79,8 +79,8 @@ def _forced(subject: Subject, rows: Sequence[Row]) -> Iterator[Notice]:
     said = unique(entry.forced for entry in rows if entry.forced)
     if subject.forced and said:
         opening = (
-            "This comparison was forced (--force) past what bars it; without that nothing of the "
-            "following would be called."
+            "This comparison was forced (--force): what is let through here would bar every call "
+            "that says so."
         )
         yield Notice(
             "Forced comparison", [opening, *(f"Let through: {text}." for text in said)], "bad"
@@ -168,9 +168,11 @@ def _conditions(subject: Subject, group: Group) -> Block:
     found = differences(group, subject.by)
     if not found:
         return Paragraph("The recorded conditions of all arms are the same.")
+    barring = _barring(subject, group)
+    remark = "sets the work: " + ("forced" if subject.forced else "nothing is called")
     rows = [
         row(
-            Cell(item.name, remark=_of_work(subject) if item.is_work else ""),
+            Cell(item.name, remark=remark if item.name in barring else ""),
             *[item.values[arm] for arm in group.arms],
         )
         for item in found
@@ -183,5 +185,11 @@ def _conditions(subject: Subject, group: Group) -> Block:
     )
 
 
-def _of_work(subject: Subject) -> str:
-    return "sets the work: forced" if subject.forced else "sets the work: nothing is called"
+def _barring(subject: Subject, group: Group) -> set[str]:
+    """Return the conditions that bar a call; what was swept bars none where both arms ran."""
+    return {
+        item.name
+        for point in points(group)
+        for item in differences(point.group, subject.by)
+        if item.is_work and len(point.group.arms) > 1
+    }

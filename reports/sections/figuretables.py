@@ -86,7 +86,8 @@ def _cells(entry: Row, arms: Sequence[str], scale: Scale) -> list[Cell]:
 
 def _ratio_cell(effect: Effect) -> Cell:
     ratio, medians = number(effect.ratio, 3), number(effect.medians, 3)
-    return Cell(ratio, remark=f"medians: {medians}" if medians != ratio else "")
+    of = "median of pairs" if effect.pairs else "medians"
+    return Cell(ratio, remark=f"{of}: {medians}" if medians != ratio else "")
 
 
 def _interval_cell(effect: Effect) -> Cell:
@@ -102,7 +103,8 @@ def _interval_cell(effect: Effect) -> Cell:
 
 
 def _ends(interval: Interval) -> str:
-    return f"{number(interval.lower, 3)} to {number(interval.upper, 3)}"
+    # A digit more than the ratio has: it must show on which side of 1 an end lies.
+    return f"{number(interval.lower, 4)} to {number(interval.upper, 4)}"
 
 
 def _uppers(entry: Row) -> list[float]:

@@ -56,8 +56,11 @@ def _over_points(rows: Sequence[Row]) -> str:
     least, most = min(ratios, key=lambda at: ratios[at]), max(ratios, key=lambda at: ratios[at])
     text = sentence(middle, "A", "B").removesuffix(")")
     axis, words = rows[0].axis, [entry.words for entry in rows]
-    calls = [f"{each} at {words.count(each)}" for each in dict.fromkeys(words)]
-    ends = f"{number(ratios[least], 3)} at {least} to {number(ratios[most], 3)} at {most}"
+    calls = [f"{each} at {counted(words.count(each), 'point')}" for each in dict.fromkeys(words)]
+    ends = (
+        f"{number(ratios[least], 3)} at {axis} = {least} to {number(ratios[most], 3)} at "
+        f"{axis} = {most}"
+    )
     return (
         f"{text}, the median of {counted(len(ratios), 'point')} of {axis}; {ends}): "
         f"{listed(calls)}{_forced(rows)}."

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from wattload.reports.holm import demands
 from wattload.reports.statistics import FLOOR, MINIMUM_RUNS, drift, effect, spread
 
 figures = st.lists(st.floats(0.5, 2.0), min_size=5, max_size=9)
@@ -129,3 +132,125 @@ def test_an_arm_never_differs_from_itself(a: list[float]) -> None:
     assert found is not None
     assert found.ratio == 1.0
     assert not found.differs
+
+
+@pytest.mark.parametrize(
+    ("cv", "gate"), [(0.02, "steady"), (0.021, "noted"), (0.051, "noisy"), (0.11, "unstable")]
+)
+def test_the_spread_of_an_arm_is_told_in_words(cv: float, gate: str) -> None:
+    # Three values of mean 1, the outer ones d from it, have the sample standard deviation d.
+    found = spread([1 - cv * (1 - 1e-9), 1.0, 1 + cv * (1 - 1e-9)])
+    assert found is not None
+    assert found.gate == gate
+
+
+def test_arms_within_three_percent_are_the_same_and_wider_ones_only_show_no_difference() -> None:
+    near = [1.0, 1.004, 0.997, 1.002, 0.999]
+    same = effect(near, [each * 1.004 for each in reversed(near)])
+    assert same is not None
+    assert same.same
+    wide = effect([1.0, 1.05, 0.96, 1.02, 0.98], [1.01, 0.97, 1.04, 0.99, 1.02])
+    assert wide is not None
+    assert not wide.same
+    assert not wide.differs
+
+
+def test_a_sure_small_effect_is_a_difference_and_not_the_same() -> None:
+    near = [1.0, 1.001, 0.999, 1.0005, 0.9995]
+    found = effect(near, [each * 1.02 for each in near])
+    assert found is not None
+    assert found.differs
+    assert not found.same
+
+
+def test_one_odd_run_decides_nothing_that_the_medians_deny() -> None:
+    a = [1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.01]
+    b = [0.995, 0.996, 0.994, 0.995, 0.996, 9.0, 9.0]
+    found = effect(a, b)
+    assert found is not None
+    assert found.ratio > 1 > found.medians
+    assert not found.differs
+
+
+def test_the_noise_that_was_seen_takes_the_place_of_drift() -> None:
+    drifting = [1.00, 1.001, 1.02, 1.05, 1.052]
+    assert (seen := effect(drifting, drifting, noise=0.002)) is not None
+    assert seen.floor == FLOOR
+    assert (loud := effect(drifting, drifting, noise=0.08)) is not None
+    assert loud.floor == 0.08
+
+
+def test_pairs_are_used_from_six_on() -> None:
+    a, b = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.1, 2.2, 3.3, 4.4, 5.5, 6.7]
+    pairs = list(zip(a, b, strict=True))
+    found, five = effect(a, b, pairs=pairs), effect(a, b, pairs=pairs[:5])
+    assert found is not None
+    assert five is not None
+    assert (found.pairs, five.pairs) == (6, 0)
+    assert found.differs
+    assert not five.differs
+    assert found.medians == pytest.approx(1.1)
+
+
+def test_from_ten_runs_on_a_call_needs_t_and_bootstrap() -> None:
+    random = np.random.default_rng(4)
+    a = np.exp(random.normal(0, 0.02, 10)).tolist()
+    b = np.exp(random.normal(0.02, 0.02, 10)).tolist()
+    found = effect(a, b)
+    assert found is not None
+    assert found.bootstrap is not None
+    assert found.interval == found.bootstrap
+    assert len(found.demanded) == 2
+    assert found.excludes_one == all(each.excludes_one() for each in found.demanded)
+
+
+def test_intervals_of_one_word_that_nearly_meet_agree_and_others_are_shown_both() -> None:
+    steady = [1.0, 1.001, 0.999] * 20
+    clear = effect(steady, [each * 2 for each in steady])
+    assert clear is not None
+    assert not clear.disagrees
+    skewed = [1.0] * 9 + [1.6]
+    odd = effect([1.0, 1.001] * 5, skewed)
+    assert odd is not None
+    assert odd.disagrees
+
+
+@settings(deadline=None, max_examples=50)
+@given(figures, figures)
+def test_swapped_arms_are_called_alike(a: list[float], b: list[float]) -> None:
+    there, back = effect(a, b), effect(b, a)
+    assert there is not None
+    assert back is not None
+    assert there.ratio == pytest.approx(1 / back.ratio)
+    assert there.differs == back.differs
+    assert there.same == back.same
+
+
+@settings(deadline=None, max_examples=50)
+@given(figures, figures, st.sampled_from([1e-9, 1 / 3.6e3, 1e9]))
+def test_the_unit_decides_no_call(a: list[float], b: list[float], unit: float) -> None:
+    own = effect(a, b)
+    other = effect([each * unit for each in a], [each * unit for each in b])
+    assert own is not None
+    assert other is not None
+    assert other.ratio == pytest.approx(own.ratio)
+    assert other.floor == pytest.approx(own.floor)
+
+
+def test_of_equal_arms_no_more_than_one_family_in_twenty_has_a_false_call() -> None:
+    random = np.random.default_rng(11)
+    families, false_calls = 400, 0
+    for _ in range(families):
+        drawn = np.exp(random.normal(0, 0.02, (8, 2, 6)))
+        found = [effect(a.tolist(), b.tolist(), noise=0.0) for a, b in drawn]
+        asked = demands([each.p_value or 0.0 for each in found if each])
+        judged = [
+            replace(each, demand=demand) for each, demand in zip(found, asked, strict=True) if each
+        ]
+        false_calls += any(each.excludes_one for each in judged)
+    assert false_calls / families <= 0.07
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_no_finite_number_forms_no_ratio(value: float) -> None:
+    assert effect([1.0] * 5, [1.0, 1.0, 1.0, 1.0, value]) is None

@@ -102,8 +102,9 @@ def test_the_median_over_the_points_is_said_before_the_largest_of_them() -> None
     rows = throughputs(swept())
     (notice,) = [each for each in sayings(rows, ["A", "B"]) if isinstance(each, Notice)]
     said = str(notice.sentences[0])
-    assert "B/A = 1.10, the median of 3 points of workers; 1.00 at 1 to 2.00 at 24)" in said
-    assert said.endswith(": same within 3 % at 1 and B is better at 2.")
+    middle = "B/A = 1.10, the median of 3 points of workers"
+    assert f"{middle}; 1.00 at workers = 1 to 2.00 at workers = 24)" in said
+    assert said.endswith(": same within 3 % at 1 point and B is better at 2 points.")
     first = points_table(rows, ["A", "B"]).rows[0]
     assert first[0].text == "median of 3 points"
     assert float(first[3].text) == round(statistics.median(RATIOS.values()), 2)
