@@ -17,6 +17,7 @@ from wattload.reports.sections.overtime import overtime_section
 from wattload.reports.sections.phases import phases_section
 from wattload.reports.sections.reproduce import reproduce_section
 from wattload.reports.sections.runs import runs_section
+from wattload.reports.sections.scatter import scatter_section
 from wattload.reports.sections.whole import whole_section
 from wattload.reports.sections.wording import anchor, moment, run_badges
 from wattload.reports.subject import Subject
@@ -29,6 +30,7 @@ PARTS: tuple[Callable[[Subject, Run], Section | None], ...] = (
     checks_section,
     phases_section,
     latency_section,
+    scatter_section,
     machine_section,
     reproduce_section,
 )

@@ -12,6 +12,7 @@ from tests.reports.conftest import arm
 from wattload.core.histogram import Histogram
 from wattload.core.record.latency import latencies_of
 from wattload.core.units import Unit
+from wattload.reports.blocks import Figure
 from wattload.reports.curves import load_curves, scalings
 from wattload.reports.load import Run, load_runs
 from wattload.reports.quantity import MISSING
@@ -180,7 +181,7 @@ def test_several_targets_are_an_axis_by_how_many_there_are(swept: list[Run]) -> 
 def test_the_section_draws_both_and_names_the_ideal(swept: list[Run]) -> None:
     section = curves_section(_subject(swept))
     assert section is not None
-    figures = [block for block in section.parts[0].blocks if block.kind == "figure"]
+    figures = [block for block in section.parts[0].blocks if isinstance(block, Figure)]
     assert ">p50 latency, ms<" in figures[0].svg
     assert ">p99 latency, ms<" in figures[0].svg
     assert all(f">{depth}</text>" in figures[0].svg for depth in DEPTHS)

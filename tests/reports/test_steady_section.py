@@ -75,11 +75,12 @@ def test_a_phase_that_is_too_short_is_named_once_with_what_it_needs(
     assert not section.parts
     (notice,) = section.blocks
     assert isinstance(notice, Notice)
+    texts = [str(text) for text in notice.sentences]
     assert any(
         text.startswith("checkpoint, write: ") and text.endswith("minute need 300 s.")
-        for text in notice.sentences
+        for text in texts
     )
-    assert not any(text.startswith("unet3d") for text in notice.sentences)
+    assert not any(text.startswith("unet3d") for text in texts)
 
 
 def test_runs_that_only_read_have_no_steady_state(arms: tuple[Run, ...]) -> None:

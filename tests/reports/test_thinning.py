@@ -36,14 +36,15 @@ VALUES = st.one_of(st.floats(0, 1e9), st.just(float("nan")), st.sampled_from([0.
 @given(arrays(np.float64, st.integers(1, 4 * COLUMNS), elements=VALUES, fill=st.just(5.0)))
 def test_every_column_of_pixels_keeps_its_least_its_most_and_a_hole(value: Array) -> None:
     # Moments lie a quarter of a column from the columns' edges, where rounding decides nothing.
-    time_s = np.arange(value.size) + 0.25
+    time_s = np.arange(value.size, dtype=np.float64) + 0.25
     _assert_columns_keep_their_extremes(time_s, value, (0.0, 2.0 * COLUMNS))
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.0, 0.9))
 def test_columns_keep_their_extremes_where_samples_are_uneven(seed: int, share: float) -> None:
     random = np.random.default_rng(seed)
-    time_s = np.sort(random.choice(40 * COLUMNS, size=6 * COLUMNS, replace=False)) + 0.5
+    moments = np.sort(random.choice(40 * COLUMNS, size=6 * COLUMNS, replace=False))
+    time_s = moments.astype(np.float64) + 0.5
     value = random.lognormal(size=time_s.size)
     value[random.random(time_s.size) < share] = np.nan
     _assert_columns_keep_their_extremes(time_s, value, (0.0, 40.0 * COLUMNS))
