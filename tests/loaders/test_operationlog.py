@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -43,6 +43,7 @@ def _read(log: OperationLog, counts: list[int]) -> list[int]:
     return [int(moment) for each in found for moment in each.rows["submit_ns"]]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=60), st.integers(1, 64))
 def test_what_is_kept_is_every_so_manieth_operation_of_all(counts: list[int], limit: int) -> None:
     kept = _read(OperationLog(limit), counts)

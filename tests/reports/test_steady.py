@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.records import Scenario
@@ -87,6 +87,7 @@ def test_rounds_without_a_byte_are_not_steady() -> None:
     assert not _window([0.0] * 5).is_steady
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(1.0, 1e6), min_size=5, max_size=5), st.floats(0.5, 1e6))
 def test_the_verdict_is_the_same_in_any_unit(rounds: list[float], factor: float) -> None:
     here, there = _window(rounds), _window([value * factor for value in rounds])
