@@ -21,12 +21,7 @@ from wattload.reports.subject import LETTERS, Group, Subject
 _TOLD = 3
 """So many workloads, and so many reasons, are told in one sentence."""
 
-_CALLS = {
-    "a": "A is better",
-    "b": "B is better",
-    "none": "no difference shown",
-    "barred": "not called",
-}
+_ORDER = ("a", "b", "none", "barred")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +107,12 @@ def _ratio(told: _Told, rows: Sequence[Row]) -> Words:
     if len(known) > 1:
         text += f" at the median of {len(known)} points of {told.axis}"
         ends = f", from {number(ratios[0], 3)} to {number(ratios[-1], 3)}"
-        counts = {
-            words: sum(each.call == call for each, _ in known) for call, words in _CALLS.items()
-        }
-        called = [f"{words} at {count}" for words, count in counts.items() if count]
+        said = _tally([each for each, _ in known])
+        called = [f"{words} at {counted(count, 'point')}" for words, count in said.items()]
         return (Link(text, told.anchor), f"{ends}: {listed(called)}")
     if effect.lower is not None and effect.upper is not None:
         text += f", 95 % interval {number(effect.lower, 3)} to {number(effect.upper, 3)}"
-    return (Link(text, f"{told.anchor}-arms"), f": {_CALLS.get(row.call, row.call)}")
+    return (Link(text, f"{told.anchor}-arms"), f": {_words(row)}")
 
 
 def _bounds(told: _Told, row: Row) -> Words:
@@ -143,11 +136,21 @@ def _bounds(told: _Told, row: Row) -> Words:
 def _calls(told: Sequence[_Told]) -> Words:
     """Return how many figures are called for whom, and why others are not."""
     rows = [row for each in told for row in each.rows]
-    counts = {words: sum(row.call == call for row in rows) for call, words in _CALLS.items()}
     figures = Link(counted(len(rows), "headline figure"), "comparison")
     reasons = unique(row.reason for row in rows if row.call == "barred")
     why = "; ".join(reasons[:_TOLD])
-    if counts[_CALLS["barred"]] == len(rows):
+    if all(row.call == "barred" for row in rows):
         return ("None of ", figures, f" is called: {why or 'no figure has a ratio'}.")
-    called = [f"{words} in {count}" for words, count in counts.items() if count]
+    called = [f"{words} in {count}" for words, count in _tally(rows).items()]
     return ("Of ", figures, f" {listed(called)}{f' ({why})' if why else ''}.")
+
+
+def _words(row: Row) -> str:
+    """Return what is said of a row; what a user forced past what bars it says so."""
+    return f"{row.words} (forced past what bars it)" if row.forced else row.words
+
+
+def _tally(rows: Sequence[Row]) -> dict[str, int]:
+    """Return how often each word is said, calls before the rest."""
+    said = [_words(row) for row in sorted(rows, key=lambda row: _ORDER.index(row.call))]
+    return {words: said.count(words) for words in dict.fromkeys(said)}
