@@ -55,16 +55,17 @@ def close(run: Run) -> tuple[Check, ...]:
     )
 
 
+SEAL_CHECK = "seal"
 _SEALS: Mapping[SealState, tuple[Verdict, str]] = {
     "holds": ("pass", "The seal holds: the record is as the run wrote it."),
-    "broken": ("fail", "The record was edited after the run: its seal does not fit its content."),
+    "broken": ("fail", "The record is not as the run wrote it: its seal does not fit its content."),
     "none": ("not_checked", "The record has no seal: the version that wrote it made none."),
 }
 
 
 def _seal(run: Run) -> Check:
     verdict, sentence = _SEALS[run.seal]
-    return Check(name="seal", verdict=verdict, sentence=sentence)
+    return Check(name=SEAL_CHECK, verdict=verdict, sentence=sentence)
 
 
 def _check(name: str, holds: bool, sentence: str, **figures: float | int | str | None) -> Check:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -23,15 +24,16 @@ DETAILED_RUNS = 16
 class Run:
     """One run as the report knows it: the record and what lay beside it.
 
-    ``seal`` says whether the record is as it was written, ``sha256`` is the digest of its file
-    (of the file before masking), empty for a run that was never on disk. ``closures`` are its
-    closure checks where they were made before parts of the record were let go.
+    ``seal`` says whether the record is as it was written. ``sha256`` is the digest of its file,
+    where it is ``masked`` of its masked JSON; empty for a run that was never on disk. ``closures``
+    are its closure checks, where they were made before parts of the record were let go.
     """
 
     record: RunRecord
     traces: Traces
     seal: SealState = "none"
     sha256: str = ""
+    masked: bool = False
     closures: tuple[Check, ...] | None = None
 
     @property
@@ -79,12 +81,19 @@ def load_runs(
     for file in files:
         stored = read_stored(file)
         _refuse_twin(stored.record.run_id, file, places)
-        shown = masker.record(stored.record) if masker else stored.record
         read = partial(latest, file.parent, stored.record.traces, mask)
         traces = DistantTraces(read) if several else read()
-        run = Run(record=shown, traces=traces, seal=stored.seal, sha256=stored.sha256)
+        run = Run(record=stored.record, traces=traces, seal=stored.seal, sha256=stored.sha256)
+        run = _masked(run, masker) if masker else run
         runs.append(keep(run) if keep is not None and several else run)
     return tuple(runs)
+
+
+def _masked(run: Run, masker: Masker) -> Run:
+    """Return a run masked, its digest too: that of the file could be tried against guesses."""
+    record = masker.record(run.record)
+    digest = hashlib.sha256(record.model_dump_json().encode()).hexdigest()
+    return replace(run, record=record, sha256=digest, masked=True)
 
 
 def _refuse_twin(run_id: str, file: Path, seen: dict[str, Path]) -> None:

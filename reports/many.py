@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 from wattload.core.record.check import Check
@@ -20,13 +21,8 @@ def lightened(run: Run) -> Run:
     A record takes a quarter of a megabyte in memory, half of it for details that no comparison
     reads: idle and polling, the whole run by every source, counters, every span of every rank.
     """
-    light = Run(
-        record=_light(run.record),
-        traces=run.traces,
-        seal=run.seal,
-        sha256=run.sha256,
-        closures=tuple(_brief(check) for check in close(run)),
-    )
+    closures = tuple(_brief(check) for check in close(run))
+    light = replace(run, record=_light(run.record), closures=closures)
     highest_k(light)  # kept with the run: asked now, while its trace is at hand
     return light
 

@@ -1,4 +1,4 @@
-"""Reports as files: runs read, one form of them made, written whole or not at all."""
+"""Reports in their forms, and as files that are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from wattload.core.errors import TargetError
+from wattload.reports.exports.comma import csv_report
+from wattload.reports.exports.document import json_report
+from wattload.reports.exports.markdown import markdown_report
 from wattload.reports.load import Run, load_runs
 from wattload.reports.many import lightened
 from wattload.reports.page import page_of
@@ -15,29 +18,36 @@ from wattload.reports.subject import Subject, make_subject
 
 FORMS: Mapping[str, Callable[[Subject], str]] = {
     "html": page_of,
+    "json": json_report,
+    "csv": csv_report,
+    "markdown": markdown_report,
 }
 """What a report can be, by the word for it on the command line."""
 
 
-def write_report(
+def report_text(
     paths: Sequence[Path],
-    output: Path,
     *,
     form: str = "html",
     by: str = "label",
     redact: bool = False,
     forced: bool = False,
-) -> Path:
-    """Write the report of the runs under ``paths`` to ``output``, whole or not at all.
+) -> str:
+    """Return the report of the runs under ``paths``.
+
+    Args:
+        paths: run folders, records, or folders of run folders.
+        form: a key of ``FORMS``.
+        by: what tells the arms apart: see ``make_subject``.
+        redact: mask host names, serials and paths.
+        forced: compare even what is barred from it.
 
     Raises:
         RecordError: a run is missing, cut short, or named twice.
         ConfigError: ``by`` is nothing that these runs can be told apart by.
-        TargetError: the report can't be written there.
     """
     with _held(paths, redact=redact) as runs:
-        text = FORMS[form](make_subject(runs, by, forced=forced))
-    return write_whole(text, output)
+        return FORMS[form](make_subject(runs, by, forced=forced))
 
 
 @contextmanager

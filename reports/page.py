@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from wattload.core.errors import ConfigError
 from wattload.reports.blocks import Section
+from wattload.reports.exports.document import json_data
 from wattload.reports.load import Run
 from wattload.reports.sections.accelerators import accelerators_section
 from wattload.reports.sections.claims import claims_section
 from wattload.reports.sections.comparison import comparison_section
 from wattload.reports.sections.curves import curves_section
+from wattload.reports.sections.inputs import inputs_section
 from wattload.reports.sections.method import method_section
 from wattload.reports.sections.overtime import arms_overtime_section
 from wattload.reports.sections.run import run_sections
@@ -23,10 +22,8 @@ from wattload.reports.sections.steady import steady_section
 from wattload.reports.sections.summary import summary_section, title
 from wattload.reports.sections.trust import trust_section
 from wattload.reports.subject import Subject, make_subject
+from wattload.reports.template import policy, template
 from wattload.reports.themes import style_rules
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 _FOLDER = Path(__file__).parent
 BEFORE_RUNS: tuple[Callable[[Subject], Section | None], ...] = (
@@ -38,7 +35,11 @@ BEFORE_RUNS: tuple[Callable[[Subject], Section | None], ...] = (
     steady_section,
     trust_section,
 )
-AFTER_RUNS: tuple[Callable[[Subject], Section | None], ...] = (claims_section, method_section)
+AFTER_RUNS: tuple[Callable[[Subject], Section | None], ...] = (
+    claims_section,
+    method_section,
+    inputs_section,
+)
 
 
 def render_page(runs: Sequence[Run], *, by: str = "label", forced: bool = False) -> str:
@@ -63,11 +64,12 @@ def page_of(subject: Subject) -> str:
     after = [section(subject) for section in AFTER_RUNS]
     sections = [*before, *run_sections(subject), *after]
     style = style_sheet()
-    return _template().render(
+    return template(_FOLDER / "page.html").render(
         title=title(subject),
         sections=[section for section in sections if section is not None],
+        data=json_data(subject),
         style=style,
-        policy=_policy(style),
+        policy=policy(style),
         versions=sorted({run.record.software.wattload for run in subject.runs}),
     )
 
@@ -76,26 +78,3 @@ def page_of(subject: Subject) -> str:
 def style_sheet() -> str:
     """Return the whole style sheet: the page's own, and the colours of its charts."""
     return (_FOLDER / "page.css").read_text(encoding="utf-8") + "\n" + style_rules() + "\n"
-
-
-def _policy(style: str) -> str:
-    """Return the content security policy: nothing is fetched, no script runs, one style sheet."""
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return (
-        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; "
-        "form-action 'none'"
-    )
-
-
-@lru_cache(maxsize=1)
-def _template() -> Template:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(_FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("page.html")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from wattload.core.record.check import Check
 from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.run import RunRecord
-from wattload.reports.closure import close
+from wattload.reports.closure import SEAL_CHECK, close
 from wattload.reports.keys import require_key, setting
 from wattload.reports.load import Run
 from wattload.reports.quantity import listed
@@ -104,7 +104,9 @@ def _faults(record: RunRecord) -> list[str]:
 
 def _broken(closures: Sequence[Check]) -> list[str]:
     return [
-        f"its figures do not close, {check.name}: {check.sentence}"
+        f"it was edited: {check.sentence}"
+        if check.name == SEAL_CHECK
+        else f"its figures do not close, {check.name}: {check.sentence}"
         for check in closures
         if check.verdict == "fail"
     ]

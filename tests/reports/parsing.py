@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from typing import Any
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
@@ -47,9 +49,20 @@ class Page(HTMLParser):
         return [value for _tag, own, value in self.attributes if own == name]
 
     def text(self, *, style: bool = False) -> str:
-        """Return all text, white space joined, that of the style sheet only if asked."""
-        shown = [text for tag, text in self.texts if style or tag != "style"]
+        """Return all text, white space joined, that of the style sheet only if asked; no data."""
+        hidden = {"script"} if style else {"script", "style"}
+        shown = [text for tag, text in self.texts if tag not in hidden]
         return " ".join(" ".join(shown).split())
+
+    def data(self) -> dict[str, Any]:
+        """Return the numbers that the page carries, as JSON."""
+        (text,) = (text for tag, text in self.texts if tag == "script")
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def scripts(self) -> list[tuple[str, str]]:
+        """Return the attributes of every script."""
+        return [(name, value) for tag, name, value in self.attributes if tag == "script"]
 
     def block(self, identifier: str) -> str:
         """Return the text of the ``<pre>`` with that id."""

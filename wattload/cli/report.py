@@ -1,10 +1,13 @@
-"""``wattload report``: one page from run records, single runs or one arm against another."""
+"""``wattload report``: a page, data or text from run records, or the index of a folder of them."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
+INDEX = "index.html"
+STANDARD_OUTPUT = Path("-")
+ENDS = {"html": ".html", "json": ".json", "csv": ".csv", "markdown": ".md"}
 BY = ("label", "target", "power_state", "loader", "firmware")
 
 
@@ -21,9 +24,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         type=Path,
-        default=Path("report.html"),
         metavar="FILE",
-        help="where the page goes (default: %(default)s)",
+        help="where it goes, - for standard output (default: report.html, or the form's own end)",
+    )
+    parser.add_argument(
+        "--format",
+        choices=tuple(ENDS),
+        default="html",
+        help="a page, every number, a row per run and figure, or text for an issue "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--index",
+        action="store_true",
+        help="a table of all runs in one folder, to sort and filter, in place of a report",
     )
     parser.add_argument(
         "--by",
@@ -45,21 +59,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the page; returns the exit status 0.
+    """Write the report or the index; returns the exit status 0.
 
     Raises:
         RecordError: a run is missing, cut short, or named twice.
-        ConfigError: ``--by`` is nothing that the runs can be told apart by.
-        TargetError: the page can't be written.
+        ConfigError: an option does not go with these runs or with another option.
+        TargetError: the report can't be written.
     """
-    from wattload.reports.output import write_report
+    from wattload.reports.output import report_text, write_whole
 
-    page = write_report(
-        arguments.runs,
-        arguments.output,
-        by=arguments.by,
-        redact=arguments.redact,
-        forced=arguments.force,
-    )
-    print(page)
+    output = arguments.output or Path(f"report{ENDS[arguments.format]}")
+    if arguments.index:
+        output = arguments.output or Path(INDEX)
+        text = _index(arguments, output)
+    else:
+        text = report_text(
+            arguments.runs,
+            form=arguments.format,
+            by=arguments.by,
+            redact=arguments.redact,
+            forced=arguments.force,
+        )
+    print(text, end="") if output == STANDARD_OUTPUT else print(write_whole(text, output))
     return 0
+
+
+def _index(arguments: argparse.Namespace, output: Path) -> str:
+    """Return the index of the one folder that was named, its links as seen from ``output``."""
+    from wattload.core.errors import ConfigError
+    from wattload.reports.index.page import render_index
+
+    if len(arguments.runs) != 1:
+        raise ConfigError(f"--index takes one folder of runs, got {len(arguments.runs)}")
+    if arguments.format != "html" or arguments.force or arguments.by != "label":
+        raise ConfigError("--index compares nothing: it goes with -o and --redact only")
+    return render_index(arguments.runs[0], output=output, redact=arguments.redact)

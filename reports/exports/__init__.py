@@ -1,0 +1,1 @@
+"""The figures of a report for machines and for issues: JSON, CSV, Markdown."""

@@ -1,0 +1,161 @@
+"""The rows of an index: one per run folder, of a broken record too, which says what is wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from wattload.core.errors import RecordError
+from wattload.core.record.run import RECORD_FILE, RunRecord, StoredRecord, read_record, read_stored
+from wattload.core.record.seal import SealState
+from wattload.reports.energy import energy_text
+from wattload.reports.lines import Line, line_of
+from wattload.reports.quantity import MISSING, label, quantity
+from wattload.reports.redact import Masker
+from wattload.reports.sections.wording import moment
+
+PAGE = "report.html"
+"""What a run's own page is called where it lies in the run's folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field of a row: its text, what it is sorted by, a remark, and a tone."""
+
+    text: str
+    key: str = ""
+    remark: str = ""
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexRow:
+    """One run folder: where its name leads to, and its fields; ``broken`` says why it has none."""
+
+    name: str
+    link: str
+    fields: tuple[Field, ...] = ()
+    broken: str = ""
+
+
+TITLES = (
+    "Started",
+    "Workload",
+    "Label",
+    "Drive",
+    "Power state",
+    "Scale",
+    "Status",
+    "Failed checks",
+    "Headline figures",
+    "Energy",
+)
+FIGURES = frozenset({"Failed checks", "Headline figures", "Energy"})
+"""The columns that are sorted by number."""
+
+
+def index_rows(folder: Path, output: Path, *, redact: bool) -> tuple[IndexRow, ...]:
+    """Return a row for each run folder in a folder, the latest name first.
+
+    Raises:
+        RecordError: the folder does not exist or holds no run.
+    """
+    if not folder.is_dir():
+        raise RecordError(f"{folder} is no folder; --index takes a folder of runs such as runs")
+    files = sorted(folder.glob(f"*/{RECORD_FILE}"), reverse=True)
+    if not files:
+        raise RecordError(f"{folder} holds no run; name the folder that run folders lie in")
+    masker = _masker(files) if redact else None
+    return tuple(_row(file, output, masker) for file in files)
+
+
+def _masker(files: Sequence[Path]) -> Masker:
+    def readable() -> list[RunRecord]:
+        records = []
+        for file in files:
+            try:
+                records.append(read_record(file))
+            except RecordError:
+                continue  # its row shows nothing of it but why
+        return records
+
+    return Masker(readable())
+
+
+def _row(file: Path, output: Path, masker: Masker | None) -> IndexRow:
+    name = file.parent.name
+    link = "" if masker else _link(file.parent, output)
+    try:
+        stored = read_stored(file)
+    except RecordError as error:
+        # The row names the folder: the message need not, and would not be the same from elsewhere.
+        reason = "it can't be read" if masker else str(error).removeprefix(f"{file} ")
+        return IndexRow(name=name, link=link, broken=reason)
+    record = masker.record(stored.record) if masker else stored.record
+    return IndexRow(name=name, link=link, fields=_fields(record, stored))
+
+
+def _link(folder: Path, output: Path) -> str:
+    """Return where a run is shown, as seen from the index: its own page, else its folder."""
+    page = folder / PAGE
+    target = page if page.is_file() else folder
+    place = os.path.relpath(target.resolve(), output.parent.resolve())
+    return quote(Path(place).as_posix() + ("" if page.is_file() else "/"))
+
+
+def _fields(record: RunRecord, stored: StoredRecord) -> tuple[Field, ...]:
+    line = line_of(record)
+    return (
+        Field(text=moment(line.started_utc), key=line.started_utc),
+        *(Field(text=text) for text in (line.workload, line.label, line.drive, line.state)),
+        Field(text=line.scale),
+        _status(line, stored.seal),
+        _checks(line),
+        _figures(line),
+        _energy(line),
+    )
+
+
+def _status(line: Line, seal: SealState) -> Field:
+    if seal == "broken":
+        return Field(text=line.status, remark="edited after the run", tone="bad")
+    return Field(text=line.status, tone="good" if line.status == "complete" else "bad")
+
+
+def _checks(line: Line) -> Field:
+    names = ", ".join(name.replace("_", " ") for name in line.failed)
+    count = len(line.failed)
+    return Field(text=str(count), key=str(count), remark=names, tone="bad" if count else "")
+
+
+def _figures(line: Line) -> Field:
+    if not line.figures:
+        return Field(text=MISSING)
+    first, *others = line.figures
+    return Field(
+        text=quantity(first.value, first.unit),
+        key="" if first.value is None else repr(first.value),
+        remark=", ".join(
+            [
+                label(first.name, first.unit),
+                *(f"{label(o.name, o.unit)} {quantity(o.value, o.unit)}" for o in others),
+            ]
+        ),
+    )
+
+
+def _energy(line: Line) -> Field:
+    energy = line.energy
+    if energy is None:
+        return Field(text=MISSING, remark="no timed phase was finished")
+    text = energy_text(energy)
+    value = energy.energy_j if energy.energy_j is not None else energy.upper_j
+    return Field(
+        text=text,
+        key="" if value is None else repr(value),
+        remark=energy.reason.partition(";")[0] if text == MISSING else energy.words,
+        tone="" if energy.ranks else "quiet",
+    )
