@@ -166,3 +166,21 @@ def test_a_trace_in_several_row_groups_is_one_trace(tmp_path: Path) -> None:
     assert again.traces.throughput is not None
     assert again.traces.throughput.phase.words == run.traces.throughput.phase.words
     assert (again.traces.throughput.phase.numbers == run.traces.throughput.phase.numbers).all()
+
+
+def test_a_power_trace_of_many_batches_and_out_of_order_is_put_in_order(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, SHORT)
+    file = folder / "power.parquet"
+    short = pq.read_table(file)
+    backwards = short.take(pa.array(range(short.num_rows - 1, -1, -1)))
+    pq.write_table(backwards, file, row_group_size=7)
+    (mixed,) = load_runs([folder])
+    pq.write_table(short, file)
+    (plain,) = load_runs([folder])
+    assert mixed.traces.power is not None
+    assert plain.traces.power is not None
+    pairs = zip(mixed.traces.power.signals, plain.traces.power.signals, strict=True)
+    for one_signal, other in pairs:
+        assert (one_signal.source, one_signal.device) == (other.source, other.device)
+        assert one_signal.time_ns.tolist() == other.time_ns.tolist()
+        assert one_signal.value.tolist() == pytest.approx(other.value.tolist(), nan_ok=True)
