@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from wattload.reports.plain import exact, plain
 from wattload.reports.themes import HATCHES, configuration, light
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def _dressed(svg: str, name: str, title: str, description: str) -> str:
     if root is None:
         raise ValueError(f"vl-convert made no SVG of the chart {name}")
     width, height = root.groups()
-    body = _NOTHING.sub("", svg[root.end() :])
+    body = exact(_NOTHING.sub("", svg[root.end() :]))
     hatches = ""
     for hatch, fill in _HATCH_FILLS.items():
         if fill in body:
@@ -98,8 +99,8 @@ def _dressed(svg: str, name: str, title: str, description: str) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" role="img" '
-        f'aria-labelledby="{name}-title {name}-desc"><title id="{name}-title">{escape(title)}'
-        f'</title><desc id="{name}-desc">{escape(description)}</desc>'
+        f'aria-labelledby="{name}-title {name}-desc"><title id="{name}-title">{escape(plain(title))}'
+        f'</title><desc id="{name}-desc">{escape(plain(description))}</desc>'
         f"{f'<defs>{hatches}</defs>' if hatches else ''}{body}"
     )
 

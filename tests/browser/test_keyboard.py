@@ -1,0 +1,97 @@
+"""Tab reaches everything that can be used, in the order of the document, and shows where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import Opener
+
+Samples = Callable[[str], Path]
+
+FOCUSED = """() => {
+  const at = document.activeElement;
+  const style = getComputedStyle(at);
+  const box = at.getBoundingClientRect();
+  window.order ??= new Map([...document.querySelectorAll('*')].map((each, place) => [each, place]));
+  return {
+    place: window.order.get(at), tag: at.tagName, name: at.className,
+    outline: style.outlineStyle + ' ' + style.outlineWidth, width: box.width,
+    left: box.left, top: box.top,
+  };
+}"""
+USABLE = """() => [...document.querySelectorAll('a[href], summary, [tabindex="0"]')]
+  .filter(each => each.checkVisibility({visibilityProperty: true})
+    && getComputedStyle(each).pointerEvents !== 'none').length"""
+
+
+def _tabbed(opener: Opener, file: Path, width: int) -> tuple[list[dict[str, Any]], int]:
+    """Return what Tab reaches, one by one, and how many things on the page can be used."""
+    with opener(file, width=width) as opened:
+        usable = opened.page.evaluate(USABLE)
+        stops = []
+        for _ in range(usable + 20):
+            opened.page.keyboard.press("Tab")
+            stop = opened.page.evaluate(FOCUSED)
+            if stop["tag"] == "BODY":
+                break
+            stops.append(stop)
+        return stops, usable
+
+
+@pytest.fixture(scope="module", params=["arms", "singles"])
+def stops(
+    request: pytest.FixtureRequest, opener: Opener, samples: Samples
+) -> tuple[list[dict[str, Any]], int]:
+    return _tabbed(opener, samples(request.param), 1360)
+
+
+def test_tab_goes_through_the_page_in_the_order_of_the_document(
+    stops: tuple[list[dict[str, Any]], int],
+) -> None:
+    reached, usable = stops
+    places = [stop["place"] for stop in reached]
+    assert places == sorted(places)
+    assert len(set(places)) == len(places)
+    assert usable <= len(places) <= usable + 1  # a summary without pointer still takes the focus
+
+
+def test_the_first_stop_skips_to_the_summary(stops: tuple[list[dict[str, Any]], int]) -> None:
+    first = stops[0][0]
+    assert first["name"] == "skip"
+    assert first["left"] >= 0
+    assert first["top"] >= 0
+
+
+def test_each_stop_can_be_seen(stops: tuple[list[dict[str, Any]], int]) -> None:
+    for stop in stops[0]:
+        assert stop["outline"].startswith("solid"), stop
+        assert stop["width"] > 0, stop
+
+
+def test_links_folds_charts_and_tables_are_stops(
+    stops: tuple[list[dict[str, Any]], int],
+) -> None:
+    tags = {stop["tag"] for stop in stops[0]}
+    names = {stop["name"] for stop in stops[0]}
+    assert {"A", "SUMMARY"} <= tags
+    assert {"chart", "table"} <= names
+
+
+def test_enter_on_the_skip_link_goes_past_the_contents(opener: Opener, samples: Samples) -> None:
+    with opener(samples("arms")) as opened:
+        opened.page.keyboard.press("Tab")
+        opened.page.keyboard.press("Enter")
+        opened.page.keyboard.press("Tab")
+        assert opened.page.evaluate("document.activeElement.closest('main') !== null")
+
+
+def test_enter_opens_a_folded_run(opener: Opener, samples: Samples) -> None:
+    with opener(samples("arms")) as opened:
+        run = opened.page.locator("details.run").first
+        run.locator("summary").first.focus()
+        opened.page.keyboard.press("Enter")
+        assert run.get_attribute("open") is not None

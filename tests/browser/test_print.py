@@ -1,0 +1,75 @@
+"""On paper a page has all its charts and tables, whole, in the colours of paper."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.browser.conftest import Opener, Scheme
+
+pypdf = pytest.importorskip("pypdf")
+
+Samples = Callable[[str], Path]
+
+A4_HEIGHT_PT = 841.9
+PAPER_HEIGHT_PX = (297 - 31) / 25.4 * 96
+"""Of A4 less its margins of 15 mm and 16 mm, at 96 pixels to the inch."""
+
+
+def _pages(opener: Opener, file: Path, scheme: Scheme = "light") -> list[str]:
+    """Return the text of each printed page."""
+    with opener(file, scheme=scheme) as opened:
+        document = opened.page.pdf(prefer_css_page_size=True)
+    reader = pypdf.PdfReader(io.BytesIO(document))
+    assert float(reader.pages[0].mediabox.height) == pytest.approx(A4_HEIGHT_PT, abs=1)
+    return [" ".join(page.extract_text().split()) for page in reader.pages]
+
+
+def test_every_chart_is_on_paper_with_what_its_axes_say(opener: Opener, samples: Samples) -> None:
+    pages = _pages(opener, samples("singles"))
+    assert len(pages) >= 6
+    text = " ".join(pages)
+    with opener(samples("singles")) as opened:
+        charts = opened.page.locator(".chart svg").all()
+        words = [" ".join(chart.locator("text").all_text_contents()) for chart in charts]
+    assert len(charts) >= 6
+    for chart in words:
+        for word in chart.split():
+            assert word in text, chart
+
+
+def test_folds_are_open_on_paper_but_for_machine_text(opener: Opener, samples: Samples) -> None:
+    with opener(samples("arms")) as opened:
+        opened.page.emulate_media(media="print")
+        charts = "[...document.querySelectorAll('.chart svg')]"
+        shown = f"{charts}.filter(each => each.checkVisibility())"
+        assert opened.page.evaluate(f"{shown}.length === {charts}.length")
+        assert not opened.page.locator("pre.json").first.is_visible()
+        assert opened.page.locator(".paper-only").first.is_visible()
+        assert not opened.page.locator("nav").is_visible()
+
+
+def test_no_chart_is_higher_than_paper(opener: Opener, samples: Samples) -> None:
+    charts = "[...document.querySelectorAll('.chart')]"
+    heights = f"{charts}.map(each => each.getBoundingClientRect().height)"
+    with opener(samples("arms"), width=690) as opened:
+        opened.page.emulate_media(media="print")
+        assert max(opened.page.evaluate(heights)) < PAPER_HEIGHT_PX
+
+
+def test_nothing_is_wider_than_paper(opener: Opener, sample: Path) -> None:
+    with opener(sample, width=688) as opened:  # A4 less its margins of 14 mm
+        opened.page.emulate_media(media="print")
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= 688
+
+
+def test_a_dark_page_prints_dark_on_white(opener: Opener, samples: Samples) -> None:
+    with opener(samples("singles"), scheme="dark") as opened:
+        opened.page.emulate_media(media="print", color_scheme="dark")
+        ink = opened.page.evaluate("getComputedStyle(document.body).color")
+        paper = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ink == "rgb(0, 0, 0)"
+    assert paper == "rgb(255, 255, 255)"
