@@ -84,10 +84,10 @@ def arms_figure(
     )
 
 
-def arms_legend(arms: Sequence[str]) -> list[tuple[str, str]]:
+def arms_legend(arms: Sequence[str], letters: Sequence[str] = LETTERS) -> list[tuple[str, str]]:
     """Return what each colour stands for; an arm alone needs no letter."""
-    named = [lettered(*pair) for pair in zip(LETTERS, arms, strict=False)]
-    roles = [arm_role(letter) for letter in LETTERS]
+    named = [lettered(*pair) for pair in zip(letters, arms, strict=False)]
+    roles = [arm_role(letter) for letter in letters]
     return list(zip(roles, named if len(arms) > 1 else arms, strict=False))
 
 

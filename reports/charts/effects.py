@@ -168,12 +168,19 @@ def _panel(
             shape=alt.Shape("shape:N", scale=None),
             size=alt.Size("size:Q", scale=None),
         ),
-        base.mark_text(align="left", dx=11, fontWeight=600, fill=light("strong")).encode(
-            x=alt.X("end:Q"), text="text:N"
-        ),
+        _words(base, stroke=light("surface")),  # keeps the lines behind it off the figures
+        _words(base),
     ]
     title = alt.TitleParams(question)
     return layered(layers, width=WIDTH, height=_ROW * len(rows), title=title)
+
+
+def _words(base: alt.Chart, stroke: str | None = None) -> alt.Chart:
+    look = {"stroke": stroke, "strokeWidth": 4} if stroke else {"fill": light("strong")}
+    mark = alt.MarkDef(type="text", align="left", dx=11, fontWeight=600, **look)
+    words: alt.Chart = base.mark_text().encode(x=alt.X("end:Q"), text="text:N")
+    words.mark = mark
+    return words
 
 
 def _table(rows: Sequence[Row]) -> Table:

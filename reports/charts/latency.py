@@ -24,14 +24,20 @@ _ALONE = 790
 _HEIGHT = 210
 _COLUMNS = 2
 _DASHES = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [4, 2], [1, 3])
-"""By the place of an arm: lines that cross are told apart in grey, too."""
+"""By the letter of an arm: lines that cross are told apart in grey, too."""
 
 
 def latency_figure(
-    name: str, subject: str, arms: Mapping[str, Sequence[RunRecord]]
+    name: str,
+    subject: str,
+    arms: Mapping[str, Sequence[RunRecord]],
+    letters: Sequence[str] = LETTERS,
 ) -> Figure | None:
-    """Return a panel per kind of operation; ``None`` where no run measured single operations."""
-    panels = [panel for panel in percentiles(arms) if panel.all_values()]
+    """Return a panel per kind of operation; ``None`` where no run measured single operations.
+
+    ``letters`` are those of the arms, in their order.
+    """
+    panels = [panel for panel in percentiles(arms, letters) if panel.all_values()]
     if not panels:
         return None
     width = WIDTH if len(panels) > 1 else _ALONE
@@ -49,7 +55,7 @@ def latency_figure(
         ),
         caption=description,
         table=_table(panels),
-        legend=arms_legend(list(arms)),
+        legend=arms_legend(list(arms), letters),
     )
 
 
@@ -60,7 +66,7 @@ def _scale(panel: Percentiles) -> Scale:
 def _data(index: int, panel: Percentiles) -> dict[str, list[dict[str, Any]]]:
     scale = _scale(panel)
     lines, dots = [], []
-    for letter, arm in zip(LETTERS, panel.arms, strict=False):
+    for letter, arm in zip(panel.letters, panel.arms, strict=False):
         shape = arm_marker(letter)
         look: dict[str, Any] = {"arm": letter, "stroke": arm_colour(letter), "shape": shape}
         look["size"] = 1.3 * marker_size(shape)
@@ -79,7 +85,12 @@ def _data(index: int, panel: Percentiles) -> dict[str, list[dict[str, Any]]]:
     return {f"l{index}lines": lines, f"l{index}dots": dots, f"l{index}none": none}
 
 
-_DIGITS = ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7))
+_DIGITS = (
+    (1,),
+    (1, 2, 5),
+    (1, 1.5, 2, 3, 5, 7),
+    (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9),
+)
 
 
 def _ticks(low: float, high: float) -> list[float]:
@@ -96,7 +107,8 @@ def _ticks(low: float, high: float) -> list[float]:
 def _chart(index: int, panel: Percentiles, width: int) -> alt.LayerChart:
     scale = _scale(panel)
     ends = [scale.shown(value) for value in panel.all_values()]
-    low, high = min(ends) / 1.5, max(ends) * 1.5
+    span = max(max(ends) / min(ends), 1.6)
+    low, high = min(ends) / span**0.3, max(ends) * span**0.2
     x = alt.X(
         "p:O",
         sort=list(NAMES.values()),
@@ -114,7 +126,7 @@ def _chart(index: int, panel: Percentiles, width: int) -> alt.LayerChart:
     lines = alt.Chart(alt.NamedData(name=f"l{index}lines")).encode(x=x, y=y)
     dots = alt.Chart(alt.NamedData(name=f"l{index}dots")).encode(x=x, y=y)
     none = alt.Chart(alt.NamedData(name=f"l{index}none")).mark_text(fontStyle="italic")
-    layers = [*_lines(lines, len(panel.arms)), _dots(dots), _marks(lines)]
+    layers = [*_lines(lines, panel.letters[: len(panel.arms)]), _dots(dots), _marks(lines)]
     layers.append(
         none.encode(
             x=x, y=alt.value(_HEIGHT - 12), text=alt.value("none"), fill=alt.value(light("text"))
@@ -127,12 +139,12 @@ def _chart(index: int, panel: Percentiles, width: int) -> alt.LayerChart:
     return layered(layers, width=width, height=_HEIGHT, title=title)
 
 
-def _lines(base: alt.Chart, count: int) -> list[alt.Chart]:
+def _lines(base: alt.Chart, letters: Sequence[str]) -> list[alt.Chart]:
     return [
         base.transform_filter(f"datum.arm == '{letter}'").mark_line(
-            stroke=arm_colour(letter), strokeWidth=1.8, strokeDash=dash
+            stroke=arm_colour(letter), strokeWidth=1.8, strokeDash=_DASHES[LETTERS.index(letter)]
         )
-        for letter, dash in list(zip(LETTERS, _DASHES, strict=True))[:count]
+        for letter in letters
     ]
 
 
@@ -168,23 +180,24 @@ def _figures(base: alt.Chart) -> list[alt.Chart]:
 
 def _description(panels: Sequence[Percentiles]) -> str:
     text = (
-        "A mark is the median of an arm's valid runs, a short line one run. Each operation counts "
-        "from just before it is handed to the kernel to when its completion is seen. The axis is "
-        "logarithmic and does not begin at zero."
+        "Each operation counts from just before it is handed to the kernel to when its completion "
+        "is seen. The axis is logarithmic and does not begin at zero."
     )
+    if any(len(runs) > 1 for panel in panels for runs in panel.arms.values()):
+        text = f"A mark is the median of an arm's valid runs, a short line one run. {text}"
     gaps: dict[str, set[str]] = {}
     for panel in panels:
-        for letter, arm in zip(LETTERS, panel.arms, strict=False):
+        for letter, arm in zip(panel.letters, panel.arms, strict=False):
             for name, reason in panel.gaps(arm).items():
                 gaps.setdefault(reason, set()).add(NAMES[name])
             if not panel.arms[arm]:
-                gaps.setdefault(f"no run of {letter} has {panel.kind[1]}s", set())
+                gaps.setdefault(f"No run of {letter} has {panel.kind[1]}s", set())
     return " ".join([text, *_gap_words(gaps)])
 
 
 def _gap_words(gaps: Mapping[str, set[str]]) -> list[str]:
     return [
-        f"No {', '.join(sorted(names))}: {reason}." if names else f"{reason.capitalize()}."
+        f"No {', '.join(sorted(names))}: {reason}." if names else f"{reason}."
         for reason, names in gaps.items()
     ]
 
@@ -200,7 +213,7 @@ def _told(panels: Sequence[Percentiles]) -> list[str]:
                 f"{words} {scaled(panel.percentile(arm, name), scale, 3)}"
                 for name, words in NAMES.items()
             )
-            for letter, arm in zip(LETTERS, panel.arms, strict=False)
+            for letter, arm in zip(panel.letters, panel.arms, strict=False)
         ]
         said.append(f"{panel.question()} In {scale.unit}: {'; '.join(arms)}.")
     return said

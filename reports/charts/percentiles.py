@@ -24,10 +24,14 @@ Kind = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """One kind of operation in one phase: per arm, the row of each run that has one."""
+    """One kind of operation in one phase: per arm, the row of each run that has one.
+
+    ``letters`` are those of the arms, in their order.
+    """
 
     kind: Kind
     arms: Mapping[str, Sequence[Latency]]
+    letters: Sequence[str]
 
     def percentile(self, arm: str, name: str) -> float | None:
         """Return the median over an arm's runs, in seconds."""
@@ -60,7 +64,9 @@ class Percentiles:
         }
 
 
-def percentiles(arms: Mapping[str, Sequence[RunRecord]]) -> list[Percentiles]:
+def percentiles(
+    arms: Mapping[str, Sequence[RunRecord]], letters: Sequence[str]
+) -> list[Percentiles]:
     """Return the panels in order of their phases; a run's row is that of all its ranks."""
     rows: dict[Kind, dict[str, list[Latency]]] = {}
     for arm, records in arms.items():
@@ -68,7 +74,7 @@ def percentiles(arms: Mapping[str, Sequence[RunRecord]]) -> list[Percentiles]:
             for found in _of_all_ranks(record):
                 kind = (found.phase, found.kind, found.operation_bytes)
                 rows.setdefault(kind, {own: [] for own in arms})[arm].append(found)
-    return [Percentiles(kind, of_arm) for kind, of_arm in rows.items()]
+    return [Percentiles(kind, of_arm, letters) for kind, of_arm in rows.items()]
 
 
 def _of_all_ranks(record: RunRecord) -> list[Latency]:

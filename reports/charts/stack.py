@@ -222,12 +222,9 @@ class _Drawing:
 
 
 def _description(stack: Stack) -> str:
-    text = (
-        f"What {stack.whole} is made of: medians of the valid runs of each arm, stacked; at the "
-        "end stands their sum."
-    )
+    text = f"What {stack.whole} is made of; at the end stands the sum of the parts."
     if any(len(runs) > 1 for runs in stack.runs.values()):
-        text += " A mark is the sum of one run."
+        text += " Parts are medians of the valid runs, a mark is the sum of one run."
     gaps = {
         (stack.names[name], reason)
         for name in stack.names

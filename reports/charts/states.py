@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -70,19 +70,23 @@ class _Row:
 
 
 def states_figure(
-    name: str, subject: str, arms: Mapping[str, Sequence[RunRecord]]
+    name: str,
+    subject: str,
+    arms: Mapping[str, Sequence[RunRecord]],
+    letters: Sequence[str] = LETTERS,
 ) -> Figure | None:
     """Return energy by arm and observed state, over the timed phases.
 
+    ``letters`` are those of the arms, in their order.
     ``None`` where fewer than two such bars would stand beside each other: then the energy of the
     whole is all there is.
     """
-    rows = [row for pair in zip(LETTERS, arms.items(), strict=False) for row in _rows(*pair)]
+    rows = [row for pair in zip(letters, arms.items(), strict=False) for row in _rows(*pair)]
     ends = [end for each in rows for end in (*each.known("energy_j"), *each.known("upper_j"))]
     if len(rows) < 2 or not ends:  # noqa: PLR2004 - nothing beside it
         return None
     scale = scale_for(Unit.JOULES, max(ends))
-    words = _evidence(arms, [each.letter for each in rows])
+    words = _evidence(zip(letters, arms.values(), strict=False), {each.letter for each in rows})
     panel = Panel(
         key="states",
         bars=[_bar(each, len(arms) > 1) for each in rows],
@@ -94,7 +98,7 @@ def states_figure(
     )
     description = (
         "The timed phases by the power state that the drive was seen in: energy, time in the state "
-        f"and its share of the time. Energy is {words}."
+        "and its share of the time."
     )
     return Figure(
         svg=render(
@@ -102,11 +106,11 @@ def states_figure(
             panel.data(),
             name=name,
             title=f"{subject}: energy by power state",
-            description=" ".join([description, *_told(panel)]),
+            description=" ".join([description, f"Energy: {words}.", *_told(panel)]),
         ),
         caption=description,
         table=_table(rows, scale),
-        legend=arms_legend(list(arms)) if len(arms) > 1 else [],
+        legend=arms_legend(list(arms), letters) if len(arms) > 1 else [],
     )
 
 
@@ -114,10 +118,10 @@ def _told(panel: Panel) -> list[str]:
     return [f"{bar.label}: {bar.text(panel.scale)} {panel.scale.unit}." for bar in panel.bars]
 
 
-def _evidence(arms: Mapping[str, Sequence[RunRecord]], shown: Sequence[str]) -> str:
+def _evidence(arms: Iterable[tuple[str, Sequence[RunRecord]]], shown: Set[str]) -> str:
     """Return how the energies of the arms that are shown are known, by arm where that differs."""
     known: dict[str, list[str]] = {}
-    for letter, records in zip(LETTERS, arms.values(), strict=False):
+    for letter, records in arms:
         words = [energy.words for record in records for energy in phase_energies(record)]
         if letter in shown:
             known[letter] = list(dict.fromkeys(words))

@@ -9,6 +9,7 @@ from wattload.reports.charts.latency import latency_figure
 from wattload.reports.charts.stages import stages_figure
 from wattload.reports.charts.states import states_figure
 from wattload.reports.charts.workers import workers_figure
+from wattload.reports.load import Run
 from wattload.reports.points import points
 from wattload.reports.quantity import label
 from wattload.reports.sections.wording import anchor
@@ -27,6 +28,15 @@ def arm_figures(subject: Subject, group: Group) -> list[Figure]:
         figures.append(states_figure(f"{name}-states", group.workload, bars))
         figures.append(latency_figure(f"{name}-latency", group.workload, bars))
     return [figure for figure in figures if figure is not None]
+
+
+def letter_of(subject: Subject, run: Run) -> str:
+    """Return the letter that a run's arm has wherever it stands beside others."""
+    for group in subject.groups:
+        for letter, runs in zip(LETTERS, group.arms.values(), strict=False):
+            if any(each.id == run.id for each in runs):
+                return letter
+    return LETTERS[0]
 
 
 def _bars(

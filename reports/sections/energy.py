@@ -22,6 +22,7 @@ from wattload.reports.quantity import (
     whole,
     with_unit,
 )
+from wattload.reports.sections.armcharts import letter_of
 from wattload.reports.sections.sampling import sampling_table
 from wattload.reports.sections.wording import anchor
 from wattload.reports.subject import Subject
@@ -45,7 +46,8 @@ def energy_section(subject: Subject, run: Run) -> Section | None:
         blocks.append(Absent("No energy", "No phase has a figure or a bound of its energy."))
     else:
         blocks.append(Absent("No power source", record.power.choice))
-    by_state = states_figure(name + "-states", record.workload.name, {record.label: [record]})
+    own = {record.label: [record]}
+    by_state = states_figure(name + "-states", record.workload.name, own, letter_of(subject, run))
     if by_state is not None:
         blocks.append(by_state)
     if record.power.energy:

@@ -8,6 +8,7 @@ from wattload.reports.blocks import Cell, Section, Table, columns, row
 from wattload.reports.charts.latency import latency_figure
 from wattload.reports.load import Run
 from wattload.reports.quantity import MISSING, quantity, whole
+from wattload.reports.sections.armcharts import letter_of
 from wattload.reports.sections.wording import anchor
 from wattload.reports.subject import Subject
 
@@ -36,7 +37,9 @@ def latency_section(subject: Subject, run: Run) -> Section | None:
         f"too high; {MISSING} stands where there were too few operations for one.",
     )
     name, record = anchor(run.id, "latency"), run.record
-    figure = latency_figure(name + "-chart", record.workload.name, {record.label: [record]})
+    own = {record.label: [record]}
+    letter = letter_of(subject, run)
+    figure = latency_figure(name + "-chart", record.workload.name, own, letter)
     return Section(anchor=name, title="Latency", blocks=[*([figure] if figure else []), table])
 
 
