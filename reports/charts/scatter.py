@@ -22,6 +22,9 @@ _NAMED_FILES = 8
 _HEIGHT = 210
 _LETTERS = 26
 _DOT = 3.2
+_CAPS = {"read": "round", "write": "square"}
+"""A line of no length is its cap alone: colour is not all that tells reads from writes."""
+
 Rows = list[dict[str, Any]]
 Data = dict[str, Rows]
 
@@ -71,9 +74,9 @@ def _description(scatter: Scatter) -> str:
 
 def _legend(scatter: Scatter) -> Iterator[tuple[str, str]]:
     if not all(lane.is_write.all() for lane in scatter.lanes):
-        yield "read", "read"
+        yield "read", "read, round"
     if any(lane.is_write.any() for lane in scatter.lanes):
-        yield "write", "write"
+        yield "write", "write, square"
 
 
 def _panel(
@@ -92,7 +95,7 @@ def _panel(
     for role, which in (("read", ~lane.is_write), ("write", lane.is_write)):
         data[f"{role}{index}"] = _dots(lane, which, shown)
         dots = alt.Chart(alt.NamedData(name=f"{role}{index}")).mark_line(
-            stroke=light(role), strokeWidth=_DOT, strokeCap="round"
+            stroke=light(role), strokeWidth=_DOT, strokeCap=_CAPS[role]
         )
         layers.append(dots.encode(x=x, y=y))
     files = counted(len(lane.files), "file")

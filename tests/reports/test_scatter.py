@@ -162,9 +162,9 @@ def test_a_trace_that_is_named_and_gone_is_a_note(tmp_path: Path) -> None:
 def test_reads_and_writes_have_colours_of_their_own(tmp_path: Path) -> None:
     rows = [_row(10, "a", 0), _row(20, "b", 0, kind="write")]
     figure = _figure(_run(tmp_path, rows))
-    assert list(figure.legend) == [("read", "read"), ("write", "write")]
+    assert list(figure.legend) == [("read", "read, round"), ("write", "write, square")]
     only = _figure(_run(tmp_path / "other", [_row(20, "b", 0, kind="write")]))
-    assert list(only.legend) == [("write", "write")]
+    assert list(only.legend) == [("write", "write, square")]
 
 
 def test_few_files_are_named_beside_their_stretch(tmp_path: Path) -> None:
