@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from statistics import median
 
 from wattload.reports.blocks import Cell, Table, Tone, columns, row
+from wattload.reports.charts.arms import evidence
 from wattload.reports.compare import Row
 from wattload.reports.intervals import Interval
 from wattload.reports.quantity import MISSING, Scale, number, percent, scale_for, scaled
+from wattload.reports.sections.wording import unique
 from wattload.reports.statistics import Effect, Spread
 from wattload.reports.subject import LETTERS
 
@@ -23,7 +25,7 @@ def quantities_table(rows: Sequence[Row], arms: Sequence[str], caption: str) -> 
         columns=columns("quantity", "better", *_titles(arms)),
         rows=[
             row(
-                Cell(entry.quantity.label, remark=_scale([entry]).unit),
+                Cell(entry.quantity.label, remark=_of_what([entry])),
                 Cell(entry.quantity.better),
                 *_cells(entry, arms, _scale([entry])),
             )
@@ -44,11 +46,12 @@ def points_table(rows: Sequence[Row], arms: Sequence[str]) -> Table:
         middle = Cell(number(median(known), 3), remark=f"points: {ends}")
         blanks = [Cell("")] * len(arms)
         cells.insert(0, row(f"median of {len(known)} points", *blanks, middle, "", ""))
-    unit = f", {scale.unit}" if scale.unit else ""
+    what = f"{first.quantity.label} by {first.axis}"
+    parts = [_of_what(rows), f"{first.quantity.better} is better"]
     return Table(
         columns=columns(first.axis, *_titles(arms)),
         rows=cells,
-        caption=f"{first.quantity.label}{unit} by {first.axis} ({first.quantity.better} is better)",
+        caption=f"{what} ({', '.join(part for part in parts if part)})",
         note=_note(arms),
     )
 
@@ -61,6 +64,12 @@ def _titles(arms: Sequence[str]) -> list[str]:
     letters = LETTERS[: len(arms)] if len(arms) > 1 else ("figure",)
     titles = [f"#{letter}" for letter in letters]
     return [*titles, "#B/A", "#95 % interval", "call"] if len(arms) == 2 else titles  # noqa: PLR2004 - A and B
+
+
+def _of_what(rows: Sequence[Row]) -> str:
+    """Return the unit of a quantity, and of energy how its figures are known."""
+    known = unique(text for entry in rows if (text := evidence(entry)))
+    return ", ".join(part for part in [_scale(rows).unit, *known] if part)
 
 
 def _scale(rows: Sequence[Row]) -> Scale:
