@@ -11,6 +11,9 @@ import re
 LONGEST = 160
 """A word of more characters is shown by its ends; the whole of it is in the embedded record."""
 
+WIDEST = 36
+"""A word of more characters may break anywhere, so that it widens no table."""
+
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff"
     "\ufff9-\ufffb\U000e0000-\U000e007f]"
@@ -22,6 +25,7 @@ _RIGHT_TO_LEFT = re.compile(
     "(?:[^\\S\\n]+[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]+)*"
 )
 _WORD = re.compile(rf"\S{{{LONGEST + 1},}}")
+_WIDE = re.compile(rf"\S{{{WIDEST + 1},}}")
 _ENDS = LONGEST // 2 - 1
 _FIRST_STRONG_ISOLATE, _POP_ISOLATE = "\u2068", "\u2069"
 
@@ -38,6 +42,11 @@ def plain(text: str) -> str:
 def exact(text: str) -> str:
     """Return a text to copy: only unseen characters are replaced, by what JSON writes for them."""
     return _UNSEEN.sub(_escaped, text)
+
+
+def is_wide(text: str) -> bool:
+    """Return whether a text has a word that must be broken to fit a column."""
+    return len(text) > WIDEST and _WIDE.search(text) is not None
 
 
 def _shortened(word: re.Match[str]) -> str:

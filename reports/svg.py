@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from html import escape
+from html import escape, unescape
 from typing import TYPE_CHECKING, Any
 
 from wattload.reports.plain import exact, plain
@@ -30,6 +30,7 @@ _CHATTER = re.compile(
 )
 _PATH = re.compile(r'(?<= d=")[^"]*')
 _DECIMALS = re.compile(r"(\d+\.\d)\d+")
+_LONG_TEXT = re.compile(r'(?<=>)[^<]{161,}(?=</text>)|(?<=aria-label=")[^"]{161,}(?=")')
 _NOTHING = re.compile(r'<path(?: transform="[^"]*")? d="(?:M0,0h0v0h0Z)?"(?: display="none")?/>')
 
 
@@ -90,19 +91,24 @@ def _dressed(svg: str, name: str, title: str, description: str) -> str:
     if root is None:
         raise ValueError(f"vl-convert made no SVG of the chart {name}")
     width, height = root.groups()
-    body = exact(_NOTHING.sub("", svg[root.end() :]))
+    body = _LONG_TEXT.sub(_shortened, exact(_NOTHING.sub("", svg[root.end() :])))
     hatches = ""
     for hatch, fill in _HATCH_FILLS.items():
         if fill in body:
             body = body.replace(f'fill="{fill}"', f'fill="url(#{name}-{hatch})"')
             hatches += _pattern(f"{name}-{hatch}", HATCHED[hatch])
+    said, shown = escape(plain(title)), escape(plain(description))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" role="img" '
-        f'aria-labelledby="{name}-title {name}-desc"><title id="{name}-title">{escape(plain(title))}'
-        f'</title><desc id="{name}-desc">{escape(plain(description))}</desc>'
+        f'aria-labelledby="{name}-title {name}-desc"><title id="{name}-title">{said}</title>'
+        f'<desc id="{name}-desc">{shown}</desc>'
         f"{f'<defs>{hatches}</defs>' if hatches else ''}{body}"
     )
+
+
+def _shortened(text: re.Match[str]) -> str:
+    return escape(plain(unescape(text.group())))
 
 
 def _pattern(identifier: str, role: str) -> str:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wattload.reports.plain import exact, plain
+from wattload.reports.plain import exact, is_wide, plain
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -28,6 +28,7 @@ def template(file: Path) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.tests["wide"] = is_wide
     environment.filters["exact"] = lambda text: escape(exact(text))
     return environment.get_template(file.name)
 

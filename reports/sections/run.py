@@ -35,7 +35,7 @@ PARTS: tuple[Callable[[Subject, Run], Section | None], ...] = (
     reproduce_section,
 )
 FOLDED_FROM = 5
-"""With this many runs on a page each is folded under its title."""
+"""With this many runs on a page, or with two of one workload, each is folded under its title."""
 
 
 def run_sections(subject: Subject) -> list[Section]:
@@ -51,13 +51,13 @@ def run_sections(subject: Subject) -> list[Section]:
     heading = Section(
         anchor="runs",
         title="Runs",
-        remark="each opens to all that is known of it, and prints if open",
+        remark="each opens to all that is known of it; on paper all are open",
     )
     return [heading, *sections]
 
 
 def _folds(subject: Subject) -> bool:
-    return len(subject.runs) >= FOLDED_FROM
+    return len(subject.runs) >= FOLDED_FROM or len(subject.runs) > len(subject.groups)
 
 
 def _run(subject: Subject, run: Run) -> Section:

@@ -95,7 +95,7 @@ def _evidence(subject: Subject) -> Table:
         caption="How each energy figure is known",
         note=(
             f"Figures are of an arm's first run. A window takes its weakest evidence; {MISSING} is "
-            "a figure that nobody has. Only what was measured or estimated by the device ranks."
+            "a figure that nobody has. Only what was measured, or told by the device itself, ranks."
         ),
         anchor="trust-evidence",
     )

@@ -35,7 +35,7 @@ def test_every_chart_is_on_paper_with_what_its_axes_say(opener: Opener, samples:
     with opener(samples("singles")) as opened:
         charts = opened.page.locator(".chart svg").all()
         words = [" ".join(chart.locator("text").all_text_contents()) for chart in charts]
-    assert len(charts) >= 6
+    assert len(charts) >= 3
     for chart in words:
         for word in chart.split():
             assert word in text, chart
