@@ -15,8 +15,10 @@ POINT_LIMIT = 3 * COLUMNS + 2
 """The most points of one drawn series: each column's least, most and hole, and the two ends."""
 
 
-def thin(time_s: Array, value: Array, span_s: tuple[float, float]) -> Places:
-    """Return the places of the samples that a chart ``COLUMNS`` pixels wide has to draw.
+def thin(
+    time_s: Array, value: Array, span_s: tuple[float, float], columns: int = COLUMNS
+) -> Places:
+    """Return the places of the samples that a chart ``columns`` pixels wide has to draw.
 
     Of each column of pixels that holds samples the least, the most and the first hole are kept, and
     the line's two ends: the chart looks as it would with every sample. Means would hide the stalls
@@ -26,13 +28,14 @@ def thin(time_s: Array, value: Array, span_s: tuple[float, float]) -> Places:
         time_s: shape (n,), not falling.
         value: shape (n,), NaN for a hole.
         span_s: what the axis shows; samples beyond it fall into its outermost columns.
+        columns: at most ``COLUMNS``.
 
     Returns:
         Indices, shape (m,), ``POINT_LIMIT`` at most, in order.
     """
-    if time_s.size <= COLUMNS:
+    if time_s.size <= columns:
         return np.arange(time_s.size)
-    edges = np.linspace(*span_s, COLUMNS + 1)[1:-1]
+    edges = np.linspace(*span_s, columns + 1)[1:-1]
     starts = np.unique(np.concatenate(([0], np.searchsorted(time_s, edges))))
     starts = starts[starts < time_s.size]
     lengths = np.diff(starts, append=time_s.size)

@@ -13,7 +13,7 @@ from wattload.core.units import Unit
 from wattload.reports.quantity import Scale, scale_for
 from wattload.reports.svg import layered
 from wattload.reports.themes import light
-from wattload.reports.thinning import thin
+from wattload.reports.thinning import Places, thin
 from wattload.reports.timeline import Array, Band, Line, Timeline
 
 _LANE = 22
@@ -159,8 +159,11 @@ class Tracks:
         title = alt.TitleParams(_power_title(self._timeline))
         return layered(layers, width=self._width, height=130, title=title)
 
+    def _thin(self, time_s: Array, value: Array) -> Places:
+        return thin(time_s, value, self._extent.span_s, self._width)
+
     def _points(self, line: Line, shown: Scale) -> Rows:
-        kept = thin(line.time_s, line.value, self._extent.span_s)
+        kept = self._thin(line.time_s, line.value)
         times, values = line.time_s[kept].tolist(), line.value[kept].tolist()
         return [
             {"t": _short(moment), "v": _value(shown.shown(height))}
@@ -171,8 +174,8 @@ class Tracks:
         """Return both bounds at each moment that either needs to keep its extremes."""
         lower = band.lower if band.lower is not None else np.zeros_like(band.upper)
         kept = np.union1d(
-            thin(band.time_s, band.upper, self._extent.span_s),
-            thin(band.time_s, lower, self._extent.span_s),
+            self._thin(band.time_s, band.upper),
+            self._thin(band.time_s, lower),
         )
         return [
             {

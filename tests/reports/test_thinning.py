@@ -85,3 +85,10 @@ def test_a_line_of_holes_keeps_one_for_each_column() -> None:
     value = np.full(10 * COLUMNS, np.nan)
     kept = thin(np.arange(value.size, dtype=float), value, (0.0, float(value.size)))
     assert COLUMNS <= kept.size <= COLUMNS + 2
+
+
+def test_a_narrower_chart_has_fewer_points_and_the_same_extremes() -> None:
+    value = np.random.default_rng(2).lognormal(size=50_000)
+    kept = thin(np.arange(value.size, dtype=float), value, (0.0, 50_000.0), 100)
+    assert kept.size <= 302
+    assert (value[kept].min(), value[kept].max()) == (value.min(), value.max())
