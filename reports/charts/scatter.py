@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 import numpy as np
@@ -22,7 +22,7 @@ _NAMED_FILES = 8
 _HEIGHT = 210
 _LETTERS = 26
 _DOT = 3.2
-_CAPS = {"read": "round", "write": "square"}
+_CAPS: dict[str, Literal["round", "square"]] = {"read": "round", "write": "square"}
 """A line of no length is its cap alone: colour is not all that tells reads from writes."""
 
 Rows = list[dict[str, Any]]
