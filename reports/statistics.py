@@ -74,13 +74,14 @@ class Effect:
     """B against A. ``ratio`` is of geometric means, and so are the intervals; ``None`` under n.
 
     ``pairs`` is 0 where runs are not compared in pairs; where they are, the geometric mean is of
-    the pairs' ratios. ``medians`` is the ratio of the medians of the arms, or the median of the
-    pairs' ratios: it stands beside, and no call goes against it. ``floor`` is the least effect that
-    may be called. ``demand`` is set where the effect is one of several that are called.
+    the pairs' ratios. ``medians`` is the ratio of the medians of the arms. No call goes against
+    ``middle``, which is that ratio, or the median of the pairs' ratios. ``floor`` is the least
+    effect that may be called. ``demand`` is set where the effect is one of several that are called.
     """
 
     ratio: float
     medians: float
+    middle: float
     count_a: int
     count_b: int
     pairs: int
@@ -149,10 +150,9 @@ class Effect:
 
     @property
     def excludes_one(self) -> bool:
-        """Whether all intervals that decide exclude 1, on the side of the medians."""
-        sides = [self.ratio < 1, self.medians < 1]
+        """Whether all intervals that decide exclude 1, on the side of the middle run or pair."""
         sure = bool(self.demanded) and all(each.excludes_one() for each in self.demanded)
-        return sure and self.medians != 1 and len(set(sides)) == 1
+        return sure and self.middle != 1 and (self.ratio < 1) == (self.middle < 1)
 
     @property
     def beats_floor(self) -> bool:
@@ -202,7 +202,8 @@ def effect(
     centre = estimate.centre if estimate else _mean_log(b) - _mean_log(a)
     return Effect(
         ratio=math.exp(centre),
-        medians=statistics.median(ratios) if in_pairs else medians,
+        medians=medians,
+        middle=statistics.median(ratios) if in_pairs else medians,
         count_a=len(a),
         count_b=len(b),
         pairs=len(ratios),

@@ -103,7 +103,9 @@ def _holds_one(found: Effect) -> str:
     if found.t is None or found.t.lower <= 1 <= found.t.upper:
         return "the interval holds 1"
     if all(each.excludes_one() for each in found.demanded):
-        return "the medians do not confirm the interval"
+        return (
+            f"the median of the {'pairs' if found.pairs else 'runs'} does not confirm the interval"
+        )
     if found.bootstrap is not None and not found.bootstrap.excludes_one():
         return "the bootstrap's interval holds 1, t's does not"
     return f"{_demanded(found)} holds 1"

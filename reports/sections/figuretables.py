@@ -95,8 +95,7 @@ def _cells(entry: Row, arms: Sequence[str], scale: Scale) -> list[Cell]:
 
 def _ratio_cell(effect: Effect) -> Cell:
     ratio, medians = number(effect.ratio, 3), number(effect.medians, 3)
-    of = "median of pairs" if effect.pairs else "medians"
-    return Cell(ratio, remark=f"{of}: {medians}" if medians != ratio else "")
+    return Cell(ratio, remark=f"medians: {medians}" if medians != ratio else "")
 
 
 def _interval_cell(effect: Effect) -> Cell:

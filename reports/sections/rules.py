@@ -28,9 +28,9 @@ def _full() -> tuple[str, ...]:
     return (
         "One estimator: the ratio that is printed and its interval are both of geometric means, on "
         "the logarithmic scale. Where runs took turns in pairs it is the geometric mean of the "
-        "pairs' ratios. Where the ratio of the arms' medians, or the median of the pairs' ratios, "
-        "differs it stands under it, and no call goes against it: one odd run pulls a mean, not a "
-        "median.",
+        "pairs' ratios. Where the ratio of the arms' medians differs it stands under it. No call "
+        "goes against that ratio, or of pairs against the median of theirs: one odd run pulls a "
+        "mean, not a median.",
         f"Interval: from {MINIMUM_PAIRS} pairs of runs that took turns on, Student's t on the logs "
         "of their ratios (the smallest number that can reach p < 0.05 by flipping signs: 2 in "
         f"64); else Welch's t on the logs of the runs, from {MINIMUM_RUNS} per arm on. From "

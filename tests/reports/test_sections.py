@@ -50,7 +50,7 @@ def words(section: Section | None) -> str:
         elif isinstance(block, Facts):
             found += [f"{name} {value}" for name, value in block.pairs]
         elif isinstance(block, Notice):
-            found += [block.title, *block.sentences]
+            found += [block.title, *map(str, block.sentences)]
         elif isinstance(block, Absent):
             found += [block.title, block.reason]
     return " | ".join(found).replace("\u00a0", " ")
