@@ -12,7 +12,7 @@ from wattload.reports.exports.comma import csv_report
 from wattload.reports.exports.document import json_report
 from wattload.reports.exports.markdown import markdown_report
 from wattload.reports.load import Run, load_runs
-from wattload.reports.many import lightened
+from wattload.reports.many import Lightener
 from wattload.reports.page import page_of
 from wattload.reports.subject import Subject, make_subject
 
@@ -56,7 +56,7 @@ def _held(paths: Sequence[Path], *, redact: bool) -> Iterator[tuple[Run, ...]]:
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        runs = load_runs(paths, redact=redact, keep=lightened)
+        runs = load_runs(paths, redact=redact, keep=Lightener())
         gc.freeze()
     finally:
         if was_enabled:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import altair as alt
 
+from wattload.reports.charts.marks import drawn
 from wattload.reports.quantity import Scale, scaled
 from wattload.reports.svg import fill_of, layered
 from wattload.reports.themes import light, named_axis
@@ -137,7 +138,11 @@ class Panel:
         """Return the rows of its marks, by the names that its chart gives them."""
         return {
             f"{self.key}bars": [self._bar(bar) for bar in self.bars],
-            f"{self.key}dots": [self._dot(bar, dot) for bar in self.bars for dot in bar.dots],
+            f"{self.key}dots": [
+                self._dot(bar, dot)
+                for bar in self.bars
+                for dot in drawn(bar.dots, lambda dot: dot.value)
+            ],
         }
 
     def _bar(self, bar: Bar) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.charts.arms import arms_legend
 from wattload.reports.charts.bars import LABELS, marker_size
+from wattload.reports.charts.marks import drawn
 from wattload.reports.charts.percentiles import NAMES, Percentiles, percentiles
 from wattload.reports.quantity import MISSING, Scale, counted, quantity, scale_for, scaled
 from wattload.reports.subject import LETTERS
@@ -76,7 +77,8 @@ def _data(index: int, panel: Percentiles) -> dict[str, list[dict[str, Any]]]:
             if middle is not None:
                 lines.append(at | {"v": scale.shown(middle), "text": scaled(middle, scale, 3)})
             if len(panel.arms[arm]) > 1:
-                dots += [at | {"v": scale.shown(value)} for value in panel.values(arm, name)]
+                marks = drawn(panel.values(arm, name), float)
+                dots += [at | {"v": scale.shown(value)} for value in marks]
     none = [
         {"p": words}
         for name, words in NAMES.items()

@@ -12,6 +12,7 @@ import altair as alt
 from wattload.core.units import Unit
 from wattload.reports.blocks import Cell, Figure, Table, columns, row
 from wattload.reports.charts.bars import axis_of, marker_size, ticks
+from wattload.reports.charts.marks import drawn
 from wattload.reports.quantity import MISSING, Scale, listed, scale_for, scaled
 from wattload.reports.subject import LETTERS, lettered
 from wattload.reports.svg import fill_of, layered, render
@@ -171,15 +172,16 @@ class _Drawing:
 
     def _dots(self, arm: str) -> list[dict[str, Any]]:
         marker = arm_marker(self.stack.letter(arm))
+        totals = [sum(run.values()) for run in self.stack.runs[arm] if run]
         return [
             {
                 "arm": self.stack.label(arm),
-                "v": self.scale.shown(sum(run.values())),
+                "v": self.scale.shown(total),
                 "shape": marker,
                 "size": marker_size(marker),
             }
-            for run in self.stack.runs[arm]
-            if run and len(self.stack.runs[arm]) > 1
+            for total in drawn(totals, float)
+            if len(self.stack.runs[arm]) > 1
         ]
 
     def chart(self) -> alt.LayerChart:

@@ -46,6 +46,7 @@ def document(subject: Subject) -> dict[str, Any]:
             for index, arm in enumerate(subject.arms)
         ],
         "inputs_sha256": inputs_digest(subject.runs),
+        "quantities": _quantities(subject),
         "runs": [_run(subject, run) for run in subject.runs],
         "comparisons": [_comparison(subject, group) for group in subject.groups],
     }
@@ -74,20 +75,38 @@ def _run(subject: Subject, run: Run) -> dict[str, Any]:
             for check in checks
             if check.verdict != "pass"
         ],
-        "figures": {key: _figure(*found) for key, found in quantities(record).items()},
+        "figures": {key: _figure(figure) for key, (_, figure) in quantities(record).items()},
     }
 
 
-def _figure(quantity: Quantity, figure: Figure) -> dict[str, Any]:
-    """Return a figure of one run: its value with its unit, and what else is known."""
-    found: dict[str, Any] = {"value": finite(figure.value), "unit": quantity.unit.value}
+def _quantities(subject: Subject) -> dict[str, Any]:
+    """Return what the keys of figures stand for, and in which unit their values are."""
+    known: dict[str, Quantity] = {}
+    for run in subject.runs:
+        known.update({key: quantity for key, (quantity, _) in quantities(run.record).items()})
+    return {key: _quantity(quantity) for key, quantity in sorted(known.items())}
+
+
+def _quantity(quantity: Quantity) -> dict[str, Any]:
+    return {
+        "label": quantity.label,
+        "unit": quantity.unit.value,
+        "better": quantity.better,
+        "headline": quantity.headline,
+        "phase": quantity.phase,
+    }
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    """Return a figure of one run: its value, and what else is known."""
+    found: dict[str, Any] = {"value": finite(figure.value)}
     if figure.upper is not None:
         found |= {"lower": finite(figure.lower), "upper": finite(figure.upper)}
     if figure.evidence:
         found["evidence"] = figure.evidence
     if not figure.ranks:
         found["ranks"] = False
-    if figure.note:
+    if figure.note and figure.note != figure.evidence:
         found["note"] = figure.note
     return found
 
@@ -105,14 +124,8 @@ def _comparison(subject: Subject, group: Group) -> dict[str, Any]:
 
 
 def _row(row: Row) -> dict[str, Any]:
-    quantity = row.quantity
     return {
-        "quantity": quantity.key,
-        "label": quantity.label,
-        "unit": quantity.unit.value,
-        "better": quantity.better,
-        "headline": quantity.headline,
-        "phase": quantity.phase,
+        "quantity": row.quantity.key,
         "axis": row.axis,
         "at": row.at,
         "arms": {arm: _arm(row.figures[arm], row.spreads.get(arm)) for arm in row.figures},

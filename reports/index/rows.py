@@ -16,6 +16,7 @@ from wattload.reports.lines import Line, line_of
 from wattload.reports.quantity import MISSING, label, quantity
 from wattload.reports.redact import Masker
 from wattload.reports.sections.wording import moment
+from wattload.reports.subject import UNKNOWN_STATE
 
 PAGE = "report.html"
 """What a run's own page is called where it lies in the run's folder."""
@@ -42,7 +43,7 @@ class IndexRow:
 
 
 TITLES = (
-    "Started",
+    "Started, UTC",
     "Workload",
     "Label",
     "Drive",
@@ -109,8 +110,9 @@ def _link(folder: Path, output: Path) -> str:
 def _fields(record: RunRecord, stored: StoredRecord) -> tuple[Field, ...]:
     line = line_of(record)
     return (
-        Field(text=moment(line.started_utc), key=line.started_utc),
-        *(Field(text=text) for text in (line.workload, line.label, line.drive, line.state)),
+        Field(text=moment(line.started_utc).removesuffix(" UTC"), key=line.started_utc),
+        *(Field(text=text) for text in (line.workload, line.label, line.drive)),
+        Field(text="unknown" if line.state == UNKNOWN_STATE else line.state),
         Field(text=line.scale),
         _status(line, stored.seal),
         _checks(line),

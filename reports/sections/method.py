@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wattload.reports.blocks import Facts, Section
+from wattload.reports.charts.marks import MARKS
 from wattload.reports.energy import SOFT_BOUND, WORDS
 from wattload.reports.subject import Subject
 
@@ -26,6 +27,11 @@ def method_section(subject: Subject) -> Section | None:
             "minus idle power times seconds.",
         ),
         ("MB/s per W", "Bytes ÷ energy over the same window, which is the rate ÷ mean power."),
+        (
+            "marks",
+            f"Of more than {MARKS} runs in an arm a chart draws {MARKS}, evenly by rank, lowest "
+            "and highest among them; the table under it lists every run.",
+        ),
         ("missing", "A dash is a figure that nobody has, never a zero; its reason stands by."),
         ("evidence", f"{'; '.join(_evidence())}."),
         (
@@ -37,7 +43,7 @@ def method_section(subject: Subject) -> Section | None:
         (
             "checks",
             "Each compares two counters that were kept apart. A run with a failed check is kept "
-            "and shown, and never compared as valid.",
+            "and shown, and never compared as valid; with --force it is, and the page says so.",
         ),
         (
             "closure",
