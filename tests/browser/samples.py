@@ -1,4 +1,4 @@
-"""Pages of made-up runs: a comparison, single runs, few runs known by bounds, hostile names."""
+"""Pages of made-up runs: comparisons, single runs, bounds, hostile names, and indexes of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.records import Scenario, WorkloadName, write_run
 from tests.reports.conftest import LIMITS, arm
 from wattload.core.record.check import Check
+from wattload.reports.index.page import render_index
 from wattload.reports.load import load_runs
 from wattload.reports.page import render_page
 
@@ -64,13 +65,18 @@ def _hostile_pair() -> Iterable[Scenario]:
         yield arm(f"{ARABIC}{LONG}", index, run_id=f"run-b-{index}", rate=0.6e9)
 
 
-SAMPLES: Mapping[str, Callable[[], Iterable[Scenario]]] = {
+REPORTS: Mapping[str, Callable[[], Iterable[Scenario]]] = {
     "arms": _arms,
     "bounds": _bounds,
     "hostile": _hostile,
     "hostile-pair": _hostile_pair,
     "singles": _singles,
 }
+INDEXES: Mapping[str, Callable[[], Iterable[Scenario]]] = {
+    "index": _arms,
+    "index-hostile": _hostile,
+}
+SAMPLES: Mapping[str, Callable[[], Iterable[Scenario]]] = {**REPORTS, **INDEXES}
 """Name of a page to the runs that it is of."""
 
 
@@ -78,4 +84,8 @@ def write_sample(name: str, folder: Path, file: Path) -> None:
     """Write the runs of a page into ``folder``, and the page into ``file``."""
     for scenario in SAMPLES[name]():
         write_run(folder, scenario)
-    file.write_text(render_page(load_runs([folder])), encoding="utf-8")
+    if name in INDEXES:
+        page = render_index(folder, output=file)
+    else:
+        page = render_page(load_runs([folder]))
+    file.write_text(page, encoding="utf-8")

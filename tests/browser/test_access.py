@@ -38,12 +38,12 @@ def _violations(
     ]
 
 
-@pytest.mark.parametrize("name", ["arms", "hostile", "singles"])
+@pytest.mark.parametrize("name", ["arms", "hostile", "index", "singles"])
 def test_axe_finds_nothing(opener: Opener, samples: Samples, name: str) -> None:
     assert _violations(opener, samples(name)) == []
 
 
-@pytest.mark.parametrize("name", ["arms", "bounds"])
+@pytest.mark.parametrize("name", ["arms", "bounds", "index"])
 def test_contrast_is_enough_in_the_dark(opener: Opener, samples: Samples, name: str) -> None:
     assert _violations(opener, samples(name), scheme="dark", rules="color-contrast") == []
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.conftest import Opener, Scheme
+from tests.browser.samples import REPORTS
 
 Samples = Callable[[str], Path]
 
@@ -96,8 +97,11 @@ def test_the_contents_are_folded_on_a_phone(opener: Opener, samples: Samples) ->
         assert link.is_visible()
 
 
-def test_every_sentence_of_the_summary_leads_to_what_it_says(opener: Opener, sample: Path) -> None:
-    with opener(sample) as opened:
+@pytest.mark.parametrize("name", sorted(REPORTS))
+def test_every_sentence_of_the_summary_leads_to_what_it_says(
+    opener: Opener, samples: Samples, name: str
+) -> None:
+    with opener(samples(name)) as opened:
         sentences = opened.page.locator(".sentences > li")
         assert 1 < sentences.count() <= 5
         for sentence in sentences.all():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from pathlib import Path
+from unicodedata import normalize
 
 import pytest
 
@@ -15,6 +16,7 @@ pypdf = pytest.importorskip("pypdf")
 Samples = Callable[[str], Path]
 
 A4_HEIGHT_PT = 841.9
+MARGIN_MM = 14
 PAPER_HEIGHT_PX = (297 - 31) / 25.4 * 96
 """Of A4 less its margins of 15 mm and 16 mm, at 96 pixels to the inch."""
 
@@ -25,7 +27,8 @@ def _pages(opener: Opener, file: Path, scheme: Scheme = "light") -> list[str]:
         document = opened.page.pdf(prefer_css_page_size=True)
     reader = pypdf.PdfReader(io.BytesIO(document))
     assert float(reader.pages[0].mediabox.height) == pytest.approx(A4_HEIGHT_PT, abs=1)
-    return [" ".join(page.extract_text().split()) for page in reader.pages]
+    texts = [normalize("NFKC", page.extract_text()) for page in reader.pages]  # no ligatures
+    return [" ".join(text.split()) for text in texts]
 
 
 def test_every_chart_is_on_paper_with_what_its_axes_say(opener: Opener, samples: Samples) -> None:
@@ -37,8 +40,7 @@ def test_every_chart_is_on_paper_with_what_its_axes_say(opener: Opener, samples:
         words = [" ".join(chart.locator("text").all_text_contents()) for chart in charts]
     assert len(charts) >= 3
     for chart in words:
-        for word in chart.split():
-            assert word in text, chart
+        assert [word for word in normalize("NFKC", chart).split() if word not in text] == []
 
 
 def test_folds_are_open_on_paper_but_for_machine_text(opener: Opener, samples: Samples) -> None:
@@ -61,9 +63,11 @@ def test_no_chart_is_higher_than_paper(opener: Opener, samples: Samples) -> None
 
 
 def test_nothing_is_wider_than_paper(opener: Opener, sample: Path) -> None:
-    with opener(sample, width=688) as opened:  # A4 less its margins of 14 mm
+    paper_mm = 297 if sample.stem.startswith("index") else 210  # the index lies on its side
+    width = int((paper_mm - 2 * MARGIN_MM) / 25.4 * 96)
+    with opener(sample, width=width) as opened:
         opened.page.emulate_media(media="print")
-        assert opened.page.evaluate("document.documentElement.scrollWidth") <= 688
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_a_dark_page_prints_dark_on_white(opener: Opener, samples: Samples) -> None:
