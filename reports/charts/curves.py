@@ -19,7 +19,9 @@ _WIDTH = 372
 _HEIGHT = 230
 _GUTTER = 44
 _LETTER = 6.6
-_LINE = 13.0
+_LINE = 10.0
+_LIFT = 12
+_MARK = 5.0
 Rows = list[dict[str, Any]]
 Data = dict[str, Rows]
 
@@ -93,61 +95,74 @@ def _load_panel(
 ) -> alt.LayerChart:
     rate, time = scales
     x, y = frame.channels(rate, time)
-    layers: list[alt.Chart] = []
-    taken: list[tuple[float, float, float]] = []
-    for curve in curves:
-        key = f"{share}{curve.letter}"
-        data[key] = list(_load_rows(curve.points, share, scales, frame, taken))
-        layers += _marked(key, curve.letter, x, y)
+    found = {curve.letter: list(_load_rows(curve.points, share, scales)) for curve in curves}
+    places = [frame.pixels(at["x"], at["y"]) for rows in found.values() for at in rows]
+    words = _Words(places)
+    lines, marks, texts = [], [], []
+    for letter, rows in found.items():
+        key = f"{share}{letter}"
+        data[key] = [at | words.beside(at["value"], *frame.pixels(at["x"], at["y"])) for at in rows]
+        base = alt.Chart(alt.NamedData(name=key)).encode(x=x, y=y)
+        line = base.mark_line(stroke=arm_colour(letter), strokeWidth=1.6)
+        lines.append(line.encode(order="order:Q"))
+        marks.append(_marks(base, letter))
+        texts += [_text(base, "above", -_LIFT), _text(base, "below", _LIFT)]
     title = alt.TitleParams(f"{share} latency, {time.unit}", subtitle="less is better")
-    return layered(layers, width=_WIDTH, height=_HEIGHT, title=title)
+    return layered([*lines, *marks, *texts], width=_WIDTH, height=_HEIGHT, title=title)
 
 
 def _load_rows(
-    points: Sequence[Loaded],
-    share: str,
-    scales: tuple[Scale, Scale],
-    frame: _Frame,
-    taken: list[tuple[float, float, float]],
+    points: Sequence[Loaded], share: str, scales: tuple[Scale, Scale]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the points in order; a word that would lie over one that is ``taken`` is left out."""
+    """Yield the points that have the percentile, in order of what was swept."""
     rate, time = scales
     for order, at in enumerate(points):
         latency = at.percentiles_s[share]
-        if latency is None:
-            continue
-        x, y = rate.shown(at.rate_bytes_per_s), time.shown(latency)
-        yield {
-            "x": round(x, 6),
-            "y": round(y, 6),
-            "order": order,
-            "word": at.value if _has_room(at.value, frame.pixels(x, y), taken) else "",
-        }
+        if latency is not None:
+            x, y = rate.shown(at.rate_bytes_per_s), time.shown(latency)
+            yield {"x": round(x, 6), "y": round(y, 6), "order": order, "value": at.value}
 
 
-def _has_room(
-    word: str, place: tuple[float, float], taken: list[tuple[float, float, float]]
-) -> bool:
-    """Return whether a word over a point meets none that was placed before, and place it."""
-    x, y = place
-    half = len(word) * _LETTER / 2
-    clear = all(abs(y - top) > _LINE or abs(x - mid) > half + other for mid, top, other in taken)
-    if clear:
-        taken.append((x, y, half))
-    return clear
+class _Words:
+    """Places each point's word above it, else below it, else nowhere: none covers another mark."""
+
+    def __init__(self, marks: Sequence[tuple[float, float]]) -> None:
+        self._taken = [(x, y, _MARK) for x, y in marks]
+
+    def beside(self, word: str, x: float, y: float) -> dict[str, str]:
+        """Return the word under the name of its side, and keep its place."""
+        half = len(word) * _LETTER / 2
+        for side, middle in (("above", y - _LIFT), ("below", y + _LIFT)):
+            if middle <= _HEIGHT and self._is_free(x, middle, half):
+                self._taken.append((x, middle, half))
+                return {side: word}
+        return {}
+
+    def _is_free(self, x: float, middle: float, half: float) -> bool:
+        return all(
+            abs(middle - top) >= _LINE or abs(x - centre) > half + other
+            for centre, top, other in self._taken
+        )
 
 
-def _marked(key: str, letter: str, x: alt.X, y: alt.Y) -> list[alt.Chart]:
-    """Return an arm's line, its marks and the words over them."""
-    base = alt.Chart(alt.NamedData(name=key)).encode(x=x, y=y)
-    colour = arm_colour(letter)
-    return [
-        base.mark_line(stroke=colour, strokeWidth=1.6).encode(order="order:Q"),
-        base.mark_point(
-            shape=arm_marker(letter), fill=colour, stroke=light("surface"), size=58, opacity=1
-        ),
-        base.mark_text(dy=-11, fontSize=11, fill=light("strong")).encode(text="word:N"),
-    ]
+def _marks(base: alt.Chart, letter: str) -> alt.Chart:
+    marks: alt.Chart = base.mark_point(
+        shape=arm_marker(letter),
+        fill=arm_colour(letter),
+        stroke=light("surface"),
+        size=58,
+        opacity=1,
+    )
+    return marks
+
+
+def _text(base: alt.Chart, side: str, lift: float) -> alt.Chart:
+    """Return the words on one side of their points."""
+    placed = base.transform_filter(f"isValid(datum.{side})")
+    words: alt.Chart = placed.mark_text(
+        dy=lift, fontSize=11, baseline="middle", fill=light("strong")
+    )
+    return words.encode(text=f"{side}:N")
 
 
 def _load_table(found: LoadCurves, rate: Scale, time: Scale) -> Table:

@@ -29,13 +29,14 @@ def scaling_figure(name: str, subject: str, found: Sequence[Scaling]) -> Figure:
     data: Data = {}
     panels = [_ScalePanel(scaling, index, data).chart() for index, scaling in enumerate(found)]
     axis = label(found[0].axis)
-    description = f"Rates over {axis}: lines join the medians of valid runs, dots are single runs."
+    description = f"Rates over {axis}: lines join the medians of valid runs"
+    description += ", dots are single runs." if any(map(_has_dots, _curves(found))) else "."
     if any(scaling.is_count for scaling in found):
         description += (
             f" The dashed line is ideal scaling: the arm's rate at its first value of {axis}, "
             "grown in proportion."
         )
-    curves = {curve.letter: curve.name for scaling in found for curve in scaling.curves}
+    curves = {curve.letter: curve.name for curve in _curves(found)}
     return Figure(
         svg=render(
             alt.concat(*panels, columns=2, spacing={"row": 26, "column": _GUTTER}),
@@ -118,8 +119,16 @@ class _ScalePanel:
                 size=64,
                 opacity=1,
             ),
-            *([_dots(runs)] if any(len(place.rates) > 1 for place in curve.places) else []),
+            *([_dots(runs)] if _has_dots(curve) else []),
         ]
+
+
+def _curves(found: Sequence[Scaling]) -> list[ScaleCurve]:
+    return [curve for scaling in found for curve in scaling.curves]
+
+
+def _has_dots(curve: ScaleCurve) -> bool:
+    return any(len(place.rates) > 1 for place in curve.places)
 
 
 def _dots(runs: alt.Chart) -> alt.Chart:
