@@ -14,7 +14,7 @@ SCALE = quick
 LABEL = A
 # Where the records and the report go.
 RUNS = runs
-# Which groups of benchmarks: engine,ceilings,unet3d,checkpoint,dlrm,harness,sampler; empty: all of them.
+# Which groups of benchmarks: engine,ceilings,unet3d,checkpoint,dlrm,harness,sampler,report; empty: all of them.
 ONLY =
 # How often each comparison is made; empty: 9 times.
 PAIRS =

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import ceilings, checkpoint, dlrm, engine, harness, sampler, unet3d
+from benchmarks import ceilings, checkpoint, dlrm, engine, harness, report, sampler, unet3d
 from benchmarks.measure import LEAST_PAIRS, NOISE_LIMIT, PAIRS, TOLERANCE, Result, Verdict
 from benchmarks.table import table
 
@@ -34,6 +34,7 @@ GROUPS = {
     "dlrm": Group(dlrm.measure, dlrm.seconds),
     "harness": Group(harness.measure, harness.seconds),
     "sampler": Group(sampler.measure, sampler.seconds),
+    "report": Group(report.measure, report.seconds),
 }
 
 MISSED = (Verdict.MISSED, Verdict.WIDE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from wattload.core.record.seal import SEAL_COMMAND, SealState
 from wattload.reports.blocks import Block, Cell, Code, Paragraph, Section, Table, Tone, columns, row
 from wattload.reports.inputs import INPUTS_COMMAND, inputs_digest
-from wattload.reports.load import Run
+from wattload.reports.load import DETAILED_RUNS, Run
 from wattload.reports.quantity import MISSING, counted
 from wattload.reports.subject import Subject
 
@@ -21,10 +21,13 @@ def inputs_section(subject: Subject) -> Section:
     masked = any(run.masked for run in subject.runs)
     digest = inputs_digest(subject.runs)
     of = "masked records' JSON, not of their files" if masked else "files record.json"
+    listed_runs = [run for run in subject.runs if _is_listed(run, subject)]
     table = Table(
         columns=columns("run", "SHA-256", "seal"),
-        rows=[_row(run) for run in subject.runs],
-        caption="Records that this page was made from",
+        rows=[_row(run) for run in listed_runs],
+        caption="Records that this page was made from"
+        if len(listed_runs) == len(subject.runs)
+        else "Records that were edited after the run",
         note=(
             "A seal tells of slips and of hands that meant well; it is no signature. An edited "
             "record is shown, and compared only with --force."
@@ -32,8 +35,9 @@ def inputs_section(subject: Subject) -> Section:
     )
     blocks: list[Block] = [
         Paragraph(
-            f"{counted(len(subject.runs), 'record')}; the digests are of the {of}. Every number on "
-            "this page is in its source as JSON, in SI base units, in the element wattload-data."
+            f"{counted(len(subject.runs), 'record')}: {_seals(subject)}. The digests are of the "
+            f"{of}. Every number on this page is in its source as JSON, in SI base units, in the "
+            "element wattload-data, and so are each record's digest and each run's command."
         ),
         Code(digest, "SHA-256 over the sorted digests of all records"),
     ]
@@ -41,7 +45,20 @@ def inputs_section(subject: Subject) -> Section:
         checks = f"{INPUTS_COMMAND}\n{SEAL_COMMAND}"
         caption = "To check the digest over a folder of runs, and the seal in a run's folder"
         blocks.append(Code(checks, caption))
-    return Section(anchor="inputs", title="Inputs", blocks=[*blocks, table])
+    if listed_runs:
+        blocks.append(table)
+    return Section(anchor="inputs", title="Inputs", blocks=blocks)
+
+
+def _is_listed(run: Run, subject: Subject) -> bool:
+    """Return whether a record has a row: of many only those that were edited."""
+    return len(subject.runs) <= DETAILED_RUNS or run.seal == "broken"
+
+
+def _seals(subject: Subject) -> str:
+    """Return how many seals hold, are broken, or were never made."""
+    counts = {state: sum(run.seal == state for run in subject.runs) for state in _SEALS}
+    return ", ".join(f"{count} {_SEALS[state][0]}" for state, count in counts.items() if count)
 
 
 def _row(run: Run) -> tuple[Cell, ...]:

@@ -7,7 +7,6 @@ can seal it anew.
 from __future__ import annotations
 
 import hashlib
-import re
 from typing import Literal
 
 SEAL_COMMAND = "grep -v '^ \"seal\": ' record.json | sha256sum"
@@ -16,12 +15,15 @@ SEAL_COMMAND = "grep -v '^ \"seal\": ' record.json | sha256sum"
 SealState = Literal["holds", "broken", "none"]
 """Whether a record is as it was written; ``none`` where the version that wrote it had no seal."""
 
-_LINE = re.compile(rb'^ "seal": [^\n]*\n', re.MULTILINE)
+_LINE = b'\n "seal": '
 
 
 def seal_of(content: bytes) -> str:
     """Return the SHA-256, in hex, of a record's file without the line of its seal."""
-    return hashlib.sha256(_LINE.sub(b"", content)).hexdigest()
+    start = content.find(_LINE)
+    if start >= 0:
+        content = content[:start] + content[content.find(b"\n", start + 1) :]
+    return hashlib.sha256(content).hexdigest()
 
 
 def seal_state(content: bytes, seal: object, *, sealed: bool) -> SealState:

@@ -1,0 +1,46 @@
+"""The runs that the report is timed on are as valid as those that they were made of."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import report
+from benchmarks.measure import NotMeasuredError
+from wattload.reports.load import load_runs
+from wattload.reports.subject import make_subject
+
+
+def test_every_run_is_another_one_and_closes(tmp_path: Path) -> None:
+    report.write_runs(tmp_path, 8)
+    runs = load_runs([tmp_path])
+    subject = make_subject(runs)
+    assert len({run.id for run in runs}) == 8
+    assert [subject.faults(run) for run in runs] == [()] * 8
+    assert {run.seal for run in runs} == {"holds"}
+    assert all(run.traces.throughput is not None for run in runs)
+    rates = {metric.value for run in runs for metric in run.record.metrics if metric.headline}
+    assert len(rates) > 8
+
+
+def test_the_same_runs_are_made_again(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        report.write_runs(tmp_path / name, 3)
+    first, second = (load_runs([tmp_path / name]) for name in ("first", "second"))
+    assert [run.record for run in first] == [run.record for run in second]
+
+
+def test_a_call_that_fails_has_no_cost(tmp_path: Path) -> None:
+    with pytest.raises(NotMeasuredError, match="status 3"):
+        report._cost([sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "none")
+
+
+def test_a_call_costs_time_and_memory(tmp_path: Path) -> None:
+    output = tmp_path / "page"
+    code = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_bytes(bytes(2_000_000))"
+    cost = report._cost([sys.executable, "-c", code, str(output)], output)
+    assert cost.seconds > 0
+    assert cost.peak_mb > 1
+    assert cost.written_mb == 2.0
