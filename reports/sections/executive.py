@@ -13,7 +13,15 @@ from wattload.core.units import Unit
 from wattload.reports.blocks import Link, Words
 from wattload.reports.compare import Row, compare, sentence
 from wattload.reports.points import points
-from wattload.reports.quantity import counted, listed, number, scale_for, scaled, with_unit
+from wattload.reports.quantity import (
+    UNIT_SPACE,
+    counted,
+    listed,
+    number,
+    scale_for,
+    scaled,
+    with_unit,
+)
 from wattload.reports.sections.singles import no_energy
 from wattload.reports.sections.wording import anchor, unique
 from wattload.reports.subject import LETTERS, Group, Subject
@@ -111,7 +119,7 @@ def _ratio(told: _Told, rows: Sequence[Row]) -> Words:
         called = [f"{words} at {counted(count, 'point')}" for words, count in said.items()]
         return (Link(text, told.anchor), f"{ends}: {listed(called)}")
     if effect.lower is not None and effect.upper is not None:
-        text += f", 95 % interval {number(effect.lower, 3)} to {number(effect.upper, 3)}"
+        text += f", 95{UNIT_SPACE}% interval {number(effect.lower, 3)} to {number(effect.upper, 3)}"
     return (Link(text, f"{told.anchor}-arms"), f": {_words(row)}")
 
 
