@@ -9,7 +9,7 @@ from wattload.reports.admission import counts, counts_energy
 from wattload.reports.figures import Figure, Quantity
 from wattload.reports.load import Run
 from wattload.reports.statistics import MINIMUM_PAIRS, Effect, effect
-from wattload.reports.subject import Subject
+from wattload.reports.subject import Group, Subject
 
 Of = Mapping[str, tuple[Quantity, Figure]]
 """A run's figures by key."""
@@ -34,6 +34,23 @@ def value_pairs(
     of_b = {pair_of(run): value for run, value in b}
     shared = [pair for pair in of_a if pair is not None and pair in of_b]
     return [(of_a[pair], of_b[pair]) for pair in shared]
+
+
+def one_after_the_other(subject: Subject, group: Group) -> str:
+    """Return which arm's compared runs all began before the other's; empty where they mixed.
+
+    What drifts over hours then counts as a difference of the arms, and no statistics can tell.
+    """
+    begun = [
+        [run.record.started_utc for run in runs if counts(subject, run)]
+        for runs in group.arms.values()
+    ]
+    if len(begun) != 2 or not all(len(starts) > 1 for starts in begun):  # noqa: PLR2004 - A and B
+        return ""
+    a, b = begun
+    if max(a) < min(b):
+        return "all runs of A began before those of B"
+    return "all runs of B began before those of A" if max(b) < min(a) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,8 +23,9 @@ from wattload.reports.charts.parts import parts_figures
 from wattload.reports.compare import Row, compare
 from wattload.reports.conditions import differences, mixtures
 from wattload.reports.load import Run
+from wattload.reports.pairs import one_after_the_other
 from wattload.reports.points import points
-from wattload.reports.quantity import counted
+from wattload.reports.quantity import counted, listed
 from wattload.reports.sections.armcharts import arm_figures
 from wattload.reports.sections.figuretables import points_table, quantities_table
 from wattload.reports.sections.heat import temperature_table
@@ -36,6 +37,12 @@ from wattload.reports.subject import LETTERS, Group, Subject, lettered
 
 _TWO = 2
 """A and B; more arms stand side by side and are not compared."""
+
+
+_TURNS = (
+    "As their start times have it, {}: whatever changed in between counts as a difference of the "
+    "arms, and no interval allows for it. interleave=abba takes turns."
+)
 
 
 def comparison_section(subject: Subject) -> Section | None:
@@ -112,9 +119,14 @@ def _bars(subject: Subject, group: Group) -> Iterator[Notice]:
     reasons = [reason for run in group.runs for reason in subject.energy_faults(run)]
     if reasons and not subject.forced:
         yield Notice("Energy is not compared", unique(reasons), "open")
-    mixed = [text for point in points(group) for text in mixtures(point.group)]
+    places = points(group)
+    mixed = [text for point in places for text in mixtures(point.group)]
     if mixed:
         yield Notice("Runs of one arm that are no repeats of each other", unique(mixed), "warn")
+    if reasons := [said for point in places if (said := one_after_the_other(subject, point.group))]:
+        yield Notice(
+            "The arms did not take turns", [_TURNS.format(listed(unique(reasons)))], "open"
+        )
 
 
 def _charts(subject: Subject, group: Group, heads: Sequence[Row]) -> Iterator[Block]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.reports.sessions import against_itself, run, session
+from tests.reports.sessions import against_itself, run, session, turn
 from wattload.reports.blocks import Fold, Notice, Section, Table
 from wattload.reports.compare import Row, compare
 from wattload.reports.load import Run
@@ -139,3 +139,16 @@ def test_runs_of_one_arm_that_are_no_repeats_are_told(field: str) -> None:
     notices = [block for block in section.parts[0].blocks if isinstance(block, Notice)]
     told = [str(text) for notice in notices for text in notice.sentences]
     assert f"The runs of A differ in {field}: x0 and x1." in told
+
+
+def titles(runs: list[Run]) -> list[str]:
+    section = comparison_section(make_subject(runs))
+    assert section is not None
+    return [block.title for block in section.parts[0].blocks if isinstance(block, Notice)]
+
+
+def test_arms_that_were_run_one_after_the_other_say_so() -> None:
+    a = session({"A": FLAT[:3]}, interleave="none")
+    later = [turn("B", at, 9e8, interleave="none", name=f"B{at}", order=at + 20) for at in range(3)]
+    assert "The arms did not take turns" in titles([*a, *later])
+    assert "The arms did not take turns" not in titles(session({"A": FLAT[:3], "B": FLAT[:3]}))
