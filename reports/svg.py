@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape, unescape
 from typing import TYPE_CHECKING, Any
 
+from wattload.reports.hatching import hatched, stand_in
 from wattload.reports.plain import exact, plain
 from wattload.reports.themes import HATCHES, configuration, light
 
@@ -15,12 +16,6 @@ if TYPE_CHECKING:
 
 VEGALITE_VERSION = "6.4"
 Rows = Sequence[Mapping[str, Any]]
-
-HATCHED = {f"hatch-{role}": role for role in HATCHES}
-"""Name of a hatch to the role that colours it; ``hatch_fill`` is drawn, then replaced."""
-
-_HATCH_FILLS = {name: f"#{int(light(role)[1:], 16) ^ 1:06x}" for name, role in HATCHED.items()}
-"""The role's colour but for one bit: no plain mark is drawn in it."""
 
 _ROOT = re.compile(r"^<svg [^>]*?width=\"([0-9.]+)\" height=\"([0-9.]+)\"[^>]*>")
 _TAG = re.compile(r"<[^>]+>")
@@ -34,14 +29,9 @@ _LONG_TEXT = re.compile(r'(?<=>)[^<]{161,}(?=</text>)|(?<=aria-label=")[^"]{161,
 _NOTHING = re.compile(r'<path(?: transform="[^"]*")? d="(?:M0,0h0v0h0Z)?"(?: display="none")?/>')
 
 
-def hatch_fill(name: str) -> str:
-    """Return the colour to draw a hatched mark in: the hatch takes its place in the SVG."""
-    return _HATCH_FILLS[name]
-
-
 def fill_of(role: str) -> str:
-    """Return what to fill a role's bars and areas with: its hatch, or its plain colour."""
-    return _HATCH_FILLS.get(f"hatch-{role}") or light(role)
+    """Return what to fill a role's bars with: what becomes its hatch, or its plain colour."""
+    return stand_in(role) if role in HATCHES else light(role)
 
 
 def layered(
@@ -91,33 +81,16 @@ def _dressed(svg: str, name: str, title: str, description: str) -> str:
     if root is None:
         raise ValueError(f"vl-convert made no SVG of the chart {name}")
     width, height = root.groups()
-    body = _LONG_TEXT.sub(_shortened, exact(_NOTHING.sub("", svg[root.end() :])))
-    hatches = ""
-    for hatch, fill in _HATCH_FILLS.items():
-        if fill in body:
-            body = body.replace(f'fill="{fill}"', f'fill="url(#{name}-{hatch})"')
-            hatches += _pattern(f"{name}-{hatch}", HATCHED[hatch])
+    body = hatched(_LONG_TEXT.sub(_shortened, exact(_NOTHING.sub("", svg[root.end() :]))))
     said, shown = escape(plain(title)), escape(plain(description))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" role="img" '
         f'aria-labelledby="{name}-title {name}-desc"><title id="{name}-title">{said}</title>'
         f'<desc id="{name}-desc">{shown}</desc>'
-        f"{f'<defs>{hatches}</defs>' if hatches else ''}{body}"
+        f"{body}"
     )
 
 
 def _shortened(text: re.Match[str]) -> str:
     return escape(plain(unescape(text.group())))
-
-
-def _pattern(identifier: str, role: str) -> str:
-    """Return a hatch over a tint of its colour, with no line of the grid shining through."""
-    hatch, colour = HATCHES[role], light(role)
-    size = f'width="{hatch.size}" height="{hatch.size}"'
-    return (
-        f'<pattern id="{identifier}" {size} patternUnits="userSpaceOnUse">'
-        f'<rect {size} fill="{light("surface")}"/><rect {size} fill="{colour}" '
-        f'fill-opacity="0.22"/><path d="{hatch.strokes}" fill="none" stroke="{colour}" '
-        f'stroke-width="{hatch.width}" stroke-linecap="round"/></pattern>'
-    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import altair as alt
@@ -75,14 +75,14 @@ _MARKERS = {
 
 @dataclass(frozen=True, slots=True)
 class Hatch:
-    """A texture that tells a fill apart without its colour; it repeats every ``size`` pixels.
+    """A texture that tells a fill apart without its colour.
 
-    ``strokes`` is the path that is drawn ``width`` wide in the role's colour, over a tint of it;
-    ``swatch`` is the same for a legend, in CSS with ``COLOUR`` for it.
+    Strokes of ``kind`` are drawn ``width`` pixels wide in the role's colour, ``period`` pixels
+    apart, over a tint of it; ``swatch`` is the same for a legend, in CSS with ``COLOUR`` for it.
     """
 
-    size: int
-    strokes: str
+    kind: Literal["slash", "backslash", "dots", "grid", "upright", "level"]
+    period: int
     width: float
     swatch: str
 
@@ -92,12 +92,12 @@ def _stripes(degrees: int, drawn: int, period: int) -> str:
     return f"repeating-linear-gradient({degrees}deg,COLOUR 0 {drawn}px,#0000 {drawn}px {period}px)"
 
 
-_SLASH = Hatch(6, "M-1,1L1,-1M0,6L6,0M5,7L7,5", 2.6, _stripes(-45, 3, 5))
-_BACKSLASH = Hatch(8, "M-1,-1L9,9M-1,7L1,9M7,-1L9,1", 1.6, _stripes(45, 2, 5))
-_DOTS = Hatch(5, "M2.5,2.5h.01", 3.2, "radial-gradient(COLOUR 38%,#0000 42%) 0 0/5px 5px")
-_GRID = Hatch(6, "M0,3H6M3,0V6", 1.6, f"{_stripes(0, 2, 5)},{_stripes(90, 2, 5)}")
-_UPRIGHT = Hatch(5, "M2.5,0V5", 2.4, _stripes(90, 3, 5))
-_LEVEL = Hatch(5, "M0,2.5H5", 2.4, _stripes(0, 3, 5))
+_SLASH = Hatch("slash", 7, 2.6, _stripes(-45, 3, 5))
+_BACKSLASH = Hatch("backslash", 9, 1.4, _stripes(45, 2, 6))
+_DOTS = Hatch("dots", 5, 3, "radial-gradient(COLOUR 38%,#0000 42%) 0 0/5px 5px")
+_GRID = Hatch("grid", 6, 1.4, f"{_stripes(0, 1, 5)},{_stripes(90, 1, 5)}")
+_UPRIGHT = Hatch("upright", 5, 2.4, _stripes(90, 3, 5))
+_LEVEL = Hatch("level", 5, 2.2, _stripes(0, 2, 5))
 
 HATCHES: Mapping[str, Hatch] = {
     "b": _SLASH,
@@ -113,6 +113,21 @@ HATCHES: Mapping[str, Hatch] = {
     "part6": _BACKSLASH,
 }
 """By role; a role without one is drawn plain."""
+
+
+_TINT = 0.22
+"""The share of a hatch's own colour in what lies under its strokes; the rest is the page's."""
+
+
+def tint(role: str) -> Colour:
+    """Return what lies under a hatch's strokes; opaque, so that print keeps the hatch as lines."""
+    own, page = PALETTE[role], PALETTE["surface"]
+    return Colour(_mixed(own.light, page.light), _mixed(own.dark, page.dark))
+
+
+def _mixed(colour: str, other: str) -> str:
+    pairs = [(int(colour[at : at + 2], 16), int(other[at : at + 2], 16)) for at in (1, 3, 5)]
+    return "#" + "".join(f"{round(a * _TINT + b * (1 - _TINT)):02x}" for a, b in pairs)
 
 
 def arm_role(letter: str) -> str:
@@ -201,17 +216,24 @@ _MARKED = (
 def _swatch(role: str) -> str:
     """Return how a role looks in a legend: plain, or its hatch over a tint."""
     hatch = HATCHES.get(role)
-    return f"background:{hatch.swatch if hatch else 'COLOUR'}".replace("COLOUR", f"var(--{role})")
+    if hatch is None:
+        return f"background:var(--{role})"
+    texture = hatch.swatch.replace("COLOUR", f"var(--{role})")
+    return f"background:{texture},var(--{role}-tint)"
 
 
 def style_rules() -> str:
     """Return the style rules that colour charts and legends, for both schemes."""
-    names = "".join(f"--{role}:{colour.light};" for role, colour in PALETTE.items())
-    dark = "".join(f"--{role}:{colour.dark};" for role, colour in PALETTE.items())
+    tints = {f"{role}-tint": tint(role) for role in HATCHES}
+    colours = {**PALETTE, **tints}
+    names = "".join(f"--{role}:{colour.light};" for role, colour in colours.items())
+    dark = "".join(f"--{role}:{colour.dark};" for role, colour in colours.items())
     rules = [f":root{{{names}}}", f"@media (prefers-color-scheme: dark){{:root{{{dark}}}}}"]
     rules.append(f"@media print{{:root{{{names}}}}}")
+    rules += [
+        f'.chart [fill="{colour.light}"]{{fill:var(--{role})}}' for role, colour in colours.items()
+    ]
     for role, colour in PALETTE.items():
-        rules.append(f'.chart [fill="{colour.light}"]{{fill:var(--{role})}}')
         rules.append(f'.chart [stroke="{colour.light}"]{{stroke:var(--{role})}}')
         rules.append(f".swatch-{role}{{{_swatch(role)}}}")
     rules += [f'.swatch-{role}::after{{content:"{sign}"}}' for role, (_, sign) in _MARKERS.items()]

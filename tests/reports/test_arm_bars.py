@@ -20,7 +20,7 @@ from wattload.reports.energy import ALL_PHASES
 from wattload.reports.load import Run
 from wattload.reports.quantity import MISSING, Scale
 from wattload.reports.subject import LETTERS, make_subject
-from wattload.reports.themes import light
+from wattload.reports.themes import light, tint
 
 JOULES = Scale(1, "J")
 
@@ -136,9 +136,10 @@ def test_six_arms_stand_side_by_side_each_with_its_hatch(tmp_path: Path) -> None
     runs = [one(tmp_path, arm(letter, 0)) for letter in LETTERS]
     found = figure(runs)
     assert [role for role, _ in found.legend] == ["a", "b", "c", "d", "e", "f"]
+    assert f'fill="{light("a")}"' in found.svg  # plain
     for role in ("b", "c", "d", "e", "f"):
-        assert f'<pattern id="c-hatch-{role}"' in found.svg
-    assert f'fill="{light("a")}"' in found.svg
+        assert f'fill="{tint(role).light}"' in found.svg
+        assert f'fill="{light(role)}"' not in found.svg
 
 
 def test_every_panel_says_which_way_is_better(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from wattload.reports.charts.timeline import timeline_figure
 from wattload.reports.compare import compare
 from wattload.reports.load import Run
 from wattload.reports.subject import make_subject
-from wattload.reports.svg import hatch_fill, render
+from wattload.reports.svg import render
 from wattload.reports.themes import PALETTE, light, style_rules
 from wattload.reports.timeline import Timeline, make_timeline
 
@@ -55,14 +55,6 @@ def test_labels_are_escaped() -> None:
     svg = _svg(label='<b onload="x">&')
     assert "&lt;b onload" in svg
     assert "<b" not in svg.replace("<bo", "")
-
-
-@pytest.mark.parametrize("hatch", ["hatch-b", "hatch-declared"])
-def test_a_hatch_is_a_pattern_under_the_charts_own_name(hatch: str) -> None:
-    svg = _svg("mine", fill=hatch_fill(hatch))
-    assert f'<pattern id="mine-{hatch}"' in svg
-    assert f'fill="url(#mine-{hatch})"' in svg
-    assert hatch_fill(hatch) not in svg
 
 
 def test_every_colour_has_a_rule_for_light_and_dark_and_its_own_value() -> None:

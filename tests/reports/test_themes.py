@@ -19,6 +19,7 @@ from wattload.reports.themes import (
     arm_role,
     light,
     style_rules,
+    tint,
 )
 
 PROTANOPIA = (
@@ -87,6 +88,12 @@ def test_no_stand_in_for_a_hatch_is_a_colour_of_a_plain_mark() -> None:
     stand_ins = [fill_of(role) for role in HATCHES]
     assert len(set(stand_ins)) == len(stand_ins)
     assert not set(stand_ins) & {colour.light for colour in PALETTE.values()}
+
+
+def test_no_tint_under_a_hatch_is_another_colour() -> None:
+    tints = [tint(role).light for role in HATCHES]
+    others = [*(colour.light for colour in PALETTE.values()), *map(fill_of, HATCHES)]
+    assert len({*tints, *others}) == len(tints) + len(set(others))
 
 
 def test_a_swatch_has_the_hatch_and_the_marker_of_its_arm() -> None:
