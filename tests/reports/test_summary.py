@@ -1,0 +1,136 @@
+"""The summary is five sentences at most, its words follow the rows, and each leads to a place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.reports.conftest import arm, one
+from wattload.core.record.check import Check
+from wattload.reports.blocks import Arms, Link, Notice, Sentences, Words
+from wattload.reports.load import Run
+from wattload.reports.sections.summary import summary_section
+from wattload.reports.subject import make_subject
+
+
+def told(runs: tuple[Run, ...] | list[Run], *, forced: bool = False) -> list[Words]:
+    """Return the sentences of a page's summary."""
+    (block,) = [
+        block
+        for block in summary_section(make_subject(runs, forced=forced)).blocks
+        if isinstance(block, Sentences)
+    ]
+    assert 1 < len(block.sentences) <= 5
+    return list(block.sentences)
+
+
+def text(sentence: Words) -> str:
+    words = "".join(part.text if isinstance(part, Link) else part for part in sentence)
+    return words.replace("\u00a0", " ")
+
+
+def links(sentence: Words) -> list[str]:
+    return [part.anchor for part in sentence if isinstance(part, Link)]
+
+
+def configured(run: Run, workers: int) -> Run:
+    """Return a run with a number of workers in its configuration."""
+    config = {**run.record.config, "workload": {"workers": workers}}
+    return replace(run, record=run.record.model_copy(update={"config": config}))
+
+
+def test_a_comparison_says_how_much_how_sure_and_who_is_better(arms: tuple[Run, ...]) -> None:
+    what, speed, energy, calls, limits = told(arms)
+    assert text(what).startswith("10 runs of unet3d at scale quick")
+    assert text(what).endswith("A and B are told apart by label.")
+    assert "A reaches 250 % of B's rate in train (B/A = 0.400), 95 % interval" in text(speed)
+    assert text(speed).endswith(": A is better.")
+    assert links(speed) == ["compare-unet3d-arms"]
+    assert "A uses 40." in text(energy)
+    assert text(calls) == "Of 4 headline figures A is better in 4."
+    assert "1 thing not measured or not checked" in text(limits)
+    assert links(limits) == ["gaps", "trust"]
+
+
+def test_too_few_runs_are_called_so(tmp_path: Path) -> None:
+    runs = [one(tmp_path, arm("A", 0)), one(tmp_path, arm("B", 0, rate=0.6e9))]
+    _, speed, energy, calls, _ = told(runs)
+    assert "too few runs" in text(speed)
+    assert "95 %" not in text(speed)
+    assert "too few runs" in text(energy)
+    assert text(calls).startswith("None of 4 headline figures is called: too few runs to call")
+
+
+def test_bounds_are_told_with_their_signs_and_rank_nothing(tmp_path: Path) -> None:
+    runs = [
+        one(tmp_path, arm("A", 0, power="bounds")),
+        one(tmp_path, arm("B", 0, power="upper", rate=0.6e9)),
+    ]
+    energy = text(told(runs)[2])
+    assert "A uses 0.00444 to 0.0222 Wh and B uses ≤ 0.0694 Wh" in energy
+    assert "ranks nothing: bounds from power states, no measurement" in energy
+    assert "better" not in energy
+
+
+def test_missing_energy_is_told_with_its_reason(virtual_runs: tuple[Run, ...]) -> None:
+    energy = text(told(virtual_runs)[2])
+    assert energy.startswith("There is no figure of a drive's energy: no drive-scope power source")
+
+
+def test_a_virtual_drive_is_called_one(tmp_path: Path) -> None:
+    runs = [one(tmp_path, arm(name, 0, model="wattload virtual drive")) for name in "AB"]
+    assert "a drive here is a virtual drive, whose joules rank nothing" in text(told(runs)[-1])
+
+
+def test_over_a_sweep_the_median_point_is_told_with_the_ends(tmp_path: Path) -> None:
+    runs = [
+        configured(
+            one(tmp_path, arm(name, at, run_id=f"{name}-{workers}-{at}", rate=rate)), workers
+        )
+        for workers, rates in ((1, (1e9, 1e9)), (4, (1e9, 2e9)), (8, (1e9, 4e9)))
+        for name, rate in zip("AB", rates, strict=True)
+        for at in range(5)
+    ]
+    speed = text(told(runs)[1])
+    assert "A reaches 50.0 % of B's rate in train (B/A = 2.00)" in speed
+    assert "at the median of 3 points of workers, from 1.00 to 4.00" in speed
+    assert "B is better at 2 points" in speed
+
+
+def test_a_workload_that_one_arm_ran_is_told_so(tmp_path: Path) -> None:
+    runs = [one(tmp_path, arm("A", 0)), one(tmp_path, arm("B", 0))]
+    runs.append(one(tmp_path, arm("A", 1, workload="checkpoint")))
+    assert "in checkpoint only A ran it" in text(told(runs)[1])
+
+
+def test_runs_that_do_not_count_are_told_first_and_never_folded(tmp_path: Path) -> None:
+    failed = Check(name="delivered", verdict="fail", sentence="3 of 4 hashes differ.", figures={})
+    runs = [one(tmp_path, arm("A", 0, checks=(failed,))), one(tmp_path, arm("B", 0))]
+    assert "1 of 2 runs shown, but not compared as valid" in text(told(runs)[-1])
+    notices = [
+        each for each in summary_section(make_subject(runs)).blocks if isinstance(each, Notice)
+    ]
+    assert notices[0].anchor == "broken"
+    many = Notice("Bad", [str(at) for at in range(20)], "bad")
+    assert len(many.first) == 20
+
+
+def test_a_forced_comparison_says_so(arms: tuple[Run, ...]) -> None:
+    assert "forced past what bars it" in text(told(arms, forced=True)[-1])
+
+
+def test_of_many_sentences_the_first_show_and_no_one_is_folded_alone() -> None:
+    six = Notice("Six", [str(at) for at in range(6)])
+    seven = Notice("Seven", [str(at) for at in range(7)])
+    assert (len(six.first), len(six.others)) == (6, 0)
+    assert (len(seven.first), len(seven.others)) == (5, 2)
+
+
+def test_arms_say_what_they_are(arms: tuple[Run, ...]) -> None:
+    (block,) = [
+        each for each in summary_section(make_subject(arms)).blocks if isinstance(each, Arms)
+    ]
+    assert [each.letter for each in block.arms] == ["A", "B"]
+    assert dict(block.arms[0].pairs)["power state"] == "PS1"
+    assert dict(block.arms[1].pairs)["power state"] == "PS0"
+    assert dict(block.arms[0].pairs)["runs"] == "5, all valid"
