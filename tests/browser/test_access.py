@@ -73,7 +73,7 @@ def test_headings_go_down_one_level_at_a_time(opener: Opener, sample: Path) -> N
 def test_there_is_one_of_each_landmark(opener: Opener, samples: Samples) -> None:
     with opener(samples("arms")) as opened:
         for role in ("banner", "navigation", "main", "contentinfo"):
-            assert opened.page.get_by_role(role).count() == 1, role  # type: ignore[arg-type]
+            assert opened.page.get_by_role(role).count() == 1, role
 
 
 def test_every_table_has_a_caption_and_its_headers_a_scope(opener: Opener, sample: Path) -> None:

@@ -44,7 +44,8 @@ def with_checks(run: Run, *checks: Check, run_id: str = "run-1") -> Run:
 
 
 def told(*runs: Run) -> list[str]:
-    return [text for text in gaps_notice(make_subject(runs)).sentences if "checked" in text]
+    sentences = map(str, gaps_notice(make_subject(runs)).sentences)
+    return [text for text in sentences if "checked" in text]
 
 
 def test_pairs_without_a_figure_for_one_reason_are_one_line(run: Run) -> None:
