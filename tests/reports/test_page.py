@@ -20,6 +20,7 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.load import Run
 from wattload.reports.page import render_page, style_sheet
+from wattload.reports.themes import tint
 
 ROOT = Path(__file__).parents[2]
 FETCHING = ("src", "srcset", "action", "data", "poster", "formaction", "background", "ping")
@@ -213,7 +214,7 @@ def test_a_declared_figure_is_labelled_wherever_it_stands(tmp_path: Path) -> Non
     assert "Power was not measured" in text
     assert text.count("declared in a data sheet, no measurement") >= 4
     assert "Power, W: declared, not measured" in page.source
-    assert "hatch-declared" in page.source
+    assert f'fill="{tint("declared").light}"' in page.source  # hatched, as no measurement is
 
 
 def test_repeats_of_one_arm_show_their_spread(arms: tuple[Run, ...]) -> None:
