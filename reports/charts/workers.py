@@ -10,7 +10,7 @@ import altair as alt
 
 from wattload.reports.blocks import Cell, Figure, Table, columns, row
 from wattload.reports.charts.arms import arms_legend, evidence, question
-from wattload.reports.charts.bars import Bar, axis_of, marker_size, ticks
+from wattload.reports.charts.bars import Bar, apart, axis_of, marker_size, ticks
 from wattload.reports.charts.swept import Swept, swept_quantities
 from wattload.reports.points import Point, points
 from wattload.reports.quantity import MISSING, Scale, counted, label, scaled
@@ -83,6 +83,7 @@ class _Panel:
             "fill": fill_of(bar.role),
             "stroke": light(bar.role),
             "end": shown(bar.end or 0.0),
+            "text": "",
         }
         if bar.end is None:
             return found | {"text": MISSING}
@@ -94,10 +95,10 @@ class _Panel:
             found["open"] = bar.lower is None
         return found
 
-    def _fitting(self, value: float) -> str | None:
-        """Return the figure with as many digits as its bar is wide, ``None`` where none fits."""
+    def _fitting(self, value: float) -> str:
+        """Return the figure with as many digits as its bar is wide, nothing where none fits."""
         texts = (scaled(value, self.swept.scale, digits) for digits in (3, 2))
-        return next((text for text in texts if len(text) * _LETTER <= self._bar_pixels()), None)
+        return next((text for text in texts if len(text) * _LETTER <= self._bar_pixels()), "")
 
     def _bar_pixels(self) -> float:
         return WIDTH * _FILLED / (len(self.values) * len(self.swept.arms))
@@ -113,7 +114,7 @@ class _Panel:
                 "fill": light("strong" if dot.valid else "surface"),
                 "stroke": light("surface" if dot.valid else "strong"),
             }
-            for dot in bar.dots
+            for dot in apart(bar.dots, self._largest() * self.swept.scale.factor / _HEIGHT)
         ]
 
     def _largest(self) -> float:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.record_power import PowerKind
 from tests.records import make_run, write_made_run
 from tests.reports.conftest import arm
 from wattload.core.record.metric import Metric
@@ -29,11 +30,19 @@ def at(record: RunRecord, workers: int, seconds: float) -> RunRecord:
     return record.model_copy(update={"config": config, "metrics": (took, *record.metrics)})
 
 
-def write(folder: Path, letter: str, workers: int, index: int, status: Status = "complete") -> None:
+def write(
+    folder: Path,
+    letter: str,
+    workers: int,
+    index: int,
+    *,
+    status: Status = "complete",
+    power: PowerKind = "measured",
+) -> None:
     seconds = SECONDS[letter][workers]
     scenario = arm(
         letter, index, workload="dlrm", run_id=f"run-{letter}-{workers}-{index}",
-        seconds=seconds, rate=6e9 / seconds, status=status,
+        seconds=seconds, rate=6e9 / seconds, status=status, power=power,
     )  # fmt: skip
     record, traces = make_run(scenario)
     write_made_run(folder / scenario.run_id, at(record, workers, seconds), traces)
@@ -115,6 +124,19 @@ def test_an_arm_without_a_run_at_a_point_is_a_dash_with_the_reason(tmp_path: Pat
     assert row[4].text == MISSING
     assert row[5].remark == "no run"
     assert f">{MISSING}</text>" in found.svg
+
+
+@pytest.mark.parametrize("power", ["bounds", "upper"])
+def test_energy_known_by_its_ends_alone_has_no_figure_above_it(
+    tmp_path: Path, power: PowerKind
+) -> None:
+    for workers in WORKERS:
+        write(tmp_path, "A", workers, 0, power=power)
+        write(tmp_path, "B", workers, 0, power=power)
+    found = figure(load_runs([tmp_path]))
+    assert found is not None
+    assert "How much energy does the whole job use?" in found.svg
+    assert not re.findall(r">(undefined|null|NaN)</text>", found.svg)
 
 
 def test_a_group_that_was_not_swept_has_no_such_chart(arms: tuple[Run, ...]) -> None:
