@@ -11,7 +11,7 @@ from wattload.reports.compare import Row, compare
 from wattload.reports.quantity import counted, number, scale_for, scaled, with_unit
 from wattload.reports.sections.headline import headline_tiles
 from wattload.reports.sections.sayings import by_quantity
-from wattload.reports.sections.wording import anchor, run_badges
+from wattload.reports.sections.wording import anchor, run_badges, unique
 from wattload.reports.subject import Group, Subject
 
 _TILES = 4
@@ -74,6 +74,8 @@ def _ratio_tile(rows: Sequence[Row]) -> Tile:
     if len(rows) > 1:
         ends = f"{number(min(ratios), 3)} to {number(max(ratios), 3)}"
         note = f"median of {counted(len(ratios), 'point')} of {rows[0].axis}, {ends}"
+    evidence = unique(each.evidence for of_arm in rows[0].figures.values() for each in of_arm)
+    note += "".join(f"; {words}" for words in evidence if words)
     if any(row.forced for row in rows):
         note += "; forced"
     return Tile(f"{rows[0].quantity.label}, B/A", number(median(ratios), 3), "", note, tone)

@@ -98,9 +98,12 @@ def _energy(told: _Told) -> Words:
     if not rows:
         return (Link("there is none", "gaps"), f" ({no_energy(told.group)})")
     last = [row for row in rows if row.quantity.key == rows[-1].quantity.key]
-    if any(row.effect for row in last):
-        return _ratio(told, last)
-    return _bounds(told, last[0])
+    if not any(row.effect for row in last):
+        return _bounds(told, last[0])
+    known = unique(
+        each.evidence for row in last for of_arm in row.figures.values() for each in of_arm
+    )
+    return (*_ratio(told, last), f" ({'; '.join(known)})")
 
 
 def _ratio(told: _Told, rows: Sequence[Row]) -> Words:

@@ -47,6 +47,7 @@ def test_a_comparison_says_how_much_how_sure_and_who_is_better(arms: tuple[Run, 
     assert text(speed).endswith(": A is better.")
     assert links(speed) == ["compare-unet3d-arms"]
     assert "A uses 40." in text(energy)
+    assert text(energy).endswith(": A is better (measured by a meter or a rail sensor).")
     assert text(calls) == "Of 4 headline figures A is better in 4."
     assert "1 thing not measured or not checked" in text(limits)
     assert links(limits) == ["gaps", "trust"]
