@@ -16,8 +16,8 @@ from wattload.core.io import TRACE_DTYPE, IOKind, TracedFile, TracedOperations
 ROWS_LIMIT = 1 << 16
 """The most rows that a log may be asked to keep."""
 
-_EXACT_ROWS = 1 << 14
-"""A plan of which the engine would have to trace more is sampled from its own first operation."""
+_PLAN_ROWS = 1 << 10
+"""About how many operations of one plan the engine is to trace, for those that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,15 @@ class OperationLog:
             first, step = self._count, self._step
             self._count += operation_count
         skip = -first % step
-        every = math.gcd(skip, step)  # of 0 and the step that is the step
-        if operation_count // every > _EXACT_ROWS:
-            return Stretch(first + skip, step)
-        return Stretch(first, every if skip < operation_count else None)
+        if skip >= operation_count:
+            return Stretch(first, None)
+        coarse = 1
+        while coarse < step and operation_count // coarse > _PLAN_ROWS:
+            coarse *= 2
+        # The engine traces multiples only. In a long plan the first one that is kept moves back by
+        # under a thousandth of it, and takes the number of the one whose place it takes.
+        moved = skip % coarse
+        return Stretch(first + moved, math.gcd(skip - moved, step))  # of 0 it is the step
 
     def add(
         self,

@@ -66,6 +66,42 @@ def test_a_long_file_after_an_odd_one_is_still_sampled_within_the_limit() -> Non
     assert steps.min() == steps.max()
 
 
+@given(st.lists(st.integers(1, 40_000), min_size=1, max_size=30), st.integers(16, 256))
+@settings(deadline=None)
+def test_what_is_kept_of_long_plans_lies_near_its_place(counts: list[int], limit: int) -> None:
+    log, done, shift = OperationLog(limit), 0, 0
+    for count in counts:
+        stretch = log.begin(count)
+        trace = _trace(stretch, count, done)
+        log.add(stretch, trace, path=Path("/d"), size_bytes=1, block_bytes=BLOCK_BYTES)
+        done, shift = done + count, max(shift, count // 512)
+    (found,) = log.traced(IOKind.READ, "read")
+    kept = found.rows["submit_ns"].astype(np.int64)
+    assert len(kept) <= limit
+    # One that moved back may lie at the end of its plan, and the next plan have its number too:
+    # one more, for which a full log may be thinned once more.
+    step = 1
+    while -(-done // step) > limit:
+        step *= 2
+    even = min((step, 2 * step), key=lambda each: abs(kept.size - done / each))
+    assert (-kept % even).max() <= shift
+    numbers = np.unique(-(-kept // even))
+    assert numbers.tolist() == list(range(numbers.size))
+    assert abs(numbers.size - done / even) < 2
+
+
+def test_once_a_log_is_sparse_the_engine_is_asked_for_little() -> None:
+    log = OperationLog(64)
+    sizes = []
+    for place in range(40):
+        stretch = log.begin(10_001)
+        trace = _trace(stretch, 10_001, place * 10_001)
+        log.add(stretch, trace, path=Path("/d"), size_bytes=1, block_bytes=BLOCK_BYTES)
+        sizes.append(0 if trace is None else trace.size)
+    assert max(sizes[5:]) <= 2049
+    assert log.traced(IOKind.READ, "read")[0].rows.size >= 32
+
+
 def test_a_log_of_nothing_asks_for_no_trace() -> None:
     log = OperationLog(0)
     assert log.begin(10).trace_every is None
