@@ -10,7 +10,8 @@ import altair as alt
 
 from wattload.reports.blocks import Cell, Figure, Table, columns, row
 from wattload.reports.charts.arms import arms_legend, evidence, question
-from wattload.reports.charts.bars import Bar, apart, axis_of, marker_size, ticks
+from wattload.reports.charts.bars import Bar, axis_of, marker_size, ticks
+from wattload.reports.charts.marks import drawn
 from wattload.reports.charts.swept import Swept, swept_quantities
 from wattload.reports.points import Point, points
 from wattload.reports.quantity import MISSING, Scale, counted, label, scaled
@@ -114,7 +115,7 @@ class _Panel:
                 "fill": light("strong" if dot.valid else "surface"),
                 "stroke": light("surface" if dot.valid else "strong"),
             }
-            for dot in apart(bar.dots, self._largest() * self.swept.scale.factor / _HEIGHT)
+            for dot in drawn(bar.dots, lambda dot: dot.value)
         ]
 
     def _largest(self) -> float:
