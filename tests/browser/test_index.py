@@ -1,46 +1,65 @@
-"""The index of a folder of runs sorts and filters with its script, and is whole without it."""
+"""The index in a browser: it sorts and filters by keyboard, and needs no script to be read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.browser.conftest import Opener
-
-Samples = Callable[[str], Path]
-
-ROWS = "#runs tbody tr"
+from tests.records import Scenario, write_run
+from wattload.reports.index.page import render_index
 
 
-def test_without_script_every_run_is_there_and_no_control_is(
-    opener: Opener, samples: Samples
-) -> None:
-    with opener(samples("index")) as opened:
-        assert opened.page.locator(ROWS).count() == 10
-        assert not opened.page.locator("#filter").is_visible()
-        assert opened.page.locator("thead button").count() == 0
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the index of three runs whose rates differ."""
+    folder = tmp_path_factory.mktemp("index")
+    for name, rate in (("b", 2e9), ("a", 1e9), ("c", 0.5e9)):
+        write_run(folder / "runs", Scenario(run_id=f"run-{name}", rate_bytes_per_s=rate, seconds=1))
+    file = folder / "index.html"
+    file.write_text(render_index(folder / "runs", output=file))
+    return file
 
 
-def test_the_filter_leaves_the_rows_that_hold_its_words(opener: Opener, samples: Samples) -> None:
-    with opener(samples("index"), scripts=True) as opened:
-        opened.page.fill("#filter", "run-A-3")
-        shown = opened.page.locator(f"{ROWS}:visible")
-        assert shown.count() == 1
-        assert "run-A-3" in shown.inner_text()
-        opened.page.fill("#filter", "")
-        assert shown.count() == 10
+def names(opened: object) -> list[str]:
+    """Return the runs that show, from top to bottom."""
+    rows = opened.page.locator("#runs tbody tr:visible th")  # type: ignore[attr-defined]
+    return [str(text) for text in rows.all_inner_texts()]
+
+
+def test_without_a_script_the_table_is_complete(opener: Opener, index: Path) -> None:
+    with opener(index) as opened:
+        assert names(opened) == ["run-c", "run-b", "run-a"]
+        assert not opened.page.locator("#controls").is_visible()
+        assert opened.complaints == []
+        assert opened.requests == [index.as_uri()]
+
+
+def test_a_column_is_sorted_from_the_keyboard_both_ways(opener: Opener, index: Path) -> None:
+    with opener(index, scripts=True) as opened:
+        head = opened.page.get_by_role("columnheader", name="Headline figures")
+        head.get_by_role("button").focus()
+        opened.page.keyboard.press("Enter")
+        assert names(opened) == ["run-c", "run-a", "run-b"]
+        assert head.get_attribute("aria-sort") == "ascending"
+        opened.page.keyboard.press("Enter")
+        assert names(opened) == ["run-b", "run-a", "run-c"]
+        assert head.get_attribute("aria-sort") == "descending"
+        assert opened.page.locator('[aria-sort="none"]').count() == 10
         assert opened.complaints == []
 
 
-def test_a_column_is_sorted_by_its_button_both_ways(opener: Opener, samples: Samples) -> None:
-    with opener(samples("index"), scripts=True) as opened:
-        names = opened.page.locator(f"{ROWS} th")
-        button = opened.page.locator("thead button").first
-        button.focus()
-        opened.page.keyboard.press("Enter")
-        one_way = names.all_inner_texts()
-        assert opened.page.locator('thead [aria-sort="ascending"]').count() == 1
-        opened.page.keyboard.press("Enter")
-        assert opened.page.locator('thead [aria-sort="descending"]').count() == 1
-        assert names.all_inner_texts() == one_way[::-1]
-        assert one_way == sorted(one_way)
+def test_words_narrow_the_rows_and_the_count_is_told(opener: Opener, index: Path) -> None:
+    with opener(index, scripts=True) as opened:
+        opened.page.get_by_role("searchbox").fill("UNET3D run-a")
+        assert names(opened) == ["run-a"]
+        assert opened.page.get_by_role("status").inner_text() == "1 of 3 shown"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(opener: Opener, index: Path, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    with opener(index, scheme=scheme, scripts=True) as opened:
+        found = axe.run(opened.page).response["violations"]
+        assert [violation["id"] for violation in found] == []

@@ -48,6 +48,42 @@ def test_report_goes_to_the_current_folder_by_default(
     assert (tmp_path / "report.html").is_file()
 
 
+@pytest.mark.parametrize(
+    ("form", "name", "start"),
+    [
+        ("json", "report.json", "{"),
+        ("csv", "report.csv", "run_id,"),
+        ("markdown", "report.md", "#"),
+    ],
+)
+def test_every_form_has_a_file_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, name: str, start: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call(report, write_run(tmp_path, GOOD), "--format", form) == 0
+    assert (tmp_path / name).read_text().startswith(start)
+
+
+def test_a_dash_is_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(report, write_run(tmp_path, GOOD), "--format", "json", "-o", "-") == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["run_id"] == "run-good"
+
+
+def test_an_index_is_of_one_folder_and_compares_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = tmp_path / "runs"
+    write_run(runs, GOOD)
+    assert call(report, "--index", runs) == 0
+    assert 'href="runs/run-good/"' in (tmp_path / "index.html").read_text()
+    with pytest.raises(ConfigError, match="one folder of runs, got 2"):
+        call(report, "--index", runs, runs)
+    for words in (("--force",), ("--format", "csv"), ("--by", "loader")):
+        with pytest.raises(ConfigError, match="compares nothing"):
+            call(report, "--index", runs, *words)
+
+
 def test_report_redacts(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     call(report, write_run(tmp_path, GOOD), "-o", page, "--redact")
