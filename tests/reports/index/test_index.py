@@ -152,3 +152,9 @@ def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
         render_index(tmp_path, output=tmp_path / "index.html")
     with pytest.raises(RecordError, match="is no folder"):
         render_index(tmp_path / "none", output=tmp_path / "index.html")
+
+
+def test_a_long_name_still_leads_to_its_run(runs: Path) -> None:
+    name = "run-" + "x" * 200
+    shutil.move(runs / "run-v", runs / name)
+    assert f"runs/{name}/" in index(runs).values("href")
