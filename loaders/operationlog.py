@@ -81,14 +81,13 @@ class OperationLog:
             return
         numbers = np.uint64(stretch.first) + trace["offset_bytes"] // np.uint64(block_bytes)
         with self._lock:
-            rows = trace.copy()
+            kept = numbers % np.uint64(self._step) == 0
+            rows = trace[kept]
             rows["file"] = self._file(path, size_bytes)
-            self._numbers = np.concatenate((self._numbers, numbers))
+            self._numbers = np.concatenate((self._numbers, numbers[kept]))
             self._rows = np.concatenate((self._rows, rows))
-            self._keep()
             while self._rows.size > self._limit:
-                self._step *= 2
-                self._keep()
+                self._thin()
 
     def traced(self, kind: IOKind, phase: str) -> Sequence[TracedOperations]:
         """Return the sample, by time of submission; empty where nothing was traced."""
@@ -109,6 +108,7 @@ class OperationLog:
         self._sizes[number] = max(self._sizes[number], size_bytes)
         return number
 
-    def _keep(self) -> None:
+    def _thin(self) -> None:
+        self._step *= 2
         kept = self._numbers % np.uint64(self._step) == 0
         self._numbers, self._rows = self._numbers[kept], self._rows[kept]
