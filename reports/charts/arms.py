@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import altair as alt
@@ -114,12 +114,14 @@ def largest(entry: Row) -> float | None:
     return max(ends, default=None)
 
 
-def evidence(entry: Row) -> str:
-    """Return how a row's figures of energy are known, by arm where that differs."""
-    found = {
-        arm: listed(list(dict.fromkeys(figure.evidence for figure in figures if figure.evidence)))
-        for arm, figures in entry.figures.items()
-    }
+def evidence(entries: Iterable[Row]) -> str:
+    """Return how the figures of energy of rows are known, by arm where that differs."""
+    known: dict[str, dict[str, None]] = {}
+    for entry in entries:
+        for arm, figures in entry.figures.items():
+            own = known.setdefault(arm, {})
+            own.update(dict.fromkeys(figure.evidence for figure in figures if figure.evidence))
+    found = {arm: listed(list(words)) for arm, words in known.items()}
     words = dict.fromkeys(word for word in found.values() if word)
     if len(words) < 2:  # noqa: PLR2004 - all arms alike
         return next(iter(words), "")
@@ -176,7 +178,7 @@ def _panel(key: str, entry: Row, runs: Mapping[str, Sequence[Run]]) -> Panel:
     scale = scale_for(entry.quantity.unit, largest(entry))
     remark = [
         f"{entry.quantity.label}, {scale.unit}".removesuffix(", "),
-        *textwrap.wrap(evidence(entry), _LINE),
+        *textwrap.wrap(evidence([entry]), _LINE),
     ]
     return Panel(
         key=key,
@@ -195,7 +197,10 @@ def _description(rows: Sequence[Row], drawn: Sequence[Row]) -> str:
         "mark is a run that failed or that a check bars, and it is in no median. "
     )
     if any(figure.upper is not None for entry in drawn for figure in _all(entry)):
-        text += "A line with caps is an interval that holds the truth, with ≤ an upper end alone. "
+        text += (
+            "A line with caps is an interval that holds the truth, a dotted one with ≤ an upper "
+            "end alone. "
+        )
     text += "Each panel has its own axis, from zero."
     missing = [entry.quantity.label for entry in rows if entry not in drawn]
     return text + (f" No run has a figure of {listed(missing)}." if missing else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,10 +23,14 @@ from wattload.reports.themes import light
 WIDTH = 800
 _HEIGHT = 190
 _AXIS = 42
+_LINE = 130
 _LETTER = 7.0
 _FILLED = 0.82
 _ABOVE = 1.18
 _TWO = 2
+
+
+_BOUNDED = " A line with caps is an interval that holds the truth, a dotted one an upper end alone."
 
 
 def workers_figure(name: str, subject: Subject, group: Group) -> Figure | None:
@@ -43,7 +48,8 @@ def workers_figure(name: str, subject: Subject, group: Group) -> Figure | None:
     values = [point.value for point in found]
     panels = [_Panel(f"w{number}", each, values) for number, each in enumerate(swept)]
     axis = label(found[0].axis)
-    description = _description(axis, arms)
+    bounded = any(bar.is_bound for each in swept for value in values for bar in each.bars(value))
+    description = _description(axis, arms) + _BOUNDED * bounded
     return Figure(
         svg=render(
             alt.vconcat(*[panel.chart(axis) for panel in panels], spacing=26),
@@ -159,8 +165,8 @@ class _Panel:
         first.append(_runs_text([bar for value in self.values for bar in self.swept.bars(value)]))
         if any(self.swept.ratio(value) for value in self.values):
             first.append("above each group: B ÷ A")
-        known = dict.fromkeys(evidence(entry) for entry in self.swept.rows.values())
-        return ["  ·  ".join(first), *[words for words in known if words]]
+        known = textwrap.wrap(evidence(self.swept.rows.values()), _LINE)
+        return ["  ·  ".join(first), *known]
 
 
 def _runs_text(bars: Sequence[Bar]) -> str:

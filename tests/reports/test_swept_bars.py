@@ -114,6 +114,19 @@ def test_seconds_and_watt_hours_are_drawn_and_rates_are_left_to_curves(
     assert "measured by a meter or a rail sensor" in found.svg
 
 
+def test_evidence_is_told_once_for_all_points_and_wrapped(tmp_path: Path) -> None:
+    for workers in WORKERS:
+        write(tmp_path, "A", workers, 0)
+        write(tmp_path, "B", workers, 0, power="upper")
+    found = figure(load_runs([tmp_path]))
+    assert found is not None
+    told = "A: measured by a meter or a rail sensor; B: bounds from power states, no measurement"
+    assert found.svg.count(f">{told}<") == 1
+    (width,) = re.findall(r'^<svg [^>]*? width="([0-9.]+)"', found.svg)
+    assert float(width) < 900
+    assert "A line with caps is an interval" in found.caption
+
+
 def test_an_arm_without_a_run_at_a_point_is_a_dash_with_the_reason(tmp_path: Path) -> None:
     write(tmp_path, "A", 1, 0)
     write(tmp_path, "A", 8, 0)
