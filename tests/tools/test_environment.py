@@ -144,7 +144,7 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_fetched(
     huge = environment.TorchPlan(sentence="", pinned="1", download_bytes=0, disk_bytes=1e18)
     with pytest.raises(environment.SetupError, match="GB free and set-up needs about"):
         environment.announce(huge, tmp_path)
-    assert "download: about 0.2 GB" in capsys.readouterr().out
+    assert "download: about 0.3 GB" in capsys.readouterr().out
 
 
 @pytest.fixture
