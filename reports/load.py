@@ -10,6 +10,7 @@ from pathlib import Path
 
 from wattload.core.errors import RecordError
 from wattload.core.record.check import Check
+from wattload.core.record.phase import TraceFile
 from wattload.core.record.run import RECORD_FILE, RunRecord, read_record, read_stored
 from wattload.core.record.seal import SealState
 from wattload.reports.distant import DistantTraces
@@ -74,14 +75,16 @@ def load_runs(
     files = find_records(paths)
     masker = Masker(read_record(file) for file in files) if redact else None
     mask = masker.text if masker else str
-    latest = lru_cache(maxsize=1)(read_traces)
+    named: dict[Path, tuple[TraceFile, ...]] = {}
+    latest = lru_cache(maxsize=1)(lambda folder: read_traces(folder, named[folder], mask))
     several = len(files) > DETAILED_RUNS
     runs: list[Run] = []
     places: dict[str, Path] = {}
     for file in files:
         stored = read_stored(file)
         _refuse_twin(stored.record.run_id, file, places)
-        read = partial(latest, file.parent, stored.record.traces, mask)
+        named[file.parent] = stored.record.traces
+        read = partial(latest, file.parent)
         traces = DistantTraces(read) if several else read()
         run = Run(record=stored.record, traces=traces, seal=stored.seal, sha256=stored.sha256)
         run = _masked(run, masker) if masker else run

@@ -54,6 +54,9 @@ class Words:
     def are(self, word: str) -> NDArray[np.bool_]:
         """Return which rows hold this word."""
         mine = [number for number, each in enumerate(self.words) if each == word]
+        if len(mine) == 1:  # nearly always: and comparing is ten times as fast as searching
+            same: NDArray[np.bool_] = self.numbers == mine[0]
+            return same
         return np.isin(self.numbers, mine)
 
 
