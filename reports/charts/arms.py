@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import altair as alt
@@ -114,7 +114,7 @@ def largest(entry: Row) -> float | None:
     return max(ends, default=None)
 
 
-def evidence(entries: Iterable[Row]) -> str:
+def evidence(*entries: Row) -> str:
     """Return how the figures of energy of rows are known, by arm where that differs."""
     known: dict[str, dict[str, None]] = {}
     for entry in entries:
@@ -178,7 +178,7 @@ def _panel(key: str, entry: Row, runs: Mapping[str, Sequence[Run]]) -> Panel:
     scale = scale_for(entry.quantity.unit, largest(entry))
     remark = [
         f"{entry.quantity.label}, {scale.unit}".removesuffix(", "),
-        *textwrap.wrap(evidence([entry]), _LINE),
+        *textwrap.wrap(evidence(entry), _LINE),
     ]
     return Panel(
         key=key,

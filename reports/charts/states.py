@@ -35,6 +35,10 @@ from wattload.reports.themes import arm_marker, arm_role
 WIDTH = 700
 _LINE = 116
 _QUESTION = "In which power state was the energy used?"
+_DESCRIPTION = (
+    "The timed phases by the power state that the drive was seen in: energy, time in the state and "
+    "its share of the time."
+)
 _NOT_NUMBERED = {"transition": "between states", "unknown": "state unknown"}
 
 
@@ -96,19 +100,15 @@ def states_figure(
         better="lower",
         width=WIDTH,
     )
-    description = (
-        "The timed phases by the power state that the drive was seen in: energy, time in the state "
-        "and its share of the time."
-    )
     return Figure(
         svg=render(
             panel.chart(),
             panel.data(),
             name=name,
             title=f"{subject}: energy by power state",
-            description=" ".join([description, f"Energy: {words}.", *_told(panel)]),
+            description=" ".join([_DESCRIPTION, f"Energy: {words}.", *_told(panel)]),
         ),
-        caption=description,
+        caption=_DESCRIPTION,
         table=_table(rows, scale),
         legend=arms_legend(list(arms), letters) if len(arms) > 1 else [],
     )

@@ -165,7 +165,7 @@ class _Panel:
         first.append(_runs_text([bar for value in self.values for bar in self.swept.bars(value)]))
         if any(self.swept.ratio(value) for value in self.values):
             first.append("above each group: B ÷ A")
-        known = textwrap.wrap(evidence(self.swept.rows.values()), _LINE)
+        known = textwrap.wrap(evidence(*self.swept.rows.values()), _LINE)
         return ["  ·  ".join(first), *known]
 
 
