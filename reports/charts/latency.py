@@ -134,7 +134,7 @@ def _chart(index: int, panel: Percentiles, width: int) -> alt.LayerChart:
             x=x, y=alt.value(_HEIGHT - 12), text=alt.value("none"), fill=alt.value(light("text"))
         )
     )
-    if len(panel.arms) <= 2:  # noqa: PLR2004 - figures of more would lie over each other
+    if sum(map(bool, panel.arms.values())) <= 2:  # noqa: PLR2004 - figures of more would lie over each other
         layers += _figures(lines)
     remark = f"{scale.unit}, logarithmic"
     title = alt.TitleParams(panel.question(), subtitle=remark)
@@ -193,7 +193,7 @@ def _description(panels: Sequence[Percentiles]) -> str:
             for name, reason in panel.gaps(arm).items():
                 gaps.setdefault(reason, set()).add(NAMES[name])
             if not panel.arms[arm]:
-                gaps.setdefault(f"No run of {letter} has {panel.kind[1]}s", set())
+                gaps.setdefault(f"No run of {letter} measured single {panel.kind[1]}s", set())
     return " ".join([text, *_gap_words(gaps)])
 
 

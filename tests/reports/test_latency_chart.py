@@ -57,8 +57,8 @@ def test_reads_and_writes_have_a_panel_each() -> None:
     assert found is not None
     assert "How long do reads" in found.svg
     assert "How long do writes" in found.svg
-    assert "No run of b has reads" not in found.caption
-    assert "No run of B has reads." in found.caption
+    assert "No run of B measured single reads." in found.caption
+    assert "No run of A measured single writes." in found.caption
 
 
 def test_a_run_alone_keeps_the_colour_of_its_arm() -> None:
