@@ -44,8 +44,7 @@ _Part = tuple[NDArray[np.int64], NDArray[np.float64]]
 class Words:
     """A column of few different words, as the number of each row's word, shape (rows,).
 
-    A day of samples holds the name of its device a million times: as text that is more memory
-    than all of its figures.
+    A day of samples names its device a million times: as text that outweighs all figures.
     """
 
     words: tuple[str, ...]
