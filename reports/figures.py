@@ -9,6 +9,7 @@ from typing import Literal
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports import energy as energies
+from wattload.reports.memo import once_each
 from wattload.reports.quantity import label
 
 Better = Literal["higher", "lower", "neither"]
@@ -46,6 +47,7 @@ class Quantity:
     phase: str = ""
 
 
+@once_each
 def quantities(record: RunRecord) -> dict[str, tuple[Quantity, Figure]]:
     """Return a run's figures by key: its metrics, then energy per phase and over all of them."""
     found: dict[str, tuple[Quantity, Figure]] = {}

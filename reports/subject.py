@@ -12,6 +12,7 @@ from wattload.core.record.run import RunRecord
 from wattload.reports.closure import SEAL_CHECK, close
 from wattload.reports.keys import require_key, setting
 from wattload.reports.load import Run
+from wattload.reports.memo import once_each
 from wattload.reports.quantity import listed
 
 LETTERS = ("A", "B", "C", "D", "E", "F")
@@ -88,7 +89,8 @@ def _is_of_power(check: Check) -> bool:
     return check.name.startswith(("power_", "energy_"))
 
 
-def _faults(record: RunRecord) -> list[str]:
+@once_each
+def _faults(record: RunRecord) -> tuple[str, ...]:
     faults = []
     if record.comparison.warm_up:
         faults.append("it is a warm-up, made before the runs that are compared")
@@ -99,7 +101,7 @@ def _faults(record: RunRecord) -> list[str]:
             faults.append(f"the check {check.name} failed: {check.sentence}")
         elif _open(check) and not _is_of_power(check):
             faults.append(f"the mandatory check {check.name} was not made: {check.sentence}")
-    return faults
+    return tuple(faults)
 
 
 def _broken(closures: Sequence[Check]) -> list[str]:
