@@ -31,11 +31,10 @@ def arm_figures(subject: Subject, group: Group) -> list[Figure]:
 
 
 def letter_of(subject: Subject, run: Run) -> str:
-    """Return the letter that a run's arm has wherever it stands beside others."""
-    for group in subject.groups:
-        for letter, runs in zip(LETTERS, group.arms.values(), strict=False):
-            if any(each.id == run.id for each in runs):
-                return letter
+    """Return the letter of a run's arm on its page; one of more arms than letters has the first."""
+    for letter, arm in zip(LETTERS, subject.arms, strict=False):
+        if any(run.id == each.id for group in subject.groups for each in group.arms.get(arm, ())):
+            return letter
     return LETTERS[0]
 
 

@@ -17,7 +17,7 @@ from wattload.reports.blocks import Figure
 from wattload.reports.charts.workers import workers_figure
 from wattload.reports.load import Run, load_runs
 from wattload.reports.quantity import MISSING
-from wattload.reports.sections.armcharts import arm_figures
+from wattload.reports.sections.armcharts import arm_figures, letter_of
 from wattload.reports.subject import make_subject
 
 WORKERS = (1, 8, 24)
@@ -173,3 +173,11 @@ def test_one_arm_alone_is_drawn_over_its_sweep_without_ratios(tmp_path: Path) ->
     assert found is not None
     assert "B ÷ A" not in found.caption
     assert {row[-1] for row in cells(found, "conversion time")} == {""}
+
+
+def test_a_run_has_the_letter_of_its_arm(runs: tuple[Run, ...]) -> None:
+    subject = make_subject(runs)
+    assert {(run.record.label, letter_of(subject, run)) for run in runs} == {
+        ("A", "A"),
+        ("B", "B"),
+    }
