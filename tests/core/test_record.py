@@ -48,6 +48,11 @@ def test_the_first_version_is_migrated() -> None:
     assert (stored.record.label, stored.seal) == ("golden", "none")
 
 
+def test_the_second_version_stays_readable_and_sealed() -> None:
+    stored = read_stored(GOLDEN.with_name("version-2.json"))
+    assert (stored.schema_version, stored.record.label, stored.seal) == (2, "golden", "holds")
+
+
 def test_every_older_version_has_a_step_to_the_next() -> None:
     assert sorted(MIGRATIONS) == list(range(1, SCHEMA_VERSION))
 
