@@ -14,6 +14,11 @@ _SEALS: dict[SealState, tuple[str, Tone]] = {
     "broken": ("edited after the run", "bad"),
     "none": ("no seal (older record)", "open"),
 }
+_COUNTED: dict[SealState, str] = {
+    "holds": "whose seal holds",
+    "broken": "edited after the run",
+    "none": "without a seal (older records)",
+}
 
 
 def inputs_section(subject: Subject) -> Section:
@@ -58,7 +63,7 @@ def _is_listed(run: Run, subject: Subject) -> bool:
 def _seals(subject: Subject) -> str:
     """Return how many seals hold, are broken, or were never made."""
     counts = {state: sum(run.seal == state for run in subject.runs) for state in _SEALS}
-    return ", ".join(f"{count} {_SEALS[state][0]}" for state, count in counts.items() if count)
+    return ", ".join(f"{count} {_COUNTED[state]}" for state, count in counts.items() if count)
 
 
 def _row(run: Run) -> tuple[Cell, ...]:
