@@ -7,17 +7,26 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from wattload.core.units import Unit
+from wattload.reports.admission import counted_group
 from wattload.reports.figures import Figure, Quantity, quantities
 from wattload.reports.holm import Demand, demands
 from wattload.reports.memo import once_each
-from wattload.reports.pairs import Noise, noises
+from wattload.reports.noise import Noise, Session, sessions
 from wattload.reports.points import Point, points
 from wattload.reports.quantity import number
 from wattload.reports.rows import Place, Row
 from wattload.reports.subject import Group, Subject
 from wattload.reports.verdicts import judge
 
-__all__ = ["Figure", "Quantity", "Row", "compare", "noise_floors", "sentence"]
+__all__ = [
+    "Figure",
+    "Quantity",
+    "Row",
+    "compare",
+    "noise_floors",
+    "sentence",
+    "unused_sessions",
+]
 
 
 def compare(subject: Subject, group: Group) -> tuple[Row, ...]:
@@ -38,7 +47,12 @@ def compare(subject: Subject, group: Group) -> tuple[Row, ...]:
 
 def noise_floors(subject: Subject) -> tuple[Noise, ...]:
     """Return how far one setting was from itself, for every figure of every such session."""
-    return _compared(subject).noise
+    return tuple(noise for session in _compared(subject).sessions for noise in session.noises)
+
+
+def unused_sessions(subject: Subject) -> tuple[tuple[Session, str], ...]:
+    """Return the sessions of one setting against itself that set no floor here, and why."""
+    return _compared(subject).unused
 
 
 def _ids(point: Point) -> set[str]:
@@ -49,20 +63,30 @@ class _Compared(NamedTuple):
     """All that is compared on a page."""
 
     rows: tuple[tuple[Point, tuple[Row, ...]], ...]
-    noise: tuple[Noise, ...]
+    sessions: tuple[Session, ...]
+    unused: tuple[tuple[Session, str], ...]
 
 
 @once_each
 def _compared(subject: Subject) -> _Compared:
     """Return the rows of every point of a subject; several sections ask for the same ones."""
     figures = {run.id: quantities(run.record) for run in subject.runs}
-    noise = noises(subject, figures)
-    rows = [
-        entry
-        for group in subject.groups
-        for entry in _called([Place(subject, point, figures, noise) for point in points(group)])
-    ]
-    return _Compared(tuple(rows), noise)
+    known = sessions(subject, figures)
+    rows: list[tuple[Point, tuple[Row, ...]]] = []
+    heard: set[tuple[str, str]] = set()
+    for group in subject.groups:
+        own = [each for each in known if each.workload == group.workload]
+        places = [Place(subject, point, figures, own) for point in points(group)]
+        rows += _called(places)
+        heard |= {each.key for place in places for each in place.heard if each.noises}
+    unused = [(each, _why(subject, each)) for each in known if each.key not in heard]
+    return _Compared(tuple(rows), known, tuple(unused))
+
+
+def _why(subject: Subject, session: Session) -> str:
+    groups = [group for group in subject.groups if group.workload == session.workload]
+    runs = [run for group in groups for run in counted_group(subject, group).runs]
+    return session.why_unused([run.record for run in runs])
 
 
 def _called(places: Sequence[Place]) -> list[tuple[Point, tuple[Row, ...]]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 from wattload.core.record.controller import ControllerRecord
@@ -125,18 +124,28 @@ def link_text(speed_gt_per_s: float | None, width: int | None) -> str:
 def differences(group: Group, by: str = "") -> tuple[Difference, ...]:
     """Return the conditions in which the arms of a group differ, what sets the work first.
 
-    What runs are told apart ``by`` is what is compared: it differs and sets no other work.
+    What runs are told apart ``by`` is what is compared: it differs and sets no other work. An arm
+    without a run differs in nothing.
     """
     by_arm = {arm: _values(runs) for arm, runs in group.arms.items()}
+    full = [arm for arm, runs in group.arms.items() if runs]
     names = dict.fromkeys(name for values in by_arm.values() for name in values)
     found = []
     for name in names:
         values = {arm: of_arm.get(name, ()) for arm, of_arm in by_arm.items()}
-        if len(set(values.values())) > 1:
-            shown = {arm: listed(list(v)) or "not recorded" for arm, v in values.items()}
+        if len({values[arm] for arm in full}) > 1:
+            shown = {arm: _shown(values[arm]) if arm in full else _NO_RUN for arm in values}
             is_work = name.startswith(_WORK) and name != f"config {by}"
             found.append(Difference(name, shown, is_work))
     return tuple(sorted(found, key=lambda difference: not difference.is_work))
+
+
+_NO_RUN = "no run that counts"
+_NOT_RECORDED = "not recorded"
+
+
+def _shown(values: Sequence[str]) -> str:
+    return listed(list(values)) or _NOT_RECORDED
 
 
 def _values(runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
@@ -154,7 +163,7 @@ def unlike_work(group: Group, by: str = "") -> str:
 
 
 BYTES_TOLERANCE = 0.01
-"""Arms whose median bytes in a phase are further apart did not do the same work in it."""
+"""Runs whose bytes in a phase are further apart did not do the same work in it."""
 
 
 _OF_ONE_ARM = (
@@ -172,30 +181,61 @@ _OF_ONE_ARM = (
 )
 """What the runs of one arm should have in common, or they are no repeats of each other."""
 
+_BARRING = frozenset({"loader", "host", "drive", "serial", "power state", "data set"})
+"""What of it makes them runs of something else: an arm of two drives is no arm."""
+
 
 def mixtures(group: Group) -> tuple[str, ...]:
     """Return a sentence for each condition that is not one within an arm."""
-    values = {arm: _values(runs) for arm, runs in group.arms.items()}
     return tuple(
-        f"The runs of {arm} differ in {name}: {listed(list(of_arm[name]))}."
-        for arm, of_arm in values.items()
-        for name in _OF_ONE_ARM
-        if len(of_arm.get(name, ())) > 1
+        f"The runs of {arm} differ in {name}: {listed(list(values))}."
+        for arm, name, values in _mixed(group)
     )
 
 
+def unlike_runs(group: Group) -> str:
+    """Return in what the runs of one arm are no repeats of each other; empty where all are.
+
+    What was swept is told apart by the group's points: this is of the runs of one point.
+    """
+    mixed = [(arm, name) for arm, name, _ in _mixed(group) if name in _BARRING]
+    if not mixed:
+        return ""
+    names = listed([*dict.fromkeys(name for _, name in mixed)])
+    arms = listed([*dict.fromkeys(arm for arm, _ in mixed)])
+    return f"no repeats: the runs of {arms} differ in {names}"
+
+
+def _mixed(group: Group) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield arm, condition and values where an arm's runs differ; nothing recorded is a value."""
+    for arm, runs in group.arms.items():
+        found = [conditions(run.record) for run in runs]
+        for name in _OF_ONE_ARM:
+            values = tuple(sorted({of_run.get(name, _NOT_RECORDED) for of_run in found}))
+            if len(values) > 1:
+                yield arm, name, values
+
+
 def unlike_bytes(group: Group) -> dict[str, str]:
-    """Return the leading phases in which the arms moved different bytes, to a sentence on it."""
-    moved: dict[str, list[list[int]]] = {}
-    for index, runs in enumerate(group.arms.values()):
-        for run in runs:
-            for phase in leading(run.record):
-                arms = moved.setdefault(phase.name, [[] for _ in group.arms])
-                arms[index].append(phase.moved_bytes)
+    """Return the leading phases in which any two runs moved different bytes, to a sentence on it.
+
+    It is all runs against each other and not the arms' medians: a few runs of other work leave a
+    median as it is. A run without a phase moved nothing in it.
+    """
+    moved = {
+        arm: [{phase.name: phase.moved_bytes for phase in leading(run.record)} for run in runs]
+        for arm, runs in group.arms.items()
+        if runs
+    }
     found = {}
-    for name, arms in moved.items():
-        medians = [median(values) for values in arms if values]
-        if max(medians) - min(medians) > BYTES_TOLERANCE * max(medians):
-            shown = listed([quantity(value, Unit.BYTES, 3) for value in medians])
-            found[name] = f"not the same bytes in {name}: {shown}"
+    for name in dict.fromkeys(name for runs in moved.values() for run in runs for name in run):
+        arms = [[run.get(name, 0) for run in runs] for runs in moved.values()]
+        every = [value for values in arms for value in values]
+        if max(every) - min(every) > BYTES_TOLERANCE * max(every):
+            found[name] = f"not the same bytes in {name}: {listed([_range(each) for each in arms])}"
     return found
+
+
+def _range(values: Sequence[int]) -> str:
+    low, high = (quantity(value, Unit.BYTES, 3) for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"

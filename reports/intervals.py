@@ -25,6 +25,7 @@ SIGN_FLIP_PAIRS = 16
 """Up to as many pairs all sign flips are counted out; more would be 2**17 and up."""
 
 _NO_SPREAD = 1e-12
+_LARGEST = 700.0
 
 
 class Interval(NamedTuple):
@@ -95,7 +96,12 @@ def t_interval(found: Estimate, confidence: float) -> Interval:
     half = 0.0
     if found.error > 0:
         half = float(stdtrit(found.freedom, (1 + confidence) / 2)) * found.error
-    return Interval(math.exp(found.centre - half), math.exp(found.centre + half))
+    return Interval(_exp(found.centre - half), _exp(found.centre + half))
+
+
+def _exp(value: float) -> float:
+    """Return e to the power of a value, which is cut where no float holds it or its inverse."""
+    return math.exp(max(-_LARGEST, min(_LARGEST, value)))
 
 
 def t_p_value(found: Estimate) -> float:
@@ -141,7 +147,7 @@ def bootstrap_interval(found: Estimate, confidence: float) -> Interval | None:
     low, high = _resampled(samples, confidence)
     if turned:
         low, high = -high, -low
-    return Interval(math.exp(low), math.exp(high))
+    return Interval(_exp(low), _exp(high))
 
 
 def _negated(sample: Sequence[float]) -> tuple[float, ...]:

@@ -1,39 +1,102 @@
-"""Runs that were made in pairs, and how far one setting was from itself when it took turns."""
+"""Runs that were made in pairs, one after the other, and arms that were not."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
 
-from wattload.reports.admission import counts, counts_energy
-from wattload.reports.figures import Figure, Quantity
+from wattload.core.checks.interleaved import LONGEST_GAP_S
+from wattload.core.record.run import RunRecord
+from wattload.reports.admission import counts
 from wattload.reports.load import Run
-from wattload.reports.statistics import MINIMUM_PAIRS, Effect, effect
+from wattload.reports.pairing import Pairing
+from wattload.reports.statistics import MINIMUM_RUNS
 from wattload.reports.subject import Group, Subject
 
-Of = Mapping[str, tuple[Quantity, Figure]]
-"""A run's figures by key."""
+Valued = Sequence[tuple[Run, float]]
+"""Valid runs in order of start, each with its figure."""
 
 
-def pair_of(run: Run) -> Hashable | None:
-    """Return what the two runs of a pair have in common; ``None`` for a run outside any."""
+class Turn(NamedTuple):
+    """What the two runs of a pair have in common."""
+
+    session_id: str
+    block: int
+
+
+def turn_of(run: Run) -> Turn | None:
+    """Return the turn that a run was; ``None`` for a run that took none."""
     comparison = run.record.comparison
     if comparison.interleave == "none" or comparison.warm_up:
         return None
-    return comparison.session_id, comparison.block
+    return Turn(comparison.session_id, comparison.block)
 
 
-def value_pairs(
-    a: Sequence[tuple[Run, float]], b: Sequence[tuple[Run, float]]
-) -> list[tuple[float, float]]:
+def value_pairs(a: Valued, b: Valued) -> Pairing:
     """Return the figures of runs of A and B that took turns, in order of their blocks.
 
-    Both arms' runs are valid and in order of start: of two in one block the last counts.
+    Of two runs of an arm in one block the last counts. Runs of a pair that were made more than
+    ``LONGEST_GAP_S`` apart are no pair: what drifts between them does not cancel.
     """
-    of_a = {pair_of(run): value for run, value in a}
-    of_b = {pair_of(run): value for run, value in b}
-    shared = [pair for pair in of_a if pair is not None and pair in of_b]
-    return [(of_a[pair], of_b[pair]) for pair in shared]
+    of_a = {turn: each for each in a if (turn := turn_of(each[0])) is not None}
+    of_b = {turn: each for each in b if (turn := turn_of(each[0])) is not None}
+    shared = [(of_a[turn], of_b[turn]) for turn in of_a if turn in of_b]
+    together = [
+        (value_a, value_b)
+        for (run_a, value_a), (run_b, value_b) in shared
+        if _are_together(run_a.record, run_b.record)
+    ]
+    return Pairing(
+        pairs=tuple(together),
+        parted=len(shared) - len(together),
+        in_turns=_took_turns(a, b),
+    )
+
+
+def _took_turns(a: Valued, b: Valued) -> bool:
+    """Return whether A and B took turns with each other: but for fewer than a call needs, all did.
+
+    Runs that took none stand for themselves, if there are enough of them in both arms.
+    """
+    turns = [[turn_of(run) for run, _ in of_arm] for of_arm in (a, b)]
+    first, second = ({turn.session_id for turn in of_arm if turn} for of_arm in turns)
+    alone = min(of_arm.count(None) for of_arm in turns)
+    return bool(first & second) and alone < MINIMUM_RUNS
+
+
+def _are_together(one: RunRecord, other: RunRecord) -> bool:
+    gap_s = _gap_s(one, other)
+    return gap_s is not None and gap_s <= LONGEST_GAP_S
+
+
+def _gap_s(one: RunRecord, other: RunRecord) -> float | None:
+    """Return the seconds between two runs, less what the second waited for its drives to cool.
+
+    The second run tells it; where none does it is what the clocks of both say. ``None`` where
+    these are no times.
+    """
+    told = [
+        record.comparison.pair_gap_s - _waited_s(record)
+        for record in (one, other)
+        if record.comparison.pair_gap_s is not None
+    ]
+    if told:
+        return max(told)
+    try:
+        (_, first), (began, second) = sorted(
+            ((datetime.fromisoformat(each.started_utc), each) for each in (one, other)),
+            key=lambda started: started[0],
+        )
+        gap = began - datetime.fromisoformat(first.finished_utc or first.started_utc)
+    except (TypeError, ValueError):
+        return None
+    return gap.total_seconds() - _waited_s(second)
+
+
+def _waited_s(record: RunRecord) -> float:
+    start = record.comparison.start
+    return start.waited_s if start is not None else 0.0
 
 
 def one_after_the_other(subject: Subject, group: Group) -> str:
@@ -51,61 +114,3 @@ def one_after_the_other(subject: Subject, group: Group) -> str:
     if max(a) < min(b):
         return "all runs of A began before those of B"
     return "all runs of B began before those of A" if max(b) < min(a) else ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Noise:
-    """One figure of one setting against itself: the later-named half over the first, in pairs."""
-
-    workload: str
-    session_id: str
-    quantity: Quantity
-    effect: Effect
-
-    @property
-    def share(self) -> float:
-        """How far the halves are apart, from 0 up: 0.02 for 2 % either way."""
-        return max(self.effect.ratio, 1 / self.effect.ratio) - 1
-
-
-def noises(subject: Subject, figures: Mapping[str, Of]) -> tuple[Noise, ...]:
-    """Return what each session of one setting against itself shows, from ``MINIMUM_PAIRS`` on.
-
-    Args:
-        subject: what the page is about.
-        figures: of each run, by its id.
-    """
-    sessions: dict[tuple[str, str], list[Run]] = {}
-    for run in sorted(subject.runs, key=lambda each: each.record.started_utc):
-        comparison = run.record.comparison
-        if comparison.interleave == "aa" and counts(subject, run):
-            key = (run.record.workload.name, comparison.session_id)
-            sessions.setdefault(key, []).append(run)
-    return tuple(
-        Noise(workload=workload, session_id=session, quantity=quantity, effect=found)
-        for (workload, session), runs in sessions.items()
-        for quantity in _shared([figures[run.id] for run in runs])
-        if (found := _halves(subject, runs, quantity, figures)) is not None
-    )
-
-
-def _shared(of_runs: Sequence[Of]) -> list[Quantity]:
-    return list({key: quantity for of in of_runs for key, (quantity, _) in of.items()}.values())
-
-
-def _halves(
-    subject: Subject, runs: Sequence[Run], quantity: Quantity, figures: Mapping[str, Of]
-) -> Effect | None:
-    halves: dict[str, list[tuple[Run, float]]] = {}
-    for run in runs:
-        _, figure = figures[run.id].get(quantity.key, (None, None))
-        stands = not quantity.is_energy or counts_energy(subject, run)
-        if figure is not None and figure.value is not None and figure.ranks and stands:
-            halves.setdefault(run.record.comparison.arm, []).append((run, figure.value))
-    if len(halves) != 2:  # noqa: PLR2004 - one setting, twice
-        return None
-    first, second = (halves[arm] for arm in sorted(halves))
-    pairs = value_pairs(first, second)
-    if len(pairs) < MINIMUM_PAIRS:
-        return None
-    return effect([a for a, _ in pairs], [b for _, b in pairs], pairs=pairs, noise=0.0)

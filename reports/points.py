@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from wattload.core.record.run import RunRecord
 from wattload.reports.conditions import settings
 from wattload.reports.load import Run
 from wattload.reports.memo import once_each
@@ -45,7 +46,7 @@ def points(group: Group) -> tuple[Point, ...]:
     A setting that only tells the arms apart is none of them. Of settings that vary together, such
     as a scale's, the one that a command names stands for all.
     """
-    facts = {run.id: _facts(run) for run in group.runs}
+    facts = {run.id: facts_of(run.record) for run in group.runs}
     keys = _axes(group, facts)
     if not keys:
         return (Point("", "", None, group),)
@@ -62,18 +63,19 @@ def points(group: Group) -> tuple[Point, ...]:
             group=Group(
                 workload=group.workload,
                 arms={arm: tuple(of_arm[arm]) for arm in group.arms if arm in of_arm},
+                page=group.page or tuple(group.arms),
             ),
         )
         for at, of_arm in _in_order(members)
     )
 
 
-def _facts(run: Run) -> dict[str, str]:
+def facts_of(record: RunRecord) -> dict[str, str]:
     """Return what a run can be told by: its settings, its loader, how many processes it had."""
-    workload = run.record.workload
+    workload = record.workload
     found = {
         key: value
-        for key, value in settings(run.record.config).items()
+        for key, value in settings(record.config).items()
         if not any(key == name or key.startswith(f"{name}.") for name in _NO_AXIS)
     }
     return found | {

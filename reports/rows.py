@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wattload.reports.admission import counts, counts_energy, unlike
+from wattload.reports.accuracy import Accuracy, accuracy
+from wattload.reports.admission import counted_group, counts, counts_energy, unlike
 from wattload.reports.figures import Figure, Quantity
 from wattload.reports.load import Run
-from wattload.reports.pairs import Noise, Of, value_pairs
+from wattload.reports.noise import Of, Session
+from wattload.reports.pairing import Pairing
+from wattload.reports.pairs import Valued, value_pairs
 from wattload.reports.points import Point
 from wattload.reports.statistics import Effect, Spread, effect, spread
 from wattload.reports.subject import Subject
-from wattload.reports.verdicts import Call, Verdict, barred
+from wattload.reports.verdicts import Call, Case, Verdict, barred
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,19 +54,23 @@ class Row:
 
 
 class Place:
-    """One point of a group, and the figures of its runs."""
+    """One point of a group, and the figures of its runs.
+
+    ``heard`` are the sessions of one setting against itself that speak for its runs.
+    """
 
     def __init__(
         self,
         subject: Subject,
         point: Point,
         figures: Mapping[str, Of],
-        noise: Sequence[Noise],
+        sessions: Sequence[Session],
     ) -> None:
         self.point = point
         self._subject = subject
         self._unlike = unlike(subject, point.group)
-        self._noise = [each for each in noise if each.workload == point.group.workload]
+        compared = [run.record for run in counted_group(subject, point.group).runs]
+        self.heard = [each for each in sessions if each.speaks_for(compared)]
         self._by_arm = {
             arm: [(run, self._judged(run, figures[run.id])) for run in runs]
             for arm, runs in point.group.arms.items()
@@ -91,9 +98,20 @@ class Place:
             for arm, runs in self._by_arm.items()
         }
         values = {arm: self._values(arm, quantity.key) for arm in self._by_arm}
-        found = self._effect(quantity, values)
-        bars = self._unlike.bars(quantity)
-        verdict = barred(quantity, figures, found, () if self._subject.forced else bars)
+        pairing = value_pairs(*values.values()) if self.point.group.is_pair else Pairing()
+        known = self._accuracy(quantity, values)
+        found = self._effect(quantity, values, pairing, known.share)
+        verdict = barred(
+            Case(
+                quantity=quantity,
+                group=self.point.group,
+                figures=figures,
+                effect=found,
+                pairing=pairing,
+                unlike=() if self._subject.forced else self._unlike.bars(quantity),
+                unstated=known.reason,
+            )
+        )
         return Row(
             quantity=quantity,
             figures=figures,
@@ -114,19 +132,30 @@ class Place:
             if figure.valid and figure.value is not None
         ]
 
+    def _accuracy(self, quantity: Quantity, values: Mapping[str, Valued]) -> Accuracy:
+        """Return how far an energy is known against the other arm's; all else is exact."""
+        if not quantity.is_energy or not self.point.group.is_pair:
+            return Accuracy()
+        arms = [[run.record for run, _ in of_arm] for of_arm in values.values()]
+        return accuracy(arms, quantity.phase)
+
     def _effect(
-        self, quantity: Quantity, values: Mapping[str, Sequence[tuple[Run, float]]]
+        self,
+        quantity: Quantity,
+        values: Mapping[str, Valued],
+        pairing: Pairing,
+        known: float,
     ) -> Effect | None:
-        if len(values) != 2:  # noqa: PLR2004 - A and B
+        if not self.point.group.is_pair:
             return None
-        a, b = values.values()
-        seen = [each.share for each in self._noise if each.quantity.key == quantity.key]
-        return effect(
-            [value for _, value in a],
-            [value for _, value in b],
-            pairs=value_pairs(a, b),
-            noise=max(seen, default=None),
-        )
+        a, b = ([value for _, value in of_arm] for of_arm in values.values())
+        seen = [
+            noise.share
+            for session in self.heard
+            for noise in session.noises
+            if noise.quantity.key == quantity.key
+        ]
+        return effect(a, b, pairing=pairing, noise=max(seen, default=None), accuracy=known)
 
 
 _OPEN = Verdict("none", "", "")

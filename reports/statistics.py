@@ -18,12 +18,10 @@ from wattload.reports.intervals import (
     t_p_value,
     unpaired,
 )
+from wattload.reports.pairing import Pairing
 
 MINIMUM_RUNS = 5
 """Fewer runs per arm decide nothing: with 3 the median lies in [min, max] in 75 % of cases only."""
-
-MINIMUM_PAIRS = 6
-"""Fewer pairs decide nothing: 5 that all agree have p = 0.0625 by sign flips, 6 have 0.031."""
 
 FLOOR = 0.01
 """An effect under 1 % is never called, however narrow its interval."""
@@ -69,14 +67,22 @@ def spread(values: Sequence[float]) -> Spread | None:
     )
 
 
+_ALONE = Pairing()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
     """B against A. ``ratio`` is of geometric means, and so are the intervals; ``None`` under n.
 
     ``pairs`` is 0 where runs are not compared in pairs; where they are, the geometric mean is of
-    the pairs' ratios. ``medians`` is the ratio of the medians of the arms. No call goes against
-    ``middle``, which is that ratio, or the median of the pairs' ratios. ``floor`` is the least
-    effect that may be called. ``demand`` is set where the effect is one of several that are called.
+    the pairs' ratios. ``parted`` counts pairs that are judged as single runs for the time between
+    them. ``medians`` is the ratio of the medians of the arms. No call goes against ``middle``,
+    which is that ratio, or the median of the pairs' ratios. ``demand`` is set where the effect is
+    one of several that are called.
+
+    What may be called is above the largest of ``FLOOR``, ``drift`` (an arm against itself in these
+    runs), ``noise`` (a setting against itself in sessions of its own, ``None`` where there was
+    none) and ``accuracy`` (what the instruments of both arms may be off by against each other).
     """
 
     ratio: float
@@ -85,9 +91,27 @@ class Effect:
     count_a: int
     count_b: int
     pairs: int
-    floor: float
+    parted: int
+    drift: float
+    noise: float | None
+    accuracy: float
     estimate: Estimate | None
     demand: Demand | None = None
+
+    @property
+    def floor(self) -> float:
+        """The least effect that may be called, as a share."""
+        return max(FLOOR, self.drift, self.noise or 0.0, self.accuracy)
+
+    @property
+    def floor_of(self) -> str:
+        """What sets the floor, in words; empty where nothing raises it."""
+        of = {
+            "stated uncertainty of both arms' energy": self.accuracy,
+            "one setting against itself": self.noise or 0.0,
+            "later runs against earlier ones": self.drift,
+        }
+        return next((words for words, share in of.items() if share == self.floor > FLOOR), "")
 
     @property
     def enough(self) -> bool:
@@ -166,8 +190,12 @@ class Effect:
 
     @property
     def same(self) -> bool:
-        """Whether all intervals that decide lie within ``MARGIN`` of 1, and nothing differs."""
-        within = all(each.within(MARGIN) for each in self.demanded)
+        """Whether all intervals that decide lie within ``MARGIN`` of 1, and nothing differs.
+
+        What the instruments may be off by widens them: two sensors can't show more than they know.
+        """
+        margin = (1 + MARGIN) / (1 + self.accuracy) - 1
+        within = margin > 0 and all(each.within(margin) for each in self.demanded)
         return bool(self.demanded) and within and not self.differs
 
 
@@ -175,41 +203,52 @@ def effect(
     a: Sequence[float],
     b: Sequence[float],
     *,
-    pairs: Sequence[tuple[float, float]] = (),
+    pairing: Pairing = _ALONE,
     noise: float | None = None,
+    accuracy: float = 0.0,
 ) -> Effect | None:
     """Return B's figures over A's; values are in the order in which the runs were made.
 
     Args:
         a: the valid runs of A.
         b: the valid runs of B.
-        pairs: runs of A and B that were made one after the other; used from ``MINIMUM_PAIRS`` on.
-        noise: the share by which a setting was seen to differ from itself; where nobody looked,
-            it is what either arm's later runs show against its earlier ones (of pairs: theirs).
+        pairing: runs of A and B that were made one after the other; used from ``MINIMUM_PAIRS`` on.
+            Runs that took turns and have fewer pairs have no interval.
+        noise: the share by which a setting was seen to differ from itself; ``None`` if nobody
+            looked. What either arm's later runs show against its earlier ones (of pairs: theirs)
+            raises the floor beside it.
+        accuracy: the share by which the figures of A and B may be apart though nothing differs.
 
     ``None`` when an arm is empty or has a figure that is not positive and finite: ratios need both.
     """
     if not a or not b or not all(0 < value < math.inf for value in (*a, *b)):
         return None
-    in_pairs = len(pairs) >= MINIMUM_PAIRS
-    estimate = paired(pairs) if in_pairs else None
-    if estimate is None and min(len(a), len(b)) >= MINIMUM_RUNS:
-        estimate = unpaired(a, b)
-    ratios = [y / x for x, y in pairs] if in_pairs else []
-    if noise is None:
-        noise = drift(ratios) if in_pairs else max(drift(a), drift(b))
+    ratios = [y / x for x, y in pairing.pairs] if pairing.enough else []
+    estimate = _estimate(a, b, pairing)
     medians = statistics.median(b) / statistics.median(a)
     centre = estimate.centre if estimate else _mean_log(b) - _mean_log(a)
     return Effect(
         ratio=math.exp(centre),
         medians=medians,
-        middle=statistics.median(ratios) if in_pairs else medians,
+        middle=statistics.median(ratios) if ratios else medians,
         count_a=len(a),
         count_b=len(b),
         pairs=len(ratios),
-        floor=max(FLOOR, noise),
+        parted=0 if ratios else pairing.parted,
+        drift=drift(ratios) if ratios else max(drift(a), drift(b)),
+        noise=noise,
+        accuracy=accuracy,
         estimate=estimate,
     )
+
+
+def _estimate(a: Sequence[float], b: Sequence[float], pairing: Pairing) -> Estimate | None:
+    """Return the effect of pairs where there are enough, else of runs that took no turns."""
+    if pairing.enough:
+        return paired(pairing.pairs)
+    if pairing.few or min(len(a), len(b)) < MINIMUM_RUNS:
+        return None
+    return unpaired(a, b)
 
 
 def _mean_log(values: Sequence[float]) -> float:

@@ -19,6 +19,7 @@ LETTERS = ("A", "B", "C", "D", "E", "F")
 """What the arms on a page are called, in their order; two are compared, more stand side by side."""
 
 
+WARM_UP = "it is a warm-up, made before the runs that are compared"
 UNKNOWN_STATE = "power state unknown"
 CAPS = ("power.dssd_watts", "power.limit_w")
 """The settings beside the power state that cap a drive's power."""
@@ -31,15 +32,30 @@ def lettered(letter: str, arm: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Group:
-    """The runs of one workload, by arm; an arm without a run of it is left out."""
+    """The runs of one workload, by arm; an arm without a run of it is left out.
+
+    ``page`` names all arms of the page, in their order; empty where these are all.
+    """
 
     workload: str
     arms: Mapping[str, tuple[Run, ...]]
+    page: tuple[str, ...] = ()
 
     @property
     def runs(self) -> tuple[Run, ...]:
         """All runs of the group, arm by arm."""
         return tuple(run for runs in self.arms.values() for run in runs)
+
+    @property
+    def letters(self) -> tuple[str, ...]:
+        """The letters that its arms have on the whole page, in the order of its arms."""
+        named = zip(LETTERS, self.page or self.arms, strict=False)
+        return tuple(letter for letter, arm in named if arm in self.arms)
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether it has both arms of a page of two: they are then compared."""
+        return len(self.arms) == len(self.page or self.arms) == 2  # noqa: PLR2004 - A and B
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
@@ -65,7 +81,7 @@ class Subject:
     @property
     def compares(self) -> bool:
         """Whether there are two arms, and a workload that both ran."""
-        return len(self.arms) == 2 and any(len(g.arms) == 2 for g in self.groups)  # noqa: PLR2004
+        return any(group.is_pair for group in self.groups)
 
     def faults(self, run: Run) -> tuple[str, ...]:
         """Return why a run is not compared as valid; empty for a valid one."""
@@ -93,7 +109,7 @@ def _is_of_power(check: Check) -> bool:
 def _faults(record: RunRecord) -> tuple[str, ...]:
     faults = []
     if record.comparison.warm_up:
-        faults.append("it is a warm-up, made before the runs that are compared")
+        faults.append(WARM_UP)
     if record.status != "complete":
         faults.append(f"it is {record.status}: {record.status_reason or 'no reason was recorded'}")
     for check in record.checks:
@@ -195,6 +211,7 @@ def make_subject(runs: Sequence[Run], by: str = "label", *, forced: bool = False
             Group(
                 workload=workload,
                 arms={arm: _by_start(members[arm]) for arm in arms if arm in members},
+                page=arms,
             )
             for workload, members in groups.items()
         ),

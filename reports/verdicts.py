@@ -6,15 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from wattload.core.checks.interleaved import LONGEST_GAP_S
 from wattload.reports.figures import Figure, Quantity
 from wattload.reports.holm import CONFIDENCE
-from wattload.reports.quantity import listed, number, percent
+from wattload.reports.pairing import MINIMUM_PAIRS, Pairing
+from wattload.reports.quantity import counted, listed, number, percent
 from wattload.reports.statistics import MARGIN, MINIMUM_RUNS, Effect
+from wattload.reports.subject import Group
 
 Call = Literal["a", "b", "none", "barred"]
 
 SAME = f"same within {number(MARGIN * 100, 1)} %"
 FEW = "too few runs"
+FEW_PAIRS = "too few pairs"
 NOT_CALLED = "not called"
 NO_DIFFERENCE = "no difference shown"
 
@@ -28,41 +32,52 @@ class Verdict:
     reason: str
 
 
-def barred(
-    quantity: Quantity,
-    figures: Mapping[str, Sequence[Figure]],
-    found: Effect | None,
-    unlike: Sequence[str],
-) -> Verdict | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What is known of a quantity at a point before anything is called.
+
+    ``figures`` are every run's, by arm. ``unlike`` says in what the arms are not alike and
+    ``unstated`` what no record states of how exact the figures are; both bar a call. ``pairing`` is
+    of the figures of valid runs.
+    """
+
+    quantity: Quantity
+    group: Group
+    figures: Mapping[str, Sequence[Figure]]
+    effect: Effect | None
+    pairing: Pairing
+    unlike: Sequence[str] = ()
+    unstated: str = ""
+
+    @property
+    def valid(self) -> dict[str, list[Figure]]:
+        """The figures that are compared, by arm."""
+        return {arm: [f for f in of_arm if f.valid] for arm, of_arm in self.figures.items()}
+
+
+def barred(case: Case) -> Verdict | None:
     """Return the weightiest reason why nothing may be called; ``None`` where there is none."""
-    return next(_bars(quantity, figures, found, unlike), None)
+    return next(_bars(case), None)
 
 
-def _bars(
-    quantity: Quantity,
-    figures: Mapping[str, Sequence[Figure]],
-    found: Effect | None,
-    unlike: Sequence[str],
-) -> Iterator[Verdict]:
-    if len(figures) < 2:  # noqa: PLR2004 - one arm has nothing beside it
+def _bars(case: Case) -> Iterator[Verdict]:
+    if len(case.group.arms) < 2:  # noqa: PLR2004 - one arm has nothing beside it
         yield _not_called("one arm only")
-    if len(figures) > 2:  # noqa: PLR2004 - A and B
+    elif not case.group.is_pair:
         yield _not_called("more than two arms")
-    yield from (_not_called(reason) for reason in unlike)
-    for figure in (figure for of_arm in figures.values() for figure in of_arm):
+    yield from (_not_called(reason) for reason in case.unlike)
+    for figure in (figure for of_arm in case.valid.values() for figure in of_arm):
         if not figure.ranks:
             yield _not_called(f"ranks nothing: {figure.note or 'its evidence is too weak'}")
-    valid = [[f for f in of_arm if f.valid and f.value is not None] for of_arm in figures.values()]
-    counts = [len(of_arm) for of_arm in valid]
-    if min(counts) < MINIMUM_RUNS:
-        shown = listed([str(count) for count in counts])
-        reason = f"too few runs to call: n = {shown}; {MINIMUM_RUNS} per arm are the floor"
-        yield Verdict("barred", FEW, reason)
-    if found is None:
+    yield from _unequal_evidence(case)
+    yield from _too_few(case)
+    if case.unstated:
+        yield _not_called(case.unstated)
+    if case.effect is None:
         yield _not_called("no ratio: a figure is not positive")
-    if quantity.better == "neither":
+    if case.quantity.better == "neither":
         yield _not_called("neither direction is better")
-    if not quantity.headline:
+    if not case.quantity.headline:
         yield _not_called("not called: only headline figures are")
 
 
@@ -70,24 +85,58 @@ def _not_called(reason: str) -> Verdict:
     return Verdict("barred", NOT_CALLED, reason)
 
 
+def _unequal_evidence(case: Case) -> Iterator[Verdict]:
+    """Yield that figures are known in different ways: their difference may be one of sensors."""
+    valid = case.valid.values()
+    of_arms = [list(dict.fromkeys(f.evidence for f in of_arm if f.evidence)) for of_arm in valid]
+    if len({words for of_arm in of_arms for words in of_arm}) < 2:  # noqa: PLR2004 - all alike
+        return
+    shown = [
+        f"{letter} {listed(words)}"
+        for letter, words in zip(case.group.letters, of_arms, strict=True)
+        if words
+    ]
+    yield _not_called(f"not known in the same way: {'; '.join(shown)}")
+
+
+def _too_few(case: Case) -> Iterator[Verdict]:
+    valid = [[f for f in of_arm if f.value is not None] for of_arm in case.valid.values()]
+    counts = [len(of_arm) for of_arm in valid]
+    if case.pairing.few:
+        told = counted(case.pairing.count, "pair")
+        reason = f"too few pairs to call: {told} of runs that took turns; {MINIMUM_PAIRS} are the"
+        yield Verdict("barred", FEW_PAIRS, f"{reason} floor")
+    if min(counts) < MINIMUM_RUNS:
+        shown = listed([str(count) for count in counts])
+        reason = f"too few runs to call: n = {shown}; {MINIMUM_RUNS} per arm are the floor"
+        yield Verdict("barred", FEW, reason)
+
+
 def judge(quantity: Quantity, found: Effect) -> Verdict:
     """Return what is said of an effect that nothing bars."""
     floor = f"{number(found.floor * 100, 2)} %"
+    floor += f" ({found.floor_of})" if found.floor_of else ""
+    parted = [_parted(found)] if found.parted else []
     if found.differs:
         b_wins = (found.ratio > 1) == (quantity.better == "higher")
         reason = f"{_demanded(found)} excludes 1, the effect exceeds {floor}"
         if all(each.within(MARGIN) for each in found.demanded):
             reason += f"; all of it lies within {number(MARGIN * 100, 1)} % of 1"
         winner: Call = "b" if b_wins else "a"
-        return Verdict(winner, f"{winner.upper()} is better", reason)
+        return Verdict(winner, f"{winner.upper()} is better", "; ".join([reason, *parted]))
     reasons = [] if found.excludes_one else [_holds_one(found)]
     if not found.beats_floor:
         reasons.append(f"the effect is under {floor}")
     if found.same:
         margin = number(MARGIN * 100, 1)
         reasons.append(f"the whole interval lies within {margin} % of 1")
-        return Verdict("none", SAME, listed(reasons))
-    return Verdict("none", NO_DIFFERENCE, listed(reasons))
+        return Verdict("none", SAME, "; ".join([listed(reasons), *parted]))
+    return Verdict("none", NO_DIFFERENCE, "; ".join([listed(reasons), *parted]))
+
+
+def _parted(found: Effect) -> str:
+    apart = f"more than {number(LONGEST_GAP_S, 3)} s apart"
+    return f"the runs of {counted(found.parted, 'pair')} were {apart} and stand for themselves"
 
 
 def _demanded(found: Effect) -> str:

@@ -16,9 +16,9 @@ from wattload.reports.blocks import (
     columns,
     row,
 )
-from wattload.reports.compare import Row, noise_floors
+from wattload.reports.compare import Row, noise_floors, unused_sessions
 from wattload.reports.intervals import sign_flip_p_value
-from wattload.reports.pairs import Noise
+from wattload.reports.noise import Noise, Session
 from wattload.reports.quantity import MISSING, counted, number, percent
 from wattload.reports.statistics import FLOOR, Effect, Gate, Spread
 from wattload.reports.subject import Subject
@@ -56,7 +56,7 @@ def _cells(entry: Row, effect: Effect) -> tuple[Cell, ...]:
         entry.quantity.label,
         *([entry.at] if entry.axis else []),
         method(effect),
-        percent(effect.floor, 2),
+        Cell(percent(effect.floor, 2), remark=effect.floor_of),
         _p(effect.p_value),
         _p(effect.demand.p_value if effect.demand else None),
         _p(flips),
@@ -75,6 +75,8 @@ def method(effect: Effect) -> str:
         rest = f", {counted(left, 'run')} without a partner left out" if left > 0 else ""
     else:
         how, rest = runs, ""
+        if effect.parted:
+            rest = f", {counted(effect.parted, 'pair')} too far apart in time"
     kind = "t on pairs" if effect.pairs else "Welch's t"
     return f"{how}, {kind}{' and BCa bootstrap' if effect.bootstrap else ''}{rest}"
 
@@ -94,28 +96,39 @@ def _gate(spread: Spread | None) -> Cell:
 
 def noise_section(subject: Subject) -> Section | None:
     """Return what one setting showed against itself, in sessions that looked; ``None`` for none."""
-    found = noise_floors(subject)
-    if not found:
+    found, unused = noise_floors(subject), unused_sessions(subject)
+    if not found and not unused:
         return None
     return Section(
         anchor="noise",
         title="One setting against itself",
-        blocks=list(_noise(found)),
+        blocks=[*_unused(unused), *(_noise(found) if found else ())],
     )
+
+
+def _unused(unused: Sequence[tuple[Session, str]]) -> Iterator[Notice]:
+    """Yield the sessions that set no floor on this page, with the reasons."""
+    told = [
+        f"{session.workload}, session {session.session_id}: {reason}." for session, reason in unused
+    ]
+    if told:
+        yield Notice("Sessions of one setting against itself that set no floor here", told, "open")
 
 
 def _noise(found: Sequence[Noise]) -> Iterator[Block]:
     yield Paragraph(
         "One setting took turns with itself: whatever its two halves differ by is noise of the "
-        "host, the drive and the method. No effect below it is called on this page."
+        "host, the drive and the method. No effect below it is called where an arm has the same "
+        "settings, drive, power state and host; of other runs it says nothing."
     )
     apart = [each for each in found if each.effect.excludes_one and each.share > FLOOR]
     if apart:
         yield Notice(
             "One setting differs from itself",
             [
-                f"{each.workload}, {each.quantity.label}: the halves are {percent(each.share, 2)} "
-                "apart and their interval excludes 1, so the order of runs has an effect here."
+                f"{each.workload}, {each.quantity.label}: the halves are up to "
+                f"{percent(each.share, 2)} apart and their interval excludes 1, so the order of "
+                "runs has an effect here."
                 for each in apart
             ],
             "warn",
@@ -146,7 +159,7 @@ def _noise_table(found: Sequence[Noise], caption: str) -> Table:
         rows=rows,
         caption=caption,
         note=(
-            "Ratio of geometric means of the halves, in pairs. The floor is how far it is from 1, "
-            f"and {percent(FLOOR, 1)} at least."
+            "Ratio of geometric means of the halves, in pairs. The floor is how far the interval "
+            f"reaches from 1, and {percent(FLOOR, 1)} at least."
         ),
     )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from wattload.reports.holm import demands
+from wattload.reports.pairing import Pairing
 from wattload.reports.statistics import FLOOR, MINIMUM_RUNS, drift, effect, spread
 
 figures = st.lists(st.floats(0.5, 2.0), min_size=5, max_size=9)
@@ -172,18 +173,35 @@ def test_one_odd_run_decides_nothing_that_the_medians_deny() -> None:
     assert not found.differs
 
 
-def test_the_noise_that_was_seen_takes_the_place_of_drift() -> None:
+def test_the_floor_is_the_largest_of_all_that_an_effect_may_be_without_a_cause() -> None:
     drifting = [1.00, 1.001, 1.02, 1.05, 1.052]
-    assert (seen := effect(drifting, drifting, noise=0.002)) is not None
-    assert seen.floor == FLOOR
-    assert (loud := effect(drifting, drifting, noise=0.08)) is not None
-    assert loud.floor == 0.08
+    own = drift(drifting)
+    assert (calm := effect(drifting, drifting, noise=0.002)) is not None
+    assert calm.floor == calm.drift == own
+    assert calm.floor_of == "later runs against earlier ones"
+    assert (loud := effect(drifting, drifting, noise=0.08, accuracy=0.02)) is not None
+    assert (loud.floor, loud.floor_of) == (0.08, "one setting against itself")
+    assert (rough := effect(drifting, drifting, noise=0.08, accuracy=0.2)) is not None
+    assert (rough.floor, rough.floor_of) == (0.2, "stated uncertainty of both arms' energy")
+    assert (still := effect([1.0] * 5, [1.0] * 5)) is not None
+    assert (still.floor, still.floor_of) == (FLOOR, "")
+
+
+def test_no_more_runs_make_sensors_agree_that_may_be_apart() -> None:
+    many = [1.0, 1.001, 0.999] * 20
+    found = effect(many, [each * 1.05 for each in many], accuracy=0.06)
+    assert found is not None
+    assert found.excludes_one
+    assert not found.differs
+    same = effect(many, list(reversed(many)), accuracy=0.06)
+    assert same is not None
+    assert not same.same
 
 
 def test_pairs_are_used_from_six_on() -> None:
     a, b = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.1, 2.2, 3.3, 4.4, 5.5, 6.7]
-    pairs = list(zip(a, b, strict=True))
-    found, five = effect(a, b, pairs=pairs), effect(a, b, pairs=pairs[:5])
+    pairs = tuple(zip(a, b, strict=True))
+    found, five = effect(a, b, pairing=Pairing(pairs)), effect(a, b, pairing=Pairing(pairs[:5]))
     assert found is not None
     assert five is not None
     assert (found.pairs, five.pairs) == (6, 0)
@@ -255,3 +273,23 @@ def test_of_equal_arms_no_more_than_one_family_in_twenty_has_a_false_call() -> N
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_what_is_no_finite_number_forms_no_ratio(value: float) -> None:
     assert effect([1.0] * 5, [1.0, 1.0, 1.0, 1.0, value]) is None
+
+
+def test_runs_that_took_turns_and_are_too_few_have_no_interval() -> None:
+    a, b = [1.0, 1.01, 0.99, 1.0, 1.01], [2.0, 2.01, 1.99, 2.0, 2.01]
+    pairs = tuple(zip(a, b, strict=True))
+    short = effect(a, b, pairing=Pairing(pairs, in_turns=True))
+    assert short is not None
+    assert (short.interval, short.enough, short.differs) == (None, False, False)
+    parted = effect(a, b, pairing=Pairing(pairs[:3], parted=3, in_turns=True))
+    assert parted is not None
+    assert (parted.pairs, parted.parted) == (0, 3)
+    assert parted.differs
+
+
+def test_an_interval_that_no_float_holds_is_cut() -> None:
+    found = effect([1.0] * 4 + [1e30], [1e-30] * 4 + [1e30])
+    assert found is not None
+    assert found.t is not None
+    assert 0 < found.t.lower < 1 < found.t.upper < math.inf
+    assert found.demanded

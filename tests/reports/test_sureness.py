@@ -14,9 +14,10 @@ from wattload.reports.sections.comparison import comparison_section
 from wattload.reports.sections.figuretables import quantities_table
 from wattload.reports.sections.rules import rules
 from wattload.reports.sections.sureness import noise_section, sureness
-from wattload.reports.subject import Subject, make_subject
+from wattload.reports.subject import Group, Subject, make_subject
 
 FLAT = [1e9, 1.001e9, 0.999e9, 1.002e9, 1e9, 0.998e9]
+AB = Group(workload="unet3d", arms={"A": (), "B": ()})
 
 
 def heads(runs: list[Run]) -> list[Row]:
@@ -71,17 +72,17 @@ def test_one_arm_has_nothing_to_be_sure_of() -> None:
 def test_medians_that_differ_from_the_ratio_stand_under_it() -> None:
     slow = [x * 2 for x in FLAT]
     (row, *_) = heads(session({"A": [*FLAT[:5], 1.4e9], "B": slow}, interleave="none"))
-    cells = quantities_table([row], ["A", "B"], "x").rows[0]
+    cells = quantities_table([row], AB, "x").rows[0]
     assert row.effect is not None
     assert cells[4].remark == f"medians: {row.effect.medians:.2f}"
     (same, *_) = heads(session({"A": FLAT, "B": slow}, interleave="none"))
-    assert quantities_table([same], ["A", "B"], "x").rows[0][4].remark == ""
+    assert quantities_table([same], AB, "x").rows[0][4].remark == ""
 
 
 def test_t_stands_under_a_bootstrap_that_disagrees() -> None:
     odd = [1e9] * 9 + [1.6e9]
     (row, *_) = heads(session({"A": [1e9, 1.001e9] * 5, "B": odd}, interleave="none"))
-    cell = quantities_table([row], ["A", "B"], "x").rows[0][5]
+    cell = quantities_table([row], AB, "x").rows[0][5]
     assert cell.remark.startswith("by t: ")
     assert cell.remark.removeprefix("by t: ") != cell.text
 
@@ -94,12 +95,13 @@ def noise_tables(subject: Subject) -> list[list[str]]:
 
 
 def test_a_setting_against_itself_is_told_with_its_floor() -> None:
-    second = [x * (1.004 + 0.004 * (-1) ** at) for at, x in enumerate(FLAT)]
+    second = [x * (1.004 + 0.0004 * (-1) ** at) for at, x in enumerate(FLAT)]
     subject = make_subject(against_itself("A", FLAT, second))
     (first, *_) = noise_tables(subject)
     assert first[:4] == ["unet3d", "throughput", "aa", "6"]
     assert first[4] == "1.004"
-    assert first[6] == "0.40\u00a0%"
+    assert float(first[6].removesuffix("\u00a0%")) > 0.4
+    assert float(first[5].split(" to ")[1]) >= 1.004
     section = comparison_section(subject)
     assert section is not None
     assert [part.anchor for part in section.parts] == ["compare-unet3d", "noise"]
@@ -152,3 +154,13 @@ def test_arms_that_were_run_one_after_the_other_say_so() -> None:
     later = [turn("B", at, 9e8, interleave="none", name=f"B{at}", order=at + 20) for at in range(3)]
     assert "The arms did not take turns" in titles([*a, *later])
     assert "The arms did not take turns" not in titles(session({"A": FLAT[:3], "B": FLAT[:3]}))
+
+
+def test_what_raises_a_floor_is_told_beside_it() -> None:
+    drifting = [x * (1 + 0.006 * at) for at, x in enumerate(FLAT)]
+    runs = session({"A": drifting, "B": [x * 1.2 for x in drifting]}, interleave="none")
+    fold = sureness(heads(runs))
+    assert isinstance(fold, Fold)
+    (table,) = fold.blocks
+    assert isinstance(table, Table)
+    assert table.rows[0][2].remark == "later runs against earlier ones"
