@@ -11,6 +11,7 @@ import altair as alt
 from wattload.core.units import Unit
 from wattload.reports.blocks import Cell, Figure, Table, columns, row
 from wattload.reports.charts.bars import Bar, Dot, Panel, interval_text
+from wattload.reports.charts.forced import captioned, forced_past, titled
 from wattload.reports.charts.missing import NOT_THERE, why_missing
 from wattload.reports.compare import Figure as RunFigure
 from wattload.reports.compare import Quantity, Row
@@ -55,32 +56,38 @@ def _thing(quantity: Quantity) -> str:
 
 
 def arms_figure(
-    name: str, subject: str, rows: Sequence[Row], runs: Mapping[str, Sequence[Run]]
+    name: str,
+    subject: str,
+    rows: Sequence[Row],
+    runs: Mapping[str, Sequence[Run]],
+    letters: Sequence[str] = LETTERS,
 ) -> Figure | None:
     """Return one panel per quantity, each on its own axis; ``None`` where nothing has a figure.
 
     ``runs`` are those of each arm: they tell why an arm has no figure where others have one.
+    ``letters`` are those of the arms, in their order.
     """
     arms = list(runs)
     drawn = [entry for entry in rows if largest(entry) is not None]
     if not drawn:
         return None
-    panels = [_panel(f"p{index}", entry, runs) for index, entry in enumerate(drawn)]
+    panels = [_panel(f"p{index}", entry, runs, letters) for index, entry in enumerate(drawn)]
     chart = alt.concat(
         *[panel.chart() for panel in panels], columns=_COLUMNS, spacing={"row": 30, "column": 30}
     )
-    description = _description(rows, drawn)
+    past = forced_past(drawn)
+    description = captioned(_description(rows, drawn), past)
     return Figure(
         svg=render(
             chart,
             {key: found for panel in panels for key, found in panel.data().items()},
             name=name,
-            title=f"{subject}: {listed(list(arms))}",
-            description=" ".join([description, *_told(drawn, runs)]),
+            title=titled(f"{subject}: {listed(list(arms))}", past),
+            description=" ".join([description, *_told(drawn, runs, letters)]),
         ),
         caption=description,
         table=_table(rows, runs),
-        legend=arms_legend(arms),
+        legend=arms_legend(arms, letters),
     )
 
 
@@ -91,9 +98,9 @@ def arms_legend(arms: Sequence[str], letters: Sequence[str] = LETTERS) -> list[t
     return list(zip(roles, named if len(arms) > 1 else arms, strict=False))
 
 
-def short_names(arms: Sequence[str]) -> list[str]:
+def short_names(arms: Sequence[str], letters: Sequence[str] = LETTERS) -> list[str]:
     """Return what bars are called: the letter, with the arm's own name where all are short."""
-    pairs = list(zip(LETTERS, arms, strict=False))
+    pairs = list(zip(letters, arms, strict=False))
     if len(arms) == 1:
         return ["" if len(arms[0]) > _NAME_LIMIT else arms[0]]
     names = [letter if letter == arm else f"{letter} {arm}" for letter, arm in pairs]
@@ -136,7 +143,8 @@ def arm_bar(entry: Row | None, label: str, letter: str, arm: str, runs: Sequence
     figures = entry.figures.get(arm, ()) if entry else ()
     spread = entry.spreads.get(arm) if entry else None
     bounds = [figure for figure in figures if figure.value is None and figure.upper is not None]
-    dots = [Dot(figure.value, figure.valid) for figure in figures if figure.value is not None]
+    forced = entry is not None and bool(entry.forced)
+    dots = [Dot(f.value, f.valid, forced) for f in figures if f.value is not None]
     bar = Bar(
         label=label,
         role=arm_role(letter),
@@ -169,16 +177,19 @@ def _reason(entry: Row | None, figures: Sequence[RunFigure], runs: Sequence[Run]
     return why_missing(entry.quantity, [run.record for run in runs])
 
 
-def _panel(key: str, entry: Row, runs: Mapping[str, Sequence[Run]]) -> Panel:
-    names = short_names(list(runs))
+def _panel(
+    key: str, entry: Row, runs: Mapping[str, Sequence[Run]], letters: Sequence[str]
+) -> Panel:
+    names = short_names(list(runs), letters)
     bars = [
         arm_bar(entry, label, letter, arm, of_arm)
-        for label, letter, (arm, of_arm) in zip(names, LETTERS, runs.items(), strict=False)
+        for label, letter, (arm, of_arm) in zip(names, letters, runs.items(), strict=False)
     ]
     scale = scale_for(entry.quantity.unit, largest(entry))
     remark = [
         f"{entry.quantity.label}, {scale.unit}".removesuffix(", "),
         *textwrap.wrap(evidence(entry), _LINE),
+        *textwrap.wrap(forced_past([entry]), _LINE),
     ]
     return Panel(
         key=key,
@@ -196,6 +207,8 @@ def _description(rows: Sequence[Row], drawn: Sequence[Row]) -> str:
         "Bars are medians of the valid runs of each arm, filled marks are single runs; a hollow "
         "mark is a run that failed or that a check bars, and it is in no median. "
     )
+    if any(entry.forced for entry in drawn):
+        text += "Where a figure was forced past what bars it, all marks are hollow and count. "
     if any(figure.upper is not None for entry in drawn for figure in _all(entry)):
         text += (
             "A line with caps is an interval that holds the truth, a dotted one with ≤ an upper "
@@ -210,12 +223,14 @@ def _all(entry: Row) -> list[RunFigure]:
     return [figure for figures in entry.figures.values() for figure in figures]
 
 
-def _told(drawn: Sequence[Row], runs: Mapping[str, Sequence[Run]]) -> list[str]:
+def _told(
+    drawn: Sequence[Row], runs: Mapping[str, Sequence[Run]], letters: Sequence[str]
+) -> list[str]:
     """Return each panel in a sentence, for who hears the chart instead of seeing it."""
     said = []
     for entry in drawn:
         scale = scale_for(entry.quantity.unit, largest(entry))
-        arms = zip(LETTERS, runs.items(), strict=False)
+        arms = zip(letters, runs.items(), strict=False)
         bars = [arm_bar(entry, arm, letter, arm, of_arm) for letter, (arm, of_arm) in arms]
         shown = "; ".join(f"{bar.label} {bar.text(scale)}" for bar in bars)
         said.append(f"{question(entry.quantity)} In {scale.unit or 'its own unit'}: {shown}.")

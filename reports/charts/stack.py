@@ -31,7 +31,8 @@ class Stack:
 
     ``question`` is what the chart answers, ``whole`` what the parts add up to, ``names`` the parts
     in their order with the words for each, ``reasons`` why an arm does not tell a part. A bar may
-    stand for an arm at one point of a sweep: ``letters`` then has the letter of each.
+    stand for an arm at one point of a sweep, which ``swept`` says. ``letters`` has the letter of
+    each bar that has another than by its place.
     """
 
     question: str
@@ -42,6 +43,7 @@ class Stack:
     runs: Mapping[str, Sequence[Mapping[str, float]]]
     reasons: Mapping[tuple[str, str], str] = field(default_factory=dict)
     letters: Mapping[str, str] = field(default_factory=dict)
+    swept: bool = False
 
     def letter(self, arm: str) -> str:
         """Return the letter of an arm, which its marker goes by."""
@@ -49,7 +51,7 @@ class Stack:
 
     def label(self, arm: str) -> str:
         """Return what stands beside an arm's bar."""
-        if self.letters or len(self.runs) == 1:
+        if self.swept or len(self.runs) == 1:
             return arm
         return lettered(self.letter(arm), arm)
 

@@ -17,10 +17,12 @@ def stages_figure(
     subject: str,
     arms: Mapping[str, Sequence[RunRecord]],
     letters: Mapping[str, str] | None = None,
+    *,
+    swept: bool = False,
 ) -> Figure | None:
     """Return the timed phases of each arm as stages of one bar.
 
-    ``letters`` has the letter of each where a bar stands for an arm at one point of a sweep.
+    ``letters`` has the letter of each bar, ``swept`` says that a bar is an arm at one point.
     ``None`` where there is one phase only, or where phases share time: stacked, they would count
     it twice.
     """
@@ -39,5 +41,6 @@ def stages_figure(
             for arm, runs in arms.items()
         },
         letters=letters or {},
+        swept=swept,
     )
     return stack_figure(name, subject, stack)

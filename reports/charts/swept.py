@@ -12,7 +12,7 @@ from wattload.reports.compare import Quantity, Row, compare
 from wattload.reports.energy import ALL_PHASES
 from wattload.reports.points import Point
 from wattload.reports.quantity import Scale, number, scale_for
-from wattload.reports.subject import LETTERS, Group, Subject
+from wattload.reports.subject import Group, Subject
 
 _PANELS = 4
 
@@ -27,6 +27,7 @@ class Swept:
     quantity: Quantity
     rows: dict[str, Row]
     arms: Sequence[str]
+    letters: Sequence[str]
     places: Mapping[str, Group]
 
     @property
@@ -41,7 +42,7 @@ class Swept:
         runs = self.places[value].arms
         return [
             arm_bar(entry, letter, letter, arm, runs.get(arm, ()))
-            for letter, arm in zip(LETTERS, self.arms, strict=False)
+            for letter, arm in zip(self.letters, self.arms, strict=True)
         ]
 
     def ratio(self, value: str) -> str:
@@ -50,7 +51,7 @@ class Swept:
         return number(entry.effect.ratio, 3) if entry and entry.effect else ""
 
 
-def swept_quantities(subject: Subject, found: Sequence[Point], arms: Sequence[str]) -> list[Swept]:
+def swept_quantities(subject: Subject, found: Sequence[Point], group: Group) -> list[Swept]:
     """Return what is drawn as bars: times and energies, those of the whole job before its parts.
 
     They are the headline quantities that have a better direction. Rates over numbers are left to
@@ -64,7 +65,8 @@ def swept_quantities(subject: Subject, found: Sequence[Point], arms: Sequence[st
             quantity = entry.quantity
             if largest(entry) is None or not _is_drawn(quantity) or (_is_rate(quantity) and curved):
                 continue
-            each = by_key.setdefault(quantity.key, Swept(quantity, {}, arms, places))
+            bare = Swept(quantity, {}, list(group.arms), group.letters, places)
+            each = by_key.setdefault(quantity.key, bare)
             each.rows[point.value] = entry
     every = list(by_key.values())
     if any(_is_whole(each) for each in every):

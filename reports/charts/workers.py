@@ -12,11 +12,12 @@ import altair as alt
 from wattload.reports.blocks import Cell, Figure, Table, columns, row
 from wattload.reports.charts.arms import arms_legend, evidence, question
 from wattload.reports.charts.bars import Bar, axis_of, marker_size, ticks
+from wattload.reports.charts.forced import captioned, forced_past, titled
 from wattload.reports.charts.marks import drawn
 from wattload.reports.charts.swept import Swept, swept_quantities
 from wattload.reports.points import Point, points
 from wattload.reports.quantity import MISSING, Scale, counted, label, scaled
-from wattload.reports.subject import LETTERS, Group, Subject
+from wattload.reports.subject import Group, Subject
 from wattload.reports.svg import fill_of, layered, render
 from wattload.reports.themes import light
 
@@ -41,26 +42,26 @@ def workers_figure(name: str, subject: Subject, group: Group) -> Figure | None:
     found = points(group)
     if len(found) < _TWO:
         return None
-    arms = list(group.arms)
-    swept = swept_quantities(subject, found, arms)
+    swept = swept_quantities(subject, found, group)
     if not swept:
         return None
     values = [point.value for point in found]
     panels = [_Panel(f"w{number}", each, values) for number, each in enumerate(swept)]
     axis = label(found[0].axis)
     bounded = any(bar.is_bound for each in swept for value in values for bar in each.bars(value))
-    description = _description(axis, arms) + _BOUNDED * bounded
+    past = forced_past(entry for each in swept for entry in each.rows.values())
+    description = captioned(_description(axis, group) + _BOUNDED * bounded, past)
     return Figure(
         svg=render(
             alt.vconcat(*[panel.chart(axis) for panel in panels], spacing=26),
             {key: rows for panel in panels for key, rows in panel.data().items()},
             name=name,
-            title=f"{group.workload} by {axis}",
+            title=titled(f"{group.workload} by {axis}", past),
             description=" ".join([description, *_told(swept, values, axis)]),
         ),
         caption=description,
         table=_table(swept, found, axis),
-        legend=arms_legend(arms),
+        legend=arms_legend(list(group.arms), group.letters),
     )
 
 
@@ -118,8 +119,8 @@ class _Panel:
                 "v": self.swept.scale.shown(dot.value),
                 "shape": bar.marker,
                 "size": marker_size(bar.marker) * 0.7,
-                "fill": light("strong" if dot.valid else "surface"),
-                "stroke": light("surface" if dot.valid else "strong"),
+                "fill": dot.colours[0],
+                "stroke": dot.colours[1],
             }
             for dot in drawn(bar.dots, lambda dot: dot.value)
         ]
@@ -136,7 +137,7 @@ class _Panel:
             axis=alt.Axis(title=axis, labelAngle=0, grid=False),
             scale=alt.Scale(domain=list(self.values), paddingInner=0.18, paddingOuter=0.1),
         )
-        letters = list(LETTERS[: len(self.swept.arms)])
+        letters = list(self.swept.letters)
         offset = alt.XOffset("arm:N", scale=alt.Scale(domain=letters, paddingInner=0.08))
         top = self._largest()
         scale = alt.Scale(domain=[0, top * _ABOVE], nice=False)
@@ -165,7 +166,8 @@ class _Panel:
         first.append(_runs_text([bar for value in self.values for bar in self.swept.bars(value)]))
         if any(self.swept.ratio(value) for value in self.values):
             first.append("above each group: B ÷ A")
-        known = textwrap.wrap(evidence(*self.swept.rows.values()), _LINE)
+        rows = list(self.swept.rows.values())
+        known = [*textwrap.wrap(evidence(*rows), _LINE), *textwrap.wrap(forced_past(rows), _LINE)]
         return ["  ·  ".join(first), *known]
 
 
@@ -207,12 +209,13 @@ def _marks(dots: alt.Chart, y: alt.Y) -> alt.Chart:
     return marks
 
 
-def _description(axis: str, arms: Sequence[str]) -> str:
+def _description(axis: str, group: Group) -> str:
     text = (
         f"A group of bars per value of {axis}, a bar per arm: medians of the valid runs, filled "
-        "marks are single runs, hollow ones runs that failed or that a check bars. "
+        "marks are single runs, hollow ones runs that failed, that a check bars or that only force "
+        "lets through. "
     )
-    if len(arms) == _TWO:
+    if group.is_pair:
         text += "Above each group stands B ÷ A, the ratio of the geometric means of their runs. "
     return f"{text}{MISSING} stands where no run has a figure. Each panel's axis begins at zero."
 

@@ -8,13 +8,17 @@ from collections.abc import Iterator, Sequence
 from wattload.reports.blocks import Cell, Link, Notice, Sentences, Table, Words
 from wattload.reports.compare import Row, compare
 from wattload.reports.inputs import inputs_digest
+from wattload.reports.plain import plain
 from wattload.reports.quantity import counted
 from wattload.reports.sections.figuretables import points_table, quantities_table
 from wattload.reports.sections.summary import summary_section, title
-from wattload.reports.subject import LETTERS, Subject, lettered
+from wattload.reports.subject import LETTERS, Group, Subject, lettered
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#&$])")
-_MENTION = re.compile(r"@(?=\w)")
+_CALLED = re.compile(r"(?<=:)(?=//)|(?<=@)(?=\w)|(?<=\bwww)(?=\.)", re.IGNORECASE)
+"""Where an address or a name begins that would become a link or call somebody."""
+
+_NOTHING = "\u200b"
 
 
 def markdown_report(subject: Subject) -> str:
@@ -43,22 +47,21 @@ def _tables(subject: Subject) -> Iterator[str]:
         yield f"There are {len(subject.arms)} arms; at most {len(LETTERS)} stand side by side."
         return
     for group in subject.groups:
-        arms = list(group.arms)
         yield f"### {_text(group.workload)}"
-        if len(arms) > 1:
-            named = [lettered(*pair) for pair in zip(LETTERS, arms, strict=False)]
+        if len(group.arms) > 1:
+            named = [lettered(*pair) for pair in zip(group.letters, group.arms, strict=True)]
             yield ", ".join(map(_text, named)) + "."
         heads = [row for row in compare(subject, group) if row.quantity.headline]
-        yield from (_table(table) for table in _by_points(heads, arms))
+        yield from (_table(table) for table in _by_points(heads, group))
 
 
-def _by_points(rows: Sequence[Row], arms: Sequence[str]) -> Iterator[Table]:
+def _by_points(rows: Sequence[Row], group: Group) -> Iterator[Table]:
     alone = [row for row in rows if not row.axis]
     if alone:
-        yield quantities_table(alone, arms, "Headline figures and energy")
+        yield quantities_table(alone, group, "Headline figures and energy")
     for key in dict.fromkeys(row.quantity.key for row in rows if row.axis):
         swept = [row for row in rows if row.axis and row.quantity.key == key]
-        yield points_table(swept, arms)
+        yield points_table(swept, group)
 
 
 def _table(table: Table) -> str:
@@ -80,6 +83,6 @@ def _words(words: str | Words) -> str:
 
 
 def _text(text: str) -> str:
-    """Return text of records as text: no markup, no line of its own, nobody is called by name."""
-    plain = _SPECIAL.sub(r"\\\1", " ".join(text.split()))
-    return _MENTION.sub("@\u200b", plain)
+    """Return text of records as text: no markup, no link, no line of its own, nobody is called."""
+    marked = _SPECIAL.sub(r"\\\1", " ".join(plain(text).split()))
+    return _CALLED.sub(_NOTHING, marked)

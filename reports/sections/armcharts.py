@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from wattload.core.record.run import RunRecord
 from wattload.reports.admission import counts
 from wattload.reports.blocks import Figure
+from wattload.reports.charts.forced import captioned, forced_past, titled
 from wattload.reports.charts.latency import latency_figure
 from wattload.reports.charts.stages import stages_figure
 from wattload.reports.charts.states import states_figure
 from wattload.reports.charts.workers import workers_figure
+from wattload.reports.compare import compare
 from wattload.reports.load import Run
 from wattload.reports.points import points
 from wattload.reports.quantity import label
@@ -20,14 +24,18 @@ def arm_figures(subject: Subject, group: Group) -> list[Figure]:
     """Return the charts of a group's arms, the swept ones first; runs with a fault are left out."""
     name = anchor("compare", group.workload)
     bars, letters = _bars(subject, group)
-    figures = [
-        workers_figure(f"{name}-points", subject, group),
-        stages_figure(f"{name}-stages", group.workload, bars, letters),
+    swept = bars.keys() != group.arms.keys()
+    past = forced_past(each for each in compare(subject, group) if each.quantity.headline)
+    title = titled(group.workload, past)
+    figures = [stages_figure(f"{name}-stages", title, bars, letters, swept=swept)]
+    if not swept:  # the points of a sweep are never pooled
+        figures.append(states_figure(f"{name}-states", title, bars, group.letters))
+        figures.append(latency_figure(f"{name}-latency", title, bars, group.letters))
+    points_figure = workers_figure(f"{name}-points", subject, group)
+    return [
+        *([points_figure] if points_figure else []),
+        *(replace(each, caption=captioned(each.caption, past)) for each in figures if each),
     ]
-    if letters is None:  # the points of a sweep are never pooled
-        figures.append(states_figure(f"{name}-states", group.workload, bars))
-        figures.append(latency_figure(f"{name}-latency", group.workload, bars))
-    return [figure for figure in figures if figure is not None]
 
 
 def letter_of(subject: Subject, run: Run) -> str:
@@ -38,14 +46,12 @@ def letter_of(subject: Subject, run: Run) -> str:
     return LETTERS[0]
 
 
-def _bars(
-    subject: Subject, group: Group
-) -> tuple[dict[str, list[RunRecord]], dict[str, str] | None]:
+def _bars(subject: Subject, group: Group) -> tuple[dict[str, list[RunRecord]], dict[str, str]]:
     """Return the valid runs by arm and their letters; of a sweep, by point and arm."""
-    of_arm = dict(zip(group.arms, LETTERS, strict=False))
+    of_arm = dict(zip(group.arms, group.letters, strict=True))
     found = points(group)
     if len(found) == 1:
-        return {arm: _valid(subject, group, arm) for arm in group.arms}, None
+        return {arm: _valid(subject, group, arm) for arm in group.arms}, of_arm
     bars, letters = {}, {}
     for point in found:
         for arm in point.group.arms:

@@ -19,7 +19,7 @@ _TILES = 4
 
 def workload_card(subject: Subject, group: Group) -> Card:
     """Return the card of one workload: its first run's figures, or B/A where two arms ran it."""
-    if subject.compares and len(group.arms) == 2:  # noqa: PLR2004 - A and B
+    if group.is_pair:
         return _comparison_card(subject, group)
     run = group.runs[0]
     several = len(group.runs) > 1

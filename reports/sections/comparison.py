@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from wattload.reports.admission import counts
+from wattload.reports.admission import counted_group, counts
+from wattload.reports.barring import barring
 from wattload.reports.blocks import (
     Block,
     Cell,
@@ -19,10 +20,10 @@ from wattload.reports.blocks import (
 )
 from wattload.reports.charts.arms import arms_figure
 from wattload.reports.charts.effects import effects_figure
+from wattload.reports.charts.forced import captioned, forced_past, titled
 from wattload.reports.charts.parts import parts_figures
 from wattload.reports.compare import Row, compare
 from wattload.reports.conditions import differences, mixtures
-from wattload.reports.load import Run
 from wattload.reports.pairs import one_after_the_other
 from wattload.reports.points import points
 from wattload.reports.quantity import counted, listed
@@ -32,12 +33,9 @@ from wattload.reports.sections.heat import temperature_table
 from wattload.reports.sections.rules import rules
 from wattload.reports.sections.sayings import by_quantity, sayings
 from wattload.reports.sections.sureness import noise_section, sureness
+from wattload.reports.sections.unsealed import unsealed
 from wattload.reports.sections.wording import anchor, unique
 from wattload.reports.subject import LETTERS, Group, Subject, lettered
-
-_TWO = 2
-"""A and B; more arms stand side by side and are not compared."""
-
 
 _TURNS = (
     "As their start times have it, {}: whatever changed in between counts as a difference of the "
@@ -67,14 +65,15 @@ def _part(subject: Subject, group: Group) -> Section:
     name = anchor("compare", group.workload)
     blocks: list[Block] = [
         *_forced(subject, heads),
-        *sayings(heads, list(group.arms)),
+        *sayings(heads, group),
+        *unsealed(group),
         *_bars(subject, group),
         *_charts(subject, group, heads),
         *_tables(group, heads, others),
     ]
-    if len(group.arms) == _TWO and (sure := sureness(heads)):
+    if group.is_pair and (sure := sureness(heads)):
         blocks.append(sure)
-    if heat := temperature_table(_counted(subject, group)):
+    if heat := temperature_table(counted_group(subject, group)):
         blocks.append(heat)
     if len(group.arms) > 1:
         blocks.append(_conditions(subject, group))
@@ -94,15 +93,11 @@ def _forced(subject: Subject, rows: Sequence[Row]) -> Iterator[Notice]:
         )
 
 
-def _counted(subject: Subject, group: Group) -> dict[str, list[Run]]:
-    return {arm: [run for run in runs if counts(subject, run)] for arm, runs in group.arms.items()}
-
-
 def _remark(group: Group) -> str:
     if len(group.arms) == 1:
         return counted(len(group.runs), "run")
     numbers = [counted(len(runs), "run") for runs in group.arms.values()]
-    named = [lettered(*pair) for pair in zip(LETTERS, group.arms, strict=False)]
+    named = [lettered(*pair) for pair in zip(group.letters, group.arms, strict=True)]
     return ", ".join(f"{arm}: {count}" for arm, count in zip(named, numbers, strict=True))
 
 
@@ -120,7 +115,7 @@ def _bars(subject: Subject, group: Group) -> Iterator[Notice]:
     if reasons and not subject.forced:
         yield Notice("Energy is not compared", unique(reasons), "open")
     places = points(group)
-    mixed = [text for point in places for text in mixtures(point.group)]
+    mixed = [text for point in places for text in mixtures(counted_group(subject, point.group))]
     if mixed:
         yield Notice("Runs of one arm that are no repeats of each other", unique(mixed), "warn")
     if reasons := [said for point in places if (said := one_after_the_other(subject, point.group))]:
@@ -131,37 +126,41 @@ def _bars(subject: Subject, group: Group) -> Iterator[Notice]:
 
 def _charts(subject: Subject, group: Group, heads: Sequence[Row]) -> Iterator[Block]:
     """Yield the charts of one point, or of a sweep; none pools the points of a sweep."""
-    arms, name = list(group.arms), anchor("compare", group.workload)
+    name = anchor("compare", group.workload)
     is_swept = any(entry.axis for entry in heads)
     if not is_swept:
         directed = [entry for entry in heads if entry.quantity.better != "neither"]
-        if figure := arms_figure(f"{name}-arms", group.workload, directed, group.arms):
+        if figure := arms_figure(
+            f"{name}-arms", group.workload, directed, group.arms, group.letters
+        ):
             yield figure
-        if len(arms) == _TWO and (
-            figure := effects_figure(f"{name}-effects", group.workload, heads, *LETTERS[:_TWO])
+        if group.is_pair and (
+            figure := effects_figure(f"{name}-effects", group.workload, heads, *group.letters)
         ):
             yield figure
     yield from arm_figures(subject, group)
-    if not is_swept and len(arms) > 1:
-        valid = _counted(subject, group)
+    if not is_swept and len(group.arms) > 1:
+        valid = counted_group(subject, group).arms
         records = {arm: [run.record for run in runs] for arm, runs in valid.items()}
-        yield from parts_figures(name, group.workload, records)
+        letters = dict(zip(group.arms, group.letters, strict=True))
+        past = forced_past(heads)
+        for figure in parts_figures(name, titled(group.workload, past), records, letters):
+            yield replace(figure, caption=captioned(figure.caption, past))
 
 
 def _tables(group: Group, heads: Sequence[Row], others: Sequence[Row]) -> Iterator[Block]:
-    arms = list(group.arms)
     if not any(entry.axis for entry in heads):
-        yield quantities_table(heads, arms, "Headline figures and energy")
+        yield quantities_table(heads, group, "Headline figures and energy")
         if others:
-            table = quantities_table(others, arms, "Other figures")
+            table = quantities_table(others, group, "Other figures")
             yield Fold("All other figures", [table])
         return
     for number, rows in enumerate(by_quantity(heads)):
-        yield points_table(rows, arms)
-        if len(arms) == _TWO and rows[0].quantity.better != "neither":
+        yield points_table(rows, group)
+        if group.is_pair and rows[0].quantity.better != "neither":
             yield from _effects_of_points(anchor("compare", group.workload), number, rows)
     if others:
-        yield Fold("All other figures", [points_table(rows, arms) for rows in by_quantity(others)])
+        yield Fold("All other figures", [points_table(rows, group) for rows in by_quantity(others)])
 
 
 def _effects_of_points(name: str, number: int, rows: Sequence[Row]) -> Iterator[Block]:
@@ -172,36 +171,30 @@ def _effects_of_points(name: str, number: int, rows: Sequence[Row]) -> Iterator[
         for entry in rows
     ]
     title = f"{quantity.label} by {rows[0].axis}"
-    if figure := effects_figure(f"{name}-effects{number}", title, named, *LETTERS[:_TWO]):
+    if figure := effects_figure(f"{name}-effects{number}", title, named, *LETTERS[:2]):
         yield Fold(f"Ratios of {title}, with their intervals", [figure])
 
 
 def _conditions(subject: Subject, group: Group) -> Block:
-    found = differences(group, subject.by)
+    """Return in what the compared runs of the arms differ."""
+    compared = counted_group(subject, group)
+    if sum(bool(runs) for runs in compared.arms.values()) < 2:  # noqa: PLR2004 - nothing beside it
+        return Paragraph("Fewer than two arms have a run that counts: no conditions are compared.")
+    found = differences(compared, subject.by)
     if not found:
         return Paragraph("The recorded conditions of all arms are the same.")
-    barring = _barring(subject, group)
+    barred = barring(subject, group)
     remark = "sets the work: " + ("forced" if subject.forced else "nothing is called")
     rows = [
         row(
-            Cell(item.name, remark=remark if item.name in barring else ""),
+            Cell(item.name, remark=remark if item.name in barred else ""),
             *[item.values[arm] for arm in group.arms],
         )
         for item in found
     ]
     return Table(
-        columns=columns("condition", *LETTERS[: len(group.arms)]),
+        columns=columns("condition", *group.letters),
         rows=rows,
         caption="Conditions that differ",
-        note="All other recorded conditions are the same in all arms.",
+        note="All other recorded conditions of the runs that count are the same in all arms.",
     )
-
-
-def _barring(subject: Subject, group: Group) -> set[str]:
-    """Return the conditions that bar a call; what was swept bars none where both arms ran."""
-    return {
-        item.name
-        for point in points(group)
-        for item in differences(point.group, subject.by)
-        if item.is_work and len(point.group.arms) > 1
-    }

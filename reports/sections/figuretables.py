@@ -12,58 +12,58 @@ from wattload.reports.intervals import Interval
 from wattload.reports.quantity import MISSING, Scale, number, percent, scale_for, scaled
 from wattload.reports.sections.wording import unique
 from wattload.reports.statistics import Effect, Spread
-from wattload.reports.subject import LETTERS
+from wattload.reports.subject import Group
 
 _TONES: dict[str, Tone] = {"a": "a", "b": "b", "none": "quiet", "barred": "quiet"}
 _CV = "CV is the sample standard deviation over the mean of an arm's valid runs."
 _RATIO = "Arms are medians of valid runs; B/A and its interval are of geometric means. "
 
 
-def quantities_table(rows: Sequence[Row], arms: Sequence[str], caption: str) -> Table:
+def quantities_table(rows: Sequence[Row], group: Group, caption: str) -> Table:
     """Return a row per quantity."""
     return Table(
-        columns=columns("quantity", "better", *_titles(arms)),
+        columns=columns("quantity", "better", *_titles(group)),
         rows=[
             row(
                 Cell(entry.quantity.label, remark=_of_what([entry])),
                 Cell(entry.quantity.better),
-                *_cells(entry, arms, _scale([entry])),
+                *_cells(entry, group, _scale([entry])),
             )
             for entry in rows
         ],
         caption=caption,
-        note=_note(arms),
+        note=_note(group),
     )
 
 
-def points_table(rows: Sequence[Row], arms: Sequence[str]) -> Table:
+def points_table(rows: Sequence[Row], group: Group) -> Table:
     """Return a row per point of one quantity, and first the median of the points' ratios."""
     first, scale = rows[0], _scale(rows)
     known = [entry.effect.ratio for entry in rows if entry.effect]
-    cells = [row(entry.at, *_cells(entry, arms, scale)) for entry in rows]
+    cells = [row(entry.at, *_cells(entry, group, scale)) for entry in rows]
     if len(known) > 1:
         ends = f"{number(min(known), 3)} to {number(max(known), 3)}"
         middle = Cell(number(median(known), 3), remark=f"points: {ends}")
-        blanks = [Cell("")] * len(arms)
+        blanks = [Cell("")] * len(group.arms)
         cells.insert(0, row(f"median of {len(known)} points", *blanks, middle, "", ""))
     what = f"{first.quantity.label} by {first.axis}"
     parts = [_of_what(rows), f"{first.quantity.better} is better"]
     return Table(
-        columns=columns(first.axis, *_titles(arms)),
+        columns=columns(first.axis, *_titles(group)),
         rows=cells,
         caption=f"{what} ({', '.join(part for part in parts if part)})",
-        note=_note(arms),
+        note=_note(group),
     )
 
 
-def _note(arms: Sequence[str]) -> str:
-    return _RATIO + _CV if len(arms) == 2 else _CV  # noqa: PLR2004 - A and B
+def _note(group: Group) -> str:
+    return _RATIO + _CV if group.is_pair else _CV
 
 
-def _titles(arms: Sequence[str]) -> list[str]:
-    letters = LETTERS[: len(arms)] if len(arms) > 1 else ("figure",)
+def _titles(group: Group) -> list[str]:
+    letters = group.letters if len(group.arms) > 1 else ("figure",)
     titles = [f"#{letter}" for letter in letters]
-    return [*titles, "#B/A", "#95 % interval", "call"] if len(arms) == 2 else titles  # noqa: PLR2004 - A and B
+    return [*titles, "#B/A", "#95 % interval", "call"] if group.is_pair else titles
 
 
 def _of_what(rows: Sequence[Row]) -> str:
@@ -78,10 +78,10 @@ def _scale(rows: Sequence[Row]) -> Scale:
     return scale_for(rows[0].quantity.unit, *medians, *uppers)
 
 
-def _cells(entry: Row, arms: Sequence[str], scale: Scale) -> list[Cell]:
+def _cells(entry: Row, group: Group, scale: Scale) -> list[Cell]:
     """Return the arms' cells, and with two arms the ratio, its interval and the call."""
-    cells = [_arm_cell(entry, arm, scale, _of_first(entry, arm, arms)) for arm in arms]
-    if len(arms) != 2:  # noqa: PLR2004 - A and B
+    cells = [_arm_cell(entry, arm, scale, _of_first(entry, arm, group)) for arm in group.arms]
+    if not group.is_pair:
         return cells
     effect = entry.effect
     remark = entry.reason + (f"; forced: {entry.forced}" if entry.forced else "")
@@ -119,12 +119,13 @@ def _uppers(entry: Row) -> list[float]:
     return [f.upper for figures in entry.figures.values() for f in figures if f.upper is not None]
 
 
-def _of_first(entry: Row, arm: str, arms: Sequence[str]) -> str:
-    """Return an arm's median as a multiple of A's, where more than two stand side by side."""
-    first, own = entry.spreads.get(arms[0]), entry.spreads.get(arm)
-    if len(arms) <= 2 or arm == arms[0] or first is None or own is None:  # noqa: PLR2004
+def _of_first(entry: Row, arm: str, group: Group) -> str:
+    """Return an arm's median as a multiple of the first's, where arms are not compared."""
+    lead = next(iter(group.arms))
+    first, own = entry.spreads.get(lead), entry.spreads.get(arm)
+    if group.is_pair or arm == lead or first is None or own is None or first.median <= 0:
         return ""
-    return f"{number(own.median / first.median, 3)} x A; " if first.median > 0 else ""
+    return f"{number(own.median / first.median, 3)} x {group.letters[0]}; "
 
 
 def _arm_cell(entry: Row, arm: str, scale: Scale, share: str) -> Cell:

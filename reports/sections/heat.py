@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from statistics import median
 
 import numpy as np
@@ -13,23 +12,23 @@ from wattload.reports.load import Run
 from wattload.reports.memo import once_each
 from wattload.reports.quantity import MISSING
 from wattload.reports.sections.drives import ABSOLUTE_ZERO_C
-from wattload.reports.subject import LETTERS, lettered
+from wattload.reports.subject import Group, lettered
 
 
-def temperature_table(arms: Mapping[str, Sequence[Run]]) -> Table | None:
+def temperature_table(group: Group) -> Table | None:
     """Return the highest temperature in timed phases by arm, the median over its runs.
 
     With two arms their difference in kelvin stands beside them. ``None`` where no drive told its
     temperature.
     """
-    highest = {arm: [highest_k(run) for run in runs] for arm, runs in arms.items()}
+    highest = {arm: [highest_k(run) for run in runs] for arm, runs in group.arms.items()}
     known = {arm: [k for k in values if k is not None] for arm, values in highest.items()}
     if not any(known.values()):
         return None
     medians_k = [median(values) if values else None for values in known.values()]
     cells = ["highest temperature", *(_celsius(kelvin) for kelvin in medians_k)]
-    titles = [f"#{lettered(*pair)}" for pair in zip(LETTERS, arms, strict=False)]
-    if len(arms) == 2:  # noqa: PLR2004 - A and B
+    titles = [f"#{lettered(*pair)}" for pair in zip(group.letters, group.arms, strict=True)]
+    if group.is_pair:
         titles.append("#B - A")
         first_k, second_k = medians_k
         cells.append(_difference(first_k, second_k))

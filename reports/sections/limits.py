@@ -5,17 +5,19 @@ from __future__ import annotations
 from wattload.core.record.run import RunRecord
 from wattload.reports.blocks import Link, Notice, Words
 from wattload.reports.energy import is_simulated
+from wattload.reports.load import Run
 from wattload.reports.quantity import counted, listed
 from wattload.reports.sections.gaps import gaps_notice
+from wattload.reports.sections.unsealed import NO_SEAL
 from wattload.reports.sections.wording import sentence_of, tallied, unique
-from wattload.reports.subject import Subject
+from wattload.reports.subject import WARM_UP, Subject
 
 VIRTUAL_DRIVE = "a drive here is a virtual drive, whose joules rank nothing"
 
 
 def limits_notices(subject: Subject) -> tuple[Notice, ...]:
     """Return what limits the figures of a page, the gravest first; the box of gaps always."""
-    notices = (_broken(subject), gaps_notice(subject), _warnings(subject))
+    notices = (_broken(subject), _no_arm(subject), gaps_notice(subject), _warnings(subject))
     return tuple(notice for notice in notices if notice is not None)
 
 
@@ -38,26 +40,62 @@ def limits_sentence(subject: Subject, notices: tuple[Notice, ...]) -> Words:
 def _counts(notice: Notice, subject: Subject) -> str:
     count = len(notice.sentences)
     if notice.anchor == "broken":
-        faulty = sum(bool(subject.faults(run)) for run in subject.runs)
+        faulty = len(_faulty(subject))
         return f"{faulty} of {counted(len(subject.runs), 'run')} shown, but not compared as valid"
+    if notice.anchor == "no-arm":
+        return f"{_no_arm_count(subject)} of {counted(len(subject.runs), 'run')} of no arm"
     if notice.anchor == "gaps":
         return f"{counted(count, 'thing')} not measured or not checked"
     return f"{counted(count, 'thing')} to be known with the figures"
 
 
+def _faulty(subject: Subject) -> list[tuple[Run, list[str]]]:
+    """Return the runs that do not count, with the reasons; to be of no arm is no fault of a run."""
+    of_arms = {run.id for group in subject.groups for run in group.runs}
+    found = []
+    for run in subject.runs:
+        faults = subject.faults(run)
+        own = [fault for fault in faults if fault != WARM_UP or run.id in of_arms]
+        if own:
+            found.append((run, own))
+    return found
+
+
 def _broken(subject: Subject) -> Notice | None:
     sentences = [
         f"{run.record.workload.name}, run {run.id}: {fault.rstrip('.')}."
-        for run in subject.runs
-        for fault in subject.faults(run)
+        for run, faults in _faulty(subject)
+        for fault in faults
     ]
     if not sentences:
         return None
     return Notice("Shown, but not compared as valid", sentences, "bad", "broken")
 
 
+def _no_arm_count(subject: Subject) -> int:
+    return len(subject.runs) - sum(len(group.runs) for group in subject.groups)
+
+
+def _no_arm(subject: Subject) -> Notice | None:
+    """Return how many runs are of no arm, as they were made to be: warm-ups, noise floors."""
+    count = _no_arm_count(subject)
+    if not count:
+        return None
+    warm = sum(run.record.comparison.warm_up for run in subject.runs)
+    every = counted(len(subject.runs), "run")
+    told = []
+    if warm:
+        told.append(f"{warm} of {every} made before the compared ones, to warm up: in no figure.")
+    if count - warm:
+        told.append(
+            f"{count - warm} of {every} of one setting against itself: in no figure of an arm. "
+            "What noise floor they set stands below the comparison."
+        )
+    return Notice("Runs of no arm", told, "open", "no-arm")
+
+
 def _warnings(subject: Subject) -> Notice | None:
-    """Return remarks, what is known of targets beyond the limits, and which checks warn."""
+    """Return remarks, what is known of targets beyond the limits, no seal, which checks warn."""
     said: list[tuple[RunRecord, str]] = []
     for run in subject.runs:
         record = run.record
@@ -65,6 +103,8 @@ def _warnings(subject: Subject) -> Notice | None:
         of_targets = [text for target in record.targets for text in target.facts.warnings]
         own = [text for text in of_targets if sentence_of(text) not in told]
         own += record.workload.remarks
+        if run.is_unsealed:
+            own.append(NO_SEAL)
         warned = [
             check.name.replace("_", " ") for check in record.checks if check.verdict == "warn"
         ]

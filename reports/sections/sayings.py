@@ -10,17 +10,19 @@ from wattload.reports.blocks import Block, Notice, Paragraph
 from wattload.reports.compare import Row, sentence
 from wattload.reports.quantity import counted, listed, number
 from wattload.reports.sections.wording import sentence_of, unique
+from wattload.reports.subject import Group
 
 
-def sayings(rows: Sequence[Row], arms: Sequence[str]) -> Iterator[Block]:
+def sayings(rows: Sequence[Row], group: Group) -> Iterator[Block]:
     """Yield what may be said, a sentence per quantity that has a ratio and a better direction."""
-    if len(arms) < 2:  # noqa: PLR2004 - one arm has nothing beside it
+    if len(group.arms) < 2:  # noqa: PLR2004 - one arm has nothing beside it
         yield Paragraph("One arm only: its runs are shown with their spread, nothing is compared.")
         return
-    if len(arms) > 2:  # noqa: PLR2004 - A and B
+    if not group.is_pair:
         yield Paragraph(
-            "Medians of the valid runs of each arm, with their share of A's. Nothing is called "
-            "better among more than two arms: name the runs of two for intervals and a call."
+            "Medians of the valid runs of each arm, with their share of "
+            f"{group.letters[0]}'s. Nothing is called better among more than two arms: name the "
+            "runs of two for intervals and a call."
         )
         return
     told = [entry for entry in rows if entry.effect and entry.quantity.better != "neither"]

@@ -76,7 +76,7 @@ def _arms(subject: Subject) -> Arms:
     """Return what each arm is: how many runs it has, and the drive and setting of them."""
     arms = []
     for letter, arm in zip(LETTERS, subject.arms, strict=False):
-        runs = [run for run in subject.runs if subject.arm(run) == arm]
+        runs = [run for group in subject.groups for run in group.arms.get(arm, ())]
         valid = sum(not subject.faults(run) for run in runs)
         found = [conditions(run.record) for run in runs]
         told = {fact: unique(each[fact] for each in found if fact in each) for fact in _OF_ARMS}

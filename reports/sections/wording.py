@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 
@@ -28,9 +29,17 @@ VERDICT_WORDS = {
 }
 
 
+_ANCHOR = 96
+"""Characters of an anchor, so that what sections and charts add to it stays under what is cut."""
+
+
 def anchor(*parts: str) -> str:
-    """Return an id for a place on the page, from any text."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", "-".join(parts)).strip("-").lower()
+    """Return an id for a place on the page, from any text; a long one ends in its digest."""
+    name = re.sub(r"[^A-Za-z0-9]+", "-", "-".join(parts)).strip("-").lower()
+    if len(name) <= _ANCHOR:
+        return name
+    digest = hashlib.sha256("-".join(parts).encode()).hexdigest()[:16]
+    return f"{name[: _ANCHOR - 17]}-{digest}"
 
 
 def moment(utc: str | None) -> str:
@@ -94,15 +103,21 @@ def tallied(said: Sequence[tuple[RunRecord, str]], subject: Subject) -> list[str
 
 
 def _speakers(records: Sequence[RunRecord], subject: Subject) -> str:
-    """Return the workloads whose runs these are, counted where not all of a workload's are."""
-    parts = []
-    for group in subject.groups:
-        count = sum(record.workload.name == group.workload for record in records)
-        if count == len(group.runs):
-            parts.append(group.workload)
-        elif count:
-            parts.append(f"{count} of {counted(len(group.runs), 'run')} of {group.workload}")
-    return listed(parts)
+    """Return the workloads whose runs these are, counted where not all of a workload's are.
+
+    All of a workload's runs on the page are counted, those that are no run of an arm too.
+    """
+    own = [record.workload.name for record in records]
+    every = [run.record.workload.name for run in subject.runs]
+    return listed(
+        [
+            workload
+            if own.count(workload) == every.count(workload)
+            else f"{own.count(workload)} of {counted(every.count(workload), 'run')} of {workload}"
+            for workload in unique(every)
+            if workload in own
+        ]
+    )
 
 
 def run_badges(run: Run, faults: Sequence[str]) -> tuple[Cell, ...]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from wattload.core.power import Channel
+from wattload.reports.blocks import Table
 from wattload.reports.load import Run
 from wattload.reports.sections.heat import temperature_table
+from wattload.reports.subject import Group
 from wattload.reports.traces import PowerTrace, Signal
 
 
@@ -26,13 +29,19 @@ def warm(run: Run, kelvin: float) -> Run:
     return replace(run, traces=replace(run.traces, power=PowerTrace(signals=(signal,))))
 
 
+def table_of(arms: Mapping[str, Sequence[Run]]) -> Table | None:
+    return temperature_table(
+        Group(workload="unet3d", arms={arm: tuple(runs) for arm, runs in arms.items()})
+    )
+
+
 def by_arm(arms: tuple[Run, ...]) -> dict[str, list[Run]]:
     return {name: [run for run in arms if run.record.label == name][:3] for name in ("A", "B")}
 
 
 def test_the_cooler_arm_is_told_by_how_much(arms: tuple[Run, ...]) -> None:
     found = by_arm(arms)
-    table = temperature_table(
+    table = table_of(
         {
             "PS0": [
                 warm(run, kelvin) for run, kelvin in zip(found["A"], (330, 329, 350), strict=True)
@@ -55,7 +64,7 @@ def test_the_cooler_arm_is_told_by_how_much(arms: tuple[Run, ...]) -> None:
 def test_an_arm_without_temperatures_leaves_the_difference_out(arms: tuple[Run, ...]) -> None:
     found = by_arm(arms)
     cold = [replace(run, traces=replace(run.traces, power=None)) for run in found["B"]]
-    table = temperature_table({"A": [warm(run, 330) for run in found["A"]], "B": cold})
+    table = table_of({"A": [warm(run, 330) for run in found["A"]], "B": cold})
     assert table is not None
     assert [cell.text for cell in table.rows[0]][1] == "57 °C"
     assert "K" not in table.rows[0][-1].text
@@ -63,4 +72,4 @@ def test_an_arm_without_temperatures_leaves_the_difference_out(arms: tuple[Run, 
 
 def test_no_temperature_at_all_draws_no_table(arms: tuple[Run, ...]) -> None:
     cold = [replace(run, traces=replace(run.traces, power=None)) for run in arms]
-    assert temperature_table({"A": cold}) is None
+    assert table_of({"A": cold}) is None

@@ -13,8 +13,9 @@ from wattload.reports.page import render_page
 from wattload.reports.points import points
 from wattload.reports.sections.figuretables import points_table
 from wattload.reports.sections.sayings import sayings
-from wattload.reports.subject import make_subject
+from wattload.reports.subject import Group, make_subject
 
+AB = Group(workload="unet3d", arms={"A": (), "B": ()})
 RATIOS = {1: 1.0, 8: 1.1, 24: 2.0}
 NEAR = [1.0, 1.001, 0.999, 1.002, 1.0, 0.998]
 
@@ -100,12 +101,12 @@ def test_a_point_that_one_arm_ran_is_shown_and_not_called() -> None:
 
 def test_the_median_over_the_points_is_said_before_the_largest_of_them() -> None:
     rows = throughputs(swept())
-    (notice,) = [each for each in sayings(rows, ["A", "B"]) if isinstance(each, Notice)]
+    (notice,) = [each for each in sayings(rows, AB) if isinstance(each, Notice)]
     said = str(notice.sentences[0])
     middle = "B/A = 1.10, the median of 3 points of workers"
     assert f"{middle}; 1.00 at workers = 1 to 2.00 at workers = 24)" in said
     assert said.endswith(": same within 3 % at 1 point and B is better at 2 points.")
-    first = points_table(rows, ["A", "B"]).rows[0]
+    first = points_table(rows, AB).rows[0]
     assert first[0].text == "median of 3 points"
     assert float(first[3].text) == round(statistics.median(RATIOS.values()), 2)
     assert first[3].remark == "points: 1.00 to 2.00"
