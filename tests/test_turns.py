@@ -20,7 +20,7 @@ from wattload.core.record.run import Comparison, read_record, write_record
 from wattload.core.target import Target
 from wattload.life.life import Session
 from wattload.life.warmth import Reading
-from wattload.sweep import Point
+from wattload.sweep import Journal, Point
 
 if TYPE_CHECKING:
     from wattload.life.sampling import Sampling
@@ -196,15 +196,73 @@ def test_drives_that_changed_are_another_session(
     assert bench.made[0].session_id != first
 
 
-def test_a_journal_torn_by_a_crash_costs_the_torn_run_alone(bench: Bench) -> None:
-    run(bench, "repeat=2")
+def torn(bench: Bench, line: int) -> str:
+    """Tear a line of the journal, the last with its end; return what stood there before."""
     (journal,) = bench.folder.glob("sweep-*.jsonl")
     text = journal.read_text()
-    journal.write_text(text[: text.rindex("{") + 20])
+    lines = text.splitlines(keepends=True)
+    end = "\n" if line >= 0 else ""
+    lines[line] = lines[line][: len(lines[line]) // 2] + end
+    journal.write_text("".join(lines))
+    return text
+
+
+def test_a_journal_torn_by_a_crash_costs_the_torn_run_alone(bench: Bench) -> None:
+    run(bench, "repeat=2")
+    text = torn(bench, -1)
     run(bench, "repeat=2")
     assert bench.order() == "a b A"
     session = json.loads(text.splitlines()[0])["session"]
     assert {each.session_id for each in bench.made} == {session}
+    run(bench, "repeat=2")
+    assert bench.made == []
+
+
+def test_a_sweep_s_journal_torn_by_a_crash_takes_no_later_line_with_it(tmp_path: Path) -> None:
+    journal = Journal.of_sweep(tmp_path, ["x"])
+    journal.path.write_text('{"point": "k1", "folder": "r1"}\n{"point": "k2", "fol')
+    journal.add(Point((), 0, "k2"), Path("r2"))
+    journal.add(Point((), 0, "k3"), Path("r3"))
+    assert journal.path.read_text().splitlines() == [
+        '{"point": "k1", "folder": "r1"}',
+        '{"point": "k2", "fol',
+        '{"point": "k2", "folder": "r2"}',
+        '{"point": "k3", "folder": "r3"}',
+    ]
+
+
+def test_a_session_whose_first_line_is_torn_has_the_name_that_its_runs_have(bench: Bench) -> None:
+    bench.stop_before = 3
+    with pytest.raises(KeyboardInterrupt):
+        run(bench, "repeat=2")
+    bench.stop_before = None
+    first = bench.made[0].session_id
+    torn(bench, 0)
+    run(bench, "repeat=2")
+    assert bench.order() == "a b B B A"
+    assert {each.session_id for each in bench.made} == {first}
+    run(bench, "repeat=4")
+    assert {each.session_id for each in bench.made} == {first}
+
+
+def test_a_session_whose_name_is_lost_says_so_once_and_keeps_its_next(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.stop_before = 0
+    with pytest.raises(KeyboardInterrupt):
+        run(bench, "repeat=2")
+    torn(bench, -1)
+    capsys.readouterr()
+    bench.stop_before = 4
+    with pytest.raises(KeyboardInterrupt):
+        run(bench, "repeat=2")
+    said = capsys.readouterr().err
+    (name,) = {each.session_id for each in bench.made}
+    assert f"begins afresh as {name}" in said
+    bench.stop_before = None
+    run(bench, "repeat=2")
+    assert {each.session_id for each in bench.made} == {name}
+    assert "afresh as" not in capsys.readouterr().err
 
 
 def test_the_guard_against_wear_sees_what_is_left_to_run(bench: Bench) -> None:

@@ -10,8 +10,9 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from wattload.arms import labelled
 from wattload.axes import read_axes
@@ -189,17 +190,25 @@ class Journal:
     def of_session(cls, runs: Path, given: Sequence[str]) -> Self:
         """Return the journal of interleaved runs that ``given`` tells from all others.
 
-        Its session has the name that its first line gives it, or one of its own.
+        Its session has the name that its first line gives it; where that line is torn, the one that
+        its runs' records give it; else one of its own.
         """
         key = hashlib.sha256("\x1f".join(given).encode()).hexdigest()[:8]
         path = runs / JOURNAL_NAME.format(key=key)
-        known = [entry["session"] for entry in _entries(path) if "session" in entry]
-        return cls(runs, known[0] if known else secrets.token_hex(4), path)
+        return cls(runs, _session_id(runs, path) or secrets.token_hex(4), path)
 
-    def begin(self) -> None:
-        """Name the session in its journal, so that it keeps that name when it goes on."""
-        if not any("session" in entry for entry in _entries(self.path)):
-            self._append({"session": self.session_id})
+    def begin(self) -> bool:
+        """Name the session in its journal, so that it keeps that name when it goes on.
+
+        Returns whether it lost the name it had: there is a journal, and neither its lines nor its
+        runs tell one.
+        """
+        if any("session" in entry for entry in _entries(self.path)):
+            return False
+        was_begun = self.path.exists() and self.path.stat().st_size > 0
+        is_lost = was_begun and _session_id(self.runs, self.path) is None
+        self._append({"session": self.session_id})
+        return is_lost
 
     def _read(self) -> Iterator[tuple[str, str]]:
         for entry in _entries(self.path):
@@ -223,18 +232,43 @@ class Journal:
         self._append({"point": point.key, "folder": folder.name})
 
     def _append(self, entry: Mapping[str, str]) -> None:
+        """Add a line; a torn one before it is ended first, or it would take the new one with it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        with self.path.open("ab+") as file:
+            line = json.dumps(entry).encode() + b"\n"
+            file.write(line if _is_at_line_start(file) else b"\n" + line)
             file.flush()
             os.fsync(file.fileno())
+
+
+def _is_at_line_start(file: BinaryIO) -> bool:
+    """Return whether what is appended begins a line."""
+    if not file.seek(0, os.SEEK_END):
+        return True
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
+
+
+def _session_id(runs: Path, path: Path) -> str | None:
+    """Return what a journal's session is called, by its own lines or else by its runs' records."""
+    entries = list(_entries(path))
+    named = (entry["session"] for entry in entries if "session" in entry)
+    told = (_told_session(runs / entry["folder"]) for entry in entries if "folder" in entry)
+    return next((name for name in chain(named, told) if name), None)
+
+
+def _told_session(run: Path) -> str | None:
+    try:
+        return read_record(run).comparison.session_id
+    except RecordError:
+        return None
 
 
 def _entries(path: Path) -> Iterator[dict[str, str]]:
     """Yield the journal's entries; a line torn by a crash is none, and that run is made again."""
     if not path.exists():
         return
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             entry = json.loads(line)
         except ValueError:

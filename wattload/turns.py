@@ -57,7 +57,7 @@ def run_turns(
     left = _left(turns, done)
     refuse_wear(here, [step.point for step, is_left in zip(steps, left, strict=True) if is_left])
     if here.communicator.rank == 0:
-        journal.begin()
+        _begin(journal)
         _announce(turns, first.repeat, left, journal)
     taking = _Taking(here, first, journal, tuple(command), as_json=as_json)
     for step, folder in zip(steps, done, strict=True):
@@ -105,6 +105,15 @@ def _left(turns: Sequence[Turn], done: Sequence[Path | None]) -> list[bool]:
         else is_left
         for turn, is_left in zip(turns, left, strict=True)
     ]
+
+
+def _begin(journal: Journal) -> None:
+    if journal.begin():
+        print(
+            f"{journal.path} no longer tells the session's name, and no run that it lists does: "
+            f"nothing of it is kept, and the session begins afresh as {journal.session_id}",
+            file=sys.stderr,
+        )
 
 
 def _announce(turns: Sequence[Turn], repeat: int, left: Sequence[bool], journal: Journal) -> None:
