@@ -24,7 +24,7 @@ from wattload.core.units import MB
 
 EXAMPLES = Path(__file__).parents[1] / "docs/examples/lab"
 RUN_COUNT = 1000
-GOAL_S, GOAL_MB, GOAL_HTML_MB = 10.0, 500.0, 1.5
+GOAL_S, GOAL_MB = 10.0, 500.0
 JITTER = 0.015
 """How far a figure is moved from the example's: less than the closure checks let pass."""
 SECONDS_EACH = 12.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import report
-from benchmarks.measure import NotMeasuredError
+from benchmarks.measure import LEAST_PAIRS, PAIRS, NotMeasuredError, Verdict
 from wattload.reports.load import load_runs
 from wattload.reports.subject import make_subject
 
@@ -37,10 +37,37 @@ def test_a_call_that_fails_has_no_cost(tmp_path: Path) -> None:
         report._cost([sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "none")
 
 
-def test_a_call_costs_time_and_memory(tmp_path: Path) -> None:
+def test_a_call_costs_memory_and_what_it_writes(tmp_path: Path) -> None:
     output = tmp_path / "page"
     code = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_bytes(bytes(2_000_000))"
     cost = report._cost([sys.executable, "-c", code, str(output)], output)
-    assert cost.seconds > 0
     assert cost.peak_mb > 1
     assert cost.written_mb == 2.0
+
+
+MET, MISSED, FEW = Verdict.MET, Verdict.MISSED, Verdict.FEW
+
+
+@pytest.mark.parametrize("form", list(report.FORMS))
+@pytest.mark.parametrize(
+    ("seconds", "peak_mb", "pairs", "verdicts"),
+    [
+        (9.9, 499.0, PAIRS, [MET, MET]),
+        (10.0, 500.0, PAIRS, [MET, MET]),
+        (10.1, 499.0, PAIRS, [MISSED, MET]),
+        (9.9, 501.0, PAIRS, [MET, MISSED]),
+        (0.1, 1.0, LEAST_PAIRS - 1, [FEW, FEW]),
+    ],
+)
+def test_a_thousand_runs_may_take_ten_seconds_and_half_a_gigabyte(
+    form: str, seconds: float, peak_mb: float, pairs: int, verdicts: list[Verdict]
+) -> None:
+    costs = [report.Cost(seconds, peak_mb, 1.0)] * pairs
+    assert [result.verdict for result in report._results(form, costs)] == verdicts
+
+
+def test_one_slow_call_of_many_is_no_miss_and_half_of_them_are() -> None:
+    fast, slow = report.Cost(5.0, 100.0, 1.0), report.Cost(20.0, 100.0, 1.0)
+    one, half = [*[fast] * (PAIRS - 1), slow], [*[fast] * (PAIRS // 2), *[slow] * (PAIRS // 2 + 1)]
+    assert next(report._results("page", one)).verdict is MET
+    assert next(report._results("page", half)).verdict is MISSED
