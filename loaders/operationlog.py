@@ -34,8 +34,8 @@ class Stretch:
 class OperationLog:
     """Keeps at most ``limit`` operations of one kind: every first, second, fourth, eighth...
 
-    Operations are numbered over all plans. Whenever there are more than ``limit``, every second one
-    that was kept is dropped, so that what is kept is spread evenly over the whole, and the same
+    Operations are numbered over all plans. As soon as plans have more than ``limit``, every second
+    one that was kept is dropped, so that what is kept is spread evenly over the whole, and the same
     operations are kept each time. Plans read or write one file from its start, in order.
     """
 
@@ -54,8 +54,11 @@ class OperationLog:
         if not self._limit:
             return Stretch(0, None)
         with self._lock:
-            first, step = self._count, self._step
+            first = self._count
             self._count += operation_count
+            while -(-self._count // self._step) > self._limit:
+                self._thin()  # what is to be dropped is not traced in the first place
+            step = self._step
         skip = -first % step
         if skip >= operation_count:
             return Stretch(first, None)

@@ -102,6 +102,13 @@ def test_once_a_log_is_sparse_the_engine_is_asked_for_little() -> None:
     assert log.traced(IOKind.READ, "read")[0].rows.size >= 32
 
 
+def test_of_a_long_plan_no_more_is_traced_than_is_kept() -> None:
+    log = OperationLog(64)
+    assert log.begin(10_000).trace_every == 256  # 128 would be 79 of them
+    assert log.begin(30).trace_every is None
+    assert log.begin(10_000).trace_every == 16  # 625 of them, the next one kept is one of these
+
+
 def test_a_log_of_nothing_asks_for_no_trace() -> None:
     log = OperationLog(0)
     assert log.begin(10).trace_every is None
