@@ -13,20 +13,26 @@ from wattload.reports.claims.model import At, Claim, Pair, Paper
 from wattload.reports.compare import Row, compare
 from wattload.reports.energy import is_simulated
 from wattload.reports.keys import flat
+from wattload.reports.pairing import MINIMUM_PAIRS
 from wattload.reports.points import Point, points
 from wattload.reports.quantity import label, listed
 from wattload.reports.statistics import MINIMUM_RUNS, Effect
 from wattload.reports.subject import Group, Subject
+from wattload.reports.verdicts import NOT_CALLED
 
-Verdict = Literal["agrees", "differs", "few", "unmeasured", "unlike", "virtual"]
-ARMS = 2
+Verdict = Literal["agrees", "differs", "wide", "few", "unmeasured", "unlike", "virtual"]
+_FLOOR = (
+    f"{MINIMUM_RUNS} runs per arm are the floor for an interval, of arms that took turns "
+    f"{MINIMUM_PAIRS} pairs"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A claim's formula over this page's arms; the ends are those of the 95 % interval.
+    """A claim's formula over this page's arms: a ratio of geometric means and its 95 % interval.
 
-    ``at`` is the point of a sweep, and empty where nothing was swept.
+    ``medians`` is the same ratio of the arms' medians. ``at`` is the point of a sweep, and empty
+    where nothing was swept.
     """
 
     verdict: Verdict
@@ -35,6 +41,7 @@ class Measured:
     ratio: float | None = None
     lower: float | None = None
     upper: float | None = None
+    medians: float | None = None
     counts: tuple[int, int] | None = None
 
 
@@ -54,7 +61,7 @@ class Beside:
 
 def beside(subject: Subject) -> tuple[Beside, ...]:
     """Return the claims that the workloads of a page answer; none unless it compares two arms."""
-    groups = [group for group in subject.groups if subject.compares and len(group.arms) == ARMS]
+    groups = [group for group in subject.groups if group.is_pair]
     return tuple(
         _of_pair(subject, group, paper, name)
         for group in groups
@@ -135,6 +142,7 @@ class _Place:
             ratio=ends.ratio,
             lower=ends.lower,
             upper=ends.upper,
+            medians=ends.medians,
             counts=(found.count_a, found.count_b),
         )
 
@@ -145,17 +153,15 @@ class _Place:
         if ends is None:
             return "unmeasured", "no valid run of both arms has this figure"
         if ends.lower is None or ends.upper is None:
-            return "few", f"{MINIMUM_RUNS} runs per arm are the floor for an interval"
-        if ends.lower <= claim.printed.read <= ends.upper:
-            return "agrees", "the interval holds the published value"
-        return "differs", "the published value is outside of the interval"
+            return "few", _FLOOR
+        return _held_against(claim.printed.read, ends.ratio, ends.lower, ends.upper)
 
     def _bars(self, claim: Claim, row: Row | None) -> Iterator[tuple[Verdict, str]]:
         """Yield each reason why the ratio answers nothing, the weightiest first."""
         group = self.point.group
         if any(is_simulated(run.record) for run in group.runs):
             yield "virtual", "its rates and watts are invented"
-        if len(group.arms) != ARMS:
+        if not group.is_pair:
             yield "unmeasured", "only one arm was run here"
         elif not apart(self._pair.between, list(group.arms.values())):
             yield "unmeasured", f"the arms of this page do not differ in {self._pair.differ_in}"
@@ -167,24 +173,52 @@ class _Place:
         for figure in (figure for figures in row.figures.values() for figure in figures):
             if not figure.ranks:
                 yield "unmeasured", f"ranks nothing: {figure.note or 'its evidence is too weak'}"
+        if row.quantity.is_energy and row.words == NOT_CALLED:
+            yield "unmeasured", row.reason
+
+
+def _held_against(
+    published: float, ratio: float, lower: float, upper: float
+) -> tuple[Verdict, str]:
+    """Return what an interval says of a published ratio.
+
+    It agrees only where it also tells the ratio from 1: one that holds both shows no difference,
+    and may lie on the other side of 1 for the most part.
+    """
+    if not lower <= published <= upper:
+        return "differs", "the published value is outside of the interval"
+    if (ratio < 1) != (published < 1):
+        return "wide", "the published value is in the interval, but the ratio is on 1's other side"
+    if lower <= 1 <= upper:
+        return "wide", "the interval holds the published value and 1, which is no difference"
+    return "agrees", "the interval holds the published value"
 
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """A ratio of medians the way round that a formula has it, with the comparison's interval."""
+    """A ratio the way round that a formula has it, of geometric means with their interval.
+
+    ``medians`` is the same ratio of the medians of the arms, which may lie outside of it.
+    """
 
     ratio: float
     lower: float | None
     upper: float | None
+    medians: float
 
 
 def _turned(claim: Claim, effect: Effect, straight: bool) -> _Ends:
-    """Return B/A of the page as the formula's ratio: turned over where its arms stand crosswise."""
+    """Return B/A of the page as the formula's ratio: turned over where its arms stand crosswise.
+
+    The interval is widened by what the instruments of both arms may be off by.
+    """
+    off = 1 + effect.accuracy
+    lower = effect.lower / off if effect.lower else None
+    upper = effect.upper * off if effect.upper else None
     if (claim.parsed.over == "b") == straight:
-        return _Ends(effect.medians, effect.lower, effect.upper)
-    lower = 1 / effect.upper if effect.upper else None
-    upper = 1 / effect.lower if effect.lower else None
-    return _Ends(1 / effect.medians, lower, upper)
+        return _Ends(effect.ratio, lower, upper, effect.medians)
+    lower, upper = (1 / end if end else None for end in (upper, lower))
+    return _Ends(1 / effect.ratio, lower, upper, 1 / effect.medians)
 
 
 def _is_number(text: str, value: float) -> bool:

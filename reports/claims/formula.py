@@ -1,9 +1,9 @@
-"""The formula of a published figure: a ratio of medians of two arms, or the median of one.
+"""The formula of a published figure: one arm's figure over the other's, or that of one arm alone.
 
 Two forms are all there is, so that nothing in a file is ever executed::
 
-    median(b.time) / median(a.time)
-    median(a.iops)
+    b.time / a.time
+    a.iops
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _UNITS: Mapping[Kind, Unit] = {
 }
 _LOWER = frozenset({Kind.TIME, Kind.ENERGY, Kind.LATENCY})
 _KINDS = "|".join(Kind)
-_MEDIAN = rf"median\((?P<{{arm}}>[ab])\.(?P<{{kind}}>{_KINDS})\)"
+_FIGURE = rf"(?P<{{arm}}>[ab])\.(?P<{{kind}}>{_KINDS})"
 _FORM = re.compile(
-    _MEDIAN.format(arm="over", kind="kind")
-    + rf"(?: / {_MEDIAN.format(arm='under', kind='under_kind')})?"
+    _FIGURE.format(arm="over", kind="kind")
+    + rf"(?: / {_FIGURE.format(arm='under', kind='under_kind')})?"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """The median of one arm's figure, divided by the other's where ``under`` names one."""
+    """One arm's figure, divided by the other's where ``under`` names one."""
 
     kind: Kind
     over: Role
@@ -68,8 +68,8 @@ class Formula:
         return _UNITS[self.kind]
 
     def __str__(self) -> str:
-        top = f"median({self.over}.{self.kind})"
-        return top if self.under is None else f"{top} / median({self.under}.{self.kind})"
+        top = f"{self.over}.{self.kind}"
+        return top if self.under is None else f"{top} / {self.under}.{self.kind}"
 
 
 def parse_formula(text: str) -> Formula:
@@ -81,7 +81,7 @@ def parse_formula(text: str) -> Formula:
     match = _FORM.fullmatch(text)
     if match is None:
         raise ValueError(
-            f"a formula is `median(b.time) / median(a.time)` or `median(a.iops)`, over a or b and "
+            "a formula is `b.time / a.time` or `a.iops`, over a or b and "
             f"one of {', '.join(Kind)}, got {text!r}"
         )
     over, under = match["over"], match["under"]

@@ -161,7 +161,7 @@ class Claim(Frozen):
         alone = self.parsed.under is None
         if alone != (self.printed.reading is Reading.ABSOLUTE):
             raise ValueError(
-                f"{self.id}: a ratio is read as one, the median of one arm as absolute"
+                f"{self.id}: a ratio is read as one, the figure of one arm as absolute"
             )
         if alone and self.workload is not None:
             raise ValueError(f"{self.id}: only a ratio of two arms can be held against a workload")

@@ -37,6 +37,7 @@ from wattload.reports.subject import LETTERS, Subject, lettered
 _VERDICTS: dict[Verdict, tuple[str, Tone]] = {
     "agrees": ("agrees", "good"),
     "differs": ("differs", "warn"),
+    "wide": ("too wide to tell", "quiet"),
     "few": ("too few runs", "quiet"),
     "unmeasured": ("not measured", "open"),
     "unlike": ("not the same work", "quiet"),
@@ -57,9 +58,10 @@ _DIGITS = 5
 """Of a closure's sides: the longest printed figures, such as 281.35, have as many."""
 
 _RULES = (
-    "Each figure below was published on other machines. It agrees where the 95 % interval measured "
-    "here holds it and differs where it does not; neither says that the paper is right or wrong, "
-    "and agreement on other drives, power states, sizes or hosts repeats nothing of it: the second "
+    "Each figure below was published on other machines. The 95 % interval measured here agrees "
+    "with it where it holds it and excludes 1, differs where it does not hold it, and is too wide "
+    "to tell where it holds both. None of these says that the paper is right or wrong, and "
+    "agreement on other drives, power states, sizes or hosts repeats nothing of it: the second "
     "table of each part says what is alike. Percentages are read as the ratio that a formula gives."
 )
 
@@ -111,8 +113,9 @@ def _claims(part: Beside) -> Table:
         ),
         rows=rows,
         caption="Published and measured ratios",
-        note="Measured is the formula under each ratio, over the valid runs. The interval is the "
-        "comparison's, of the ratio of geometric means.",
+        note="Measured is the formula under each ratio, of the geometric means of the valid runs, "
+        "with its interval, of energy widened by the uncertainty that the records state; where the "
+        "ratio of their medians is another one, it stands under it.",
     )
 
 
@@ -128,11 +131,19 @@ def _claim_row(claim: Claim, measured: Measured, *, first: bool) -> tuple[Cell, 
     return row(
         _published(claim) if first else Cell(""),
         Cell(_read(claim), remark=claim.formula) if first else Cell(""),
-        Cell(number(measured.ratio, 3), "quiet" if hollow else "", remark=measured.at),
+        Cell(number(measured.ratio, 3), "quiet" if hollow else "", remark=_remark(measured)),
         interval,
         runs,
         Cell("", tone, words, measured.reason),
     )
+
+
+def _remark(measured: Measured) -> str:
+    """Return the point of a sweep, and the ratio of medians where it reads otherwise."""
+    said = [measured.at] if measured.at else []
+    if number(measured.medians, 3) != number(measured.ratio, 3):
+        said.append(f"of the medians {number(measured.medians, 3)}")
+    return "; ".join(said)
 
 
 def _published(claim: Claim) -> Cell:
@@ -221,7 +232,7 @@ def _sides(values: tuple[float, float | None], unit: str) -> list[str]:
 
 def _short(value: float) -> str:
     text = number(value, _DIGITS)
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
 
 def _rest(rest: Sequence[tuple[Paper, tuple[Claim, ...]]], shown: Sequence[Paper]) -> Section:

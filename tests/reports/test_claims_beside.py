@@ -12,6 +12,7 @@ from tests.reports.conftest import arm
 from wattload.reports.blocks import Cell
 from wattload.reports.claims.beside import Beside, Measured, beside, unanswered
 from wattload.reports.claims.library import papers
+from wattload.reports.compare import compare
 from wattload.reports.load import load_runs
 from wattload.reports.page import AFTER_RUNS
 from wattload.reports.sections.claims import claims_section
@@ -61,6 +62,62 @@ def test_a_published_ratio_outside_of_it_differs(tmp_path: Path) -> None:
     assert found.ratio == pytest.approx(2.2, rel=1e-3)
 
 
+WIDE = (4.0, 2.0, 1.0, 0.5, 0.25)
+"""Factors on the rates of both arms: the interval reaches from a fifth of their ratio to five."""
+
+
+def scattered(of_a: Sequence[float], of_b: Sequence[float]) -> list[Scenario]:
+    """Checkpoints of two drives at these rates, in GB/s."""
+    return [
+        arm(name, index, rate=rate * 1e9, workload="checkpoint")
+        for name, rates in (("A", of_a), ("B", of_b))
+        for index, rate in enumerate(rates)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("factor", "reason"),
+    [
+        (1.3, "the interval holds the published value and 1, which is no difference"),
+        (0.7, "the published value is in the interval, but the ratio is on 1's other side"),
+    ],
+)
+def test_an_interval_that_holds_1_agrees_with_no_paper(
+    tmp_path: Path, factor: float, reason: str
+) -> None:
+    scenarios = scattered([factor * rate for rate in WIDE], WIDE)
+    found = measured(subject_of(tmp_path, scenarios), "checkpoint_rate")
+    assert found.ratio is not None
+    assert found.lower is not None
+    assert found.upper is not None
+    assert found.lower < 1
+    assert found.upper > 2.35
+    assert (found.ratio < 1) == (factor < 1)
+    assert (found.verdict, found.reason) == ("wide", reason)
+
+
+def test_a_wide_interval_without_the_published_value_differs(tmp_path: Path) -> None:
+    scenarios = scattered([0.2 * rate for rate in WIDE], WIDE)
+    assert measured(subject_of(tmp_path, scenarios), "checkpoint_rate").verdict == "differs"
+
+
+def test_the_ratio_lies_in_its_interval_and_that_of_medians_stands_under_it(tmp_path: Path) -> None:
+    """Six of A's runs are fast and five slow, of B's it is the other way round."""
+    subject = subject_of(tmp_path, scattered([1.0] * 6 + [0.7] * 5, [1.0] * 5 + [0.7] * 6))
+    found = measured(subject, "checkpoint_rate")
+    assert found.ratio is not None
+    assert found.lower is not None
+    assert found.upper is not None
+    assert found.medians is not None
+    assert found.lower < found.ratio < found.upper < found.medians
+    assert ("1.03", "", "of the medians 1.42") in cells(claims_section(subject))
+
+
+def test_equal_medians_are_not_told_twice(tmp_path: Path) -> None:
+    found = cells(claims_section(subject_of(tmp_path, arms(2.35))))
+    assert ("2.35", "", "") in found
+
+
 def test_four_runs_per_arm_are_too_few(tmp_path: Path) -> None:
     found = measured(subject_of(tmp_path, arms(count=4)), "checkpoint_rate")
     assert found.verdict == "few"
@@ -74,6 +131,21 @@ def test_energy_is_b_over_a_and_a_rate_a_over_b(tmp_path: Path) -> None:
     assert energy.ratio is not None
     assert energy.ratio > 1
     assert measured(subject, "checkpoint_rate").ratio == pytest.approx(2.35, rel=1e-3)
+
+
+def test_energy_s_interval_is_widened_by_what_sensors_may_be_off_by(tmp_path: Path) -> None:
+    """A ratio of two sensors is no surer than they are, however many runs there are."""
+    subject = subject_of(tmp_path, arms(2.35))
+    (group,) = subject.groups
+    rows = {row.quantity.key: row for row in compare(subject, group)}
+    found = measured(subject, "checkpoint_energy")
+    (claim,) = [c for c, _ in only(subject).claims if c.id == "checkpoint_energy"]
+    effect = rows[claim.figure or ""].effect
+    assert effect is not None
+    assert effect.lower is not None
+    assert found.lower is not None
+    assert effect.accuracy > 0
+    assert found.lower == pytest.approx(effect.lower / (1 + effect.accuracy))
 
 
 def test_a_virtual_drive_shows_nothing_of_a_claim(tmp_path: Path) -> None:
@@ -156,7 +228,8 @@ def test_arms_that_nothing_tells_apart_stand_in_the_page_s_order(tmp_path: Path)
 def with_workers(folder: Path, counts: Iterable[int]) -> Subject:
     for index, workers in enumerate(counts):
         for scenario in (arm("A", 9, workload="dlrm"), arm("B", 9, workload="dlrm", rate=1e9)):
-            record, traces = make_run(replace(scenario, run_id=f"{scenario.label}-{index}"))
+            own = {"run_id": f"{scenario.label}-{index}", "order": scenario.order + 2 * index}
+            record, traces = make_run(replace(scenario, **own))  # type: ignore[arg-type]
             workload = {**record.config["workload"], "workers": workers}
             config = {**record.config, "workload": workload}
             changed = record.model_copy(

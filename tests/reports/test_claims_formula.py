@@ -8,18 +8,18 @@ from wattload.reports.claims.formula import Formula, Kind, parse_formula
 
 
 def test_a_ratio_of_two_arms_is_parsed() -> None:
-    found = parse_formula("median(b.time) / median(a.time)")
+    found = parse_formula("b.time / a.time")
     assert found == Formula(Kind.TIME, "b", "a")
     assert (found.better, found.unit) == ("lower", Unit.SECONDS)
 
 
-def test_the_median_of_one_arm_is_parsed() -> None:
-    assert parse_formula("median(a.iops)") == Formula(Kind.OPERATIONS, "a")
+def test_the_figure_of_one_arm_is_parsed() -> None:
+    assert parse_formula("a.iops") == Formula(Kind.OPERATIONS, "a")
 
 
 @pytest.mark.parametrize("kind", list(Kind))
 def test_a_formula_reads_as_it_was_written(kind: Kind) -> None:
-    for text in (f"median(a.{kind}) / median(b.{kind})", f"median(b.{kind})"):
+    for text in (f"a.{kind} / b.{kind}", f"b.{kind}"):
         assert str(parse_formula(text)) == text
 
 
@@ -27,14 +27,14 @@ def test_a_formula_reads_as_it_was_written(kind: Kind) -> None:
     "text",
     [
         "",
-        "mean(a.time)",
-        "median(a.time) / median(a.time)",
-        "median(a.time) / median(b.rate)",
-        "median(c.time)",
-        "median(a.time) * median(b.time)",
-        "median(a.time) / 2",
-        "median(a.weight)",
-        "median(a.time) / median(b.time)\n",
+        "median(a.time)",
+        "a.time / a.time",
+        "a.time / b.rate",
+        "c.time",
+        "a.time * b.time",
+        "a.time / 2",
+        "a.weight",
+        "a.time / b.time\n",
         "__import__('os').system('true')",
     ],
 )
