@@ -57,9 +57,9 @@ def close(run: Run) -> tuple[Check, ...]:
 
 SEAL_CHECK = "seal"
 _SEALS: Mapping[SealState, tuple[Verdict, str]] = {
-    "holds": ("pass", "The seal holds: the record is as the run wrote it."),
+    "holds": ("pass", "Its seal fits its content."),
     "broken": ("fail", "The record is not as the run wrote it: its seal does not fit its content."),
-    "none": ("not_checked", "The record has no seal: the version that wrote it made none."),
+    "none": ("not_checked", "It has no seal: nothing says whether it was edited."),
 }
 
 

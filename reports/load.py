@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -25,7 +25,7 @@ DETAILED_RUNS = 16
 class Run:
     """One run as the report knows it: the record and what lay beside it.
 
-    ``seal`` says whether the record is as it was written. ``sha256`` is the digest of its file,
+    ``seal`` says whether the record's seal fits its content. ``sha256`` is the digest of its file,
     where it is ``masked`` of its masked JSON; empty for a run that was never on disk. ``closures``
     are its closure checks, where they were made before parts of the record were let go.
     """
@@ -41,6 +41,11 @@ class Run:
     def id(self) -> str:
         """The run's id."""
         return self.record.run_id
+
+    @property
+    def is_unsealed(self) -> bool:
+        """Whether its file has no seal, so that nothing says whether it was edited."""
+        return self.seal == "none" and bool(self.sha256)
 
 
 def find_records(paths: Sequence[Path]) -> list[Path]:
@@ -70,7 +75,7 @@ def load_runs(
     what is kept of each of more than ``DETAILED_RUNS`` runs, whose traces stay on disk.
 
     Raises:
-        RecordError: a record is missing, cut short, invalid, or two have the same id.
+        RecordError: a record is missing, cut short, invalid, or two are of the same run.
     """
     files = find_records(paths)
     masker = Masker(read_record(file) for file in files) if redact else None
@@ -79,10 +84,10 @@ def load_runs(
     latest = lru_cache(maxsize=1)(lambda folder: read_traces(folder, named[folder], mask))
     several = len(files) > DETAILED_RUNS
     runs: list[Run] = []
-    places: dict[str, Path] = {}
+    places: dict[Hashable, Path] = {}
     for file in files:
         stored = read_stored(file)
-        _refuse_twin(stored.record.run_id, file, places)
+        _refuse_twin(stored.record, file, places)
         named[file.parent] = stored.record.traces
         read = partial(latest, file.parent)
         traces = DistantTraces(read) if several else read()
@@ -99,10 +104,30 @@ def _masked(run: Run, masker: Masker) -> Run:
     return replace(run, record=record, sha256=digest, masked=True)
 
 
-def _refuse_twin(run_id: str, file: Path, seen: dict[str, Path]) -> None:
-    if run_id in seen:
+def _refuse_twin(record: RunRecord, file: Path, seen: dict[Hashable, Path]) -> None:
+    """Refuse a run that was named before, by its id or by when and where it was made."""
+    made = _when_made(record)
+    first = seen.get(record.run_id) or (seen.get(made) if made is not None else None)
+    if first is not None:
         raise RecordError(
-            f"{seen[run_id]} and {file} hold one run, {run_id}; "
+            f"{first} and {file} hold one run, {record.run_id}; "
             "name each run once: a run that counts twice is no evidence"
         )
-    seen[run_id] = file
+    seen[record.run_id] = file
+    if made is not None:
+        seen[made] = file
+
+
+def _when_made(record: RunRecord) -> Hashable:
+    """Return what no two runs have in common, whatever they are called; ``None`` without a window.
+
+    Windows are told in nanoseconds since each host began: a copy under another id has them too.
+    """
+    place = record.comparison
+    windows = tuple(
+        (each.name, each.host, each.start_ns, each.end_ns, each.read_bytes, each.written_bytes)
+        for each in record.windows
+    )
+    if not windows:
+        return None
+    return place.session_id, place.arm, place.block, record.started_utc, windows

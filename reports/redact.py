@@ -1,4 +1,4 @@
-"""Masks for publication: host names, serials and paths, the same mask for the same thing."""
+"""Masks for publication: host names, serials, addresses and paths, one mask for one thing."""
 
 from __future__ import annotations
 
@@ -7,18 +7,61 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from wattload.core.record.run import RunRecord
+from wattload.reports.identifiers import MASK, NUMBERS, PATHS, RELATIVE
 
 _HOST_KEYS = frozenset({"host"})
 _SERIAL_KEYS = frozenset({"serial", "controllers", "module"})
-_PATH_KEYS = frozenset({"path", "mount_point", "folder"})
+_PATH_KEYS = frozenset({"path", "mount_point", "folder", "runs"})
+_SETTINGS = frozenset({"config", "command", "details", "parameters"})
+"""Fields of settings and of what a workload says: the keys in them are not ours."""
+
+_PRIVATE = frozenset(
+    (
+        "uuid",
+        "partuuid",
+        "wwid",
+        "wwn",
+        "eui",
+        "eui64",
+        "nguid",
+        "nqn",
+        "subnqn",
+        "hostnqn",
+        "mac",
+        "ip",
+        "address",
+        "hostname",
+        "domain",
+        "url",
+        "user",
+        "username",
+        "email",
+        "password",
+        "token",
+        "community",
+    )
+)
+"""Settings whose values are masked whole, whatever they look like."""
+
+_LIBRARIES = "libraries"
+_VERSIONS = frozenset({"wattload", "python", "kernel", "firmware", "nvme_version"})
+"""Fields of versions, as libraries' are: 4.10.0.84 is no address there."""
+
+_VERSION = re.compile(r"[\w.+~-]+")
+
+_ORDINARY = frozenset({"", "/", ".", "runs"})
+"""Paths that tell nobody anything; ``runs`` is what the folder of runs is called by default."""
+
 _PUBLIC_ROOTS = ("/sys/", "/proc/", "/dev/")
+_BY_NAME = re.compile(r"(?<=/by-)(uuid|partuuid|label|partlabel)/([^/\s]+)")
+_SETTING = re.compile(r"([\w.+~@/-]*\b(?:path|runs|folder|file)=)(.*)", re.DOTALL)
+_REMOTE = re.compile(r"([^/\s:]{2,}):/")
+"""A file system of another host, such as ``nas:/export``."""
+
 _VOCABULARY = frozenset(
     {"verdict", "kind", "category", "status", "unit", "better", "evidence", "scope", "initiator"}
 )
 """Fields whose values are words of ours; a host may be called like one of them."""
-
-_PATH = r"(?<![\w./~-])~?/[^\s\"'`,;:()\[\]{}<>|=]+"
-_UUID = r"(?<![0-9A-Za-z])(?:GPU-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9A-Za-z])"
 
 
 class Masker:
@@ -31,36 +74,55 @@ class Masker:
     def __init__(self, records: Iterable[RunRecord]) -> None:
         self._masks: dict[str, str] = {}
         self._counts: dict[str, int] = {}
+        self._hosts: set[str] = set()
+        self._domains: set[str] = set()
+        self._folders: set[str] = set()
         for record in records:
-            document = record.model_dump(mode="json")
-            for host in record.hosts:
-                self._mask_host(host.facts.name)
-            block_devices = {name for target in record.targets for name in target.facts.devices}
-            for kind, value in _named(document):
-                self._mask(kind, value)
-            for source in record.power.sources:
-                if source.device not in block_devices:
-                    self._mask("serial", source.device)
-        self._pattern = self._compile()
+            self._learn(record)
+        names = self._names()
+        self._known = _compiled(names)
+        self._numbers = _compiled([*names, NUMBERS])
+        self._anywhere = _compiled([*names, NUMBERS, PATHS])
+        self._settings = _compiled([*names, NUMBERS, PATHS, f"(?P<relative>{RELATIVE})"])
 
     def text(self, text: str) -> str:
-        """Return a text with everything masked that is known by name or looks like a path."""
-        return self._pattern.sub(self._replacement, text)
+        """Return a text with everything masked that is known by name or looks like a name."""
+        return self._anywhere.sub(self._replacement, text)
 
     def record(self, record: RunRecord) -> RunRecord:
         """Return the record with every string masked, keys of free mappings included.
 
         It has no seal: that of what was masked could be tried against guesses.
         """
-        document = self._document(record.model_dump(mode="json"), "", _field_names())
+        document = self._document(record.model_dump(mode="json"), "", "", _field_names())
         document["seal"] = None
         return RunRecord.model_validate(document)
 
-    def _mask_host(self, name: str) -> None:
+    def _learn(self, record: RunRecord) -> None:
+        for host in record.hosts:
+            self._learn_host(host.facts.name)
+        block_devices = {name for target in record.targets for name in target.facts.devices}
+        for kind, value in _named(record.model_dump(mode="json")):
+            if kind == "host":
+                self._learn_host(value)
+            elif kind == "folder":
+                self._folders.add(value)
+            else:
+                self._mask(kind, value)
+        for source in record.power.sources:
+            if source.device not in block_devices:
+                self._mask("serial", source.device)
+
+    def _learn_host(self, name: str) -> None:
+        """Learn a host, what it is called for short, and the domain that others are in, too."""
         mask = self._mask("host", name)
-        short = name.partition(".")[0]
+        short, _, domain = name.partition(".")
         if any(letter.isalpha() for letter in short):
             self._masks.setdefault(short, mask)  # box.example.org is also called box
+        self._hosts |= {each for each in (name, short) if each in self._masks}
+        if "." in domain:
+            self._mask("domain", domain)
+            self._domains.add(domain)
 
     def _mask(self, kind: str, value: str) -> str:
         if value not in self._masks and value not in ("", "/"):
@@ -68,62 +130,146 @@ class Masker:
             self._masks[value] = f"{kind}-{self._counts[kind]}"
         return self._masks.get(value, value)
 
-    def _compile(self) -> re.Pattern[str]:
+    def _names(self) -> list[str]:
+        """Return patterns of what is known by name, the longest first."""
         known = sorted(self._masks, key=lambda value: (-len(value), value))
-        names = "|".join(re.escape(value) for value in known)
-        parts = [rf"(?<![0-9A-Za-z])(?:{names})(?![0-9A-Za-z])"] if names else []
-        return re.compile("|".join([*parts, _UUID, _PATH]))
+        parts = "|".join(self._named_as(value) for value in known)
+        words = "|".join(re.escape(word) for word in sorted(self._folders))
+        found = [rf"(?P<known>(?<![0-9A-Za-z])(?:{parts})(?![0-9A-Za-z]))"] if parts else []
+        return [*found, *([rf"(?P<folder>(?<![0-9A-Za-z])(?:{words})(?=[/\\]))"] if words else [])]
+
+    def _named_as(self, value: str) -> str:
+        """Return the pattern of a name: a host in any domain, any host in a domain."""
+        if value in self._domains:
+            return rf"(?:[\w-]+\.)*{re.escape(value)}"
+        own = re.escape(value)
+        return rf"{own}(?:\.[A-Za-z][\w-]*)*" if value in self._hosts else own
 
     def _replacement(self, found: re.Match[str]) -> str:
-        text = found.group()
+        text, kind = found.group(), found.lastgroup or ""
         if text in self._masks:
             return self._masks[text]
-        if not text.lstrip("~").startswith("/"):
-            return self._mask("serial", text)
+        if kind == "known":
+            return self._other_name(text)
+        if kind in ("serial", "address"):
+            return self._mask(kind, text)
         if text.startswith(_PUBLIC_ROOTS):
-            return self._without_serials(text)
+            return self._public(text)
         stem = text.rstrip(".")  # a path may end a sentence
         return self._mask("path", stem) + text[len(stem) :]
 
-    def _without_serials(self, path: str) -> str:
-        for value, mask in self._masks.items():
-            if mask.startswith("serial-"):
-                path = path.replace(value, mask)
-        return path
+    def _other_name(self, text: str) -> str:
+        """Return the mask of a host by another name than its own, such as ``box.lan``."""
+        own = max(
+            (each for each in self._hosts if text.startswith(f"{each}.")), key=len, default=""
+        )
+        return self._masks[own] if own else self._mask("host", text)
 
-    def _document(self, value: Any, key: str, fields: frozenset[str]) -> Any:  # noqa: ANN401 - JSON
+    def _public(self, path: str) -> str:
+        def by_name(found: re.Match[str]) -> str:
+            name = found[2] if MASK.fullmatch(found[2]) else self._mask("serial", found[2])
+            return f"{found[1]}/{name}"
+
+        return self._numbers.sub(self._replacement, _BY_NAME.sub(by_name, path))
+
+    def _document(self, value: Any, key: str, inside: str, fields: frozenset[str]) -> Any:  # noqa: ANN401 - JSON
         if isinstance(value, str):
-            return value if key in _VOCABULARY or _is_counter(key, value) else self.text(value)
+            return self._field(value, key, inside)
         if isinstance(value, Mapping):
             return {
-                (name if name in fields else self.text(name)): self._document(part, name, fields)
+                (name if name in fields else self.text(name)): self._document(
+                    part, name, inside or _inside(name), fields
+                )
                 for name, part in value.items()
             }
         if isinstance(value, list):
-            return [self._document(part, key, fields) for part in value]
+            return [self._document(part, key, inside, fields) for part in value]
         return value
+
+    def _field(self, value: str, key: str, inside: str) -> str:
+        """Return the text of one field; ``inside`` is the field of settings that it is part of."""
+        if not inside and (key in _VOCABULARY or _is_counter(key, value)):
+            return value
+        if MASK.fullmatch(value):
+            return self._masks.get(value, value)
+        of_version = inside == _LIBRARIES or (key in _VERSIONS and not inside)
+        if of_version and _VERSION.fullmatch(value):
+            return self._known.sub(self._replacement, value)
+        if key in _PATH_KEYS:
+            return self._place(value)
+        if inside and key.lower() in _PRIVATE:
+            return self._mask("serial", value)
+        return self._setting(value) if inside else self.text(value)
+
+    def _setting(self, text: str) -> str:
+        found = _SETTING.fullmatch(text)
+        if found is None:
+            return self._settings.sub(self._replacement, text)
+        return found[1] + self._place(found[2])
+
+    def _place(self, value: str) -> str:
+        """Return what is a path, or several, masked: one without a root too."""
+        if value in self._masks:
+            return self._masks[value]
+        return ",".join(
+            self._mask("path", part)
+            if _is_rootless(part)
+            else self._settings.sub(self._replacement, part)
+            for part in value.split(",")
+        )
+
+
+def _compiled(patterns: list[str]) -> re.Pattern[str]:
+    return re.compile("|".join(patterns) or "(?!)")
+
+
+def _inside(name: str) -> str:
+    return name if name in _SETTINGS or name == _LIBRARIES else ""
 
 
 def _is_counter(key: str, value: str) -> bool:
     return key == "source" and "/" not in value
 
 
-def _named(document: Any, key: str = "") -> Iterator[tuple[str, str]]:  # noqa: ANN401 - JSON
+def _is_rootless(place: str) -> bool:
+    """Return whether a path begins with a name that may be anybody's."""
+    return place not in _ORDINARY and place[0] not in "/~.\\[" and not MASK.match(place)
+
+
+def _named(document: Any, key: str = "", inside: str = "") -> Iterator[tuple[str, str]]:  # noqa: ANN401 - JSON
     """Yield (kind of mask, value) for every field that holds a host, a serial or a path."""
     if isinstance(document, Mapping):
         for name, part in document.items():
             if name != "missing":  # its values are reasons, whatever its keys are
-                yield from _named(part, name)
+                yield from _named(part, name, inside or _inside(name))
     elif isinstance(document, list):
         for part in document:
-            yield from _named(part, key)
+            yield from _named(part, key, inside)
     elif isinstance(document, str):
-        if key in _HOST_KEYS:
-            yield "host", document
-        elif key in _SERIAL_KEYS:
-            yield "serial", document
-        elif key in _PATH_KEYS and "/" in document and "wattload-data" not in document:
-            yield "path", document
+        yield from _named_in(document, key, inside)
+
+
+def _named_in(text: str, key: str, inside: str) -> Iterator[tuple[str, str]]:
+    setting = _SETTING.fullmatch(text) if inside else None
+    if key in _HOST_KEYS:
+        yield "host", text
+    elif key in _SERIAL_KEYS:
+        yield "serial", text
+    elif key == "source" and (remote := _REMOTE.match(text)):
+        yield "host", remote[1]
+    elif key in _PATH_KEYS:
+        yield from _places(text)
+    elif setting is not None:
+        for part in setting[2].split(","):
+            yield from _places(part)
+
+
+def _places(text: str) -> Iterator[tuple[str, str]]:
+    """Yield a path as it may stand elsewhere; a single word only as a folder, before a slash."""
+    if "/" in text and "wattload-data" not in text:
+        yield "path", text
+    elif "/" not in text and _is_rootless(text):
+        yield "folder", text
 
 
 def _field_names() -> frozenset[str]:

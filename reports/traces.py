@@ -166,7 +166,7 @@ def read_traces(folder: Path, files: tuple[TraceFile, ...], mask: Mask) -> Trace
         throughput=one("throughput", _throughput),
         power=one("power", _power),
         operations=one("operations", _operations) if "operations" in named else None,
-        notes=tuple(notes),
+        notes=tuple(map(mask, notes)),
         digests=digests,
     )
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
-from wattload.reports.exports.document import finite
+from wattload.reports.compare import compare
+from wattload.reports.exports.ratios import finite
 from wattload.reports.figures import quantities
+from wattload.reports.load import Run
+from wattload.reports.plain import exact
+from wattload.reports.points import points
 from wattload.reports.subject import Subject
 
 COLUMNS = (
@@ -17,6 +22,7 @@ COLUMNS = (
     "label",
     "started_utc",
     "status",
+    "seal",
     "figure",
     "phase",
     "unit",
@@ -28,52 +34,73 @@ COLUMNS = (
     "evidence",
     "valid",
     "why_not",
+    "forced",
 )
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
+"""How a text begins that a spreadsheet may run: it passes over blanks, and some read wide signs."""
+
+Forced = Mapping[tuple[str, str], str]
+"""By run and figure, past what its comparison was forced."""
 
 
 def csv_report(subject: Subject) -> str:
     """Return every figure of every run, in SI base units; a field is empty where there is none.
 
     ``valid`` is whether the figure may be compared: the run by its checks, energy by its own, and
-    by evidence that ranks. Text that a spreadsheet would run as a formula begins with an
-    apostrophe.
+    by evidence that ranks. ``forced`` is what bars its comparison and was forced. Text that a
+    spreadsheet would run as a formula begins with an apostrophe.
     """
     file = io.StringIO()
     writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_rows(subject))
+    forced = _forced(subject)
+    for run in subject.runs:
+        writer.writerows(_rows(subject, run, forced))
     return file.getvalue()
 
 
-def _rows(subject: Subject) -> Iterator[dict[str, object]]:
-    for run in subject.runs:
-        record, faults = run.record, subject.faults(run)
-        energy_faults = subject.energy_faults(run)
-        of_run = {
-            "run_id": _text(run.id),
-            "workload": _text(record.workload.name),
-            "arm": _text(subject.arm(run)),
-            "label": _text(record.label),
-            "started_utc": _text(record.started_utc),
-            "status": record.status,
+def _forced(subject: Subject) -> Forced:
+    """Return what each figure's comparison was forced past; nothing where nothing was forced."""
+    if not subject.forced:
+        return {}
+    return {
+        (run.id, row.quantity.key): row.forced
+        for group in subject.groups
+        for point in points(group)
+        for row in compare(subject, point.group)
+        for run in point.group.runs
+    }
+
+
+def _rows(subject: Subject, run: Run, forced: Forced) -> Iterator[dict[str, object]]:
+    record, faults = run.record, subject.faults(run)
+    energy_faults = subject.energy_faults(run)
+    of_run = {
+        "run_id": _text(run.id),
+        "workload": _text(record.workload.name),
+        "arm": _text(subject.arm(run)),
+        "label": _text(record.label),
+        "started_utc": _text(record.started_utc),
+        "status": record.status,
+        "seal": run.seal,
+    }
+    for quantity, figure in quantities(record).values():
+        why_not = [*faults, *(energy_faults if quantity.is_energy else ())]
+        why_not += [] if figure.ranks else ["its evidence ranks nothing"]
+        yield of_run | {
+            "figure": _text(quantity.key),
+            "phase": _text(quantity.phase),
+            "unit": quantity.unit.value,
+            "better": quantity.better,
+            "headline": _flag(is_so=quantity.headline),
+            "value": finite(figure.value),
+            "lower": finite(figure.lower),
+            "upper": finite(figure.upper),
+            "evidence": _text(figure.evidence),
+            "valid": _flag(is_so=not why_not and figure.value is not None),
+            "why_not": _text("; ".join([*why_not, *([figure.note] if figure.note else [])])),
+            "forced": _text(forced.get((run.id, quantity.key), "")),
         }
-        for quantity, figure in quantities(record).values():
-            why_not = [*faults, *(energy_faults if quantity.is_energy else ())]
-            why_not += [] if figure.ranks else ["its evidence ranks nothing"]
-            yield of_run | {
-                "figure": _text(quantity.key),
-                "phase": _text(quantity.phase),
-                "unit": quantity.unit.value,
-                "better": quantity.better,
-                "headline": _flag(is_so=quantity.headline),
-                "value": finite(figure.value),
-                "lower": finite(figure.lower),
-                "upper": finite(figure.upper),
-                "evidence": _text(figure.evidence),
-                "valid": _flag(is_so=not why_not and figure.value is not None),
-                "why_not": _text("; ".join([*why_not, *([figure.note] if figure.note else [])])),
-            }
 
 
 def _flag(*, is_so: bool) -> str:
@@ -81,4 +108,6 @@ def _flag(*, is_so: bool) -> str:
 
 
 def _text(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    """Return text of records as a cell: what nobody sees is escaped, and nothing is a formula."""
+    shown = exact(text)
+    return f"'{shown}" if _FORMULA.match(shown) else shown

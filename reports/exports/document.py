@@ -1,36 +1,37 @@
-"""Every number of a report as one JSON document: runs with their figures, rows, calls, inputs.
+"""The figures of a report as one JSON document: runs, ratios, calls, noise, claims, inputs.
 
 Values are in SI base units. A figure that nobody has is ``null``; what is known of it stands by.
+What else a page tells of a run is in the run's record, and what it draws over time in its traces.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
 from typing import Any
 
-from wattload.reports.compare import Row, compare
-from wattload.reports.conditions import differences
+from wattload.reports.energy import Energy, phase_energies, whole
+from wattload.reports.exports.published import published_data
+from wattload.reports.exports.ratios import comparison_data, finite, noise_data
 from wattload.reports.figures import Figure, Quantity, quantities
 from wattload.reports.inputs import inputs_digest
 from wattload.reports.load import Run
-from wattload.reports.statistics import Effect, Spread
-from wattload.reports.subject import LETTERS, Group, Subject
+from wattload.reports.plain import exact
+from wattload.reports.subject import LETTERS, Subject
 
 FORMAT, VERSION = "wattload-report", 1
-_ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+_ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&"}
 
 
 def json_report(subject: Subject) -> str:
-    """Return the report as JSON, indented."""
-    return json.dumps(document(subject), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    """Return the report as JSON, indented; characters that nobody sees are escaped."""
+    text = json.dumps(document(subject), indent=1, ensure_ascii=False, allow_nan=False)
+    return exact(text) + "\n"
 
 
 def json_data(subject: Subject) -> str:
     """Return the report as JSON that may stand inside a ``<script>``: no markup is in it."""
     text = json.dumps(document(subject), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.translate(_ESCAPES)
+    return exact(text).translate(_ESCAPES)
 
 
 def document(subject: Subject) -> dict[str, Any]:
@@ -48,7 +49,9 @@ def document(subject: Subject) -> dict[str, Any]:
         "inputs_sha256": inputs_digest(subject.runs),
         "quantities": _quantities(subject),
         "runs": [_run(subject, run) for run in subject.runs],
-        "comparisons": [_comparison(subject, group) for group in subject.groups],
+        "comparisons": [comparison_data(subject, group) for group in subject.groups],
+        "noise": noise_data(subject),
+        "published": published_data(subject),
     }
 
 
@@ -56,6 +59,7 @@ def _run(subject: Subject, run: Run) -> dict[str, Any]:
     record = run.record
     checks = [*record.checks, *subject.closures[run.id]]
     faults = subject.faults(run)
+    energies = [*phase_energies(record), *([total] if (total := whole(record)) else [])]
     return {
         "run_id": run.id,
         "record_sha256": run.sha256 or None,
@@ -76,6 +80,7 @@ def _run(subject: Subject, run: Run) -> dict[str, Any]:
             if check.verdict != "pass"
         ],
         "figures": {key: _figure(figure) for key, (_, figure) in quantities(record).items()},
+        "energies": [_energy(energy) for energy in energies],
     }
 
 
@@ -111,66 +116,18 @@ def _figure(figure: Figure) -> dict[str, Any]:
     return found
 
 
-def _comparison(subject: Subject, group: Group) -> dict[str, Any]:
+def _energy(energy: Energy) -> dict[str, Any]:
+    """Return what an energy was integrated over, and how exactly it is known."""
+    share = None
+    if energy.uncertainty_j is not None and energy.energy_j:
+        share = energy.uncertainty_j / energy.energy_j
     return {
-        "workload": group.workload,
-        "arms": {arm: [run.id for run in runs] for arm, runs in group.arms.items()},
-        "differences": [
-            {"condition": each.name, "values": dict(each.values), "sets_the_work": each.is_work}
-            for each in differences(group)
-        ],
-        "rows": [_row(row) for row in compare(subject, group)],
+        "phase": energy.phase,
+        "seconds": finite(energy.seconds),
+        "moved_bytes": energy.moved_bytes,
+        "evidence": energy.evidence.value,
+        "sources": list(energy.keys),
+        "net_j": finite(energy.net_j),
+        "uncertainty_j": finite(energy.uncertainty_j),
+        "uncertainty": finite(share),
     }
-
-
-def _row(row: Row) -> dict[str, Any]:
-    return {
-        "quantity": row.quantity.key,
-        "axis": row.axis,
-        "at": row.at,
-        "arms": {arm: _arm(row.figures[arm], row.spreads.get(arm)) for arm in row.figures},
-        "effect": _effect(row.effect) if row.effect else None,
-        "call": row.call,
-        "words": row.words,
-        "reason": row.reason,
-        "forced": row.forced,
-    }
-
-
-def _arm(figures: tuple[Figure, ...], spread: Spread | None) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "values": [finite(figure.value) for figure in figures],
-        "valid": [figure.valid for figure in figures],
-    }
-    if any(figure.upper is not None for figure in figures):
-        found["lower"] = [finite(figure.lower) for figure in figures]
-        found["upper"] = [finite(figure.upper) for figure in figures]
-    if spread is None:
-        return found | {"n": 0, "median": None}
-    return found | {
-        "n": spread.count,
-        "median": finite(spread.median),
-        "minimum": finite(spread.minimum),
-        "maximum": finite(spread.maximum),
-        "cv": finite(spread.cv),
-    }
-
-
-def _effect(effect: Effect) -> Mapping[str, Any]:
-    """Return B against A: the ratio, its 95 % interval, and what it was made of."""
-    return {
-        "ratio": finite(effect.ratio),
-        "lower": finite(effect.lower),
-        "upper": finite(effect.upper),
-        "ratio_of_medians": finite(effect.medians),
-        "n_a": effect.count_a,
-        "n_b": effect.count_b,
-        "pairs": effect.pairs,
-        "p_value": finite(effect.p_value),
-        "floor": finite(effect.floor),
-    }
-
-
-def finite(value: float | None) -> float | None:
-    """Return a number that JSON has; what overflowed is missing and not a number."""
-    return value if value is not None and math.isfinite(value) else None

@@ -87,16 +87,25 @@ def _masker(files: Sequence[Path]) -> Masker:
 
 
 def _row(file: Path, output: Path, masker: Masker | None) -> IndexRow:
-    name = file.parent.name
-    link = "" if masker else _link(file.parent, output)
     try:
         stored = read_stored(file)
     except RecordError as error:
-        # The row names the folder: the message need not, and would not be the same from elsewhere.
-        reason = "it can't be read" if masker else str(error).removeprefix(f"{file} ")
-        return IndexRow(name=name, link=link, broken=reason)
-    record = masker.record(stored.record) if masker else stored.record
-    return IndexRow(name=name, link=link, fields=_fields(record, stored))
+        return _broken(file, output, str(error), masked=masker is not None)
+    if masker is not None:
+        record = masker.record(stored.record)
+        # A folder may have any name; of what a record says of itself it is known what to mask.
+        return IndexRow(name=record.run_id, link="", fields=_fields(record, stored))
+    link = _link(file.parent, output)
+    return IndexRow(name=file.parent.name, link=link, fields=_fields(stored.record, stored))
+
+
+def _broken(file: Path, output: Path, error: str, *, masked: bool) -> IndexRow:
+    """Return the row of a record that can't be read; masked, it says no more than that."""
+    if masked:
+        return IndexRow(name="a run without a name", link="", broken="it can't be read")
+    # The row names the folder: the message need not, and would not be the same from elsewhere.
+    reason = error.removeprefix(f"{file} ")
+    return IndexRow(name=file.parent.name, link=_link(file.parent, output), broken=reason)
 
 
 def _link(folder: Path, output: Path) -> str:
@@ -124,7 +133,8 @@ def _fields(record: RunRecord, stored: StoredRecord) -> tuple[Field, ...]:
 def _status(line: Line, seal: SealState) -> Field:
     if seal == "broken":
         return Field(text=line.status, remark="edited after the run", tone="bad")
-    return Field(text=line.status, tone="good" if line.status == "complete" else "bad")
+    tone = "good" if line.status == "complete" else "bad"
+    return Field(text=line.status, remark="no seal" if seal == "none" else "", tone=tone)
 
 
 def _checks(line: Line) -> Field:

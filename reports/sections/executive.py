@@ -122,8 +122,17 @@ def _ratio(told: _Told, rows: Sequence[Row]) -> Words:
         called = [f"{words} at {counted(count, 'point')}" for words, count in said.items()]
         return (Link(text, told.anchor), f"{ends}: {listed(called)}")
     if effect.lower is not None and effect.upper is not None:
-        text += f", 95{UNIT_SPACE}% interval {number(effect.lower, 3)} to {number(effect.upper, 3)}"
+        text += f", 95{UNIT_SPACE}% interval {_from_to(effect.lower, effect.upper)}"
     return (Link(text, f"{told.anchor}-arms"), f": {_words(row)}")
+
+
+def _from_to(lower: float, upper: float) -> str:
+    """Return an interval with the digits that tables give it, or as many as tell its ends apart."""
+    for digits in (4, 5, 6):
+        ends = number(lower, digits), number(upper, digits)
+        if ends[0] != ends[1]:
+            break
+    return " to ".join(ends)
 
 
 def _bounds(told: _Told, row: Row) -> Words:

@@ -10,14 +10,20 @@ from wattload.reports.quantity import MISSING, counted
 from wattload.reports.subject import Subject
 
 _SEALS: dict[SealState, tuple[str, Tone]] = {
-    "holds": ("seal holds", "good"),
+    "holds": ("its seal fits its content", "good"),
     "broken": ("edited after the run", "bad"),
-    "none": ("no seal (older record)", "open"),
+    "none": ("no seal: nothing says whether it was edited", "warn"),
 }
+_WHERE = (
+    "What this page compares and concludes is in its source as JSON, in SI base units, in the "
+    "element wattload-data: every run's figures and energy, every ratio with its intervals, p "
+    "values and method, the noise floor, and published figures beside measured ones. What else it "
+    "tells of a run is in the run's record, and what it draws over time is of the run's traces."
+)
 _COUNTED: dict[SealState, str] = {
-    "holds": "whose seal holds",
+    "holds": "with a seal that fits its content",
     "broken": "edited after the run",
-    "none": "without a seal (older records)",
+    "none": "without a seal",
 }
 
 
@@ -34,15 +40,15 @@ def inputs_section(subject: Subject) -> Section:
         if len(listed_runs) == len(subject.runs)
         else "Records that were edited after the run",
         note=(
-            "A seal tells of slips and of hands that meant well; it is no signature. An edited "
-            "record is shown, and compared only with --force."
+            "A seal tells of slips and of hands that meant well; it is no signature, for who edits "
+            "a record can seal it anew. An edited record is shown, and compared only with --force. "
+            "One of version 1 has no seal: it is compared, and that is said beside it."
         ),
     )
     blocks: list[Block] = [
         Paragraph(
             f"{counted(len(subject.runs), 'record')}: {_seals(subject)}. The digests are of the "
-            f"{of}. Every number on this page is in its source as JSON, in SI base units, in the "
-            "element wattload-data, and so are each record's digest and each run's command."
+            f"{of}. {_WHERE}"
         ),
         Code(digest, "SHA-256 over the sorted digests of all records"),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -92,6 +93,67 @@ def test_a_seal_taken_out_is_an_edit(tmp_path: Path) -> None:
     del document["seal"]
     file.write_text(json.dumps(document))
     assert read_stored(file).seal == "broken"
+
+
+SEAL_LINE = re.compile(r'"seal": "[0-9a-f]{64}"')
+
+
+@pytest.mark.parametrize("beside", ["", ', "label": "FORGED"'])
+def test_nothing_shares_the_line_of_the_seal(tmp_path: Path, beside: str) -> None:
+    """What stood there would not be digested."""
+    file = write_record(_record(), tmp_path)
+    text = file.read_text("utf-8")
+    (seal,) = SEAL_LINE.findall(text)
+    own = ' "label": "A",\n' if beside else ""
+    file.write_text(text.replace(own, "").replace(seal, f"{seal}{beside} "), "utf-8")
+    stored = read_stored(file)
+    assert (stored.seal, stored.record.label) == ("broken", "FORGED" if beside else "A")
+    said = subprocess.run(["sh", "-c", SEAL_COMMAND], cwd=tmp_path, capture_output=True, check=True)
+    assert said.stdout.decode().split()[0] not in seal
+
+
+def test_a_second_line_like_a_seal_breaks_it(tmp_path: Path) -> None:
+    file = write_record(_record(), tmp_path)
+    nested = '"config": {\n "seal": "' + "1" * 64 + '",'
+    file.write_text(file.read_text("utf-8").replace('"config": {', nested, 1), "utf-8")
+    assert read_stored(file).seal == "broken"
+
+
+@pytest.mark.parametrize(
+    ("once", "twice"),
+    [
+        (r' "label": "A",', ' "label": "A",\n "label": "B",'),
+        (r'"values": \{', '"values": {"x": 1, "x": 2, '),
+        (r"( \"seal\": \"[0-9a-f]+\")", r'\1, "label": "FORGED"'),
+        (r"( \"seal\": \"[0-9a-f]+\")", r"\1,\n\1"),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path, once: str, twice: str) -> None:
+    """Of two equal keys readers keep the later one, or the first."""
+    record = _record().model_copy(update={"config": {"values": {"y": 1}}})
+    file = write_record(record, tmp_path)
+    text, count = re.subn(once, twice, file.read_text("utf-8"))
+    file.write_text(text, "utf-8")
+    assert count == 1
+    with pytest.raises(RecordError, match="twice in one object"):
+        read_record(file)
+
+
+def test_a_record_laid_out_otherwise_is_read(tmp_path: Path) -> None:
+    file = write_record(_record(), tmp_path)
+    record = read_record(file)
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8"))), "utf-8")
+    assert read_record(file) == record
+    assert read_stored(file).seal == "broken"
+
+
+def test_a_seal_taken_out_with_the_version_leaves_none(tmp_path: Path) -> None:
+    """No file can prove that it never had one: nothing is said of whether it was edited."""
+    file = write_record(_record(), tmp_path)
+    document = json.loads(file.read_text("utf-8")) | {"schema_version": 1, "label": "Z"}
+    del document["seal"]
+    file.write_text(json.dumps(document))
+    assert read_stored(file).seal == "none"
 
 
 def test_the_published_schema_is_the_records_own() -> None:

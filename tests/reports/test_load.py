@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from tests.records import Scenario, write_run
 from tests.reports.conftest import one
 from wattload.core.errors import RecordError
 from wattload.core.record.phase import TraceFile
-from wattload.core.record.run import RECORD_FILE
+from wattload.core.record.run import RECORD_FILE, read_record, write_record
 from wattload.reports.load import find_records, load_runs
 from wattload.reports.traces import read_traces
 
@@ -184,3 +185,22 @@ def test_a_power_trace_of_many_batches_and_out_of_order_is_put_in_order(tmp_path
         assert (one_signal.source, one_signal.device) == (other.source, other.device)
         assert one_signal.time_ns.tolist() == other.time_ns.tolist()
         assert one_signal.value.tolist() == pytest.approx(other.value.tolist(), nan_ok=True)
+
+
+@pytest.mark.parametrize("change", [{}, {"command": ("wattload", "run")}])
+def test_a_run_copied_under_another_id_is_refused(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    folder = write_run(tmp_path, SHORT)
+    copy = tmp_path / "run-other"
+    shutil.copytree(folder, copy)
+    record = read_record(folder).model_copy(update={"run_id": "run-other", **change})
+    write_record(record, copy)
+    with pytest.raises(RecordError, match="hold one run, run-"):
+        load_runs([tmp_path])
+
+
+def test_runs_of_one_moment_on_two_arms_are_two(tmp_path: Path) -> None:
+    write_run(tmp_path, SHORT)
+    write_run(tmp_path, replace(SHORT, run_id="run-b", label="B"))
+    assert len(load_runs([tmp_path])) == 2

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 from tests.reports.conftest import arm, one
+from tests.reports.sessions import session
 from wattload.core.record.check import Check
 from wattload.reports.blocks import Arms, Link, Notice, Sentences, Words
 from wattload.reports.load import Run
@@ -135,3 +137,12 @@ def test_arms_say_what_they_are(arms: tuple[Run, ...]) -> None:
     assert dict(block.arms[0].pairs)["power state"] == "PS1"
     assert dict(block.arms[1].pairs)["power state"] == "PS0"
     assert dict(block.arms[0].pairs)["runs"] == "5, all valid"
+
+
+def test_the_ends_of_an_interval_read_apart() -> None:
+    rates = [1e9 * (1 + 0.00001 * x) for x in range(8)]
+    runs = session({"A": rates, "B": [1.2 * rate for rate in reversed(rates)]})
+    speed = text(told(runs)[1])
+    found = re.search(r"95 % interval ([\d.]+) to ([\d.]+)", speed)
+    assert found is not None, speed
+    assert found[1] != found[2]

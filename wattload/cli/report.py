@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=tuple(ENDS),
         default="html",
-        help="a page, every number, a row per run and figure, or text for an issue "
+        help="a page, its figures as data, a row per run and figure, or text for an issue "
         "(default: %(default)s)",
     )
     parser.add_argument(
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--redact",
         action="store_true",
-        help="mask host names, serials and paths everywhere, the embedded records included",
+        help="mask host names, serials, addresses and paths everywhere, embedded records included",
     )
 
 

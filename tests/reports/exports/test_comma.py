@@ -4,6 +4,8 @@ import csv
 import io
 from pathlib import Path
 
+import pytest
+
 from tests.records import Scenario
 from tests.reports.conftest import arm, one
 from wattload.core.record.check import Check
@@ -52,3 +54,31 @@ def test_declared_energy_is_no_valid_figure(tmp_path: Path) -> None:
 def test_no_text_is_a_formula(tmp_path: Path) -> None:
     (first, *_) = rows(one(tmp_path, Scenario(run_id="run-a", label="=cmd|x!A1", seconds=1.0)))
     assert first["label"] == "'=cmd|x!A1"
+
+
+@pytest.mark.parametrize(
+    "label", ["=1+1", "+1", "-1", "@x", " =1", "\t=1", "\r=1", "\n=1", "\uff1d1", "\u00a0=1"]
+)
+def test_no_cell_begins_as_a_formula(tmp_path: Path, label: str) -> None:
+    for row in rows(one(tmp_path, Scenario(run_id="run-a", label=label, seconds=1.0))):
+        for name in ("label", "arm"):
+            assert row[name].startswith(("'", "\\")), row[name]
+
+
+def test_what_nobody_sees_is_escaped(tmp_path: Path) -> None:
+    text = csv_report(
+        make_subject([one(tmp_path, Scenario(run_id="r", label="A\u202egpj", seconds=1.0))])
+    )
+    assert "\u202e" not in text
+    assert r"A\u202egpj" in text
+
+
+def test_what_was_forced_is_said_in_its_rows(tmp_path: Path) -> None:
+    runs = [
+        one(tmp_path, arm("A", 0)),
+        one(tmp_path, arm("B", 0, scale="demo")),
+    ]
+    text = csv_report(make_subject(runs, forced=True))
+    found = list(csv.DictReader(io.StringIO(text)))
+    assert {row["forced"] for row in found} == {"not the same work: scale differ"}
+    assert {row["forced"] for row in rows(*runs)} == {""}

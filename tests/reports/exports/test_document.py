@@ -17,6 +17,7 @@ from tests.reports.conftest import arm, one
 from tests.reports.parsing import Page
 from wattload.core.units import Unit
 from wattload.reports.exports.document import document, json_data, json_report
+from wattload.reports.exports.ratios import finite
 from wattload.reports.load import Run, load_runs
 from wattload.reports.page import render_page
 from wattload.reports.quantity import number, quantity, scale_for, scaled
@@ -96,14 +97,21 @@ def test_text_in_the_data_ends_no_script(tmp_path: Path) -> None:
 
 
 def test_overflow_is_no_number() -> None:
-    from wattload.reports.exports.document import finite
-
     assert [finite(value) for value in (1.5, None, float("inf"), float("nan"))] == [
         1.5,
         None,
         None,
         None,
     ]
+
+
+def test_what_nobody_sees_is_escaped_in_the_data(tmp_path: Path) -> None:
+    unseen = "\u202e\u200b\u2028\U000e0041"
+    label = f"A{unseen}"
+    subject = make_subject([one(tmp_path, Scenario(run_id="run-a", label=label, seconds=1.0))])
+    for text in (json_data(subject), json_report(subject)):
+        assert not set(unseen) & set(text)
+        assert json.loads(text)["runs"][0]["label"] == label
 
 
 def test_the_exported_report_is_what_the_page_carries(arms: tuple[Run, ...], page: Page) -> None:

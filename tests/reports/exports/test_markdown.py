@@ -39,3 +39,13 @@ def test_text_of_records_is_no_markup(tmp_path: Path) -> None:
 def test_more_arms_than_letters_are_said_and_not_shown(tmp_path: Path) -> None:
     runs = [one(tmp_path, arm("A", index, label=f"arm{index}")) for index in range(7)]
     assert "at most 6 stand side by side" in markdown_report(make_subject(runs))
+
+
+def test_text_of_records_is_no_link_and_turns_no_direction(tmp_path: Path) -> None:
+    label = "https://evil.example HTTP://x www.evil.example me@evil.example \u202egpj.exe"
+    text = markdown_report(
+        make_subject([one(tmp_path, arm("A", 0)), one(tmp_path, arm("B", 0, label=label))])
+    )
+    for bare in ("https://", "HTTP://", "www.", "me@evil", "\u202e"):
+        assert bare not in text, bare
+    assert r"\\u202egpj.exe" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from wattload.core.errors import RecordError
 from wattload.core.io import DataPath
@@ -22,7 +23,7 @@ from wattload.core.record.host import HostRecord, RankRecord, SoftwareFacts
 from wattload.core.record.latency import Latency
 from wattload.core.record.metric import Metric
 from wattload.core.record.phase import IoCounter, PhaseSpan, PhaseWindow, Total, TraceFile
-from wattload.core.record.seal import SealState, seal_of, seal_state
+from wattload.core.record.seal import BLANK, SealState, seal_of, seal_state
 from wattload.core.record.target import TargetRecord
 from wattload.core.record.versions import SEALED_SINCE, migrate
 
@@ -166,7 +167,7 @@ class RunRecord(Frozen):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRecord:
-    """A record as it lies on disk: whether its seal holds, its version then, its file's SHA-256."""
+    """A record as it lies on disk: what its seal says, its version then, its file's SHA-256."""
 
     record: RunRecord
     seal: SealState
@@ -195,7 +196,7 @@ def write_record(record: RunRecord, folder: Path) -> Path:
 
 def _sealed(record: RunRecord) -> bytes:
     """Return the file of a record, its seal in the last line but one."""
-    blank = _laid_out(record.model_copy(update={"seal": ""}))
+    blank = _laid_out(record.model_copy(update={"seal": BLANK}))
     return _laid_out(record.model_copy(update={"seal": seal_of(blank)}))
 
 
@@ -241,11 +242,44 @@ def decode_record(text: str, file: Path) -> RunRecord:
 
 def _parsed(text: str | bytes, file: Path) -> Any:  # noqa: ANN401 - JSON
     try:
-        return from_json(text)
+        document = from_json(text)
+        twin = _twin_key(text, document)
     except ValueError as error:
         raise RecordError(
             f"{file} can't be read as a record (cut short or no JSON): {error}"
         ) from error
+    if twin is not None:
+        raise RecordError(
+            f"{file} is no valid record: it has the key {twin!r} twice in one object, of which "
+            "readers keep one or the other; a record has each key once"
+        )
+    return document
+
+
+def _twin_key(text: str | bytes, document: object) -> str | None:
+    """Return a key that an object has twice; ``None`` where there is none."""
+    content = text.encode() if isinstance(text, str) else text
+    # What is laid out as we write it lost no key as it was read; to look at each takes ten times as
+    # long, and a page may be of a thousand records.
+    if content == to_json(document, indent=1) + b"\n":
+        return None
+    try:
+        json.loads(content, object_pairs_hook=_once)
+    except _TwinKeyError as error:
+        return str(error)
+    return None
+
+
+class _TwinKeyError(Exception):
+    """An object has a key twice; its text is the key."""
+
+
+def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _TwinKeyError(next(name for name in names if names.count(name) > 1))
+    return found
 
 
 def _validated(document: Any, file: Path) -> RunRecord:  # noqa: ANN401 - JSON

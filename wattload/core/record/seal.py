@@ -1,4 +1,4 @@
-"""The seal of a record: a digest of its file, which tells an edited record from a written one.
+"""The seal of a record: a digest of its file, by which a file that was changed is known.
 
 It tells of slips and of hands that meant well. It is no signature: who edits a record on purpose
 can seal it anew.
@@ -7,23 +7,33 @@ can seal it anew.
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Literal
 
-SEAL_COMMAND = "grep -v '^ \"seal\": ' record.json | sha256sum"
+BLANK = "0" * 64
+"""Stands in the seal's line while the rest is digested; no content has it as its seal."""
+
+_PATTERN = r'^ "seal": "[0-9a-f]{64}",?$'
+_LINE = re.compile(_PATTERN.encode() + rb"\n?", re.MULTILINE)
+
+SEAL_COMMAND = f"grep -vE '{_PATTERN}' record.json | sha256sum"
 """Prints the seal that a record must carry: the digest of all of its lines but the seal's own."""
 
 SealState = Literal["holds", "broken", "none"]
-"""Whether a record is as it was written; ``none`` where the version that wrote it had no seal."""
-
-_LINE = b'\n "seal": '
+"""Whether a record's seal fits its content; ``none`` where its version had no seal."""
 
 
-def seal_of(content: bytes) -> str:
-    """Return the SHA-256, in hex, of a record's file without the line of its seal."""
-    start = content.find(_LINE)
-    if start >= 0:
-        content = content[:start] + content[content.find(b"\n", start + 1) :]
-    return hashlib.sha256(content).hexdigest()
+def seal_of(content: bytes) -> str | None:
+    """Return the SHA-256, in hex, of a record's file without the line of its seal.
+
+    ``None`` unless one line, and one alone, is a seal and nothing else: whatever shared that line
+    would not be digested.
+    """
+    lines = list(_LINE.finditer(content))
+    if len(lines) != 1:
+        return None
+    (line,) = lines
+    return hashlib.sha256(content[: line.start()] + content[line.end() :]).hexdigest()
 
 
 def seal_state(content: bytes, seal: object, *, sealed: bool) -> SealState:
@@ -33,4 +43,5 @@ def seal_state(content: bytes, seal: object, *, sealed: bool) -> SealState:
     """
     if seal is None and not sealed:
         return "none"
-    return "holds" if seal == seal_of(content) else "broken"
+    found = seal_of(content)
+    return "holds" if found is not None and seal == found else "broken"

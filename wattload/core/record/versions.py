@@ -2,7 +2,9 @@
 
 History of the format:
 
-* 1 (2026-11): first version.
+* 1 (2026-11): first version. It has no seal, so nothing says whether such a record was edited, nor
+  whether it was one of version 2 whose seal was taken out. It counts in comparisons all the same,
+  as old records must stay of use, and each comparison that it takes part in says so.
 * 2 (2026-11): a record carries its seal.
 """
 
