@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,15 +11,16 @@ import altair as alt
 
 from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.charts.bars import marker_size
+from wattload.reports.charts.forced import captioned, forced_past, titled
 from wattload.reports.compare import Row
 from wattload.reports.quantity import number
-from wattload.reports.statistics import Effect
 from wattload.reports.svg import layered, render
 from wattload.reports.themes import arm_marker, arm_role, light, named_axis
 
 WIDTH = 640
 _ROW = 26
 _LETTER = 6.9
+_LINE = 104
 _TICKS = (
     0.01,
     0.02,
@@ -66,15 +68,17 @@ def effects_figure(name: str, subject: str, rows: Sequence[Row], a: str, b: str)
     words = {way: [text.format(a=a, b=b) for text in _WAYS[way]] for way in ways}
     panels = [_panel(way, members[way], domain, *words[way]) for way in ways]
     data = {way: [_row(entry) for entry in members[way]] for way in ways}
+    past = forced_past(drawn)
+    description = captioned((_DESCRIPTION + _FORCED * bool(past)).format(a=a, b=b), past)
     return Figure(
         svg=render(
             alt.vconcat(*panels, spacing=18),
             data | {"one": [{"ratio": 1.0}]},
             name=name,
-            title=f"{subject}: {b} over {a}",
-            description=" ".join([_DESCRIPTION.format(a=a, b=b), *_told(drawn, a, b)]),
+            title=titled(f"{subject}: {b} over {a}", past),
+            description=" ".join([description, *_told(drawn, a, b)]),
         ),
-        caption=_DESCRIPTION.format(a=a, b=b),
+        caption=description,
         table=_table(drawn),
         legend=[(arm_role("A"), f"{a} is better"), (arm_role("B"), f"{b} is better")],
     )
@@ -85,11 +89,12 @@ _DESCRIPTION = (
     "runs per arm or more). A filled mark has the colour and shape of the arm that is better; a "
     "hollow grey one calls neither. The axis is logarithmic: half and twice are as far from 1."
 )
+_FORCED = " A hollow mark in an arm's colour and shape is a call that only force lets through."
 
 
 def _told(rows: Sequence[Row], a: str, b: str) -> list[str]:
     return [
-        f"{entry.quantity.label}: {b}/{a} = {number(entry.effect.ratio, 3)}."
+        f"{entry.quantity.label}: {b}/{a} = {number(entry.effect.ratio, 3)}{_forced(entry)}."
         for entry in rows
         if entry.effect is not None
     ]
@@ -107,20 +112,26 @@ def _row(entry: Row) -> dict[str, Any]:
         "lower": found.lower if found else None,
         "upper": found.upper if found else None,
         "end": (found.upper if found else None) or ratio,
-        "text": _text(found),
+        "text": _text(entry),
         "colour": colour,
-        "fill": colour if letter else light("surface"),
+        "fill": colour if letter and not entry.forced else light("surface"),
         "shape": shape,
         "size": 2 * marker_size(shape),
     }
 
 
-def _text(found: Effect | None) -> str:
+def _text(entry: Row) -> str:
+    found = entry.effect
     if found is None:
         return ""
     if found.lower is None or found.upper is None:
-        return number(found.ratio, 3)
-    return f"{number(found.ratio, 3)} ({number(found.lower, 3)} to {number(found.upper, 3)})"
+        return number(found.ratio, 3) + _forced(entry)
+    ends = f"{number(found.lower, 3)} to {number(found.upper, 3)}"
+    return f"{number(found.ratio, 3)} ({ends}){_forced(entry)}"
+
+
+def _forced(entry: Row) -> str:
+    return ", forced" if entry.forced else ""
 
 
 def _domain(rows: Sequence[Row]) -> list[float]:
@@ -131,7 +142,7 @@ def _domain(rows: Sequence[Row]) -> list[float]:
             found = entry.effect
             ends += [end for end in (found.ratio, found.lower, found.upper) if end is not None]
     low, high = min(ends) / 1.1, max(ends) * 1.05
-    letters = max(len(_text(entry.effect)) for entry in rows)
+    letters = max(len(_text(entry)) for entry in rows)
     return [low, low * (high / low) ** (WIDTH / (WIDTH - letters * _LETTER - 14))]
 
 
@@ -171,7 +182,8 @@ def _panel(
         _words(base, stroke=light("surface")),  # keeps the lines behind it off the figures
         _words(base),
     ]
-    title = alt.TitleParams(question)
+    past = textwrap.wrap(forced_past(rows), _LINE)
+    title = alt.TitleParams(question, subtitle=past or alt.Undefined)
     return layered(layers, width=WIDTH, height=_ROW * len(rows), title=title)
 
 
@@ -190,7 +202,7 @@ def _table(rows: Sequence[Row]) -> Table:
             number(entry.effect.ratio),
             number(entry.effect.lower),
             number(entry.effect.upper),
-            entry.reason,
+            entry.reason + (f"; forced: {entry.forced}" if entry.forced else ""),
         )
         for entry in rows
         if entry.effect is not None
