@@ -15,7 +15,7 @@ from wattload.core.units import NS_PER_S, Unit
 from wattload.reports.load import Run
 from wattload.reports.phases import Phase, phases_of
 from wattload.reports.points import Point, points
-from wattload.reports.quantity import label
+from wattload.reports.quantity import label, out_of_range
 from wattload.reports.subject import LETTERS, Group, Subject, lettered
 
 Kind = Literal["read", "write"]
@@ -220,7 +220,7 @@ def _numbered(found: Sequence[Point]) -> tuple[str, list[tuple[float, Point]]]:
     known = [
         (number, point)
         for number, point in zip(numbers, found, strict=True)
-        if number is not None and number > 0
+        if number is not None and number > 0 and not out_of_range(number)
     ]
     if len(known) < len(found) or len({number for number, _ in known}) < len(found):
         return axis, []
@@ -252,7 +252,8 @@ def _rates(group: Group) -> list[tuple[str, Unit, Rate]]:
 
 def _metric(name: str) -> Rate:
     def value(record: RunRecord) -> float | None:
-        return next((metric.value for metric in record.metrics if metric.name == name), None)
+        found = next((metric.value for metric in record.metrics if metric.name == name), None)
+        return None if out_of_range(found) else found
 
     return value
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports import energy as energies
 from wattload.reports.memo import once_each
-from wattload.reports.quantity import label
+from wattload.reports.quantity import label, out_of_range
 
 Better = Literal["higher", "lower", "neither"]
 
@@ -79,7 +79,14 @@ def quantities(record: RunRecord) -> dict[str, tuple[Quantity, Figure]]:
     whole = energies.whole(record)
     for energy in (*evidence.values(), *([whole] if whole else [])):
         found.update({quantity.key: (quantity, figure) for quantity, figure in _energy(energy)})
-    return found
+    return {key: (quantity, _in_range(figure)) for key, (quantity, figure) in found.items()}
+
+
+def _in_range(figure: Figure) -> Figure:
+    """Return a figure, or none with its reason where it is none that a run can have."""
+    reasons = map(out_of_range, (figure.value, figure.lower, figure.upper))
+    reason = next((reason for reason in reasons if reason), "")
+    return replace(figure, value=None, lower=None, upper=None, note=reason) if reason else figure
 
 
 _POWER_UNITS = frozenset({Unit.JOULES, Unit.WATTS, Unit.BYTES_PER_JOULE, Unit.JOULES_PER_BYTE})

@@ -15,6 +15,13 @@ UNIT_SPACE = "\u00a0"
 
 DIGITS = 4
 
+LEAST, MOST = 1e-30, 1e30
+"""In SI base units, beside 0: all figures of runs lie between, and can be scaled, summed and drawn.
+What a record has beyond is not shown."""
+
+OUT_OF_RANGE = "out of range"
+_EXPONENT_FROM = 1e15
+
 
 @dataclass(frozen=True, slots=True)
 class Scale:
@@ -50,8 +57,9 @@ hundredth of one.
 
 
 def scale_for(unit: Unit, *values: float | None) -> Scale:
-    """Return the scale that suits the largest of the given values; ``None`` is passed over."""
-    largest = max((abs(value) for value in values if value is not None), default=0.0)
+    """Return the scale that suits the largest value, without what is ``None`` or out of range."""
+    shown = [abs(value) for value in values if value is not None and not out_of_range(value)]
+    largest = max(shown, default=0.0)
     steps = _LADDERS[unit]
     if largest == 0:
         factor, name = next(((f, n) for at, f, n in steps if f == 1), steps[-1][1:])
@@ -60,12 +68,23 @@ def scale_for(unit: Unit, *values: float | None) -> Scale:
     return Scale(factor, name)
 
 
+def out_of_range(value: float | None) -> str:
+    """Return why a value is not shown; empty for ``None`` and for every value a run can have."""
+    if value is None or value == 0 or LEAST <= abs(value) <= MOST:
+        return ""
+    return f"the record has {value:.3g}, which is {OUT_OF_RANGE}"
+
+
 def number(value: float | None, digits: int = DIGITS) -> str:
     """Return a number with that many significant digits, thousands apart by thin spaces."""
     if value is None:
         return MISSING
     if value == 0:
         return "0"
+    if not math.isfinite(value):
+        return OUT_OF_RANGE
+    if abs(value) >= _EXPONENT_FROM:
+        return f"{value:.{digits - 1}e}"
     rounded = float(f"{value:.{digits - 1}e}")  # 99.97 has one digit more before the point
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
     if decimals > 9:  # noqa: PLR2004 - below 1e-6 an exponent reads better than zeros
@@ -75,18 +94,26 @@ def number(value: float | None, digits: int = DIGITS) -> str:
 
 def whole(value: float | None) -> str:
     """Return a count without decimals, thousands apart by thin spaces."""
-    return MISSING if value is None else f"{value:,.0f}".replace(",", THIN_SPACE)
+    if value is None:
+        return MISSING
+    if isinstance(value, float) and abs(value) >= _EXPONENT_FROM:
+        return scaled(value, Scale(1, ""))
+    return f"{round(value):,}".replace(",", THIN_SPACE)
 
 
 def scaled(value: float | None, scale: Scale, digits: int = DIGITS) -> str:
     """Return a value in a given scale, without the unit."""
-    return MISSING if value is None else number(scale.shown(value), digits)
+    if value is None:
+        return MISSING
+    return OUT_OF_RANGE if out_of_range(value) else number(scale.shown(value), digits)
 
 
 def quantity(value: float | None, unit: Unit, digits: int = DIGITS) -> str:
     """Return a value with the unit that suits it: ``1.500 GB/s``; a dash where there is none."""
     if value is None:
         return MISSING
+    if out_of_range(value):
+        return OUT_OF_RANGE
     if unit is Unit.COUNT and value == round(value):
         return whole(value)
     scale = scale_for(unit, value)

@@ -10,12 +10,15 @@ from typing import Any, Literal
 import altair as alt
 
 from wattload.reports.charts.marks import drawn
-from wattload.reports.quantity import Scale, scaled
+from wattload.reports.quantity import Scale, out_of_range, scaled
 from wattload.reports.svg import fill_of, layered
 from wattload.reports.themes import light, named_axis
 
 Rows = list[dict[str, Any]]
-LABELS = "replace(format(datum.value, ',~f'), ',', '\u202f')"
+LABELS = (
+    "replace(format(datum.value, datum.value && abs(datum.value) < 1e-5 ? '~e' : ',~f'), "
+    "/,/g, '\u202f')"
+)
 """How an axis writes its numbers: as the rest of the page does."""
 
 _ROW = 28
@@ -35,10 +38,17 @@ _TRIANGLE = 80
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """One run's figure in SI base units; one that is not ``valid`` is drawn hollow."""
+    """One run's figure in SI base units; hollow if it is not ``valid``, or counts as ``forced``."""
 
     value: float
     valid: bool = True
+    forced: bool = False
+
+    @property
+    def colours(self) -> tuple[str, str]:
+        """What it is filled and outlined with."""
+        strong, surface = light("strong"), light("surface")
+        return (strong, surface) if self.valid and not self.forced else (surface, strong)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +94,14 @@ class Bar:
         else:
             text = _short(self.reason or "no figure", _LIMIT)
         return f"{text}, {self.note}" if self.note and self.end is not None else text
+
+
+def in_range(bar: Bar) -> Bar:
+    """Return a bar that can be drawn: one with a mark out of range says so in place of all."""
+    dots = [dot.value for dot in bar.dots]
+    reasons = map(out_of_range, [bar.value, bar.lower, bar.upper, bar.error, *dots])
+    reason = next((reason for reason in reasons if reason), "")
+    return Bar(label=bar.label, role=bar.role, count=bar.count, reason=reason) if reason else bar
 
 
 def interval_text(lower: float | None, upper: float, scale: Scale, digits: int = 3) -> str:
@@ -165,13 +183,14 @@ class Panel:
         return found
 
     def _dot(self, bar: Bar, dot: Dot) -> dict[str, Any]:
+        fill, stroke = dot.colours
         return {
             "label": bar.label,
             "v": self.scale.shown(dot.value),
             "shape": bar.marker,
             "size": marker_size(bar.marker),
-            "fill": light("strong" if dot.valid else "surface"),
-            "stroke": light("surface" if dot.valid else "strong"),
+            "fill": fill,
+            "stroke": stroke,
         }
 
     def chart(self) -> alt.LayerChart:
@@ -222,7 +241,8 @@ def ticks(largest: float) -> list[float]:
     """Return round numbers from 0 to the largest, about five of them."""
     power = 10.0 ** math.floor(math.log10(largest / 4))
     step = next(size * power for size in (1, 2, 2.5, 5, 10) if size * power >= largest / 4.5)
-    return [round(index * step, 12) for index in range(int(largest * 1.02 / step) + 1)]
+    count = int(largest * 1.02 / step) + 1
+    return [float(f"{index * step:.12g}") for index in range(count)]
 
 
 def _interval(bars: alt.Chart) -> list[alt.Chart]:

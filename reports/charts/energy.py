@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from wattload.core.power import Evidence
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table, columns, row
-from wattload.reports.charts.bars import Bar, Panel
+from wattload.reports.charts.bars import Bar, Panel, in_range
 from wattload.reports.energy import SOFT_BOUND, Energy, energy_text, power_text
 from wattload.reports.quantity import quantity, scale_for
 from wattload.reports.svg import render
@@ -25,7 +25,7 @@ def energy_figure(name: str, subject: str, energies: Sequence[Energy]) -> Figure
     words = list(dict.fromkeys(energy.words for energy in known))
     panel = Panel(
         key="energy",
-        bars=[_bar(energy, is_named=len(words) > 1) for energy in energies],
+        bars=[in_range(_bar(energy, is_named=len(words) > 1)) for energy in energies],
         scale=scale,
         question=_QUESTION,
         remark=[f"energy, {scale.unit}", *words],

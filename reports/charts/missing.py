@@ -8,6 +8,7 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.compare import Quantity
 from wattload.reports.energy import Energy, phase_energies, whole
+from wattload.reports.quantity import out_of_range
 
 NOT_THERE = "no run has it"
 
@@ -25,11 +26,12 @@ def _reason(quantity: Quantity, record: RunRecord) -> str:
         total = whole(record)
         energies = [*phase_energies(record), *([total] if total else [])]
         return next((_of(each, quantity) for each in energies if each.phase == quantity.phase), "")
-    found = (metric for metric in record.metrics if metric.name == quantity.key)
-    return next((metric.missing.get("value", "") for metric in found), "")
+    found = (each for each in record.metrics if each.name == quantity.key)
+    return next((each.missing.get("value", "") or out_of_range(each.value) for each in found), "")
 
 
 def _of(energy: Energy, quantity: Quantity) -> str:
     if quantity.unit is Unit.BYTES_PER_JOULE and energy.upper_j is not None:
         return "its energy is known by bounds only"
-    return energy.reason
+    ends = (energy.energy_j, energy.upper_j)
+    return energy.reason or next(filter(None, map(out_of_range, ends)), "")

@@ -9,7 +9,7 @@ from statistics import median
 from wattload.core.record.latency import Latency
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.quantity import quantity
+from wattload.reports.quantity import out_of_range, quantity
 
 NAMES = {
     "p50_s": "p50",
@@ -39,9 +39,9 @@ class Percentiles:
         return median(values) if values else None
 
     def values(self, arm: str, name: str) -> list[float]:
-        """Return what each run had, in seconds, those that had too few operations left out."""
+        """Return what each run had, in seconds; what is out of range is left out."""
         found = (getattr(run, name) for run in self.arms[arm])
-        return [value for value in found if value is not None and value > 0]
+        return [v for v in found if v is not None and v > 0 and not out_of_range(v)]
 
     def all_values(self) -> list[float]:
         """Return every value that is drawn."""
@@ -58,7 +58,7 @@ class Percentiles:
         """Return the percentiles that no run of an arm has, with the reason."""
         runs = self.arms[arm]
         return {
-            name: next((run.missing[name] for run in runs if name in run.missing), "not recorded")
+            name: next(filter(None, (_gap(run, name) for run in runs)), "not recorded")
             for name in NAMES
             if runs and not self.values(arm, name)
         }
@@ -84,3 +84,7 @@ def _of_all_ranks(record: RunRecord) -> list[Latency]:
         if kind not in most or len(found.ranks) > len(most[kind].ranks):
             most[kind] = found
     return list(most.values())
+
+
+def _gap(found: Latency, name: str) -> str:
+    return found.missing.get(name, "") or out_of_range(getattr(found, name))

@@ -14,7 +14,7 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.charts.arms import arms_legend
-from wattload.reports.charts.bars import Bar, Dot, Panel, interval_text
+from wattload.reports.charts.bars import Bar, Dot, Panel, in_range, interval_text
 from wattload.reports.energy import phase_energies
 from wattload.reports.phases import leading
 from wattload.reports.quantity import (
@@ -89,11 +89,11 @@ def states_figure(
     ends = [end for each in rows for end in (*each.known("energy_j"), *each.known("upper_j"))]
     if len(rows) < 2 or not ends:  # noqa: PLR2004 - nothing beside it
         return None
-    scale = scale_for(Unit.JOULES, max(ends))
+    scale = scale_for(Unit.JOULES, *ends)
     words = _evidence(zip(letters, arms.values(), strict=False), {each.letter for each in rows})
     panel = Panel(
         key="states",
-        bars=[_bar(each, len(arms) > 1) for each in rows],
+        bars=[in_range(_bar(each, len(arms) > 1)) for each in rows],
         scale=scale,
         question=_QUESTION,
         remark=[f"energy in timed phases, {scale.unit}", *textwrap.wrap(words, _LINE)],

@@ -5,13 +5,16 @@ import pytest
 from wattload.core.units import Unit
 from wattload.reports.quantity import (
     MISSING,
+    Scale,
     counted,
     label,
     listed,
     number,
+    out_of_range,
     percent,
     quantity,
     scale_for,
+    scaled,
     whole,
 )
 
@@ -54,6 +57,43 @@ def test_three_digits_are_three_significant_digits(value: float, text: str) -> N
 
 def test_a_tiny_number_has_an_exponent() -> None:
     assert number(1.234e-9, 3) == "1.23e-09"
+
+
+@pytest.mark.parametrize("unit", list(Unit))
+@pytest.mark.parametrize("value", [1.7e308, -1e308, 1e200, 1e-200, 5e-324, -5e-324])
+def test_what_no_run_can_have_is_told_to_be_out_of_range(value: float, unit: Unit) -> None:
+    assert quantity(value, unit) == scaled(value, Scale(1e-9, "ns")) == "out of range"
+    assert out_of_range(value).endswith("which is out of range")
+
+
+@pytest.mark.parametrize("unit", list(Unit))
+@pytest.mark.parametrize("value", [0.0, -0.0, 1e-30, -1e-30, 1e30])
+def test_all_others_have_a_short_number(value: float, unit: Unit) -> None:
+    text = quantity(value, unit)
+    assert out_of_range(value) == ""
+    assert text.split("\u00a0")[0] == "0" or float(text.split("\u00a0")[0]) != 0
+    assert len(text) < 30
+
+
+def test_a_value_out_of_range_leaves_the_scale_of_others_alone() -> None:
+    assert scale_for(Unit.BYTES, 1e308, 2e9, 5e-324).unit == "GB"
+    assert scale_for(Unit.BYTES, 1e308).unit == "B"
+
+
+def test_a_scale_s_overflow_is_no_number() -> None:
+    assert number(float("inf")) == number(float("-inf")) == "out of range"
+    assert percent(1.7e308).startswith("out of range")
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, -0.4])
+def test_nothing_is_minus_nought(value: float) -> None:
+    assert whole(value) == "0"
+    assert number(-0.0) == "0"
+
+
+def test_a_large_number_has_an_exponent() -> None:
+    assert number(1.234e20, 3) == "1.23e+20"
+    assert number(9.999e14, 4) == "999\u202f900\u202f000\u202f000\u202f000"
 
 
 def test_one_scale_fits_the_largest_of_several_values() -> None:
