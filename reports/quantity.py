@@ -96,7 +96,7 @@ def whole(value: float | None) -> str:
     """Return a count without decimals, thousands apart by thin spaces."""
     if value is None:
         return MISSING
-    if isinstance(value, float) and abs(value) >= _EXPONENT_FROM:
+    if abs(value) >= _EXPONENT_FROM:
         return scaled(value, Scale(1, ""))
     return f"{round(value):,}".replace(",", THIN_SPACE)
 
