@@ -12,7 +12,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from wattload.reports.resampling import bca_ends
 
 BOOTSTRAP_RUNS = 10
 """From as many runs per arm, or pairs, on there is a bootstrap interval; fewer cover too little."""
@@ -144,7 +146,7 @@ def bootstrap_interval(found: Estimate, confidence: float) -> Interval | None:
         turned, samples = found.samples[0] < found.samples[1], tuple(sorted(found.samples))
     else:
         turned, samples = found.centre > 0, (one if found.centre <= 0 else _negated(one),)
-    low, high = _resampled(samples, confidence)
+    low, high = bca_ends(samples, confidence, resamples=RESAMPLES, seed=SEED)
     if turned:
         low, high = -high, -low
     return Interval(_exp(low), _exp(high))
@@ -156,25 +158,3 @@ def _negated(sample: Sequence[float]) -> tuple[float, ...]:
 
 def _is_constant(sample: Sequence[float]) -> bool:
     return max(sample) - min(sample) < _NO_SPREAD
-
-
-def _resampled(samples: tuple[tuple[float, ...], ...], confidence: float) -> tuple[float, float]:
-    """Return the ends for the mean of one sample, or for the first's mean less the second's."""
-    import numpy as np
-    from scipy.stats import bootstrap
-
-    def statistic(*data: Any, axis: int = -1) -> Any:  # noqa: ANN401 - arrays of any shape
-        means = [np.mean(each, axis=axis) for each in data]
-        return means[0] if len(means) == 1 else means[0] - means[1]
-
-    found = bootstrap(
-        tuple(np.array(sample) for sample in samples),
-        statistic,
-        n_resamples=RESAMPLES,
-        batch=1000,
-        vectorized=True,
-        confidence_level=confidence,
-        method="BCa",
-        rng=np.random.default_rng(SEED),
-    ).confidence_interval
-    return float(found.low), float(found.high)

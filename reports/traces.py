@@ -184,11 +184,11 @@ def _opened(path: Path, names: tuple[str, ...]) -> Iterator[tuple[Any, list[str]
     import pyarrow.parquet as pq
 
     # Arrow's errors are ValueError, OSError or KeyError by inheritance.
-    if missing := sorted(set(names) - set(pq.read_schema(path).names)):
-        raise ValueError(f"it lacks the columns {', '.join(missing)}")
     drawn = [name for name in names if name not in _NOT_DRAWN]
     words = [name for name in drawn if name in _WORD_COLUMNS]
     with pq.ParquetFile(path, read_dictionary=words, pre_buffer=False) as file:
+        if missing := sorted(set(names) - set(file.schema_arrow.names)):
+            raise ValueError(f"it lacks the columns {', '.join(missing)}")
         yield file, drawn
 
 

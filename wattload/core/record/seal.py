@@ -13,10 +13,11 @@ from typing import Literal
 BLANK = "0" * 64
 """Stands in the seal's line while the rest is digested; no content has it as its seal."""
 
-_PATTERN = r'^ "seal": "[0-9a-f]{64}",?$'
-_LINE = re.compile(_PATTERN.encode() + rb"\n?", re.MULTILINE)
+_PATTERN = r' "seal": "[0-9a-f]{64}",?'
+_LINE = re.compile(rb"\n" + _PATTERN.encode() + rb"(?=\n|\Z)")
+"""The line with the end of the one before it: a record begins with a brace."""
 
-SEAL_COMMAND = f"grep -vE '{_PATTERN}' record.json | sha256sum"
+SEAL_COMMAND = f"grep -vE '^{_PATTERN}$' record.json | sha256sum"
 """Prints the seal that a record must carry: the digest of all of its lines but the seal's own."""
 
 SealState = Literal["holds", "broken", "none"]
