@@ -25,6 +25,24 @@ class Answers:
     running: PowerMeasurementLog
     ended: PowerMeasurementLog
 
+    @property
+    def all(self) -> tuple[PowerMeasurementLog, ...]:
+        """The three in their order."""
+        return self.begun, self.running, self.ended
+
+    @property
+    def evidence(self) -> Evidence:
+        """Estimated if the drive has said so at any time: evidence never grows."""
+        is_estimated = any(log.estimated for log in self.all)
+        return Evidence.ESTIMATED if is_estimated else Evidence.SELF_REPORTED
+
+    @property
+    def error_percent(self) -> int | None:
+        """The largest error that was stated; ``None`` if the end of the measurement states none."""
+        if self.ended.error_percent is None:
+            return None
+        return max(log.error_percent or 0 for log in self.all)
+
 
 def integrated(
     answers: Answers, *, source: str, device: str, start_ns: int, end_ns: int
@@ -34,15 +52,14 @@ def integrated(
     seconds = (end_ns - start_ns) / NS_PER_S
     mean_w = log.average.watts
     trouble = _trouble(answers, seconds)
-    evidence = Evidence.ESTIMATED if log.estimated else Evidence.SELF_REPORTED
     return WindowEnergy(
         source=source,
         device=device,
         start_ns=start_ns,
         end_ns=end_ns,
         energy_j=None if trouble or mean_w is None else mean_w * seconds,
-        evidence=Evidence.NONE if trouble else evidence,
-        accuracy_percent=log.error_percent,
+        evidence=Evidence.NONE if trouble else answers.evidence,
+        accuracy_percent=answers.error_percent,
         resolution_w=log.average.step_w,
         uncovered_s=max(0.0, seconds - log.count * INTERVAL_S),
         max_w=log.maximum.watts,

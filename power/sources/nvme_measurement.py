@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from wattload.core.errors import PowerError
 from wattload.core.power import Evidence, Integral, Sample, Sensor, WindowEnergy
+from wattload.core.units import NS_PER_S
 from wattload.power.change import FeatureChange
 from wattload.power.control import HoldsSystem, check_no_system
 from wattload.power.journal import Setting
@@ -25,11 +26,14 @@ from wattload.power.nvme.measurement import (
 )
 from wattload.power.settings import POWER_MEASUREMENT
 from wattload.power.sources.nvme_drive import NvmeTier, SharedDrive
-from wattload.power.sources.nvme_integral import Answers, integrated
+from wattload.power.sources.nvme_integral import INTERVAL_S, Answers, integrated
 
 _START = Setting(value=START)
 """No stop time: nobody knows how long a run takes, and the journal knows of a start to undo."""
 _STOP = Setting(value=STOP)
+
+SETTLED_S = 0.05
+"""How long after the end of an interval the drive is taken to have counted it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +93,11 @@ class PowerMeasurementSource(NvmeTier):
         return ()
 
     def stop(self) -> Sequence[WindowEnergy]:
-        """Stop the measurement; return the run's energy, or why the drive's answer is not it."""
+        """Stop the measurement; return the run's energy, or why the drive's answer is not it.
+
+        Waits up to a second for the end of the drive's interval: what of one is cut off would be
+        billed at the mean of the whole run, though it is of the drive's idle time.
+        """
         admin, begun = self._admin, self._begun
         if admin is None:
             return ()
@@ -97,6 +105,7 @@ class PowerMeasurementSource(NvmeTier):
         if begun is None:
             return [self._without(self._asked_ns, time.monotonic_ns(), self._trouble)]
         try:
+            _wait_for_an_interval(begun.start_ns)
             running = read_measurement_header(admin)
             self.restore()
             answers = Answers(begun=begun.log, running=running, ended=read_power_measurement(admin))
@@ -175,6 +184,12 @@ class PowerMeasurementSource(NvmeTier):
             evidence=Evidence.NONE,
             reason=f"{self.name}: {reason}",
         )
+
+
+def _wait_for_an_interval(start_ns: int) -> None:
+    """Wait until just after a whole number of intervals since the start."""
+    passed_s = (time.monotonic_ns() - start_ns) / NS_PER_S
+    time.sleep((SETTLED_S - passed_s) % INTERVAL_S)
 
 
 class _Stamped:

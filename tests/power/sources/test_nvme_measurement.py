@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,9 +23,10 @@ from wattload.power.account import build_energy_records
 from wattload.power.host import PowerHost
 from wattload.power.journal import Journal, Key
 from wattload.power.leftovers import undo_leftovers
-from wattload.power.nvme.measurement import decode_power_measurement
+from wattload.power.nvme.measurement import PowerMeasurementLog, decode_power_measurement
 from wattload.power.nvme.patience import PatientDevice
 from wattload.power.sources.nvme_integral import Answers, integrated
+from wattload.power.sources.nvme_measurement import SETTLED_S
 from wattload.power.wholerun import whole_run_records
 
 FEATURE = 0x25
@@ -177,6 +180,28 @@ def test_interval_power_is_an_estimate_once_the_started_log_says_so(tmp_path: Pa
     whole.stop()
 
 
+@pytest.mark.parametrize("moment", [0, 1, 2])
+def test_estimate_at_any_moment_is_an_estimate(moment: int) -> None:
+    logs = [log(estimated=at == moment) for at in range(3)]
+    assert ended_with(logs).evidence is Evidence.ESTIMATED
+
+
+def test_largest_error_that_was_stated_counts() -> None:
+    stated = [log(error_percent=error) for error in (5, 2, 1)]
+    assert ended_with(stated).accuracy_percent == 5
+    assert (
+        ended_with([log(error_percent=2), log(), log(error_percent=255)]).accuracy_percent is None
+    )
+
+
+def test_stop_comes_just_after_an_interval_of_the_drive(tmp_path: Path) -> None:
+    source = started(tmp_path)
+    time.sleep(0.4)
+    energy = stopped(source)
+    seconds = (energy.end_ns - energy.start_ns) / NS_PER_S
+    assert seconds >= 1 + SETTLED_S
+
+
 @pytest.mark.parametrize(
     ("during", "reason"),
     [
@@ -288,6 +313,21 @@ def answers(**fields: object) -> Answers:
     log = decode_power_measurement(measurement_bytes(running))
     ended = decode_power_measurement(measurement_bytes(replace(running, setting=0)))
     return Answers(begun=log, running=log, ended=ended)
+
+
+def log(**fields: object) -> PowerMeasurementLog:
+    return answers(**fields).begun
+
+
+def ended_with(logs: Sequence[PowerMeasurementLog]) -> WindowEnergy:
+    begun, running, ended = logs
+    return integrated(
+        Answers(begun=begun, running=running, ended=ended),
+        source="nvme_25h",
+        device="D",
+        start_ns=0,
+        end_ns=0,
+    )
 
 
 def window(seconds: float, **fields: object) -> WindowEnergy:
