@@ -139,16 +139,7 @@ class PowerMeasurementSource(NvmeTier):
 
     def _prepare(self) -> None:
         device, controller = self._drive.device, self._drive.controller
-        if not controller.power_measurement:
-            raise PowerError(
-                f"{device.name} has no power measurement of its own (bit 21 of CTRATT, NVMe 2.3)"
-            )
-        claimed_by = self._claims.get(controller.serial)
-        if claimed_by not in (None, device.name):
-            raise PowerError(
-                f"{device.name} is another controller of the drive whose whole power {claimed_by} "
-                "measures already; it is left alone, for a second start would spoil the first"
-            )
+        self._check_may_measure()
         admin = _Stamped(self._drive.admin)
         log = read_measurement_header(admin)
         if log.active:
@@ -170,6 +161,20 @@ class PowerMeasurementSource(NvmeTier):
         self._change = FeatureChange(
             admin, controller, device.journal, POWER_MEASUREMENT, run_id=device.run_id
         )
+
+    def _check_may_measure(self) -> None:
+        """Raise ``PowerError`` where the drive can't, or another of its controllers does."""
+        device, controller = self._drive.device, self._drive.controller
+        if not controller.power_measurement:
+            raise PowerError(
+                f"{device.name} has no power measurement of its own (bit 21 of CTRATT, NVMe 2.3)"
+            )
+        claimed_by = self._claims.get(controller.serial)
+        if claimed_by not in (None, device.name):
+            raise PowerError(
+                f"{device.name} is another controller of the drive whose whole power {claimed_by} "
+                "measures already; it is left alone, for a second start would spoil the first"
+            )
 
     def _sensor(self) -> Sensor:
         return Integral()
