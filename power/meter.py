@@ -127,10 +127,7 @@ class Meter:
     ) -> EnergyRecord:
         """Return the record of one window, with a reason for whatever it lacks."""
         seconds = (window[1] - window[0]) / NS_PER_S
-        results = {
-            name: integrate_profile(part.trace, part.profile, self.facts.sensor, *window)
-            for name, part in self.parts.items()
-        }
+        results = self._results(window)
         energies = {name: self._energy(name, results) for name in ENERGIES}
         stated = self._uncertainty(results, window)
         telling = _telling(results)
@@ -168,6 +165,12 @@ class Meter:
             "phase": phase,
             "start_ns": window[0],
             "end_ns": window[1],
+        }
+
+    def _results(self, window: Window) -> Mapping[str, WindowResult]:
+        return {
+            name: integrate_profile(part.trace, part.profile, self.facts.sensor, *window)
+            for name, part in self.parts.items()
         }
 
     def _change_count(self, window: Window) -> Figure:

@@ -121,12 +121,17 @@ def _of_phase(record: RunRecord, phase: str, seconds: float, moved_bytes: int) -
         choice = record.power.choice
         return Energy(
             phase=phase,
-            seconds=max((part.seconds for part in parts), default=seconds),
+            seconds=seconds,
             moved_bytes=moved_bytes,
             evidence=Evidence.NONE,
             reason=f"no energy is told of {', '.join(unread)}: {choice}" if parts else choice,
-            simulated=bool(parts) and is_simulated(record),
         )
+    return _summed(record, parts, phase, moved_bytes)
+
+
+def _summed(
+    record: RunRecord, parts: Sequence[EnergyRecord], phase: str, moved_bytes: int
+) -> Energy:
     known = sources_of(record)
     facts = [known.get((part.host, part.source, part.device)) for part in parts]
     return Energy(
