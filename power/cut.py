@@ -6,6 +6,8 @@ the same sign. Two things are known besides:
 
 * A mean over exactly its own time (a counter's difference, a mean that abuts the next one) that
   lies between the means beside it holds one step from the one to the other: its joules tell when.
+  One that lies beyond both holds a pause, say, and where work is steady inside of the edge, the
+  pause is outside.
 * A sliding mean v over w tells energy without any smear in steps of w, E(t + w) - E(t) = w v(t + w)
   (the sum telescopes). Such steps lead from an edge into the window to where power is steadier, and
   only there its straight pieces are taken for power.
@@ -13,19 +15,19 @@ the same sign. Two things are known besides:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from wattload.core.units import NS_PER_S
 from wattload.power.profile import Profile
-from wattload.power.trace import Times, Values
+from wattload.power.telescope import means, telescope
 
-STEPS_MAX = 8
-"""How many means lead into a window at most."""
-OBSERVED_MIN = 0.95
-"""A mean that was read less often than this share of the time leads nowhere."""
+ALIKE_SHARE = 0.25
+"""Two means are alike that differ by no more than this share of how far a third lies apart."""
+APART_SHARE = 0.1
+"""A mean lies beyond the one beside it by at least this share of how far the other lies apart."""
+HIGHEST_SHARE = 1.25
+"""Power outside of a window is not above this share of the greatest mean beside it."""
 
 
 def cut(profile: Profile, start_ns: int, end_ns: int) -> Profile:
@@ -35,193 +37,108 @@ def cut(profile: Profile, start_ns: int, end_ns: int) -> Profile:
     if profile.mean_ns:
         path = telescope(profile, start_ns, end_ns)
         inner = profile.clip(path.inner_ns[0], path.inner_ns[1])
-        return inner.merged(_means(profile, path.starts_ns)) if path.starts_ns.size else inner
+        return inner.merged(means(profile, path.starts_ns)) if path.starts_ns.size else inner
     return profile.clip(start_ns, end_ns)
 
 
-def _stepped(profile: Profile, edges_ns: Sequence[int]) -> Profile:
-    """Return the means near the edges, with a step in each that holds an edge, where there is one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Split:
+    """A mean told as two: ``first_w`` up to a moment within its piece, then ``second_w``."""
 
-    The piece's joules stay what they are: it has the power of the piece before it, then that of the
-    piece after it.
+    time_ns: int
+    first_w: float
+    second_w: float
+
+
+def _stepped(profile: Profile, window_ns: tuple[int, int]) -> Profile:
+    """Return the means near a window, those that its edges divide told as two where they can be.
+
+    The joules of each piece stay what they are.
     """
-    touched = profile.touching(edges_ns[0], edges_ns[-1])
-    part = profile.of(slice(max(0, touched.start - 1), touched.stop + 1))
-    before_w, mean_w, after_w = part.start_w[:-2], part.start_w[1:-1], part.start_w[2:]
-    abuts = part.end_ns[:-1] == part.start_ns[1:]
-    rise_w = after_w - before_w
-    at = np.flatnonzero(
-        abuts[:-1] & abuts[1:] & ((after_w - mean_w) * (mean_w - before_w) > 0) & (rise_w != 0)
-    )
-    holds = [(part.start_ns[at + 1] < edge) & (part.end_ns[at + 1] > edge) for edge in edges_ns]
-    at = at[np.logical_or.reduce(holds)]
-    length_ns = (part.end_ns - part.start_ns)[at + 1]
-    share = (after_w[at] - mean_w[at]) / rise_w[at]
-    step_ns = part.start_ns[at + 1] + np.rint(share * length_ns).astype(np.int64)
-    is_inside = (step_ns > part.start_ns[at + 1]) & (step_ns < part.end_ns[at + 1])
-    at, step_ns = at[is_inside], step_ns[is_inside]
-    first, second = part.of(at + 1), part.of(at + 1)
-    spent_ns, left_ns = step_ns - first.start_ns, second.end_ns - step_ns
-    # The step falls on a whole nanosecond: the longer part makes up for that, to the last joule.
-    odd_wns = first.start_w * (spent_ns + left_ns) - before_w[at] * spent_ns - after_w[at] * left_ns
-    is_longer = spent_ns > left_ns
-    first_w = before_w[at] + np.where(is_longer, odd_wns / spent_ns, 0.0)
-    second_w = after_w[at] + np.where(is_longer, 0.0, odd_wns / left_ns)
-    first = replace(first, end_ns=step_ns, start_w=first_w, end_w=first_w)
-    second = replace(second, start_ns=step_ns, start_w=second_w, end_w=second_w)
-    whole = np.setdiff1d(np.arange(part.start_ns.size), at + 1)
-    return part.of(whole).merged(first, second)
+    splits: dict[int, _Split] = {}
+    for edge_ns, inward in zip(window_ns, (1, -1), strict=True):
+        at = int(np.searchsorted(profile.start_ns, edge_ns, "right")) - 1
+        if at >= 0 and profile.start_ns[at] < edge_ns < profile.end_ns[at]:
+            found = _step(profile, at)
+            if found is None or not _is_steady(profile, at, -inward):
+                found = _outside(profile, at, inward, window_ns) or found
+            if found is not None and at not in splits:
+                splits[at] = found
+    touched = profile.touching(*window_ns)
+    kept = np.setdiff1d(np.arange(touched.start, touched.stop), list(splits)).astype(np.intp)
+    return profile.of(kept).merged(*(_halves(profile, at, each) for at, each in splits.items()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Telescope:
-    """Which means lead from the edges of a window to its inner part, and what they still hide.
-
-    ``starts_ns`` (n,) are the starts of their times, each ``mean_ns`` long. ``hidden_j`` is by how
-    much both edges together may be off for what a mean hides.
-    """
-
-    starts_ns: Times
-    inner_ns: tuple[int, int]
-    hidden_j: float
-
-
-def telescope(profile: Profile, start_ns: int, end_ns: int) -> Telescope:
-    """Return the way into the window that hides the least; it may be that of no step at all."""
-    mean_ns = profile.mean_ns
-    whole = (end_ns - start_ns) // mean_ns
-    from_start_j = _hidden_j(profile, start_ns, mean_ns, min(whole, STEPS_MAX))
-    from_end_j = _hidden_j(profile, end_ns, -mean_ns, min(whole, STEPS_MAX))
-    hidden_j, first, last = min(
-        (at_start_j + at_end_j, first, last)
-        for first, at_start_j in enumerate(from_start_j)
-        for last, at_end_j in enumerate(from_end_j)
-        if first + last <= whole
-    )
-    starts_ns = np.concatenate(
-        (
-            start_ns + mean_ns * np.arange(first, dtype=np.int64),
-            end_ns - mean_ns * np.arange(last, 0, -1, dtype=np.int64),
-        )
-    )
-    return Telescope(
-        starts_ns=starts_ns,
-        inner_ns=(start_ns + first * mean_ns, end_ns - last * mean_ns),
-        hidden_j=hidden_j,
-    )
-
-
-def _hidden_j(profile: Profile, edge_ns: int, step_ns: int, count: int) -> list[float]:
-    """Return what stays hidden after each number of steps from an edge, from none on.
-
-    There are no more of them than lead through readings without a hole between.
-    """
-    hidden_j = [_smear_j(profile, edge_ns)]
-    told_j = 0.0
-    for step in range(count):
-        from_ns, to_ns = sorted((edge_ns + step * step_ns, edge_ns + (step + 1) * step_ns))
-        if not _is_told(profile, from_ns, to_ns):
-            break
-        told_j += _bend_j(profile, (from_ns + to_ns) // 2)
-        hidden_j.append(told_j + _smear_j(profile, edge_ns + (step + 1) * step_ns))
-    return hidden_j
-
-
-def _is_told(profile: Profile, from_ns: int, to_ns: int) -> bool:
-    """Return whether readings follow each other closely all along a stretch of time."""
-    near = profile.of(profile.touching(from_ns, to_ns))
-    if not near.start_ns.size or near.start_ns[0] > from_ns or near.end_ns[-1] < to_ns:
-        return False
-    abuts = bool((near.end_ns[:-1] == near.start_ns[1:]).all())
-    length_ns = int((near.end_ns - near.start_ns).max())
-    return abuts and 2 * length_ns <= profile.mean_ns
-
-
-def _smear_j(profile: Profile, time_ns: int) -> float:
-    """Return how many joules straight pieces may put on the wrong side of a moment.
-
-    A step there puts the triangle w / 8 of it, with straight pieces of length d up to w between the
-    reads (w^2 + d^2) / (8 w). How large a step may be is told by ``step_w``.
-    """
-    mean_s = profile.mean_ns / NS_PER_S
-    piece_s = profile.piece_s(time_ns) or 0.0
-    if piece_s > mean_s / 2:
-        reach_ns = round(max(piece_s, mean_s) * NS_PER_S)
-    else:
-        reach_ns = profile.mean_ns // 2 - round(piece_s * NS_PER_S)
-    smear_s = min((mean_s**2 + piece_s**2) / (8 * mean_s), max(piece_s, mean_s) / 2)
-    return step_w(profile, mean_s, time_ns, reach_ns) * smear_s
-
-
-def step_w(profile: Profile, mean_s: float, time_ns: int, reach_ns: int) -> float:
-    """Return how much power may change by around a moment, by means over ``mean_s``.
-
-    The slope of one that slides, times what it is the mean of, is what power changed by. Where it
-    does not slide, or reads are half as far apart as it is long or more, there is no slope: power
-    may have been anything up to twice the mean.
-    """
-    around = (time_ns - reach_ns, time_ns + reach_ns)
-    low_w, high_w = profile.range_w(*around) or (0.0, 0.0)
-    if profile.mean_ns and (profile.piece_s(time_ns) or 0.0) <= mean_s / 2:
-        return max(high_w - low_w, mean_s * profile.greatest_slope(*around))
-    return max(high_w - low_w, abs(profile.mean_w(*around) or 0.0))
-
-
-def _bend_j(profile: Profile, middle_ns: int) -> float:
-    """Return by how much a mean between two reads may be off: it bends where power steps.
-
-    Slopes that differ by s may bend anywhere in the piece: s x (d - x) / d at x of its length d.
-    """
-    near, into_s, length_s = _piece(profile, middle_ns)
-    slopes = _slopes(near)
-    bend_w = float(np.ptp(slopes)) * into_s * (length_s - into_s) / length_s
-    return bend_w * profile.mean_ns / NS_PER_S
-
-
-def _means(profile: Profile, starts_ns: Times) -> Profile:
-    """Return one constant piece of ``mean_ns`` from each start, at the power that was its mean."""
-    middles_ns = starts_ns + profile.mean_ns // 2
-    watts = np.array([_told_w(profile, int(middle_ns)) for middle_ns in middles_ns])
-    return Profile(
-        start_ns=starts_ns,
-        end_ns=starts_ns + profile.mean_ns,
+def _halves(profile: Profile, at: int, split: _Split) -> Profile:
+    whole = profile.of(np.array([at, at]))
+    watts = np.array([split.first_w, split.second_w])
+    return replace(
+        whole,
+        start_ns=np.array([whole.start_ns[0], split.time_ns]),
+        end_ns=np.array([split.time_ns, whole.end_ns[0]]),
         start_w=watts,
         end_w=watts,
-        observed=np.ones(watts.size),
-        mean_ns=profile.mean_ns,
     )
 
 
-def _told_w(profile: Profile, middle_ns: int) -> float:
-    """Return the mean around a moment, from the reads before and after it.
-
-    Where the slope between them lies between those beside it, power stepped once meanwhile: the
-    mean bends where the lines from both sides meet.
-    """
-    near, into_s, length_s = _piece(profile, middle_ns)
-    first_w, last_w = near.start_w[near.start_w.size // 2], near.end_w[near.end_w.size // 2]
-    slopes = _slopes(near)
-    straight_w = first_w + (last_w - first_w) * into_s / length_s
-    if slopes.size < 3 or (slopes[2] - slopes[1]) * (slopes[1] - slopes[0]) <= 0:  # noqa: PLR2004
-        return float(straight_w)
-    from_left_w = first_w + slopes[0] * into_s
-    from_right_w = last_w - slopes[2] * (length_s - into_s)
-    pick = min if slopes[0] > slopes[2] else max
-    return float(pick(from_left_w, from_right_w))
-
-
-def _piece(profile: Profile, time_ns: int) -> tuple[Profile, float, float]:
-    """Return the piece that holds a moment between its neighbours, how far into it, its length.
-
-    A piece at an end of the profile comes alone.
-    """
-    at = max(0, int(np.searchsorted(profile.start_ns, time_ns, "right")) - 1)
-    has_both = 0 < at < profile.start_ns.size - 1
-    near = profile.of(slice(at - 1, at + 2) if has_both else slice(at, at + 1))
+def _step(profile: Profile, at: int) -> _Split | None:
+    """Return the one step from the power before a piece to that after it that makes its mean."""
+    if not (_abuts(profile, at - 1) and _abuts(profile, at)):
+        return None
+    before_w, mean_w, after_w = (float(watts) for watts in profile.start_w[at - 1 : at + 2])
+    if (after_w - mean_w) * (mean_w - before_w) <= 0:
+        return None
     start_ns, end_ns = int(profile.start_ns[at]), int(profile.end_ns[at])
-    return near, (time_ns - start_ns) / NS_PER_S, (end_ns - start_ns) / NS_PER_S
+    length_ns = end_ns - start_ns
+    spent_ns = round((after_w - mean_w) / (after_w - before_w) * length_ns)
+    if not 0 < spent_ns < length_ns:
+        return None
+    # The step falls on a whole nanosecond: the longer part makes up for that, to the last joule.
+    left_ns = length_ns - spent_ns
+    odd_wns = mean_w * length_ns - before_w * spent_ns - after_w * left_ns
+    if spent_ns > left_ns:
+        before_w += odd_wns / spent_ns
+    else:
+        after_w += odd_wns / left_ns
+    return _Split(time_ns=start_ns + spent_ns, first_w=before_w, second_w=after_w)
 
 
-def _slopes(near: Profile) -> Values:
-    slopes: Values = (near.end_w - near.start_w) / ((near.end_ns - near.start_ns) / NS_PER_S)
-    return slopes
+def _outside(profile: Profile, at: int, inward: int, window_ns: tuple[int, int]) -> _Split | None:
+    """Return a piece told as steady power inside of the window, and as the rest outside of it.
+
+    A mean beyond both beside it, or beside one that holds a step itself, holds more than one step:
+    a pause between two intervals of a phase, say. Where power is steady inside of the window, work
+    is like that from its edge on, and what is not like it lies outside. Power outside must be one
+    that can be.
+    """
+    innermost = at + 2 * inward
+    if not _is_steady(profile, at, inward) or not _abuts(profile, min(at, at - inward)):
+        return None
+    if profile.start_ns[innermost] < window_ns[0] or profile.end_ns[innermost] > window_ns[1]:
+        return None
+    outer_w, mean_w, inner_w = (float(profile.start_w[at + each * inward]) for each in (-1, 0, 1))
+    if abs(mean_w - outer_w) < APART_SHARE * abs(mean_w - inner_w):
+        return None
+    edge_ns = window_ns[0] if inward > 0 else window_ns[1]
+    parts_ns = (edge_ns - int(profile.start_ns[at]), int(profile.end_ns[at]) - edge_ns)
+    outer_ns, inner_ns = parts_ns[::inward]
+    rest_w = (mean_w * (outer_ns + inner_ns) - inner_w * inner_ns) / outer_ns
+    if not 0 <= rest_w <= HIGHEST_SHARE * max(outer_w, mean_w, inner_w):
+        return None
+    first_w, second_w = (rest_w, inner_w)[::inward]
+    return _Split(time_ns=edge_ns, first_w=first_w, second_w=second_w)
+
+
+def _is_steady(profile: Profile, at: int, towards: int) -> bool:
+    """Return whether the two pieces beside one, on one side, are alike by how far it lies apart."""
+    first, last = sorted((at, at + 2 * towards))
+    if not all(_abuts(profile, each) for each in range(first, last)):
+        return False
+    mean_w, next_w, farther_w = (float(profile.start_w[at + each * towards]) for each in range(3))
+    return abs(next_w - farther_w) <= ALIKE_SHARE * abs(mean_w - next_w)
+
+
+def _abuts(profile: Profile, at: int) -> bool:
+    """Return whether a piece and the next one exist, without a hole between them."""
+    exist = 0 <= at < profile.start_ns.size - 1
+    return exist and bool(profile.end_ns[at] == profile.start_ns[at + 1])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from wattload.core.power import Boxcar, Counter, Instant, Sensor
 from wattload.core.units import NS_PER_S
-from wattload.power.cut import step_w, telescope
 from wattload.power.profile import Profile
 from wattload.power.sensors import is_tumbling
+from wattload.power.telescope import step_w, telescope
 from wattload.power.trace import Trace
 
 
