@@ -41,26 +41,27 @@ def _step_w(profile: Profile, sensor: Sensor, edge_ns: int, reach_ns: int) -> fl
     """Return the range of power around an edge; a count that moves seldom has it by its moves."""
     if isinstance(sensor, Boxcar):
         return step_w(profile, sensor.window_s, edge_ns, reach_ns)
+    low_w, high_w = profile.range_w(edge_ns - reach_ns, edge_ns + reach_ns) or (0.0, 0.0)
     if not isinstance(sensor, Counter):
-        low_w, high_w = profile.range_w(edge_ns - reach_ns, edge_ns + reach_ns) or (0.0, 0.0)
         return high_w - low_w
     starts = (edge_ns + reach_ns * half // 2 for half in (-3, -1, 1))
     means = [profile.mean_w(start_ns, start_ns + reach_ns) for start_ns in starts]
     known = [watts for watts in means if watts is not None]
-    return max(known) - min(known) if known else 0.0
+    return max(high_w - low_w, max(known) - min(known) if known else 0.0)
 
 
 def _lateness_s(profile: Profile, sensor: Sensor, piece_s: float) -> float:
     """Return how many seconds of a unit step beside an edge can land on its wrong side, at worst.
 
-    A straight piece of length d that hides a step: d / 2. A constant piece (counter, tumbling
-    mean) that an edge splits at x: x * (d - x) / d, at most d / 4. A sliding mean adds what the
-    steps into the window hide (``telescope``). All of them: what updates may be late unseen.
+    A straight piece of length d that hides a step: d / 2. So does a constant one (counter, tumbling
+    mean) that an edge splits, for it is told as a step, which may lie at either end (``cut``). A
+    sliding mean adds what the steps into the window hide (``telescope``). All of them: what updates
+    may be late unseen.
     """
     if isinstance(sensor, Counter):
-        return max(piece_s, sensor.update_period_s) / 4
+        return max(piece_s, sensor.update_period_s) / 2
     if isinstance(sensor, Boxcar) and is_tumbling(sensor):
-        return piece_s / 4 + sensor.unseen_s
+        return piece_s / 2 + sensor.unseen_s
     if isinstance(sensor, Boxcar) and profile.mean_ns:
         return _hidden_s(sensor)
     if isinstance(sensor, Boxcar):

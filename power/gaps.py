@@ -67,8 +67,10 @@ def _mean_w(inside: Profile, from_ns: Times, to_ns: Times) -> Values:
 def gap_j(profile: Profile, inside: Profile, start_ns: int, end_ns: int) -> float:
     """Return by how much the holes of a window may be off, filled as ``filled`` does.
 
-    Each had power within the range of what was read beside it, on each side as far as it is long,
-    and ``REACH_NS`` at least. So did what was not observed within a piece, by those next to it.
+    Each had power within the range of the window and of what was read beside it, on each side as
+    far as it is long, and ``REACH_NS`` at least; one at an edge of the window within the latter
+    alone, for there a run has not begun or has ended. So did what was not observed within a piece,
+    by those next to it.
     """
     from_ns, to_ns = inside.holes(start_ns, end_ns)
     parts_j = []
@@ -76,7 +78,11 @@ def gap_j(profile: Profile, inside: Profile, start_ns: int, end_ns: int) -> floa
         from_ns.tolist(), to_ns.tolist(), _beside_w(inside, from_ns, to_ns).tolist(), strict=True
     ):
         reach_ns = max(last_ns - first_ns, REACH_NS)
-        low_w, high_w = profile.range_w(first_ns - reach_ns, last_ns + reach_ns) or (0.0, 0.0)
+        is_inner = start_ns < first_ns and last_ns < end_ns
+        low_w, high_w = profile.range_w(
+            min(start_ns, first_ns - reach_ns) if is_inner else first_ns - reach_ns,
+            max(end_ns, last_ns + reach_ns) if is_inner else last_ns + reach_ns,
+        ) or (0.0, 0.0)
         off_w = max(watts - low_w, high_w - watts)
         parts_j.append(off_w * (last_ns - first_ns) / NS_PER_S)
     return float(sum(parts_j)) + _thin_j(inside)

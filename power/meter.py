@@ -98,7 +98,8 @@ class Meter:
         }
         keys = {name: TraceKey(facts.name, facts.device, chan) for name, chan in channels.items()}
         parts = {
-            name: _Part.build(by_key[key], facts, resets_ns, by_key)
+            # A meter outside of a drive counts on while the drive starts anew.
+            name: _Part.build(by_key[key], facts, resets_ns if facts.asks_drive else (), by_key)
             for name, key in keys.items()
             if key in by_key
         }

@@ -101,14 +101,16 @@ def _smear_j(profile: Profile, time_ns: int) -> float:
 def step_w(profile: Profile, mean_s: float, time_ns: int, reach_ns: int) -> float:
     """Return how much power may change by around a moment, by means over ``mean_s``.
 
-    The slope of one that slides, times what it is the mean of, is what power changed by. Where it
-    does not slide, or reads are half as far apart as it is long or more, there is no slope: power
-    may have been anything up to twice the mean.
+    The slope of one that slides, times what it is the mean of, is what power changed by. One that
+    does not slide, or whose updates are unknown, is read often enough to show its range. Where
+    reads are more than half as far apart as it is long, power may have been anything up to twice
+    the mean.
     """
     around = (time_ns - reach_ns, time_ns + reach_ns)
     low_w, high_w = profile.range_w(*around) or (0.0, 0.0)
-    if profile.mean_ns and (profile.piece_s(time_ns) or 0.0) <= mean_s / 2:
-        return max(high_w - low_w, mean_s * profile.greatest_slope(*around))
+    if (profile.piece_s(time_ns) or 0.0) <= mean_s / 2:
+        slope_w = mean_s * profile.greatest_slope(*around) if profile.mean_ns else 0.0
+        return max(high_w - low_w, slope_w)
     return max(high_w - low_w, abs(profile.mean_w(*around) or 0.0))
 
 

@@ -66,7 +66,8 @@ class Drive:
                 else PatientDevice(device, limit_s=ANSWER_LIMIT_S)
             )
             self._control = PowerStateControl(self._device, self._journal, run_id=self._run_id)
-            story.serial = self._control.controller.serial
+            # A drive that tells none is known by its name, as the rest of the record has it.
+            story.serial = self._control.controller.serial or story.serial
             story.changes = self._control.changes
             story.before = read_power_state(self._device)
             story.saved = read_saved(self._device, self._control.controller, POWER_STATE)

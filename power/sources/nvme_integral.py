@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from wattload.core.power import Evidence, PowerBin, WindowEnergy
@@ -71,7 +72,8 @@ def integrated(
 def _trouble(answers: Answers, seconds: float) -> str:
     """Return why the log is not of the window; empty where it is."""
     begun, running, ended = answers.begun, answers.running, answers.ended
-    drift_s = abs(ended.count * INTERVAL_S - seconds)
+    # Both are whole numbers: an interval that is not over has not been counted.
+    drift_s = abs(ended.count - math.floor(seconds / INTERVAL_S)) * INTERVAL_S
     troubles = {
         "somebody else has started the drive's measurement anew during the run": (
             {running.generation, ended.generation} != {begun.generation}

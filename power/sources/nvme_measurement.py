@@ -6,6 +6,7 @@ run, from the sampler's start to its end less a quiet at either, and never split
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,11 @@ _START = Setting(value=START)
 _STOP = Setting(value=STOP)
 
 SETTLED_S = 0.05
-"""How long after the end of an interval the drive is taken to have counted it."""
+"""How long after the end of an interval a drive with a good clock has counted it."""
+CUT_OFF_S = 0.2
+"""So much of an interval may be cut off unwaited for: of several drives few are waited for then."""
+LOOK_S = 0.05
+"""How often the log is read for the interval that a slower clock still owes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +100,9 @@ class PowerMeasurementSource(NvmeTier):
     def stop(self) -> Sequence[WindowEnergy]:
         """Stop the measurement; return the run's energy, or why the drive's answer is not it.
 
-        Waits up to a second for the end of the drive's interval: what of one is cut off would be
-        billed at the mean of the whole run, though it is of the drive's idle time.
+        Waits for the end of the drive's interval, up to a second by our clock and up to another by
+        the drive's: what of one is cut off would be billed at the mean of the whole run, though it
+        is of the drive's idle time.
         """
         admin, begun = self._admin, self._begun
         if admin is None:
@@ -105,8 +111,7 @@ class PowerMeasurementSource(NvmeTier):
         if begun is None:
             return [self._without(self._asked_ns, time.monotonic_ns(), self._trouble)]
         try:
-            _wait_for_an_interval(begun.start_ns)
-            running = read_measurement_header(admin)
+            running = _after_an_interval(admin, begun.start_ns)
             self.restore()
             answers = Answers(begun=begun.log, running=running, ended=read_power_measurement(admin))
         except PowerError as error:
@@ -191,10 +196,23 @@ class PowerMeasurementSource(NvmeTier):
         )
 
 
-def _wait_for_an_interval(start_ns: int) -> None:
-    """Wait until just after a whole number of intervals since the start."""
-    passed_s = (time.monotonic_ns() - start_ns) / NS_PER_S
-    time.sleep((SETTLED_S - passed_s) % INTERVAL_S)
+def _after_an_interval(admin: AdminDevice, start_ns: int) -> PowerMeasurementLog:
+    """Return the head of the log just after the drive has counted a whole number of intervals."""
+    over_s = (_passed_s(start_ns) - SETTLED_S) % INTERVAL_S
+    if over_s > CUT_OFF_S:
+        time.sleep(INTERVAL_S - over_s)
+    due = math.floor(_passed_s(start_ns) / INTERVAL_S)
+    log = read_measurement_header(admin)
+    for _ in range(round(INTERVAL_S / LOOK_S)):
+        if log.count != due - 1:  # counted; or further off, and no waiting will mend that
+            break
+        time.sleep(LOOK_S)
+        log = read_measurement_header(admin)
+    return log
+
+
+def _passed_s(start_ns: int) -> float:
+    return (time.monotonic_ns() - start_ns) / NS_PER_S
 
 
 class _Stamped:
