@@ -189,7 +189,7 @@ class _Judge:
         inside[self._bins.within(still.start_ns, still.end_ns - self._settle_ns)] = True
         why = self._why(still, inside)
         rate = self._bins.rate
-        is_open = not why and not self._bins.powers_w and rate is not None and _mixed(rate, inside)
+        is_open = not why and rate is not None and _mixed(rate, inside)
         return replace(still, why=why, is_open=is_open)
 
     def _why(self, still: Still, inside: NDArray[np.bool_]) -> str:
