@@ -55,7 +55,9 @@ class Reading:
         """End what integrates by itself; returns whether anything did. That may take a second."""
         if not self._is_integrating:
             return False
-        self._end_integrals()
+        self._is_integrating = False
+        for source in self._integrals:
+            self._energies += self._stopped(source)
         return True
 
     def read(self) -> list[Sample]:
@@ -86,11 +88,6 @@ class Reading:
             self._is_integrating = bool(self._integrals)
             for source in self._integrals:
                 source.start()
-
-    def _end_integrals(self) -> None:
-        self._is_integrating = False
-        for source in self._integrals:
-            self._energies += self._stopped(source)
 
     def _stopped(self, source: PowerSource) -> Sequence[WindowEnergy]:
         try:
