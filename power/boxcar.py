@@ -27,8 +27,9 @@ def resolve_boxcar(trace: Trace, sensor: Boxcar) -> Boxcar:
     """Return the sensor with its update period and phase, as far as the trace shows them.
 
     ``update_period_s`` 0 means sliding: every read sees a new mean. A period comes with the phase
-    of its updates, ``phase_s + k * update_period_s`` on CLOCK_MONOTONIC. What the sensor states
-    already stays; what can't be told stays ``None``.
+    of its updates, ``phase_s + k * update_period_s`` on CLOCK_MONOTONIC; one that some reads
+    contradict is known no better than they are apart. What the sensor states already stays; what
+    can't be told stays ``None``.
     """
     if sensor.update_period_s == 0 or sensor.phase_s is not None:
         return sensor
@@ -53,7 +54,7 @@ def resolve_boxcar(trace: Trace, sensor: Boxcar) -> Boxcar:
             update={
                 "update_period_s": period_ns / NS_PER_S,
                 "phase_s": phase_ns / NS_PER_S,
-                "unseen_s": slack_s,
+                "unseen_s": slack_s if slack_s >= 0 else min(read_s, sensor.window_s),
             }
         )
     return sensor
@@ -81,7 +82,8 @@ def _guesses_s(before_ns: Times, after_ns: Times, sensor: Boxcar) -> tuple[float
 def _fit(before_ns: Times, after_ns: Times, guess_s: float) -> tuple[int, int, float] | None:
     """Return period and phase in ns of a clock that ticks once in each ``(before, after]``.
 
-    Third comes how many seconds its ticks may lie elsewhere without a read showing it.
+    Third comes how many seconds its ticks may lie elsewhere without a read showing it; negative
+    where reads contradict it by so much.
 
     ``None`` where no regular clock does, within the tolerance. Ticks without a change (flat power)
     are allowed for: the number of ticks between two changes is rounded, then refined.
@@ -141,7 +143,7 @@ def _placed(before_ns: Times, after_ns: Times, tick: Values) -> tuple[int, int, 
     period_ns = round(period_s * NS_PER_S)
     middle_tick = int(tick[-1] // 2)
     moment_ns = int(before_ns[0]) + round((first_s + middle_tick * period_s) * NS_PER_S)
-    return period_ns, moment_ns % period_ns, max(0.0, slack_s)
+    return period_ns, moment_ns % period_ns, slack_s
 
 
 def _centre(

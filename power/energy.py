@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wattload.core.power import Channel, Counter, Evidence, Sensor
+from wattload.core.power import Boxcar, Channel, Counter, Evidence, Sensor
 from wattload.core.units import NS_PER_S
+from wattload.power.cut import cut
+from wattload.power.gaps import filled
 from wattload.power.profile import Profile
 from wattload.power.sensors import profile_of
 from wattload.power.trace import Times, Trace, Values
@@ -29,8 +31,8 @@ class WindowResult:
 
     ``energy_j`` and ``mean_w`` are ``None`` for the ``reason`` given, else ``reason`` is ``None``.
     ``covered_j`` and ``covered_s`` are what was observed; ``coverage`` in [0, 1] is ``covered_s``
-    of ``seconds``. Where it is less than 1, ``energy_j`` has the holes filled: at the mean power
-    of the covered part, for bounds at the widest that any state of the device has.
+    of ``seconds``. Where it is less than 1, ``energy_j`` has the holes filled: with the power
+    beside them (``power/gaps.py``), for bounds with the widest that any state of the device has.
     """
 
     energy_j: float | None
@@ -46,32 +48,26 @@ class WindowResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WindowCurve:
-    """Energy as it grew over one window, holes filled at ``fill_w``."""
+    """Energy as it grew over one window: ``observed`` has its holes, ``filled`` has none."""
 
-    profile: Profile
-    start_ns: int
-    end_ns: int
-    fill_w: float
+    observed: Profile
+    filled: Profile
 
     def energy_j(self, time_ns: Times) -> Values:
         """Return joules from the window's start up to each time in it, shape (n,)."""
-        covered_j, covered_s = self.profile.cumulative(time_ns)
-        return covered_j + self.fill_w * ((time_ns - self.start_ns) / NS_PER_S - covered_s)
+        return self.filled.cumulative(time_ns)[0]
 
 
 def window_curve(profile: Profile, channel: Channel, start_ns: int, end_ns: int) -> WindowCurve:
     """Return how the energy grew from ``start_ns`` to ``end_ns``; see ``WindowResult``."""
-    clipped = profile.clip(start_ns, end_ns)
-    covered_j, covered_s = _covered(clipped, end_ns)
-    fill_w = covered_j / covered_s if covered_s > 0 else 0.0
-    extremes_w = clipped.range_w(start_ns, end_ns)
-    if clipped.outside_w is not None:
-        fill_w = clipped.outside_w
-    elif extremes_w is not None and channel is Channel.LOWER_W:
+    observed = cut(profile, start_ns, end_ns)
+    fill_w = observed.outside_w
+    extremes_w = observed.range_w(start_ns, end_ns)
+    if fill_w is None and extremes_w is not None and channel is Channel.LOWER_W:
         fill_w = extremes_w[0]
-    elif extremes_w is not None and channel is Channel.UPPER_W:
+    elif fill_w is None and extremes_w is not None and channel is Channel.UPPER_W:
         fill_w = extremes_w[1]
-    return WindowCurve(profile=clipped, start_ns=start_ns, end_ns=end_ns, fill_w=fill_w)
+    return WindowCurve(observed=observed, filled=filled(observed, start_ns, end_ns, power_w=fill_w))
 
 
 def integrate(
@@ -102,13 +98,18 @@ def integrate_profile(
     if end_ns < start_ns:
         raise ValueError(f"a window must not end before it starts, got {start_ns} to {end_ns} ns")
     curve = window_curve(profile, trace.key.channel, start_ns, end_ns)
-    covered_j, covered_s = _covered(curve.profile, end_ns)
+    covered_j, covered_s = _covered(curve.observed, end_ns)
     seconds = (end_ns - start_ns) / NS_PER_S
     coverage = min(1.0, covered_s / seconds) if seconds else 0.0
     energy_j = float(curve.energy_j(np.array([end_ns]))[0])
     reason = _coverage_reason(covered_j, covered_s, seconds)
     if reason is None and isinstance(sensor, Counter) and trace.key.channel is Channel.ENERGY_J:
         reason = _quantum_reason(sensor, energy_j, seconds)
+    if reason is None and isinstance(sensor, Boxcar) and seconds < sensor.window_s:
+        reason = (
+            f"an interval of {seconds:.6g} s is shorter than the {sensor.window_s:g} s that a "
+            "reading of its power is the mean of"
+        )
     return WindowResult(
         energy_j=None if reason else energy_j,
         mean_w=None if reason else energy_j / seconds,

@@ -38,11 +38,15 @@ def idle_records(
     times: Sequence[IdleTime],
     *,
     host: str,
+    resets_ns: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[IdleRecord, ...]:
-    """Return the idle power of each drive by each source that measures it, for each time."""
-    by_key = traces(samples)
+    """Return the idle power of each drive by each source that measures it, for each time.
+
+    ``resets_ns`` maps a device to its known restarts.
+    """
+    by_key, resets = traces(samples), resets_ns or {}
     meters = [
-        Meter.build(by_key, facts, idle=None, resets_ns=())
+        Meter.build(by_key, facts, idle=None, resets_ns=resets.get(facts.device, ()))
         for facts in sources
         if facts.scope is Scope.DRIVE
     ]

@@ -15,10 +15,12 @@ from wattload.core.power import Counter, Sensor, weakest
 from wattload.core.record.energy import EnergyRecord, Freshness, PowerStateShare
 from wattload.core.record.phase import PhaseWindow
 
-_SYSTEMATIC = ("gain", "quantisation")
+_SYSTEMATIC = ("gain", "edge", "gap", "quantisation")
 """Parts of the uncertainty that are off the same way in every interval; the others are not.
 
-The step of a counter is no such part: where in its step a count stood differs from edge to edge.
+A phase begins with work each time, so that each of its edges loses or gains joules alike. The step
+of a counter (its quantisation) is no such part: where in its step a count stood differs from edge
+to edge.
 """
 
 _WORST_FIRST: tuple[Freshness, ...] = ("stale", "fresh", "unjudged", "")
@@ -109,7 +111,7 @@ def _reason(parts: Sequence[EnergyRecord], name: str) -> str:
 
 
 def _uncertainty_parts(parts: Sequence[EnergyRecord], *, is_counter: bool) -> Mapping[str, float]:
-    systematic = _SYSTEMATIC[:1] if is_counter else _SYSTEMATIC
+    systematic = _SYSTEMATIC[:-1] if is_counter else _SYSTEMATIC
     names = dict.fromkeys(name for part in parts for name in part.uncertainty_parts_j)
     found = {name: [part.uncertainty_parts_j.get(name, 0.0) for part in parts] for name in names}
     return {

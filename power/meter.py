@@ -98,7 +98,8 @@ class Meter:
         }
         keys = {name: TraceKey(facts.name, facts.device, chan) for name, chan in channels.items()}
         parts = {
-            name: _Part.build(by_key[key], facts, resets_ns, by_key)
+            # A meter outside of a drive counts on while the drive starts anew.
+            name: _Part.build(by_key[key], facts, resets_ns if facts.asks_drive else (), by_key)
             for name, key in keys.items()
             if key in by_key
         }
@@ -127,10 +128,7 @@ class Meter:
     ) -> EnergyRecord:
         """Return the record of one window, with a reason for whatever it lacks."""
         seconds = (window[1] - window[0]) / NS_PER_S
-        results = {
-            name: integrate_profile(part.trace, part.profile, self.facts.sensor, *window)
-            for name, part in self.parts.items()
-        }
+        results = self._results(window)
         energies = {name: self._energy(name, results) for name in ENERGIES}
         stated = self._uncertainty(results, window)
         telling = _telling(results)
@@ -168,6 +166,12 @@ class Meter:
             "phase": phase,
             "start_ns": window[0],
             "end_ns": window[1],
+        }
+
+    def _results(self, window: Window) -> Mapping[str, WindowResult]:
+        return {
+            name: integrate_profile(part.trace, part.profile, self.facts.sensor, *window)
+            for name, part in self.parts.items()
         }
 
     def _change_count(self, window: Window) -> Figure:

@@ -27,6 +27,8 @@ GAP_PERIODS = 3
 GAP_MIN_S = 3.0
 TUMBLING_TOLERANCE = 0.01
 """Update period and window that differ by less than this share are the same."""
+TOLD_SHARE = 1 / 3
+"""Reads this close, in windows, leave no doubt that a mean abuts the next one."""
 WRAP_FACTOR_MAX = 10.0
 """A fall that would be this many times the greatest power seen otherwise has not wrapped."""
 
@@ -62,9 +64,12 @@ def profile_of(
 
 
 def _straight(
-    time_ns: Times, value: Values, gap_ns: int, *, window_s: float | None = None
+    time_ns: Times, value: Values, gap_ns: int, *, window_s: float | None = None, mean_ns: int = 0
 ) -> Profile:
-    """Return straight pieces between neighbours; ``window_s`` is what each value averaged."""
+    """Return straight pieces between neighbours; ``window_s`` is what each value averaged.
+
+    ``mean_ns`` is the same, where it is known when that was; else 0.
+    """
     step_ns = np.diff(time_ns)
     observed = None
     if window_s is not None:
@@ -77,6 +82,7 @@ def _straight(
         value[1:],
         keep=known[:-1] & known[1:] & (step_ns > 0) & (step_ns <= gap_ns),
         observed=observed,
+        mean_ns=mean_ns,
     )
 
 
@@ -149,6 +155,7 @@ def _counter(trace: Trace, sensor: Counter, gap_ns: int, resets_ns: Sequence[int
         mean_w,
         mean_w,
         keep=keep & (step_j >= 0) & ~was_reset,
+        is_mean=True,
     )
 
 
@@ -180,15 +187,24 @@ def fall_count(trace: Trace, sensor: Counter) -> int:
 
 def _boxcar(trace: Trace, sensor: Boxcar, gap_ns: int) -> Profile:
     """Return readings moved to the middle of what they averaged, or spread over it if tumbling."""
+    window_s, window_ns = sensor.window_s, round(sensor.window_s * NS_PER_S)
     if not sensor.update_period_s or sensor.phase_s is None:
-        middle_ns = trace.time_ns - round(sensor.window_s * NS_PER_S / 2)
-        return _straight(middle_ns, trace.value, gap_ns, window_s=sensor.window_s)
+        mean_ns = window_ns if sensor.update_period_s == 0 else 0
+        middle_ns = trace.time_ns - window_ns // 2
+        return _straight(middle_ns, trace.value, gap_ns, window_s=window_s, mean_ns=mean_ns)
     period_ns = round(sensor.update_period_s * NS_PER_S)
     update_ns, value = _one_read_per_update(trace, period_ns, round(sensor.phase_s * NS_PER_S))
     if is_tumbling(sensor):
-        return Profile.build(update_ns - period_ns, update_ns, value, value, keep=~np.isnan(value))
-    middle_ns = update_ns - round(sensor.window_s * NS_PER_S / 2)
-    return _straight(middle_ns, value, gap_ns, window_s=sensor.window_s)
+        return Profile.build(
+            update_ns - period_ns,
+            update_ns,
+            value,
+            value,
+            keep=~np.isnan(value),
+            is_mean=(trace.usual_period_s() or 0.0) <= TOLD_SHARE * sensor.window_s,
+        )
+    middle_ns = update_ns - window_ns // 2
+    return _straight(middle_ns, value, gap_ns, window_s=window_s, mean_ns=window_ns)
 
 
 def _one_read_per_update(trace: Trace, period_ns: int, phase_ns: int) -> tuple[Times, Values]:

@@ -11,7 +11,8 @@ has no part in, says that power must have changed meanwhile by more than its ste
 
 Temperature is no such account, for it follows power by minutes, nor is the power state: work below
 two caps draws the same under both. A standstill of less than ``STILL_S``
-is too short to tell.
+is too short to tell, and one over idleness and work alike, where the work may be too little to
+show in the sensor's steps, is called neither stale nor fresh.
 """
 
 from __future__ import annotations
@@ -49,11 +50,15 @@ BINS_MIN = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Still:
-    """A time in which one reading repeated; ``why`` says what contradicts it, empty for nothing."""
+    """A time in which one reading repeated; ``why`` says what contradicts it, empty for nothing.
+
+    ``is_open``: it told the same at idle and at work, and nothing says whether that can be.
+    """
 
     start_ns: int
     end_ns: int
     why: str = ""
+    is_open: bool = False
 
     def seconds_in(self, start_ns: int, end_ns: int) -> float:
         """Return how many seconds of an interval it holds."""
@@ -79,9 +84,13 @@ class Staleness:
             return "stale", stale[0].why
         if (end_ns - start_ns) / NS_PER_S < self.least_s:
             return "unjudged", f"it takes {self.least_s:g} s to tell"
-        if self.is_judged or not any(
-            still.seconds_in(start_ns, end_ns) >= self.least_s for still in self.stills
-        ):
+        long = [e for e in self.stills if e.seconds_in(start_ns, end_ns) >= self.least_s]
+        if any(each.is_open for each in long):
+            return (
+                "unjudged",
+                "it told the same at idle and at work, too little to show in its steps",
+            )
+        if self.is_judged or not long:
             return "fresh", ""
         return "unjudged", (
             "its reading stood still, and nothing that is known besides tells that from flat power"
@@ -117,7 +126,7 @@ def staleness(
     judge = _Judge(trace, facts, accounts, runs, settle_s=_window_s(facts) + update_s + 1.0)
     return Staleness(
         least_s=least_s,
-        stills=tuple(replace(still, why=judge.why(still)) for still in runs),
+        stills=tuple(judge.judged(still) for still in runs),
         is_judged=judge.knows_steps and bool(accounts.moved or accounts.powers),
     )
 
@@ -174,10 +183,16 @@ class _Judge:
         """Whether anything tells what the sensor hides."""
         return self._step_w is not None
 
-    def why(self, still: Still) -> str:
-        """Return what contradicts a standstill, empty for nothing."""
+    def judged(self, still: Still) -> Still:
+        """Return a standstill with what contradicts it, or that nothing tells."""
         inside = np.zeros(self._told_w.size, np.bool_)
         inside[self._bins.within(still.start_ns, still.end_ns - self._settle_ns)] = True
+        why = self._why(still, inside)
+        rate = self._bins.rate
+        is_open = not why and rate is not None and _mixed(rate, inside)
+        return replace(still, why=why, is_open=is_open)
+
+    def _why(self, still: Still, inside: NDArray[np.bool_]) -> str:
         if self._step_w is None:
             return ""
         if self._bins.rate is not None and self._bins.rate.any():
@@ -190,9 +205,9 @@ class _Judge:
         return ""
 
     def _woke(self, rate: Values, inside: NDArray[np.bool_], step_w: float) -> bool:
-        busy, idle = rate >= BUSY_SHARE * rate.max(), rate <= IDLE_SHARE * rate.max()
-        if min(np.count_nonzero(busy & inside), np.count_nonzero(idle & inside)) < BINS_MIN:
+        if not _mixed(rate, inside):
             return False
+        busy, idle = _kinds(rate)
         more = float(np.median(rate[busy & inside]) - np.median(rate[idle & inside]))
         if more * BYTE_J >= 2 * step_w:
             return True
@@ -230,6 +245,18 @@ class _Judge:
             return False
         apart_w = float(told.max() - told.min())
         return apart_w >= max(2 * (step_w + OTHER_STEP_W), RIVAL_SHARE * abs(float(told.mean())))
+
+
+def _kinds(rate: Values) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which bins are work, and which idleness."""
+    return rate >= BUSY_SHARE * rate.max(), rate <= IDLE_SHARE * rate.max()
+
+
+def _mixed(rate: Values, inside: NDArray[np.bool_]) -> bool:
+    """Return whether there was both work and idleness."""
+    if not rate.any():
+        return False
+    return all(np.count_nonzero(kind & inside) >= BINS_MIN for kind in _kinds(rate))
 
 
 def _unsteadiness(rate: Values) -> float:

@@ -62,19 +62,21 @@ def _growth(trace: Trace | None, window: PhaseWindow) -> tuple[int | None, str]:
     """Return what a counter grew by, over all active intervals of the phase.
 
     Each is counted from the last read before it to the first after it: a little more than it, but
-    nothing of it is left out.
+    nothing of it is left out, and what grew between two reads is counted once.
     """
     if trace is None:
         return None, "it was not read"
     known = ~np.isnan(trace.value)
     read_ns, count = trace.time_ns[known], trace.value[known]
-    total = 0
+    stretches: list[tuple[int, int]] = []
     for start_ns, end_ns in active_intervals(window):
         first = int(np.searchsorted(read_ns, start_ns, "right")) - 1
         last = int(np.searchsorted(read_ns, end_ns, "left"))
         if first < 0 or last == read_ns.size:
             return None, "it was not read both before and after the phase"
-        if np.any(np.diff(count[first : last + 1]) < 0):
-            return None, "it fell, so it was reset"
-        total += round(float(count[last] - count[first]))
-    return total, ""
+        if stretches and first < stretches[-1][1]:
+            first = stretches.pop()[0]
+        stretches.append((first, last))
+    if any(np.any(np.diff(count[first : last + 1]) < 0) for first, last in stretches):
+        return None, "it fell, so it was reset"
+    return sum(round(float(count[last] - count[first])) for first, last in stretches), ""

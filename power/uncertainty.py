@@ -9,11 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.power import Boxcar, Counter, Instant, Sensor, SourceFacts
+from wattload.core.power import Counter, Instant, Sensor, SourceFacts
 from wattload.core.units import NS_PER_S
+from wattload.power.cut import cut
+from wattload.power.edges import edges_j
 from wattload.power.energy import WindowResult
+from wattload.power.gaps import gap_j
 from wattload.power.profile import Profile
-from wattload.power.sensors import is_tumbling
 from wattload.power.trace import Trace, Values
 
 COVERAGE_FACTOR = 2.0
@@ -45,21 +47,24 @@ def uncertainty(
     * ``gain``: the accuracy that the source states, taken as its limit at k = 2.
     * ``quantisation``: k * LSB / sqrt(12) over the window, all readings taken as off the same way;
       for a counter k * step / sqrt(12) at each end, the step being what it moves by at a time.
-    * ``edge``: at each edge, the power step near it times how late the trace may show it.
+    * ``edge``: at each edge, the power step near it times how late the trace may show it. A phase
+      begins and ends with work, so that both edges are off the same way, and add up.
     * ``sampling``: a reading of the moment leaves open when power changed since the last; k times
       step * seconds / sqrt(12) each, added as ``_moments_j`` says; one that is held over several
-      reads is one of few draws, see ``_held_j``. Means miss nothing, but of either the moment is
-      uncertain by half the length of the read.
-    * ``gap``: half the range of power in the window, times the seconds not covered.
+      reads is one of few draws, see ``_held_j``. Means miss nothing, but one that slides bends
+      unseen between reads (``_bends_j``), and of either the moment is uncertain by half the length
+      of the read.
+    * ``gap``: how far power beside each hole lies from what the hole is filled with, times its
+      seconds.
     """
     if result.energy_j is None:
         return Uncertainty(total_j=None, parts_j={}, reason=result.reason)
     parts_j = {
         "gain": _gain_j(result.energy_j, facts),
         "quantisation": _quantisation_j(profile, result.seconds, facts, window_ns),
-        "edge": _edges_j(trace, profile, facts.sensor, window_ns),
+        "edge": edges_j(trace, profile, facts.sensor, window_ns),
         "sampling": _sampling_j(trace, profile, facts.sensor, window_ns),
-        "gap": _gap_j(profile, result, window_ns),
+        "gap": gap_j(profile, cut(profile, *window_ns), *window_ns),
     }
     known_j = {name: part for name, part in parts_j.items() if part is not None}
     unknown = [name for name in parts_j if name not in known_j]
@@ -98,87 +103,6 @@ def _counter_step_j(profile: Profile, sensor: Counter, edge_ns: int) -> float:
     return max(sensor.quantum_j, sensor.update_period_s * high_w)
 
 
-def _edges_j(trace: Trace, profile: Profile, sensor: Sensor, window_ns: tuple[int, int]) -> float:
-    """Return both edges' parts together; see ``_lateness_s`` for the time each step may be off."""
-    parts = []
-    for edge_ns in window_ns:
-        piece_s = profile.piece_s(edge_ns) or 0.0
-        reach_ns = round(_reach_s(sensor, piece_s) * NS_PER_S)
-        step_w = _step_w(profile, sensor, edge_ns, reach_ns)
-        timing_s = trace.greatest_spread_s(edge_ns - reach_ns, edge_ns + reach_ns) / 2
-        parts.append(step_w * (_lateness_s(sensor, piece_s) + timing_s))
-    return math.hypot(*parts)
-
-
-def _reach_s(sensor: Sensor, piece_s: float) -> float:
-    """Return how far from an edge a step may lie and still be taken for one at the edge."""
-    if isinstance(sensor, Counter):
-        return max(piece_s, sensor.update_period_s)
-    if isinstance(sensor, Boxcar):
-        return max(piece_s, sensor.window_s) + _hidden_s(sensor)
-    return piece_s + _update_s(sensor)
-
-
-def _step_w(profile: Profile, sensor: Sensor, edge_ns: int, reach_ns: int) -> float:
-    """Return the range of power around an edge; a count that moves seldom has it by its moves."""
-    low_w, high_w = profile.range_w(edge_ns - reach_ns, edge_ns + reach_ns) or (0.0, 0.0)
-    if isinstance(sensor, Boxcar):
-        return max(high_w - low_w, _hidden_w(profile, sensor, edge_ns, reach_ns))
-    if not isinstance(sensor, Counter):
-        return high_w - low_w
-    starts = (edge_ns + reach_ns * half // 2 for half in (-3, -1, 1))
-    means = [profile.mean_w(start_ns, start_ns + reach_ns) for start_ns in starts]
-    known = [watts for watts in means if watts is not None]
-    return max(known) - min(known) if known else 0.0
-
-
-def _hidden_w(profile: Profile, sensor: Boxcar, edge_ns: int, reach_ns: int) -> float:
-    """Return the range of power that a mean hides near an edge.
-
-    The slope of one that slides, times what it is the mean of, is what power changed by. Where it
-    does not slide, or reads are half as far apart as it is long or more, there is no slope: power
-    may have been anything up to twice the mean.
-    """
-    piece_s = profile.piece_s(edge_ns) or 0.0
-    if sensor.update_period_s == 0 and piece_s <= sensor.window_s / 2:
-        return sensor.window_s * profile.greatest_slope(edge_ns - reach_ns, edge_ns + reach_ns)
-    return abs(profile.mean_w(edge_ns - reach_ns, edge_ns + reach_ns) or 0.0)
-
-
-def _lateness_s(sensor: Sensor, piece_s: float) -> float:
-    """Return how many seconds of a unit step beside an edge can land on its wrong side, at worst.
-
-    A straight piece of length d that hides a step: d / 2. A constant piece (counter, tumbling
-    mean) that an edge splits at x: x * (d - x) / d, at most d / 4. A sliding mean over w, centred,
-    whose step is at the edge: the triangle w / 8, with straight pieces of length d up to w between
-    its reads (w^2 + d^2) / (8 w), and all that its updates may be late unseen.
-    """
-    if isinstance(sensor, Counter):
-        return max(piece_s, sensor.update_period_s) / 4
-    if isinstance(sensor, Boxcar) and is_tumbling(sensor):
-        return piece_s / 4 + sensor.unseen_s
-    if isinstance(sensor, Boxcar):
-        edge_s = (sensor.window_s**2 + piece_s**2) / (8 * sensor.window_s)
-        return min(edge_s, max(piece_s, sensor.window_s) / 2) + _hidden_s(sensor)
-    return piece_s / 2 + _update_s(sensor)
-
-
-def _update_s(sensor: Sensor) -> float:
-    """Return how long a reading of the moment is held, 0 where every read takes it anew."""
-    return sensor.update_period_s if isinstance(sensor, Instant) else 0.0
-
-
-def _hidden_s(sensor: Boxcar) -> float:
-    """Return how late the updates of a mean may be without the reads showing it.
-
-    A mean of which no update was found may be as late as it is long.
-    """
-    if sensor.update_period_s is None:
-        return sensor.window_s
-    is_placed = sensor.update_period_s == 0 or sensor.phase_s is not None
-    return sensor.unseen_s if is_placed else sensor.update_period_s
-
-
 def _sampling_j(
     trace: Trace, profile: Profile, sensor: Sensor, window_ns: tuple[int, int]
 ) -> float:
@@ -190,7 +114,21 @@ def _sampling_j(
         moments_j = math.hypot(
             _moments_j(profile.clip(*window_ns)), _held_j(profile, sensor, window_ns)
         )
+    elif profile.mean_ns:
+        moments_j = _bends_j(profile.clip(*window_ns))
     return COVERAGE_FACTOR * math.hypot(moments_j, timing_j)
+
+
+def _bends_j(inside: Profile) -> float:
+    """Return what straight pieces miss of a sliding mean, as a standard uncertainty.
+
+    It bends where power steps: by a slope s, x after the read before and d - x before the next one,
+    that is s x (d - x) / 2 joules, whose root mean square over x is s d^2 / sqrt(120).
+    """
+    length_s = (inside.end_ns - inside.start_ns) / NS_PER_S
+    bend = np.abs(np.diff((inside.end_w - inside.start_w) / length_s))
+    longer_s = np.maximum(length_s[1:], length_s[:-1])
+    return float(np.linalg.norm(bend * longer_s**2)) / math.sqrt(120)
 
 
 def _moments_j(inside: Profile) -> float:
@@ -239,8 +177,3 @@ def _locked_j(each_j: Values, group: NDArray[np.bool_]) -> float:
     _, counts = np.unique(np.diff(np.flatnonzero(group)), return_counts=True)
     slips = int(counts.sum() - counts.max()) if counts.size else 0
     return max(float(np.linalg.norm(own_j)), float(own_j.sum()) / (1 + slips))
-
-
-def _gap_j(profile: Profile, result: WindowResult, window_ns: tuple[int, int]) -> float:
-    extremes_w = profile.range_w(*window_ns) or (0.0, 0.0)
-    return (extremes_w[1] - extremes_w[0]) * max(0.0, result.seconds - result.covered_s) / 2

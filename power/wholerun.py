@@ -24,15 +24,21 @@ def whole_run_records(
     *,
     host: str,
     polled: Window | None = None,
+    resets_ns: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[EnergyRecord, ...]:
     """Return the energy of the whole run by each source that measures a device.
 
     ``own`` are the energies that devices integrated by themselves; what was sampled of such a
     device is integrated over the very same window, else from its first sample to its last in
-    ``polled``, the time in which drives were not left alone (``None``: always).
+    ``polled``, the time in which drives were not left alone (``None``: always). ``resets_ns`` maps
+    a device to its known restarts.
     """
     by_key = traces(samples)
-    meters = [Meter.build(by_key, facts, idle=None, resets_ns=()) for facts in sources]
+    resets = resets_ns or {}
+    meters = [
+        Meter.build(by_key, facts, idle=None, resets_ns=resets.get(facts.device, ()))
+        for facts in sources
+    ]
     records = [own_record(energy, _scope(energy, sources), host=host) for energy in own]
     for meter in meters:
         if meter.measures:

@@ -118,14 +118,22 @@ def _of_phase(record: RunRecord, phase: str, seconds: float, moved_bytes: int) -
         for part in record.power.energy
         if part.phase == phase and part.chosen and part.scope is Scope.DRIVE
     ]
-    if not parts:
+    unread = record.unread_drives(phase)
+    if unread or not parts:
+        choice = record.power.choice
         return Energy(
             phase=phase,
             seconds=seconds,
             moved_bytes=moved_bytes,
             evidence=Evidence.NONE,
-            reason=record.power.choice,
+            reason=f"no energy is told of {', '.join(unread)}: {choice}" if parts else choice,
         )
+    return _summed(record, parts, phase, moved_bytes)
+
+
+def _summed(
+    record: RunRecord, parts: Sequence[EnergyRecord], phase: str, moved_bytes: int
+) -> Energy:
     known = sources_of(record)
     facts = [known.get((part.host, part.source, part.device)) for part in parts]
     return Energy(

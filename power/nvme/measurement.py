@@ -60,7 +60,8 @@ class PowerMeasurementLog:
     ``estimated`` is true if the drive reckons rather than measures (EPF).
 
     ``average`` and ``maximum`` carry their step; their ``watts`` are ``None`` while ``count`` is 0.
-    ``error_percent`` (IPWRPE) is the largest error of an interval power, 0 to 100.
+    ``error_percent`` (IPWRPE) is the largest error of an interval power, 0 to 100. A 0 of a log
+    that holds no measurement is the log's emptiness and no statement: ``None``.
     ``overflow_count`` intervals lay above the last bin. ``histogram`` is ``None`` where only the
     header was read, and empty where the drive keeps none.
     """
@@ -154,7 +155,7 @@ def decode_measurement_header(data: bytes) -> PowerMeasurementLog:
         average=decode_power(u32(data, 40)),
         maximum=decode_power(u32(data, 44)),
         maximum_time=_time_or_none(data[48:56]) if attributes & 8 else None,
-        error_percent=error if error <= _LARGEST_ERROR_PERCENT else None,
+        error_percent=error if (error or count) and error <= _LARGEST_ERROR_PERCENT else None,
         histogram=None,
     )
 

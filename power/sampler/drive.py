@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 
 from wattload.core.errors import PowerError
 from wattload.core.record.energy import PowerStateRecord
@@ -41,12 +42,18 @@ class Drive:
         self._device: AdminDevice | None = None
         self._control: PowerStateControl | None = None
         self._refusal: PowerError | None = None
+        self._locks = ExitStack()
         self._story = DriveStory(name=name, serial=serial)
 
     @property
     def serial(self) -> str:
         """The controller's serial; its name where it tells none."""
         return self._story.serial
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the controller answers to its name; one that does not can't be changed."""
+        return self._control is not None
 
     def open(self, open_device: OpenDevice) -> None:
         """Open the controller and read the power state that the run finds it in."""
@@ -59,7 +66,8 @@ class Drive:
                 else PatientDevice(device, limit_s=ANSWER_LIMIT_S)
             )
             self._control = PowerStateControl(self._device, self._journal, run_id=self._run_id)
-            story.serial = self._control.controller.serial
+            # A drive that tells none is known by its name, as the rest of the record has it.
+            story.serial = self._control.controller.serial or story.serial
             story.changes = self._control.changes
             story.before = read_power_state(self._device)
             story.saved = read_saved(self._device, self._control.controller, POWER_STATE)
@@ -67,16 +75,16 @@ class Drive:
             self._refusal = error
             story.refusal = str(error)
 
-    def hold(self, *, needed: bool, beside: Collection[str] = ()) -> bool:
+    def hold(self, *, needed: bool, beside: Collection[str] = ()) -> None:
         """Lock the drive against other runs; raises ``PowerError`` if one holds it.
 
-        ``beside`` are the names of its other controllers. Returns false for a controller that could
-        not be opened, which locks nothing.
+        ``beside`` are the names of its other controllers. A drive that may not be opened is locked
+        as well: two runs on it disturb each other whether they see its power or not.
         """
         if self._control is None:
-            return False
-        self._control.hold(needed=needed, beside=beside)
-        return True
+            self._locks.enter_context(self._journal.lock(self.serial, needed=needed))
+        else:
+            self._control.hold(needed=needed, beside=beside)
 
     def apply(self, config: PowerConfig, *, holds_system: HoldsSystem) -> None:
         """Make the changes that are asked for; raises ``PowerError`` where that can't be done."""
@@ -142,6 +150,7 @@ class Drive:
 
     def close(self) -> None:
         """Give lock and device back; safe to call twice."""
+        self._locks.close()
         if self._control is not None:
             self._control.close()
         elif self._device is not None:
@@ -153,11 +162,15 @@ class Drive:
 
 
 def hold_all(drives: Sequence[Drive], *, needed: bool) -> None:
-    """Lock each drive once, for a run may have two controllers of one; see ``Drive.hold``."""
+    """Lock each drive once, for a run may have two controllers of one; see ``Drive.hold``.
+
+    A controller that is open holds the lock before one that is not: it is the one to be changed.
+    """
     held: set[str] = set()
-    for drive in drives:
+    for drive in sorted(drives, key=lambda each: not each.is_open):
         names = [each.name for each in drives if each.serial == drive.serial]
-        if drive.serial not in held and drive.hold(needed=needed, beside=names):
+        if drive.serial not in held:
+            drive.hold(needed=needed, beside=names)
             held.add(drive.serial)
 
 

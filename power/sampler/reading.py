@@ -48,8 +48,17 @@ class Reading:
         self._is_due = self._has_started and not is_on
         asking = [source for source in self._sampled if source.facts().asks_drive]
         self._left_alone = frozenset(map(id, asking)) if is_on else frozenset()
-        if is_on and self._is_integrating:
-            self._end_integrals()
+        if is_on:
+            self.end_integrals()
+
+    def end_integrals(self) -> bool:
+        """End what integrates by itself; returns whether anything did. That may take a second."""
+        if not self._is_integrating:
+            return False
+        self._is_integrating = False
+        for source in self._integrals:
+            self._energies += self._stopped(source)
+        return True
 
     def read(self) -> list[Sample]:
         """Return what every source has to say that is to be read."""
@@ -70,8 +79,7 @@ class Reading:
         """End; returns what sources have integrated by themselves."""
         for source in self._sampled:
             self._energies += self._stopped(source)
-        if self._is_integrating:
-            self._end_integrals()
+        self.end_integrals()
         return self._energies
 
     def _integrate(self) -> None:
@@ -80,11 +88,6 @@ class Reading:
             self._is_integrating = bool(self._integrals)
             for source in self._integrals:
                 source.start()
-
-    def _end_integrals(self) -> None:
-        self._is_integrating = False
-        for source in self._integrals:
-            self._energies += self._stopped(source)
 
     def _stopped(self, source: PowerSource) -> Sequence[WindowEnergy]:
         try:

@@ -116,6 +116,8 @@ class Recording:
     def quiet(self, *, is_on: bool) -> None:
         """Leave the drives alone, or read them again; meters outside of them are read all along."""
         self._expect("open", "sampling")
+        if is_on and self._reading.end_integrals():
+            self.tick()  # what samples tell is to reach as far as what the drive integrated
         self._reading.quiet(is_on=is_on)
         if self._cost is not None:
             self._cost.quiet(is_on=is_on)
@@ -138,6 +140,7 @@ class Recording:
         self._expect("open", "sampling")
         if self._stage == "sampling":
             self.quiet(is_on=False)
+            self._reading.end_integrals()
             take_last_readings(self._sources)
             self.tick()
         status, cost = self.status(), self._cost_record()

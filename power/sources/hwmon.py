@@ -38,6 +38,8 @@ _ATTRIBUTE_BYTES = 64
 
 NODE_PERIOD_S = 1.0
 """What nobody mapped is read no oftener: an ACPI meter asks the BMC."""
+RAIL_PERIOD_LEAST_S = 0.01
+"""A rail's means are read twice each, so that none is missed, but no oftener than this."""
 
 
 def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerSource]:
@@ -64,7 +66,7 @@ def find_channels(
         )
     percent = config.accuracy_percent
     of_drives = [
-        HwmonSource(own, device, accuracy_percent=percent, period_s=period_s)
+        HwmonSource(own, device, accuracy_percent=percent, period_s=_rail_period_s(own, period_s))
         for device, own in _rails_by_drive(channels, devices, rails)
     ]
     of_node = [
@@ -73,6 +75,13 @@ def find_channels(
         if channel.key not in rails
     ]
     return [*of_drives, *of_node]
+
+
+def _rail_period_s(rails: Sequence[HwmonChannel], period_s: float) -> float:
+    """Return how often a drive's rails are read: oftener than asked where means would be missed."""
+    windows_s = [each.sensor.window_s for each in rails if isinstance(each.sensor, Boxcar)]
+    halves_s = [max(window_s / 2, RAIL_PERIOD_LEAST_S) for window_s in windows_s]
+    return min([period_s, *halves_s])
 
 
 def _check_rails(rails: Iterable[str], channels: Sequence[HwmonChannel]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from wattload.core.power import Evidence, PowerBin, WindowEnergy
@@ -25,6 +26,24 @@ class Answers:
     running: PowerMeasurementLog
     ended: PowerMeasurementLog
 
+    @property
+    def all(self) -> tuple[PowerMeasurementLog, ...]:
+        """The three in their order."""
+        return self.begun, self.running, self.ended
+
+    @property
+    def evidence(self) -> Evidence:
+        """Estimated if the drive has said so at any time: evidence never grows."""
+        is_estimated = any(log.estimated for log in self.all)
+        return Evidence.ESTIMATED if is_estimated else Evidence.SELF_REPORTED
+
+    @property
+    def error_percent(self) -> int | None:
+        """The largest error that was stated; ``None`` if the end of the measurement states none."""
+        if self.ended.error_percent is None:
+            return None
+        return max(log.error_percent or 0 for log in self.all)
+
 
 def integrated(
     answers: Answers, *, source: str, device: str, start_ns: int, end_ns: int
@@ -34,15 +53,14 @@ def integrated(
     seconds = (end_ns - start_ns) / NS_PER_S
     mean_w = log.average.watts
     trouble = _trouble(answers, seconds)
-    evidence = Evidence.ESTIMATED if log.estimated else Evidence.SELF_REPORTED
     return WindowEnergy(
         source=source,
         device=device,
         start_ns=start_ns,
         end_ns=end_ns,
         energy_j=None if trouble or mean_w is None else mean_w * seconds,
-        evidence=Evidence.NONE if trouble else evidence,
-        accuracy_percent=log.error_percent,
+        evidence=Evidence.NONE if trouble else answers.evidence,
+        accuracy_percent=answers.error_percent,
         resolution_w=log.average.step_w,
         uncovered_s=max(0.0, seconds - log.count * INTERVAL_S),
         max_w=log.maximum.watts,
@@ -54,7 +72,8 @@ def integrated(
 def _trouble(answers: Answers, seconds: float) -> str:
     """Return why the log is not of the window; empty where it is."""
     begun, running, ended = answers.begun, answers.running, answers.ended
-    drift_s = abs(ended.count * INTERVAL_S - seconds)
+    # Both are whole numbers: an interval that is not over has not been counted.
+    drift_s = abs(ended.count - math.floor(seconds / INTERVAL_S)) * INTERVAL_S
     troubles = {
         "somebody else has started the drive's measurement anew during the run": (
             {running.generation, ended.generation} != {begun.generation}

@@ -6,12 +6,14 @@ run, from the sampler's start to its end less a quiet at either, and never split
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 
 from wattload.core.errors import PowerError
 from wattload.core.power import Evidence, Integral, Sample, Sensor, WindowEnergy
+from wattload.core.units import NS_PER_S
 from wattload.power.change import FeatureChange
 from wattload.power.control import HoldsSystem, check_no_system
 from wattload.power.journal import Setting
@@ -25,11 +27,18 @@ from wattload.power.nvme.measurement import (
 )
 from wattload.power.settings import POWER_MEASUREMENT
 from wattload.power.sources.nvme_drive import NvmeTier, SharedDrive
-from wattload.power.sources.nvme_integral import Answers, integrated
+from wattload.power.sources.nvme_integral import INTERVAL_S, Answers, integrated
 
 _START = Setting(value=START)
 """No stop time: nobody knows how long a run takes, and the journal knows of a start to undo."""
 _STOP = Setting(value=STOP)
+
+SETTLED_S = 0.05
+"""How long after the end of an interval a drive with a good clock has counted it."""
+CUT_OFF_S = 0.2
+"""So much of an interval may be cut off unwaited for: of several drives few are waited for then."""
+LOOK_S = 0.05
+"""How often the log is read for the interval that a slower clock still owes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +98,12 @@ class PowerMeasurementSource(NvmeTier):
         return ()
 
     def stop(self) -> Sequence[WindowEnergy]:
-        """Stop the measurement; return the run's energy, or why the drive's answer is not it."""
+        """Stop the measurement; return the run's energy, or why the drive's answer is not it.
+
+        Waits for the end of the drive's interval, up to a second by our clock and up to another by
+        the drive's: what of one is cut off would be billed at the mean of the whole run, though it
+        is of the drive's idle time.
+        """
         admin, begun = self._admin, self._begun
         if admin is None:
             return ()
@@ -97,7 +111,7 @@ class PowerMeasurementSource(NvmeTier):
         if begun is None:
             return [self._without(self._asked_ns, time.monotonic_ns(), self._trouble)]
         try:
-            running = read_measurement_header(admin)
+            running = _after_an_interval(admin, begun.start_ns)
             self.restore()
             answers = Answers(begun=begun.log, running=running, ended=read_power_measurement(admin))
         except PowerError as error:
@@ -130,16 +144,7 @@ class PowerMeasurementSource(NvmeTier):
 
     def _prepare(self) -> None:
         device, controller = self._drive.device, self._drive.controller
-        if not controller.power_measurement:
-            raise PowerError(
-                f"{device.name} has no power measurement of its own (bit 21 of CTRATT, NVMe 2.3)"
-            )
-        claimed_by = self._claims.get(controller.serial)
-        if claimed_by not in (None, device.name):
-            raise PowerError(
-                f"{device.name} is another controller of the drive whose whole power {claimed_by} "
-                "measures already; it is left alone, for a second start would spoil the first"
-            )
+        self._check_may_measure()
         admin = _Stamped(self._drive.admin)
         log = read_measurement_header(admin)
         if log.active:
@@ -162,6 +167,20 @@ class PowerMeasurementSource(NvmeTier):
             admin, controller, device.journal, POWER_MEASUREMENT, run_id=device.run_id
         )
 
+    def _check_may_measure(self) -> None:
+        """Raise ``PowerError`` where the drive can't, or another of its controllers does."""
+        device, controller = self._drive.device, self._drive.controller
+        if not controller.power_measurement:
+            raise PowerError(
+                f"{device.name} has no power measurement of its own (bit 21 of CTRATT, NVMe 2.3)"
+            )
+        claimed_by = self._claims.get(controller.serial)
+        if claimed_by not in (None, device.name):
+            raise PowerError(
+                f"{device.name} is another controller of the drive whose whole power {claimed_by} "
+                "measures already; it is left alone, for a second start would spoil the first"
+            )
+
     def _sensor(self) -> Sensor:
         return Integral()
 
@@ -175,6 +194,25 @@ class PowerMeasurementSource(NvmeTier):
             evidence=Evidence.NONE,
             reason=f"{self.name}: {reason}",
         )
+
+
+def _after_an_interval(admin: AdminDevice, start_ns: int) -> PowerMeasurementLog:
+    """Return the head of the log just after the drive has counted a whole number of intervals."""
+    over_s = (_passed_s(start_ns) - SETTLED_S) % INTERVAL_S
+    if over_s > CUT_OFF_S:
+        time.sleep(INTERVAL_S - over_s)
+    due = math.floor(_passed_s(start_ns) / INTERVAL_S)
+    log = read_measurement_header(admin)
+    for _ in range(round(INTERVAL_S / LOOK_S)):
+        if log.count != due - 1:  # counted; or further off, and no waiting will mend that
+            break
+        time.sleep(LOOK_S)
+        log = read_measurement_header(admin)
+    return log
+
+
+def _passed_s(start_ns: int) -> float:
+    return (time.monotonic_ns() - start_ns) / NS_PER_S
 
 
 class _Stamped:

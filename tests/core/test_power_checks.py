@@ -333,3 +333,15 @@ def test_a_rate_is_computed_anew_from_the_bytes_that_it_names(rate_of: str, verd
 def test_no_rate_of_a_phase_is_not_checked() -> None:
     found = check(record_of().model_copy(update={"metrics": ()}), "closure")
     assert found.verdict == "not_checked"
+
+
+def test_a_drive_that_nobody_reads_beside_one_that_is_read_bars_a_verdict() -> None:
+    record = record_of()
+    (drive,) = record.controllers
+    unread = drive.model_copy(update={"facts": drive.facts.model_copy(update={"serial": "UNREAD"})})
+    found = checks(record.model_copy(update={"controllers": (drive, unread)}), "power_coverage")
+    of_unread = [each for each in found if each.name.endswith("UNREAD")]
+    phases = [window.name for window in record.timed_windows()]
+    assert [each.name for each in of_unread] == [f"power_coverage_{name}_UNREAD" for name in phases]
+    assert all(each.verdict == "not_checked" and each.mandatory for each in of_unread)
+    assert not [each for each in checks(record, "power_coverage") if each.verdict != "pass"]

@@ -1,8 +1,8 @@
 #!/bin/sh
-# run.sh [MARK]: run the tests marked `lab` (or MARK) in a guest that has NVMe controllers and the
-# kernel's real drivers: QEMU's own controller, and behind the NVMe/TCP driver a model drive with
-# five power states and a virtual drive that knows its true energy. Pages, records and the truth
-# table come to $WATTLOAD_LAB/out.
+# run.sh [MARK [NAME]]: run the tests marked `lab` (or MARK), all or those with NAME in theirs, in a
+# guest that has NVMe controllers and the kernel's real drivers: QEMU's own controller, and behind
+# the NVMe/TCP driver a model drive with five power states and a virtual drive that knows its true
+# energy. Pages, records and the truth table come to $WATTLOAD_LAB/out.
 # The guest runs this machine's root read-only, so .venv and checkout are as they are here.
 # WATTLOAD_LAB names the folder for kernel and initramfs; no root rights and no KVM are needed.
 set -eu
@@ -11,6 +11,7 @@ root=$(cd "$here/../.." && pwd)
 lab=${WATTLOAD_LAB:-${XDG_CACHE_HOME:-$HOME/.cache}/wattload-lab}
 limit_s=${WATTLOAD_LAB_LIMIT_S:-3600}
 marks=${1:-lab}
+name=${2:-}
 
 missing=
 for tool in qemu-system-x86_64 busybox cpio modprobe depmod nvme mkfs.ext4; do
@@ -24,6 +25,11 @@ fi
 PATH="$PATH:/usr/sbin:/sbin"
 mkdir -p "$lab"
 cd "$lab"
+exec 9> lock
+if ! flock --nonblock 9; then
+  echo "make lab: $lab is in use by another one; wait for it, or name another WATTLOAD_LAB" >&2
+  exit 2
+fi
 
 if [ ! -e kernel/vmlinuz ]; then
   echo "fetching a Debian kernel: 70 MB to download, 405 MB in $lab"
@@ -74,7 +80,7 @@ trap 'kill "$bmc" 2>/dev/null || :' EXIT
 timeout "$limit_s" qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu max \
   -smp 1 -m 6144 -nographic -no-reboot -nic none \
   -kernel kernel/vmlinuz -initrd initramfs.gz \
-  -append "console=ttyS0 quiet panic=-1 mitigations=off hardened_usercopy=off lab_job=$here/guest.sh lab_tests=$marks" \
+  -append "console=ttyS0 quiet panic=-1 mitigations=off hardened_usercopy=off lab_job=$here/guest.sh lab_tests=$marks lab_name=$name" \
   -virtfs local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap \
   -virtfs local,path=out,mount_tag=out,security_model=none,multidevs=remap \
   -drive file=disk.img,if=none,id=disk,format=raw,cache=unsafe,aio=threads \

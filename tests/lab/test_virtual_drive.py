@@ -1,7 +1,7 @@
 """Real runs on a drive that knows its true energy, in the guest of `make lab`: the judge.
 
-Here unet3d is long enough to be judged by the per cent; checkpoint, and every load by log 25h over
-five minutes, are so by `make lab-truth`. What is shorter is judged by the uncertainty it states.
+Windows of a minute are judged by the per cent; what is shorter, by the uncertainty it states. Log
+25h over five minutes is judged by `make lab-truth`, and on a clock of its own in `tests/power`.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ def test_interval_power_is_within_a_percent_of_the_truth(table: list[Line]) -> N
     assert {(line.workload, line.state, line.updates) for line in long} >= {
         ("unet3d", 0, "sliding"),
         ("unet3d", 1, "tumbling"),
+        ("checkpoint", 0, "tumbling"),
+        ("checkpoint", 1, "sliding"),
     }
     for line in long:
         assert line.error == pytest.approx(0, abs=0.01), line
@@ -120,6 +122,21 @@ def test_stated_uncertainty_holds_the_truth(table: list[Line]) -> None:
     for line in table:
         if line.energy_j is not None and line.uncertainty_j is not None:
             assert abs(line.energy_j - line.truth_j) <= line.uncertainty_j, line
+
+
+def test_uncertainty_holds_the_truth_without_an_error_that_the_drive_only_states(
+    table: list[Line],
+) -> None:
+    for line in table:
+        if line.energy_j is not None and line.source in (INTERVAL_POWER, OWN_MEASUREMENT):
+            assert abs(line.energy_j - line.truth_j) <= line.without_gain_j, line
+
+
+def test_whole_run_by_interval_power_agrees_closely_with_the_truth(table: list[Line]) -> None:
+    whole = [line for line in table if line.phase == WHOLE_RUN and line.source == INTERVAL_POWER]
+    assert len(whole) == 4
+    for line in whole:
+        assert line.error == pytest.approx(0, abs=0.002), line
 
 
 @pytest.mark.parametrize("workload", ["unet3d", "checkpoint"])

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.lab.virtual_runs import SERIAL, UNET3D, VIRTUAL, controller, drive, prepare, run
+from tests.lab.virtual_runs import SERIAL, UNET3D, VIRTUAL, Ran, controller, drive, prepare, run
 from tests.records import Scenario, make_run
 from wattload.core.errors import PowerError
-from wattload.core.power import Channel, Sample
+from wattload.core.power import Channel, Evidence, Sample
 from wattload.power.client import SamplerClient
 from wattload.power.config import PowerConfig
 from wattload.power.nvme.admin import NvmeAdmin
-from wattload.power.nvme.features import read_power_state
+from wattload.power.nvme.features import read_power_state, set_command
 from wattload.power.sampler.reports import FinishReport, OwnEnergy
 from wattload.power.samples import read_samples
 
@@ -25,7 +26,12 @@ pytestmark = [
 ]
 
 WAIT_S = 120
-GET_LOG_PAGE, GET_FEATURES = 0x02, 0x0A
+GET_FEATURES, THERMAL = 0x0A, 0x10
+WARM_K, HOT_K = 312, 316
+"""Thresholds that a drive which idles at 308 K and works at 327 K passes in seconds."""
+HALF_BYTES = 120_000_000
+SHORT = (*UNET3D, "workload.epochs=1")
+"""Some 21 s in PS0."""
 
 
 @pytest.fixture
@@ -127,6 +133,24 @@ def test_late_answer_is_waited_for_and_sampling_goes_on(runs: Path) -> None:
     assert told[-1].value == 1
 
 
+def test_command_that_is_never_answered_is_a_hole_until_the_kernel_gives_it_up(runs: Path) -> None:
+    """The driver waits for a minute, then resets the drive, which forgets its state."""
+
+    def fall_silent() -> None:
+        drive("fault", opcode=GET_FEATURES, subject=2)
+
+    def be_reset() -> None:
+        wait_for(lambda: state_of_drive() == 0)
+
+    finished, samples = sample(runs, fall_silent, be_reset)
+    states = values(samples, Channel.POWER_STATE)
+    assert states[0] == 1
+    assert None in states
+    assert states[-1] == 0
+    (told,) = finished.states
+    assert (told.verified, told.after) == (1, 0)
+
+
 def test_reset_loses_the_state_and_sampling_goes_on(runs: Path) -> None:
     finished, samples = sample(runs, lambda: drive("reset"))
     assert values(samples, Channel.POWER_STATE)[0] == 1
@@ -165,11 +189,63 @@ def test_clock_that_jumps_costs_the_whole_run_s_figure_and_no_other(runs: Path) 
     assert values(samples, Channel.POWER_STATE)[-1] == 1
 
 
+def test_logs_that_stand_still_are_not_called_fresh() -> None:
+    """They do amid the work: before it they would tell idle power, as so slow a drive may draw."""
+    prepare(*SHORT)
+    begun_bytes = drive("facts")["read_bytes"]
+
+    def stand_still() -> None:
+        wait_for(lambda: drive("facts")["read_bytes"] > begun_bytes + HALF_BYTES)
+        drive("stale", on=True)
+
+    meanwhile = threading.Thread(target=stand_still)
+    meanwhile.start()
+    ran = run(*SHORT, state=0, label="stale")
+    meanwhile.join()
+    (energy,) = [e for e in ran.energies() if (e.source, e.phase) == ("nvme_ipm", "read")]
+    assert energy.freshness in ("stale", "unjudged")
+    (found,) = [
+        each
+        for each in ran.record.checks
+        if each.name.startswith("power_updates_read") and each.name.endswith("nvme_ipm")
+    ]
+    assert found.verdict in ("fail", "not_checked")
+    (whole,) = [each for each in ran.record.power.whole_run if each.source == "nvme_25h"]
+    assert (whole.energy_j, whole.evidence) == (None, Evidence.NONE)
+
+
+def test_drive_that_throttles_fails_the_run() -> None:
+    prepare(*SHORT)
+    set_thresholds(WARM_K, HOT_K)
+    try:
+        ran = run(*SHORT, state=0, label="hot")
+    finally:
+        set_thresholds(0, 0)
+    assert "throttled" in failed(ran)
+    (told,) = [each for each in ran.record.power.throttling if each.phase == "read"]
+    assert (told.throttled_s or 0) > 1
+
+
+def failed(ran: Ran) -> str:
+    """Return the names of the failed checks, as one text."""
+    return " ".join(each.name for each in ran.record.checks if each.verdict == "fail")
+
+
+def set_thresholds(light_k: int, heavy_k: int) -> None:
+    """Set TMT1 and TMT2, in kelvin; 0 switches one off."""
+    admin = NvmeAdmin(controller())
+    try:
+        value = light_k << 16 | heavy_k
+        assert admin.submit(set_command(THERMAL, "thresholds", value=value)).status == 0
+    finally:
+        admin.close()
+
+
 def test_stuck_interval_power_fails_the_run_and_has_no_figure() -> None:
     """It sticks while the drive is idle, and the whole run repeats that: it is no energy."""
-    prepare(*UNET3D)
+    prepare(*SHORT)
     drive("ipm_stuck", on=True)
-    ran = run(*UNET3D, state=0, label="stuck")
+    ran = run(*SHORT, state=0, label="stuck")
     told = [each for each in ran.record.power.energy if each.source == "nvme_ipm"]
     timed = {window.name for window in ran.record.timed_windows()}
     (energy,) = [each for each in told if each.phase in timed]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,9 @@ class Line:
     lower_j: float | None
     upper_j: float | None
     uncertainty_j: float | None
+    without_gain_j: float
+    """The parts of the uncertainty but for the drive's own error, which a virtual drive does not
+    have: the slack of a per cent that it states would hide what integration does wrong."""
     reason: str
 
     @property
@@ -73,6 +77,9 @@ def _line(ran: Ran, energy: EnergyRecord, name: str, state: int, updates: str) -
         lower_j=energy.lower_j,
         upper_j=energy.upper_j,
         uncertainty_j=energy.uncertainty_j,
+        without_gain_j=math.hypot(
+            *(part for name, part in energy.uncertainty_parts_j.items() if name != "gain")
+        ),
         reason=energy.missing.get("energy_j", ""),
     )
 

@@ -93,3 +93,17 @@ def test_what_a_counter_grew_by_over_a_reset_is_not_covered() -> None:
         (energy,) = section.energy
         assert energy.coverage is not None
         assert abs(energy.coverage - coverage) < 1e-3
+
+
+def test_a_reset_reaches_the_whole_run_and_idleness_too() -> None:
+    windows = [
+        window("idle", 10, 30, timed=False, host="box"),
+        window("work", 32, 60, host="box"),
+    ]
+    for cycles, missed_s in ((7, 0.0), (8, 2.1)):
+        section = power_section(PowerConfig(), [report(7, cycles)], windows, {"box": SAMPLES}, [])
+        (whole,), (idle,) = section.whole_run, section.idle
+        assert whole.coverage is not None
+        assert idle.coverage is not None
+        assert abs((1 - whole.coverage) * whole.seconds - missed_s) < 1e-3
+        assert abs((1 - idle.coverage) * idle.seconds - missed_s) < 1e-3

@@ -208,6 +208,13 @@ def test_known_restart_of_the_device_reaches_the_counter() -> None:
     assert record.coverage == pytest.approx(59.9 / 60, rel=1e-9)
 
 
+def test_restart_of_a_drive_is_none_of_the_counter_on_its_rail() -> None:
+    samples = samples_of(TIMES_S, 20 * TIMES_S + 5000, source="rail", channel=Channel.ENERGY_J)
+    rail = facts("rail", Evidence.MEASURED, sensor=Counter(quantum_j=0.001))
+    (record,) = account(samples, rail, resets_ns={"SERIAL1": [ns(30.04)]})
+    assert record.coverage == 1
+
+
 def declared(typical_w: float | None) -> list[Sample]:
     samples = bounds("declared", lower_w=None)
     samples = [sample for sample in samples if sample.channel is Channel.UPPER_W]

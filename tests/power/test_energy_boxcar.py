@@ -43,11 +43,23 @@ def test_sliding_mean_of_bursts_is_exact_away_from_their_steps() -> None:
     assert energy_j(trace, SLIDING, 5, 61) == pytest.approx(LOAD.between_j(5, 61), rel=EXACT)
 
 
-def test_sliding_mean_is_off_by_an_eighth_of_its_window_when_a_step_is_on_the_edge() -> None:
+@pytest.mark.parametrize("step_s", [0.7, 0.72, 0.75, 0.79])
+def test_sliding_mean_is_exact_where_a_step_is_on_the_edge(step_s: float) -> None:
+    load = Bursts(low_w=5, high_w=21, on_s=2.3, cycle_s=7, first_s=step_s)
     times_s = np.round(np.arange(-2, 64, 0.1), 6)
-    trace = trace_of(times_s, boxcar(LOAD.energy_j, 1.0, times_s))
-    lost_j = energy_j(trace, SLIDING, 0.7, 61) - LOAD.between_j(0.7, 61)
-    assert lost_j == pytest.approx(-16 * 1.0 / 8, rel=EXACT)
+    trace = trace_of(times_s, boxcar(load.energy_j, 1.0, times_s))
+    true_j = load.between_j(step_s, step_s + 58.3)
+    assert energy_j(trace, SLIDING, step_s, step_s + 58.3) == pytest.approx(true_j, rel=EXACT)
+
+
+@pytest.mark.parametrize("step_s", [0.0, 0.1, 0.35, 0.5, 0.93])
+def test_tumbling_mean_is_exact_where_a_step_is_on_the_edge(step_s: float) -> None:
+    load = Bursts(low_w=5, high_w=21, on_s=2.3, cycle_s=7, first_s=step_s)
+    reads_s = np.round(np.arange(-1.95, 64, 0.1), 6)
+    sensor = Boxcar(window_s=1.0, update_period_s=1.0, phase_s=aligned_phase_s(1.0))
+    true_j = load.between_j(step_s, step_s + 58.3)
+    found_j = energy_j(tumbling(load, 1.0, reads_s), sensor, step_s, step_s + 58.3)
+    assert found_j == pytest.approx(true_j, rel=EXACT)
 
 
 def test_tumbling_mean_between_its_updates_is_exact() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.power.energy_traces import ns, trace_of
-from wattload.core.power import Channel, Evidence, Instant
+from wattload.core.power import Boxcar, Channel, Evidence, Instant
 from wattload.power.energy import WindowResult, integrate
 from wattload.power.trace import Trace
 
@@ -26,10 +26,42 @@ def test_gap_longer_than_three_seconds_is_not_covered() -> None:
     assert result.covered_j == pytest.approx(960, rel=1e-9)
 
 
-def test_hole_is_filled_at_the_mean_of_the_covered_part() -> None:
+def test_hole_in_flat_power_is_filled_with_it() -> None:
     result = result_of(with_hole(40, 44), 0, 100)
     assert result.energy_j == pytest.approx(1000, rel=1e-9)
     assert result.mean_w == pytest.approx(10, rel=1e-9)
+
+
+def stepping(first_s: float, last_s: float) -> Trace:
+    """Return 5 W up to second 10 and from second 90 on, 17 W between, without some seconds."""
+    times_s = np.round(np.arange(-20, 1200) / 10, 6)
+    watts = np.where((times_s > 10) & (times_s <= 90), 17.0, 5.0)
+    kept = (times_s <= first_s) | (times_s >= last_s)
+    return trace_of(times_s[kept], watts[kept])
+
+
+@pytest.mark.parametrize(("first_s", "last_s"), [(-3, 3.5), (96.5, 130)])
+def test_hole_at_an_edge_is_filled_with_the_power_beside_it(first_s: float, last_s: float) -> None:
+    """The drive idles at both ends of a run, where readings begin late and end early."""
+    result = result_of(stepping(first_s, last_s), 0, 100)
+    assert result.coverage == pytest.approx(0.965, rel=1e-9)
+    assert result.energy_j == pytest.approx(17 * 80 + 5 * 20, abs=1e-6)
+
+
+def test_hole_amid_a_window_is_filled_with_the_mean_of_both_sides() -> None:
+    result = result_of(stepping(8, 12), 0, 100)
+    assert result.energy_j == pytest.approx(5 * 8 + 11 * 4 + 17 * 78 + 5 * 10, abs=0.7)
+
+
+def test_mean_that_was_read_seldom_keeps_its_own_line() -> None:
+    times_s = np.arange(-2, 104, 1.04)
+    watts = np.where(times_s < 50, 5.0, 17.0)
+    sensor = Boxcar(window_s=1.0, update_period_s=0.0)
+    result = integrate(trace_of(times_s, watts), sensor, ns(0), ns(100), period_s=1)
+    assert result.coverage == pytest.approx(1 / 1.04)
+    middle_s, full_s = times_s - 0.5, np.linspace(0, 100, 100_001)
+    expected_j = np.trapezoid(np.interp(full_s, middle_s, watts), full_s)
+    assert result.energy_j == pytest.approx(expected_j, rel=1e-6)
 
 
 def test_gap_of_three_seconds_is_bridged() -> None:

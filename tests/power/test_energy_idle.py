@@ -115,3 +115,11 @@ def test_only_drives_that_are_measured_have_an_idle_power() -> None:
     gpu = facts("nvml_power", scope=Scope.GPU)
     bounds = facts("nvme", Evidence.BOUNDS)
     assert idle_records(ipm(), [gpu, bounds], [POLLED], host="box") == ()
+
+
+def test_restart_of_a_drive_amid_idleness_leaves_a_hole_in_its_counter() -> None:
+    samples = samples_of(POLLED_S, 3 * POLLED_S, source="rail", channel=Channel.ENERGY_J)
+    rail = facts("rail", sensor=Counter(quantum_j=0.001))
+    restarts = {"SERIAL1": [ns(30.05)]}
+    records = idle_records(samples, [rail], [POLLED], host="box", resets_ns=restarts)
+    assert of(records, polled=True).coverage == pytest.approx(57.9 / 58)

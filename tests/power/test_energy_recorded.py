@@ -79,7 +79,8 @@ def test_counter_and_power_of_a_gpu_agree_within_their_known_uncertainty() -> No
         by_power.uncertainty_parts_j.values()
     )
     assert abs(by_counter.energy_j - by_power.energy_j) < known_j
-    assert by_power.energy_j == pytest.approx(by_counter.energy_j, rel=0.002)
+    # The counter moves every 0.1 s: at 440 W that is 44 J, or 0.0022 of all.
+    assert by_power.energy_j == pytest.approx(by_counter.energy_j, rel=0.0025)
     assert by_counter.chosen
     assert by_counter.evidence is Evidence.SELF_REPORTED
 

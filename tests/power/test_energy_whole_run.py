@@ -131,3 +131,22 @@ def test_a_counter_in_watt_hours_is_told_with_the_reason_it_is_no_figure() -> No
 
 def test_bounds_are_no_measurement_of_the_run() -> None:
     assert whole_run_records(SAMPLES, [facts("ipm", Evidence.BOUNDS)], [], host="box") == ()
+
+
+def test_restart_of_a_drive_reaches_the_whole_run_of_its_counter() -> None:
+    """It began again at nothing while nobody could read it, and was soon beyond where it had been.
+
+    What it counted between is no difference of the two counts.
+    """
+    times_s = np.arange(0.0, 101.0)
+    joules = np.where(times_s < 2, 10 * times_s, 10 * (times_s - 2.5))
+    kept = (times_s < 2) | (times_s >= 4)
+    samples = samples_of(times_s[kept], joules[kept], source="rail", channel=Channel.ENERGY_J)
+    rail = facts("rail", sensor=Counter(quantum_j=0.001)).model_copy(update={"period_s": 1.0})
+    restarts = {"SERIAL1": [ns(3.0)]}
+    (known,) = whole_run_records(samples, [rail], [], host="box", resets_ns=restarts)
+    (unknown,) = whole_run_records(samples, [rail], [], host="box")
+    assert unknown.coverage == pytest.approx(1.0)
+    assert unknown.energy_j == pytest.approx(975.0)
+    assert known.coverage == pytest.approx(0.97)
+    assert known.energy_j == pytest.approx(1000.0)

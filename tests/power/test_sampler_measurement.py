@@ -73,7 +73,7 @@ def test_all_that_a_drive_tells_is_sampled_side_by_side(bench: Bench) -> None:
     samples = list(read_samples(bench.run / str(finished.samples_file)))
     watts = [each for each in samples if each.channel is Channel.POWER_W]
     assert {(each.source, each.value) for each in watts} == {("nvme_ipm", 9.25)}
-    assert energy.start_ns < watts[0].time_ns < watts[-1].time_ns < energy.end_ns
+    assert energy.start_ns < watts[0].time_ns < energy.end_ns < watts[-1].time_ns
 
 
 def test_run_that_is_killed_leaves_no_measurement_running(bench: Bench) -> None:

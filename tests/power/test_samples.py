@@ -109,11 +109,12 @@ def test_full_disk_loses_whole_rounds_and_says_how_many(tmp_path: Path) -> None:
     file.close()
 
 
-def test_disk_that_is_full_from_the_start_is_an_error() -> None:
+def test_disk_that_is_full_from_the_start_is_an_error_and_leaves_nothing_open() -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     with pytest.raises(PowerError, match="is the disk of the runs full"):
         SampleFile(full, host="host-1", period_s=0.1)
-    os.close(full)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(full)
 
 
 def test_round_that_is_cut_by_a_full_disk_leaves_no_torn_line(

@@ -100,9 +100,10 @@ def test_flat_power_in_coarse_steps_is_information() -> None:
     assert found.energy_j == pytest.approx(840, rel=0.02)
 
 
-def test_slow_work_in_steps_that_hide_it_is_no_standstill() -> None:
+def test_slow_work_in_steps_that_hide_it_is_neither_stale_nor_fresh() -> None:
     found = told(np.full(TIMES_S.size, 5.0), counted(1e8), step_w=1.0)
-    assert found.freshness == "fresh"
+    assert found.freshness == "unjudged"
+    assert "the same at idle and at work" in found.freshness_reason
     assert found.energy_j == pytest.approx(300)
 
 

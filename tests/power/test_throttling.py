@@ -53,6 +53,14 @@ def test_pauses_of_a_phase_are_left_out() -> None:
     assert found.throttled_s == 1
 
 
+def test_what_grew_between_two_reads_is_counted_once_for_all_intervals_in_between() -> None:
+    phase = window("write", 1.2, 3.6)
+    base_ns = phase.start_ns
+    many = tuple((base_ns + k * 300_000_000, base_ns + k * 300_000_000 + 10**8) for k in range(9))
+    found = of(counted((0, 0, 4, 5, 5, 5, 5, 5)), phase.model_copy(update={"intervals": many}))
+    assert found.throttled_s == 5
+
+
 @pytest.mark.parametrize(
     ("seconds", "reason"),
     [

@@ -135,6 +135,22 @@ def test_two_drives_are_summed_and_named() -> None:
     assert double.keys == ("S4EVNX0R900001 (meter)", "OTHER (meter)")
 
 
+def _unread_drive(own: RunRecord) -> RunRecord:
+    (drive,) = own.controllers
+    unread = drive.model_copy(update={"facts": drive.facts.model_copy(update={"serial": "UNREAD"})})
+    return own.model_copy(update={"controllers": (drive, unread)})
+
+
+def test_a_drive_that_nobody_reads_leaves_the_energy_of_all_unknown() -> None:
+    """All bytes divided by half of the drives' joules would be twice what they did."""
+    own = _unread_drive(record("measured"))
+    for figure in (*phase_energies(own), whole(own)):
+        assert figure is not None
+        assert figure.energy_j is figure.lower_j is figure.upper_j is figure.bytes_per_j is None
+        assert not figure.ranks
+        assert figure.reason == f"no energy is told of UNREAD: {own.power.choice}"
+
+
 def test_two_drives_have_the_weaker_evidence() -> None:
     own = _second_drive(record("measured"), evidence=Evidence.DECLARED)
     assert {figure.evidence for figure in phase_energies(own)} == {Evidence.DECLARED}

@@ -155,7 +155,10 @@ def _idle(
         if name in spans
     ]
     sources = used_sources(report.opened.sources)
-    return idle_records(samples, sources, times, host=report.host) if samples else ()
+    if not samples:
+        return ()
+    restarts = resets_ns(report, samples)
+    return idle_records(samples, sources, times, host=report.host, resets_ns=restarts)
 
 
 def _polling(idle: Sequence[IdleRecord]) -> tuple[PollingCost, ...]:
@@ -181,6 +184,7 @@ def _whole_run(
             spans[QUIET_PHASE][1] if QUIET_PHASE in spans else 0,
             spans[QUIET_AFTER_PHASE][0] if QUIET_AFTER_PHASE in spans else last_ns,
         ),
+        resets_ns=resets_ns(report, samples),
     )
 
 

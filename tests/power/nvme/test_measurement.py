@@ -49,7 +49,8 @@ def test_header_comes_back(
     assert (log.largest_bin_count, log.overflow_count) == (nphds, phdoc)
     assert log.bin_w == (pytest.approx(phbs / 1000) if phbs else None)
     assert (log.average.dword, log.maximum.dword) == (average, maximum)
-    assert log.error_percent == (ipwrpe if ipwrpe <= 100 else None)
+    is_stated = ipwrpe <= 100 and (ipwrpe > 0 or pmc > 0)
+    assert log.error_percent == (ipwrpe if is_stated else None)
     assert log.histogram is None
     assert log.size_bytes == 64
 
@@ -65,6 +66,12 @@ def test_histogram_comes_back_past_longer_descriptors_and_the_vendor_s_bytes(
     assert histogram is not None
     assert [each.count for each in histogram] == [count for count, _ in bins]
     assert [each.lower_w for each in histogram] == [pytest.approx(lower / 100) for _, lower in bins]
+
+
+def test_error_of_a_log_that_was_never_started_is_not_0() -> None:
+    assert decode_measurement_header(bytes(64)).error_percent is None
+    assert decode_measurement_header(packing.measurement(pmc=1, ipwrpe=0)).error_percent == 0
+    assert decode_measurement_header(packing.measurement(ipwrpe=2)).error_percent == 2
 
 
 def test_lowest_bin_begins_at_0_watts() -> None:

@@ -108,11 +108,20 @@ def test_rails_of_a_drive_are_read_together_and_summed(tmp_path: Path) -> None:
     )
     assert facts.accuracy_percent == 0.5
     assert facts.resolution_w == pytest.approx(12.0e-3 + 3.3e-3)
-    assert facts.period_s == 0.1
+    assert facts.period_s == 0.01
     assert facts.detail == (
         "power of ina3221/curr1, P12V_SSD + ina3221/curr2, P3V3_SSD "
         "(the drive's rails as power.hwmon.rails names them; ±0.5 %)"
     )
+
+
+@pytest.mark.parametrize(("interval_ms", "period_s"), [(35, 0.0175), (2, 0.01), (1000, 0.1)])
+def test_rail_is_read_often_enough_to_see_each_of_its_means(
+    tmp_path: Path, interval_ms: int, period_s: float
+) -> None:
+    roots = hwmon_tree(tmp_path, {**INA226, "update_interval": interval_ms})
+    (drive,) = found(roots, {"ina226/power1": "nvme0"})
+    assert drive.facts().period_s == pytest.approx(period_s)
 
 
 def test_sum_with_a_rail_missing_is_no_sum(tmp_path: Path) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -21,9 +25,12 @@ from wattload.power.account import build_energy_records
 from wattload.power.host import PowerHost
 from wattload.power.journal import Journal, Key
 from wattload.power.leftovers import undo_leftovers
-from wattload.power.nvme.measurement import decode_power_measurement
+from wattload.power.nvme.admin import AdminDevice
+from wattload.power.nvme.measurement import PowerMeasurementLog, decode_power_measurement
 from wattload.power.nvme.patience import PatientDevice
+from wattload.power.sources import nvme_measurement as measurement_module
 from wattload.power.sources.nvme_integral import Answers, integrated
+from wattload.power.sources.nvme_measurement import CUT_OFF_S, LOOK_S, SETTLED_S
 from wattload.power.wholerun import whole_run_records
 
 FEATURE = 0x25
@@ -177,6 +184,52 @@ def test_interval_power_is_an_estimate_once_the_started_log_says_so(tmp_path: Pa
     whole.stop()
 
 
+@pytest.mark.parametrize("moment", [0, 1, 2])
+def test_estimate_at_any_moment_is_an_estimate(moment: int) -> None:
+    logs = [log(estimated=at == moment) for at in range(3)]
+    assert ended_with(logs).evidence is Evidence.ESTIMATED
+
+
+def test_largest_error_that_was_stated_counts() -> None:
+    stated = [log(error_percent=error) for error in (5, 2, 1)]
+    assert ended_with(stated).accuracy_percent == 5
+    assert (
+        ended_with([log(error_percent=2), log(), log(error_percent=255)]).accuracy_percent is None
+    )
+
+
+def test_stop_comes_just_after_an_interval_of_the_drive(tmp_path: Path) -> None:
+    source = started(tmp_path)
+    time.sleep(0.4)
+    energy = stopped(source)
+    seconds = (energy.end_ns - energy.start_ns) / NS_PER_S
+    assert seconds >= 1 + SETTLED_S
+
+
+@pytest.mark.parametrize(("late_s", "phase_s"), [(0.06, 0.0), (0.4, 0.0), (0.0, 0.7), (-0.3, 0.0)])
+def test_interval_that_the_drive_s_clock_still_owes_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, late_s: float, phase_s: float
+) -> None:
+    """A drive whose clock lags or leads by ``late_s``, or whose seconds begin on their own."""
+    now_s, start_s = 1800.3, 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+
+    def header(admin: object) -> PowerMeasurementLog:
+        sleep(0.001)
+        return log(count=math.floor(now_s - start_s - late_s + phase_s) - math.floor(phase_s))
+
+    monkeypatch.setattr(time, "monotonic_ns", lambda: round(now_s * NS_PER_S))
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(measurement_module, "read_measurement_header", header)
+    found = measurement_module._after_an_interval(cast("AdminDevice", None), 0)
+    owed_s = (now_s - start_s - late_s + phase_s) % 1
+    assert abs(found.count - math.floor(now_s)) <= 1
+    assert owed_s < CUT_OFF_S + SETTLED_S + LOOK_S or late_s < 0 or phase_s
+
+
 @pytest.mark.parametrize(
     ("during", "reason"),
     [
@@ -290,6 +343,21 @@ def answers(**fields: object) -> Answers:
     return Answers(begun=log, running=log, ended=ended)
 
 
+def log(**fields: object) -> PowerMeasurementLog:
+    return answers(**fields).begun
+
+
+def ended_with(logs: Sequence[PowerMeasurementLog]) -> WindowEnergy:
+    begun, running, ended = logs
+    return integrated(
+        Answers(begun=begun, running=running, ended=ended),
+        source="nvme_25h",
+        device="D",
+        start_ns=0,
+        end_ns=0,
+    )
+
+
 def window(seconds: float, **fields: object) -> WindowEnergy:
     return integrated(
         answers(**fields),
@@ -306,12 +374,14 @@ def test_energy_of_five_minutes_is_exact(tmp_path: Path) -> None:
     assert energy.uncovered_s == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize(("seconds", "count"), [(300.0, 299), (300.0, 301), (300.99, 300)])
+@pytest.mark.parametrize(
+    ("seconds", "count"), [(300.0, 299), (300.0, 301), (300.99, 300), (301.058, 300)]
+)
 def test_count_within_one_of_the_seconds_is_taken(seconds: float, count: int) -> None:
     assert window(seconds, count=count).energy_j is not None
 
 
-@pytest.mark.parametrize(("seconds", "count"), [(300.0, 298), (300.0, 302), (301.1, 300)])
+@pytest.mark.parametrize(("seconds", "count"), [(300.0, 298), (300.0, 302), (302.0, 300)])
 def test_count_further_off_is_refused(seconds: float, count: int) -> None:
     assert window(seconds, count=count).energy_j is None
 

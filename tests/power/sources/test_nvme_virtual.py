@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ CYCLE_TICKS, BURST_TICKS = 70, 23
 """A checkpoint of 2.3 s every 7 s."""
 DEPTH = 32
 SETTLED_S = 3.0
+NAMES = ("nvme", "nvme_ipm", "nvme_olec", "nvme_ocp", "nvme_25h")
 
 
 @dataclass
@@ -57,7 +58,7 @@ def burst(bench: Bench, until_ns: int) -> None:
         bench.wait((step_ns - bench.now_ns) / NS)
 
 
-def sampled(bench: Bench, folder: Path, seconds: float) -> Run:
+def sampled(bench: Bench, folder: Path, seconds: float, *, names: Collection[str] = NAMES) -> Run:
     device = PowerDevice(
         key="V", name="nvme7", is_nvme=True, journal=Journal(folder / "state"), run_id="run-1"
     )
@@ -67,7 +68,7 @@ def sampled(bench: Bench, folder: Path, seconds: float) -> Run:
         open_device=lambda name: VirtualAdmin(bench),
         holds_system=lambda name: False,
     )
-    used = [each for each in found if each.facts().name != "nvme_vendor"]
+    used = [each for each in found if each.facts().name in names]
     run = Run(bench=bench, used=used)
     for source in used:
         source.open()
@@ -98,6 +99,7 @@ def bench(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Be
     bench = Bench(updates=updates)
     bench.wait(SETTLED_S)
     monkeypatch.setattr(time, "monotonic_ns", lambda: bench.now_ns)
+    monkeypatch.setattr(time, "sleep", bench.wait)
     return bench
 
 
@@ -121,3 +123,11 @@ def test_a_minute_by_interval_power_and_the_whole_run_by_log_25h(
     assert isinstance(run.used[-1].facts().sensor, Integral)
     assert whole.energy_j == pytest.approx(bench.energy_j(whole.start_ns, whole.end_ns), rel=0.005)
     assert sum(each.count for each in whole.histogram) == pytest.approx(70, abs=1)
+
+
+@pytest.mark.slow
+def test_five_minutes_that_end_idle_by_log_25h_alone(bench: Bench, tmp_path: Path) -> None:
+    run = sampled(bench, tmp_path, 294.6, names={"nvme_25h"})
+    (whole,) = run.own
+    assert (whole.end_ns - whole.start_ns) / NS >= 300
+    assert whole.energy_j == pytest.approx(bench.energy_j(whole.start_ns, whole.end_ns), rel=5e-4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from wattload.core.power import MEASURING, Scope
 from wattload.core.record.check import Check, Verdict
@@ -42,7 +42,25 @@ def power_coverage(record: RunRecord) -> Sequence[Check]:
                 mandatory=True,
             )
         )
-    return checks
+    read = {(phase, device) for _, phase, device, scope in groups if scope is Scope.DRIVE}
+    return [*checks, *_unread(record, {window.name for window in bare}, read)]
+
+
+def _unread(
+    record: RunRecord, bare: Container[str], read: Container[tuple[str, str]]
+) -> Sequence[Check]:
+    """Return what can't be judged of drives beside those that were read: the total lacks them."""
+    return [
+        Check(
+            name=f"power_coverage_{phase}_{serial}",
+            verdict="not_checked",
+            sentence=f"Nothing reads the power of {serial}: {record.power.choice}",
+            mandatory=True,
+        )
+        for phase in dict.fromkeys(window.name for window in record.timed_windows())
+        for serial in record.unread_drives(phase)
+        if phase not in bare and (phase, serial) not in read
+    ]
 
 
 def _coverages(record: RunRecord, group: Sequence[EnergyRecord]) -> Sequence[Check]:

@@ -15,6 +15,7 @@ from pydantic_core import from_json, to_json
 
 from wattload.core.errors import RecordError
 from wattload.core.io import DataPath
+from wattload.core.power import Scope
 from wattload.core.record.base import Frozen, Observed
 from wattload.core.record.check import Check
 from wattload.core.record.controller import ControllerRecord
@@ -159,6 +160,22 @@ class RunRecord(Frozen):
     def metric(self, name: str) -> Metric | None:
         """Return the metric of that name, or ``None``."""
         return next((metric for metric in self.metrics if metric.name == name), None)
+
+    def unread_drives(self, phase: str) -> Sequence[str]:
+        """Return the serials of the targets' drives that no source stands for in a timed phase.
+
+        A drive belongs to the phase if its host took part in it.
+        """
+        hosts = {window.host for window in self.timed_windows() if window.name == phase}
+        drives = {(each.facts.host, each.facts.serial) for each in self.controllers}
+        for target in self.targets:
+            drives |= {(target.facts.host, serial) for serial in target.facts.controllers}
+        read = {
+            (energy.host, energy.device)
+            for energy in self.power.energy
+            if energy.phase == phase and energy.chosen and energy.scope is Scope.DRIVE
+        }
+        return sorted({serial for host, serial in drives - read if host in hosts})
 
     def timed_windows(self) -> Sequence[PhaseWindow]:
         """Return the windows that enter metrics and energy."""
