@@ -15,6 +15,7 @@ the same sign. Two things are known besides:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -90,13 +91,16 @@ def _step(profile: Profile, at: int) -> _Split | None:
         return None
     start_ns, end_ns = int(profile.start_ns[at]), int(profile.end_ns[at])
     length_ns = end_ns - start_ns
-    spent_ns = round((after_w - mean_w) / (after_w - before_w) * length_ns)
+    spent = (after_w - mean_w) / (after_w - before_w) * length_ns
+    # The step falls on a whole nanosecond: the longer part makes up for that, to the last joule.
+    # The part is rounded up, so that its power stays between those of both sides.
+    is_first = spent > length_ns / 2
+    spent_ns = math.ceil(spent) if is_first else math.floor(spent)
     if not 0 < spent_ns < length_ns:
         return None
-    # The step falls on a whole nanosecond: the longer part makes up for that, to the last joule.
     left_ns = length_ns - spent_ns
     odd_wns = mean_w * length_ns - before_w * spent_ns - after_w * left_ns
-    if spent_ns > left_ns:
+    if is_first:
         before_w += odd_wns / spent_ns
     else:
         after_w += odd_wns / left_ns

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from tests.power.energy_traces import T0_NS
 from wattload.core.power import Boxcar, Channel, Counter, Instant, Sensor
+from wattload.power.cut import HIGHEST_SHARE, cut
 from wattload.power.energy import WindowResult, integrate, window_curve
+from wattload.power.profile import Profile
 from wattload.power.sensors import profile_of
 from wattload.power.states import ENERGIES, Divided, shares
 from wattload.power.trace import Trace, TraceKey
@@ -80,11 +82,13 @@ fractions = st.tuples(st.floats(0, 1), st.floats(0, 1))
 sensors = st.sampled_from(SENSORS)
 
 
-@given(readings(), sensors, fractions, st.floats(0, 1))
+@given(readings(), fractions, st.floats(0, 1))
 @settings(max_examples=200, deadline=None)
 def test_covered_energy_adds_up_over_a_split_window(
-    read: Readings, sensor: Sensor, ends: tuple[float, float], split: float
+    read: Readings, ends: tuple[float, float], split: float
 ) -> None:
+    """Of means it need not: at an edge they are told by the work inside of the window (``cut``)."""
+    sensor = Instant()
     trace = trace_of(read, sensor)
     start_ns, end_ns = window_of(trace, ends)
     middle_ns = start_ns + int(split * (end_ns - start_ns))
@@ -123,10 +127,48 @@ def test_energy_lies_between_least_and_greatest_power(
     assert (result.energy_j is None) == (result.reason is not None)
     if result.mean_w is None:
         return
-    profile = profile_of(trace, sensor, period_s=PERIOD_S)
-    extremes = profile.range_w(*window)
-    assert extremes is not None
-    assert extremes[0] - 1e-6 <= result.mean_w <= extremes[1] + 1e-6
+    least_w, greatest_w = extremes_w(profile_of(trace, sensor, period_s=PERIOD_S), window)
+    assert least_w - 1e-6 <= result.mean_w <= greatest_w + 1e-6
+
+
+def extremes_w(profile: Profile, window: tuple[int, int]) -> tuple[float, float]:
+    """Return between what power in the window lies.
+
+    A mean that an edge of the window divides may be told as a step from the mean before it to the
+    one after it, or as steady work within the window and what is left of it outside.
+    """
+    if not profile.is_mean:
+        extremes = profile.range_w(*window)
+        assert extremes is not None
+        return extremes
+    near = profile.touching(*window)
+    pieces = profile.of(slice(max(near.start - 1, 0), near.stop + 1))
+    return 0.0, HIGHEST_SHARE * float(pieces.start_w.max())
+
+
+@given(
+    before=st.floats(0, 500),
+    after=st.floats(0, 500),
+    share=st.floats(0, 1),
+    length_ns=st.integers(2, 10**9),
+    edge=st.floats(0, 1),
+)
+def test_a_mean_told_as_a_step_stays_between_both_sides(
+    before: float, after: float, share: float, length_ns: int, edge: float
+) -> None:
+    watts = np.array([before, before + share * (after - before), after])
+    starts_ns = T0_NS + np.array([-(10**9), 0, length_ns])
+    profile = Profile.build(
+        starts_ns,
+        T0_NS + np.array([0, length_ns, length_ns + 10**9]),
+        watts,
+        watts,
+        keep=np.ones(3, dtype=bool),
+        is_mean=True,
+    )
+    told = cut(profile, T0_NS + int(edge * length_ns), T0_NS + length_ns + 10**9)
+    assert told.start_w.min() >= min(before, after) - 1e-12
+    assert told.start_w.max() <= max(before, after) + 1e-12
 
 
 @given(
