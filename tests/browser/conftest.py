@@ -14,9 +14,12 @@ import pytest
 from tests.browser.samples import SAMPLES, write_sample
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Dialog, Page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+PATIENCE_MS = 120_000
+"""How long a page may take for what should take no time: a busy machine fails no test."""
+
 Scheme = Literal["light", "dark"]
 
 
@@ -28,6 +31,11 @@ class Opened:
     file: Path
     requests: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
+
+    def refuse(self, dialog: Dialog) -> None:
+        """Note a dialog and end it: the page would wait for its answer for ever."""
+        self.complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
 
 Opener = Callable[..., AbstractContextManager[Opened]]
@@ -45,21 +53,27 @@ def find_chromium() -> str:
     for name in NAMES:
         if path := shutil.which(name):
             return path
-    pytest.skip(f"none of {', '.join(NAMES)} is installed, so no page can be opened")
+    named = ", ".join(NAMES)
+    pytest.skip(f"no page can be opened: there is none of {named} (apt-get install chromium)")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One browser for all tests; each page has a profile of its own."""
+    """One browser for a module's tests; each page has a profile of its own.
+
+    Its processes, and the event loop that speaks to them in this thread, end with the module: tests
+    of other folders count processes and start loops of their own.
+    """
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = find_chromium()
     with sync_api.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=path)
+        # Sandboxes of their own need rights that root and containers lack; pages are our own.
+        started = driver.chromium.launch(executable_path=path, chromium_sandbox=False)
         yield started
         started.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def opener(browser: Browser) -> Opener:
     """Return what opens a page: without JavaScript, as its readers may, unless asked otherwise."""
 
@@ -67,25 +81,26 @@ def opener(browser: Browser) -> Opener:
     def opened(
         file: Path, *, width: int = 1360, scheme: Scheme = "light", scripts: bool = False
     ) -> Iterator[Opened]:
-        context = browser.new_context(
+        with browser.new_context(
             viewport={"width": width, "height": 900},
             color_scheme=scheme,
             java_script_enabled=scripts,
-        )
-        page = context.new_page()
-        found = Opened(page, file)
-        page.on("request", lambda request: found.requests.append(request.url))
-        page.on("console", lambda message: found.complaints.append(message.text))
-        page.on("pageerror", lambda error: found.complaints.append(str(error)))
-        page.on("dialog", lambda dialog: found.complaints.append(f"dialog: {dialog.message}"))
-        page.goto(file.as_uri())
-        yield found
-        context.close()
+            reduced_motion="reduce",  # nothing is on its way to where a test looks for it
+        ) as context:
+            context.set_default_timeout(PATIENCE_MS)
+            page = context.new_page()
+            found = Opened(page, file)
+            page.on("request", lambda request: found.requests.append(request.url))
+            page.on("console", lambda message: found.complaints.append(message.text))
+            page.on("pageerror", lambda error: found.complaints.append(str(error)))
+            page.on("dialog", found.refuse)
+            page.goto(file.as_uri())
+            yield found
 
     return opened
 
 
-@pytest.fixture(scope="session", params=sorted(SAMPLES))
+@pytest.fixture(params=sorted(SAMPLES))
 def sample(request: pytest.FixtureRequest, samples: Callable[[str], Path]) -> Path:
     """Return each sample page in turn."""
     return samples(request.param)

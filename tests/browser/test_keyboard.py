@@ -83,7 +83,9 @@ def test_links_folds_charts_and_tables_are_stops(opener: Opener, samples: Sample
 def test_enter_on_the_skip_link_goes_past_the_contents(opener: Opener, samples: Samples) -> None:
     with opener(samples("arms")) as opened:
         opened.page.keyboard.press("Tab")
+        opened.page.locator(".skip:focus").wait_for(state="attached")
         opened.page.keyboard.press("Enter")
+        opened.page.locator(".skip:not(:focus)").wait_for(state="attached")  # in the next frame
         opened.page.keyboard.press("Tab")
         assert opened.page.evaluate("document.activeElement.closest('main') !== null")
 

@@ -78,7 +78,7 @@ def test_a_link_into_a_folded_run_opens_it(opener: Opener, samples: Samples) -> 
         part = opened.page.locator("#run-a-0-checks")
         assert not part.is_visible()
         opened.page.goto(f"{samples('arms').as_uri()}#run-a-0-checks")
-        assert part.is_visible()
+        part.wait_for(state="visible")  # a link is followed in the next frame
 
 
 def test_the_contents_stay_in_sight_on_a_wide_screen(opener: Opener, samples: Samples) -> None:
