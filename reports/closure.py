@@ -69,10 +69,7 @@ def _seal(run: Run) -> Check:
 
 
 def _check(name: str, holds: bool, sentence: str, **figures: float | int | str | None) -> Check:
-    verdict = "pass" if holds else "fail"
-    return Check.model_validate(
-        {"name": name, "verdict": verdict, "sentence": sentence, "figures": figures}
-    )
+    return Check(name=name, verdict="pass" if holds else "fail", sentence=sentence, figures=figures)
 
 
 def _windows_span_their_seconds(record: RunRecord) -> Iterator[Check]:
