@@ -32,7 +32,7 @@ WORDS = {
     Evidence.SELF_REPORTED: "measured and reported by the device itself",
     Evidence.ESTIMATED: "estimated by the device itself",
     Evidence.BOUNDS: "bounds from power states, no measurement",
-    Evidence.DECLARED: "declared in a data sheet, no measurement",
+    Evidence.DECLARED: "declared by a data sheet or the user, no measurement",
     Evidence.NONE: "unknown",
 }
 _SIMULATED_VENDOR = "0x1b36"  # QEMU's PCI vendor id: there is no drive behind it

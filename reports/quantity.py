@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from wattload.core.units import GB, J_PER_WH, KB, MB, TB, Unit
@@ -18,6 +19,13 @@ DIGITS = 4
 LEAST, MOST = 1e-30, 1e30
 """In SI base units, beside 0: all figures of runs lie between, and can be scaled, summed and drawn.
 What a record has beyond is not shown."""
+
+DIRECTIONS: Mapping[str, str] = {
+    "higher": "higher is better",
+    "lower": "lower is better",
+    "neither": "",
+}
+"""Which way a figure is better, in the words of the whole page."""
 
 OUT_OF_RANGE = "out of range"
 _EXPONENT_FROM = 1e15

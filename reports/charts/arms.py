@@ -11,6 +11,7 @@ import altair as alt
 from wattload.core.units import Unit
 from wattload.reports.blocks import Cell, Figure, Table, columns, row
 from wattload.reports.charts.bars import Bar, Dot, Panel, interval_text
+from wattload.reports.charts.bounds import intervals_caption
 from wattload.reports.charts.forced import captioned, forced_past, titled
 from wattload.reports.charts.missing import NOT_THERE, why_missing
 from wattload.reports.compare import Figure as RunFigure
@@ -135,6 +136,12 @@ def evidence(*entries: Row) -> str:
     return "; ".join(f"{arm}: {word}" for arm, word in found.items() if word)
 
 
+def interval_evidence(entries: Sequence[Row]) -> list[str]:
+    """Return how the figures are known that are drawn as intervals, each way once."""
+    figures = [f for entry in entries for of_arm in entry.figures.values() for f in of_arm]
+    return list(dict.fromkeys(f.evidence for f in figures if f.upper is not None))
+
+
 def arm_bar(entry: Row | None, label: str, letter: str, arm: str, runs: Sequence[Run]) -> Bar:
     """Return an arm's bar: its median and runs; known by bounds only, its widest interval.
 
@@ -209,18 +216,11 @@ def _description(rows: Sequence[Row], drawn: Sequence[Row]) -> str:
     )
     if any(entry.forced for entry in drawn):
         text += "Where a figure was forced past what bars it, all marks are hollow and count. "
-    if any(figure.upper is not None for entry in drawn for figure in _all(entry)):
-        text += (
-            "A line with caps is an interval that holds the truth, a dotted one with ≤ an upper "
-            "end alone. "
-        )
+    if known := interval_evidence(drawn):
+        text += f"{intervals_caption(known)} "
     text += "Each panel has its own axis, from zero."
     missing = [entry.quantity.label for entry in rows if entry not in drawn]
     return text + (f" No run has a figure of {listed(missing)}." if missing else "")
-
-
-def _all(entry: Row) -> list[RunFigure]:
-    return [figure for figures in entry.figures.values() for figure in figures]
 
 
 def _told(

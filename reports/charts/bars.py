@@ -10,7 +10,7 @@ from typing import Any, Literal
 import altair as alt
 
 from wattload.reports.charts.marks import drawn
-from wattload.reports.quantity import Scale, out_of_range, scaled
+from wattload.reports.quantity import DIRECTIONS, Scale, out_of_range, scaled
 from wattload.reports.svg import fill_of, layered
 from wattload.reports.themes import light, named_axis
 
@@ -28,8 +28,8 @@ _GAP = 10
 _LIMIT = 34
 _Way = tuple[str | None, Literal["start", "end"]]
 _WAYS: Mapping[str, _Way] = {
-    "higher": ("higher is better →", "end"),
-    "lower": ("← lower is better", "start"),
+    "higher": (f"{DIRECTIONS['higher']} →", "end"),
+    "lower": (f"← {DIRECTIONS['lower']}", "start"),
 }
 _NO_WAY: _Way = (None, "start")
 _SIZES = {"circle": 42, "square": 40, "diamond": 60}

@@ -11,7 +11,7 @@ import altair as alt
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.curves import SHARES, LoadCurve, LoadCurves, Loaded
-from wattload.reports.quantity import Scale, label, scale_for, scaled, whole
+from wattload.reports.quantity import DIRECTIONS, Scale, label, scale_for, scaled, whole
 from wattload.reports.svg import layered, render
 from wattload.reports.themes import arm_colour, arm_marker, arm_role, light
 
@@ -46,7 +46,7 @@ def load_figure(name: str, subject: str, found: LoadCurves) -> Figure:
     axis = label(found.axis)
     description = (
         f"Each point is one value of {axis}, written beside it where there is room: latency of "
-        f"single {found.kind}s, lower is better, over throughput, more is better. The "
+        f"single {found.kind}s, lower is better, over throughput, higher is better. The "
         "latency axis is logarithmic."
     )
     return Figure(
@@ -76,7 +76,7 @@ class _Frame:
 
     def channels(self, rate: Scale, time: Scale) -> tuple[alt.X, alt.Y]:
         """Return the two axes, titled with their units and which way is better."""
-        x_axis = alt.Axis(title=f"throughput, {rate.unit} (more is better)", tickCount=6)
+        x_axis = alt.Axis(title=f"throughput, {rate.unit} ({DIRECTIONS['higher']})", tickCount=6)
         y_axis = alt.Axis(title=None, values=_log_ticks(self.low, self.high))
         x = alt.X("x:Q", axis=x_axis, scale=alt.Scale(domain=[0, self.most], nice=False))
         y_scale = alt.Scale(type="log", domain=[self.low, self.high], nice=False)
@@ -107,7 +107,7 @@ def _load_panel(
         lines.append(line.encode(order="order:Q"))
         marks.append(_marks(base, letter))
         texts += [_text(base, "above", -_LIFT), _text(base, "below", _LIFT)]
-    title = alt.TitleParams(f"{share} latency, {time.unit}", subtitle="less is better")
+    title = alt.TitleParams(f"{share} latency, {time.unit}", subtitle=DIRECTIONS["lower"])
     return layered([*lines, *marks, *texts], width=_WIDTH, height=_HEIGHT, title=title)
 
 

@@ -8,6 +8,7 @@ from wattload.core.power import Evidence
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.charts.bars import Bar, Panel, in_range
+from wattload.reports.charts.bounds import intervals_caption
 from wattload.reports.energy import SOFT_BOUND, Energy, energy_text, power_text
 from wattload.reports.quantity import quantity, scale_for
 from wattload.reports.svg import render
@@ -71,12 +72,11 @@ def _bar(energy: Energy, *, is_named: bool) -> Bar:
 def _description(energies: Sequence[Energy]) -> str:
     words = list(dict.fromkeys(energy.words for energy in energies))
     text = f"Energy per timed phase: {'; '.join(words)}."
-    if any(energy.energy_j is None and energy.lower_j is None for energy in energies):
-        text += " A figure with ≤ is an upper bound: the truth lies anywhere below it."
-    elif any(energy.energy_j is None for energy in energies):
-        text += " The truth lies below the upper end."
-        if any(energy.evidence is Evidence.BOUNDS for energy in energies):
-            text += f" {SOFT_BOUND}."
+    bounded = [energy for energy in energies if energy.energy_j is None]
+    if bounded:
+        text += f" {intervals_caption(energy.words for energy in bounded)}"
+    if any(e.evidence is Evidence.BOUNDS and e.lower_j is not None for e in bounded):
+        text += f" {SOFT_BOUND}."
     if any(energy.uncertainty_j for energy in energies):
         text += " The line across a bar's end is its uncertainty (k = 2)."
     return text

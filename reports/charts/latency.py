@@ -15,7 +15,15 @@ from wattload.reports.charts.arms import arms_legend
 from wattload.reports.charts.bars import LABELS, marker_size
 from wattload.reports.charts.marks import drawn
 from wattload.reports.charts.percentiles import NAMES, Percentiles, percentiles
-from wattload.reports.quantity import MISSING, Scale, counted, quantity, scale_for, scaled
+from wattload.reports.quantity import (
+    DIRECTIONS,
+    MISSING,
+    Scale,
+    counted,
+    quantity,
+    scale_for,
+    scaled,
+)
 from wattload.reports.subject import LETTERS
 from wattload.reports.svg import layered, render
 from wattload.reports.themes import arm_colour, arm_marker, light
@@ -118,7 +126,7 @@ def _chart(index: int, panel: Percentiles, width: int) -> alt.LayerChart:
         axis=alt.Axis(title=None, labelAngle=0, grid=False),
     )
     axis = alt.Axis(
-        title="← lower is better",
+        title=f"← {DIRECTIONS['lower']}",
         titleAnchor="start",
         values=_ticks(low, high),
         labelExpr=LABELS,

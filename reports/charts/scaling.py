@@ -9,7 +9,7 @@ import altair as alt
 
 from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.curves import ScaleCurve, Scaling
-from wattload.reports.quantity import label, number, scale_for, scaled
+from wattload.reports.quantity import DIRECTIONS, label, number, scale_for, scaled
 from wattload.reports.svg import layered, render
 from wattload.reports.themes import arm_colour, arm_marker, arm_role, light
 
@@ -71,7 +71,7 @@ class _ScalePanel:
             layers += [self._ideal(curve, x, y) for curve in self._scaling.curves]
         for curve in self._scaling.curves:
             layers += self._curve(curve, x, y)
-        subtitle = f"{self._shown.unit}, more is better".removeprefix(", ")
+        subtitle = f"{self._shown.unit}, {DIRECTIONS['higher']}".removeprefix(", ")
         title = alt.TitleParams(self._scaling.label, subtitle=subtitle)
         return layered(layers, width=_WIDTH, height=_HEIGHT, title=title)
 

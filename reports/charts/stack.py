@@ -19,8 +19,10 @@ from wattload.reports.svg import fill_of, layered, render
 from wattload.reports.themes import PART_ROLES, arm_marker, light, named_axis
 
 WIDTH = 640
-_ROW = 34
+_ROW = 46
 _HEIGHT = 20
+_LIFT = -8
+_LANE = 11
 _LETTER = 6.9
 _PAD = 10
 
@@ -162,15 +164,14 @@ class _Drawing:
         return [0.0, self.largest * WIDTH / (WIDTH - room)]
 
     def _total(self, arm: str) -> dict[str, Any]:
-        total, runs = self.stack.total(arm), self.stack.runs[arm]
+        total, count = self.stack.total(arm), len(self.stack.runs[arm])
         lacking = [
             self.stack.names[name] for name in self.stack.told() if self.stack.untold(name, arm)
         ]
-        text = f"{scaled(total, self.scale, 3)}, n = {len(runs)}" if total else "no figure"
+        text = f"{scaled(total, self.scale, 3)}, n = {count}" if total else "no figure"
         if lacking:
             text += f", without {listed(lacking)}"
-        ends = [total, *(sum(run.values()) for run in runs)]
-        return {"arm": self.stack.label(arm), "end": self.scale.shown(max(ends)), "text": text}
+        return {"arm": self.stack.label(arm), "end": self.scale.shown(total), "text": text}
 
     def _dots(self, arm: str) -> list[dict[str, Any]]:
         marker = arm_marker(self.stack.letter(arm))
@@ -192,21 +193,24 @@ class _Drawing:
         domain = alt.Scale(domain=self._domain(), nice=False)
         x = alt.X("start:Q", scale=domain, axis=axis_of(self.stack.better, ticks(self.largest)))
         y = alt.Y("arm:N", sort=arms, axis=named_axis(arms))
+        # Bars stand above the middle of their row, the marks of runs under them: over no figure.
         parts = alt.Chart(alt.NamedData(name="parts")).encode(y=y)
         inside = parts.transform_filter("isValid(datum.text)")
         totals = alt.Chart(alt.NamedData(name="totals")).encode(y=y)
         layers = [
-            parts.mark_bar(height=_HEIGHT, stroke=light("surface"), strokeWidth=1.5).encode(
-                x=x, x2="end:Q", fill=alt.Fill("fill:N", scale=None)
-            ),
-            inside.mark_bar(height=14, fill=light("surface"), cornerRadius=3).encode(
+            parts.mark_bar(
+                height=_HEIGHT, yOffset=_LIFT, stroke=light("surface"), strokeWidth=1.5
+            ).encode(x=x, x2="end:Q", fill=alt.Fill("fill:N", scale=None)),
+            inside.mark_bar(height=14, yOffset=_LIFT, fill=light("surface"), cornerRadius=3).encode(
                 x=alt.X("from:Q"), x2="to:Q"
             ),
-            inside.mark_text(fill=light("strong")).encode(x=alt.X("middle:Q"), text="text:N"),
-            self._marks(y),
-            totals.mark_text(align="left", dx=_PAD, fontWeight=600, fill=light("strong")).encode(
-                x=alt.X("end:Q"), text="text:N"
+            inside.mark_text(dy=_LIFT, fill=light("strong")).encode(
+                x=alt.X("middle:Q"), text="text:N"
             ),
+            self._marks(y),
+            totals.mark_text(
+                align="left", dx=_PAD, dy=_LIFT, fontWeight=600, fill=light("strong")
+            ).encode(x=alt.X("end:Q"), text="text:N"),
         ]
         remark = f"{self.stack.whole}, {self.scale.unit}"
         title = alt.TitleParams(self.stack.question, subtitle=remark)
@@ -215,7 +219,7 @@ class _Drawing:
     def _marks(self, y: alt.Y) -> alt.Chart:
         dots = alt.Chart(alt.NamedData(name="dots"))
         marks: alt.Chart = dots.mark_point(
-            fill=light("strong"), stroke=light("surface"), strokeWidth=1.2, opacity=1
+            yOffset=_LANE, fill=light("strong"), stroke=light("surface"), strokeWidth=1.2, opacity=1
         ).encode(
             x=alt.X("v:Q"),
             y=y,
@@ -228,7 +232,7 @@ class _Drawing:
 def _description(stack: Stack) -> str:
     text = f"What {stack.whole} is made of; at the end stands the sum of the parts."
     if any(len(runs) > 1 for runs in stack.runs.values()):
-        text += " Parts are medians of the valid runs, a mark is the sum of one run."
+        text += " Parts are medians of the valid runs, a mark under a bar is the sum of one run."
     gaps = {
         (stack.names[name], reason)
         for name in stack.names

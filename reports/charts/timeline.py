@@ -10,6 +10,7 @@ import numpy as np
 
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table, columns, row
+from wattload.reports.charts.bounds import is_declared
 from wattload.reports.charts.tracks import Rows, Tracks, extent_of, has_power
 from wattload.reports.quantity import number, scale_for, scaled
 from wattload.reports.svg import render
@@ -19,6 +20,7 @@ from wattload.reports.timeline import Array, Line, Timeline
 WIDTH = COLUMNS
 _GUTTER = 44
 _STRETCHES = 24
+_DECLARED = "the watts that a data sheet or the user declares for the drive, not measured"
 _NAMES = {"read": "read by the workload", "write": "written by the workload"}
 
 
@@ -88,16 +90,20 @@ def _description(timelines: Sequence[Timeline]) -> str:
     parts = []
     if any(each.rates for each in timelines):
         parts.append("bytes moved per 100 ms, as a rate")
-    if any(each.watts for each in timelines):
-        parts.append("the drive's power")
-    if any(each.bands for each in timelines):
+    watts = [is_declared(line.evidence) for each in timelines for line in each.watts]
+    if watts:
+        parts.append(_DECLARED if all(watts) else "the drive's power")
+    bands = [is_declared(band.evidence) for each in timelines for band in each.bands]
+    if True in bands and not (watts and all(watts)):
+        parts.append(f"the ends of {_DECLARED}")
+    if False in bands:
         parts.append("bounds on the drive's power from its power states")
     names = (strip.name for each in timelines for strip in each.strips if strip.timed)
     phases = ", ".join(dict.fromkeys(names))
-    text = " and ".join(parts).capitalize()
+    text = " and ".join(parts)
     return (
-        f"{text}; timed phases are shaded: {phases or 'none'}. Of each pixel the least and the "
-        "most are drawn, no mean; where samples are missing the line is broken."
+        f"{text[:1].upper()}{text[1:]}; timed phases are shaded: {phases or 'none'}. Of each pixel "
+        "the least and the most are drawn, no mean; where samples are missing the line is broken."
     )
 
 

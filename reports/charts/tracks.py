@@ -10,6 +10,7 @@ import altair as alt
 import numpy as np
 
 from wattload.core.units import Unit
+from wattload.reports.charts.bounds import is_declared
 from wattload.reports.quantity import Scale, scale_for
 from wattload.reports.svg import layered
 from wattload.reports.themes import light
@@ -225,6 +226,8 @@ def _stroke(base: alt.Chart, role: str) -> alt.Chart:
 
 def _power_title(timeline: Timeline) -> str:
     if timeline.bands and not timeline.watts:
+        if all(is_declared(band.evidence) for band in timeline.bands):
+            return "Power, W: declared, not measured"
         known = all(band.lower is not None for band in timeline.bands)
         return "Power, W: " + ("between these bounds" if known else "at most")
     declared = bool(timeline.watts) and all(line.role == "declared" for line in timeline.watts)

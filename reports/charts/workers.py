@@ -10,8 +10,9 @@ from typing import Any
 import altair as alt
 
 from wattload.reports.blocks import Cell, Figure, Table, columns, row
-from wattload.reports.charts.arms import arms_legend, evidence, question
+from wattload.reports.charts.arms import arms_legend, evidence, interval_evidence, question
 from wattload.reports.charts.bars import Bar, axis_of, marker_size, ticks
+from wattload.reports.charts.bounds import intervals_caption
 from wattload.reports.charts.forced import captioned, forced_past, titled
 from wattload.reports.charts.marks import drawn
 from wattload.reports.charts.swept import Swept, swept_quantities
@@ -31,9 +32,6 @@ _ABOVE = 1.18
 _TWO = 2
 
 
-_BOUNDED = " A line with caps is an interval that holds the truth, a dotted one an upper end alone."
-
-
 def workers_figure(name: str, subject: Subject, group: Group) -> Figure | None:
     """Return a panel per headline quantity over what the group's runs were swept over.
 
@@ -48,9 +46,9 @@ def workers_figure(name: str, subject: Subject, group: Group) -> Figure | None:
     values = [point.value for point in found]
     panels = [_Panel(f"w{number}", each, values) for number, each in enumerate(swept)]
     axis = label(found[0].axis)
-    bounded = any(bar.is_bound for each in swept for value in values for bar in each.bars(value))
-    past = forced_past(entry for each in swept for entry in each.rows.values())
-    description = captioned(_description(axis, group) + _BOUNDED * bounded, past)
+    rows = [entry for each in swept for entry in each.rows.values()]
+    past = forced_past(rows)
+    description = captioned(_description(axis, group, interval_evidence(rows)), past)
     return Figure(
         svg=render(
             alt.vconcat(*[panel.chart(axis) for panel in panels], spacing=26),
@@ -209,7 +207,7 @@ def _marks(dots: alt.Chart, y: alt.Y) -> alt.Chart:
     return marks
 
 
-def _description(axis: str, group: Group) -> str:
+def _description(axis: str, group: Group, known: Sequence[str]) -> str:
     text = (
         f"A group of bars per value of {axis}, a bar per arm: medians of the valid runs, filled "
         "marks are single runs, hollow ones runs that failed, that a check bars or that only force "
@@ -217,7 +215,8 @@ def _description(axis: str, group: Group) -> str:
     )
     if group.is_pair:
         text += "Above each group stands B ÷ A, the ratio of the geometric means of their runs. "
-    return f"{text}{MISSING} stands where no run has a figure. Each panel's axis begins at zero."
+    text += f"{MISSING} stands where no run has a figure. Each panel's axis begins at zero."
+    return f"{text} {intervals_caption(known)}".rstrip()
 
 
 def _told(swept: Sequence[Swept], values: Sequence[str], axis: str) -> list[str]:

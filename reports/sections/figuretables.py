@@ -9,7 +9,15 @@ from wattload.reports.blocks import Cell, Table, Tone, columns, row
 from wattload.reports.charts.arms import evidence
 from wattload.reports.compare import Row
 from wattload.reports.intervals import Interval
-from wattload.reports.quantity import MISSING, Scale, number, percent, scale_for, scaled
+from wattload.reports.quantity import (
+    DIRECTIONS,
+    MISSING,
+    Scale,
+    number,
+    percent,
+    scale_for,
+    scaled,
+)
 from wattload.reports.sections.wording import unique
 from wattload.reports.statistics import Effect, Spread
 from wattload.reports.subject import Group
@@ -47,7 +55,7 @@ def points_table(rows: Sequence[Row], group: Group) -> Table:
         blanks = [Cell("")] * len(group.arms)
         cells.insert(0, row(f"median of {len(known)} points", *blanks, middle, "", ""))
     what = f"{first.quantity.label} by {first.axis}"
-    parts = [_of_what(rows), f"{first.quantity.better} is better"]
+    parts = [_of_what(rows), DIRECTIONS[first.quantity.better]]
     return Table(
         columns=columns(first.axis, *_titles(group)),
         rows=cells,

@@ -11,11 +11,9 @@ from wattload.reports.blocks import Block, Notice, Section, Table, Tile, Tiles, 
 from wattload.reports.charts.parts import parts_figures
 from wattload.reports.energy import Energy, energy_text, phase_energies, power_text, whole
 from wattload.reports.load import Run
-from wattload.reports.quantity import MISSING, UNIT_SPACE, label, quantity
+from wattload.reports.quantity import DIRECTIONS, MISSING, UNIT_SPACE, label, quantity
 from wattload.reports.sections.wording import anchor
 from wattload.reports.subject import Subject
-
-DIRECTIONS = {"higher": "more is better", "lower": "less is better", "neither": ""}
 
 
 def headline_section(subject: Subject, run: Run) -> Section | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from wattload.core.record.run import RunRecord
 from wattload.reports.blocks import Link, Notice, Words
 from wattload.reports.energy import is_simulated
 from wattload.reports.load import Run
 from wattload.reports.quantity import counted, listed
+from wattload.reports.sections.alike import ranged
 from wattload.reports.sections.gaps import gaps_notice
 from wattload.reports.sections.unsealed import NO_SEAL
 from wattload.reports.sections.wording import sentence_of, tallied, unique
@@ -96,7 +96,7 @@ def _no_arm(subject: Subject) -> Notice | None:
 
 def _warnings(subject: Subject) -> Notice | None:
     """Return remarks, what is known of targets beyond the limits, no seal, which checks warn."""
-    said: list[tuple[RunRecord, str]] = []
+    said: list[tuple[Run, str]] = []
     for run in subject.runs:
         record = run.record
         told = {sentence_of(limit) for limit in record.limits}
@@ -110,8 +110,9 @@ def _warnings(subject: Subject) -> Notice | None:
         ]
         if warned:
             own.append(f"checks warn of {listed(warned)}")
-        said.extend((record, text) for text in unique(own))
-    sentences = tallied(said, subject)
+        said.extend((run, text) for text in unique(own))
+    told = [(run.record, text) for run, text in ranged(said, subject)]
+    sentences = tallied(told, subject)
     if not sentences:
         return None
     return Notice("To be known with these figures", sentences, "warn", "warnings")

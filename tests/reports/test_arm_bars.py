@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.records import Scenario
 from tests.reports.conftest import arm, one
+from wattload.core.power import Evidence
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure
 from wattload.reports.charts.arms import arm_bar, arms_figure, question, short_names
@@ -34,6 +36,13 @@ def panel(*bars: Bar) -> Panel:
 
 def bar(**changes: object) -> Bar:
     return Bar(label="A", role="a", **changes)  # type: ignore[arg-type]
+
+
+def known_as(run: Run, evidence: Evidence) -> Run:
+    """Return a run whose energies are known in another way."""
+    energies = [each.model_copy(update={"evidence": evidence}) for each in run.record.power.energy]
+    power = run.record.power.model_copy(update={"energy": tuple(energies)})
+    return replace(run, record=run.record.model_copy(update={"power": power}))
 
 
 def figure(runs: list[Run]) -> Figure:
@@ -126,10 +135,26 @@ def test_evidence_stands_beside_every_figure_of_energy(tmp_path: Path) -> None:
     found = figure(runs)
     remarks = [text for text in re.findall(r">([^<>]*)<", found.svg) if "A: measured by" in text]
     assert len(remarks) == 3  # energy, mean power, rate per watt
-    assert remarks[0] == "A: measured by a meter or a rail sensor; B: declared in a data"
+    assert remarks[0] == "A: measured by a meter or a rail sensor; B: declared by a data"
     known = {row[0].text: row[5].text for row in found.table.rows if row[2].text == "B"}
-    assert known["energy, train"] == "declared in a data sheet, no measurement"
+    assert known["energy, train"] == "declared by a data sheet or the user, no measurement"
     assert known["throughput"] == ""
+
+
+@pytest.mark.parametrize(
+    ("evidence", "words"),
+    [
+        (Evidence.BOUNDS, "an interval: what the drive's own power states allow;"),
+        (Evidence.DECLARED, "an interval: what declared watts give, which nobody measured"),
+    ],
+)
+def test_an_interval_is_called_what_its_evidence_allows(
+    tmp_path: Path, evidence: Evidence, words: str
+) -> None:
+    runs = [known_as(one(tmp_path, arm(name, 0, power="bounds")), evidence) for name in "AB"]
+    found = figure(runs)
+    assert words in found.caption
+    assert "truth" not in found.caption
 
 
 def test_six_arms_stand_side_by_side_each_with_its_hatch(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_a_figure_that_no_run_has_is_not_measured(tmp_path: Path) -> None:
 def test_energy_that_nobody_measured_answers_nothing(tmp_path: Path) -> None:
     found = measured(subject_of(tmp_path, arms(count=1, power="declared")), "checkpoint_energy")
     assert found.verdict == "unmeasured"
-    assert found.reason == "ranks nothing: declared in a data sheet, no measurement"
+    assert found.reason == "ranks nothing: declared by a data sheet or the user, no measurement"
 
 
 def test_arms_on_one_drive_in_one_state_say_nothing_of_two_drives(tmp_path: Path) -> None:

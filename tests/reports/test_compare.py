@@ -127,7 +127,7 @@ def test_a_run_that_did_not_finish_is_not_compared(tmp_path: Path, status: str) 
 @pytest.mark.parametrize(
     ("power", "words"),
     [
-        ("declared", "declared in a data sheet"),
+        ("declared", "declared by a data sheet or the user"),
         ("bounds", "bounds from power states"),
         ("upper", "bounds from power states"),
     ],

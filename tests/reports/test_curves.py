@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -176,6 +177,16 @@ def test_several_targets_are_an_axis_by_how_many_there_are(swept: list[Run]) -> 
     found = scalings(subject, subject.groups[0])
     assert (found[0].axis, found[0].is_count) == ("targets", True)
     assert [place.number for place in found[0].curves[0].places] == [1.0, 2.0, 8.0]
+
+
+def test_which_way_is_better_is_said_in_one_wording(swept: list[Run]) -> None:
+    section = curves_section(_subject(swept))
+    assert section is not None
+    figures = [block for part in section.parts or [section] for block in part.blocks]
+    text = "".join(f"{each.svg}{each.caption}" for each in figures if isinstance(each, Figure))
+    assert "higher is better" in text
+    assert "lower is better" in text
+    assert not re.search("(more|less) is better", text)
 
 
 def test_the_section_draws_both_and_names_the_ideal(swept: list[Run]) -> None:

@@ -65,6 +65,34 @@ def test_who_says_a_thing_is_counted_against_all_runs_of_the_workload() -> None:
     assert said.endswith("(8 of 14 runs of unet3d)")
 
 
+def test_what_runs_say_alike_is_told_once_per_arm_with_the_range_of_its_figures() -> None:
+    rates = {"A": [1e9, 1.1e9, 1.2e9], "B": [1e9, 1.1e9]}
+    runs = [
+        turn(name, at, rate, remarks=(f"The 2 workers of /mnt/1 spent {at + base}.5% reading.",))
+        for (name, of_arm), base in zip(rates.items(), (10, 40), strict=True)
+        for at, rate in enumerate(of_arm)
+    ]
+    told = [text for text in notices(make_subject(runs))["warnings"] if "workers" in text]
+    assert told == [
+        "A: The 2 workers of /mnt/1 spent 10.5 to 12.5% reading. (3 of 5 runs of unet3d)",
+        "B: The 2 workers of /mnt/1 spent 40.5 to 41.5% reading. (2 of 5 runs of unet3d)",
+    ]
+
+
+def test_what_all_runs_say_with_the_same_figures_stays_one_sentence() -> None:
+    runs = session({"A": FLAT, "B": FLAT}, remarks=("12 files were read.",))
+    assert notices(make_subject(runs))["warnings"].count("12 files were read.") == 1
+
+
+def test_places_that_differ_by_a_number_are_never_made_a_range() -> None:
+    runs = [turn("A", at, 1e9, remarks=(f"No room on /mnt/{at} or nvme{at}.",)) for at in (1, 2)]
+    told = notices(make_subject(runs))["warnings"]
+    assert [text.partition(" (")[0] for text in told if "room" in text] == [
+        "No room on /mnt/1 or nvme1.",
+        "No room on /mnt/2 or nvme2.",
+    ]
+
+
 def test_no_notice_is_empty() -> None:
     for each in limits_notices(make_subject(session({"A": FLAT, "B": FLAT}))):
         assert isinstance(each, Notice)

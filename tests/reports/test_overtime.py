@@ -69,7 +69,7 @@ def test_one_arm_is_beside_nothing(arms: tuple[Run, ...]) -> None:
     [
         ("measured", "measured by a meter or a rail sensor"),
         ("bounds", "bounds from power states, no measurement"),
-        ("declared", "declared in a data sheet, no measurement"),
+        ("declared", "declared by a data sheet or the user, no measurement"),
     ],
 )
 def test_the_legend_names_the_evidence_of_power(tmp_path: Path, power: str, words: str) -> None:
@@ -77,6 +77,24 @@ def test_the_legend_names_the_evidence_of_power(tmp_path: Path, power: str, word
     figure = timeline_figure("n", "s", make_timeline(run))
     assert figure is not None
     assert any(text.endswith(f": {words}") for _, text in figure.legend)
+
+
+@pytest.mark.parametrize(
+    ("power", "words"),
+    [
+        ("bounds", "bounds on the drive's power from its power states"),
+        (
+            "declared",
+            "the watts that a data sheet or the user declares",
+        ),
+    ],
+)
+def test_the_caption_says_where_the_watts_are_from(tmp_path: Path, power: str, words: str) -> None:
+    run = one(tmp_path, Scenario(run_id="run-a", seconds=3.0, power=power, virtual=False))  # type: ignore[arg-type]
+    figure = timeline_figure("n", "s", make_timeline(run))
+    assert figure is not None
+    assert words in figure.caption
+    assert ("power states" in figure.caption) == (power == "bounds")
 
 
 def test_a_day_of_power_is_a_page_of_points(tmp_path: Path) -> None:

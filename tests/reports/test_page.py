@@ -212,7 +212,7 @@ def test_a_declared_figure_is_labelled_wherever_it_stands(tmp_path: Path) -> Non
     page = Page(render_page([one(tmp_path, arm("A", 0, power="declared"))]))
     text = page.text()
     assert "Power was not measured" in text
-    assert text.count("declared in a data sheet, no measurement") >= 4
+    assert text.count("declared by a data sheet or the user, no measurement") >= 4
     assert "Power, W: declared, not measured" in page.source
     assert f'fill="{tint("declared").light}"' in page.source  # hatched, as no measurement is
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.records import Scenario, make_run
 from wattload.core.record.run import RunRecord
 from wattload.reports.charts.stages import stages_figure
 from wattload.reports.charts.states import states_figure
+from wattload.reports.themes import light
 
 CHECKPOINT: dict[str, object] = {"workload": "checkpoint", "seconds": 10.0, "virtual": False}
 
@@ -73,7 +76,21 @@ def test_each_run_has_its_mark_at_its_own_sum() -> None:
     found = stages_figure("c", "checkpoint", {"A": runs})
     assert found is not None
     assert ">24.0, n = 2<" in found.svg  # medians of 10 and 20, and of 6 and 12
-    assert "a mark is the sum of one run" in found.caption
+    assert "a mark under a bar is the sum of one run" in found.caption
+
+
+def test_no_mark_of_a_run_lies_over_a_figure() -> None:
+    runs = [record(seconds=seconds) for seconds in (10.0, 12.0, 40.0)]
+    found = stages_figure("c", "checkpoint", {"A": runs, "B": runs[:2]})
+    assert found is not None
+    at = r'transform="translate\([\d.]+,([\d.-]+)\)"'
+    dot = rf'<path {at} d="[^"]*" fill="{light("strong")}" stroke="{light("surface")}"'
+    marks = [float(y) for y in re.findall(dot, found.svg)]
+    words = [float(y) for y in re.findall(rf"<text [^>]*{at}[^>]*>[^<]*\d, n = ", found.svg)]
+    words += [float(y) for y in re.findall(rf"<text [^>]*{at}[^>]*>(?:write|read) \d", found.svg)]
+    assert len(marks) == 5
+    assert len(words) >= 4
+    assert min(abs(mark - word) for mark in marks for word in words) > 9  # half a line and a mark
 
 
 def test_energy_stands_by_state_with_the_time_in_it() -> None:

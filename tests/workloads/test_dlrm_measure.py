@@ -99,6 +99,22 @@ def test_the_sentence_names_what_set_the_pace() -> None:
     assert "90% waiting for storage: the storage set the pace" in found.bottleneck()
 
 
+@pytest.mark.parametrize(
+    ("workers", "opening"),
+    [(1, "The worker spent 72% of its time"), (2, "The 2 workers spent 36% of their time")],
+)
+def test_the_sentence_counts_its_workers(workers: int, opening: str) -> None:
+    steps = [[step(TO_PARQUET, 9.0, cost(9.0, 9.0)), step(TO_BINARY, 9.0, cost(9.0, 4.0))]]
+    found = Measured(
+        phases=(total(TO_PARQUET, steps), total(TO_BINARY, steps)),
+        tsv_bytes=1,
+        row_count=1,
+        workers=workers,
+        ceiling_bytes_per_s=1.0,
+    )
+    assert found.bottleneck().startswith(opening)
+
+
 def test_details_are_of_one_round() -> None:
     details = measured().details()
     assert details["parquet_bytes"] == 800

@@ -207,8 +207,10 @@ class Measured:
         for_core = sum(share.for_core * weight for share, weight in known)
         for_storage = sum(share.for_storage * weight for share, weight in known)
         pace = "the cores" if on_core + for_core > for_storage else "the storage"
+        who = "worker spent" if self.workers == 1 else f"{self.workers} workers spent"
+        whose = "its" if self.workers == 1 else "their"
         return (
-            f"The {self.workers} workers spent {on_core:.0%} of their time on a core, "
+            f"The {who} {on_core:.0%} of {whose} time on a core, "
             f"{for_core:.0%} waiting for one and {for_storage:.0%} waiting for storage: "
             f"{pace} set the pace."
         )

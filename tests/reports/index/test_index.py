@@ -60,7 +60,7 @@ def test_every_run_is_a_row_with_a_cell_per_column(runs: Path) -> None:
 def test_failed_checks_and_weak_evidence_show(runs: Path) -> None:
     row = cells(index(runs), "run-B-0")
     assert row[8] == "1delivered"
-    assert "declared in a data sheet" in row[-1]
+    assert "declared by a data sheet or the user" in row[-1]
 
 
 def test_a_missing_figure_is_a_dash_and_sorts_as_none(runs: Path) -> None:
