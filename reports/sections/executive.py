@@ -23,6 +23,7 @@ from wattload.reports.quantity import (
     with_unit,
 )
 from wattload.reports.sections.singles import no_energy
+from wattload.reports.sections.spread import spread_words
 from wattload.reports.sections.wording import anchor, unique
 from wattload.reports.subject import LETTERS, Group, Subject
 
@@ -154,15 +155,17 @@ def _bounds(told: _Told, row: Row) -> Words:
 
 
 def _calls(told: Sequence[_Told]) -> Words:
-    """Return how many figures are called for whom, and why others are not."""
+    """Return how many figures are called for whom, why others are not, and which runs scatter."""
     rows = [row for each in told for row in each.rows]
     figures = Link(counted(len(rows), "headline figure"), "comparison")
     reasons = unique(row.reason for row in rows if row.call == "barred")
     why = "; ".join(reasons[:_TOLD])
+    spread = spread_words([(each.group, each.rows) for each in told])
     if all(row.call == "barred" for row in rows):
-        return ("None of ", figures, f" is called: {why or 'no figure has a ratio'}.")
+        said = f" is called: {why or 'no figure has a ratio'}"
+        return ("None of ", figures, said, *spread, ".")
     called = [f"{words} in {count}" for words, count in _tally(rows).items()]
-    return ("Of ", figures, f" {listed(called)}{f' ({why})' if why else ''}.")
+    return ("Of ", figures, f" {listed(called)}{f' ({why})' if why else ''}", *spread, ".")
 
 
 def _words(row: Row) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from wattload.reports.blocks import Link, Tile, Words
+from wattload.reports.compare import compare
 from wattload.reports.energy import phase_energies, whole
 from wattload.reports.quantity import UNIT_SPACE, counted, listed
 from wattload.reports.sections.headline import energy_tiles, headline_tiles
+from wattload.reports.sections.spread import spread_words
 from wattload.reports.sections.wording import anchor
 from wattload.reports.subject import LETTERS, Group, Subject
 
@@ -75,7 +77,7 @@ def no_energy(group: Group) -> str:
 
 
 def _alone(subject: Subject) -> Words:
-    """Return why nothing is compared."""
+    """Return why nothing is compared, and which repeats scatter."""
     beside = len(subject.arms) <= len(LETTERS) and len(subject.runs) > len(subject.groups)
     where = Link("side by side", "comparison")
     if len(subject.arms) > 2:  # noqa: PLR2004 - two arms are compared
@@ -85,14 +87,29 @@ def _alone(subject: Subject) -> Words:
             f"There are {counted(len(subject.arms), 'arm')} by {subject.by.replace('_', ' ')} "
             f"({arms}); name the runs of two to have them compared",
             *shown,
+            *_spread(subject),
             ".",
         )
     if len(subject.arms) > 1:
         return (f"Nothing is compared: {listed(list(subject.arms))} ran no workload in common.",)
     if beside:
-        return ("Nothing is compared, for there is one arm only; its repeats stand ", where, ".")
+        alone = "Nothing is compared, for there is one arm only; its repeats stand "
+        return (alone, where, *_spread(subject), ".")
     return (
         "Every workload was run once: ",
         Link("nothing is compared, and no spread is known", "method"),
         ".",
+    )
+
+
+def _spread(subject: Subject) -> Words:
+    """Return which arms scatter, where they stand side by side."""
+    if len(subject.arms) > len(LETTERS):
+        return ()
+    groups = [group for group in subject.groups if len(group.runs) > 1]
+    return spread_words(
+        [
+            (group, [row for row in compare(subject, group) if row.quantity.headline])
+            for group in groups
+        ]
     )

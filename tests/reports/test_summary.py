@@ -146,3 +146,33 @@ def test_the_ends_of_an_interval_read_apart() -> None:
     found = re.search(r"95 % interval ([\d.]+) to ([\d.]+)", speed)
     assert found is not None, speed
     assert found[1] != found[2]
+
+
+STEADY = (1e9, 1.005e9, 0.995e9, 1.001e9, 0.999e9, 1e9)
+NOISY = (1e9, 1.1e9, 0.92e9, 1.06e9, 0.94e9, 1e9)
+UNSTABLE = (1e9, 1.4e9, 0.7e9, 1.2e9, 0.8e9, 1e9)
+
+
+def test_a_steady_comparison_says_nothing_of_spread() -> None:
+    runs = session({"A": STEADY, "B": [2 * rate for rate in STEADY]})
+    assert "CV" not in "".join(map(text, told(runs)))
+
+
+def test_an_arm_that_is_noisy_or_unstable_is_called_so_in_the_summary() -> None:
+    calls = told(session({"A": NOISY, "B": UNSTABLE}))[3]
+    assert re.search(
+        r"; the runs of A are noisy in \d of \d figures \(CV up to 6\.\d %\)", text(calls)
+    )
+    assert re.search(r"; the runs of B are unstable in \d of \d figures \(CV up to", text(calls))
+    assert links(calls).count("compare-unet3d") == 2
+
+
+def test_too_few_runs_that_scatter_say_both() -> None:
+    calls = text(told(session({"A": UNSTABLE[:3], "B": STEADY[:3]}))[3])
+    assert calls.startswith("None of")
+    assert "the runs of A are unstable" in calls
+
+
+def test_repeats_of_one_arm_that_scatter_are_called_so() -> None:
+    alone = told(session({"A": UNSTABLE}))[-2]
+    assert "the runs are unstable in" in text(alone)
