@@ -34,6 +34,7 @@ from wattload.reports.sections.rules import rules
 from wattload.reports.sections.sayings import by_quantity, sayings
 from wattload.reports.sections.sureness import noise_section, sureness
 from wattload.reports.sections.unsealed import unsealed
+from wattload.reports.sections.voids import voids_notice
 from wattload.reports.sections.wording import anchor, unique
 from wattload.reports.subject import LETTERS, Group, Subject, lettered
 
@@ -102,7 +103,7 @@ def _remark(group: Group) -> str:
 
 
 def _bars(subject: Subject, group: Group) -> Iterator[Notice]:
-    """Yield the runs that are shown and not compared, wholly or in energy, with the reasons."""
+    """Yield what is shown and not compared: runs, points, energy, each with the reasons."""
     barred = [
         f"{run.id}: {reason}"
         for run in group.runs
@@ -114,6 +115,8 @@ def _bars(subject: Subject, group: Group) -> Iterator[Notice]:
     reasons = [reason for run in group.runs for reason in subject.energy_faults(run)]
     if reasons and not subject.forced:
         yield Notice("Energy is not compared", unique(reasons), "open")
+    if void := voids_notice(subject, group):
+        yield void
     places = points(group)
     mixed = [text for point in places for text in mixtures(counted_group(subject, point.group))]
     if mixed:

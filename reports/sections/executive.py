@@ -35,16 +35,22 @@ _ORDER = ("a", "b", "none", "barred")
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """The rows of one workload: one for each quantity and point of a sweep."""
+    """The rows of one workload: one for each quantity and point of a sweep, of so many places."""
 
     group: Group
     axis: str
     rows: tuple[Row, ...]
+    places: int
 
     @property
     def anchor(self) -> str:
         """Where the comparison of the workload begins."""
         return anchor("compare", self.group.workload)
+
+    @property
+    def charts(self) -> str:
+        """Where the bars of its arms stand; of a sweep, where the comparison begins."""
+        return self.anchor if self.axis else f"{self.anchor}-arms"
 
 
 def compared_sentences(subject: Subject) -> Iterator[Words]:
@@ -64,7 +70,7 @@ def _told(subject: Subject, group: Group) -> _Told:
         for row in compare(subject, point.group)
         if row.quantity.headline and row.quantity.better != "neither" and _has_figure(row)
     ]
-    return _Told(group, parts[0].axis, tuple(rows))
+    return _Told(group, parts[0].axis, tuple(rows), len(parts))
 
 
 def _has_figure(row: Row) -> bool:
@@ -117,14 +123,23 @@ def _ratio(told: _Told, rows: Sequence[Row]) -> Words:
     ratios = sorted(each.ratio for _, each in known)
     text = sentence(replace(row, effect=replace(effect, ratio=median(ratios))), "A", "B")
     if len(known) > 1:
-        text += f" at the median of {len(known)} points of {told.axis}"
+        text += f" at the median of {_of(len(known), told.places)} of {told.axis}"
         ends = f", from {number(ratios[0], 3)} to {number(ratios[-1], 3)}"
         said = _tally([each for each, _ in known])
         called = [f"{words} at {counted(count, 'point')}" for words, count in said.items()]
         return (Link(text, told.anchor), f"{ends}: {listed(called)}")
+    if told.axis:
+        text += (
+            f" at {told.axis} = {row.at}, the one of {counted(told.places, 'point')} with a ratio"
+        )
     if effect.lower is not None and effect.upper is not None:
         text += f", 95{UNIT_SPACE}% interval {_from_to(effect.lower, effect.upper)}"
-    return (Link(text, f"{told.anchor}-arms"), f": {_words(row)}")
+    return (Link(text, told.charts), f": {_words(row)}")
+
+
+def _of(part: int, whole: int) -> str:
+    """Return how many points there are, or how many of them are meant."""
+    return counted(whole, "point") if part == whole else f"{part} of {counted(whole, 'point')}"
 
 
 def _from_to(lower: float, upper: float) -> str:
@@ -150,7 +165,7 @@ def _bounds(told: _Told, row: Row) -> Words:
         text = with_unit(scaled(max(uppers), scale, 3), scale)
         low = f"{scaled(min(lowers), scale, 3)} to " if lowers else "≤ "
         parts.append(f"{letter} uses {low}{text}")
-    where = f"{told.anchor}-arms" if any(end is not None for end in ends) else told.anchor
+    where = told.charts if any(end is not None for end in ends) else told.anchor
     return (Link(listed(parts), where), f": {row.reason}")
 
 

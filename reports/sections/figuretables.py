@@ -145,7 +145,7 @@ def _arm_cell(entry: Row, arm: str, scale: Scale, share: str) -> Cell:
     values = [figure.value for figure in figures if figure.value is not None]
     if values:
         shown = ", ".join(scaled(value, scale) for value in values)
-        return Cell(shown, "quiet", remark="not compared")
+        return Cell(shown, "quiet", remark="no valid run: not compared")
     uppers = [figure.upper for figure in figures if figure.upper is not None]
     if uppers:
         lowers = [figure.lower for figure in figures if figure.lower is not None]
@@ -154,6 +154,8 @@ def _arm_cell(entry: Row, arm: str, scale: Scale, share: str) -> Cell:
             text = f"{scaled(min(lowers), scale)} to {scaled(max(uppers), scale)}"
         return Cell(text, "quiet", remark="bounds")
     note = next((figure.note for figure in figures if figure.note), "")
+    if not note and not any(figure.valid for figure in figures):
+        note = "no valid run"
     return Cell(MISSING, "open", remark=note)
 
 
