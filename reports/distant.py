@@ -12,16 +12,17 @@ Said = tuple[tuple[str, ...], Mapping[str, str]]
 class DistantTraces(Traces):
     """The traces of one run, left on disk; only notes and digests are kept once they are known.
 
-    ``read`` should remember the traces it read last: who asks for one mostly asks for all.
+    ``read`` should remember the traces it read last: who asks for one mostly asks for all. ``said``
+    are notes and digests, where they are known.
     """
 
     __slots__ = ("_read", "_said")
     _read: Callable[[], Traces]
     _said: Said | None
 
-    def __init__(self, read: Callable[[], Traces]) -> None:
+    def __init__(self, read: Callable[[], Traces], said: Said | None = None) -> None:
         object.__setattr__(self, "_read", read)
-        object.__setattr__(self, "_said", None)
+        object.__setattr__(self, "_said", said)
 
     @property
     def throughput(self) -> ThroughputTrace | None:

@@ -15,6 +15,7 @@ from wattload.core.record.run import RECORD_FILE, RunRecord, read_record, read_s
 from wattload.core.record.seal import SealState
 from wattload.reports.distant import DistantTraces
 from wattload.reports.redact import Masker
+from wattload.reports.sharing import share
 from wattload.reports.traces import Traces, read_traces
 
 DETAILED_RUNS = 16
@@ -27,7 +28,8 @@ class Run:
 
     ``seal`` says whether the record's seal fits its content. ``sha256`` is the digest of its file,
     where it is ``masked`` of its masked JSON; empty for a run that was never on disk. ``closures``
-    are its closure checks, where they were made before parts of the record were let go.
+    are its closure checks, where they were made before parts of the record were let go;
+    ``highest_k`` is then what ``sections.heat`` makes of its trace.
     """
 
     record: RunRecord
@@ -36,6 +38,7 @@ class Run:
     sha256: str = ""
     masked: bool = False
     closures: tuple[Check, ...] | None = None
+    highest_k: float | None = None
 
     @property
     def id(self) -> str:
@@ -72,29 +75,65 @@ def load_runs(
     """Return the runs under the given paths, in that order.
 
     With ``redact``, host names, serials and paths are masked alike over all of them. ``keep`` says
-    what is kept of each of more than ``DETAILED_RUNS`` runs, whose traces stay on disk.
+    what is kept of each of more than ``DETAILED_RUNS`` runs, whose traces stay on disk; it can be
+    pickled, and leaves what it returned as it is but for sharing what other runs say too.
 
     Raises:
         RecordError: a record is missing, cut short, invalid, or two are of the same run.
     """
     files = find_records(paths)
     masker = Masker(read_record(file) for file in files) if redact else None
-    mask = masker.text if masker else str
-    named: dict[Path, tuple[TraceFile, ...]] = {}
-    latest = lru_cache(maxsize=1)(lambda folder: read_traces(folder, named[folder], mask))
     several = len(files) > DETAILED_RUNS
+    work = _Work(masker, several=several, keep=keep if several else None)
+    if work.keep is not None and masker is None:  # masks are numbered as they come: by one process
+        made = share(files, work, work.keep)
+    else:
+        made = map(work, files)
     runs: list[Run] = []
     places: dict[Hashable, Path] = {}
-    for file in files:
-        stored = read_stored(file)
-        _refuse_twin(stored.record, file, places)
-        named[file.parent] = stored.record.traces
-        read = partial(latest, file.parent)
-        traces = DistantTraces(read) if several else read()
-        run = Run(record=stored.record, traces=traces, seal=stored.seal, sha256=stored.sha256)
-        run = _masked(run, masker) if masker else run
-        runs.append(keep(run) if keep is not None and several else run)
+    for file, run in zip(files, made, strict=True):
+        _refuse_twin(run.record, file, places)
+        runs.append(work.with_traces(run, file) if work.keep is not None else run)
     return tuple(runs)
+
+
+class _Work:
+    """What is done to each record file; in another process it begins with nothing read."""
+
+    def __init__(
+        self, masker: Masker | None, *, several: bool, keep: Callable[[Run], Run] | None
+    ) -> None:
+        self.keep = keep
+        self._masker = masker
+        self._several = several
+        self._named: dict[Path, tuple[TraceFile, ...]] = {}
+        self._latest = lru_cache(maxsize=1)(self._read)
+
+    def __reduce__(self) -> tuple[Callable[[], _Work], tuple[()]]:
+        return partial(_Work, self._masker, several=self._several, keep=self.keep), ()
+
+    def __call__(self, file: Path) -> Run:
+        """Return the run; what is kept of one is parted from its traces, which stay on disk."""
+        stored = read_stored(file)
+        self._named[file.parent] = stored.record.traces
+        read = partial(self._latest, file.parent)
+        traces = DistantTraces(read) if self._several else read()
+        run = Run(record=stored.record, traces=traces, seal=stored.seal, sha256=stored.sha256)
+        run = _masked(run, self._masker) if self._masker else run
+        if self.keep is None:
+            return run
+        kept = self.keep(run)
+        said = Traces(throughput=None, power=None, notes=traces.notes, digests=traces.digests)
+        return replace(kept, traces=said)
+
+    def with_traces(self, run: Run, file: Path) -> Run:
+        """Return a kept run that reads its traces anew when they are asked for."""
+        self._named[file.parent] = run.record.traces
+        said = (run.traces.notes, run.traces.digests)
+        return replace(run, traces=DistantTraces(partial(self._latest, file.parent), said))
+
+    def _read(self, folder: Path) -> Traces:
+        return read_traces(folder, self._named[folder], self._masker.text if self._masker else str)
 
 
 def _masked(run: Run, masker: Masker) -> Run:

@@ -35,11 +35,11 @@ class Lightener:
         self._seen: dict[tuple[type[Frozen], str], Frozen] = {}
 
     def __call__(self, run: Run) -> Run:
-        """Return a run without what only its own page has."""
-        closures = _brief(close(run))
-        light = replace(run, record=self._record(run.record), closures=closures)
-        highest_k(light)  # kept with the run: asked now, while its trace is at hand
-        return light
+        """Return a run without what only its own page has; a light one shares what others say."""
+        warmest_k = highest_k(run)  # asked now, while its trace is at hand
+        closures = _brief(close(run) if run.closures is None else run.closures)
+        record = self._record(run.record)
+        return replace(run, record=record, closures=closures, highest_k=warmest_k)
 
     def _record(self, record: RunRecord) -> RunRecord:
         return record.model_copy(

@@ -54,6 +54,8 @@ def _celsius(kelvin: float | None) -> str:
 @once_each
 def highest_k(run: Run) -> float | None:
     """Return the highest temperature that any drive told in a run's timed windows."""
+    if run.closures is not None:  # a light run: it was asked before
+        return run.highest_k
     power = run.traces.power
     found = []
     for signal in power.of(Channel.TEMPERATURE_K) if power is not None else ():
