@@ -43,7 +43,7 @@ def _command(folder: Path, *words: str, ranks: int = 1) -> list[str]:
     return [
         *(*launcher, sys.executable, "-m", "wattload", "run", "-m", "power=none"),
         *(f"target.path={folder / 'a'},{folder / 'b'}", f"runs={folder / 'runs'}"),
-        *("scale=demo", "interleave=abba", "repeat=2", *words),
+        *("scale=demo", "interleave=abba", "repeat=2", "start_wait_max_s=0", *words),
     ]
 
 
