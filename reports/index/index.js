@@ -5,10 +5,19 @@
   const body = table.tBodies[0];
   const heads = Array.from(table.tHead.rows[0].cells);
   const rows = Array.from(body.rows);
-  const texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
+  const texts = new Map(rows.map((row) => [row, textOf(row)]));
   const controls = document.getElementById("controls");
   const filter = document.getElementById("filter");
+  const none = document.getElementById("none");
   const shown = document.getElementById("shown");
+
+  // What stands apart on the page stays apart: no word of a filter spans two cells.
+  function textOf(row) {
+    const walker = document.createTreeWalker(row, NodeFilter.SHOW_TEXT);
+    const parts = [];
+    while (walker.nextNode()) parts.push(walker.currentNode.data);
+    return parts.join("\n").toLowerCase();
+  }
 
   function keyOf(row, column, isNumber) {
     const cell = row.cells[column];
@@ -41,6 +50,7 @@
       count += fits ? 1 : 0;
     }
     shown.textContent = `${count} of ${rows.length} shown`;
+    none.hidden = count > 0;
   }
 
   heads.forEach((head, column) => {

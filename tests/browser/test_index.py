@@ -57,6 +57,51 @@ def test_words_narrow_the_rows_and_the_count_is_told(opener: Opener, index: Path
         assert opened.page.get_by_role("status").inner_text() == "1 of 3 shown"
 
 
+def test_words_are_looked_for_in_every_column_and_in_any_order(opener: Opener, index: Path) -> None:
+    with opener(index, scripts=True) as opened:
+        box = opened.page.get_by_role("searchbox", name="Show runs with all of these words")
+        for words, found in (
+            ("quick run-b unet3d", ["run-b"]),
+            ("run-a run-b", []),
+            ("QUICK", ["run-c", "run-b", "run-a"]),
+        ):
+            box.fill(words)
+            assert names(opened) == found
+            assert opened.page.locator("#none").is_visible() == (not found)
+
+
+def test_no_word_spans_two_cells(opener: Opener, index: Path) -> None:
+    with opener(index, scripts=True) as opened:
+        opened.page.get_by_role("searchbox").fill("unet3da")  # workload unet3d, label A
+        assert names(opened) == []
+
+
+def test_sorting_keeps_the_filter_and_the_filter_keeps_the_order(
+    opener: Opener, index: Path
+) -> None:
+    with opener(index, scripts=True) as opened:
+        head = opened.page.get_by_role("columnheader", name="Run", exact=True)
+        head.get_by_role("button").click()
+        opened.page.get_by_role("searchbox").fill("run")
+        assert names(opened) == ["run-a", "run-b", "run-c"]
+        assert head.get_attribute("aria-sort") == "ascending"
+        opened.page.get_by_role("searchbox").fill("quick")
+        head.get_by_role("button").click()
+        assert names(opened) == ["run-c", "run-b", "run-a"]
+        assert opened.page.get_by_role("status").inner_text() == "3 of 3 shown"
+
+
+def test_every_column_sorts_and_says_so(opener: Opener, index: Path) -> None:
+    with opener(index, scripts=True) as opened:
+        heads = opened.page.locator("#runs thead th")
+        for place in range(heads.count()):
+            button = heads.nth(place).get_by_role("button")
+            button.click()
+            assert heads.nth(place).get_attribute("aria-sort") == "ascending"
+            assert opened.page.locator('[aria-sort="ascending"]').count() == 1
+            assert opened.page.evaluate("document.activeElement.tagName") == "BUTTON"
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(opener: Opener, index: Path, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
