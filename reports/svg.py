@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from html import escape, unescape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from wattload.reports.hatching import hatched, stand_in
 from wattload.reports.plain import exact, plain
@@ -41,7 +41,23 @@ def layered(
     import altair as alt
 
     heading = alt.Undefined if title is None else title
-    return alt.LayerChart(layer=list(layers), width=width, height=height, title=heading)
+    panel = alt.LayerChart(width=width, height=height, title=heading)
+    panel.layer = list(layers)  # given to the class, each would be copied in full three times
+    return panel
+
+
+def joined(
+    way: Literal["concat", "hconcat", "vconcat"],
+    panels: Sequence[alt.TopLevelMixin],
+    **settings: Any,  # noqa: ANN401 - as Altair's class has them
+) -> alt.TopLevelMixin:
+    """Return panels beside each other: what Altair calls by the same name, without its copies."""
+    import altair as alt
+
+    whole = {"concat": alt.ConcatChart, "hconcat": alt.HConcatChart, "vconcat": alt.VConcatChart}
+    chart: alt.TopLevelMixin = whole[way](**settings)
+    setattr(chart, way, list(panels))
+    return chart
 
 
 def render(

@@ -6,8 +6,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import altair as alt
-
 from wattload.core.units import Unit
 from wattload.reports.blocks import Cell, Figure, Table, columns, row
 from wattload.reports.charts.bars import Bar, Dot, Panel, interval_text
@@ -20,7 +18,7 @@ from wattload.reports.energy import ALL_PHASES
 from wattload.reports.load import Run
 from wattload.reports.quantity import DIGITS, MISSING, Scale, counted, listed, scale_for, scaled
 from wattload.reports.subject import LETTERS, lettered
-from wattload.reports.svg import render
+from wattload.reports.svg import joined, render
 from wattload.reports.themes import arm_marker, arm_role
 
 PANEL_WIDTH = 424
@@ -73,8 +71,11 @@ def arms_figure(
     if not drawn:
         return None
     panels = [_panel(f"p{index}", entry, runs, letters) for index, entry in enumerate(drawn)]
-    chart = alt.concat(
-        *[panel.chart() for panel in panels], columns=_COLUMNS, spacing={"row": 30, "column": 30}
+    chart = joined(
+        "concat",
+        [panel.chart() for panel in panels],
+        columns=_COLUMNS,
+        spacing={"row": 30, "column": 30},
     )
     past = forced_past(drawn)
     description = captioned(_description(rows, drawn), past)

@@ -205,7 +205,7 @@ class Panel:
             *_interval(bars),
             bars.transform_filter("isValid(datum.high)")
             .mark_rule(stroke=light("strong"), strokeWidth=2)
-            .encode(x=alt.X("low:Q"), x2="high:Q"),
+            .encode(x=alt.X("low:Q"), x2=alt.X2("high:Q")),
             _marks(dots, x),
             *self._words(bars),
         ]
@@ -228,12 +228,12 @@ class Panel:
         reason = bars.transform_filter("isValid(datum.reason)")
         return [
             figure.mark_text(align="left", dx=_GAP, fontWeight=600).encode(
-                x=alt.X("end:Q"), text="text:N", fill=strong
+                x=alt.X("end:Q"), text=alt.Text("text:N"), fill=strong
             ),
             reason.mark_text(align="left", dx=4, fontStyle="italic").encode(
-                x=alt.value(0), text="reason:N", fill=soft
+                x=alt.value(0), text=alt.Text("reason:N"), fill=soft
             ),
-            bars.mark_text(align="right").encode(x=edge, text="count:N", fill=soft),
+            bars.mark_text(align="right").encode(x=edge, text=alt.Text("count:N"), fill=soft),
         ]
 
 
@@ -253,10 +253,10 @@ def _interval(bars: alt.Chart) -> list[alt.Chart]:
     return [
         bound.transform_filter("!datum.open")
         .mark_rule(strokeWidth=2.5)
-        .encode(x=alt.X("from:Q"), x2="to:Q", stroke=stroke),
+        .encode(x=alt.X("from:Q"), x2=alt.X2("to:Q"), stroke=stroke),
         bound.transform_filter("datum.open")
         .mark_rule(strokeWidth=2.5, strokeDash=[3, 3])
-        .encode(x=alt.X("from:Q"), x2="to:Q", stroke=stroke),
+        .encode(x=alt.X("from:Q"), x2=alt.X2("to:Q"), stroke=stroke),
         cap.encode(x=alt.X("to:Q"), fill=fill),
         cap.transform_filter("!datum.open").encode(x=alt.X("from:Q"), fill=fill),
     ]

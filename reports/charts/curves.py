@@ -12,7 +12,7 @@ from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.curves import SHARES, LoadCurve, LoadCurves, Loaded
 from wattload.reports.quantity import DIRECTIONS, Scale, label, scale_for, scaled, whole
-from wattload.reports.svg import layered, render
+from wattload.reports.svg import joined, layered, render
 from wattload.reports.themes import arm_colour, arm_marker, arm_role, light
 
 _WIDTH = 372
@@ -51,7 +51,7 @@ def load_figure(name: str, subject: str, found: LoadCurves) -> Figure:
     )
     return Figure(
         svg=render(
-            alt.hconcat(*panels, spacing=_GUTTER),
+            joined("hconcat", panels, spacing=_GUTTER),
             data,
             name=name,
             title=f"{subject}: latency against throughput",
@@ -104,7 +104,7 @@ def _load_panel(
         data[key] = [at | words.beside(at["value"], *frame.pixels(at["x"], at["y"])) for at in rows]
         base = alt.Chart(alt.NamedData(name=key)).encode(x=x, y=y)
         line = base.mark_line(stroke=arm_colour(letter), strokeWidth=1.6)
-        lines.append(line.encode(order="order:Q"))
+        lines.append(line.encode(order=alt.Order("order:Q")))
         marks.append(_marks(base, letter))
         texts += [_text(base, "above", -_LIFT), _text(base, "below", _LIFT)]
     title = alt.TitleParams(f"{share} latency, {time.unit}", subtitle=DIRECTIONS["lower"])
@@ -162,7 +162,7 @@ def _text(base: alt.Chart, side: str, lift: float) -> alt.Chart:
     words: alt.Chart = placed.mark_text(
         dy=lift, fontSize=11, baseline="middle", fill=light("strong")
     )
-    return words.encode(text=f"{side}:N")
+    return words.encode(text=alt.Text(f"{side}:N"))
 
 
 def _load_table(found: LoadCurves, rate: Scale, time: Scale) -> Table:

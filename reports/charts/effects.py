@@ -14,7 +14,7 @@ from wattload.reports.charts.bars import marker_size
 from wattload.reports.charts.forced import captioned, forced_past, titled
 from wattload.reports.compare import Row
 from wattload.reports.quantity import number
-from wattload.reports.svg import layered, render
+from wattload.reports.svg import joined, layered, render
 from wattload.reports.themes import arm_marker, arm_role, light, named_axis
 
 WIDTH = 640
@@ -72,7 +72,7 @@ def effects_figure(name: str, subject: str, rows: Sequence[Row], a: str, b: str)
     description = captioned((_DESCRIPTION + _FORCED * bool(past)).format(a=a, b=b), past)
     return Figure(
         svg=render(
-            alt.vconcat(*panels, spacing=18),
+            joined("vconcat", panels, spacing=18),
             data | {"one": [{"ratio": 1.0}]},
             name=name,
             title=titled(f"{subject}: {b} over {a}", past),
@@ -171,7 +171,9 @@ def _panel(
     interval = base.transform_filter("isValid(datum.lower)")
     layers = [
         one.encode(x=x),
-        interval.mark_rule(strokeWidth=2).encode(x=alt.X("lower:Q"), x2="upper:Q", stroke=stroke),
+        interval.mark_rule(strokeWidth=2).encode(
+            x=alt.X("lower:Q"), x2=alt.X2("upper:Q"), stroke=stroke
+        ),
         base.mark_point(strokeWidth=1.6, opacity=1).encode(
             x=x,
             fill=alt.Fill("fill:N", scale=None),
@@ -190,7 +192,7 @@ def _panel(
 def _words(base: alt.Chart, stroke: str | None = None) -> alt.Chart:
     look = {"stroke": stroke, "strokeWidth": 4} if stroke else {"fill": light("strong")}
     mark = alt.MarkDef(type="text", align="left", dx=11, fontWeight=600, **look)
-    words: alt.Chart = base.mark_text().encode(x=alt.X("end:Q"), text="text:N")
+    words: alt.Chart = base.mark_text().encode(x=alt.X("end:Q"), text=alt.Text("text:N"))
     words.mark = mark
     return words
 

@@ -25,7 +25,7 @@ from wattload.reports.quantity import (
     scaled,
 )
 from wattload.reports.subject import LETTERS
-from wattload.reports.svg import layered, render
+from wattload.reports.svg import joined, layered, render
 from wattload.reports.themes import arm_colour, arm_marker, light
 
 WIDTH = 372
@@ -51,7 +51,7 @@ def latency_figure(
         return None
     width = WIDTH if len(panels) > 1 else _ALONE
     charts = [_chart(index, panel, width) for index, panel in enumerate(panels)]
-    chart = alt.concat(*charts, columns=_COLUMNS, spacing={"row": 30, "column": 40})
+    chart = joined("concat", charts, columns=_COLUMNS, spacing={"row": 30, "column": 40})
     description = _description(panels)
     data = {key: rows for i, panel in enumerate(panels) for key, rows in _data(i, panel).items()}
     return Figure(
@@ -183,7 +183,7 @@ def _figures(base: alt.Chart) -> list[alt.Chart]:
     return [
         ranked.transform_filter(f"datum.place == {place}")
         .mark_text(dy=dy, fontSize=10.5, fontWeight=600, fill=light("strong"))
-        .encode(text="text:N")
+        .encode(text=alt.Text("text:N"))
         for place, dy in ((1, -13), (2, 14))
     ]
 

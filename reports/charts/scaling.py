@@ -10,7 +10,7 @@ import altair as alt
 from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.curves import ScaleCurve, Scaling
 from wattload.reports.quantity import DIRECTIONS, label, number, scale_for, scaled
-from wattload.reports.svg import layered, render
+from wattload.reports.svg import joined, layered, render
 from wattload.reports.themes import arm_colour, arm_marker, arm_role, light
 
 _WIDTH = 372
@@ -39,7 +39,7 @@ def scaling_figure(name: str, subject: str, found: Sequence[Scaling]) -> Figure:
     curves = {curve.letter: curve.name for curve in _curves(found)}
     return Figure(
         svg=render(
-            alt.concat(*panels, columns=2, spacing={"row": 26, "column": _GUTTER}),
+            joined("concat", panels, columns=2, spacing={"row": 26, "column": _GUTTER}),
             data,
             name=name,
             title=f"{subject}: rates over {axis}",

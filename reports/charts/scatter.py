@@ -12,7 +12,7 @@ from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.quantity import Scale, counted, percent, quantity, scale_for, whole
 from wattload.reports.scatter import Lane, Scatter
-from wattload.reports.svg import layered, render
+from wattload.reports.svg import joined, layered, render
 from wattload.reports.themes import light
 from wattload.reports.timeline import Strip
 
@@ -43,7 +43,7 @@ def scatter_figure(name: str, subject: str, scatter: Scatter, strips: Sequence[S
     description = _description(scatter)
     return Figure(
         svg=render(
-            alt.vconcat(*panels, spacing=18),
+            joined("vconcat", panels, spacing=18),
             data,
             name=name,
             title=f"{subject}: where operations went over time",
@@ -89,7 +89,7 @@ def _panel(
     y_scale = alt.Scale(domain=[0, max(shown.shown(lane.size_bytes), 1e-9)], nice=False)
     y = alt.Y("v:Q", axis=alt.Axis(title=None, tickCount=5), scale=y_scale)
     shades = alt.Chart(alt.NamedData(name="shades")).mark_rect(fill=light("timed"), opacity=0.28)
-    layers = [shades.encode(x=x, x2="t2:Q")]
+    layers = [shades.encode(x=x, x2=alt.X2("t2:Q"))]
     if is_named:
         layers += _names(lane, index, (shown, span[1]), (x, y), data)
     for role, which in (("read", ~lane.is_write), ("write", lane.is_write)):
@@ -133,7 +133,7 @@ def _names(
     rule: alt.Chart = base.mark_rule(stroke=light("axis"), strokeDash=[3, 3]).encode(y=y)
     words: alt.Chart = base.mark_text(
         align="left", dx=8, fontSize=11, baseline="middle", fill=light("text")
-    ).encode(x=x, y=alt.Y("mid:Q"), text="word:N")
+    ).encode(x=x, y=alt.Y("mid:Q"), text=alt.Text("word:N"))
     return [rule, words]
 
 

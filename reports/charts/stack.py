@@ -200,17 +200,17 @@ class _Drawing:
         layers = [
             parts.mark_bar(
                 height=_HEIGHT, yOffset=_LIFT, stroke=light("surface"), strokeWidth=1.5
-            ).encode(x=x, x2="end:Q", fill=alt.Fill("fill:N", scale=None)),
+            ).encode(x=x, x2=alt.X2("end:Q"), fill=alt.Fill("fill:N", scale=None)),
             inside.mark_bar(height=14, yOffset=_LIFT, fill=light("surface"), cornerRadius=3).encode(
-                x=alt.X("from:Q"), x2="to:Q"
+                x=alt.X("from:Q"), x2=alt.X2("to:Q")
             ),
             inside.mark_text(dy=_LIFT, fill=light("strong")).encode(
-                x=alt.X("middle:Q"), text="text:N"
+                x=alt.X("middle:Q"), text=alt.Text("text:N")
             ),
             self._marks(y),
             totals.mark_text(
                 align="left", dx=_PAD, dy=_LIFT, fontWeight=600, fill=light("strong")
-            ).encode(x=alt.X("end:Q"), text="text:N"),
+            ).encode(x=alt.X("end:Q"), text=alt.Text("text:N")),
         ]
         remark = f"{self.stack.whole}, {self.scale.unit}"
         title = alt.TitleParams(self.stack.question, subtitle=remark)

@@ -19,7 +19,7 @@ from wattload.reports.steady import (
     Progress,
     Window,
 )
-from wattload.reports.svg import layered, render
+from wattload.reports.svg import joined, layered, render
 from wattload.reports.themes import arm_colour, arm_marker, arm_role, light
 from wattload.reports.thinning import COLUMNS, thin
 
@@ -56,7 +56,7 @@ def steady_figure(name: str, subject: str, tracks: list[Track]) -> Figure:
         f"rounds may spread, and the darker one of ±{narrow}, which the dashed line that fits the "
         "rounds must not leave."
     )
-    chart = alt.vconcat(*panels, spacing=22)
+    chart = joined("vconcat", panels, spacing=22)
     return Figure(
         svg=render(chart, data, name=name, title=subject, description=description),
         caption=description,
@@ -112,7 +112,7 @@ class _Panel:
         rows = [{"t": self._start_s, "t2": self._end_s}]
         shade = self._base("window", rows).mark_rect(fill=light("timed"), opacity=0.45)
         return [
-            shade.encode(x=self._x, x2="t2:Q"),
+            shade.encode(x=self._x, x2=alt.X2("t2:Q")),
             self._band("range", RANGE_LIMIT, 0.16),
             self._band("slope", SLOPE_LIMIT, 0.26),
         ]
@@ -122,7 +122,7 @@ class _Panel:
         lower, upper = average * (1 - limit / 2), average * (1 + limit / 2)
         rows = [{"t": self._start_s, "t2": self._end_s, "v": lower, "v2": upper}]
         mark: alt.Chart = self._base(name, rows).mark_rect(fill=light("bound"), opacity=opacity)
-        return mark.encode(x=self._x, x2="t2:Q", y=self._y, y2="v2:Q")
+        return mark.encode(x=self._x, x2=alt.X2("t2:Q"), y=self._y, y2=alt.Y2("v2:Q"))
 
     def _lines(self) -> list[alt.Chart]:
         track, x, y = self._track, self._x, self._y

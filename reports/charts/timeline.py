@@ -13,7 +13,7 @@ from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.charts.bounds import is_declared
 from wattload.reports.charts.tracks import Rows, Tracks, extent_of, has_power
 from wattload.reports.quantity import number, scale_for, scaled
-from wattload.reports.svg import render
+from wattload.reports.svg import joined, render
 from wattload.reports.thinning import COLUMNS
 from wattload.reports.timeline import Array, Line, Timeline
 
@@ -32,7 +32,7 @@ def timeline_figure(name: str, subject: str, timeline: Timeline) -> Figure | Non
     tracks = Tracks(timeline, extent_of([timeline]), width=WIDTH, prefix="", data=data)
     panels = tracks.panels(rates=bool(timeline.rates), power=has_power(timeline))
     description = _description([timeline])
-    chart = alt.vconcat(*panels, spacing=16)
+    chart = joined("vconcat", panels, spacing=16)
     title = f"{subject} over time"
     return Figure(
         svg=render(chart, data, name=name, title=title, description=description),
@@ -61,9 +61,9 @@ def arms_timeline_figure(
     for index, (arm, timeline) in enumerate(drawn.items()):
         tracks = Tracks(timeline, extent, width=width, prefix=f"arm{index}", data=data)
         panels = tracks.panels(rates=rates, power=power)
-        sides.append(alt.vconcat(*panels, spacing=16, title=alt.TitleParams(arm, offset=10)))
+        sides.append(joined("vconcat", panels, spacing=16, title=alt.TitleParams(arm, offset=10)))
     description = f"{_description(shown)} Both have the same axes."
-    chart = alt.hconcat(*sides, spacing=_GUTTER)
+    chart = joined("hconcat", sides, spacing=_GUTTER)
     title = f"{subject} over time, arm by arm"
     return Figure(
         svg=render(chart, data, name=name, title=title, description=description),

@@ -111,10 +111,10 @@ class Tracks:
         y = alt.Y("lane:O", axis=None, scale=y_scale)
         base = self._rows("strips", self._strip_rows())
         boxes = base.mark_rect(cornerRadius=2).encode(
-            x=x, x2="t2:Q", y=y, fill=alt.Fill("fill:N", scale=None)
+            x=x, x2=alt.X2("t2:Q"), y=y, fill=alt.Fill("fill:N", scale=None)
         )
         words = base.mark_text(align="left", dx=5, fontSize=11, baseline="middle").encode(
-            x=x, y=y, text="word:N", fill=alt.value(light("strong"))
+            x=x, y=y, text=alt.Text("word:N"), fill=alt.value(light("strong"))
         )
         return layered([boxes, words], width=self._width, height=_LANE * lanes)
 
@@ -133,7 +133,9 @@ class Tracks:
 
     def _shade(self, x: alt.X) -> alt.Chart:
         base = alt.Chart(alt.NamedData(name=f"{self._prefix}shades"))
-        shade: alt.Chart = base.mark_rect(fill=light("timed"), opacity=0.28).encode(x=x, x2="t2:Q")
+        shade: alt.Chart = base.mark_rect(fill=light("timed"), opacity=0.28).encode(
+            x=x, x2=alt.X2("t2:Q")
+        )
         return shade
 
     def _rates(self, *, last: bool) -> alt.LayerChart:
@@ -239,7 +241,7 @@ def _band_layers(base: alt.Chart, x: alt.X, y: alt.Y, *, known: bool) -> list[al
         fill=light("bound"), fillOpacity=0.22 if known else 0.09, interpolate="step-after"
     )
     edge = base.mark_line(stroke=light("bound"), strokeWidth=1.3, strokeDash=[5, 3])
-    layers = [area.encode(x=x, y=y, y2="v2:Q"), edge.encode(x=x, y=y)]
+    layers = [area.encode(x=x, y=y, y2=alt.Y2("v2:Q")), edge.encode(x=x, y=y)]
     if known:
         layers.append(edge.encode(x=x, y=alt.Y("v2:Q")))
     return layers

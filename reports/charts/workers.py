@@ -19,7 +19,7 @@ from wattload.reports.charts.swept import Swept, swept_quantities
 from wattload.reports.points import Point, points
 from wattload.reports.quantity import MISSING, Scale, counted, label, scaled
 from wattload.reports.subject import Group, Subject
-from wattload.reports.svg import fill_of, layered, render
+from wattload.reports.svg import fill_of, joined, layered, render
 from wattload.reports.themes import light
 
 WIDTH = 800
@@ -51,7 +51,7 @@ def workers_figure(name: str, subject: Subject, group: Group) -> Figure | None:
     description = captioned(_description(axis, group, interval_evidence(rows)), past)
     return Figure(
         svg=render(
-            alt.vconcat(*[panel.chart(axis) for panel in panels], spacing=26),
+            joined("vconcat", [panel.chart(axis) for panel in panels], spacing=26),
             {key: rows for panel in panels for key, rows in panel.data().items()},
             name=name,
             title=titled(f"{group.workload} by {axis}", past),
@@ -149,10 +149,10 @@ class _Panel:
             *_interval(bars),
             _marks(dots, y),
             bars.mark_text(dy=-9, fontSize=10.5, fontWeight=600, fill=light("strong")).encode(
-                y=alt.Y("end:Q"), text="text:N"
+                y=alt.Y("end:Q"), text=alt.Text("text:N")
             ),
             ratios.mark_text(dy=-1, fontSize=10.5, fill=light("text")).encode(
-                y=alt.value(0), text="text:N"
+                y=alt.value(0), text=alt.Text("text:N")
             ),
         ]
         title = alt.TitleParams(question(self.swept.quantity), subtitle=self._remarks())
@@ -186,7 +186,7 @@ def _interval(bars: alt.Chart) -> list[alt.Chart]:
     rules = [
         bound.transform_filter(f"datum.open == {str(is_open).lower()}")
         .mark_rule(strokeWidth=2.5, strokeDash=dash)
-        .encode(y=alt.Y("from:Q"), y2="to:Q", stroke=stroke)
+        .encode(y=alt.Y("from:Q"), y2=alt.Y2("to:Q"), stroke=stroke)
         for is_open, dash in line.items()
     ]
     return [
