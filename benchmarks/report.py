@@ -28,13 +28,19 @@ GOAL_S, GOAL_MB = 10.0, 500.0
 JITTER = 0.015
 """How far a figure is moved from the example's: less than the closure checks let pass."""
 SECONDS_EACH = 12.0
+WATCHED_EVERY_S = 0.02
+"""How often the processes' peaks are read; the kernel keeps them, so that none is missed."""
 FORMS: Mapping[str, Sequence[str]] = {"page": (), "index": ("--index",)}
 POWER_UNITS = frozenset({"J", "W", "B/J", "J/B"})
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One call: wall time, the largest resident set (``getrusage(2)``), and what was written."""
+    """One call: wall time, memory, and what was written.
+
+    ``peak_mb`` is the largest sum, at any time, of what each process alive then had held at most:
+    never less than all of them held at once, and pages that two share count twice.
+    """
 
     seconds: float
     peak_mb: float
@@ -83,14 +89,42 @@ def _cost(command: Sequence[str], output: Path) -> Cost:
         NotMeasuredError: it failed.
     """
     start_s = time.monotonic()
-    # wait4 tells of this child alone; getrusage(RUSAGE_CHILDREN) keeps the largest of them all.
+    # wait4 tells of this child and of its own; getrusage(RUSAGE_CHILDREN) of all before it, too.
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
+        peak_bytes = _watched(child.pid)
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
     seconds = time.monotonic() - start_s
     if child.returncode:
         raise NotMeasuredError(f"{command[3:]} ended with status {child.returncode}")
-    return Cost(seconds, usage.ru_maxrss * 1024 / MB, output.stat().st_size / MB)
+    peak_bytes = max(peak_bytes, usage.ru_maxrss * 1024)
+    return Cost(seconds, peak_bytes / MB, output.stat().st_size / MB)
+
+
+def _watched(pid: int) -> int:
+    """Return the largest sum of peaks of a process and its children, once it has ended."""
+    largest = 0
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        largest = max(largest, sum(map(_peak_bytes, [pid, *_children(pid)])))
+        time.sleep(WATCHED_EVERY_S)
+    return largest
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _peak_bytes(pid: int) -> int:
+    """Return the largest resident set that a process had so far; 0 for one that has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    found = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
+    return int(next(found, "0")) * 1024
 
 
 def write_runs(folder: Path, count: int) -> None:

@@ -45,6 +45,17 @@ def test_a_call_costs_memory_and_what_it_writes(tmp_path: Path) -> None:
     assert cost.written_mb == 2.0
 
 
+def test_memory_of_a_process_and_its_child_is_one_sum(tmp_path: Path) -> None:
+    output = tmp_path / "page"
+    output.touch()
+    hold = "held = bytearray(100_000_000); import time; time.sleep(0.3)"
+    start = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {hold!r}])"
+    alone = report._cost([sys.executable, "-c", hold], output)
+    both = report._cost([sys.executable, "-c", f"{hold}; {start}"], output)
+    assert alone.peak_mb > 100
+    assert both.peak_mb > alone.peak_mb + 100
+
+
 MET, MISSED, FEW = Verdict.MET, Verdict.MISSED, Verdict.FEW
 
 
