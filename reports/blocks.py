@@ -230,12 +230,13 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Blocks behind a line that opens them."""
+    """Blocks behind a line that opens them; what is ``looked_up`` is not on paper, but its line."""
 
     kind: ClassVar[str] = "fold"
     summary: str
     blocks: Sequence[Block]
     tone: Tone = ""
+    looked_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)

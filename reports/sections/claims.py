@@ -241,7 +241,7 @@ def _rest(rest: Sequence[tuple[Paper, tuple[Claim, ...]]], shown: Sequence[Paper
         anchor="claims-unmeasured",
         title="Not measured by this page",
         blocks=[
-            Fold(f"{count}, and what each would need", [*_rest_folds(rest, shown)]),
+            Fold(f"{count}, and what each would need", [*_rest_folds(rest, shown)], looked_up=True),
         ],
     )
 

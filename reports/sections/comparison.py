@@ -156,14 +156,15 @@ def _tables(group: Group, heads: Sequence[Row], others: Sequence[Row]) -> Iterat
         yield quantities_table(heads, group, "Headline figures and energy")
         if others:
             table = quantities_table(others, group, "Other figures")
-            yield Fold("All other figures", [table])
+            yield Fold("All other figures", [table], looked_up=True)
         return
     for number, rows in enumerate(by_quantity(heads)):
         yield points_table(rows, group)
         if group.is_pair and rows[0].quantity.better != "neither":
             yield from _effects_of_points(anchor("compare", group.workload), number, rows)
     if others:
-        yield Fold("All other figures", [points_table(rows, group) for rows in by_quantity(others)])
+        tables = [points_table(rows, group) for rows in by_quantity(others)]
+        yield Fold("All other figures", tables, looked_up=True)
 
 
 def _effects_of_points(name: str, number: int, rows: Sequence[Row]) -> Iterator[Block]:

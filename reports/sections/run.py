@@ -51,7 +51,7 @@ def run_sections(subject: Subject) -> list[Section]:
     heading = Section(
         anchor="runs",
         title="Runs",
-        remark="each opens to all that is known of it; on paper all are open",
+        remark="each opens to all that is known of it; on paper it has its figures and charts",
     )
     return [heading, *sections]
 

@@ -48,7 +48,7 @@ def _checks(subject: Subject) -> Iterator[Block]:
         yield _check_table(open_rows, "Checks that did not pass in every run")
     if passed:
         table = _check_table(passed, "Checks that passed in every run")
-        yield Fold(f"{counted(len(passed), 'check')} passed in every run", [table])
+        yield Fold(f"{counted(len(passed), 'check')} passed in every run", [table], looked_up=True)
 
 
 def _failed(closures: Sequence[Check]) -> list[Check]:

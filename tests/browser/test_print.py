@@ -43,7 +43,49 @@ def test_every_chart_is_on_paper_with_what_its_axes_say(opener: Opener, samples:
         assert [word for word in normalize("NFKC", chart).split() if word not in text] == []
 
 
-def test_folds_are_open_on_paper_but_for_machine_text(opener: Opener, samples: Samples) -> None:
+def test_a_page_of_ten_runs_prints_at_most_a_sheet_per_run_beside_what_it_compares(
+    opener: Opener, samples: Samples
+) -> None:
+    assert len(_pages(opener, samples("arms"))) <= 24
+
+
+def test_of_a_run_in_a_list_its_figures_and_charts_are_on_paper(
+    opener: Opener, samples: Samples
+) -> None:
+    with opener(samples("arms")) as opened:
+        opened.page.emulate_media(media="print")
+        runs = opened.page.locator("details.run")
+        assert runs.count() == 10
+        for run in runs.all():
+            charts = run.locator(".chart svg").all()
+            assert len(charts) >= 2
+            assert all(chart.is_visible() for chart in charts)
+            assert run.locator(".tiles").first.is_visible()
+            assert not any(table.is_visible() for table in run.locator("table, pre").all())
+
+
+def test_what_is_left_off_paper_is_told(opener: Opener, samples: Samples) -> None:
+    text = " ".join(_pages(opener, samples("arms")))
+    assert "In this file and not on paper: the tables behind charts" in text
+    assert "All other figures: in the page, not on paper" in text
+    assert "Every run's figure" not in text  # the table behind a chart
+    with opener(samples("arms")) as opened:
+        assert "not on paper" not in opened.page.locator("main").inner_text()
+
+
+def test_what_judges_is_on_paper_and_so_are_its_rules(opener: Opener, samples: Samples) -> None:
+    text = " ".join(_pages(opener, samples("arms")))
+    for words in (
+        "Headline figures and energy",
+        "Holm's step-down",
+        "What each call stands on",
+        "Checks that did not pass in every run",
+        "How each energy figure is known",
+    ):
+        assert words in text
+
+
+def test_all_charts_are_on_paper_and_no_machine_text(opener: Opener, samples: Samples) -> None:
     with opener(samples("arms")) as opened:
         opened.page.emulate_media(media="print")
         charts = "[...document.querySelectorAll('.chart svg')]"
