@@ -18,7 +18,16 @@ from wattload.reports.subject import Group, power_state_text
 _VARIES = frozenset({"_target_", "label", "runs", "seed", "repeat", "scales"})
 """Settings that name a run or a class and not its work, and tables that hold every scale's."""
 
-_WORK = ("workload", "scale", "accelerator", "processes", "data set", "config workload.")
+_WORK = (
+    "workload",
+    "scale",
+    "accelerator",
+    "processes",
+    "data set",
+    "config workload.",
+    "config accelerator.",
+)
+"""A paced job asks for as much as its accelerators' number and step time make it ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +165,33 @@ def _values(runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(sorted(texts)) for name, texts in values.items()}
 
 
+_APART: Mapping[str, frozenset[str]] = {
+    "host": frozenset({"host", "processor", "kernel", "governor"}),
+    "drive": frozenset(
+        {"drive", "serial", "firmware", "link", "logical block", "config target.path"}
+    ),
+    "file system": frozenset({"file system", "I/O scheduler"}),
+    "loader": frozenset({"loader"}),
+    "power state": frozenset({"power state", "config power.state"}),
+    "wattload": frozenset({"wattload", "commit"}),
+}
+"""What one change of a set-up changes together, by its name."""
+
+
+def changed_together(group: Group, by: str = "") -> tuple[str, ...]:
+    """Return what of their set-up the arms differ in, if it is more than one thing; else nothing.
+
+    With one thing changed a ratio is of that thing. What sets other work bars it anyhow.
+    """
+    names = {item.name for item in differences(group, by) if not item.is_work}
+    found = [
+        name
+        for name, own in _APART.items()
+        if names & own or any(each.startswith(f"config {name}.") for each in names)
+    ]
+    return tuple(found) if len(found) > 1 else ()
+
+
 def unlike_work(group: Group, by: str = "") -> str:
     """Return why the arms did not do the same work, or an empty string where they did."""
     unlike = [difference.name for difference in differences(group, by) if difference.is_work]
@@ -181,8 +217,8 @@ _OF_ONE_ARM = (
 )
 """What the runs of one arm should have in common, or they are no repeats of each other."""
 
-_BARRING = frozenset({"loader", "host", "drive", "serial", "power state", "data set"})
-"""What of it makes them runs of something else: an arm of two drives is no arm."""
+_BARRING = frozenset({"loader", "host", "drive", "serial", "firmware", "power state", "data set"})
+"""What of it makes them runs of something else: an arm of two drives, or firmwares, is no arm."""
 
 
 def mixtures(group: Group) -> tuple[str, ...]:

@@ -136,22 +136,31 @@ def _summed(
 ) -> Energy:
     known = sources_of(record)
     facts = [known.get((part.host, part.source, part.device)) for part in parts]
+    energy_j = _sum(parts, "energy_j")
+    impossible = _impossible(energy_j)
     return Energy(
         phase=phase,
         seconds=max(part.seconds for part in parts),
         moved_bytes=moved_bytes,
         evidence=weakest(part.evidence for part in parts),
-        energy_j=_sum(parts, "energy_j"),
+        energy_j=None if impossible else energy_j,
         lower_j=_sum(parts, "lower_j"),
         upper_j=_sum(parts, "upper_j"),
         net_j=_sum(parts, "net_j"),
         uncertainty_j=_sum(parts, "uncertainty_j"),
         keys=tuple(f"{part.device} ({part.source})" for part in parts),
-        reason=next((part.missing.get("energy_j", "") for part in parts), ""),
+        reason=impossible or next((part.missing.get("energy_j", "") for part in parts), ""),
         simulated=is_simulated(record),
         recorded=any(each.is_recorded for each in facts if each is not None),
         replayed=any(each.is_of_another_run for each in facts if each is not None),
     )
+
+
+def _impossible(energy_j: float | None) -> str:
+    """Return why an energy is no figure that a device can have; empty where it may be one."""
+    if energy_j is None or energy_j > 0:
+        return ""
+    return f"the record has {energy_j:.3g} J, and no device works for nothing or less"
 
 
 def _sum(parts: Sequence[EnergyRecord], field: str) -> float | None:
@@ -187,7 +196,7 @@ def whole(record: RunRecord) -> Energy | None:
         net_j=added("net_j"),
         uncertainty_j=added("uncertainty_j"),
         keys=energies[0].keys,
-        reason=energies[0].reason,
+        reason=next((energy.reason for energy in energies if energy.reason), ""),
         simulated=is_simulated(record),
         recorded=any(energy.recorded for energy in energies),
         replayed=any(energy.replayed for energy in energies),

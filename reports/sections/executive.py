@@ -12,9 +12,11 @@ from statistics import median
 from wattload.core.units import Unit
 from wattload.reports.blocks import Link, Words
 from wattload.reports.compare import Row, compare, sentence
+from wattload.reports.figures import Figure
 from wattload.reports.points import points
 from wattload.reports.quantity import (
     UNIT_SPACE,
+    Scale,
     counted,
     listed,
     number,
@@ -152,21 +154,36 @@ def _from_to(lower: float, upper: float) -> str:
 
 
 def _bounds(told: _Told, row: Row) -> Words:
-    """Return what is known of a quantity that has no ratio: each arm's bounds, or why none."""
-    parts = []
-    ends = [each.upper for of_arm in row.figures.values() for each in of_arm]
+    """Return what is known of a quantity that has no ratio: each arm's figure, bounds, or none."""
+    ends = [
+        end
+        for of_arm in row.figures.values()
+        for each in of_arm
+        for end in (each.value, each.upper)
+    ]
     scale = scale_for(row.quantity.unit, *ends)
-    for letter, figures in zip(LETTERS, row.figures.values(), strict=False):
-        uppers = [each.upper for each in figures if each.upper is not None]
-        lowers = [each.lower for each in figures if each.lower is not None]
-        if not uppers:
-            parts.append(f"{letter} has none")
-            continue
-        text = with_unit(scaled(max(uppers), scale, 3), scale)
-        low = f"{scaled(min(lowers), scale, 3)} to " if lowers else "≤ "
-        parts.append(f"{letter} uses {low}{text}")
+    parts = [
+        _of_arm(letter, figures, scale)
+        for letter, figures in zip(LETTERS, row.figures.values(), strict=False)
+    ]
     where = told.charts if any(end is not None for end in ends) else told.anchor
     return (Link(listed(parts), where), f": {row.reason}")
+
+
+def _of_arm(letter: str, figures: Sequence[Figure], scale: Scale) -> str:
+    """Return an arm's median with its evidence; without a figure, the ends of its bounds."""
+    known = [each for each in figures if each.value is not None]
+    if known:
+        middle = median(each.value for each in known if each.value is not None)
+        evidence = listed(unique(each.evidence for each in known if each.evidence))
+        text = f"{letter} uses {with_unit(scaled(middle, scale, 3), scale)}"
+        return f"{text} ({evidence})" if evidence else text
+    uppers = [each.upper for each in figures if each.upper is not None]
+    lowers = [each.lower for each in figures if each.lower is not None]
+    if not uppers:
+        return f"{letter} has none"
+    low = f"{scaled(min(lowers), scale, 3)} to " if lowers else "≤ "
+    return f"{letter} uses {low}{with_unit(scaled(max(uppers), scale, 3), scale)}"
 
 
 def _calls(told: Sequence[_Told]) -> Words:

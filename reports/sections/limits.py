@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from wattload.reports.admission import counted_group, counts
 from wattload.reports.blocks import Link, Notice, Words
+from wattload.reports.conditions import changed_together
 from wattload.reports.energy import is_simulated
 from wattload.reports.load import Run
 from wattload.reports.quantity import counted, listed
@@ -12,6 +14,7 @@ from wattload.reports.sections.unsealed import NO_SEAL
 from wattload.reports.sections.wording import sentence_of, tallied, unique
 from wattload.reports.subject import WARM_UP, Subject
 
+_NOT_VALID = "Shown, but not compared as valid"
 VIRTUAL_DRIVE = "a drive here is a virtual drive, whose joules rank nothing"
 
 
@@ -26,6 +29,14 @@ def limits_sentence(subject: Subject, notices: tuple[Notice, ...]) -> Words:
     words: list[str | Link] = []
     if subject.forced:
         words += [Link("the comparison was forced past what bars it", "comparison"), "; "]
+    together = unique(
+        name
+        for group in subject.groups
+        for name in changed_together(counted_group(subject, group), subject.by)
+    )
+    if together:
+        what = Link(f"arms differ in {listed(together)} at once", "comparison")
+        words += [what, ", so that no ratio is of one of these alone; "]
     if any(is_simulated(run.record) for run in subject.runs):
         words += [VIRTUAL_DRIVE, "; "]
     for notice in notices:
@@ -39,11 +50,16 @@ def limits_sentence(subject: Subject, notices: tuple[Notice, ...]) -> Words:
 
 def _counts(notice: Notice, subject: Subject) -> str:
     count = len(notice.sentences)
+    every = counted(len(subject.runs), "run")
     if notice.anchor == "broken":
-        faulty = len(_faulty(subject))
-        return f"{faulty} of {counted(len(subject.runs), 'run')} shown, but not compared as valid"
+        let_through = sum(counts(subject, run) for run, _ in _faulty(subject))
+        left_out = len(_faulty(subject)) - let_through
+        told = [f"{left_out} of {every} shown, but not compared as valid"] if left_out else []
+        if let_through:
+            told.append(f"{let_through} of {every} let through though its checks bar it")
+        return "; ".join(told)
     if notice.anchor == "no-arm":
-        return f"{_no_arm_count(subject)} of {counted(len(subject.runs), 'run')} of no arm"
+        return f"{_no_arm_count(subject)} of {every} of no arm"
     if notice.anchor == "gaps":
         return f"{counted(count, 'thing')} not measured or not checked"
     return f"{counted(count, 'thing')} to be known with the figures"
@@ -69,7 +85,9 @@ def _broken(subject: Subject) -> Notice | None:
     ]
     if not sentences:
         return None
-    return Notice("Shown, but not compared as valid", sentences, "bad", "broken")
+    is_through = subject.forced and any(counts(subject, run) for run, _ in _faulty(subject))
+    title = "Barred by checks, and let through by force" if is_through else _NOT_VALID
+    return Notice(title, sentences, "bad", "broken")
 
 
 def _no_arm_count(subject: Subject) -> int:
@@ -111,8 +129,7 @@ def _warnings(subject: Subject) -> Notice | None:
         if warned:
             own.append(f"checks warn of {listed(warned)}")
         said.extend((run, text) for text in unique(own))
-    told = [(run.record, text) for run, text in ranged(said, subject)]
-    sentences = tallied(told, subject)
+    sentences = tallied([(run.record, text) for run, text in ranged(said, subject)], subject)
     if not sentences:
         return None
     return Notice("To be known with these figures", sentences, "warn", "warnings")

@@ -187,3 +187,24 @@ def test_only_valid_figures_of_weak_evidence_bar_energy() -> None:
     a, b = arm("A", 3.0, power="measured", **own), arm("B", 3.0, power="measured", **own)
     reason = rows([*a, weak, *b])["energy, write"].reason
     assert not reason.startswith("ranks nothing")
+
+
+def test_an_arm_of_two_firmwares_is_not_called() -> None:
+    own: dict[str, Any] = {"virtual": False, "power": "measured"}
+    a = [made("A", index, 3.0, **own) for index in range(6)]
+    updated = [on_firmware(each, "NEWER") if index % 2 else each for index, each in enumerate(a)]
+    b = [made("B", index, 1.5, rate_bytes_per_s=2e9, **own) for index in range(6)]
+    assert {row.reason for row in rows([*updated, *b]).values()} == {
+        "no repeats: the runs of A differ in firmware"
+    }
+
+
+def on_firmware(made_run: Run, firmware: str) -> Run:
+    """Return a run whose drives had this firmware."""
+    controllers = tuple(
+        each.model_copy(update={"before": each.before.model_copy(update={"firmware": firmware})})
+        for each in made_run.record.controllers
+        if each.before is not None
+    )
+    assert controllers
+    return replace(made_run, record=made_run.record.model_copy(update={"controllers": controllers}))

@@ -152,6 +152,19 @@ def test_a_verdict_that_says_fail_is_not_refuted_again(run: Run) -> None:
     assert "verdicts_stand" not in failed(tampered)
 
 
+def test_a_failing_check_that_was_taken_out_is_made_again(run: Run) -> None:
+    checks = tuple(check for check in run.record.checks if check.name != "bytes_add_up")
+    assert checks != run.record.checks
+    written = window(run, "write").written_bytes
+    tampered = with_window(altered(run, checks=checks), "write", written_bytes=written + 4096)
+    assert "verdicts_stand" in failed(tampered)
+    assert "verdicts_stand" not in failed(altered(run, checks=checks))
+
+
+def test_a_record_without_any_check_was_robbed_of_them(run: Run) -> None:
+    assert "verdicts_stand" in failed(altered(run, checks=()))
+
+
 def test_an_altered_trace_file_is_found(tmp_path: Path) -> None:
     folder = write_run(tmp_path, MEASURED)
     other = write_run(tmp_path / "other", replace(MEASURED, seed=9))

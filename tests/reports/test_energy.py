@@ -219,3 +219,13 @@ def test_the_table_of_energies_names_a_recording(tmp_path: Path, attached: bool,
     shown = [cell.text for line in table.rows for cell in line]
     assert told in shown
     assert "measured" not in shown
+
+
+@pytest.mark.parametrize("recorded_j", [0.0, -5.0])
+def test_no_device_works_for_nothing_or_less(recorded_j: float) -> None:
+    made = record("measured")
+    energies = tuple(each.model_copy(update={"energy_j": recorded_j}) for each in made.power.energy)
+    power = made.power.model_copy(update={"energy": energies})
+    for each in phase_energies(made.model_copy(update={"power": power})):
+        assert each.energy_j is None
+        assert "no device works for nothing or less" in each.reason

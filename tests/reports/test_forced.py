@@ -37,6 +37,10 @@ def throughput(made: list[Run], *, forced: bool = False, by: str = "label") -> R
             "not the same work: config workload.file_count differ",
         ),
         ({"ranks": 2}, "not the same work: processes differ"),
+        (
+            {"settings": {"accelerator": {"count": 3}}},
+            "not the same work: config accelerator.count differ",
+        ),
     ],
 )
 def test_other_work_is_refused_unless_forced(changes: dict[str, object], reason: str) -> None:

@@ -52,7 +52,8 @@ def test_a_comparison_says_how_much_how_sure_and_who_is_better(arms: tuple[Run, 
     assert text(energy).endswith(": A is better (measured by a meter or a rail sensor).")
     assert text(calls) == "Of 4 headline figures A is better in 4."
     assert "1 thing not measured or not checked" in text(limits)
-    assert links(limits) == ["gaps", "trust"]
+    assert "arms differ in drive and power state at once" in text(limits)
+    assert links(limits) == ["comparison", "gaps", "trust"]
 
 
 def test_too_few_runs_are_called_so(tmp_path: Path) -> None:
@@ -73,6 +74,35 @@ def test_bounds_are_told_with_their_signs_and_rank_nothing(tmp_path: Path) -> No
     assert "A uses 0.00444 to 0.0222 Wh and B uses ≤ 0.0694 Wh" in energy
     assert "ranks nothing: bounds from power states, no measurement" in energy
     assert "better" not in energy
+
+
+def test_a_measured_energy_is_told_beside_an_arm_that_has_bounds_or_nothing(tmp_path: Path) -> None:
+    measured = one(tmp_path, arm("A", 0))
+    bounds = text(told([measured, one(tmp_path, arm("B", 0, power="bounds"))])[2])
+    assert "A uses 0.0157 Wh (measured by a meter or a rail sensor)" in bounds
+    assert "A has none" not in bounds
+
+
+def test_arms_that_differ_in_several_things_at_once_are_called_so() -> None:
+    rates = [1e9, 1.01e9, 0.99e9, 1e9, 1.02e9]
+    a = session({"A": rates}, interleave="none")
+    loader = {"settings": {"loader": {"queue_depth": 1}}}
+    alone = session({"B": rates}, interleave="none", **loader)
+    assert "at once" not in text(told([*a, *alone])[-1])
+    both = session({"B": rates}, interleave="none", host="otherbox", **loader)
+    said = text(told([*a, *both])[-1])
+    assert "arms differ in host and loader at once, so that no ratio is of one of these" in said
+
+
+def test_what_force_lets_through_is_not_called_left_out() -> None:
+    failed = Check(name="cold", verdict="fail", sentence="It was warm.", mandatory=True)
+    runs = [
+        *session({"A": [1e9] * 5}, interleave="none"),
+        *session({"B": [5e8] * 5}, interleave="none", checks=(failed,)),
+    ]
+    said = text(told(runs, forced=True)[-1])
+    assert "5 of 10 runs let through though its checks bar it" in said
+    assert "not compared as valid" not in said
 
 
 def test_missing_energy_is_told_with_its_reason(virtual_runs: tuple[Run, ...]) -> None:
