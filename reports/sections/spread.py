@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from wattload.reports.blocks import Link, Words
 from wattload.reports.compare import Row
-from wattload.reports.quantity import counted, listed, percent
+from wattload.reports.quantity import listed, percent
 from wattload.reports.sections.wording import anchor
 from wattload.reports.statistics import Gate
 from wattload.reports.subject import Group, lettered
@@ -34,6 +34,9 @@ def _of_group(group: Group, rows: Sequence[Row], *, is_one: bool) -> Iterator[Li
         if said:
             who = f" of {lettered(letter, arm)}" if len(group.arms) > 1 else ""
             cv = percent(max(spread.cv or 0.0 for spread in spreads), 2)
-            figures = counted(len(spreads), "figure")
-            text = f"the runs{who}{where} are {listed(said)} of {figures} (CV up to {cv})"
+            text = (
+                f"the runs{who}{where} are {listed(said)} of {len(spreads)} figures (CV up to {cv})"
+            )
+            if len(spreads) == 1:
+                text = f"the runs{who}{where} are {gates[0]} (CV {cv})"
             yield Link(text, anchor("compare", group.workload))

@@ -87,8 +87,11 @@ def unique(texts: Iterable[str]) -> list[str]:
 
 
 def sentence_of(text: str) -> str:
-    """Return a clause as a sentence: a capital first, a stop last."""
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else text
+    """Return a clause as a sentence: a capital first, but for a setting, and a stop last."""
+    if not text:
+        return text
+    first = text[:1] if "=" in text.partition(" ")[0] else text[:1].upper()
+    return f"{first}{text[1:].rstrip('.')}."
 
 
 def tallied(said: Sequence[tuple[RunRecord, str]], subject: Subject) -> list[str]:

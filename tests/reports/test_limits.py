@@ -93,6 +93,13 @@ def test_places_that_differ_by_a_number_are_never_made_a_range() -> None:
     ]
 
 
+def test_a_sentence_that_begins_with_a_setting_keeps_it_as_it_is_typed() -> None:
+    runs = session({"A": FLAT}, remarks=("loader=direct has no part here.", "it is so"))
+    told = notices(make_subject(runs))["warnings"]
+    assert "loader=direct has no part here." in told
+    assert "It is so." in told
+
+
 def test_no_notice_is_empty() -> None:
     for each in limits_notices(make_subject(session({"A": FLAT, "B": FLAT}))):
         assert isinstance(each, Notice)

@@ -206,3 +206,23 @@ def test_too_few_runs_that_scatter_say_both() -> None:
 def test_repeats_of_one_arm_that_scatter_are_called_so() -> None:
     alone = told(session({"A": UNSTABLE}))[-2]
     assert "the runs are unstable in" in text(alone)
+
+
+def test_the_spread_of_one_figure_alone_is_told_without_a_count() -> None:
+    runs = session({"A": STEADY, "B": UNSTABLE})
+    only = [
+        replace(
+            run,
+            record=run.record.model_copy(
+                update={
+                    "metrics": tuple(
+                        metric.model_copy(update={"headline": metric.name == first})
+                        for metric in run.record.metrics
+                        for first in [run.record.metrics[0].name]
+                    )
+                }
+            ),
+        )
+        for run in runs
+    ]
+    assert re.search(r"; the runs of B are unstable \(CV \d+ %\)\.$", text(told(only)[3]))
