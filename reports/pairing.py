@@ -13,11 +13,13 @@ class Pairing:
     """The figures of runs of A and B that took turns, in order of their blocks.
 
     ``parted`` counts the pairs whose runs were too far apart in time to be judged as such, which
-    ``pairs`` leaves out. ``in_turns`` says that the runs are those of a session that took turns.
+    ``pairs`` leaves out, and ``undated`` those among them whose times can't be read. ``in_turns``
+    says that the runs are those of a session that took turns.
     """
 
     pairs: tuple[tuple[float, float], ...] = ()
     parted: int = 0
+    undated: int = 0
     in_turns: bool = False
 
     @property

@@ -11,6 +11,7 @@ from wattload.core.record.run import RunRecord
 from wattload.reports.admission import counts
 from wattload.reports.load import Run
 from wattload.reports.pairing import Pairing
+from wattload.reports.sequence import Began, first_arm
 from wattload.reports.statistics import MINIMUM_RUNS
 from wattload.reports.subject import Group, Subject
 
@@ -42,14 +43,16 @@ def value_pairs(a: Valued, b: Valued) -> Pairing:
     of_a = {turn: each for each in a if (turn := turn_of(each[0])) is not None}
     of_b = {turn: each for each in b if (turn := turn_of(each[0])) is not None}
     shared = [(of_a[turn], of_b[turn]) for turn in of_a if turn in of_b]
+    gaps_s = [_gap_s(run_a.record, run_b.record) for (run_a, _), (run_b, _) in shared]
     together = [
         (value_a, value_b)
-        for (run_a, value_a), (run_b, value_b) in shared
-        if _are_together(run_a.record, run_b.record)
+        for ((_, value_a), (_, value_b)), gap_s in zip(shared, gaps_s, strict=True)
+        if gap_s is not None and gap_s <= LONGEST_GAP_S
     ]
     return Pairing(
         pairs=tuple(together),
         parted=len(shared) - len(together),
+        undated=gaps_s.count(None),
         in_turns=_took_turns(a, b),
     )
 
@@ -63,11 +66,6 @@ def _took_turns(a: Valued, b: Valued) -> bool:
     first, second = ({turn.session_id for turn in of_arm if turn} for of_arm in turns)
     alone = min(of_arm.count(None) for of_arm in turns)
     return bool(first & second) and alone < MINIMUM_RUNS
-
-
-def _are_together(one: RunRecord, other: RunRecord) -> bool:
-    gap_s = _gap_s(one, other)
-    return gap_s is not None and gap_s <= LONGEST_GAP_S
 
 
 def _gap_s(one: RunRecord, other: RunRecord) -> float | None:
@@ -99,18 +97,29 @@ def _waited_s(record: RunRecord) -> float:
     return start.waited_s if start is not None else 0.0
 
 
-def one_after_the_other(subject: Subject, group: Group) -> str:
-    """Return which arm's compared runs all began before the other's; empty where they mixed.
+def began_s(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> Began:
+    """Return when the runs began, in seconds since the first; both empty if that is not told."""
+    try:
+        starts = [[datetime.fromisoformat(each.started_utc) for each in arm] for arm in (a, b)]
+        first = min(start for of_arm in starts for start in of_arm)
+        of_a, of_b = ([(start - first).total_seconds() for start in arm] for arm in starts)
+    except (TypeError, ValueError):
+        return (), ()
+    return of_a, of_b
 
-    What drifts over hours then counts as a difference of the arms, and no statistics can tell.
+
+def one_after_the_other(subject: Subject, group: Group) -> str:
+    """Return which arm's compared runs began before the other's; empty where they mixed.
+
+    What drifts over hours then counts as a difference of the arms, and no interval allows for it.
     """
-    begun = [
-        [run.record.started_utc for run in runs if counts(subject, run)]
-        for runs in group.arms.values()
-    ]
-    if len(begun) != 2 or not all(len(starts) > 1 for starts in begun):  # noqa: PLR2004 - A and B
+    counted = [[run.record for run in runs if counts(subject, run)] for runs in group.arms.values()]
+    if len(counted) != 2 or not all(len(records) > 1 for records in counted):  # noqa: PLR2004
         return ""
-    a, b = begun
-    if max(a) < min(b):
-        return "all runs of A began before those of B"
-    return "all runs of B began before those of A" if max(b) < min(a) else ""
+    a, b = began_s(*counted)
+    first = first_arm(a, b) if a and b else ""
+    if not first:
+        return ""
+    (early, late), other = ((a, b), "B") if first == "A" else ((b, a), "A")
+    share = "all" if max(early) < min(late) else "most"
+    return f"{share} runs of {first} began before those of {other}"

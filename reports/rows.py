@@ -11,7 +11,7 @@ from wattload.reports.figures import Figure, Quantity
 from wattload.reports.load import Run
 from wattload.reports.noise import Of, Session
 from wattload.reports.pairing import Pairing
-from wattload.reports.pairs import Valued, value_pairs
+from wattload.reports.pairs import Valued, began_s, value_pairs
 from wattload.reports.points import Point
 from wattload.reports.statistics import Effect, Spread, effect, spread
 from wattload.reports.subject import Subject
@@ -155,7 +155,14 @@ class Place:
             for noise in session.noises
             if noise.quantity.key == quantity.key
         ]
-        return effect(a, b, pairing=pairing, noise=max(seen, default=None), accuracy=known)
+        return effect(
+            a,
+            b,
+            pairing=pairing,
+            noise=max(seen, default=None),
+            accuracy=known,
+            began=began_s(*([run.record for run, _ in of_arm] for of_arm in values.values())),
+        )
 
 
 _OPEN = Verdict("none", "", "")

@@ -13,12 +13,16 @@ from wattload.reports.intervals import (
     Estimate,
     Interval,
     bootstrap_interval,
+    hull,
+    is_without_spread,
+    least_p_value,
     paired,
     t_interval,
     t_p_value,
     unpaired,
 )
 from wattload.reports.pairing import Pairing
+from wattload.reports.sequence import UNDATED, Began, Between, between, drift
 
 MINIMUM_RUNS = 5
 """Fewer runs per arm decide nothing: with 3 the median lies in [min, max] in 75 % of cases only."""
@@ -68,6 +72,7 @@ def spread(values: Sequence[float]) -> Spread | None:
 
 
 _ALONE = Pairing()
+_MIXED = Between()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +81,15 @@ class Effect:
 
     ``pairs`` is 0 where runs are not compared in pairs; where they are, the geometric mean is of
     the pairs' ratios. ``parted`` counts pairs that are judged as single runs for the time between
-    them. ``medians`` is the ratio of the medians of the arms. No call goes against ``middle``,
-    which is that ratio, or the median of the pairs' ratios. ``demand`` is set where the effect is
-    one of several that are called.
+    them, ``undated`` those of them whose times can't be read. ``medians`` is the ratio of the
+    medians of the arms. No call goes against ``middle``, which is that ratio, or the median of the
+    pairs' ratios. ``demand`` is set where the effect is one of several that are called.
 
     What may be called is above the largest of ``FLOOR``, ``drift`` (an arm against itself in these
-    runs), ``noise`` (a setting against itself in sessions of its own, ``None`` where there was
-    none) and ``accuracy`` (what the instruments of both arms may be off by against each other).
+    runs), ``between`` (what drift may have parted arms by that ran one after the other), ``noise``
+    (a setting against itself in sessions of its own, ``None`` where there was none) and
+    ``accuracy`` (what the instruments of both arms may be off by against each other), which widens
+    every interval too.
     """
 
     ratio: float
@@ -92,7 +99,9 @@ class Effect:
     count_b: int
     pairs: int
     parted: int
+    undated: int
     drift: float
+    between: Between
     noise: float | None
     accuracy: float
     estimate: Estimate | None
@@ -101,7 +110,7 @@ class Effect:
     @property
     def floor(self) -> float:
         """The least effect that may be called, as a share."""
-        return max(FLOOR, self.drift, self.noise or 0.0, self.accuracy)
+        return max(FLOOR, self.drift, self.between.share, self.noise or 0.0, self.accuracy)
 
     @property
     def floor_of(self) -> str:
@@ -109,6 +118,7 @@ class Effect:
         of = {
             "stated uncertainty of both arms' energy": self.accuracy,
             "one setting against itself": self.noise or 0.0,
+            "drift within the arms, carried on to the other's time": self.between.share,
             "later runs against earlier ones": self.drift,
         }
         return next((words for words, share in of.items() if share == self.floor > FLOOR), "")
@@ -121,17 +131,26 @@ class Effect:
     @property
     def t(self) -> Interval | None:
         """The 95 % interval by Student's t."""
-        return t_interval(self.estimate, CONFIDENCE) if self.estimate else None
+        return self._by_t(CONFIDENCE)
 
     @property
     def bootstrap(self) -> Interval | None:
         """The 95 % interval by BCa bootstrap, from 10 runs per arm or pairs on."""
-        return bootstrap_interval(self.estimate, CONFIDENCE) if self.estimate else None
+        return self._by_bootstrap(CONFIDENCE)
+
+    def _by_t(self, confidence: float) -> Interval | None:
+        found = t_interval(self.estimate, confidence) if self.estimate else None
+        return found.widened(self.accuracy) if found else None
+
+    def _by_bootstrap(self, confidence: float) -> Interval | None:
+        found = bootstrap_interval(self.estimate, confidence) if self.estimate else None
+        return found.widened(self.accuracy) if found else None
 
     @property
     def interval(self) -> Interval | None:
-        """The 95 % interval that is shown: the bootstrap's where there is one, else t's."""
-        return self.bootstrap or self.t
+        """The 95 % interval that is shown: all that t's and the bootstrap's hold together."""
+        found = [each for each in (self.t, self.bootstrap) if each is not None]
+        return hull(found) if found else None
 
     @property
     def lower(self) -> float | None:
@@ -145,8 +164,15 @@ class Effect:
 
     @property
     def p_value(self) -> float | None:
-        """The two-sided p value by t, before Holm."""
-        return t_p_value(self.estimate) if self.estimate else None
+        """The two-sided p value by t, of no more than ``accuracy`` apart, before Holm."""
+        return t_p_value(self.estimate, self.accuracy) if self.estimate else None
+
+    @property
+    def least_p_value(self) -> float | None:
+        """The least p value that runs without any spread can have; ``None`` where they have one."""
+        if self.estimate is None or not is_without_spread(self.estimate):
+            return None
+        return least_p_value(self.estimate)
 
     @property
     def disagrees(self) -> bool:
@@ -163,19 +189,24 @@ class Effect:
     @property
     def demanded(self) -> tuple[Interval, ...]:
         """The intervals that decide, t's and the bootstrap's, at the confidence that Holm asks."""
-        if self.estimate is None:
-            return ()
-        confidence = self.demand.confidence if self.demand else CONFIDENCE
-        found = (
-            t_interval(self.estimate, confidence),
-            bootstrap_interval(self.estimate, confidence),
-        )
+        found = (self._by_t(self.confidence), self._by_bootstrap(self.confidence))
         return tuple(each for each in found if each is not None)
+
+    @property
+    def confidence(self) -> float:
+        """The confidence that a call has to reach, as a share: Holm's, or that of one call."""
+        return self.demand.confidence if self.demand else CONFIDENCE
+
+    @property
+    def decides(self) -> bool:
+        """Whether there are intervals, and enough runs for them where no run strays."""
+        least = self.least_p_value
+        return self.enough and (least is None or least < 1 - self.confidence)
 
     @property
     def excludes_one(self) -> bool:
         """Whether all intervals that decide exclude 1, on the side of the middle run or pair."""
-        sure = bool(self.demanded) and all(each.excludes_one() for each in self.demanded)
+        sure = self.decides and all(each.excludes_one() for each in self.demanded)
         return sure and self.middle != 1 and (self.ratio < 1) == (self.middle < 1)
 
     @property
@@ -192,11 +223,14 @@ class Effect:
     def same(self) -> bool:
         """Whether all intervals that decide lie within ``MARGIN`` of 1, and nothing differs.
 
-        What the instruments may be off by widens them: two sensors can't show more than they know.
+        Runs whose noise alone may be more than that can't show it.
         """
-        margin = (1 + MARGIN) / (1 + self.accuracy) - 1
-        within = margin > 0 and all(each.within(margin) for each in self.demanded)
-        return bool(self.demanded) and within and not self.differs
+        return self.is_near and self.decides and self.floor <= MARGIN and not self.differs
+
+    @property
+    def is_near(self) -> bool:
+        """Whether all intervals that decide lie within ``MARGIN`` of 1."""
+        return self.enough and all(each.within(MARGIN) for each in self.demanded)
 
 
 def effect(
@@ -206,6 +240,7 @@ def effect(
     pairing: Pairing = _ALONE,
     noise: float | None = None,
     accuracy: float = 0.0,
+    began: Began | None = None,
 ) -> Effect | None:
     """Return B's figures over A's; values are in the order in which the runs were made.
 
@@ -218,6 +253,8 @@ def effect(
             looked. What either arm's later runs show against its earlier ones (of pairs: theirs)
             raises the floor beside it.
         accuracy: the share by which the figures of A and B may be apart though nothing differs.
+        began: when the runs of A and of B began, in seconds; both empty where that can't be read,
+            ``None`` where it does not matter.
 
     ``None`` when an arm is empty or has a figure that is not positive and finite: ratios need both.
     """
@@ -235,11 +272,19 @@ def effect(
         count_b=len(b),
         pairs=len(ratios),
         parted=0 if ratios else pairing.parted,
+        undated=0 if ratios else pairing.undated,
         drift=drift(ratios) if ratios else max(drift(a), drift(b)),
+        between=_MIXED if ratios or estimate is None else _between(a, b, began),
         noise=noise,
         accuracy=accuracy,
         estimate=estimate,
     )
+
+
+def _between(a: Sequence[float], b: Sequence[float], began: Began | None) -> Between:
+    if began is None:
+        return _MIXED
+    return between(a, b, *began) if all(began) else UNDATED
 
 
 def _estimate(a: Sequence[float], b: Sequence[float], pairing: Pairing) -> Estimate | None:
@@ -253,15 +298,3 @@ def _estimate(a: Sequence[float], b: Sequence[float], pairing: Pairing) -> Estim
 
 def _mean_log(values: Sequence[float]) -> float:
     return statistics.fmean(math.log(value) for value in values)
-
-
-def drift(values: Sequence[float]) -> float:
-    """Return how far an arm is from itself: its later half of runs against its earlier half.
-
-    An effect smaller than what an arm shows against itself is no effect. 0 under 2 runs.
-    """
-    half = len(values) // 2
-    if half == 0:
-        return 0.0
-    ratio = statistics.median(values[-half:]) / statistics.median(values[:half])
-    return math.exp(abs(math.log(ratio))) - 1

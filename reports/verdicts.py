@@ -116,27 +116,38 @@ def judge(quantity: Quantity, found: Effect) -> Verdict:
     """Return what is said of an effect that nothing bars."""
     floor = f"{number(found.floor * 100, 2)} %"
     floor += f" ({found.floor_of})" if found.floor_of else ""
-    parted = [_parted(found)] if found.parted else []
+    notes = list(_notes(found))
     if found.differs:
         b_wins = (found.ratio > 1) == (quantity.better == "higher")
         reason = f"{_demanded(found)} excludes 1, the effect exceeds {floor}"
         if all(each.within(MARGIN) for each in found.demanded):
             reason += f"; all of it lies within {number(MARGIN * 100, 1)} % of 1"
         winner: Call = "b" if b_wins else "a"
-        return Verdict(winner, f"{winner.upper()} is better", "; ".join([reason, *parted]))
+        return Verdict(winner, f"{winner.upper()} is better", "; ".join([reason, *notes]))
     reasons = [] if found.excludes_one else [_holds_one(found)]
     if not found.beats_floor:
         reasons.append(f"the effect is under {floor}")
-    if found.same:
-        margin = number(MARGIN * 100, 1)
-        reasons.append(f"the whole interval lies within {margin} % of 1")
-        return Verdict("none", SAME, "; ".join([listed(reasons), *parted]))
-    return Verdict("none", NO_DIFFERENCE, "; ".join([listed(reasons), *parted]))
+    if found.is_near:
+        reasons.append(f"the whole interval lies within {number(MARGIN * 100, 1)} % of 1")
+        if found.floor > MARGIN:
+            notes.insert(0, "noise of more than that can't show the arms to be the same")
+    words = SAME if found.same else NO_DIFFERENCE
+    return Verdict("none", words, "; ".join([listed(reasons), *notes]))
 
 
-def _parted(found: Effect) -> str:
-    apart = f"more than {number(LONGEST_GAP_S, 3)} s apart"
-    return f"the runs of {counted(found.parted, 'pair')} were {apart} and stand for themselves"
+def _notes(found: Effect) -> Iterator[str]:
+    """Yield what else a reader has to know of an effect, whatever is called."""
+    known = found.parted - found.undated
+    if known:
+        apart = f"more than {number(LONGEST_GAP_S, 3)} s apart"
+        yield f"the runs of {counted(known, 'pair')} were {apart} and stand for themselves"
+    if found.undated:
+        pairs = counted(found.undated, "pair")
+        yield f"when the runs of {pairs} were made can't be read, so they stand for themselves"
+    if found.between.words:
+        yield found.between.words
+    if found.least_p_value is not None:
+        yield f"no spread among the runs: p can't be under {number(found.least_p_value, 2)}"
 
 
 def _demanded(found: Effect) -> str:
@@ -151,6 +162,8 @@ def _holds_one(found: Effect) -> str:
     """Return why an effect's intervals do not exclude 1, as exactly as can be said."""
     if found.t is None or found.t.lower <= 1 <= found.t.upper:
         return "the interval holds 1"
+    if not found.decides:
+        return f"so few runs without spread can't reach {percent(found.confidence, 4)}"
     if all(each.excludes_one() for each in found.demanded):
         return (
             f"the median of the {'pairs' if found.pairs else 'runs'} does not confirm the interval"

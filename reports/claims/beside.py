@@ -21,6 +21,9 @@ from wattload.reports.subject import Group, Subject
 from wattload.reports.verdicts import NOT_CALLED
 
 Verdict = Literal["agrees", "differs", "wide", "few", "unmeasured", "unlike", "virtual"]
+WIDEST = 1.25
+"""An interval agrees only up to this factor between its ends: wider ones agree with too much."""
+
 _FLOOR = (
     f"{MINIMUM_RUNS} runs per arm are the floor for an interval, of arms that took turns "
     f"{MINIMUM_PAIRS} pairs"
@@ -183,7 +186,8 @@ def _held_against(
     """Return what an interval says of a published ratio.
 
     It agrees only where it also tells the ratio from 1: one that holds both shows no difference,
-    and may lie on the other side of 1 for the most part.
+    and may lie on the other side of 1 for the most part. And its ends may be no more than a factor
+    of ``WIDEST`` apart, or noise alone would make runs agree.
     """
     if not lower <= published <= upper:
         return "differs", "the published value is outside of the interval"
@@ -191,6 +195,9 @@ def _held_against(
         return "wide", "the published value is in the interval, but the ratio is on 1's other side"
     if lower <= 1 <= upper:
         return "wide", "the interval holds the published value and 1, which is no difference"
+    if upper / lower > WIDEST:
+        reason = f"the interval holds the published value and spans a factor of more than {WIDEST}"
+        return "wide", reason
     return "agrees", "the interval holds the published value"
 
 
@@ -208,13 +215,8 @@ class _Ends:
 
 
 def _turned(claim: Claim, effect: Effect, straight: bool) -> _Ends:
-    """Return B/A of the page as the formula's ratio: turned over where its arms stand crosswise.
-
-    The interval is widened by what the instruments of both arms may be off by.
-    """
-    off = 1 + effect.accuracy
-    lower = effect.lower / off if effect.lower else None
-    upper = effect.upper * off if effect.upper else None
+    """Return B/A of the page as the formula's ratio: turned over where its arms stand crosswise."""
+    lower, upper = effect.lower, effect.upper
     if (claim.parsed.over == "b") == straight:
         return _Ends(effect.ratio, lower, upper, effect.medians)
     lower, upper = (1 / end if end else None for end in (upper, lower))

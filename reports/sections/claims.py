@@ -18,7 +18,7 @@ from wattload.reports.blocks import (
     row,
 )
 from wattload.reports.claims.arithmetic import text_of
-from wattload.reports.claims.beside import Beside, Measured, Verdict, beside, unanswered
+from wattload.reports.claims.beside import WIDEST, Beside, Measured, Verdict, beside, unanswered
 from wattload.reports.claims.facts import Alike, conditions_of, held
 from wattload.reports.claims.model import Claim, Closure, Consistency, Paper, Reading
 from wattload.reports.quantity import (
@@ -59,10 +59,11 @@ _DIGITS = 5
 
 _RULES = (
     "Each figure below was published on other machines. The 95 % interval measured here agrees "
-    "with it where it holds it and excludes 1, differs where it does not hold it, and is too wide "
-    "to tell where it holds both. None of these says that the paper is right or wrong, and "
-    "agreement on other drives, power states, sizes or hosts repeats nothing of it: the second "
-    "table of each part says what is alike. Percentages are read as the ratio that a formula gives."
+    f"with it where it holds it, excludes 1 and spans a factor of {WIDEST} at most; it differs "
+    "where it does not hold it, and is else too wide to tell. None of these says that the paper is "
+    "right or wrong, and agreement on other drives, power states, sizes or hosts repeats "
+    "nothing of it: the second table of each part says what is alike. Percentages are read as the "
+    "ratio that a formula gives."
 )
 
 

@@ -40,7 +40,8 @@ from wattload.reports.subject import LETTERS, Group, Subject, lettered
 
 _TURNS = (
     "As their start times have it, {}: whatever changed in between counts as a difference of the "
-    "arms, and no interval allows for it. interleave=abba takes turns."
+    "arms, and no interval allows for it. The noise floor carries on what drifts within the arms; "
+    "a jump between them shows nowhere. interleave=abba takes turns."
 )
 
 

@@ -24,7 +24,10 @@ from wattload.reports.subject import Group
 
 _TONES: dict[str, Tone] = {"a": "a", "b": "b", "none": "quiet", "barred": "quiet"}
 _CV = "CV is the sample standard deviation over the mean of an arm's valid runs."
-_RATIO = "Arms are medians of valid runs; B/A and its interval are of geometric means. "
+_RATIO = (
+    "Arms are medians of valid runs; B/A and its interval are of geometric means, that of energy "
+    "widened by its stated uncertainty. "
+)
 
 
 def quantities_table(rows: Sequence[Row], group: Group, caption: str) -> Table:
@@ -107,14 +110,17 @@ def _ratio_cell(effect: Effect) -> Cell:
 
 
 def _interval_cell(effect: Effect) -> Cell:
-    """Return the interval; where t and bootstrap disagree, t's under the bootstrap's."""
+    """Return the interval; where t and bootstrap disagree, both under it."""
     if effect.interval is None:
         return Cell(MISSING)
     parts = []
     if effect.pairs:
         parts.append(f"{effect.pairs} pairs")
-    if effect.disagrees and effect.t is not None:
+    if effect.disagrees and effect.t is not None and effect.bootstrap is not None:
         parts.append(f"by t: {_ends(effect.t)}")
+        parts.append(f"by bootstrap: {_ends(effect.bootstrap)}")
+    if effect.least_p_value is not None:
+        parts.append("no spread among the runs")
     return Cell(_ends(effect.interval), remark="; ".join(parts))
 
 

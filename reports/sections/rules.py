@@ -8,6 +8,7 @@ from wattload.reports.conditions import BYTES_TOLERANCE
 from wattload.reports.intervals import BOOTSTRAP_RUNS, RESAMPLES, SEED
 from wattload.reports.pairing import MINIMUM_PAIRS
 from wattload.reports.quantity import number, whole
+from wattload.reports.sequence import REACH
 from wattload.reports.statistics import FLOOR, MARGIN, MINIMUM_RUNS
 
 
@@ -49,8 +50,11 @@ def _counted() -> tuple[str, ...]:
         f"of a pair more than {gap} s apart, waiting for drives to cool left out, are no pair: "
         f"where too few pairs are left for that, Welch's t is taken and it is said. From "
         f"{BOOTSTRAP_RUNS} pairs or runs per arm on there is a BCa bootstrap beside it "
-        f"({whole(RESAMPLES)} resamples, seed {SEED}): it is then the one printed, t stands under "
-        "it where the two disagree, and a call needs both.",
+        f"({whole(RESAMPLES)} resamples, seed {SEED}). What is printed, drawn and held against "
+        "published figures is then the wider of both, from the lower of the lower ends to the "
+        "higher of the upper ends; where they disagree each stands under it, and a call needs "
+        "both. Equal runs have an interval without width: they need as many runs or pairs as can "
+        "reach that p by dealing runs out anew or flipping signs, and it is said.",
     )
 
 
@@ -60,21 +64,27 @@ def _called() -> tuple[str, ...]:
     return (
         "Several calls: all figures that can be called, at all points of a workload's sweep, are "
         "one family. Holm's step-down holds each against the confidence that its place asks "
-        "for, so the chance of one false call or more in a workload is 5 % at most. Printed "
-        "intervals are 95 % each.",
+        "for, so the chance of one false call or more in a workload is 5 % at most. Each workload "
+        "is a family of its own: over several on one page the chances add up. Printed intervals "
+        "are 95 % each. The number of runs is to be fixed before any is made: who looks at each "
+        "step and stops once an arm is better has more false calls.",
         f"Noise floor: an effect is called only above {_percent(FLOOR)}, above what an arm's later "
         "runs show against its earlier ones, or later pairs against earlier pairs, and above what "
         "a setting showed against itself (interleave=aa): the far end of its interval, in sessions "
-        "of the settings, drive, power state and host of one of the arms.",
+        "of the settings, drive, power state and host of one of the arms. Of arms that did not "
+        "take turns and ran one after the other (over three quarters of the pairs of a run of each "
+        "have the same one first) it is also what drifts within them, one slope for both at the "
+        "far end of its 95 % interval, carried on over the time between their centres and over "
+        f"{number(REACH, 1)} times as long as an arm took at most.",
         "Energy: more runs make no sensor better. Where the arms' energy is of different devices "
-        "or sources, the floor is the sum of what both state of their uncertainty (k = 2) too, and "
-        "there is no call where one states none. One device read by one source in both arms has "
-        "one gain, which leaves the ratio as it is: then the other parts count. Energies that are "
-        "known in different ways are not called.",
+        "or sources, every interval, printed or deciding, is widened by the sum of what both state "
+        "of their uncertainty (k = 2), the floor is that sum too, p is of no more than that apart, "
+        "and there is no call where one states none. One device read by one source in both arms "
+        "has one gain, which leaves the ratio as it is: then the other parts count. Energies that "
+        "are known in different ways are not called.",
         f"Same: a figure is called the same within {margin} only where the whole interval that "
-        f"decides lies between {number(1 / (1 + MARGIN), 4)} and {number(1 + MARGIN, 4)}, that of "
-        "an energy widened by what its sensors may be off by. "
-        "That no difference is shown says nothing of the kind.",
+        f"decides lies between {number(1 / (1 + MARGIN), 4)} and {number(1 + MARGIN, 4)}, and the "
+        "noise floor too. That no difference is shown says nothing of the kind.",
         "Spread: the CV of an arm's runs is steady up to 2 %, noted up to 5 %, noisy above (run "
         "more), unstable above 10 %. No run is dropped for its value.",
         "Points: runs of one arm that were swept are compared point by point. Over a sweep the "

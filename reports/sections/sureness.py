@@ -76,7 +76,8 @@ def method(effect: Effect) -> str:
     else:
         how, rest = runs, ""
         if effect.parted:
-            rest = f", {counted(effect.parted, 'pair')} too far apart in time"
+            how_far = "too far apart in time" if effect.parted > effect.undated else "without times"
+            rest = f", {counted(effect.parted, 'pair')} {how_far}"
     kind = "t on pairs" if effect.pairs else "Welch's t"
     return f"{how}, {kind}{' and BCa bootstrap' if effect.bootstrap else ''}{rest}"
 

@@ -13,6 +13,7 @@ from wattload.reports.blocks import Cell
 from wattload.reports.claims.beside import Beside, Measured, beside, unanswered
 from wattload.reports.claims.library import papers
 from wattload.reports.compare import compare
+from wattload.reports.intervals import t_interval
 from wattload.reports.load import load_runs
 from wattload.reports.page import AFTER_RUNS
 from wattload.reports.sections.claims import claims_section
@@ -96,6 +97,21 @@ def test_an_interval_that_holds_1_agrees_with_no_paper(
     assert (found.verdict, found.reason) == ("wide", reason)
 
 
+def test_an_interval_that_spans_more_than_a_quarter_agrees_with_no_paper(tmp_path: Path) -> None:
+    noisy = [1.0, 1.2, 0.85, 1.1, 0.9]
+    found = measured(
+        subject_of(tmp_path, scattered([2.35 * x for x in noisy], noisy)), "checkpoint_rate"
+    )
+    assert found.lower is not None
+    assert found.upper is not None
+    assert 1 < found.lower < 2.35 < found.upper
+    assert found.upper / found.lower > 1.25
+    assert (found.verdict, found.reason) == (
+        "wide",
+        "the interval holds the published value and spans a factor of more than 1.25",
+    )
+
+
 def test_a_wide_interval_without_the_published_value_differs(tmp_path: Path) -> None:
     scenarios = scattered([0.2 * rate for rate in WIDE], WIDE)
     assert measured(subject_of(tmp_path, scenarios), "checkpoint_rate").verdict == "differs"
@@ -145,7 +161,11 @@ def test_energy_s_interval_is_widened_by_what_sensors_may_be_off_by(tmp_path: Pa
     assert effect.lower is not None
     assert found.lower is not None
     assert effect.accuracy > 0
-    assert found.lower == pytest.approx(effect.lower / (1 + effect.accuracy))
+    assert effect.t is not None
+    assert effect.estimate is not None
+    by_t = t_interval(effect.estimate, 0.95)
+    assert found.lower == pytest.approx(by_t.lower / (1 + effect.accuracy))
+    assert (found.lower, found.upper) == (effect.lower, effect.upper)  # as the table prints it
 
 
 def test_a_virtual_drive_shows_nothing_of_a_claim(tmp_path: Path) -> None:
