@@ -40,9 +40,11 @@ def layered(
     """Return charts over each other, the first at the bottom, sizes in pixels."""
     import altair as alt
 
+    from wattload.reports.panels import Layers
+
     heading = alt.Undefined if title is None else title
-    panel = alt.LayerChart(width=width, height=height, title=heading)
-    panel.layer = list(layers)  # given to the class, each would be copied in full three times
+    panel = Layers(width=width, height=height, title=heading)
+    panel.layer = list(layers)  # given to the class, they would be copied
     return panel
 
 
@@ -52,9 +54,9 @@ def joined(
     **settings: Any,  # noqa: ANN401 - as Altair's class has them
 ) -> alt.TopLevelMixin:
     """Return panels beside each other: what Altair calls by the same name, without its copies."""
-    import altair as alt
+    from wattload.reports.panels import Below, Beside, Grid
 
-    whole = {"concat": alt.ConcatChart, "hconcat": alt.HConcatChart, "vconcat": alt.VConcatChart}
+    whole = {"concat": Grid, "hconcat": Beside, "vconcat": Below}
     chart: alt.TopLevelMixin = whole[way](**settings)
     setattr(chart, way, list(panels))
     return chart

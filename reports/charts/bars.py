@@ -222,7 +222,7 @@ class Panel:
         return alt.X("v:Q", axis=axis, scale=alt.Scale(domain=domain, nice=False))
 
     def _words(self, bars: alt.Chart) -> list[alt.Chart]:
-        soft, strong = alt.value(light("text")), alt.value(light("strong"))
+        soft, strong = alt.FillValue(light("text")), alt.FillValue(light("strong"))
         edge = alt.value(self.width)
         figure = bars.transform_filter("isValid(datum.text)")
         reason = bars.transform_filter("isValid(datum.reason)")

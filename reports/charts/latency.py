@@ -139,7 +139,10 @@ def _chart(index: int, panel: Percentiles, width: int) -> alt.LayerChart:
     layers = [*_lines(lines, panel.letters[: len(panel.arms)]), _dots(dots), _marks(lines)]
     layers.append(
         none.encode(
-            x=x, y=alt.value(_HEIGHT - 12), text=alt.value("none"), fill=alt.value(light("text"))
+            x=x,
+            y=alt.value(_HEIGHT - 12),
+            text=alt.TextValue("none"),
+            fill=alt.FillValue(light("text")),
         )
     )
     if sum(map(bool, panel.arms.values())) <= 2:  # noqa: PLR2004 - figures of more would lie over each other
@@ -170,7 +173,7 @@ def _marks(base: alt.Chart) -> alt.Chart:
         shape=alt.Shape("shape:N", scale=None),
         size=alt.Size("size:Q", scale=None),
         fill=alt.Fill("stroke:N", scale=None),
-        stroke=alt.value(light("surface")),
+        stroke=alt.StrokeValue(light("surface")),
     )
     return marks
 

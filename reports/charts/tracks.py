@@ -114,7 +114,7 @@ class Tracks:
             x=x, x2=alt.X2("t2:Q"), y=y, fill=alt.Fill("fill:N", scale=None)
         )
         words = base.mark_text(align="left", dx=5, fontSize=11, baseline="middle").encode(
-            x=x, y=y, text=alt.Text("word:N"), fill=alt.value(light("strong"))
+            x=x, y=y, text=alt.Text("word:N"), fill=alt.FillValue(light("strong"))
         )
         return layered([boxes, words], width=self._width, height=_LANE * lanes)
 

@@ -19,7 +19,6 @@ from wattload.reports.plain import exact
 from wattload.reports.subject import LETTERS, Subject
 
 FORMAT, VERSION = "wattload-report", 1
-_ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&"}
 
 
 def json_report(subject: Subject) -> str:
@@ -31,7 +30,10 @@ def json_report(subject: Subject) -> str:
 def json_data(subject: Subject) -> str:
     """Return the report as JSON that may stand inside a ``<script>``: no markup is in it."""
     text = json.dumps(document(subject), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return exact(text).translate(_ESCAPES)
+    text = exact(text)
+    for sign in "<>&":  # by translate() it takes ten times as long
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
 
 
 def document(subject: Subject) -> dict[str, Any]:
