@@ -130,7 +130,7 @@ def judge(quantity: Quantity, found: Effect) -> Verdict:
     if found.is_near:
         reasons.append(f"the whole interval lies within {number(MARGIN * 100, 1)} % of 1")
         if found.floor > MARGIN:
-            notes.insert(0, "noise of more than that can't show the arms to be the same")
+            notes.insert(0, "a noise floor above that shows no arms to be the same")
     words = SAME if found.same else NO_DIFFERENCE
     return Verdict("none", words, "; ".join([listed(reasons), *notes]))
 
