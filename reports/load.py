@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -62,11 +63,17 @@ def find_records(paths: Sequence[Path]) -> list[Path]:
         if not path.exists():
             raise RecordError(f"{path} does not exist; name a run folder such as runs/*")
         own = path / RECORD_FILE if path.is_dir() else path
-        below = sorted(path.glob(f"*/{RECORD_FILE}")) if path.is_dir() else []
+        below = record_files(path) if path.is_dir() else []
         if not own.is_file() and not below:
             raise RecordError(f"{path} holds no {RECORD_FILE}; name a run folder such as runs/*")
         found.extend([own] if own.is_file() else below)
     return found
+
+
+def record_files(folder: Path) -> list[Path]:
+    """Return the record of each run folder in a folder, by name; links that lead nowhere too."""
+    files = (run / RECORD_FILE for run in folder.iterdir())
+    return sorted(file for file in files if os.path.lexists(file))
 
 
 def load_runs(
@@ -144,7 +151,7 @@ def _masked(run: Run, masker: Masker) -> Run:
 
 
 def _refuse_twin(record: RunRecord, file: Path, seen: dict[Hashable, Path]) -> None:
-    """Refuse a run that was named before, by its id or by when and where it was made."""
+    """Refuse a run that was named before, by its id or by where and when it was made."""
     made = _when_made(record)
     first = seen.get(record.run_id) or (seen.get(made) if made is not None else None)
     if first is not None:
@@ -160,13 +167,8 @@ def _refuse_twin(record: RunRecord, file: Path, seen: dict[Hashable, Path]) -> N
 def _when_made(record: RunRecord) -> Hashable:
     """Return what no two runs have in common, whatever they are called; ``None`` without a window.
 
-    Windows are told in nanoseconds since each host began: a copy under another id has them too.
+    Windows are told in nanoseconds since each host began: a copy under another id has them too,
+    and no label, session or place in one makes another run of it.
     """
-    place = record.comparison
-    windows = tuple(
-        (each.name, each.host, each.start_ns, each.end_ns, each.read_bytes, each.written_bytes)
-        for each in record.windows
-    )
-    if not windows:
-        return None
-    return place.session_id, place.arm, place.block, record.started_utc, windows
+    windows = tuple((each.name, each.host, each.start_ns, each.end_ns) for each in record.windows)
+    return (record.started_utc, windows) if windows else None

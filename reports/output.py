@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
+import secrets
+import select
+import stat
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from wattload.core.errors import TargetError
+from wattload.core.record.run import RECORD_FILE
 from wattload.reports.exports.comma import csv_report
 from wattload.reports.exports.document import json_report
 from wattload.reports.exports.markdown import markdown_report
-from wattload.reports.load import Run, load_runs
+from wattload.reports.load import Run, load_runs, record_files
 from wattload.reports.many import Lightener
 from wattload.reports.page import page_of
 from wattload.reports.subject import Subject, make_subject
@@ -67,19 +74,125 @@ def _held(paths: Sequence[Path], *, redact: bool) -> Iterator[tuple[Run, ...]]:
         gc.unfreeze()
 
 
+def refuse_input(output: Path, paths: Sequence[Path]) -> None:
+    """Refuse to write over what a report is made from.
+
+    Args:
+        output: where the report is to go.
+        paths: what it is made from: run folders, records, or folders of run folders.
+
+    Raises:
+        TargetError: ``output`` is a record or a trace of those runs, by whatever path, or has the
+            name of a record.
+    """
+    if RECORD_FILE in (output.name, Path(os.path.realpath(output)).name):
+        raise TargetError(
+            f"{output} has the name of a run's record, which no report may replace; name another "
+            "-o, such as report.html"
+        )
+    own = _identity(output)
+    if own is not None and any(own == _identity(file) for file in _inputs(paths)):
+        raise TargetError(
+            f"{output} is a file that the report is made from and would be lost; name another -o, "
+            "such as report.html"
+        )
+
+
+def _inputs(paths: Sequence[Path]) -> Iterator[Path]:
+    """Yield the records under some paths and the traces beside them."""
+    for path in paths:
+        for record in [path / RECORD_FILE, *record_files(path)] if path.is_dir() else [path]:
+            yield record
+            yield from record.parent.glob("*.parquet")
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    """Return what a file has in common with itself under other names; ``None`` without a file."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+
+
 def write_whole(text: str, output: Path) -> Path:
     """Write a text to a file that has all of it or stays as it was; returns its path.
+
+    A link stays, and what it leads to is replaced. A pipe or a character device is written to.
 
     Raises:
         TargetError: it can't be written there.
     """
-    temporary = output.with_name(output.name + ".tmp")
     try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(output)
+        if _is_replaced(output):
+            _replace(text.encode(), Path(os.path.realpath(output)))
+        else:
+            _pour(text.encode(), output)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise TargetError(
             f"{output} can't be written: {error.strerror}; name another -o"
         ) from error
     return output
+
+
+def _is_replaced(output: Path) -> bool:
+    """Return whether a new file takes the place of what is there; no pipe or device is replaced."""
+    try:
+        mode = output.stat().st_mode
+    except FileNotFoundError:
+        return True
+    if stat.S_ISBLK(mode):
+        raise OSError(errno.EINVAL, "it is a block device, whose data would be lost")
+    return stat.S_ISREG(mode)
+
+
+def _replace(content: bytes, file: Path) -> None:
+    """Put a new file, with the mode of any new file, in the place of the one before."""
+    temporary = file.with_name(f".wattload-{secrets.token_hex(8)}.tmp")
+    # Not by ``tempfile``, whose files only their owner may read whatever the umask says.
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(file)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _pour(content: bytes, output: Path) -> None:
+    """Write into what is there: it has no content that could be replaced."""
+    descriptor = os.open(output, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content)
+
+
+def write_out(text: str) -> None:
+    """Write a text to standard output to its last byte.
+
+    Raises:
+        BrokenPipeError: the reader has left.
+        TargetError: it can't be written, as onto a disk that is full.
+    """
+    if sys.stdout is None:
+        raise TargetError("standard output is closed; name a file with -o")
+    try:
+        sys.stdout.flush()
+        stream = sys.stdout.buffer
+        raw = getattr(stream, "raw", stream)  # of each write it says how much was taken
+        rest = memoryview(text.encode())
+        while rest:
+            count = raw.write(rest)
+            if count is None:  # a pipe that takes no more for now and does not wait
+                select.select([], [raw], [])
+            rest = rest[count or 0 :]
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise TargetError(
+            f"standard output can't be written to the end: {error.strerror}; what is there of the "
+            "report is cut short"
+        ) from error

@@ -6,6 +6,7 @@ the words after it, from holding characters that no font shows, or from being on
 
 from __future__ import annotations
 
+import os
 import re
 
 LONGEST = 160
@@ -42,6 +43,11 @@ def plain(text: str) -> str:
 def exact(text: str) -> str:
     """Return a text to copy: only unseen characters are replaced, by what JSON writes for them."""
     return _UNSEEN.sub(_escaped, text)
+
+
+def file_name(name: str) -> str:
+    r"""Return the name of a file or folder, with bytes of it that are no UTF-8 as ``\xff``."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def is_wide(text: str) -> bool:

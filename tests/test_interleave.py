@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -134,6 +135,26 @@ def test_what_makes_no_two_arms_is_refused_in_one_sentence(overrides: list[str],
     target = [] if TWO in overrides else ["target.path=/mnt/a"]
     with pytest.raises(ConfigError, match=says):
         turns_of(*target, *overrides, "interleave=abba")
+
+
+@pytest.mark.parametrize("other", ["{0}/", "{0}/../a", "{1}/link", "'{0}/'"])
+def test_one_folder_written_in_two_ways_is_no_two_arms(tmp_path: Path, other: str) -> None:
+    folder = tmp_path / "a"
+    folder.mkdir()
+    (tmp_path / "link").symlink_to(folder)
+    paths = f"target.path={folder},{other.format(folder, tmp_path)}"
+    with pytest.raises(ConfigError, match="are one folder; give two"):
+        turns_of(paths, "interleave=abba", "repeat=2")
+    with pytest.raises(ConfigError, match="are one folder"):
+        turns_of("target.path=/mnt/none/a,/mnt/none/a/", "interleave=abba", "repeat=2")
+
+
+def test_lists_of_folders_are_held_against_each_other_folder_by_folder() -> None:
+    same = "target.path=[/mnt/a,/mnt/b],[/mnt/a/,/mnt/b/]"
+    with pytest.raises(ConfigError, match="are one folder"):
+        turns_of(same, "interleave=abba", "repeat=2")
+    other = "target.path=[/mnt/a,/mnt/b],[/mnt/a,/mnt/c]"
+    assert len(turns_of(other, "interleave=abba", "repeat=2")) == 6
 
 
 def test_one_setting_against_itself_takes_no_swept_key() -> None:

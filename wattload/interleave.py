@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from wattload.arms import axis_names, makes_arms
 from wattload.axes import Axis, product
-from wattload.config import RunConfig
+from wattload.config import RunConfig, TargetConfig
 from wattload.core.errors import ConfigError
 from wattload.core.record.run import WARM_UP_BLOCK
 
@@ -159,6 +160,28 @@ def _refuse_values(axis: Axis) -> None:
             f"interleave=abba compares two values that differ, got {axis.key}="
             f"{','.join(axis.values)}; give two of them, or interleave=none, which takes any number"
         )
+    if axis.key == "target.path" and _are_same(*map(_folders, axis.texts)):
+        raise ConfigError(
+            "interleave=abba compares two values that differ, and both of target.path="
+            f"{','.join(axis.values)} are one folder; give two, or interleave=aa for one setting "
+            "against itself"
+        )
+
+
+def _folders(text: str) -> tuple[Path, ...]:
+    """Return the folders of an override of the target's path, without links where they exist."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    value = OverridesParser.create().parse_override(text).value()
+    return tuple(path.resolve() for path in TargetConfig(path=value).paths())
+
+
+def _are_same(one: Sequence[Path], other: Sequence[Path]) -> bool:
+    """Return whether two lists of folders are of the same folders, however each is written."""
+    return len(one) == len(other) and all(
+        mine == theirs or (mine.exists() and theirs.exists() and mine.samefile(theirs))
+        for mine, theirs in zip(one, other, strict=True)
+    )
 
 
 def _arms(by: Sequence[Axis]) -> list[Arm]:

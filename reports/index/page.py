@@ -6,6 +6,7 @@ from pathlib import Path
 
 from wattload.reports.index.rows import FIGURES, TITLES, index_rows
 from wattload.reports.page import style_sheet
+from wattload.reports.plain import file_name
 from wattload.reports.quantity import counted
 from wattload.reports.template import policy, template
 
@@ -28,7 +29,7 @@ def render_index(folder: Path, *, output: Path, redact: bool = False) -> str:
     style = style_sheet() + (_FOLDER / "index.css").read_text(encoding="utf-8")
     script = (_FOLDER / "index.js").read_text(encoding="utf-8")
     return template(_FOLDER / "index.html").render(
-        title="Runs" if redact else f"Runs in {folder.resolve().name}",
+        title="Runs" if redact else f"Runs in {file_name(folder.resolve().name)}",
         count=counted(len(rows), "run"),
         broken=counted(broken, "record") if broken else "",
         columns=[(title, title in FIGURES) for title in TITLES],

@@ -9,10 +9,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from wattload.core.errors import RecordError
-from wattload.core.record.run import RECORD_FILE, RunRecord, StoredRecord, read_record, read_stored
+from wattload.core.record.run import RunRecord, StoredRecord, read_record, read_stored
 from wattload.core.record.seal import SealState
 from wattload.reports.energy import energy_text
 from wattload.reports.lines import Line, line_of
+from wattload.reports.load import record_files
+from wattload.reports.plain import file_name
 from wattload.reports.quantity import MISSING, label, quantity
 from wattload.reports.redact import Masker
 from wattload.reports.sections.wording import moment
@@ -66,7 +68,7 @@ def index_rows(folder: Path, output: Path, *, redact: bool) -> tuple[IndexRow, .
     """
     if not folder.is_dir():
         raise RecordError(f"{folder} is no folder; --index takes a folder of runs such as runs")
-    files = sorted(folder.glob(f"*/{RECORD_FILE}"), reverse=True)
+    files = record_files(folder)[::-1]
     if not files:
         raise RecordError(f"{folder} holds no run; name the folder that run folders lie in")
     masker = _masker(files) if redact else None
@@ -96,7 +98,9 @@ def _row(file: Path, output: Path, masker: Masker | None) -> IndexRow:
         # A folder may have any name; of what a record says of itself it is known what to mask.
         return IndexRow(name=record.run_id, link="", fields=_fields(record, stored))
     link = _link(file.parent, output)
-    return IndexRow(name=file.parent.name, link=link, fields=_fields(stored.record, stored))
+    return IndexRow(
+        name=file_name(file.parent.name), link=link, fields=_fields(stored.record, stored)
+    )
 
 
 def _broken(file: Path, output: Path, error: str, *, masked: bool) -> IndexRow:
@@ -104,8 +108,9 @@ def _broken(file: Path, output: Path, error: str, *, masked: bool) -> IndexRow:
     if masked:
         return IndexRow(name="a run without a name", link="", broken="it can't be read")
     # The row names the folder: the message need not, and would not be the same from elsewhere.
-    reason = error.removeprefix(f"{file} ")
-    return IndexRow(name=file.parent.name, link=_link(file.parent, output), broken=reason)
+    reason = file_name(error.removeprefix(f"{file} "))
+    name, link = file_name(file.parent.name), _link(file.parent, output)
+    return IndexRow(name=name, link=link, broken=reason)
 
 
 def _link(folder: Path, output: Path) -> str:
@@ -113,7 +118,7 @@ def _link(folder: Path, output: Path) -> str:
     page = folder / PAGE
     target = page if page.is_file() else folder
     place = os.path.relpath(target.resolve(), output.parent.resolve())
-    return quote(Path(place).as_posix() + ("" if page.is_file() else "/"))
+    return quote(os.fsencode(place) + (b"" if page.is_file() else b"/"))
 
 
 def _fields(record: RunRecord, stored: StoredRecord) -> tuple[Field, ...]:

@@ -19,6 +19,7 @@ GOOD = Scenario(run_id="run-good", seconds=1.0)
 BAD = Scenario(
     run_id="run-bad",
     label="B",
+    order=1,
     seconds=1.0,
     checks=(Check(name="delivered", verdict="fail", sentence="3 of 4 hashes differ."),),
 )

@@ -78,7 +78,9 @@ def test_too_few_runs_are_never_called(arms: tuple[Run, ...]) -> None:
 
 def test_equal_arms_show_no_difference(tmp_path: Path) -> None:
     subject = folder_of(
-        tmp_path, *five("A"), *[replace(s, label="B", run_id=s.run_id + "b") for s in five("A")]
+        tmp_path,
+        *five("A"),
+        *[replace(s, label="B", run_id=s.run_id + "b", order=s.order + 1) for s in five("A")],
     )
     row = rows(subject)["throughput_bytes_per_s"]
     assert row.call == "none"

@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +14,7 @@ from tests.records import Scenario, write_run
 from tests.reports.conftest import one
 from wattload.core.errors import RecordError
 from wattload.core.record.phase import TraceFile
-from wattload.core.record.run import RECORD_FILE, read_record, write_record
+from wattload.core.record.run import RECORD_FILE, Comparison, read_record, write_record
 from wattload.reports.load import find_records, load_runs
 from wattload.reports.traces import read_traces
 
@@ -187,7 +188,15 @@ def test_a_power_trace_of_many_batches_and_out_of_order_is_put_in_order(tmp_path
         assert one_signal.value.tolist() == pytest.approx(other.value.tolist(), nan_ok=True)
 
 
-@pytest.mark.parametrize("change", [{}, {"command": ("wattload", "run")}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"command": ("wattload", "run")},
+        {"label": "B"},
+        {"comparison": Comparison(session_id="s9", arm="B", block=7, order=15)},
+    ],
+)
 def test_a_run_copied_under_another_id_is_refused(
     tmp_path: Path, change: dict[str, object]
 ) -> None:
@@ -200,7 +209,16 @@ def test_a_run_copied_under_another_id_is_refused(
         load_runs([tmp_path])
 
 
-def test_runs_of_one_moment_on_two_arms_are_two(tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", [{"host": "box2"}, {"order": 1}])
+def test_runs_of_another_host_or_moment_are_two(tmp_path: Path, other: dict[str, Any]) -> None:
     write_run(tmp_path, SHORT)
-    write_run(tmp_path, replace(SHORT, run_id="run-b", label="B"))
+    write_run(tmp_path, replace(SHORT, run_id="run-b", **other))
     assert len(load_runs([tmp_path])) == 2
+
+
+def test_a_record_that_is_a_link_to_nowhere_is_not_left_out(tmp_path: Path) -> None:
+    write_run(tmp_path, SHORT)
+    (tmp_path / "run-x").mkdir()
+    (tmp_path / "run-x" / RECORD_FILE).symlink_to("moved.json")
+    with pytest.raises(RecordError, match=r"a link to moved\.json, which does not exist"):
+        load_runs([tmp_path])

@@ -64,13 +64,15 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         RecordError: a run is missing, cut short, or named twice.
         ConfigError: an option does not go with these runs or with another option.
-        TargetError: the report can't be written.
+        TargetError: the report can't be written, or would replace what it is made from.
     """
-    from wattload.reports.output import report_text, write_whole
+    from wattload.reports.output import refuse_input, report_text, write_out, write_whole
+    from wattload.reports.plain import file_name
 
-    output = arguments.output or Path(f"report{ENDS[arguments.format]}")
+    default = INDEX if arguments.index else f"report{ENDS[arguments.format]}"
+    output = arguments.output or Path(default)
+    refuse_input(output, arguments.runs)
     if arguments.index:
-        output = arguments.output or Path(INDEX)
         text = _index(arguments, output)
     else:
         text = report_text(
@@ -80,7 +82,10 @@ def run(arguments: argparse.Namespace) -> int:
             redact=arguments.redact,
             forced=arguments.force,
         )
-    print(text, end="") if output == STANDARD_OUTPUT else print(write_whole(text, output))
+    if output == STANDARD_OUTPUT:
+        write_out(text)
+    else:
+        print(file_name(str(write_whole(text, output))))
     return 0
 
 

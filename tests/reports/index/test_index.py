@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -87,6 +88,36 @@ def test_a_broken_record_is_a_row_that_says_why(runs: Path, text: str, words: st
     assert words in row[1]
     assert str(runs) not in row[1]
     assert "1 record can't be read" in page.text()
+
+
+def test_a_link_to_no_record_is_a_row_that_says_where_it_leads(runs: Path) -> None:
+    (runs / "run-x").mkdir()
+    (runs / "run-x" / RECORD_FILE).symlink_to("moved.json")
+    assert "a link to moved.json, which does not exist" in cells(index(runs), "run-x")[1]
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_bytes_of_a_name_that_are_no_text_are_escaped(runs: Path, is_broken: bool) -> None:
+    folder = runs / os.fsdecode(b"run-\xff")
+    try:
+        shutil.move(runs / "run-v", folder)
+    except OSError:
+        pytest.skip("this file system holds no name that is not UTF-8")
+    if is_broken:
+        (folder / RECORD_FILE).write_text("")
+    page = index(runs)
+    page.source.encode()
+    assert cells(page, r"run-\xff")[0] == r"run-\xff"
+    assert "runs/run-%FF/" in page.values("href")
+
+
+def test_a_folder_whose_name_is_no_text_is_titled_by_escapes(runs: Path) -> None:
+    folder = runs.with_name(os.fsdecode(b"r\xff"))
+    try:
+        shutil.move(runs, folder)
+    except OSError:
+        pytest.skip("this file system holds no name that is not UTF-8")
+    assert r"Runs in r\xff" in index(folder).source.encode().decode()
 
 
 def test_an_edited_record_says_so(runs: Path) -> None:

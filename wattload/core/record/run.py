@@ -237,7 +237,9 @@ def read_stored(path: Path) -> StoredRecord:
         content = file.read_bytes()
     except FileNotFoundError as error:
         raise RecordError(
-            f"{path} holds no {RECORD_FILE}; name a run folder such as runs/*"
+            f"{file} is a link to {file.readlink()}, which does not exist"
+            if file.is_symlink()
+            else f"{path} holds no {RECORD_FILE}; name a run folder such as runs/*"
         ) from error
     except OSError as error:
         raise RecordError(f"{file} can't be read as a record: {error}") from error

@@ -1,0 +1,258 @@
+"""Where a report goes: what is there is replaced whole, written into, or refused; never spoilt."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.records import Scenario, write_run
+from tests.reports.test_commands import call
+from wattload.cli import report
+from wattload.core.errors import TargetError
+from wattload.core.record.run import RECORD_FILE
+from wattload.reports.output import write_whole
+
+ROOT = Path(__file__).parents[2]
+RUN = Scenario(run_id="run-a", seconds=1.0)
+NOBODY = 65534
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices and mounts")
+WRITE = (
+    "import sys, pathlib; from wattload.reports.output import write_whole; "
+    "write_whole('new', pathlib.Path(sys.argv[1]))"
+)
+
+
+def wattload(*words: str | Path, **options: object) -> subprocess.CompletedProcess[bytes]:
+    """Return how a ``wattload`` of its own ended."""
+    return subprocess.run(
+        [sys.executable, "-m", "wattload", *map(str, words)],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        stderr=subprocess.PIPE,
+        check=False,
+        **options,  # type: ignore[call-overload]
+    )
+
+
+def in_own_mounts(script: str, *words: str | Path) -> subprocess.CompletedProcess[bytes]:
+    """Return how a shell script ended that sees mounts of its own; skips where none can be made."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("only root can mount, with unshare")
+    return subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, sys.executable, *map(str, words)],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", [RECORD_FILE, "throughput.parquet", "power.parquet"])
+@pytest.mark.parametrize("index", [False, True])
+@pytest.mark.parametrize("link", [False, True])
+def test_no_file_of_a_run_is_written_over(
+    tmp_path: Path, name: str, index: bool, link: bool
+) -> None:
+    file = write_run(tmp_path / "runs", RUN) / name
+    before = file.read_bytes()
+    output = file
+    if link:
+        output = tmp_path / "page.html"
+        output.symlink_to(file)
+    with pytest.raises(TargetError, match=r"would be lost|a run's record"):
+        call(report, *(["--index"] if index else []), tmp_path / "runs", "-o", output)
+    assert file.read_bytes() == before
+
+
+def test_a_second_name_of_a_record_is_a_record(tmp_path: Path) -> None:
+    file = write_run(tmp_path / "runs", RUN) / RECORD_FILE
+    other = tmp_path / "page.html"
+    other.hardlink_to(file)
+    with pytest.raises(TargetError, match="made from and would be lost"):
+        call(report, file, "-o", other)
+
+
+def test_no_report_is_called_record(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="the name of a run's record"):
+        call(report, write_run(tmp_path, RUN), "-o", tmp_path / RECORD_FILE)
+    assert not (tmp_path / RECORD_FILE).exists()
+
+
+def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
+    page, link = tmp_path / "page.html", tmp_path / "link.html"
+    page.write_text("old")
+    link.symlink_to("page.html")
+    with page.open() as reader:
+        assert write_whole("new", link) == link
+        assert reader.read() == "old"  # who reads the one before reads it whole
+    assert link.readlink() == Path("page.html")
+    assert page.read_text() == "new"
+
+
+def test_a_link_to_nothing_yet_stays_too(tmp_path: Path) -> None:
+    (tmp_path / "link.html").symlink_to("page.html")
+    write_whole("new", tmp_path / "link.html")
+    assert (tmp_path / "link.html").is_symlink()
+    assert (tmp_path / "page.html").read_text() == "new"
+
+
+def test_a_file_of_the_users_beside_it_stays(tmp_path: Path) -> None:
+    own = tmp_path / "page.html.tmp"
+    own.write_text("mine")
+    write_whole("new", tmp_path / "page.html")
+    assert own.read_text() == "mine"
+
+
+def test_a_report_has_the_mode_of_any_new_file(tmp_path: Path) -> None:
+    write_whole("new", tmp_path / "page.html")
+    (tmp_path / "other").touch()
+    assert (tmp_path / "page.html").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_a_name_as_long_as_names_may_be_is_written(tmp_path: Path) -> None:
+    page = tmp_path / ("x" * 250 + ".html")
+    assert write_whole("new", page).read_text() == "new"
+
+
+def test_a_pipe_is_written_into(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    write_whole("new" * 100_000, pipe)
+    reader.join()
+    assert read == ["new" * 100_000]
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+@AS_ROOT
+def test_a_character_device_is_written_into(tmp_path: Path) -> None:
+    node = tmp_path / "null"
+    os.mknod(node, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    try:
+        write_whole("new", node)
+    except TargetError:
+        pytest.skip("devices are not let through on this file system")
+    assert node.is_char_device()
+
+
+@AS_ROOT
+def test_a_block_device_is_refused(tmp_path: Path) -> None:
+    node = tmp_path / "none"
+    os.mknod(node, 0o666 | stat.S_IFBLK, os.makedev(254, 250_000))  # no driver has this number
+    with pytest.raises(TargetError, match="it is a block device, whose data would be lost"):
+        write_whole("new", node)
+    assert node.is_block_device()
+
+
+def test_a_read_only_file_system_is_one_sentence(tmp_path: Path) -> None:
+    place = tmp_path / "mount"
+    place.mkdir()
+    script = 'mount -t tmpfs -o ro none "$1" || exit 77; exec "$0" -c "$2" "$1/p.html"'
+    done = in_own_mounts(script, place, WRITE)
+    if done.returncode == 77:
+        pytest.skip("nothing can be mounted here")
+    last = done.stderr.decode().splitlines()[-1]
+    assert "TargetError" in last
+    assert last.endswith("can't be written: Read-only file system; name another -o")
+
+
+def test_a_read_only_file_system_ends_the_command_with_status_2(tmp_path: Path) -> None:
+    folder, place = write_run(tmp_path, RUN), tmp_path / "mount"
+    place.mkdir()
+    script = (
+        'mount -t tmpfs -o ro none "$2" || exit 77; '
+        'exec "$0" -m wattload report "$1" --format csv -o "$2/p.csv"'
+    )
+    done = in_own_mounts(script, folder, place)
+    if done.returncode == 77:
+        pytest.skip("nothing can be mounted here")
+    assert done.returncode == 2
+    assert done.stderr.decode().splitlines() == [
+        f"wattload: {place}/p.csv can't be written: Read-only file system; name another -o"
+    ]
+
+
+def test_a_folder_that_may_not_be_written_is_one_sentence(tmp_path: Path) -> None:
+    place = tmp_path / "closed"
+    place.mkdir(mode=0o555)
+    load, write = WRITE.rsplit("; ", 1)
+    code = f"import os; {load}; os.geteuid() or os.seteuid({NOBODY}); {write}"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "p.html"],
+        cwd=place,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        check=False,
+    )
+    last = done.stderr.decode().splitlines()[-1]
+    assert "TargetError" in last
+    assert last.endswith("can't be written: Permission denied; name another -o")
+
+
+def test_a_disk_that_fills_under_standard_output_is_one_sentence(tmp_path: Path) -> None:
+    folder, place = write_run(tmp_path, RUN), tmp_path / "mount"
+    place.mkdir()
+    script = (
+        'mount -t tmpfs -o size=64k none "$2" || exit 77; '
+        'PYTHONUNBUFFERED="$3" "$0" -m wattload report "$1" -o - > "$2/p.html"'
+    )
+    for unbuffered in ("", "1"):
+        done = in_own_mounts(script, folder, place, unbuffered)
+        if done.returncode == 77:
+            pytest.skip("nothing can be mounted here")
+        assert done.returncode == 2
+        (line,) = done.stderr.decode().splitlines()
+        assert "standard output can't be written to the end: No space left" in line
+
+
+def test_standard_output_that_takes_little_at_a_time_gets_all(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, RUN)
+    source, sink = os.pipe()
+    os.set_blocking(sink, False)
+    read: list[bytes] = []
+
+    def drain() -> None:
+        with os.fdopen(source, "rb") as stream:
+            read.append(stream.read())
+
+    reader = threading.Thread(target=drain)
+    reader.start()
+    done = wattload("report", folder, "-o", "-", stdout=sink)
+    os.close(sink)
+    reader.join()
+    assert (done.returncode, done.stderr) == (0, b"")
+    call(report, folder, "-o", tmp_path / "page.html")
+    assert read == [(tmp_path / "page.html").read_bytes()]
+
+
+def test_a_reader_that_leaves_is_told_nothing(tmp_path: Path) -> None:
+    source, sink = os.pipe()
+    os.close(source)
+    done = wattload("report", write_run(tmp_path, RUN), "-o", "-", stdout=sink)
+    os.close(sink)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_every_form_is_text_whatever_the_folders_are_called(tmp_path: Path) -> None:
+    place = tmp_path / os.fsdecode(b"r\xff")
+    write_run(tmp_path / "runs", RUN)
+    try:
+        shutil.move(tmp_path / "runs", place)
+    except OSError:
+        pytest.skip("this file system holds no name that is not UTF-8")
+    for form in report.ENDS:
+        output = place / f"page-{form}"
+        done = wattload(
+            "report", place, "--format", form, "-o", output, stdout=subprocess.PIPE, cwd=tmp_path
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.stdout.decode() == f"{tmp_path}/r\\xff/page-{form}\n"
+        assert "can't be" not in output.read_text(encoding="utf-8")  # traces are read too
