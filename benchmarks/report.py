@@ -97,7 +97,9 @@ def _cost(command: Sequence[str], output: Path) -> Cost:
     seconds = time.monotonic() - start_s
     if child.returncode:
         raise NotMeasuredError(f"{command[3:]} ended with status {child.returncode}")
-    peak_bytes = max(peak_bytes, usage.ru_maxrss * 1024)
+    # A process begins in the memory of the one that starts it, and what wait4 tells begins there.
+    if usage.ru_maxrss * 1024 > _peak_bytes(os.getpid()):
+        peak_bytes = max(peak_bytes, usage.ru_maxrss * 1024)
     return Cost(seconds, peak_bytes / MB, output.stat().st_size / MB)
 
 
@@ -111,10 +113,19 @@ def _watched(pid: int) -> int:
 
 
 def _children(pid: int) -> list[int]:
+    """Return a process's children, less those that are yet to run their program in its memory."""
     try:
-        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
         return []
+    return [int(each) for each in found if _command(int(each)) != _command(pid)]
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def _peak_bytes(pid: int) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,23 +39,58 @@ def test_a_call_that_fails_has_no_cost(tmp_path: Path) -> None:
         report._cost([sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "none")
 
 
-def test_a_call_costs_memory_and_what_it_writes(tmp_path: Path) -> None:
+HELD_BYTES = 100_000_000
+
+
+@pytest.fixture
+def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], str]:
+    """Return code that holds memory until so many processes were seen to hold as much."""
+    go = tmp_path / "go"
+    wanted: list[int] = []
+    seen: set[int] = set()
+    read = report._peak_bytes
+
+    def peak_bytes(pid: int) -> int:
+        found = read(pid)
+        if found > HELD_BYTES:
+            seen.add(pid)
+        if len(seen) >= wanted[-1]:
+            go.touch()
+        return found
+
+    def code(processes: int) -> str:
+        wanted.append(processes)
+        seen.clear()
+        go.unlink(missing_ok=True)
+        return (
+            f"import os, time; held = bytearray({HELD_BYTES})\n"
+            f"while not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
+        )
+
+    monkeypatch.setattr(report, "_peak_bytes", peak_bytes)
+    return code
+
+
+def test_a_call_costs_memory_and_what_it_writes(tmp_path: Path, held: Callable[[int], str]) -> None:
     output = tmp_path / "page"
-    code = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_bytes(bytes(2_000_000))"
-    cost = report._cost([sys.executable, "-c", code, str(output)], output)
-    assert cost.peak_mb > 1
+    output.write_bytes(bytes(2_000_000))
+    cost = report._cost([sys.executable, "-c", held(1)], output)
+    assert cost.peak_mb > HELD_BYTES / 1e6
     assert cost.written_mb == 2.0
 
 
-def test_memory_of_a_process_and_its_child_is_one_sum(tmp_path: Path) -> None:
-    output = tmp_path / "page"
-    output.touch()
-    hold = "held = bytearray(100_000_000); import time; time.sleep(0.3)"
-    start = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {hold!r}])"
-    alone = report._cost([sys.executable, "-c", hold], output)
-    both = report._cost([sys.executable, "-c", f"{hold}; {start}"], output)
-    assert alone.peak_mb > 100
-    assert both.peak_mb > alone.peak_mb + 100
+def watched_bytes(code: str) -> int:
+    with subprocess.Popen([sys.executable, "-c", code]) as child:
+        return report._watched(child.pid)
+
+
+def test_memory_of_a_process_and_its_child_is_one_sum(held: Callable[[int], str]) -> None:
+    alone = watched_bytes(held(1))
+    hold = held(2)
+    start = f"import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {hold!r}])"
+    both = watched_bytes(f"{start}\n{hold}child.wait()\n")
+    assert alone > HELD_BYTES
+    assert both > alone + HELD_BYTES
 
 
 MET, MISSED, FEW = Verdict.MET, Verdict.MISSED, Verdict.FEW

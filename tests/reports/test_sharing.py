@@ -24,6 +24,7 @@ from wattload.reports.subject import make_subject
 def few_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "SHARED_FROM", 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # it may lead to the tests
 
 
 @pytest.fixture
