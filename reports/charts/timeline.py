@@ -100,7 +100,7 @@ def _description(timelines: Sequence[Timeline]) -> str:
         parts.append("bounds on the drive's power from its power states")
     names = (strip.name for each in timelines for strip in each.strips if strip.timed)
     phases = ", ".join(dict.fromkeys(names))
-    text = " and ".join(parts)
+    text = ", and ".join(parts)
     return (
         f"{text[:1].upper()}{text[1:]}; timed phases are shaded: {phases or 'none'}. Of each pixel "
         "the least and the most are drawn, no mean; where samples are missing the line is broken."

@@ -36,9 +36,10 @@ def method_section(subject: Subject) -> Section | None:
         ("evidence", f"{'; '.join(_evidence())}."),
         (
             "bounds, ≤",
-            "From the drive's power state table: an interval, or a maximum alone. "
-            f"{SOFT_BOUND}. They rank nothing, and neither does a declared figure, a simulated "
-            "one, or one that is replayed from another run.",
+            "From the drive's power state table or from declared watts: an interval, or a maximum "
+            f"alone. {SOFT_BOUND}. Declared watts may be wrong altogether. They rank nothing, and "
+            "neither does a declared figure, a simulated one, or one that is replayed from another "
+            "run.",
         ),
         (
             "checks",
