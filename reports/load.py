@@ -71,8 +71,17 @@ def find_records(paths: Sequence[Path]) -> list[Path]:
 
 
 def record_files(folder: Path) -> list[Path]:
-    """Return the record of each run folder in a folder, by name; links that lead nowhere too."""
-    files = (run / RECORD_FILE for run in folder.iterdir())
+    """Return the record of each run folder in a folder, by name; links that lead nowhere too.
+
+    Raises:
+        RecordError: the folder can't be listed.
+    """
+    try:
+        files = [run / RECORD_FILE for run in folder.iterdir()]
+    except OSError as error:
+        raise RecordError(
+            f"{folder} can't be listed: {error.strerror}; name a folder that you may read"
+        ) from error
     return sorted(file for file in files if os.path.lexists(file))
 
 

@@ -84,6 +84,7 @@ def refuse_input(output: Path, paths: Sequence[Path]) -> None:
     Raises:
         TargetError: ``output`` is a record or a trace of those runs, by whatever path, or has the
             name of a record.
+        RecordError: a folder of run folders can't be listed.
     """
     if RECORD_FILE in (output.name, Path(os.path.realpath(output)).name):
         raise TargetError(

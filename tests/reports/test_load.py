@@ -216,6 +216,17 @@ def test_runs_of_another_host_or_moment_are_two(tmp_path: Path, other: dict[str,
     assert len(load_runs([tmp_path])) == 2
 
 
+def test_a_folder_that_cannot_be_listed_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path) -> list[Path]:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(RecordError, match="can't be listed: Permission denied; name a folder"):
+        load_runs([tmp_path])
+
+
 def test_a_record_that_is_a_link_to_nowhere_is_not_left_out(tmp_path: Path) -> None:
     write_run(tmp_path, SHORT)
     (tmp_path / "run-x").mkdir()

@@ -29,14 +29,17 @@ WRITE = (
 )
 
 
-def wattload(*words: str | Path, **options: object) -> subprocess.CompletedProcess[bytes]:
+def wattload(
+    *words: str | Path, stdout: int, cwd: Path | None = None
+) -> subprocess.CompletedProcess[bytes]:
     """Return how a ``wattload`` of its own ended."""
     return subprocess.run(
         [sys.executable, "-m", "wattload", *map(str, words)],
         env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        stdout=stdout,
         stderr=subprocess.PIPE,
+        cwd=cwd,
         check=False,
-        **options,  # type: ignore[call-overload]
     )
 
 
