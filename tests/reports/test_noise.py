@@ -39,7 +39,7 @@ def noisy(share: float, **changes: Any) -> list[Run]:  # noqa: ANN401 - fields o
 
 
 def test_a_setting_against_itself_sets_the_floor_and_makes_no_arm() -> None:
-    better = [each * 1.03 for each in FLAT]
+    better = [each * 1.03 for each in reversed(FLAT)]
     runs = session({"A": FLAT, "B": better})
     assert throughput(runs).call == "b"
     subject = make_subject([*runs, *noisy(0.04)])
