@@ -1,4 +1,4 @@
-"""What is shown of an effect covers the truth as often as it says, sensors and noise allowed for."""
+"""What is shown of an effect covers the truth as often as it says, sensors and noise included."""
 
 from __future__ import annotations
 
