@@ -126,10 +126,10 @@ def test_a_pipe_is_written_into(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     read: list[str] = []
-    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
     reader.start()
     write_whole("new" * 100_000, pipe)
-    reader.join()
+    reader.join(timeout=60)  # a pipe that was replaced has no end
     assert read == ["new" * 100_000]
     assert pipe.is_fifo()
     assert list(tmp_path.iterdir()) == [pipe]
