@@ -82,8 +82,8 @@ def refuse_input(output: Path, paths: Sequence[Path]) -> None:
         paths: what it is made from: run folders, records, or folders of run folders.
 
     Raises:
-        TargetError: ``output`` is a record or a trace of those runs, by whatever path, or has the
-            name of a record.
+        TargetError: ``output`` is a file that one of those runs wrote, by whatever path, or has
+            the name of a record.
         RecordError: a folder of run folders can't be listed.
     """
     if RECORD_FILE in (output.name, Path(os.path.realpath(output)).name):
@@ -104,7 +104,12 @@ def _inputs(paths: Sequence[Path]) -> Iterator[Path]:
     for path in paths:
         for record in [path / RECORD_FILE, *record_files(path)] if path.is_dir() else [path]:
             yield record
-            yield from record.parent.glob("*.parquet")
+            for name in _OF_A_RUN:
+                yield from record.parent.glob(name)
+
+
+_OF_A_RUN = ("*.parquet", "config.yaml", "log.jsonl")
+"""What else a run writes beside its record, and nobody can make again."""
 
 
 def _identity(file: Path) -> tuple[int, int] | None:
@@ -148,12 +153,14 @@ def _is_replaced(output: Path) -> bool:
 
 
 def _replace(content: bytes, file: Path) -> None:
-    """Put a new file, with the mode of any new file, in the place of the one before."""
+    """Put a new file in the place of the one before, with its mode, or that of any new file."""
     temporary = file.with_name(f".wattload-{secrets.token_hex(8)}.tmp")
     # Not by ``tempfile``, whose files only their owner may read whatever the umask says.
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as stream:
+            with suppress(FileNotFoundError):
+                os.fchmod(stream.fileno(), stat.S_IMODE(file.stat().st_mode))
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())

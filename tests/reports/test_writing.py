@@ -72,6 +72,15 @@ def test_no_file_of_a_run_is_written_over(
     assert file.read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["config.yaml", "log.jsonl"])
+def test_neither_is_what_a_run_wrote_beside_its_record(tmp_path: Path, name: str) -> None:
+    file = write_run(tmp_path / "runs", RUN) / name
+    file.write_text("of the run")
+    with pytest.raises(TargetError, match="made from and would be lost"):
+        call(report, tmp_path / "runs", "-o", file)
+    assert file.read_text() == "of the run"
+
+
 def test_a_second_name_of_a_record_is_a_record(tmp_path: Path) -> None:
     file = write_run(tmp_path / "runs", RUN) / RECORD_FILE
     other = tmp_path / "page.html"
@@ -115,6 +124,14 @@ def test_a_report_has_the_mode_of_any_new_file(tmp_path: Path) -> None:
     write_whole("new", tmp_path / "page.html")
     (tmp_path / "other").touch()
     assert (tmp_path / "page.html").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_a_report_in_the_place_of_another_keeps_its_mode(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("old")
+    page.chmod(0o600)
+    write_whole("new", page)
+    assert page.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_name_as_long_as_names_may_be_is_written(tmp_path: Path) -> None:
