@@ -24,16 +24,21 @@ class Between:
     """What lies between arms in time.
 
     ``share`` is what drift may have carried the arms apart by, 0.02 for 2 % either way: 0 where
-    they mixed. ``words`` says so, and what is not known; it is empty where they mixed.
+    they mixed. ``words`` says so, and what is not known; it is empty where they mixed. Where
+    nothing tells what it may be, it ``is_unknown``, and nothing is called.
     """
 
     share: float = 0.0
     words: str = ""
+    is_unknown: bool = False
 
 
-UNDATED = Between(words="when the arms ran can't be read: drift between them is not known")
-_UNKNOWN = "arms ran one after the other: drift between them is not known"
-_BEYOND = f"{_UNKNOWN} beyond {REACH:g} times as long as an arm took"
+UNDATED = Between(
+    words="when the arms ran can't be told: drift between them is not known", is_unknown=True
+)
+_IN_TURN = "arms ran one after the other: drift between them is not known"
+_UNKNOWN = Between(words=_IN_TURN, is_unknown=True)
+_BEYOND = f"{_IN_TURN} beyond {REACH:g} times as long as an arm took"
 _CARRIED = "arms ran one after the other: what drifts within them may have parted them"
 
 
@@ -72,11 +77,13 @@ def between(
         began_a_s: when the runs of A began, in seconds since any moment.
         began_b_s: when those of B did, since the same moment.
     """
+    if len({*began_a_s, *began_b_s}) == 1:
+        return UNDATED
     if not first_arm(began_a_s, began_b_s):
         return Between()
     slope_per_s = _steepest(((began_a_s, a), (began_b_s, b)))
     if slope_per_s is None:
-        return Between(words=_UNKNOWN)
+        return _UNKNOWN
     apart_s = abs(statistics.fmean(began_a_s) - statistics.fmean(began_b_s))
     reach_s = REACH * max(max(began) - min(began) for began in (began_a_s, began_b_s))
     share = math.expm1(min(_LARGEST, slope_per_s * min(apart_s, reach_s)))

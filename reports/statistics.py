@@ -221,16 +221,24 @@ class Effect:
 
     @property
     def same(self) -> bool:
-        """Whether all intervals that decide lie within ``MARGIN`` of 1, and nothing differs.
+        """Whether arms are shown to be no more than ``MARGIN`` apart, and nothing differs.
 
-        Runs whose noise alone may be more than that can't show it.
+        All intervals that decide lie within it even if what parts equal arms (``hidden``) is added
+        at both ends. Runs whose noise alone may be more than that can't show it.
         """
-        return self.is_near and self.decides and self.floor <= MARGIN and not self.differs
+        wide = [each.widened(self.hidden) for each in self.demanded]
+        is_shown = self.decides and all(each.within(MARGIN) for each in wide)
+        return is_shown and self.floor <= MARGIN and not self.differs
 
     @property
     def is_near(self) -> bool:
         """Whether all intervals that decide lie within ``MARGIN`` of 1."""
         return self.enough and all(each.within(MARGIN) for each in self.demanded)
+
+    @property
+    def hidden(self) -> float:
+        """What may part equal arms, or bring unlike ones together, the same way in every run."""
+        return max(self.between.share, self.noise or 0.0)
 
 
 def effect(

@@ -75,6 +75,8 @@ def _bars(case: Case) -> Iterator[Verdict]:
         yield _not_called(case.unstated)
     if case.effect is None:
         yield _not_called("no ratio: a figure is not positive")
+    elif case.effect.between.is_unknown:
+        yield _not_called(case.effect.between.words)
     if case.quantity.better == "neither":
         yield _not_called("neither direction is better")
     if not case.quantity.headline:
@@ -131,6 +133,9 @@ def judge(quantity: Quantity, found: Effect) -> Verdict:
         reasons.append(f"the whole interval lies within {number(MARGIN * 100, 1)} % of 1")
         if found.floor > MARGIN:
             notes.insert(0, "a noise floor above that shows no arms to be the same")
+        elif not found.same and found.hidden:
+            hidden = f"{number(found.hidden * 100, 2)} %"
+            notes.insert(0, f"with the {hidden} that may part equal arms it does not")
     words = SAME if found.same else NO_DIFFERENCE
     return Verdict("none", words, "; ".join([listed(reasons), *notes]))
 

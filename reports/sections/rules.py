@@ -64,10 +64,11 @@ def _called() -> tuple[str, ...]:
     return (
         "Several calls: all figures that can be called, at all points of a workload's sweep, are "
         "one family. Holm's step-down holds each against the confidence that its place asks "
-        "for, so the chance of one false call or more in a workload is 5 % at most. Each workload "
-        "is a family of its own: over several on one page the chances add up. Printed intervals "
-        "are 95 % each. The number of runs is to be fixed before any is made: who looks at each "
-        "step and stops once an arm is better has more false calls.",
+        "for, so the chance of one false call or more in a workload is 5 % at most, of arms that "
+        "took turns or mixed; the floor that drift sets between others is of each figure by "
+        "itself. Each workload is a family of its own: over several on one page the chances add "
+        "up. Printed intervals are 95 % each. The number of runs is to be fixed before any is "
+        "made: who looks at each step and stops once an arm is better has more false calls.",
         f"Noise floor: an effect is called only above {_percent(FLOOR)}, above what an arm's later "
         "runs show against its earlier ones, or later pairs against earlier pairs, and above what "
         "a setting showed against itself (interleave=aa): the far end of its interval, in sessions "
@@ -75,7 +76,8 @@ def _called() -> tuple[str, ...]:
         "take turns and ran one after the other (over three quarters of the pairs of a run of each "
         "have the same one first) it is also what drifts within them, one slope for both at the "
         "far end of its 95 % interval, carried on over the time between their centres and over "
-        f"{number(REACH, 1)} times as long as an arm took at most.",
+        f"{number(REACH, 1)} times as long as an arm took at most. Where nothing tells when the "
+        "runs began, nothing is called.",
         "Energy: more runs make no sensor better. Where the arms' energy is of different devices "
         "or sources, every interval, printed or deciding, is widened by the sum of what both state "
         "of their uncertainty (k = 2), the floor is that sum too, p is of no more than that apart, "
@@ -84,7 +86,9 @@ def _called() -> tuple[str, ...]:
         "are known in different ways are not called.",
         f"Same: a figure is called the same within {margin} only where the whole interval that "
         f"decides lies between {number(1 / (1 + MARGIN), 4)} and {number(1 + MARGIN, 4)}, and the "
-        "noise floor too. That no difference is shown says nothing of the kind.",
+        "noise floor too, and where it still does with what a setting showed against itself, or "
+        "what drift may have parted the arms by, added at both ends. That no difference is shown "
+        "says nothing of the kind.",
         "Spread: the CV of an arm's runs is steady up to 2 %, noted up to 5 %, noisy above (run "
         "more), unstable above 10 %. No run is dropped for its value.",
         "Points: runs of one arm that were swept are compared point by point. Over a sweep the "

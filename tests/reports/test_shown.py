@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wattload.core.units import Unit
+from wattload.reports.figures import Quantity
 from wattload.reports.holm import demands
 from wattload.reports.pairing import Pairing
 from wattload.reports.statistics import MARGIN, effect
+from wattload.reports.verdicts import judge
 
 figures = st.lists(st.floats(0.5, 2.0), min_size=5, max_size=9)
 
@@ -73,6 +76,19 @@ def test_nothing_is_the_same_within_less_than_the_noise_floor() -> None:
     assert calm is not None
     assert loud is not None
     assert (calm.same, loud.same, loud.is_near) == (True, False, True)
+
+
+def test_what_a_setting_shows_against_itself_may_hide_as_much() -> None:
+    near = [1.0, 1.004, 0.997, 1.002, 0.999, 1.001]
+    apart = [1.02 * each for each in reversed(near)]
+    found = effect(near, apart, noise=0.025)
+    assert found is not None
+    assert (found.is_near, found.beats_floor, found.same) == (True, False, False)
+    rate = Quantity(
+        key="rate", label="rate", unit=Unit.BYTES_PER_SECOND, better="higher", headline=True
+    )
+    reason = judge(rate, found).reason
+    assert "with the 2.5 % that may part equal arms it does not" in reason
 
 
 def test_runs_without_spread_have_the_least_p_value_that_so_many_can_have() -> None:
