@@ -46,18 +46,16 @@ def points(group: Group) -> tuple[Point, ...]:
     A setting that only tells the arms apart is none of them. Of settings that vary together, such
     as a scale's, the one that a command names stands for all.
     """
-    facts = {run.id: facts_of(run.record) for run in group.runs}
-    keys = _axes(group, facts)
+    keys = axes(group)
     if not keys:
         return (Point("", "", None, group),)
     members: dict[tuple[str, ...], dict[str, list[Run]]] = {}
     for arm, runs in group.arms.items():
         for run in runs:
-            at = tuple(facts[run.id].get(key, _NOT_SET) for key in keys)
-            members.setdefault(at, {}).setdefault(arm, []).append(run)
+            members.setdefault(place(run.record, keys), {}).setdefault(arm, []).append(run)
     return tuple(
         Point(
-            axis=", ".join(_names(keys)),
+            axis=", ".join(axis_names(keys)),
             value=", ".join(at),
             number=_number(at[0]) if len(at) == 1 else None,
             group=Group(
@@ -85,18 +83,28 @@ def facts_of(record: RunRecord) -> dict[str, str]:
     }
 
 
-def _axes(group: Group, facts: Mapping[str, Mapping[str, str]]) -> list[str]:
+def place(record: RunRecord, keys: Sequence[str]) -> tuple[str, ...]:
+    """Return the values of a run's settings, by their keys."""
+    if not keys:
+        return ()
+    facts = facts_of(record)
+    return tuple(facts.get(key, _NOT_SET) for key in keys)
+
+
+@once_each
+def axes(group: Group) -> tuple[str, ...]:
     """Return the keys that part the arms' runs, none that adds nothing to those before it."""
+    facts = {run.id: facts_of(run.record) for run in group.runs}
     parts: dict[str, tuple[str, ...]] = {
         run.id: (arm,) for arm, runs in group.arms.items() for run in runs
     }
-    axes = []
+    found = []
     for key in _varying(group, facts):
         finer = {name: (*part, facts[name].get(key, _NOT_SET)) for name, part in parts.items()}
         if len(set(finer.values())) > len(set(parts.values())):
             parts = finer
-            axes.append(key)
-    return axes
+            found.append(key)
+    return tuple(found)
 
 
 def _varying(group: Group, facts: Mapping[str, Mapping[str, str]]) -> list[str]:
@@ -122,7 +130,7 @@ def _overridden(command: Sequence[str]) -> Iterator[str]:
             yield key.lstrip("+")
 
 
-def _names(keys: Sequence[str]) -> list[str]:
+def axis_names(keys: Sequence[str]) -> list[str]:
     """Return each key's last part, or the whole key where two would read alike.
 
     A choice from a group of the configuration, such as ``scale.name``, is called by the group.
