@@ -13,7 +13,7 @@ from wattload.reports.load import Run
 from wattload.reports.memo import once_each
 from wattload.reports.phases import leading
 from wattload.reports.quantity import listed, quantity
-from wattload.reports.subject import Group, power_state_text
+from wattload.reports.subject import CAPS, Group, power_state_text
 
 _VARIES = frozenset({"_target_", "label", "runs", "seed", "repeat", "scales"})
 """Settings that name a run or a class and not its work, and tables that hold every scale's."""
@@ -165,14 +165,13 @@ def _values(runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(sorted(texts)) for name, texts in values.items()}
 
 
+_PATH = "config target.path"
 _APART: Mapping[str, frozenset[str]] = {
     "host": frozenset({"host", "processor", "kernel", "governor"}),
-    "drive": frozenset(
-        {"drive", "serial", "firmware", "link", "logical block", "config target.path"}
-    ),
+    "drive": frozenset({"drive", "serial", "firmware", "link", "logical block", _PATH}),
     "file system": frozenset({"file system", "I/O scheduler"}),
     "loader": frozenset({"loader"}),
-    "power state": frozenset({"power state", "config power.state"}),
+    "power state": frozenset({"power state", *(f"config {key}" for key in ("power.state", *CAPS))}),
     "wattload": frozenset({"wattload", "commit"}),
 }
 """What one change of a set-up changes together, by its name."""
@@ -181,15 +180,24 @@ _APART: Mapping[str, frozenset[str]] = {
 def changed_together(group: Group, by: str = "") -> tuple[str, ...]:
     """Return what of their set-up the arms differ in, if it is more than one thing; else nothing.
 
-    With one thing changed a ratio is of that thing. What sets other work bars it anyhow.
+    With one thing changed a ratio is of that thing. What sets other work bars it anyhow. What the
+    arms are told apart ``by`` is one of the things, if it is not part of another.
     """
     names = {item.name for item in differences(group, by) if not item.is_work}
-    found = [
-        name
-        for name, own in _APART.items()
-        if names & own or any(each.startswith(f"config {name}.") for each in names)
-    ]
+    if any("serial" in conditions(run.record) for run in group.runs):
+        parts = names - {_PATH}  # serials tell drives: two folders of one drive are no two drives
+    else:
+        parts = names
+    found = [name for name in _APART if any(_is_part(name, each) for each in parts)]
+    compared = _PATH if by == "target" else f"config {by}"
+    if compared in names and not any(_is_part(name, compared) for name in found):
+        found.append(by.removesuffix(".name").rpartition(".")[2])
     return tuple(found) if len(found) > 1 else ()
+
+
+def _is_part(name: str, condition: str) -> bool:
+    """Return whether a condition, or a setting, changes with a thing of a set-up."""
+    return condition in _APART[name] or condition.startswith(f"config {name}.")
 
 
 def unlike_work(group: Group, by: str = "") -> str:

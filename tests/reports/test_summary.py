@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.reports.conftest import arm, one
 from tests.reports.sessions import session
@@ -15,11 +18,13 @@ from wattload.reports.sections.summary import summary_section
 from wattload.reports.subject import make_subject
 
 
-def told(runs: tuple[Run, ...] | list[Run], *, forced: bool = False) -> list[Words]:
+def told(
+    runs: tuple[Run, ...] | list[Run], *, by: str = "label", forced: bool = False
+) -> list[Words]:
     """Return the sentences of a page's summary."""
     (block,) = [
         block
-        for block in summary_section(make_subject(runs, forced=forced)).blocks
+        for block in summary_section(make_subject(runs, by, forced=forced)).blocks
         if isinstance(block, Sentences)
     ]
     assert 1 < len(block.sentences) <= 5
@@ -92,6 +97,71 @@ def test_arms_that_differ_in_several_things_at_once_are_called_so() -> None:
     both = session({"B": rates}, interleave="none", host="otherbox", **loader)
     said = text(told([*a, *both])[-1])
     assert "arms differ in host and loader at once, so that no ratio is of one of these" in said
+
+
+RATES = [1e9, 1.01e9, 0.99e9, 1e9, 1.02e9]
+
+
+def limits_of(a: dict[str, Any], b: dict[str, Any], by: str = "label") -> str:
+    """Return what the summary says limits two arms that were made so."""
+    runs = [
+        *session({"A": RATES}, interleave="none", **a),
+        *session({"B": RATES}, interleave="none", **b),
+    ]
+    return text(told(runs, by=by)[-1])
+
+
+def test_what_arms_are_told_apart_by_is_one_of_the_things_they_differ_in() -> None:
+    one, eight = ({"settings": {"workload": {"workers": count}}} for count in (1, 8))
+    by = "workload.workers"
+    both = limits_of(one, {**eight, "loader": "torch"}, by)
+    assert "arms differ in loader and workers at once" in both
+    assert "at once" not in limits_of(one, eight, by)
+
+
+@pytest.mark.parametrize(
+    ("by", "changes"),
+    [
+        ("loader", {"loader": "torch"}),
+        ("loader.queue_depth", {"settings": {"loader": {"queue_depth": 64}}}),
+        ("target.path", {"path": "/mnt/other"}),
+        ("target.path", {"path": "/mnt/other", "virtual": False, "serial": "OTHER"}),
+        ("target", {"path": "/mnt/other"}),
+        ("power.limit_w", {"settings": {"power": {"limit_w": 5}}}),
+    ],
+)
+def test_what_arms_are_told_apart_by_is_no_second_thing_by_another_name(
+    by: str, changes: dict[str, Any]
+) -> None:
+    said = limits_of({"virtual": changes.get("virtual", True)}, pathed(changes), by)
+    assert "at once" not in said
+
+
+def pathed(changes: dict[str, Any]) -> dict[str, Any]:
+    """Return changes with the target's path among the settings, as a command puts it there."""
+    if "path" not in changes:
+        return changes
+    return {**changes, "settings": {"target": {"path": changes["path"]}}}
+
+
+def test_two_folders_of_one_drive_are_no_two_drives() -> None:
+    other = pathed({"path": "/mnt/ssd/other", "loader": "torch"})
+    here = {"virtual": False, "serial": "S1"}
+    assert "at once" not in limits_of(here, {**other, **here})
+    there = {"virtual": False, "serial": "S2"}
+    assert "arms differ in drive and loader at once" in limits_of(here, {**other, **there})
+
+
+def test_folders_stand_for_drives_whose_serial_is_not_known() -> None:
+    other = pathed({"path": "/mnt/other", "loader": "torch"})
+    assert "arms differ in drive and loader at once" in limits_of({}, other)
+
+
+def test_two_folders_that_are_compared_are_called_what_they_are() -> None:
+    here = {"virtual": False, "serial": "S1"}
+    other = pathed({"path": "/mnt/ssd/other", "loader": "torch"})
+    said = limits_of(here, {**other, **here}, "target.path")
+    assert "arms differ in loader and path at once" in said
 
 
 def test_what_force_lets_through_is_not_called_left_out() -> None:
