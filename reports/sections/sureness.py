@@ -30,12 +30,18 @@ _GATES: dict[Gate, tuple[str, Tone]] = {
     "unstable": ("unstable", "bad"),
 }
 
+_ALLOWANCE = (
+    " Of energy, p before and after Holm is of no more apart than the instruments may be off by; p "
+    "by sign flips allows for nothing, and is of no difference at all."
+)
+
 
 def sureness(rows: Sequence[Row]) -> Fold | None:
     """Return, for each figure with a ratio, what its call stands on; ``None`` without one."""
     known = [entry for entry in rows if entry.effect is not None]
     if not known:
         return None
+    is_widened = any(entry.effect.accuracy for entry in known if entry.effect)
     swept = [known[0].axis] if known[0].axis else []
     titles = ("figure", *swept, "compared", "#floor", "#p", "#p, Holm", "#p, sign flips")
     table = Table(
@@ -45,6 +51,7 @@ def sureness(rows: Sequence[Row]) -> Fold | None:
         note=(
             "p is of the t test that the interval belongs to; after Holm it allows for all calls "
             "of the workload. The words in the table above go by intervals and floor alone."
+            + (_ALLOWANCE if is_widened else "")
         ),
     )
     return Fold("How sure: method, noise floor, p values, spread", [table])

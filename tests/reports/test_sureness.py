@@ -54,6 +54,25 @@ def test_ten_runs_have_a_bootstrap_beside_t() -> None:
     assert first_row(runs)[1] == "12 and 12 runs, Welch's t and BCa bootstrap"
 
 
+def note(rows: list[Row]) -> str:
+    fold = sureness(rows)
+    assert isinstance(fold, Fold)
+    (table,) = fold.blocks
+    assert isinstance(table, Table)
+    return table.note
+
+
+def test_that_sign_flips_allow_for_no_inaccurate_sensor_is_said_where_p_does() -> None:
+    rates = {"A": FLAT, "B": [x * 1.2 for x in reversed(FLAT)]}
+    words = "p by sign flips allows for nothing, and is of no difference at all"
+    assert words not in note(heads(session(rates)))
+    metered = make_subject(session(rates, power="measured", virtual=False))
+    (group,) = metered.groups
+    rows = list(compare(metered, group))
+    assert any(row.effect and row.effect.accuracy > 0 for row in rows)
+    assert words in note(rows)
+
+
 def test_a_run_without_a_partner_is_told() -> None:
     runs = session({"A": [*FLAT, 1e9], "B": [x * 1.2 for x in FLAT]})
     assert first_row(runs)[1] == "6 pairs, t on pairs, 1 run without a partner left out"
