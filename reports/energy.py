@@ -136,14 +136,13 @@ def _summed(
 ) -> Energy:
     known = sources_of(record)
     facts = [known.get((part.host, part.source, part.device)) for part in parts]
-    energy_j = _sum(parts, "energy_j")
-    impossible = _impossible(energy_j)
+    impossible = next(filter(None, map(_impossible, parts)), "")
     return Energy(
         phase=phase,
         seconds=max(part.seconds for part in parts),
         moved_bytes=moved_bytes,
         evidence=weakest(part.evidence for part in parts),
-        energy_j=None if impossible else energy_j,
+        energy_j=None if impossible else _sum(parts, "energy_j"),
         lower_j=_sum(parts, "lower_j"),
         upper_j=_sum(parts, "upper_j"),
         net_j=_sum(parts, "net_j"),
@@ -156,11 +155,14 @@ def _summed(
     )
 
 
-def _impossible(energy_j: float | None) -> str:
+def _impossible(part: EnergyRecord) -> str:
     """Return why an energy is no figure that a device can have; empty where it may be one."""
-    if energy_j is None or energy_j > 0:
+    if part.energy_j is None or part.energy_j > 0:
         return ""
-    return f"the record has {energy_j:.3g} J, and no device works for nothing or less"
+    return (
+        f"the record has {part.energy_j:.3g} J of {part.device}, "
+        "and no device works for nothing or less"
+    )
 
 
 def _sum(parts: Sequence[EnergyRecord], field: str) -> float | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -102,14 +103,15 @@ def load_runs(
     several = len(files) > DETAILED_RUNS
     work = _Work(masker, several=several, keep=keep if several else None)
     if work.keep is not None and masker is None:  # masks are numbered as they come: by one process
-        made = share(files, work, work.keep)
+        made: Generator[Run, None, None] = share(files, work, work.keep)
     else:
-        made = map(work, files)
+        made = (work(file) for file in files)
     runs: list[Run] = []
     places: dict[Hashable, Path] = {}
-    for file, run in zip(files, made, strict=True):
-        _refuse_twin(run.record, file, places)
-        runs.append(work.with_traces(run, file) if work.keep is not None else run)
+    with closing(made):  # a second process ends here, not when nobody holds the error any more
+        for file, run in zip(files, made, strict=True):
+            _refuse_twin(run.record, file, places)
+            runs.append(work.with_traces(run, file) if work.keep is not None else run)
     return tuple(runs)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import json
 import os
 import secrets
 import select
@@ -16,9 +17,9 @@ from pathlib import Path
 from wattload.core.errors import TargetError
 from wattload.core.record.run import RECORD_FILE
 from wattload.reports.exports.comma import csv_report
-from wattload.reports.exports.document import json_report
+from wattload.reports.exports.document import FORMAT, json_report
 from wattload.reports.exports.markdown import markdown_report
-from wattload.reports.load import Run, load_runs, record_files
+from wattload.reports.load import Run, load_runs
 from wattload.reports.many import Lightener
 from wattload.reports.page import page_of
 from wattload.reports.subject import Subject, make_subject
@@ -82,9 +83,8 @@ def refuse_input(output: Path, paths: Sequence[Path]) -> None:
         paths: what it is made from: run folders, records, or folders of run folders.
 
     Raises:
-        TargetError: ``output`` is a file that one of those runs wrote, by whatever path, or has
-            the name of a record.
-        RecordError: a folder of run folders can't be listed.
+        TargetError: ``output`` is data of those runs or of the session that they were made in, by
+            whatever path, or has the name of a record.
     """
     if RECORD_FILE in (output.name, Path(os.path.realpath(output)).name):
         raise TargetError(
@@ -92,24 +92,53 @@ def refuse_input(output: Path, paths: Sequence[Path]) -> None:
             "-o, such as report.html"
         )
     own = _identity(output)
-    if own is not None and any(own == _identity(file) for file in _inputs(paths)):
+    if own is None or not any(own == _identity(file) for file in _data(paths)):
+        return
+    if not _is_report(output):
         raise TargetError(
-            f"{output} is a file that the report is made from and would be lost; name another -o, "
-            "such as report.html"
+            f"{output} is with the runs that the report is made from and would be lost; name "
+            "another -o, such as report.html"
         )
 
 
-def _inputs(paths: Sequence[Path]) -> Iterator[Path]:
-    """Yield the records under some paths and the traces beside them."""
+_OF_RUNS = frozenset({".json", ".jsonl", ".parquet", ".yaml"})
+"""Ends of what runs and their sessions write: records, drafts, journals, traces, configurations."""
+
+
+def _data(paths: Sequence[Path]) -> Iterator[Path]:
+    """Yield what was named and all that a run or a session may have written around it."""
+    yield from paths
+    for folder in _folders(paths):
+        yield from (file for file in _listed(folder) if file.suffix in _OF_RUNS)
+
+
+def _folders(paths: Sequence[Path]) -> set[Path]:
+    """Return the folders that were named, what is in them, and those that named runs stand in."""
+    found: set[Path] = set()
     for path in paths:
-        for record in [path / RECORD_FILE, *record_files(path)] if path.is_dir() else [path]:
-            yield record
-            for name in _OF_A_RUN:
-                yield from record.parent.glob(name)
+        own = Path(os.path.realpath(path if path.is_dir() else path.parent))
+        within = _listed(own)
+        found |= {own, *within}  # a run without a record too: one may yet be made of it
+        if own / RECORD_FILE in within:
+            found.add(own.parent)  # where the journal of its session is
+    return found
 
 
-_OF_A_RUN = ("*.parquet", "config.yaml", "log.jsonl")
-"""What else a run writes beside its record, and nobody can make again."""
+def _listed(folder: Path) -> list[Path]:
+    """Return what is in a folder; nothing where it is none or can't be listed."""
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _is_report(file: Path) -> bool:
+    """Return whether a file is a report as JSON, which can be made again."""
+    try:
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.get("format") == FORMAT
 
 
 def _identity(file: Path) -> tuple[int, int] | None:

@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -27,10 +27,11 @@ _AHEAD = 2
 
 def share(
     files: Sequence[Path], work: Callable[[Path], Result], adopt: Callable[[Result], Result]
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Yield what ``work`` makes of each file, in their order.
 
-    Without a second core, with few files, or if the second process is lost, this one does all.
+    Without a second core, with few files, or if the second process can't be started or is lost,
+    this one does all. The second process ends when the generator is exhausted or closed.
 
     Args:
         files: what is worked on; the second process begins with the last.
@@ -113,21 +114,37 @@ class _Second(Generic[Result]):
 @contextmanager
 def _second(work: Callable[[Path], Any], count: int) -> Iterator[_Second[Any]]:
     """Start the second process where it pays; it ends with the block."""
-    if count < SHARED_FROM or len(os.sched_getaffinity(0)) < 2:  # noqa: PLR2004 - a second core
-        yield _Second(None)
-        return
-    ours, theirs = Pipe()
-    number = theirs.fileno()
-    command = [sys.executable, "-P", "-m", "wattload.reports.sharing", str(number)]
-    process = subprocess.Popen(command, pass_fds=[number], stderr=subprocess.DEVNULL)
-    theirs.close()
-    try:
+    pays = count >= SHARED_FROM and len(os.sched_getaffinity(0)) >= 2  # noqa: PLR2004 - cores
+    with ExitStack() as held:
+        yield _Second(_started(work, held) if pays else None)
+
+
+def _started(work: Callable[[Path], Any], held: ExitStack) -> Connection | None:
+    """Return a connection to a new process that knows its work; both end with ``held``.
+
+    ``None`` where there can be none, as for want of processes or open files: one is enough.
+    """
+    with ExitStack() as parts, suppress(OSError):
+        ours, theirs = Pipe()
+        with theirs:
+            parts.enter_context(ours)
+            parts.callback(_end, _spawn(theirs.fileno()))
         ours.send(work)
-        yield _Second(ours)
-    finally:
-        ours.close()
-        process.kill()
-        process.wait()
+        held.push(parts.pop_all())
+        return ours
+    return None
+
+
+def _spawn(number: int) -> subprocess.Popen[bytes]:
+    """Start ``main`` with the open file of that number, which is lost where it is 0 or 2."""
+    command = [sys.executable, "-P", "-m", "wattload.reports.sharing", str(number)]
+    none = subprocess.DEVNULL
+    return subprocess.Popen(command, pass_fds=[number], stdin=none, stderr=none)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
 
 
 def main() -> None:

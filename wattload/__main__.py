@@ -23,22 +23,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             raise
         if _speaks():
-            print(f"wattload: {error}", file=sys.stderr)
+            _tell(str(error))
         return error.exit_code
     except KeyboardInterrupt:
         if debug:
             raise
-        print("wattload: interrupted", file=sys.stderr)
+        _tell("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has left; nobody is there to be told
+        if sys.stderr is not None:
+            sys.stderr.close()  # the reader of our output has left; nobody is there to be told
         return 1
     except Exception as error:
         if debug:
             raise
         kind = type(error).__name__
-        print(f"wattload: {kind}: {error} (--debug shows the traceback)", file=sys.stderr)
+        _tell(f"{kind}: {error} (--debug shows the traceback)")
         return 1
+
+
+def _tell(sentence: str) -> None:
+    """Say what went wrong on standard error, or, where it is closed, nowhere: not in our output."""
+    if sys.stderr is not None:
+        print(f"wattload: {sentence}", file=sys.stderr)
 
 
 def _speaks() -> bool:

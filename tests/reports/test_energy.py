@@ -229,3 +229,11 @@ def test_no_device_works_for_nothing_or_less(recorded_j: float) -> None:
     for each in phase_energies(made.model_copy(update={"power": power})):
         assert each.energy_j is None
         assert "no device works for nothing or less" in each.reason
+
+
+def test_drives_that_worked_make_no_figure_of_one_that_cannot_have() -> None:
+    own = record("measured")
+    for each in phase_energies(_second_drive(own, energy_j=-0.008)):
+        assert each.energy_j is None
+        assert not each.ranks
+        assert each.reason.startswith("the record has -0.008 J of OTHER, and no device works for")

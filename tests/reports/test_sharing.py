@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from errno import EAGAIN
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +24,16 @@ from wattload.reports.load import Run, load_runs
 from wattload.reports.many import Lightener
 from wattload.reports.sharing import share
 from wattload.reports.subject import make_subject
+
+ROOT = Path(__file__).parents[2]
+REPORT = """
+import os, sys
+from wattload.__main__ import main
+from wattload.reports import load, sharing
+sharing.SHARED_FROM = load.DETAILED_RUNS = 1
+os.sched_getaffinity = lambda _: {0, 1}
+sys.exit(main(["report", *sys.argv[1:]]))
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +75,126 @@ def test_what_the_second_process_made_is_adopted_and_nothing_else(
 
 def test_a_second_process_that_is_lost_costs_no_result(files: list[Path]) -> None:
     assert list(share(files, here, marked)) == [file.name for file in files]
+
+
+def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+
+
+def no_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "")
+
+
+def no_interpreter_that_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+
+
+def read_with(_: bytes, file: Path) -> str:
+    return file.read_text()
+
+
+@pytest.mark.parametrize("fault", [no_processes, no_interpreter, no_interpreter_that_lives])
+def test_a_second_process_that_does_not_start_costs_no_result(
+    files: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[[pytest.MonkeyPatch], None],
+) -> None:
+    fault(monkeypatch)
+    work = partial(read_with, bytes(4 << 20))  # more than a pipe takes that nobody reads
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert list(share(files, work, marked)) == [file.name for file in files]
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize("left", range(1, 7))
+def test_want_of_open_files_costs_no_result(files: list[Path], left: int) -> None:
+    """With one more there is no pipe, with a few no process, or none that lives."""
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + left, hard))
+    try:
+        found = list(share(files, Path.read_text, marked))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert [text.removesuffix(", adopted") for text in found] == [file.name for file in files]
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_cost_no_report(
+    arms_folder: Path, tmp_path: Path, closed: str
+) -> None:
+    page = tmp_path / "page.csv"
+    command: list[str | Path] = [
+        sys.executable,
+        "-c",
+        REPORT,
+        arms_folder,
+        "--format",
+        "csv",
+        "-o",
+        page,
+    ]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *command],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert page.stat().st_size > 0
+
+
+def test_an_error_with_standard_error_closed_is_no_part_of_the_output(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-c", REPORT, tmp_path / "none"],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode > 1
+    assert done.stdout == done.stderr == b""
+
+
+def test_the_second_process_reads_nothing_of_what_is_meant_for_this_one(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    start = subprocess.Popen
+
+    def spy(*words: object, **options: object) -> object:
+        asked.append(options["stdin"])
+        return start(*words, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(subprocess, "Popen", spy)
+    list(share(files, Path.read_text, marked))
+    assert asked == [subprocess.DEVNULL]
+
+
+def test_the_second_process_ends_with_the_reading_that_an_error_ends(
+    arms_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "DETAILED_RUNS", 1)
+    started: list[subprocess.Popen[bytes]] = []
+    spawn = sharing._spawn
+
+    def spy(number: int) -> subprocess.Popen[bytes]:
+        started.append(spawn(number))
+        return started[-1]
+
+    monkeypatch.setattr(sharing, "_spawn", spy)
+    first = sorted(arms_folder.iterdir())[0]
+    shutil.copytree(first, tmp_path / "again")
+    paths = [first, tmp_path / "again", *sorted(arms_folder.iterdir())[1:]]
+    with pytest.raises(RecordError, match="hold one run") as error:
+        load_runs(paths, keep=Lightener())
+    (process,) = started
+    assert process.returncode is not None
+    assert error.tb is not None  # the frames of the reading are still held
 
 
 def test_the_error_of_the_first_file_that_has_one_is_raised(tmp_path: Path) -> None:

@@ -72,13 +72,66 @@ def test_no_file_of_a_run_is_written_over(
     assert file.read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "log.jsonl"])
-def test_neither_is_what_a_run_wrote_beside_its_record(tmp_path: Path, name: str) -> None:
-    file = write_run(tmp_path / "runs", RUN) / name
+OF_A_RUN = (
+    "config.yaml",
+    "draft.json",
+    "journal-0.jsonl",
+    "log.jsonl",
+    "reads.jsonl",
+    "samples-meter.jsonl",
+)
+
+
+@pytest.mark.parametrize("name", OF_A_RUN)
+@pytest.mark.parametrize("recorded", [True, False])
+def test_neither_is_what_a_run_wrote_beside_its_record_or_before_it(
+    tmp_path: Path, name: str, recorded: bool
+) -> None:
+    whole = write_run(tmp_path / "runs", RUN)
+    folder = whole if recorded else tmp_path / "runs" / "cut-short"
+    folder.mkdir(exist_ok=True)
+    file = folder / name
     file.write_text("of the run")
     with pytest.raises(TargetError, match="made from and would be lost"):
         call(report, tmp_path / "runs", "-o", file)
     assert file.read_text() == "of the run"
+
+
+@pytest.mark.parametrize("named", ["", "run-a", "run-a/record.json", "link"])
+@pytest.mark.parametrize("name", ["sweep-89a87d75.jsonl", "plan.yaml", "bench.json", "all.parquet"])
+def test_neither_is_what_a_session_wrote_beside_its_runs(
+    tmp_path: Path, name: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = tmp_path / "runs"
+    write_run(runs, RUN)
+    (tmp_path / "link").symlink_to(runs / "run-a")
+    file = runs / name
+    file.write_text('{"of": "the session"}')
+    monkeypatch.chdir(runs)
+    path = Path("../link") if named == "link" else Path(named)
+    with pytest.raises(TargetError, match="made from and would be lost"):
+        call(report, path, "-o", name)
+    assert file.read_text() == '{"of": "the session"}'
+
+
+def test_a_report_as_json_beside_the_runs_is_made_again(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, RUN)
+    for output in (tmp_path / "report.json", folder / "report.json"):
+        call(report, tmp_path, "--format", "json", "-o", output)
+        made = output.read_bytes()
+        output.write_bytes(made.replace(b'"by": "label"', b'"by": "target"'))
+        call(report, tmp_path, "--format", "json", "-o", output)
+        assert output.read_bytes() == made
+
+
+@pytest.mark.parametrize("found", ["", "[]", '{"format": "other"}', "[" * 100_000, "\udcff"])
+def test_json_that_no_report_is_stays(tmp_path: Path, found: str) -> None:
+    write_run(tmp_path, RUN)
+    file = tmp_path / "report.json"
+    file.write_bytes(os.fsencode(found))
+    with pytest.raises(TargetError, match="made from and would be lost"):
+        call(report, tmp_path, "--format", "json", "-o", file)
+    assert file.read_bytes() == os.fsencode(found)
 
 
 def test_a_second_name_of_a_record_is_a_record(tmp_path: Path) -> None:
