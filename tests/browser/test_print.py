@@ -10,6 +10,10 @@ from unicodedata import normalize
 import pytest
 
 from tests.browser.conftest import Opener, Scheme
+from tests.records import write_run
+from tests.reports.conftest import arm
+from wattload.reports.load import load_runs
+from wattload.reports.page import render_page
 
 pypdf = pytest.importorskip("pypdf")
 
@@ -62,6 +66,22 @@ def test_of_a_run_in_a_list_its_figures_and_charts_are_on_paper(
             assert all(chart.is_visible() for chart in charts)
             assert run.locator(".tiles").first.is_visible()
             assert not any(table.is_visible() for table in run.locator("table, pre").all())
+
+
+def test_why_a_chart_of_a_run_is_missing_is_on_paper(opener: Opener, tmp_path: Path) -> None:
+    for index in range(2):
+        for name in "AB":
+            write_run(tmp_path / "runs", arm(name, index, power="none"))
+    file = tmp_path / "page.html"
+    file.write_text(render_page(load_runs([tmp_path / "runs"])), encoding="utf-8")
+    with opener(file) as opened:
+        opened.page.emulate_media(media="print")
+        reasons = opened.page.locator("details.run").locator(".absent, .notice").all()
+        told = " ".join(reason.inner_text() for reason in reasons)
+        assert "Power: no power source" in told
+        assert "The slot limits the drive" in told
+        assert all(reason.is_visible() for reason in reasons)
+        assert not opened.page.locator("details.run").locator("table, pre").first.is_visible()
 
 
 def test_what_is_left_off_paper_is_told(opener: Opener, samples: Samples) -> None:
