@@ -79,8 +79,11 @@ class Drive:
         """Lock the drive against other runs; raises ``PowerError`` if one holds it.
 
         ``beside`` are the names of its other controllers. A drive that may not be opened is locked
-        as well: two runs on it disturb each other whether they see its power or not.
+        as well: two runs on it disturb each other whether they see its power or not. A name that
+        the host shows no drive of has nothing to be locked, and must leave no file of that name.
         """
+        if self._control is None and self.serial == self.name:
+            return
         if self._control is None:
             self._locks.enter_context(self._journal.lock(self.serial, needed=needed))
         else:

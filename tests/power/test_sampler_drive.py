@@ -37,3 +37,11 @@ def test_two_controllers_of_one_drive_are_one_lock(tmp_path: Path) -> None:
     hold_all(both, needed=False)
     for drive in both:
         drive.close()
+
+
+def test_a_name_without_a_drive_leaves_no_lock(tmp_path: Path) -> None:
+    drive = Drive("nvme77", serial="nvme77", journal=Journal(tmp_path), run_id="run")
+    drive.open(deny)
+    hold_all([drive], needed=False)
+    drive.close()
+    assert not list(tmp_path.iterdir())
