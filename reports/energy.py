@@ -165,7 +165,7 @@ def _impossible(part: EnergyRecord) -> str:
     )
 
 
-def _sum(parts: Sequence[EnergyRecord], field: str) -> float | None:
+def _sum(parts: Sequence[EnergyRecord] | Sequence[Energy], field: str) -> float | None:
     """Return the sum, or ``None`` when a part is missing: uncertainties add at their worst."""
     values = [getattr(part, field) for part in parts]
     return None if any(value is None for value in values) else float(sum(values))
@@ -183,20 +183,16 @@ def whole(record: RunRecord) -> Energy | None:
     if len(phases) < 2 or overlap(phases):  # noqa: PLR2004 - one phase is its own whole
         return None
 
-    def added(field: str) -> float | None:
-        values = [getattr(energy, field) for energy in energies]
-        return None if any(value is None for value in values) else float(sum(values))
-
     return Energy(
         phase=ALL_PHASES,
         seconds=sum(energy.seconds for energy in energies),
         moved_bytes=sum(energy.moved_bytes for energy in energies),
         evidence=weakest(energy.evidence for energy in energies),
-        energy_j=added("energy_j"),
-        lower_j=added("lower_j"),
-        upper_j=added("upper_j"),
-        net_j=added("net_j"),
-        uncertainty_j=added("uncertainty_j"),
+        energy_j=_sum(energies, "energy_j"),
+        lower_j=_sum(energies, "lower_j"),
+        upper_j=_sum(energies, "upper_j"),
+        net_j=_sum(energies, "net_j"),
+        uncertainty_j=_sum(energies, "uncertainty_j"),
         keys=energies[0].keys,
         reason=next((energy.reason for energy in energies if energy.reason), ""),
         simulated=is_simulated(record),

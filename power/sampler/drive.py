@@ -82,12 +82,10 @@ class Drive:
         as well: two runs on it disturb each other whether they see its power or not. A name that
         the host shows no drive of has nothing to be locked, and must leave no file of that name.
         """
-        if self._control is None and self.serial == self.name:
-            return
-        if self._control is None:
-            self._locks.enter_context(self._journal.lock(self.serial, needed=needed))
-        else:
+        if self._control is not None:
             self._control.hold(needed=needed, beside=beside)
+        elif self.serial != self.name:
+            self._locks.enter_context(self._journal.lock(self.serial, needed=needed))
 
     def apply(self, config: PowerConfig, *, holds_system: HoldsSystem) -> None:
         """Make the changes that are asked for; raises ``PowerError`` where that can't be done."""

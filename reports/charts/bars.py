@@ -206,7 +206,7 @@ class Panel:
             bars.transform_filter("isValid(datum.high)")
             .mark_rule(stroke=light("strong"), strokeWidth=2)
             .encode(x=alt.X("low:Q"), x2=alt.X2("high:Q")),
-            _marks(dots, x),
+            run_marks(dots.encode(x=x), stroke_width=1.2),
             *self._words(bars),
         ]
         title = alt.TitleParams(self.question, subtitle=list(self.remark))
@@ -262,9 +262,9 @@ def _interval(bars: alt.Chart) -> list[alt.Chart]:
     ]
 
 
-def _marks(dots: alt.Chart, x: alt.X) -> alt.Chart:
-    marks: alt.Chart = dots.mark_point(strokeWidth=1.2, opacity=1).encode(
-        x=x,
+def run_marks(dots: alt.Chart, *, stroke_width: float) -> alt.Chart:
+    """Return the marks of single runs, placed already, in the shapes and colours of their rows."""
+    marks: alt.Chart = dots.mark_point(strokeWidth=stroke_width, opacity=1).encode(
         shape=alt.Shape("shape:N", scale=None),
         size=alt.Size("size:Q", scale=None),
         fill=alt.Fill("fill:N", scale=None),

@@ -11,7 +11,7 @@ import altair as alt
 
 from wattload.reports.blocks import Cell, Figure, Table, columns, row
 from wattload.reports.charts.arms import arms_legend, evidence, interval_evidence, question
-from wattload.reports.charts.bars import Bar, axis_of, marker_size, ticks
+from wattload.reports.charts.bars import Bar, axis_of, marker_size, run_marks, ticks
 from wattload.reports.charts.bounds import intervals_caption
 from wattload.reports.charts.forced import captioned, forced_past, titled
 from wattload.reports.charts.marks import drawn
@@ -147,7 +147,7 @@ class _Panel:
         layers = [
             bars.mark_bar().encode(y=y, fill=alt.Fill("fill:N", scale=None)),
             *_interval(bars),
-            _marks(dots, y),
+            run_marks(dots.encode(y=y), stroke_width=1),
             bars.mark_text(dy=-9, fontSize=10.5, fontWeight=600, fill=light("strong")).encode(
                 y=alt.Y("end:Q"), text=alt.Text("text:N")
             ),
@@ -194,17 +194,6 @@ def _interval(bars: alt.Chart) -> list[alt.Chart]:
         cap.encode(y=alt.Y("to:Q"), fill=fill),
         cap.transform_filter("!datum.open").encode(y=alt.Y("from:Q"), fill=fill),
     ]
-
-
-def _marks(dots: alt.Chart, y: alt.Y) -> alt.Chart:
-    marks: alt.Chart = dots.mark_point(strokeWidth=1, opacity=1).encode(
-        y=y,
-        shape=alt.Shape("shape:N", scale=None),
-        size=alt.Size("size:Q", scale=None),
-        fill=alt.Fill("fill:N", scale=None),
-        stroke=alt.Stroke("stroke:N", scale=None),
-    )
-    return marks
 
 
 def _description(axis: str, group: Group, known: Sequence[str]) -> str:
