@@ -1,10 +1,10 @@
-# make run     the main job on real data, and its report
-# make test    lint, types, import contract, tests
+# make run    the three AI jobs on real data, and their report
+# make test   lint, types, import contracts and the tests, within 10 minutes
 #
-# Both do their own set-up, in .venv, and may be repeated. They need Python >= 3.11 with venv, make
-# and a C compiler; what is missing is named with the command that installs it.
+# Both set up .venv first and can be repeated. They need Python >= 3.11 with venv, make and a C
+# compiler; if one is missing, set-up names the command that installs it.
 
-# The Python that .venv is made with; empty: the one it has, or the first that is new enough.
+# The Python to create .venv with; empty: the one it has, or the first that is new enough.
 PYTHON =
 # The directory to run against: `make run TARGET=/mnt/ssd`. Without it a folder in this checkout.
 TARGET = target
@@ -14,30 +14,35 @@ SCALE = quick
 LABEL = A
 # Where the records and the report go.
 RUNS = runs
-# Which groups of benchmarks: engine,ceilings,unet3d,checkpoint,dlrm,harness,sampler,report; empty: all of them.
+# Benchmark groups: engine,ceilings,unet3d,checkpoint,dlrm,harness,sampler,report; empty: all.
 ONLY =
-# How often each comparison is made; empty: 9 times.
+# How often each comparison is repeated; empty: 9 times.
 PAIRS =
 
 BIN := .venv/bin
 COVERAGE_FLOOR := 85
+# Tests run in as many processes as there are cores. --dist loadscope keeps a module's fixtures in one.
+PYTEST := $(BIN)/python -m pytest --numprocesses=auto --dist=loadscope
 
-.PHONY: help setup loaders run test check bench lab lab-truth clean
+.PHONY: help setup loaders run test test-fast test-all lint check bench lab lab-all lab-truth clean
 
 help:
 	@echo "make run [TARGET=/mnt/ssd] [SCALE=demo|quick|full] [LABEL=A]   three AI jobs and their report"
-	@echo "make test    lint, types, import contract, tests with a coverage floor of $(COVERAGE_FLOOR) %"
-	@echo "make setup   only the environment in .venv"
-	@echo "make loaders DALI and dlio-benchmark too, for loader=dali and loader=dlio (0.8 GB of disk)"
-	@echo "make bench [ONLY=engine,unet3d]   how fast the suite itself is, as ratios to fio, DLIO, torch"
-	@echo "make lab     tests on emulated NVMe drives in QEMU, one of which knows its true energy"
-	@echo "make lab-truth   the long table of its energy against what each source makes of it"
-	@echo "make clean [TARGET=/mnt/ssd]   remove the data that runs left on the target"
+	@echo "make test       lint, types, import contracts, tests: within 10 minutes on 2 cores"
+	@echo "make test-fast  lint and the tests that take milliseconds: within 90 seconds"
+	@echo "make test-all   every test, with a coverage floor of $(COVERAGE_FLOOR) %"
+	@echo "make setup      only the environment in .venv"
+	@echo "make loaders    add DALI and dlio-benchmark, for loader=dali and loader=dlio (0.8 GB of disk)"
+	@echo "make bench [ONLY=engine,unet3d]   speed of the suite itself, as ratios to fio, DLIO and torch"
+	@echo "make lab        the everyday tests on emulated NVMe drives in QEMU (15 minutes)"
+	@echo "make lab-all    all of them, with the energy that a virtual drive knows to be true (30 minutes)"
+	@echo "make lab-truth  the long table: true energy against what each source reports (an hour)"
+	@echo "make clean [TARGET=/mnt/ssd]   delete the data that runs left on the target"
 
 setup:
 	@tools/setup.sh "$(PYTHON)"
 
-# dlio-benchmark asks for packages that the registry does not hold, and runs without them.
+# dlio-benchmark requires packages that PyPI does not have; it runs without them.
 loaders: setup
 	$(BIN)/python -m pip install --quiet --constraint .venv/constraints.txt --no-build-isolation --editable '.[dali,dlio]'
 	$(BIN)/python -m pip install --quiet --constraint .venv/constraints.txt --no-deps dlio-benchmark
@@ -45,23 +50,34 @@ loaders: setup
 run: setup
 	@$(BIN)/python tools/main_job.py --target "$(TARGET)" --scale "$(SCALE)" --label "$(LABEL)" --runs "$(RUNS)"
 
-# pytest comes last: its summary is the last line.
+# pytest comes last in each: its summary is the last line.
 test: setup check
-	@$(BIN)/python -m pytest --cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR)
+	@$(PYTEST) -m "not thorough"
 
-check: setup
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
+test-fast: setup lint
+	@$(PYTEST) -m "not thorough and not slow"
+
+test-all: setup check
+	@$(PYTEST) --cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR)
+
+lint: setup
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/lint-imports --no-logo
+
+check: lint
 	$(BIN)/mypy
 	$(BIN)/mypy tests tools benchmarks
-	$(BIN)/lint-imports
 
 bench: setup
 	@$(BIN)/python -m benchmarks.run --target "$(TARGET)" --runs "$(RUNS)" --only "$(ONLY)" \
 		$(if $(PAIRS),--pairs $(PAIRS))
 
 lab: setup
-	@tests/lab/run.sh
+	@tests/lab/run.sh "lab and not lab_long"
+
+lab-all: setup
+	@tests/lab/run.sh lab
 
 lab-truth: setup
 	@tests/lab/run.sh lab_truth

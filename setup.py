@@ -15,12 +15,23 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import PlatformError
 
-FOLDER = Path("wattload/loaders/native")
-NAME = "wattload.loaders.native.libwattload_engine"
+LINKS = ("workloads", "loaders", "power", "reports", "configs")
+FOLDER = Path("wattload/loaders/engine")
+NAME = "wattload.loaders.engine.libwattload_engine"
+
+
+def require_links() -> None:
+    """Raise ``PlatformError`` for a tree whose links were unpacked as text: it has no packages."""
+    broken = [f"wattload/{name}" for name in LINKS if not Path("wattload", name).is_dir()]
+    if broken:
+        raise PlatformError(
+            f"{', '.join(broken)}: not a link to a folder; the tool that unpacked this tree (often "
+            "a zip) turned symbolic links into text files: use git clone or the .tar.gz instead"
+        )
 
 
 def sources_hash() -> str:
-    """Return what ``wattload.loaders.native.library`` compares with the sources beside it."""
+    """Return what ``wattload.loaders.engine.library`` compares with the sources beside it."""
     digest = hashlib.sha256()
     for path in sorted((FOLDER / "src").glob("*.[ch]")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -59,6 +70,7 @@ class PlatformWheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
+require_links()
 setup(
     ext_modules=[
         Extension(

@@ -12,7 +12,7 @@ from benchmarks.measure import NotMeasuredError, Result, Verdict, rounds
 from benchmarks.taken import Taken
 from wattload.core.io import IOKind, IOOrder
 from wattload.core.units import GIB, KIB, MIB
-from wattload.loaders.coldcache import resident_fraction
+from wattload.loaders.data.cold_cache import resident_fraction
 
 FILE_BYTES = 256 * MIB
 DEPTH = 128

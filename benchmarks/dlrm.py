@@ -13,11 +13,10 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.measure import NotMeasuredError, Result, rounds
-from wattload.loaders.criteo import columnar, packed, synthetic
-from wattload.loaders.criteo.files import cut
-from wattload.loaders.criteo.schema import CATEGORICALS, COLUMNS, ID_MODULUS
-from wattload.loaders.datafolder import DataFolder
-from wattload.workloads.dlrm.worker import load_libraries
+from wattload.loaders.data import criteo_conversion, criteo_day_files
+from wattload.loaders.data.criteo_day_files import CATEGORICALS, COLUMNS, ID_MODULUS, cut_parts
+from wattload.loaders.data.data_folder import DataFolder
+from wattload.workloads.dlrm.workers import load_libraries
 
 ROOT = Path(__file__).resolve().parents[1]
 ROW_COUNT = 1_000_000
@@ -27,7 +26,7 @@ GOAL = 1.0
 RUN_S = 5.0
 """About how long a step takes, its start included, for the estimate."""
 
-SETTINGS = columnar.ColumnarSettings(compression="snappy", block_bytes=16 << 20)
+SETTINGS = criteo_conversion.ColumnarSettings(compression="snappy", block_bytes=16 << 20)
 
 
 def seconds(pairs: int) -> float:
@@ -43,7 +42,7 @@ def measure(target: Path, pairs: int) -> Iterator[Result]:
         for name in names:
             folder.reserve(name)
         with (folder.path / "day_0").open("wb") as file:
-            for text in synthetic.blocks(0, 0, ROW_COUNT):
+            for text in criteo_day_files.synthetic_blocks(0, 0, ROW_COUNT):
                 file.write(text.data)
         for step in ("to_parquet", "to_binary"):
             yield _compare(step, folder.path, pairs)
@@ -95,13 +94,15 @@ def _rate(way: str, folder: Path) -> float:
 
 def wattload_to_parquet(folder: Path) -> None:
     """Write ``wattload.parquet`` from ``day_0``."""
-    (part,) = cut([folder / "day_0"], 1)
-    columnar.tsv_to_parquet(part, folder / "wattload.parquet", SETTINGS, lambda *_: None)
+    (part,) = cut_parts([folder / "day_0"], 1)
+    criteo_conversion.tsv_to_parquet(part, folder / "wattload.parquet", SETTINGS, lambda *_: None)
 
 
 def wattload_to_binary(folder: Path) -> None:
     """Write ``wattload.bin`` from ``wattload.parquet``."""
-    packed.parquet_to_binary(folder / "wattload.parquet", folder / "wattload.bin", lambda *_: None)
+    criteo_conversion.parquet_to_binary(
+        folder / "wattload.parquet", folder / "wattload.bin", lambda *_: None
+    )
 
 
 def polars_to_parquet(folder: Path) -> None:

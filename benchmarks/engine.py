@@ -1,4 +1,4 @@
-"""The native engine against fio: sequential and random O_DIRECT I/O on the same files.
+"""The I/O engine against fio: sequential and random O_DIRECT I/O on the same files.
 
 Both sides first try their settings. Then fio's fastest meets ours of the least CPU time that
 reaches the goal, and fio meets itself.

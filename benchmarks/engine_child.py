@@ -1,4 +1,4 @@
-"""One plan of the native engine in a process of its own.
+"""One plan of the I/O engine in a process of its own.
 
 ``python -m benchmarks.engine_child SPEC``: SPEC is JSON (see ``Job``), what comes out is one JSON
 object. The engine is opened before the clock starts, as fio opens its own; the plan's files after.
@@ -88,9 +88,9 @@ def run(job: Job) -> dict[str, Any]:
     The wall time and the CPU time (of all threads of this process, the kernel's workers for its
     rings included) are taken around the call, so what the call itself costs is in them.
     """
-    from wattload.loaders.native.engine import NativeEngine
+    from wattload.loaders.engine.engine import IOEngine
 
-    engine = NativeEngine(
+    engine = IOEngine(
         backend=job.backend, block_bytes=job.block_bytes, depth=job.depth, direct=job.direct
     )
     plan = job.plan()

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from wattload.core.units import MIB
-from wattload.loaders.coldcache import evict
-from wattload.loaders.datafolder import DataFolder
+from wattload.loaders.data.cold_cache import evict
+from wattload.loaders.data.data_folder import DataFolder
 
 _BLOCK_BYTES = 8 * MIB
 

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.measure import NotMeasuredError
 from benchmarks.taken import Taken, children_cpu_s
 from wattload.core.io import IOKind, IOOrder
-from wattload.loaders.aligned import HUGE_PAGE_BYTES
+from wattload.loaders.aligned_io import HUGE_PAGE_BYTES
 
 THP_VARIABLE = "GLIBC_TUNABLES"
 THP_TUNABLE = "glibc.malloc.hugetlb=1"

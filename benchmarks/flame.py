@@ -1,4 +1,4 @@
-"""Where the last per cent goes: a flame graph of the native engine and one of fio, side by side.
+"""Where the last per cent goes: a flame graph of the I/O engine and one of fio, side by side.
 
 ``python -m benchmarks.flame --target DIR --runs runs`` runs random 4 KiB reads under ``perf``, each
 side with the settings of the bench, and writes for each the folded stacks (one line per stack, as

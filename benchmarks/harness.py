@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.measure import Result
-from tests.power.model_drive import Model
-from tests.power.sampler_bench import Bench
+from tools.model_host.drive import Model
+from tools.model_host.host import ModelHost
 from wattload.power.config import PowerConfig
 
 WATTLOAD = (sys.executable, "-m", "wattload")
@@ -58,7 +58,7 @@ def measure(target: Path, pairs: int) -> Iterator[Result]:
 def _sampler_shares(window_count: int) -> list[float]:
     """Return the sampler's CPU time in per cent of each of several windows."""
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder))
+        bench = ModelHost(Path(folder))
         bench.set_up(**{name: Model(serial=f"MODEL-{name}") for name in DRIVES})
         try:
             client = bench.opened(PowerConfig(period_s=SAMPLER_PERIOD_S), *DRIVES)

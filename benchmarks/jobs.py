@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.measure import NotMeasuredError, Result, Rounds, rounds
-from wattload.core.record.run import RunRecord, read_record
+from wattload.core.record.file import read_record
+from wattload.core.record.run import RunRecord
 
 FAILED_CHECK = 3
 PEAK_MEMORY = "peak_memory_bytes"

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import NotMeasuredError, Result
-from wattload.core.record.run import RECORD_FILE, RunRecord, read_record, write_record
+from wattload.core.record.file import RECORD_FILE, read_record, write_record
+from wattload.core.record.run import RunRecord
 from wattload.core.units import MB
 
 EXAMPLES = Path(__file__).parents[1] / "docs/examples/lab"
@@ -89,7 +90,7 @@ def _cost(command: Sequence[str], output: Path) -> Cost:
         NotMeasuredError: it failed.
     """
     start_s = time.monotonic()
-    # wait4 tells of this child and of its own; getrusage(RUSAGE_CHILDREN) of all before it, too.
+    # wait4 covers this child and its own; getrusage(RUSAGE_CHILDREN) also all earlier ones.
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
         peak_bytes = _watched(child.pid)
         _, status, usage = os.wait4(child.pid, 0)

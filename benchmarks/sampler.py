@@ -13,13 +13,13 @@ from benchmarks.files import written_files
 from benchmarks.harness import cpu_share
 from benchmarks.measure import Result, rounds
 from benchmarks.taken import Taken
-from tests.power.model_drive import Model
-from tests.power.model_power import Meter
-from tests.power.sampler_bench import Bench
+from tools.model_host.drive import Model
+from tools.model_host.host import ModelHost
+from tools.model_host.power import Meter
 from wattload.core.io import IOKind, IOOrder
 from wattload.core.units import GIB, KIB, MIB
-from wattload.power.client import SamplerClient
 from wattload.power.config import PowerConfig
+from wattload.power.sampler.client import SamplerClient
 
 PERIOD_S = 0.1
 WINDOW_S = 5.0
@@ -111,7 +111,7 @@ def _sampled(take: Callable[[], Taken]) -> Callable[[], Taken]:
 def _sampling() -> Iterator[tuple[SamplerClient, int]]:
     """Sample a model drive in a process of its own until the block ends; gives client and pid."""
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder))
+        bench = ModelHost(Path(folder))
         bench.set_up(**{DRIVE: Model(meter=Meter(ipm=INTERVAL_POWER))})
         try:
             client = bench.opened(PowerConfig(period_s=PERIOD_S), DRIVE)

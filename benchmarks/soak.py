@@ -17,15 +17,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from wattload.core.power import Channel, Instant
-from wattload.core.record.sampler import SamplerRecord
+from wattload.core.record.energy import SamplerRecord
 from wattload.core.units import NS_PER_S
-from wattload.power.client import SamplerClient
-from wattload.power.config import PowerConfig
-from wattload.power.energy import integrate
-from wattload.power.replay.config import ReplayConfig
-from wattload.power.replay.staging import stage
-from wattload.power.samples import read_samples
-from wattload.power.trace import Trace, TraceKey, traces
+from wattload.power.config import PowerConfig, ReplayConfig
+from wattload.power.energy.integration import integrate
+from wattload.power.energy.trace import Trace, TraceKey, traces
+from wattload.power.sampler.client import SamplerClient
+from wattload.power.sampler.samples import read_samples
+from wattload.power.sources.replay_trace import stage
 
 RATE_HZ = 100
 DEVICE = "drive0"
@@ -107,7 +106,7 @@ def _wait(seconds: float) -> None:
 
 
 def _compared(trace: Trace, cost: SamplerRecord) -> Outcome:
-    """Return what the trace lacks: rows are told by their times, which are the schedule's own."""
+    """Return what the trace lacks: rows are identified by their times, those of the schedule."""
     first_ns, last_ns = int(trace.time_ns[0]), int(trace.time_ns[-1])
     step_ns = NS_PER_S // RATE_HZ
     due_count = (last_ns - first_ns) // step_ns + 1

@@ -12,7 +12,7 @@ from benchmarks import engine_child, jobs
 from benchmarks.measure import NotMeasuredError, Result, rounds
 from wattload.core.io import IOKind, IOOrder
 from wattload.core.record.run import RunRecord
-from wattload.loaders.datafolder import DataFolder
+from wattload.loaders.data.data_folder import DataFolder
 
 FILE_COUNT = 28
 EPOCHS = 2
@@ -181,7 +181,7 @@ def _pairwise(
     pairs: int,
     asked: Sequence[tuple[Callable[[jobs.Figures], float], Result]],
 ) -> list[Result]:
-    """Return a result for each figure asked for, from the same rounds."""
+    """Return a result for each requested figure, from the same rounds."""
     note = f"`wattload run {' '.join(options)} loader={'|'.join(loaders)}`"
     try:
         taken = jobs.versus(loaders, options, pairs)

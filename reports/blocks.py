@@ -1,4 +1,4 @@
-"""What a page is made of: sections of blocks. Every text is plain; the template escapes it."""
+"""The elements of a page: sections of blocks. All text is plain; the template escapes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHART_NAME = re.compile(r'<svg [^>]*aria-labelledby="([^" ]+)-title[" ]')
 class Cell:
     """One cell: text, a tone that colours it, a badge before it, or a remark under it.
 
-    With an anchor it can be linked to.
+    A cell with an ``anchor`` can be linked to.
     """
 
     text: str
@@ -28,7 +28,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its title, and whether it holds figures (right-aligned)."""
+    """One column: its title, and whether it has figures (right-aligned)."""
 
     title: str
     figures: bool = False
@@ -36,9 +36,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows under columns. ``caption`` says what it shows, ``note`` stands under it.
+    """Rows under columns. ``caption`` describes the table, ``note`` is printed under it.
 
-    With an ``anchor`` it can be linked to.
+    A table with an ``anchor`` can be linked to.
     """
 
     kind: ClassVar[str] = "table"
@@ -51,7 +51,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """One paragraph; ``lead`` sets it larger."""
+    """One paragraph; ``lead`` makes it larger."""
 
     kind: ClassVar[str] = "paragraph"
     text: str
@@ -60,19 +60,19 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Words that lead to another place on the page."""
+    """Text that links to another place on the page."""
 
     text: str
     anchor: str
 
 
 Words = Sequence[str | Link]
-"""What a sentence is made of: plain text and links."""
+"""The parts of a sentence: plain text and links."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """Numbered sentences in large type, each with links to where its figures stand."""
+    """Numbered sentences in large type, each with links to its figures."""
 
     kind: ClassVar[str] = "sentences"
     sentences: Sequence[Words]
@@ -80,9 +80,9 @@ class Sentences:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A box with a title and sentences; of many, all but the first are in a fold.
+    """A box with a title and sentences; of many, only the first are outside a fold.
 
-    A ``bad`` one folds nothing. With an ``anchor`` it can be linked to.
+    A ``bad`` notice folds nothing. A notice with an ``anchor`` can be linked to.
     """
 
     kind: ClassVar[str] = "notice"
@@ -95,7 +95,7 @@ class Notice:
 
     @property
     def first(self) -> Sequence[str | Words]:
-        """The sentences that always show; one alone is not worth a fold."""
+        """The sentences that are always visible; a single remaining one is not folded."""
         folds = self.tone != "bad" and len(self.sentences) > self.SHOWN + 1
         return self.sentences[: self.SHOWN] if folds else self.sentences
 
@@ -107,7 +107,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """What one arm of a comparison is: its letter, its role in charts, and facts of its runs."""
+    """One arm of a comparison: its letter, its role in charts, and facts of its runs."""
 
     letter: str
     role: str
@@ -117,7 +117,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Arms:
-    """The arms of a page side by side, in the colours that its charts give them."""
+    """The arms of a page side by side, in the colours of the charts."""
 
     kind: ClassVar[str] = "arms"
     arms: Sequence[Arm]
@@ -125,7 +125,7 @@ class Arms:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One headline figure: label, number, unit, and what must be known with it."""
+    """One headline figure: label, number, unit, and a note."""
 
     label: str
     value: str
@@ -144,7 +144,7 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One workload or run in the overview: a title that links to it, a sentence, its tiles."""
+    """One workload or run in the overview: a linked title, a sentence, its tiles."""
 
     title: str
     anchor: str
@@ -165,8 +165,8 @@ class Cards:
 class Figure:
     """A chart as SVG with its caption, and its data as a table in a fold.
 
-    ``svg`` is the only markup that is not escaped: ``wattload.reports.svg`` made it. ``legend``
-    pairs a colour's name with what it stands for.
+    ``svg`` is the only markup that is not escaped: ``reports.charts.svg`` made it. ``legend`` pairs
+    the name of a colour with its meaning.
     """
 
     kind: ClassVar[str] = "figure"
@@ -177,14 +177,14 @@ class Figure:
 
     @property
     def anchor(self) -> str:
-        """The chart's own name, by which it can be linked to; empty if its SVG has none."""
+        """The chart's id, for links; empty if its SVG has none."""
         named = _CHART_NAME.search(self.svg[:1000])
         return named.group(1) if named else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """Where a chart would be, had there been anything to draw: what is missing, and why."""
+    """A missing chart: its title, and why there is nothing to draw."""
 
     kind: ClassVar[str] = "absent"
     title: str
@@ -193,7 +193,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Text to copy, as it is."""
+    """Text to copy, unchanged."""
 
     kind: ClassVar[str] = "code"
     text: str
@@ -230,7 +230,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Blocks behind a line that opens them; what is ``looked_up`` is not on paper, but its line."""
+    """Blocks in a fold; for ``looked_up`` blocks only the summary line is printed on paper."""
 
     kind: ClassVar[str] = "fold"
     summary: str
@@ -241,7 +241,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A heading within a section; with an anchor it can be linked to."""
+    """A heading within a section; with an ``anchor`` it can be linked to."""
 
     kind: ClassVar[str] = "heading"
     text: str
@@ -270,8 +270,8 @@ Block = (
 class Section:
     """A part of the page with its own entry in the contents.
 
-    ``parts`` are sections within it, one level deep; ``folded`` shows them closed, under their
-    title and ``remark``; a section that is not ``listed`` has no entry.
+    ``parts`` are sections within it, one level deep. ``folded`` shows them closed, under their
+    title and ``remark``. A section that is not ``listed`` has no entry.
     """
 
     anchor: str
@@ -285,10 +285,10 @@ class Section:
 
 
 def row(*cells: str | Cell) -> tuple[Cell, ...]:
-    """Return a row of cells, plain text among them."""
+    """Return a row of cells; plain text becomes a cell."""
     return tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in cells)
 
 
 def columns(*titles: str) -> tuple[Column, ...]:
-    """Return columns; a title that begins with ``#`` holds figures."""
+    """Return columns; a title that begins with ``#`` is for figures."""
     return tuple(Column(title.removeprefix("#"), title.startswith("#")) for title in titles)

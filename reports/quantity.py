@@ -1,4 +1,4 @@
-"""Quantities as people read them: decimal SI prefixes, four significant digits, words for names."""
+"""Quantities for readers: decimal SI prefixes, four significant digits, names as words."""
 
 from __future__ import annotations
 
@@ -10,38 +10,33 @@ from dataclasses import dataclass
 from wattload.core.units import GB, J_PER_WH, KB, MB, TB, Unit
 
 MISSING = "\u2013"
+OUT_OF_RANGE = "out of range"
 THIN_SPACE = "\u202f"
 UNIT_SPACE = "\u00a0"
-"""Between a number and its unit: a line never breaks there."""
+"""Between a number and its unit: no line break there."""
 
 DIGITS = 4
-
+_EXPONENT_FROM = 1e15
 LEAST, MOST = 1e-30, 1e30
-"""In SI base units, beside 0: all figures of runs lie between, and can be scaled, summed and drawn.
-What a record has beyond is not shown."""
+"""In SI base units: figures of runs are 0 or between these, so that they can be scaled and summed.
+
+Values outside of them are not shown.
+"""
 
 DIRECTIONS: Mapping[str, str] = {
     "higher": "higher is better",
     "lower": "lower is better",
     "neither": "",
 }
-"""Which way a figure is better, in the words of the whole page."""
+"""Which direction is better, in the words of the page."""
 
-OUT_OF_RANGE = "out of range"
-_EXPONENT_FROM = 1e15
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """A unit to show values in: a value in SI base units, divided by ``factor``, is in ``unit``."""
-
-    factor: float
-    unit: str
-
-    def shown(self, value: float) -> float:
-        """Return a value of SI base units in this scale's unit."""
-        return value / self.factor
-
+_UNIT_WORDS = re.compile(
+    r"_(bytes_per_s_per_w|bytes_per_s|bytes_per_j|j_per_byte|j_per_gb|s_per_gb|s_per_byte"
+    r"|per_s|fraction|count|bytes|wh|ns|s|j|w)$"
+)
+_SPELLINGS = {"au": "AU", "cpu": "CPU", "gpu": "GPU", "dlio": "DLIO", "io": "I/O", "gb": "GB"}
+_RATE_WORDS = ("rate", "throughput", "ceiling")
+_TIME_WORDS = ("time", "latency", "overshoot", "seconds", "delay", "stall")
 
 _BYTES = ((TB, "TB"), (GB, "GB"), (MB, "MB"), (KB, "kB"), (1, "B"))
 _LADDERS: dict[Unit, tuple[tuple[float, float, str], ...]] = {
@@ -57,15 +52,27 @@ _LADDERS: dict[Unit, tuple[tuple[float, float, str], ...]] = {
     Unit.FRACTION: ((0, 0.01, "%"),),
     Unit.COUNT: ((0, 1, ""),),
 }
-"""Per unit, from large to small: from which magnitude on, divided by what, called what.
+"""Per unit, from large to small: smallest magnitude, divisor and name.
 
 A joule is a watt second, so bytes per joule are bytes per second per watt. Watt hours begin at a
 hundredth of one.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A unit for display: a value in SI base units, divided by ``factor``, is in ``unit``."""
+
+    factor: float
+    unit: str
+
+    def shown(self, value: float) -> float:
+        """Return a value in SI base units in this scale's unit."""
+        return value / self.factor
+
+
 def scale_for(unit: Unit, *values: float | None) -> Scale:
-    """Return the scale that suits the largest value, without what is ``None`` or out of range."""
+    """Return the scale that suits the largest value, ignoring ``None`` and out-of-range values."""
     shown = [abs(value) for value in values if value is not None and not out_of_range(value)]
     largest = max(shown, default=0.0)
     steps = _LADDERS[unit]
@@ -77,14 +84,14 @@ def scale_for(unit: Unit, *values: float | None) -> Scale:
 
 
 def out_of_range(value: float | None) -> str:
-    """Return why a value is not shown; empty for ``None`` and for every value a run can have."""
+    """Return why a value is not shown; empty for ``None`` and for all possible values."""
     if value is None or value == 0 or LEAST <= abs(value) <= MOST:
         return ""
     return f"the record has {value:.3g}, which is {OUT_OF_RANGE}"
 
 
 def number(value: float | None, digits: int = DIGITS) -> str:
-    """Return a number with that many significant digits, thousands apart by thin spaces."""
+    """Return a number with that many significant digits and thin spaces between thousands."""
     if value is None:
         return MISSING
     if value == 0:
@@ -93,15 +100,15 @@ def number(value: float | None, digits: int = DIGITS) -> str:
         return OUT_OF_RANGE
     if abs(value) >= _EXPONENT_FROM:
         return f"{value:.{digits - 1}e}"
-    rounded = float(f"{value:.{digits - 1}e}")  # 99.97 has one digit more before the point
+    rounded = float(f"{value:.{digits - 1}e}")  # 99.97 rounds to 100.0, with one more digit
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
-    if decimals > 9:  # noqa: PLR2004 - below 1e-6 an exponent reads better than zeros
+    if decimals > 9:  # noqa: PLR2004 - below 1e-6 an exponent is easier to read
         return f"{value:.{digits - 1}e}"
     return f"{value:,.{decimals}f}".replace(",", THIN_SPACE)
 
 
 def whole(value: float | None) -> str:
-    """Return a count without decimals, thousands apart by thin spaces."""
+    """Return a count without decimals, with thin spaces between thousands."""
     if value is None:
         return MISSING
     if abs(value) >= _EXPONENT_FROM:
@@ -117,7 +124,7 @@ def scaled(value: float | None, scale: Scale, digits: int = DIGITS) -> str:
 
 
 def quantity(value: float | None, unit: Unit, digits: int = DIGITS) -> str:
-    """Return a value with the unit that suits it: ``1.500 GB/s``; a dash where there is none."""
+    """Return a value with a suitable unit: ``1.500 GB/s``; a dash for ``None``."""
     if value is None:
         return MISSING
     if out_of_range(value):
@@ -126,6 +133,37 @@ def quantity(value: float | None, unit: Unit, digits: int = DIGITS) -> str:
         return whole(value)
     scale = scale_for(unit, value)
     return with_unit(scaled(value, scale, digits), scale)
+
+
+def bounded_quantity(
+    value: float | None,
+    lower: float | None,
+    upper: float | None,
+    unit: Unit,
+    digits: int = DIGITS,
+) -> str:
+    """Return a value or its bounds with a unit: ``2.5 J``, ``1.0 to 2.5 J``, or ``≤ 2.5 J``.
+
+    The bounds are used if ``value`` is ``None``; without an upper bound the result is a dash.
+    """
+    largest = value if value is not None else upper
+    if largest is None:
+        return MISSING
+    if out_of_range(largest):
+        return OUT_OF_RANGE
+    scale = scale_for(unit, largest)
+    text = (
+        scaled(value, scale, digits)
+        if value is not None
+        else interval_text(lower, largest, scale, digits)
+    )
+    return with_unit(text, scale)
+
+
+def interval_text(lower: float | None, upper: float, scale: Scale, digits: int = DIGITS) -> str:
+    """Return bounds without the unit: both ends, or ≤ if the lower one is unknown."""
+    text = scaled(upper, scale, digits)
+    return f"≤ {text}" if lower is None else f"{scaled(lower, scale, digits)} to {text}"
 
 
 def with_unit(text: str, scale: Scale) -> str:
@@ -138,28 +176,19 @@ def percent(share: float | None, digits: int = 3) -> str:
     return MISSING if share is None else f"{number(share * 100, digits)}{UNIT_SPACE}%"
 
 
-_UNIT_WORDS = re.compile(
-    r"_(bytes_per_s_per_w|bytes_per_s|bytes_per_j|j_per_byte|j_per_gb|s_per_gb|s_per_byte"
-    r"|per_s|fraction|count|bytes|wh|ns|s|j|w)$"
-)
-_SPELT = {"au": "AU", "cpu": "CPU", "gpu": "GPU", "dlio": "DLIO", "io": "I/O", "gb": "GB"}
-_SAYS_RATE = ("rate", "throughput", "ceiling")
-_SAYS_TIME = ("time", "latency", "overshoot", "seconds", "delay", "stall")
-
-
 def label(name: str, unit: Unit | None = None) -> str:
     """Return a metric's name in words: ``batch_latency_p99_s`` is "batch latency p99"."""
     words = _UNIT_WORDS.sub("", name).replace("_", " ")
-    words = " ".join(_SPELT.get(word, word) for word in words.split())
-    if unit is Unit.BYTES_PER_SECOND and not any(word in words for word in _SAYS_RATE):
+    words = " ".join(_SPELLINGS.get(word, word) for word in words.split())
+    if unit is Unit.BYTES_PER_SECOND and not any(word in words for word in _RATE_WORDS):
         words += " rate"
-    if unit is Unit.SECONDS and not any(word in words for word in _SAYS_TIME):
+    if unit is Unit.SECONDS and not any(word in words for word in _TIME_WORDS):
         words += " time"
     return words
 
 
 def listed(parts: list[str], word: str = "and") -> str:
-    """Return parts as a sentence lists them: ``a, b and c``."""
+    """Return the parts as in a sentence: ``a, b and c``."""
     if len(parts) < 2:  # noqa: PLR2004 - nothing to join
         return "".join(parts)
     return f"{', '.join(parts[:-1])} {word} {parts[-1]}"

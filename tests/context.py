@@ -8,11 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from wattload.core.record.target import TargetFacts
-from wattload.core.target import DirectIo, Target, TargetKind
+from wattload.core.storage.direct_io import DirectIo
+from wattload.core.storage.targets import Target, TargetKind
 from wattload.core.workload import Communicator
+from wattload.run.process import ProcessContext, SilentProgress
+
+if TYPE_CHECKING:
+    from wattload.run.power_session import Sampling
+    from wattload.session.search_result import Measurement, SearchResult
 
 
 class LocalCommunicator:
@@ -27,8 +33,49 @@ class LocalCommunicator:
     def gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - the protocol's type
         return [value]
 
+    def all_gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - the protocol's type
+        return [value]
+
     def broadcast(self, value: Any) -> Any:  # noqa: ANN401 - the protocol's type
         return value
+
+
+class NoReporter:
+    """Takes what a session reports, and keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def progress(self) -> SilentProgress:
+        return SilentProgress()
+
+    def run_finished(self, folder: Path) -> None:
+        pass
+
+    def run_reused(self, folder: Path, journal: Path) -> None:
+        pass
+
+    def trial_finished(self, run: Measurement, threshold: float, *, reused: bool) -> None:
+        pass
+
+    def search_finished(self, result: SearchResult, path: Path) -> None:
+        pass
+
+
+def process_of(
+    communicator: Communicator, reporter: NoReporter | None = None, *, samples: bool = True
+) -> ProcessContext:
+    """Return the process of a rank on the host "box"; one that samples leads its host."""
+    sampling = cast("Sampling", object()) if samples else None
+    return ProcessContext(
+        communicator=communicator,
+        sampling=sampling,
+        host="box",
+        reporter=reporter or NoReporter(),
+    )
 
 
 class ThreadCommunicator:
@@ -49,6 +96,10 @@ class ThreadCommunicator:
         self._barrier.wait()
 
     def gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - the protocol's type
+        gathered = self.all_gather(value)
+        return [] if self.rank else gathered
+
+    def all_gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - the protocol's type
         self._values[self.rank] = value
         self.barrier()
         gathered = list(self._values)
@@ -56,7 +107,7 @@ class ThreadCommunicator:
         return gathered
 
     def broadcast(self, value: Any) -> Any:  # noqa: ANN401 - the protocol's type
-        return self.gather(value)[0]
+        return self.all_gather(value)[0]
 
     def abort(self) -> None:
         """Let the other ranks fail instead of waiting for one that has failed."""
@@ -75,7 +126,18 @@ class RecordedPhase:
     read_bytes: int = 0
     written_bytes: int = 0
     operations: int = 0
+    progress: RecordedProgress | None = field(default=None, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def count_read(self, moved_bytes: int) -> None:
+        self.moved(read_bytes=moved_bytes)
+        assert self.progress is not None
+        self.progress.advance(moved_bytes)
+
+    def count_written(self, moved_bytes: int) -> None:
+        self.moved(written_bytes=moved_bytes)
+        assert self.progress is not None
+        self.progress.advance(moved_bytes)
 
     def moved(self, *, read_bytes: int = 0, written_bytes: int = 0, operations: int = 1) -> None:
         with self._lock:
@@ -122,7 +184,8 @@ class Context:
 
     @contextmanager
     def phase(self, name: str, *, timed: bool = True) -> Iterator[RecordedPhase]:
-        phase = RecordedPhase(name, timed, parent=self._open[-1] if self._open else None)
+        parent = self._open[-1] if self._open else None
+        phase = RecordedPhase(name, timed, parent=parent, progress=self.progress)
         self.phases.append(phase)
         self._open.append(name)
         phase.start_ns = time.monotonic_ns()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tests.records import Scenario, WorkloadName, make_run
-from wattload.core.checks.mlperf import Finding, judge
-from wattload.core.mlperf import UNET3D, DataSetRule
-from wattload.core.record.check import Check
-from wattload.core.record.metric import Metric
+from wattload.core.mlperf.published import UNET3D, DataSetRule
+from wattload.core.mlperf.rules import Finding, judge
+from wattload.core.record.results import Check, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from wattload.core.record.check import Check
-from wattload.core.record.metric import Metric
 from wattload.core.record.phase import PhaseWindow
+from wattload.core.record.results import Check, Metric
 from wattload.core.units import Unit
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from wattload.core.base_models import Observed
 from wattload.core.clock import ClockAnchor
-from wattload.core.record.base import Observed
 from wattload.core.record.controller import (
     ControllerDifference,
     ControllerFacts,
@@ -103,7 +103,7 @@ def target(path: str, host_name: str, *, serial: str, model: str, virtual: bool)
         controllers=() if virtual else (serial,),
         virtual=virtual,
         warnings=(
-            ("The target lies on the root file system: its traffic is counted with ours.",)
+            ("The target is on the root file system: its traffic is counted with ours.",)
             if virtual
             else ()
         ),

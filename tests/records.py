@@ -27,17 +27,11 @@ from tests.record_traces import (
     write_table,
 )
 from wattload.core.io import DataPath
-from wattload.core.record.check import Check
+from wattload.core.record.file import write_record
 from wattload.core.record.host import RankRecord
 from wattload.core.record.phase import IoCounter, PhaseSpan, PhaseWindow, Total, TraceFile
-from wattload.core.record.run import (
-    Comparison,
-    DataRecord,
-    RunRecord,
-    Status,
-    WorkloadSection,
-    write_record,
-)
+from wattload.core.record.results import Check
+from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status, WorkloadSection
 
 WorkloadName = Literal["unet3d", "checkpoint", "dlrm"]
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from wattload.core.accelerator import Accelerator
-from wattload.core.record.check import Check
-from wattload.core.record.metric import Metric
-from wattload.core.workload import Outcome, RunContext
-from wattload.loaders.direct import Config as DirectConfig
-from wattload.loaders.torch import Config as TorchConfig
-from wattload.workloads.unet3d import Config, Unet3d
+from wattload.core.record.results import Check, Metric
+from wattload.core.workload import Accelerator, Outcome, RunContext
+from wattload.loaders.direct.config import Config as DirectConfig
+from wattload.loaders.torch.config import Config as TorchConfig
+from wattload.workloads.unet3d.config import Config
+from wattload.workloads.unet3d.workload import Unet3d
 
 FILES, BATCH, EPOCHS = 17, 2, 2
 

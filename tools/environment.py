@@ -70,7 +70,7 @@ def fingerprint(root: Path, base_prefix: str) -> str:
 
 def lacks_engine(root: Path) -> bool:
     """Return whether the engine's sources are here and its library, which git ignores, is not."""
-    native = root / "loaders/native"
+    native = root / "loaders/engine"
     return any(native.glob("src/*.c")) and not any(native.glob("*.so"))
 
 

@@ -1,4 +1,4 @@
-"""``wattload`` and ``python -m wattload``: errors become one sentence and an exit status here."""
+"""``wattload`` and ``python -m wattload``: turns errors into one sentence and an exit status."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     except WattloadError as error:
         if debug:
             raise
-        if _speaks():
-            _tell(str(error))
+        if _is_first_rank():
+            _print_error(str(error))
         return error.exit_code
     except KeyboardInterrupt:
         if debug:
             raise
-        _tell("interrupted")
+        _print_error("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         if sys.stderr is not None:
-            sys.stderr.close()  # the reader of our output has left; nobody is there to be told
+            sys.stderr.close()  # nobody reads our output any more
         return 1
     except Exception as error:
         if debug:
             raise
         kind = type(error).__name__
-        _tell(f"{kind}: {error} (--debug shows the traceback)")
+        _print_error(f"{kind}: {error} (--debug shows the traceback)")
         return 1
 
 
-def _tell(sentence: str) -> None:
-    """Say what went wrong on standard error, or, where it is closed, nowhere: not in our output."""
+def _print_error(sentence: str) -> None:
+    """Print an error to standard error; if that is closed, print nothing at all."""
     if sys.stderr is not None:
         print(f"wattload: {sentence}", file=sys.stderr)
 
 
-def _speaks() -> bool:
-    """Return whether this process tells of errors that every rank meets alike; rank 0 does."""
+def _is_first_rank() -> bool:
+    """Return whether this process is rank 0, which prints errors that occur on every rank."""
     return all(os.environ.get(name, "0") in ("0", "") for name in RANK_VARIABLES)
 
 

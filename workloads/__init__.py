@@ -1,1 +1,1 @@
-"""One module per I/O pattern: what is read or written, in which order, and what counts as done."""
+"""One module or package per I/O pattern: what is read or written, in what order, and checks."""

@@ -1,4 +1,4 @@
-"""Nothing but the life of a run: it measures the harness, not a drive."""
+"""A workload without I/O, which measures the harness and not a drive."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from wattload.core.accelerator import Accelerator
-from wattload.core.record.check import Check
-from wattload.core.workload import DataFacts, Outcome, RunContext, WorkloadPlan
+from wattload.core.record.results import Check
+from wattload.core.workload import Accelerator, DataFacts, Outcome, RunContext, WorkloadPlan
 
 
 @dataclass(slots=True, kw_only=True)
 class Config:
-    """There is nothing to set."""
+    """There are no settings."""
 
     _target_: str = "wattload.workloads.null.Null"
 
 
 class Null:
-    """Moves no byte; every step of a run's life still happens."""
+    """Moves no data, but goes through every step of a run."""
 
     name: ClassVar[str] = "null"
+    needs: ClassVar[tuple[type, ...]] = ()
 
     def __init__(self, config: Config, loader: object, accelerator: Accelerator) -> None:
         self.config = config
 
     def plan(self, context: RunContext) -> WorkloadPlan:
-        """Return a plan of nothing."""
+        """Return a plan without data."""
         return WorkloadPlan(
             data_bytes=0,
             prepare_bytes=0,
@@ -42,11 +42,11 @@ class Null:
         return None
 
     def run(self, context: RunContext) -> Outcome:
-        """Open one phase that moves nothing."""
+        """Open one phase without I/O."""
         with context.phase("nothing"):
             context.communicator.barrier()
-        return Outcome(remarks=("The null workload moves no byte: it measures the harness.",))
+        return Outcome(remarks=("The null workload moves no data; it measures the harness.",))
 
     def verify(self, context: RunContext) -> Sequence[Check]:
-        """Return no check: nothing was delivered."""
+        """Return no checks: nothing was delivered."""
         return ()

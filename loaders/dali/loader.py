@@ -1,18 +1,26 @@
-"""Batches from DALI's pipeline: a thread takes them, cuts rows, hashes, and hands them over.
+"""Batches from DALI's pipeline: a thread takes them, cuts rows, hashes, and delivers them.
 
-The thread makes batches ahead of the training loop, as the workers of other loaders do: neither the
-copies into rows nor the hashing of the samples that were chosen for it happen in the loop's time.
+The thread prepares batches ahead of the training loop, as the workers of other loaders do: neither
+the copies into rows nor the hashing of selected samples takes time in the loop. DALI needs a path
+to everything it reads, so samples in memory and padding have files in memory. DALI's long error
+messages become one sentence that names the file.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
+import os
+import re
+import shutil
+import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,22 +28,159 @@ from numpy.typing import NDArray
 from wattload.core.errors import ConfigError, DataError
 from wattload.core.io import Batch, DataPath
 from wattload.core.units import NS_PER_S
-from wattload.loaders.dali import Access, Config, tensor_count
-from wattload.loaders.dali.failure import failure, one_line, wrong_size
-from wattload.loaders.dali.files import SideFiles, on_block_device, takes_direct
-from wattload.loaders.dali.pipeline import Output, Pipeline, Reading, import_dali
-from wattload.loaders.formats import record_format
+from wattload.loaders.dali.config import Access, Config, import_dali, tensor_count
+from wattload.loaders.dali.pipeline import Output, Pipeline, PipelineSettings
+from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.samples import ReadCounter, SampleSet, copy_resized
 
-READS_ON = (
-    "DALI's reader runs ahead of what it is asked for, and no other file was found that it "
-    "reads in this way: after each epoch it read the smallest record again, up to a few batches "
-    "of it, which no figure counts."
+COPY_BYTES = 1 << 20
+DIMENSIONS = 3
+"""The dimensions of the padding; only the samples of one batch must agree in them."""
+
+READS_AHEAD = (
+    "DALI's reader reads ahead of the epoch's end, and no padding file was found that it can read "
+    "with this access: after each epoch it read the smallest record again, for up to a few "
+    "batches, which no figure counts."
 )
 
 
+def batch_error(
+    samples: SampleSet, sources: Sequence[str], indices: Sequence[int], error: Exception | None
+) -> DataError:
+    """Return the error for the first of these samples that is not a valid record.
+
+    DALI names the file in some errors only, and fails batches before the one with the fault. So the
+    headers of the files are checked again. ``sources`` are the paths that were read, one per
+    sample. If all are valid, the message is DALI's.
+    """
+    for index in dict.fromkeys(indices):
+        found = _check_file(samples, sources, index)
+        if found is not None:
+            return found
+    reason = "the array it read is not uint8" if error is None else one_line(error)
+    names = f"{samples.paths[indices[0]]} to {samples.paths[indices[-1]]}"
+    return DataError(f"DALI could not load the samples from {names}: {reason}")
+
+
+def wrong_size(
+    samples: SampleSet, sources: Sequence[str], indices: Sequence[int]
+) -> DataError | None:
+    """Return the error for the first of these files whose size is not the planned one.
+
+    Bytes are counted by the planned sizes; and DALI's reader on the GPU (2.4) does not notice a
+    truncated file.
+    """
+    for index in indices:
+        found_bytes, size_bytes = Path(sources[index]).stat().st_size, samples.file_bytes[index]
+        if found_bytes != size_bytes:
+            what = "is truncated" if found_bytes < size_bytes else "was changed"
+            return DataError(
+                f"{samples.paths[index]} {what}: expected {size_bytes} bytes, got {found_bytes}; "
+                "remove the data folder to generate it again"
+            )
+    return None
+
+
+def one_line(error: Exception) -> str:
+    """Return DALI's error message without its traceback and source position."""
+    text = str(error).rpartition("encountered:")[2].partition("C++ context")[0].strip()
+    text = re.sub(r"^Assert on .*? failed: ", "", text, flags=re.DOTALL)
+    return " ".join(text.split()) or type(error).__name__
+
+
+def _check_file(samples: SampleSet, sources: Sequence[str], index: int) -> DataError | None:
+    path = samples.paths[index]
+    try:
+        record_format(samples.record_format).payload(_map_file(sources[index]), str(path))
+        return wrong_size(samples, sources, [index])
+    except DataError as error:
+        return error
+    except OSError as error:
+        return DataError(f"{path} can't be read: {error.strerror}; generate the data again")
+
+
+def _map_file(source: str) -> NDArray[np.uint8]:
+    """Return a file's bytes as a mapping; only the parts that are accessed are read."""
+    try:
+        return np.memmap(source, dtype=np.uint8, mode="r")
+    except ValueError:  # an empty file can't be mapped
+        return np.zeros(0, dtype=np.uint8)
+
+
+class SideFiles:
+    """Files that exist until ``close``, or the end of this process."""
+
+    def __init__(self) -> None:
+        self._files: list[IO[bytes]] = []
+
+    def in_memory(self, content: IO[bytes]) -> str:
+        """Return the path of a copy in memory; valid in this process only."""
+        file = os.fdopen(os.memfd_create("wattload"), "wb")
+        self._add(file, content)
+        return f"/proc/self/fd/{file.fileno()}"
+
+    def padding(self, accepts: Callable[[str], bool]) -> str | None:
+        """Return the path of an npy record of one byte that ``accepts`` accepts, or ``None``.
+
+        The file is in memory, else in a folder for temporary files, where a killed process leaves
+        it.
+        """
+        path = self.in_memory(_padding_record())
+        if accepts(path):
+            return path
+        for folder in dict.fromkeys((tempfile.gettempdir(), "/var/tmp")):
+            try:
+                path = self._on_disk(folder, _padding_record())
+            except OSError:
+                continue
+            if accepts(path):
+                return path
+        return None
+
+    def close(self) -> None:
+        """Close the files, which ends them; safe to call twice."""
+        while self._files:
+            self._files.pop().close()
+
+    def _on_disk(self, folder: str, content: IO[bytes]) -> str:
+        file = tempfile.NamedTemporaryFile(prefix="wattload-", dir=folder)  # noqa: SIM115
+        self._add(file, content)
+        return file.name
+
+    def _add(self, file: IO[bytes], content: IO[bytes]) -> None:
+        self._files.append(file)
+        shutil.copyfileobj(content, file, COPY_BYTES)
+        file.flush()
+
+
+def takes_direct(path: str) -> bool:
+    """Return whether a file can be opened with O_DIRECT; in memory it can from Linux 6.6 on."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_DIRECT))
+    except OSError:
+        return False
+    return True
+
+
+def on_block_device(path: str) -> bool:
+    """Return whether a file is on a device with its own number, which cuFile looks up."""
+    return os.major(os.stat(path).st_dev) != 0  # noqa: PTH116 - a path of /proc
+
+
+def _padding_record() -> IO[bytes]:
+    content = io.BytesIO()
+    np.save(content, np.zeros((1,) * DIMENSIONS, dtype=np.uint8))
+    content.seek(0)
+    return content
+
+
+def make_loader(config: Config, samples: SampleSet, on_read: ReadCounter) -> DaliLoader:
+    """Return the loader over these samples, after a test run of DALI."""
+    return DaliLoader(config, samples, on_read)
+
+
 class DaliLoader:
-    """Batches by DALI; see ``wattload.loaders.dali``. It has a pipeline of its own per epoch."""
+    """Batches by DALI, with a separate pipeline per epoch; see ``loaders.dali.config``."""
 
     def __init__(self, config: Config, samples: SampleSet, on_read: ReadCounter) -> None:
         config.check()
@@ -43,10 +188,10 @@ class DaliLoader:
         self._samples = samples
         self._on_read = on_read
         self._pass: _Pass | None = None
-        self._kept: Pipeline | None = None
+        self._open_pipeline: Pipeline | None = None
         self._files = SideFiles()
         try:
-            self._reading = self._prepared(config)
+            self._settings = self._pipeline_settings(config)
             self._warm_up()
         except BaseException:
             self._files.close()
@@ -55,47 +200,47 @@ class DaliLoader:
         self._tensors = [np.zeros(shape, dtype=np.uint8) for _ in range(tensor_count(samples))]
 
     def epoch(self, order: Sequence[int]) -> Iterator[Batch]:
-        """Return the batches of one epoch; an earlier one that has not come to its end is ended.
+        """Return the batches of one epoch; an unfinished earlier epoch is ended.
 
         Making the pipeline counts as time of the epoch.
 
         Raises:
-            DataError: a file is missing, truncated, corrupt, or no record.
+            DataError: a file is missing, truncated, corrupt, or not a record.
             RuntimeError: the loader was closed.
         """
         if not self._tensors:
             raise RuntimeError("the loader is closed")
         self._end_pass()
-        self._pass = _Pass(self._reading, order)
+        self._pass = _Pass(self._settings, order)
         return self._pass.batches(self._tensors, self._on_read)
 
     def path(self) -> DataPath:
-        """Return the way the bytes were asked to take."""
-        path = self._reading.config.path(self._samples)
-        if self._reading.padding is None and self._samples.record_format == "npy":
-            return path.model_copy(update={"remarks": (*path.remarks, READS_ON)})
+        """Return the requested path of the bytes."""
+        path = self._settings.config.path(self._samples)
+        if self._settings.padding is None and self._samples.record_format == "npy":
+            return path.model_copy(update={"remarks": (*path.remarks, READS_AHEAD)})
         return path
 
     def close(self) -> None:
-        """End all threads, those of DALI with the batches they are reading; safe to call twice."""
+        """End all threads, DALI's after the batches in preparation; safe to call twice."""
         self._end_pass()
-        if self._kept is not None:
-            self._kept.close()
+        if self._open_pipeline is not None:
+            self._open_pipeline.close()
         self._files.close()
         self._tensors = []
 
-    def _prepared(self, config: Config) -> Reading:
-        """Return what all epochs have in common; makes the files that lie in memory."""
+    def _pipeline_settings(self, config: Config) -> PipelineSettings:
+        """Return what all epochs have in common; creates the files in memory."""
         samples, access = self._samples, config.access(self._samples)
         sources = tuple(self._source(path) for path in samples.paths)
         if samples.in_memory and access is Access.o_direct and not takes_direct(sources[0]):
             access = Access.plain
-        reading = Reading(config, samples, access, sources)
-        if reading.by_cufile:
-            return replace(reading, padding=self._files.padding(on_block_device))
+        settings = PipelineSettings(config, samples, access, sources)
+        if settings.by_cufile:
+            return replace(settings, padding=self._files.padding(on_block_device))
         if access is Access.o_direct:
-            return replace(reading, padding=self._files.padding(takes_direct))
-        return replace(reading, padding=self._files.padding(lambda _: True))
+            return replace(settings, padding=self._files.padding(takes_direct))
+        return replace(settings, padding=self._files.padding(lambda _: True))
 
     def _source(self, path: Path) -> str:
         if not self._samples.in_memory:
@@ -109,21 +254,21 @@ class DaliLoader:
             ) from error
 
     def _warm_up(self) -> None:
-        """Load DALI and run a pipeline once, so that neither is ever timed; no sample is read."""
+        """Load DALI and run a pipeline once, so that neither is timed; reads no sample."""
         import_dali()
-        padding, count = self._reading.padding, self._samples.batch_samples
+        padding, count = self._settings.padding, self._samples.batch_samples
         if padding is None:
             return
         try:
-            pipeline = Pipeline(replace(self._reading, sources=(padding,)), [[0] * count])
+            pipeline = Pipeline(replace(self._settings, sources=(padding,)), [[0] * count])
             pipeline.next_output()
         except RuntimeError as error:
             raise ConfigError(
-                "DALI can't read a record of one byte here, before any of the samples: "
+                "DALI failed to read a test record of one byte, before any sample: "
                 f"{one_line(error)}; use other settings of loader=dali, or loader=torch"
             ) from error.with_traceback(None)
-        if self._reading.by_cufile:
-            self._kept = pipeline  # with the last one cuFile's driver would be closed
+        if self._settings.by_cufile:
+            self._open_pipeline = pipeline  # closing the last pipeline would close cuFile's driver
         else:
             pipeline.close()
 
@@ -134,16 +279,16 @@ class DaliLoader:
 
 
 class _Pass:
-    """One epoch: its pipeline, and the thread that takes what comes out of it."""
+    """One epoch: its pipeline, and the thread that takes its output."""
 
-    def __init__(self, reading: Reading, order: Sequence[int]) -> None:
-        samples = reading.samples
+    def __init__(self, settings: PipelineSettings, order: Sequence[int]) -> None:
+        samples = settings.samples
         self._samples = samples
-        self._sources = reading.sources
+        self._sources = settings.sources
         self._layout = record_format(samples.record_format)
         size = samples.batch_samples
         self._order = order[: len(order) // size * size]
-        self._pipeline = Pipeline(reading, [self._indices(n) for n in range(self._count)])
+        self._pipeline = Pipeline(settings, [self._indices(n) for n in range(self._count)])
         self._ready: deque[Batch] = deque()
         self._failure: BaseException | None = None
         self._stopped = False
@@ -157,12 +302,12 @@ class _Pass:
     def batches(
         self, tensors: Sequence[NDArray[np.uint8]], on_read: ReadCounter
     ) -> Iterator[Batch]:
-        """Start the thread and return the batches in order; tensors are used by turns."""
+        """Start the thread and return the batches in order; tensors are used in rotation."""
         self._thread = threading.Thread(
             target=self._work, args=(tensors, on_read), name="dali", daemon=True
         )
         self._thread.start()
-        return self._handed_over()
+        return self._delivered()
 
     def stop(self) -> None:
         """End the thread and the pipeline."""
@@ -173,7 +318,7 @@ class _Pass:
             self._thread.join()
         self._pipeline.close()
 
-    def _handed_over(self) -> Iterator[Batch]:
+    def _delivered(self) -> Iterator[Batch]:
         for _ in range(self._count):
             with self._changed:
                 self._changed.wait_for(lambda: self._ready or self._failure or self._stopped)
@@ -189,17 +334,17 @@ class _Pass:
         """Take the batches from the pipeline, at most one per accelerator ahead of the loop."""
         try:
             for number in range(self._count):
-                batch = self._taken(number, tensors[number % len(tensors)])
+                batch = self._next_batch(number, tensors[number % len(tensors)])
                 on_read(batch.read_bytes)
-                if not self._hand_over(batch):
+                if not self._deliver(batch):
                     return
-        except BaseException as error:  # handed to whoever waits for the batch
+        except BaseException as error:  # raised in batches()
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()
 
-    def _hand_over(self, batch: Batch) -> bool:
-        """Wait until there is room; return ``False`` if the epoch was ended."""
+    def _deliver(self, batch: Batch) -> bool:
+        """Wait for space in the queue; return ``False`` if the epoch was ended."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._stopped or len(self._ready) < self._samples.accelerators
@@ -208,7 +353,7 @@ class _Pass:
             self._changed.notify_all()
             return not self._stopped
 
-    def _taken(self, number: int, tensor: NDArray[np.uint8]) -> Batch:
+    def _next_batch(self, number: int, tensor: NDArray[np.uint8]) -> Batch:
         """Return the next batch of the pipeline, with rows in ``tensor``."""
         indices = self._indices(number)
         error: Exception | None = None
@@ -217,14 +362,14 @@ class _Pass:
             if output.is_uint8 and not wrong_size(self._samples, self._sources, indices):
                 return self._cut(indices, output, tensor)
         except (RuntimeError, UnicodeDecodeError) as caught:
-            # DALI quotes what it read, and what is no text it can't hand over. The traceback holds
-            # the pipeline, whose threads would not end before it does.
+            # DALI quotes what it read, and fails to decode what is not text. The traceback refers
+            # to the pipeline, whose threads would not end before it is released.
             error = caught.with_traceback(None)
         under_way = self._order[number * self._samples.batch_samples :]
-        raise failure(self._samples, self._sources, under_way, error) from error
+        raise batch_error(self._samples, self._sources, under_way, error) from error
 
     def _cut(self, indices: Sequence[int], output: Output, tensor: NDArray[np.uint8]) -> Batch:
-        """Fill the rows of a batch and hash what was chosen for it."""
+        """Fill the rows of a batch and hash the selected samples."""
         payload_bytes = decode_ns = 0
         hash_cpu_s = 0.0
         digests: dict[int, str] = {}

@@ -1,9 +1,9 @@
-"""DALI's pipeline for one epoch: the files of its batches in order, and not one file more.
+"""DALI's pipeline for one epoch: the files of its batches in order, and no other file.
 
 DALI's numpy reader takes its list of files when it is made, so each epoch has a pipeline of its own
-(2 to 6 ms, no I/O). The reader runs ahead of what it is asked for and begins the list again at its
-end, which would read a batch or more that nobody wants: the list is therefore padded with a record
-of one byte that lies in memory. ``io.file.read`` takes its paths batch by batch and needs none.
+(2 to 6 ms, no I/O). The reader reads ahead and, at the end of the list, starts again at its
+beginning, which would read a batch or more in excess. The list is therefore padded with a record of
+one byte in memory. ``io.file.read`` takes its paths batch by batch and needs no padding.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.errors import ConfigError, MissingExtraError
-from wattload.loaders.dali import MISSING_DALI, Access, Config, Device
+from wattload.loaders.dali.config import Access, Config, Device, import_dali
 from wattload.loaders.samples import SampleSet
 
 PATHS = "paths"
 Node = Any
-"""What stands for data while a pipeline is defined, DALI's ``DataNode``: DALI is untyped here."""
-Built = Any
+"""A placeholder for data in a pipeline's definition, DALI's ``DataNode``; DALI is untyped here."""
+DaliPipeline = Any
 """DALI's own ``Pipeline``."""
 
 _OPTIONS = {
@@ -36,10 +35,10 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A batch as it leaves the pipeline: DALI's lists of flat samples.
+    """A batch from the pipeline: DALI's lists of flat samples.
 
-    ``payloads`` are whole (whole files, where wattload finds the payload in them) and lie where the
-    pipeline works. From a GPU there are ``fronts`` beside them, the rows, in the host's memory.
+    ``payloads`` are whole (whole files, where wattload finds the payload in them) and are on the
+    device of the pipeline. From a GPU there are also ``fronts``, the rows, in host memory.
     """
 
     payloads: Any
@@ -51,7 +50,7 @@ class Output:
         return str(self.payloads.dtype).endswith(".UINT8")
 
     def front(self, row: int) -> NDArray[np.uint8]:
-        """Return a view of a sample, cut or filled to the length of a row if it was on a GPU."""
+        """Return a view of a sample; from a GPU it is cut or padded to the length of a row."""
         return np.asarray((self.payloads if self.fronts is None else self.fronts)[row])
 
     def payload(self, row: int) -> NDArray[np.uint8]:
@@ -65,12 +64,12 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PipelineSettings:
     """What the pipelines of a loader have in common.
 
-    ``sources`` has the path of each sample as DALI is to open it, ``access`` how it is to read them
-    on the CPU, and ``padding`` is the path of the record that it may read beyond an epoch's end;
-    without one that is the smallest sample.
+    ``sources`` has the path of each sample as DALI opens it, ``access`` how the CPU reads them.
+    ``padding`` is the path of the record that DALI may read beyond the end of an epoch; ``None``
+    uses the smallest sample.
     """
 
     config: Config
@@ -81,64 +80,65 @@ class Reading:
 
     @property
     def by_cufile(self) -> bool:
-        """Whether the reader reads into the GPU; cuFile knows nothing of files in memory."""
+        """Whether the reader reads into the GPU; cuFile does not support files in memory."""
         return self.config.device is Device.gpu and not self.samples.in_memory
 
 
 class Pipeline:
     """One epoch over batches of samples; ``close`` ends its threads."""
 
-    def __init__(self, reading: Reading, batches: Sequence[Sequence[int]]) -> None:
-        config, samples = reading.config, reading.samples
-        self._reading = reading
-        self._batches = [[reading.sources[index] for index in batch] for batch in batches]
+    def __init__(self, settings: PipelineSettings, batches: Sequence[Sequence[int]]) -> None:
+        config, samples = settings.config, settings.samples
+        self._settings = settings
+        self._batches = [[settings.sources[index] for index in batch] for batch in batches]
         self._depth = min(config.prefetch_queue_depth * samples.accelerators, len(batches)) or 1
-        self._fed_count = 0
-        self._takes_paths = samples.record_format != "npy"
-        self._pipeline = self._built()
+        self._queued_count = 0
+        self._reads_paths = samples.record_format != "npy"
+        self._pipeline = self._build()
 
     def next_output(self) -> Output:
-        """Return the next batch; DALI makes those behind it meanwhile.
+        """Return the next batch; DALI prepares later ones meanwhile.
 
-        Raises ``RuntimeError``, DALI's only error, for whatever went wrong in any batch under way,
-        and ``UnicodeDecodeError`` in its place where DALI's words are no text.
+        Raises:
+            RuntimeError: DALI's only error, for any failure in any batch in preparation.
+            UnicodeDecodeError: the same, if DALI's message is not text.
         """
-        if not self._fed_count:
+        if not self._queued_count:
             self._begin(self._depth)
         outputs = self._pipeline.share_outputs()
         fronts = outputs[1].as_cpu() if len(outputs) > 1 else None
-        self._pipeline.release_outputs()  # what is held in Python stays valid
-        if self._fed_count < len(self._batches):
+        self._pipeline.release_outputs()  # outputs referenced in Python stay valid
+        if self._queued_count < len(self._batches):
             self._begin(1)
         return Output(outputs[0], fronts)
 
     def close(self) -> None:
-        """Give the pipeline up; its threads end with the batches that they are reading."""
+        """Release the pipeline; its threads end with the batches that they are reading."""
         self._pipeline = None
 
     def _begin(self, count: int) -> None:
-        """Begin the next batches: the first ``schedule_run`` begins as many as the queue holds."""
-        for batch in self._batches[self._fed_count : self._fed_count + count]:
-            self._fed_count += 1
-            if self._takes_paths:
+        """Begin the next batches; the first ``schedule_run`` begins as many as the queue holds."""
+        for batch in self._batches[self._queued_count : self._queued_count + count]:
+            self._queued_count += 1
+            if self._reads_paths:
                 paths = [np.frombuffer(os.fsencode(path), dtype=np.uint8) for path in batch]
                 self._pipeline.feed_input(PATHS, paths)
         self._pipeline.schedule_run()
 
-    def _built(self) -> Built:
-        dali, samples, config = import_dali(), self._reading.samples, self._reading.config
+    def _build(self) -> DaliPipeline:
+        dali, samples, config = import_dali(), self._settings.samples, self._settings.config
         on_gpu = config.device is Device.gpu
         pipeline = dali.Pipeline(
             batch_size=samples.batch_samples,
             num_threads=config.threads * samples.accelerators,
             device_id=0 if on_gpu else None,
             prefetch_queue_depth=self._depth,
-            exec_dynamic=True,  # outputs then live as long as they are held
+            exec_dynamic=True,  # outputs then live as long as they are referenced
         )
         with pipeline:
-            read = self._file_read if self._takes_paths else self._numpy_reader
+            read = self._file_read if self._reads_paths else self._numpy_reader
             payloads = dali.fn.reshape(read(dali), shape=[-1])
-            if on_gpu and not self._reading.by_cufile:
+            if on_gpu and not self._settings.by_cufile:
                 payloads = payloads.gpu()
             fronts = [_fronts(dali, payloads, samples.resize_bytes)] if on_gpu else []
             pipeline.set_outputs(payloads, *fronts)
@@ -146,63 +146,36 @@ class Pipeline:
         return pipeline
 
     def _numpy_reader(self, dali: ModuleType) -> Node:
-        reading = self._reading
-        ahead = reading.config.reader_queue_depth + 2
+        settings = self._settings
+        ahead = settings.config.reader_queue_depth + 2
         files = [path for batch in self._batches for path in batch]
-        files += [_padding(reading)] * (ahead * reading.samples.batch_samples)
+        files += [_padding(settings)] * (ahead * settings.samples.batch_samples)
         options: dict[str, object] = {"device": "gpu"}
-        if not reading.by_cufile:
-            options = {"device": "cpu", **_OPTIONS[reading.access]}
+        if not settings.by_cufile:
+            options = {"device": "cpu", **_OPTIONS[settings.access]}
         return dali.fn.readers.numpy(
             files=files,
             random_shuffle=False,
             shuffle_after_epoch=False,
-            prefetch_queue_depth=reading.config.reader_queue_depth,
+            prefetch_queue_depth=settings.config.reader_queue_depth,
             **options,
         )
 
     def _file_read(self, dali: ModuleType) -> Node:
         paths = dali.fn.external_source(name=PATHS, ndim=1, dtype=dali.types.UINT8)
-        return dali.fn.io.file.read(paths, **_OPTIONS[self._reading.access])
+        return dali.fn.io.file.read(paths, **_OPTIONS[self._settings.access])
 
 
-def _padding(reading: Reading) -> str:
-    """Return the path of what the reader may read beyond an epoch's end."""
-    if reading.padding is not None:
-        return reading.padding
-    sizes = reading.samples.file_bytes
-    return reading.sources[min(range(len(sizes)), key=sizes.__getitem__)]
+def _padding(settings: PipelineSettings) -> str:
+    """Return the path of the file to read beyond the end of an epoch."""
+    if settings.padding is not None:
+        return settings.padding
+    sizes = settings.samples.file_bytes
+    return settings.sources[min(range(len(sizes)), key=sizes.__getitem__)]
 
 
 def _fronts(dali: ModuleType, payloads: Node, resize_bytes: int) -> Node:
-    """Return the first bytes of each sample, with zeros behind a shorter one."""
+    """Return the first bytes of each sample, padded with zeros."""
     return dali.fn.slice(
         payloads, 0, resize_bytes, axes=[0], out_of_bounds_policy="pad", fill_values=0
     )
-
-
-def import_dali() -> ModuleType:
-    """Return the module ``nvidia.dali``; raises ``MissingExtraError`` where it is not installed."""
-    try:
-        import nvidia.dali.fn
-        import nvidia.dali.types
-    except ImportError as error:
-        raise MissingExtraError(MISSING_DALI) from error
-    module: ModuleType = nvidia.dali
-    return module
-
-
-def require_gpu() -> None:
-    """Raise ``ConfigError`` where DALI finds no GPU that it can work on."""
-    dali = import_dali()
-    pipeline = dali.Pipeline(batch_size=1, num_threads=1, device_id=0)
-    with pipeline:
-        pipeline.set_outputs(dali.types.Constant([0], device="gpu"))
-    try:
-        pipeline.build()
-        pipeline.run()
-    except RuntimeError as error:
-        raise ConfigError(
-            "loader.device=gpu needs a GPU with CUDA, and DALI finds none here; use "
-            "loader.device=cpu"
-        ) from error.with_traceback(None)

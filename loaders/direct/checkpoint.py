@@ -1,4 +1,4 @@
-"""A shard in one file by the direct engine: tensors back to back, preallocated, many in flight."""
+"""A shard in one file: tensors back to back, preallocated, many operations in flight."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from wattload.core.histogram import Histogram
 from wattload.core.io import (
+    BlockIdentity,
     ByteCounter,
     DataPath,
     Extent,
@@ -16,21 +17,26 @@ from wattload.core.io import (
     Stamps,
     TracedOperations,
 )
-from wattload.loaders.aligned import PAGE_BYTES, direct_alignment
-from wattload.loaders.checkpoints import Identity, Loaded, Saved, Shard, ShardFile
-from wattload.loaders.direct import Config, open_engine
-from wattload.loaders.operationlog import OperationLog
+from wattload.loaders.aligned_io import PAGE_BYTES, direct_alignment
+from wattload.loaders.checkpoint_store import Loaded, Saved, Shard, ShardFile
+from wattload.loaders.direct.config import Config, open_engine
+from wattload.loaders.operation_log import OperationLog
 from wattload.loaders.stamps import fill_random
+
+
+def make_store(config: Config, shard: Shard, *, seed: int, diskless: bool) -> DirectStore:
+    """Return the store that saves a shard in one file by O_DIRECT."""
+    return DirectStore(config, shard, seed=seed, diskless=diskless)
 
 
 class DirectStore:
     """Saves a shard as one file by O_DIRECT, and loads it the same way.
 
-    Tensors lie back to back in the file, so it has exactly their bytes; blocks are taken across
-    their borders. One engine saves and loads, so its slots are all the memory there is, whatever
-    the shard; the engine stamps, checks and sums (see ``stamps``). What a good load leaves in the
-    slots is what was saved, as random as before; after any other they are filled anew, so that no
-    save writes bytes that a drive can shrink. With ``diskless`` the same loops move nothing.
+    Tensors are stored back to back, so the file has exactly their bytes; blocks cross tensor
+    borders. One engine saves and loads, so its slots are all the memory needed, whatever the
+    shard's size. The engine stamps, checks and sums the blocks (see ``stamps``). A good load leaves
+    in the slots what was saved, as random as before. After a bad load they are filled again, so
+    that no save writes compressible bytes. With ``diskless`` the same loops move nothing.
     """
 
     overhead_limit_bytes = 0
@@ -42,7 +48,8 @@ class DirectStore:
         self._seed, self._rank = seed, shard.rank
         self._diskless = diskless
         self._engine = open_engine(config, diskless=diskless)
-        self._latencies = {kind: Histogram.of(()) for kind in IOKind}
+        self._latencies: dict[IOKind, list[Histogram]] = {kind: [] for kind in IOKind}
+        self._alignment_bytes = PAGE_BYTES if diskless else None
         limit = 0 if diskless else config.trace_operations
         self._logs = {kind: OperationLog(limit) for kind in IOKind}
         self._fill()
@@ -52,8 +59,10 @@ class DirectStore:
         """One file per rank."""
         return (self._name,)
 
-    def save(self, folder: Path, identity: Identity, moved: ByteCounter, *, fsync: bool) -> Saved:
-        """Write the shard's file, cut it to size, and fsync it and its folder if asked to."""
+    def save(
+        self, folder: Path, identity: BlockIdentity, moved: ByteCounter, *, fsync: bool
+    ) -> Saved:
+        """Write the shard's file and cut it to size; with ``fsync`` sync it and its folder."""
         result = self._run(IOKind.WRITE, folder, identity, moved, fsync=fsync)
         file = ShardFile(
             name=self._name, payload_bytes=result.moved_bytes, checksum=result.checksum or 0
@@ -61,9 +70,9 @@ class DirectStore:
         return Saved(files=(file,), cpu_s=result.cpu_s, synced_count=int(result.sync_ns > 0))
 
     def load(
-        self, folder: Path, files: Sequence[ShardFile], identity: Identity, moved: ByteCounter
+        self, folder: Path, files: Sequence[ShardFile], identity: BlockIdentity, moved: ByteCounter
     ) -> Loaded:
-        """Read the file; every block's stamp and the sum of all bytes are looked at."""
+        """Read the file and check every block's stamp and the sum of all bytes."""
         good = False
         try:
             result = self._run(IOKind.READ, folder, identity, moved, fsync=False)
@@ -85,15 +94,18 @@ class DirectStore:
         return self._config.block_bytes
 
     def latency(self, kind: IOKind) -> Histogram:
-        """Return how long the operations of all saves (``WRITE``) or loads so far took."""
-        return self._latencies[kind]
+        """Return the latencies of all saves (``WRITE``) or loads so far."""
+        merged = Histogram.of(())
+        for latency in self._latencies[kind]:
+            merged = merged.merged(latency)
+        return merged
 
     def traced(self, kind: IOKind, phase: str) -> Sequence[TracedOperations]:
         """Return the sample of the operations of all saves (``WRITE``) or loads so far."""
         return self._logs[kind].traced(kind, phase)
 
     def path(self) -> DataPath:
-        """Return the way the bytes were asked to take, and the mode of the writes."""
+        """Return the requested path of the bytes, and the allocation mode of the writes."""
         path = self._engine.path()
         mode = "preallocated" if self._engine.preallocates else "extending"
         return path.model_copy(update={"data_path": f"{path.data_path}, {mode} writes"})
@@ -106,13 +118,18 @@ class DirectStore:
         fill_random(self._engine.buffers, seed=self._seed, rank=self._rank)
 
     def _run(
-        self, kind: IOKind, folder: Path, identity: Identity, moved: ByteCounter, *, fsync: bool
+        self,
+        kind: IOKind,
+        folder: Path,
+        identity: BlockIdentity,
+        moved: ByteCounter,
+        *,
+        fsync: bool,
     ) -> IOResult:
-        path, size_bytes, block_bytes = (
-            folder / self._name,
-            self._size_bytes,
-            self._config.block_bytes,
-        )
+        path, block_bytes = folder / self._name, self._config.block_bytes
+        size_bytes = self._size_bytes
+        if self._alignment_bytes is None:  # the same for all folders of the target
+            self._alignment_bytes = direct_alignment(folder)
         stretch = self._logs[kind].begin(-(-size_bytes // block_bytes))
         plan = IOPlan(
             kind=kind,
@@ -123,10 +140,9 @@ class DirectStore:
             stamps=Stamps(identity.nonce, identity.word),
             trace_every=stretch.trace_every,
         )
-        alignment_bytes = PAGE_BYTES if self._diskless else direct_alignment(folder)
-        result = self._engine.run(plan, moved=moved, alignment_bytes=alignment_bytes)
+        result = self._engine.run(plan, moved=moved, alignment_bytes=self._alignment_bytes)
         if result.latency is not None:
-            self._latencies[kind] = self._latencies[kind].merged(result.latency)
+            self._latencies[kind].append(result.latency)
         self._logs[kind].add(
             stretch, result.trace, path=path, size_bytes=size_bytes, block_bytes=block_bytes
         )

@@ -1,39 +1,106 @@
-"""dlio-benchmark run on our files: its folder, its configuration, its command, its result."""
+"""dlio-benchmark run on our files: its folder, its configuration, its command, its result.
+
+DLIO lists ``<data folder>/train``, sorts the names and, unshuffled, reads them in that order, each
+accelerator its own contiguous part. Numbered links therefore make it read any files in any order,
+and changing the links between two epochs changes the order of the next.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shlex
+import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import wattload
 from wattload.core.errors import RunError
-from wattload.core.harness import HarnessWatch
-from wattload.core.io import DataPath
-from wattload.core.mlperf import UNET3D
-from wattload.loaders.dlio import Config, mpirun
-from wattload.loaders.dlio.conductor import Conductor
-from wattload.loaders.dlio.errand import Errand
-from wattload.loaders.dlio.links import LinkFolder, copies_in_memory
-from wattload.loaders.dlio.program import STDERR, Program
-from wattload.loaders.dlio.result import result_of
-from wattload.loaders.sampleharness import Training, TrainingResult
+from wattload.core.io import DataPath, HarnessWatch, IOResult
+from wattload.core.mlperf.dlio_output import Output, read_output
+from wattload.core.mlperf.published import UNET3D
+from wattload.core.units import NS_PER_S, format_bytes
+from wattload.loaders.dlio.config import ChildSettings, Config, mpirun
+from wattload.loaders.dlio.epoch_server import STDERR, EpochReports, EpochServer, Program
+from wattload.loaders.dlio.record_files import read_summary
+from wattload.loaders.samples import TrainedEpoch, Training, TrainingResult
+
+MEMORY = Path("/dev/shm")
+_DIGITS = 8
+
 
 OUTPUT = "output"
 JOURNAL = "reads.jsonl"
 COMMAND = "command.txt"
 _WORKLOAD = "wattload"
 _ALONE = {"OMPI_MCA_ess_singleton_isolated": "1"}
-"""Open MPI 4 starts a daemon for a process without launcher, and fails where there is no ssh."""
+"""Without a launcher Open MPI 4 starts a daemon, and fails on hosts without ssh."""
 
 _LAUNCHER_VARIABLES = ("PMI_", "PMIX_", "OMPI_", "HYDI_", "HYDRA_", "MPI_LOCAL", "PALS_")
-_NUMBER_OF_A_SIGNAL = 128
+_SIGNAL_STATUS = 128
+
+
+class LinkFolder:
+    """``data/train`` with its links and an empty ``data/valid``; DLIO lists both."""
+
+    def __init__(self, folder: Path, training: Training, paths: Sequence[Path]) -> None:
+        """Create the folder under ``folder``, which exists, over the files at ``paths``."""
+        self.path = folder / "data"
+        self._training = training
+        self._paths = paths
+        self._names: list[str] = []
+        for name in ("train", "valid"):
+            (self.path / name).mkdir(parents=True)
+        self.point(0)
+
+    def point(self, epoch: int) -> None:
+        """Point the links at the files of one epoch, in the order of its samples."""
+        order = [index for shard in self._training.orders[epoch] for index in shard]
+        suffix = self._training.samples.record_format
+        train = self.path / "train"
+        self._names = [f"{number:0{_DIGITS}d}.{suffix}" for number in range(len(order))]
+        for name, index in zip(self._names, order, strict=True):
+            temporary = self.path / name
+            temporary.symlink_to(self._paths[index].absolute())
+            temporary.replace(train / name)
+
+    def remove(self) -> None:
+        """Remove the links and the two folders; files of others stay, and keep their folder."""
+        for name in self._names:
+            (self.path / "train" / name).unlink(missing_ok=True)
+        for folder in (self.path / "train", self.path / "valid", self.path):
+            folder.rmdir()
+
+
+@contextmanager
+def copies_in_memory(paths: Sequence[Path], suffix: str) -> Iterator[list[Path]]:
+    """Yield copies of the files on a file system in memory, removed at the end.
+
+    Raises:
+        RunError: there is not enough space for them.
+    """
+    needed_bytes = sum(path.stat().st_size for path in paths)
+    try:
+        status = os.statvfs(MEMORY)
+    except OSError as error:
+        raise RunError(f"{MEMORY} can't hold files in memory: {error.strerror}") from error
+    if status.f_bavail * status.f_frsize < needed_bytes:
+        raise RunError(f"{MEMORY} is too small for {format_bytes(needed_bytes)} of files")
+    with tempfile.TemporaryDirectory(prefix="wattload-", dir=MEMORY) as folder:
+        copies = [Path(folder) / f"{number}.{suffix}" for number in range(len(paths))]
+        for path, copy in zip(paths, copies, strict=True):
+            shutil.copyfile(path, copy)
+        yield copies
+
+
+def make_harness(config: Config, training: Training) -> DlioHarness:
+    """Return the program, ready to run the job."""
+    return DlioHarness(config, training)
 
 
 class DlioHarness:
@@ -45,7 +112,7 @@ class DlioHarness:
         self._training = training
 
     def command(self) -> Sequence[str]:
-        """Return the command line; it runs in the folder of its output, paths are relative to it.
+        """Return the command line; it runs in the folder of its output, with relative paths.
 
         ``-P`` keeps that folder out of the module path.
         """
@@ -69,7 +136,7 @@ class DlioHarness:
         ``output/`` with DLIO's and, with our reader, ``reads.jsonl``.
 
         Raises:
-            OSError: the folder can't be made or takes no links.
+            OSError: the folder can't be created, or its file system has no symbolic links.
             RunError: the program failed, or its output can't be read.
         """
         folder.mkdir()
@@ -81,35 +148,35 @@ class DlioHarness:
                 paths = held.enter_context(copies_in_memory(paths, suffix))
             links = LinkFolder(folder, self._training, paths)
             held.callback(links.remove)
-            nook = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="wattload-dlio-")))
-            conductor = Conductor(nook / "line", self._training, watch, links.point)
-            held.callback(conductor.close)
-            self._conduct(folder, nook / "line", conductor)
+            scratch = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="wattload-dlio-")))
+            server = EpochServer(scratch / "line", self._training, watch, links.point)
+            held.callback(server.close)
+            self._run_program(folder, scratch / "line", server)
         plugged = self._config.reader == "wattload"
         return result_of(
             self._training,
             folder / OUTPUT,
-            conductor.witnesses,
+            server.reports,
             path=self.path(),
             command=self.command(),
             journal=folder / JOURNAL if plugged else None,
         )
 
-    def _conduct(self, folder: Path, address: Path, conductor: Conductor) -> None:
+    def _run_program(self, folder: Path, address: Path, server: EpochServer) -> None:
         program = Program(self.command(), folder, self._environment(folder, address))
         try:
-            conductor.conduct(program)
+            server.serve(program)
             status = program.status()
         finally:
             program.end()
         if status:
             raise RunError(
-                f"dlio-benchmark {_ending(status)}: {program.last_words() or 'it said nothing'}; "
-                f"all that it said is in {folder / STDERR}"
+                f"dlio-benchmark {_ending(status)}: {program.last_error_line() or 'no output'}; "
+                f"its full error output is in {folder / STDERR}"
             )
 
     def _write_configuration(self, folder: Path) -> None:
-        """Write the workload for Hydra, as JSON, which is YAML too, and the command beside it."""
+        """Write the workload for Hydra, as JSON, which is YAML too, and the command."""
         place = folder / "config" / "workload"
         place.mkdir(parents=True)
         document = json.dumps(self.settings(), indent=2) + "\n"
@@ -117,7 +184,7 @@ class DlioHarness:
         (folder / COMMAND).write_text(shlex.join(self.command()) + "\n", "utf-8")
 
     def settings(self) -> dict[str, Any]:
-        """Return the program's configuration of the job, by its own names."""
+        """Return the program's configuration of the job, under its own names."""
         training = self._training
         return {
             "model": "unet3d",
@@ -161,7 +228,7 @@ class DlioHarness:
         return settings
 
     def _environment(self, folder: Path, address: Path) -> dict[str, str]:
-        """Return our environment without what a launcher of ours left there, and the errand."""
+        """Return our environment without a launcher's variables, with the child settings."""
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -169,7 +236,7 @@ class DlioHarness:
         }
         package = str(Path(wattload.__file__).absolute().parents[1])
         known = kept.get("PYTHONPATH")
-        errand = Errand(
+        settings = ChildSettings(
             socket=str(address),
             journal=str((folder / JOURNAL).absolute()),
             largest_bytes=max(self._training.samples.file_bytes),
@@ -179,10 +246,10 @@ class DlioHarness:
             check_crc=self._training.samples.check_crc,
         )
         path = f"{package}{os.pathsep}{known}" if known else package
-        return {**kept, **_ALONE, "PYTHONPATH": path, **errand.environment()}
+        return {**kept, **_ALONE, "PYTHONPATH": path, **settings.environment()}
 
     def path(self) -> DataPath:
-        """Return the way the bytes were asked to take."""
+        """Return the requested path of the bytes."""
         if self._training.samples.in_memory:
             return DataPath(data_path="memory", path_requested="memory")
         if self._config.reader == "wattload":
@@ -195,6 +262,95 @@ class DlioHarness:
 
 
 def _ending(status: int) -> str:
-    if status < 0 or status > _NUMBER_OF_A_SIGNAL:
-        return f"was ended by signal {-status if status < 0 else status - _NUMBER_OF_A_SIGNAL}"
+    if status < 0 or status > _SIGNAL_STATUS:
+        return f"was ended by signal {-status if status < 0 else status - _SIGNAL_STATUS}"
     return f"failed with status {status}"
+
+
+def result_of(
+    training: Training,
+    output: Path,
+    reports: Sequence[EpochReports],
+    *,
+    path: DataPath,
+    command: Sequence[str],
+    journal: Path | None,
+) -> TrainingResult:
+    """Return the result of a successful run; ``output`` is DLIO's own folder.
+
+    Raises:
+        RunError: a file of DLIO's is missing or malformed, or a process did not report an epoch.
+    """
+    batch_samples = training.samples.batch_samples
+    read = read_output(
+        output,
+        ranks=training.accelerators,
+        epochs=training.epochs,
+        steps=training.steps,
+        batch_samples=batch_samples,
+    )
+    _require_all(reports, training)
+    epochs = [
+        [_trained(read, training, report, (epoch, rank)) for rank in range(training.accelerators)]
+        for epoch, report in enumerate(reports)
+    ]
+    noted = read_summary(journal) if journal is not None else None
+    if noted is not None:
+        found = {"engine": ", ".join(noted.engines), "remarks": noted.remarks}
+        path = path.model_copy(update=found)
+    return TrainingResult(
+        io=_totals(epochs, training, path),
+        reported=read.metric,
+        recomputed={
+            "train_au_percentage": read.au_percentage(),
+            "train_throughput_samples_per_second": read.samples_per_s(),
+        },
+        version=version("dlio-benchmark"),
+        command=tuple(command),
+        epochs=epochs,
+        plugged_bytes=noted.read_bytes if noted is not None else None,
+    )
+
+
+def _require_all(reports: Sequence[EpochReports], training: Training) -> None:
+    for epoch, report in enumerate(reports, 1):
+        batches = [report.batches[rank] for rank in range(training.accelerators)]
+        if len(report.spent) != training.accelerators or set(batches) != {training.steps}:
+            raise RunError(
+                f"dlio-benchmark reported {batches} batches per process in epoch {epoch}; expected "
+                f"{training.steps} from each of {training.accelerators} processes; "
+                "dlio-benchmark 2.0.0 is the supported version"
+            )
+
+
+def _trained(
+    output: Output, training: Training, report: EpochReports, place: tuple[int, int]
+) -> TrainedEpoch:
+    """Return one epoch on one rank; ``place`` is (epoch, rank)."""
+    epoch, rank = place
+    times, spent, done = output.ranks[rank][epoch], report.spent[rank], report.done[rank]
+    steps = zip(times.processed_s, times.load_s, strict=True)
+    return TrainedEpoch(
+        duration_s=(done["end_ns"] - done["begin_ns"]) / NS_PER_S,
+        load_s=times.load_s,
+        compute_s=tuple(processed_s - load_s for processed_s, load_s in steps),
+        processed_s=times.processed_s,
+        read_bytes=training.epoch_bytes_read(epoch, rank),
+        cpu_s=spent["cpu_s"],
+        called_bytes=spent["called_bytes"],
+        storage_bytes=spent["storage_bytes"],
+        peak_bytes=spent["peak_bytes"],
+    )
+
+
+def _totals(
+    epochs: Sequence[Sequence[TrainedEpoch]], training: Training, path: DataPath
+) -> IOResult:
+    each = [trained for epoch in epochs for trained in epoch]
+    return IOResult(
+        moved_bytes=sum(trained.read_bytes for trained in each),
+        operation_count=len(each) * training.steps * training.samples.batch_samples,
+        seconds=sum(max(trained.duration_s for trained in epoch) for epoch in epochs),
+        cpu_s=sum(trained.cpu_s for trained in each),
+        path=path,
+    )

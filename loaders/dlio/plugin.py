@@ -1,8 +1,8 @@
-"""Our reader in dlio-benchmark's own plug-in point, ``reader.reader_classname``.
+"""Our reader as a plug-in of dlio-benchmark, ``reader.reader_classname``.
 
-Imported by the program, inside its DataLoader workers. Each worker reads one file at a time by
-O_DIRECT, ``queue_depth`` blocks in flight, and hands over the front of the record in the shape that
-the program's batches have; its own readers hand over one made-up image, whatever they read.
+The program imports it in its DataLoader workers. Each worker reads one file at a time by O_DIRECT,
+``queue_depth`` blocks in flight, and delivers the front of the record in the shape of the program's
+batches. The program's own readers deliver one synthetic image, whatever they read.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from dlio_benchmark.reader.reader_handler import FormatReader
 from numpy.typing import NDArray
 
-from wattload.loaders.dlio.errand import Errand
-from wattload.loaders.dlio.recordfiles import RecordFiles
+from wattload.loaders.dlio.config import ChildSettings
+from wattload.loaders.dlio.record_files import RecordFiles
 from wattload.loaders.samples import copy_resized
 
 
@@ -24,11 +24,11 @@ class DirectRecordReader(FormatReader):  # type: ignore[misc]  # DLIO ships no t
 
     def __init__(self, dataset_type: Any, thread_index: int, epoch: int) -> None:  # noqa: ANN401
         super().__init__(dataset_type, thread_index)
-        errand = Errand.given()
-        if errand is None:
-            raise RuntimeError("this reader is started by wattload run loader=dlio alone")
+        settings = ChildSettings.from_environment()
+        if settings is None:
+            raise RuntimeError("this reader works in processes of `wattload run loader=dlio` only")
         side = self._args.max_dimension
-        self._files = RecordFiles(errand)
+        self._files = RecordFiles(settings)
         self._shape = (side, side)
 
     def open(self, filename: str) -> NDArray[np.uint8]:
@@ -45,17 +45,17 @@ class DirectRecordReader(FormatReader):  # type: ignore[misc]  # DLIO ships no t
         return image
 
     def get_sample(self, filename: str, sample_index: int) -> None:
-        """Do nothing: ``open`` has the whole sample."""
+        """Do nothing: ``open`` returns the whole sample."""
 
     def close(self, filename: str) -> None:
-        """Do nothing: the file is closed when it has been read."""
+        """Do nothing: the file is already closed."""
 
     def next(self) -> Iterator[Any]:
-        """Refuse: batches are made by PyTorch's DataLoader, which asks by index."""
-        raise NotImplementedError("this reader is read by index")
+        """Refuse: PyTorch's DataLoader makes the batches and requests samples by index."""
+        raise NotImplementedError("this reader has no iterator; it reads by index")
 
     def finalize(self) -> None:
-        """Do nothing: the worker's end closes all there is."""
+        """Do nothing: the end of the worker closes everything."""
 
     def is_index_based(self) -> bool:
         """Return ``True``."""

@@ -21,16 +21,26 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.errors import DataError, MissingExtraError
-from wattload.core.io import ByteCounter, DataPath
-from wattload.loaders.aligned import PAGE_BYTES, aligned_buffer, round_down
-from wattload.loaders.checkpoints import Identity, Loaded, Saved, Shard, ShardFile, Tensor
-from wattload.loaders.datafolder.safefiles import sync_folder
-from wattload.loaders.pieces import fill_tiled, pieces, room, tensor_key
+from wattload.core.errors import DataError
+from wattload.core.io import BlockIdentity, ByteCounter, DataPath
+from wattload.core.workload import missing_error
+from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, round_down
+from wattload.loaders.checkpoint_store import (
+    Loaded,
+    Saved,
+    Shard,
+    ShardFile,
+    Tensor,
+    cut_tensors,
+    fill_tiled,
+    padded_bytes,
+    tensor_key,
+)
+from wattload.loaders.data.safe_files import sync_folder
 from wattload.loaders.stamps import StampedMemory, bad_blocks, checksum, join_checksums
-from wattload.loaders.torch import MISSING_TORCH
+from wattload.loaders.torch.config import Config
 
-# What torch.load raises for a file that is cut, overwritten, or no checkpoint at all.
+# What torch.load raises for a file that is truncated, overwritten, or not a checkpoint.
 _UNREADABLE = (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, ValueError)
 
 
@@ -43,10 +53,15 @@ class _Bucket:
     first_block: int
 
 
+def make_store(config: Config, shard: Shard, *, seed: int, diskless: bool) -> TorchStore:
+    """Return the store that saves a shard by ``torch.save`` and fsync."""
+    return TorchStore(shard, bucket_bytes=config.bucket_bytes, seed=seed, diskless=diskless)
+
+
 class TorchStore:
     """Saves a shard by ``torch.save`` + fsync, and loads it by ``torch.load``: by the page cache.
 
-    With ``diskless`` the same calls run against memory, which then holds the whole shard.
+    With ``diskless`` the same calls use memory, which then holds the whole shard.
     """
 
     def __init__(
@@ -56,10 +71,10 @@ class TorchStore:
         self._buckets = list(_buckets(shard, max(round_down(bucket_bytes, PAGE_BYTES), PAGE_BYTES)))
         self._images: dict[str, io.BytesIO] | None = {} if diskless else None
         self._synced_count = 0
-        largest = max(sum(room(t) for t in bucket.tensors) for bucket in self._buckets)
+        largest = max(sum(padded_bytes(t) for t in bucket.tensors) for bucket in self._buckets)
         memory = aligned_buffer(largest)
         fill_tiled(memory, seed=seed, rank=shard.rank)
-        # Summed here once: a save is timed, and what it times is what the direct store times.
+        # Summed once, outside the timed save, so that it times the same work as the direct store.
         self._memory = StampedMemory(memory)
 
     @property
@@ -73,8 +88,10 @@ class TorchStore:
         tensors = sum(len(bucket.tensors) for bucket in self._buckets)
         return 2048 * tensors + 16384 * len(self._buckets)
 
-    def save(self, folder: Path, identity: Identity, moved: ByteCounter, *, fsync: bool) -> Saved:
-        """Save file after file, each with flush and fsync if asked to, then fsync the folder."""
+    def save(
+        self, folder: Path, identity: BlockIdentity, moved: ByteCounter, *, fsync: bool
+    ) -> Saved:
+        """Save file after file; with ``fsync`` sync each, and then the folder."""
         start_s = time.process_time()
         self._synced_count = 0
         files = tuple(
@@ -87,9 +104,9 @@ class TorchStore:
         return Saved(files=files, cpu_s=cpu_s, synced_count=self._synced_count)
 
     def load(
-        self, folder: Path, files: Sequence[ShardFile], identity: Identity, moved: ByteCounter
+        self, folder: Path, files: Sequence[ShardFile], identity: BlockIdentity, moved: ByteCounter
     ) -> Loaded:
-        """Load file after file and look at every delivered byte."""
+        """Load file after file and check every delivered byte."""
         start_s = time.process_time()
         checksums = {file.name: file.checksum for file in files}
         payload_bytes = bad = 0
@@ -108,18 +125,24 @@ class TorchStore:
         )
 
     def path(self) -> DataPath:
-        """Return the way the bytes were asked to take."""
+        """Return the requested path of the bytes."""
         if self._images is not None:
             return DataPath(data_path="memory", path_requested="memory")
         return DataPath(data_path="torch.save, torch.load", path_requested="page_cache")
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         self._memory = StampedMemory(aligned_buffer(PAGE_BYTES))
         self._images = {} if self._images is not None else None
 
     def _save(
-        self, path: Path, bucket: _Bucket, identity: Identity, moved: ByteCounter, *, fsync: bool
+        self,
+        path: Path,
+        bucket: _Bucket,
+        identity: BlockIdentity,
+        moved: ByteCounter,
+        *,
+        fsync: bool,
     ) -> ShardFile:
         state, total = self._state(bucket, identity)
         with self._writing(path, fsync=fsync) as file:
@@ -127,12 +150,12 @@ class TorchStore:
             try:
                 self._torch.save(state, counting)
             except RuntimeError as error:
-                # What torch makes of an OSError says neither that it was one nor why.
+                # torch turns an OSError into an error without its number and reason.
                 raise counting.failure(path) or error from error
         payload_bytes = sum(tensor.size_bytes for tensor in bucket.tensors)
         return ShardFile(name=bucket.name, payload_bytes=payload_bytes, checksum=total)
 
-    def _state(self, bucket: _Bucket, identity: Identity) -> tuple[dict[str, Any], int]:
+    def _state(self, bucket: _Bucket, identity: BlockIdentity) -> tuple[dict[str, Any], int]:
         """Return the stamped tensors of one file by name, and the checksum of their bytes."""
         state: dict[str, Any] = {}
         total = start = 0
@@ -140,16 +163,16 @@ class TorchStore:
             block = bucket.first_block + start // PAGE_BYTES
             payload, part = self._memory.stamp(start, tensor.size_bytes, identity, block)
             total = join_checksums(total, part)
-            # from_numpy makes a storage of exactly these bytes, so nothing is saved as a view.
+            # from_numpy makes a storage of exactly these bytes, so no tensor is saved as a view.
             flat = self._torch.from_numpy(payload)
             state[tensor_key(tensor, identity)] = flat.view(getattr(self._torch, tensor.dtype))
-            start += room(tensor)
+            start += padded_bytes(tensor)
         return state, total
 
     def _load(
-        self, path: Path, bucket: _Bucket, identity: Identity, moved: ByteCounter
+        self, path: Path, bucket: _Bucket, identity: BlockIdentity, moved: ByteCounter
     ) -> tuple[ShardFile, int]:
-        """Return what one file delivered, and how many of its blocks bear a wrong stamp."""
+        """Return what one file delivered, and how many of its blocks have a wrong stamp."""
         state = self._read(path, moved)
         total = payload_bytes = wrong = 0
         block = bucket.first_block
@@ -158,7 +181,7 @@ class TorchStore:
             wrong += bad_blocks(payload, identity, block)
             total = join_checksums(total, checksum(payload))
             payload_bytes += payload.size
-            block += room(tensor) // PAGE_BYTES
+            block += padded_bytes(tensor) // PAGE_BYTES
         return ShardFile(name=path.name, payload_bytes=payload_bytes, checksum=total), wrong
 
     def _read(self, path: Path, moved: ByteCounter) -> dict[str, Any]:
@@ -167,15 +190,15 @@ class TorchStore:
                 state = self._torch.load(file, map_location="cpu", weights_only=True)
             except _UNREADABLE as error:
                 raise DataError(
-                    f"{path} is no checkpoint that torch.load can read: {error}"
+                    f"{path} is not a checkpoint that torch.load can read: {error}"
                 ) from error
             moved(file.seek(0, os.SEEK_END))
         if not isinstance(state, dict):
-            raise DataError(f"{path} holds no dictionary of tensors")
+            raise DataError(f"{path} does not hold a dictionary of tensors")
         return state
 
     def _payload(
-        self, state: dict[str, Any], tensor: Tensor, identity: Identity, path: Path
+        self, state: dict[str, Any], tensor: Tensor, identity: BlockIdentity, path: Path
     ) -> NDArray[np.uint8]:
         loaded = state.pop(tensor_key(tensor, identity), None)
         if loaded is None or loaded.nbytes != tensor.size_bytes:
@@ -207,7 +230,7 @@ class TorchStore:
 
 
 class _CountingFile:
-    """The file that ``torch.save`` writes to; counts what it is given."""
+    """The file that ``torch.save`` writes to; counts the bytes written."""
 
     def __init__(self, file: IO[bytes], moved: ByteCounter) -> None:
         self._file = file
@@ -225,7 +248,7 @@ class _CountingFile:
         return count
 
     def failure(self, path: Path) -> OSError | None:
-        """Return the error that a write met, with the file's name."""
+        """Return the error of a failed write, with the file's name."""
         if self._failure is None:
             return None
         return OSError(self._failure.errno, f"write failed: {self._failure.strerror}", str(path))
@@ -235,18 +258,18 @@ def _import_torch() -> ModuleType:
     try:
         import torch
     except ImportError as error:
-        raise MissingExtraError(MISSING_TORCH) from error
+        raise missing_error(Config.requires, user="loader=torch") from error
     return torch
 
 
 def _buckets(shard: Shard, bucket_bytes: int) -> Iterator[_Bucket]:
-    """Deal a shard's tensors to files of at most ``bucket_bytes`` of payload, in order."""
+    """Distribute a shard's tensors over files of at most ``bucket_bytes`` of payload, in order."""
     held: list[Tensor] = []
     number = block = 0
-    for piece in pieces(shard, bucket_bytes):
+    for piece in cut_tensors(shard, bucket_bytes):
         if held and sum(t.size_bytes for t in held) + piece.size_bytes > bucket_bytes:
             yield _Bucket(f"rank-{shard.rank:05d}-{number:05d}.pt", tuple(held), block)
-            block += sum(room(t) for t in held) // PAGE_BYTES
+            block += sum(padded_bytes(t) for t in held) // PAGE_BYTES
             number, held = number + 1, []
         held.append(piece)
     yield _Bucket(f"rank-{shard.rank:05d}-{number:05d}.pt", tuple(held), block)

@@ -1,6 +1,8 @@
-"""The admin queue of one NVMe controller, by the kernel's passthrough ioctl.
+"""The admin queue of one NVMe controller: commands, completion status, log pages, cost.
 
-Layout of ``struct nvme_passthru_cmd`` and the ioctl's number: ``include/uapi/linux/nvme_ioctl.h``.
+Commands go by the kernel's passthrough ioctl. Layout of ``struct nvme_passthru_cmd`` and the
+ioctl's number: ``include/uapi/linux/nvme_ioctl.h``. Status codes and Get Log Page: NVMe Base
+Specification 2.0.
 """
 
 from __future__ import annotations
@@ -18,8 +20,36 @@ from pathlib import Path
 from typing import Protocol
 
 from wattload.core.errors import PowerError, PowerPermissionError
-from wattload.power.nvme.cost import ADMIN_COST
-from wattload.power.nvme.status import CODE_MASK, SUCCESS, describe_status
+
+CODE_MASK = 0x7FF
+"""Status code type (bits 10:8) and status code (bits 7:0), without More and Do Not Retry."""
+SUCCESS = 0x000
+INVALID_FIELD = 0x002
+
+_NAMES = {
+    0x001: "Invalid Command Opcode",
+    0x002: "Invalid Field in Command",
+    0x004: "Data Transfer Error",
+    0x005: "Commands Aborted due to Power Loss Notification",
+    0x006: "Internal Error",
+    0x007: "Command Abort Requested",
+    0x00B: "Invalid Namespace or Format",
+    0x00C: "Command Sequence Error",
+    0x015: "Operation Denied",
+    0x01D: "Sanitize In Progress",
+    0x01F: "Command Not Supported for Queue in CMB",
+    0x021: "Command Interrupted",
+    0x022: "Transient Transport Error",
+    0x024: "Admin Command Media Not Ready",
+    0x03E: "Invalid Power Limit",
+    0x082: "Namespace Not Ready",
+    0x109: "Invalid Log Page",
+    0x10D: "Feature Identifier Not Saveable",
+    0x10E: "Feature Not Changeable",
+    0x10F: "Feature Not Namespace Specific",
+    0x370: "Host Pathing Error",
+    0x371: "Command Aborted By Host",
+}
 
 IOCTL_ADMIN_CMD = 0xC0484E41
 """``_IOWR('N', 0x41, struct nvme_passthru_cmd)``."""
@@ -30,19 +60,49 @@ SET_FEATURES = 0x09
 GET_FEATURES = 0x0A
 
 ALL_NAMESPACES = 0xFFFFFFFF
-
 DEVICE_NAME = re.compile(r"nvme[0-9]{1,5}")
-
 _COMMAND = struct.Struct("<BBHIIIQQIIIIIIIIII")
 _RESULT_OFFSET = 68
+_RETAIN_EVENTS = 1 << 15
+_DWORD_BYTES = 4
+
+
+@dataclass(slots=True)
+class CommandCost:
+    """The number of commands sent, and the total and longest time to completion in ns."""
+
+    count: int = 0
+    total_ns: int = 0
+    max_ns: int = 0
+
+    def add(self, spent_ns: int) -> None:
+        """Count one command."""
+        self.count += 1
+        self.total_ns += spent_ns
+        self.max_ns = max(self.max_ns, spent_ns)
+
+    def reset(self) -> None:
+        """Set all counts to 0."""
+        self.count = self.total_ns = self.max_ns = 0
+
+
+ADMIN_COST = CommandCost()
+"""The cost of all commands of this process. A sampler resets it at the start of each run."""
+
+
+def describe_status(status: int) -> str:
+    """Return a status as text: ``Feature Not Changeable (NVMe status 0x410E)``."""
+    code = status & CODE_MASK
+    name = _NAMES.get(code, f"status code type {code >> 8}, code {code & 0xFF:02X}h")
+    return f"{name} (NVMe status 0x{status:04X})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminCommand:
-    """One admin command; ``data_bytes`` is how much the controller returns beside the result.
+    """One admin command; ``data_bytes`` is the size of the data that the controller returns.
 
-    ``payload`` is what it is given instead, for features with a buffer. ``name`` is how messages
-    call it, e.g. ``Get Features 02h``.
+    ``payload`` is the data sent instead, for features with a buffer. ``name`` is its name in
+    messages, e.g. ``Get Features 02h``.
     """
 
     name: str
@@ -59,7 +119,7 @@ class AdminCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """What came back: the raw status (0 is success), dword 0 and the data."""
+    """The completion: the raw status (0 is success), dword 0 and the data."""
 
     status: int
     result: int
@@ -67,12 +127,12 @@ class Completion:
 
     @property
     def code(self) -> int:
-        """Status code type and code alone."""
+        """Status code type and status code."""
         return self.status & CODE_MASK
 
 
 class AdminDevice(Protocol):
-    """Where admin commands go: a controller of this host, or a model of one in tests."""
+    """Sends admin commands to a controller of this host, or to a model of one in tests."""
 
     @property
     def name(self) -> str:
@@ -83,25 +143,25 @@ class AdminDevice(Protocol):
         """Send one command and wait for it.
 
         Raises:
-            PowerPermissionError: the kernel closes this command to this process.
+            PowerPermissionError: the kernel does not permit this command to this process.
             PowerError: the command could not be sent.
         """
         ...
 
     def close(self) -> None:
-        """Give the device back; safe to call twice."""
+        """Close the device; safe to call twice."""
         ...
 
 
 OpenDevice = Callable[[str], AdminDevice]
-"""Opens a controller by its name, e.g. ``nvme0``."""
+"""Opens a controller by its kernel name, e.g. ``nvme0``."""
 
 
 def fetch(device: AdminDevice, command: AdminCommand) -> Completion:
     """Send a command that must succeed and return its completion.
 
     Raises:
-        PowerError: the controller refused it; the message spells out the status.
+        PowerError: the controller refused it; the message contains the status.
     """
     completion = device.submit(command)
     if completion.code != SUCCESS:
@@ -114,14 +174,15 @@ def fetch(device: AdminDevice, command: AdminCommand) -> Completion:
 class NvmeAdmin:
     """The admin queue behind ``/dev/nvmeX``.
 
-    One command takes some 50 us on an idle drive. The kernel's own timeout (60 s) is kept: a
-    shorter one would make the driver reset a drive that is merely busy.
+    One command takes some 50 us on an idle drive. The kernel's own timeout of 60 s is kept: with a
+    shorter one, the driver would reset a drive that is only busy.
     """
 
     def __init__(self, name: str, folder: Path = Path("/dev")) -> None:
         if not DEVICE_NAME.fullmatch(name):
             raise PowerError(
-                f"{name!r} is no NVMe controller; name one like nvme0 (`wattload devices` lists)"
+                f"{name!r} is not an NVMe controller; use a name like nvme0, as "
+                "`wattload devices` lists them"
             )
         self.name = name
         path = folder / name
@@ -129,20 +190,21 @@ class NvmeAdmin:
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except PermissionError as error:
             raise PowerPermissionError(
-                f"{path} can't be opened by user {os.geteuid()}: run as root, or let a udev rule "
-                "or the container hand the node over; model, serial, link and temperature stay "
-                "readable from sysfs"
+                f"{path} can't be opened by user {os.geteuid()}: run as root, or grant access to "
+                "the device node by a udev rule or to the container; model, serial, link and "
+                "temperature are still read from sysfs"
             ) from error
         except OSError as error:
             raise PowerError(
-                f"{path} can't be opened ({error.strerror}); `wattload devices` lists what is there"
+                f"{path} can't be opened ({error.strerror}); `wattload devices` lists the devices"
             ) from error
 
     def submit(self, command: AdminCommand) -> Completion:
         """Send one command and wait for it."""
         if self._descriptor < 0:
             raise PowerError(f"{self.name} is closed, so {command.name} was not sent")
-        data = _buffer(command)
+        size_bytes = len(command.payload) or command.data_bytes
+        data = ctypes.create_string_buffer(command.payload, size_bytes) if size_bytes else None
         block = bytearray(_pack(command, ctypes.addressof(data) if data is not None else 0))
         sent_ns = time.monotonic_ns()
         try:
@@ -156,15 +218,10 @@ class NvmeAdmin:
         return Completion(status=status, result=result, data=returned)
 
     def close(self) -> None:
-        """Give the descriptor back; safe to call twice."""
+        """Close the descriptor; safe to call twice."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-
-def _buffer(command: AdminCommand) -> ctypes.Array[ctypes.c_char] | None:
-    size_bytes = len(command.payload) or command.data_bytes
-    return ctypes.create_string_buffer(command.payload, size_bytes) if size_bytes else None
 
 
 def _pack(command: AdminCommand, address: int) -> bytes:
@@ -193,16 +250,37 @@ def _pack(command: AdminCommand, address: int) -> bytes:
 def _explained(name: str, command: AdminCommand, error: OSError) -> PowerError:
     if error.errno in (errno.EACCES, errno.EPERM):
         return PowerPermissionError(
-            f"{name}: the kernel closes {command.name} to a process without CAP_SYS_ADMIN: run as "
-            "root or, in a container, with cap_add: [SYS_ADMIN]; Identify, and so the table of "
-            "power states, stays readable"
+            f"{name}: the kernel does not permit {command.name} without CAP_SYS_ADMIN: run as root "
+            "or, in a container, with cap_add: [SYS_ADMIN]; Identify, and so the table of power "
+            "states, is still readable"
         )
     if error.errno == errno.ENOTTY:
-        return PowerError(f"{name} is no NVMe controller: it knows no admin commands")
+        return PowerError(f"{name} is not an NVMe controller: it does not accept admin commands")
     if error.errno == errno.EINTR:
-        # drivers/nvme/host/core.c gives EINTR for a command that it cancelled, and for no signal.
+        # drivers/nvme/host/core.c returns EINTR for a cancelled command, never for a signal.
         return PowerError(
-            f"{name} was reset while {command.name} ran, as Linux does with a drive that does not "
-            "answer in time"
+            f"{name} was reset during {command.name}: Linux resets a drive that does not answer "
+            "in time"
         )
     return PowerError(f"{name}: {command.name} could not be sent: {error.strerror}")
+
+
+def log_command(
+    identifier: int, size_bytes: int, *, specific: int = 0, uuid_index: int = 0, name: str = ""
+) -> AdminCommand:
+    """Return the command that reads the first ``size_bytes`` (a multiple of 4) of a log page.
+
+    Retain Asynchronous Event is set: otherwise each read would clear the events that the kernel
+    and monitoring daemons wait for. ``specific`` is the Log Specific Identifier. ``uuid_index``
+    selects whose log a vendor-specific identifier means, 0 for the drive's own.
+    """
+    dwords = size_bytes // _DWORD_BYTES - 1
+    return AdminCommand(
+        name=name or f"Get Log Page {identifier:02X}h",
+        opcode=GET_LOG_PAGE,
+        namespace=ALL_NAMESPACES,
+        cdw10=identifier | _RETAIN_EVENTS | (dwords & 0xFFFF) << 16,
+        cdw11=dwords >> 16 | specific << 16,
+        cdw14=uuid_index,
+        data_bytes=size_bytes,
+    )

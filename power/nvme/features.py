@@ -1,7 +1,9 @@
-"""Features of power states: Power Management (02h), Autonomous Transitions (0Ch), background (11h).
+"""Features: power states and other settings of a drive that a host can read or set.
 
-And the Volatile Write Cache (06h). Layouts: NVMe Base Specification 2.0, sections 5.17 (Get
-Features) and 5.27 (Set Features). No command here sets the Save bit.
+Power management (02h), write cache (06h), autonomous transitions (0Ch), timestamp (0Eh), thermal
+management (10h), background power (11h), power limit (23h), power threshold (24h) and OCP's power
+state (C7h). Layouts: NVMe Base Specification 2.0 and, for limit and threshold, 2.3; OCP Datacenter
+NVMe SSD Specification for C7h. No command here sets the Save bit.
 """
 
 from __future__ import annotations
@@ -11,13 +13,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from wattload.core.errors import PowerError
-from wattload.power.nvme.admin import (
-    GET_FEATURES,
-    SET_FEATURES,
-    AdminCommand,
-    AdminDevice,
-    fetch,
-)
+from wattload.power.nvme.admin import GET_FEATURES, SET_FEATURES, AdminCommand, AdminDevice, fetch
+from wattload.power.nvme.fields import ScaledPower, decode_power, require_bytes
 
 POWER_MANAGEMENT = 0x02
 VOLATILE_WRITE_CACHE = 0x06
@@ -26,9 +23,18 @@ NON_OPERATIONAL_POWER = 0x11
 _APST_BYTES = 256
 _MS_PER_S = 1000
 
+POWER_LIMIT = 0x23
+POWER_THRESHOLD = 0x24
+DSSD_POWER_STATE = 0xC7
+_LARGEST_TYPE = 0xF
+THERMAL_MANAGEMENT = 0x10
+_HIGHEST_K = 0xFFFF
+TIMESTAMP = 0x0E
+TIMESTAMP_BYTES = 8
+
 
 class Select(IntEnum):
-    """Which value of a feature is asked for (SEL, bits 10:8 of dword 10)."""
+    """The value of a feature to read (SEL, bits 10:8 of dword 10)."""
 
     CURRENT = 0
     DEFAULT = 1
@@ -46,7 +52,7 @@ class PowerManagement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What may be done with a feature: saved, set per namespace, changed at all."""
+    """Whether a feature can be saved, set per namespace, and changed."""
 
     saveable: bool
     namespace_specific: bool
@@ -64,7 +70,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutonomousTransitions:
-    """Whether the drive changes power state by itself, and when; states without a rule are out."""
+    """Whether the drive changes power state autonomously, and when; only states with a rule."""
 
     enabled: bool
     transitions: tuple[Transition, ...]
@@ -75,7 +81,7 @@ def get_command(
 ) -> AdminCommand:
     """Return the command that reads one value of a feature.
 
-    ``uuid_index`` says whose feature a vendor's identifier means, 0 for the drive's own.
+    ``uuid_index`` selects whose feature a vendor-specific identifier means, 0 for the drive's own.
     """
     return AdminCommand(
         name=f"Get Features {feature:02X}h ({select.name.lower()})",
@@ -97,8 +103,8 @@ def set_command(
 ) -> AdminCommand:
     """Return the command that sets a feature until the next reset.
 
-    The Save bit stays clear: the drive's own default survives whatever becomes of this process.
-    ``meaning`` is how messages call the value, which goes into command dword 11, 12 or 13.
+    The Save bit stays clear, so the drive keeps its own default even if this process crashes.
+    ``meaning`` is the value's name in messages. The value goes into command dword 11, 12 or 13.
     """
     return AdminCommand(
         name=f"Set Features {feature:02X}h ({meaning})",
@@ -116,7 +122,7 @@ _CURRENT_POWER = get_command(POWER_MANAGEMENT)
 
 
 def read_power_state(device: AdminDevice) -> int:
-    """Return the power state that the controller is in, 0 to 31."""
+    """Return the controller's current power state, 0 to 31."""
     return fetch(device, _CURRENT_POWER).result & 0x1F
 
 
@@ -126,12 +132,12 @@ def read_power_management(device: AdminDevice, select: Select = Select.CURRENT) 
 
 
 def read_capabilities(device: AdminDevice, feature: int) -> Capabilities:
-    """Return what may be done with a feature; needs a controller that knows the Select field."""
+    """Return the capabilities of a feature; the controller must support the Select field."""
     return decode_capabilities(fetch(device, get_command(feature, Select.CAPABILITIES)).result)
 
 
 def read_write_cache(device: AdminDevice) -> bool:
-    """Return whether the volatile write cache is on; refused where there is none."""
+    """Return whether the volatile write cache is enabled; refused by drives without one."""
     return bool(fetch(device, get_command(VOLATILE_WRITE_CACHE)).result & 1)
 
 
@@ -141,7 +147,7 @@ def read_background_power(device: AdminDevice, select: Select = Select.CURRENT) 
 
 
 def read_transitions(device: AdminDevice) -> AutonomousTransitions:
-    """Return when the drive changes power state by itself; refused where it never does."""
+    """Return when the drive changes power state autonomously; refused if it cannot."""
     completion = fetch(device, get_command(AUTONOMOUS_TRANSITIONS))
     return decode_transitions(completion.result, completion.data)
 
@@ -152,7 +158,7 @@ def decode_power_management(result: int) -> PowerManagement:
 
 
 def decode_capabilities(result: int) -> Capabilities:
-    """Return the three bits that Get Features answers when asked for capabilities."""
+    """Return the three bits of Get Features with Select = capabilities."""
     return Capabilities(
         saveable=bool(result & 1),
         namespace_specific=bool(result & 2),
@@ -163,7 +169,7 @@ def decode_capabilities(result: int) -> Capabilities:
 def decode_transitions(result: int, data: bytes) -> AutonomousTransitions:
     """Return the APST table: 32 entries of 8 bytes, target in bits 7:3, idle ms in bits 31:8.
 
-    An entry with an idle time of 0 is switched off.
+    An entry with an idle time of 0 is disabled.
     """
     if len(data) != _APST_BYTES:
         raise PowerError(f"the APST table has {_APST_BYTES} bytes, got {len(data)}")
@@ -174,3 +180,116 @@ def decode_transitions(result: int, data: bytes) -> AutonomousTransitions:
             target, idle_s = entry >> 3 & 0x1F, idle_ms / _MS_PER_S
             rules.append(Transition(state=state, target=target, idle_s=idle_s))
     return AutonomousTransitions(enabled=bool(result & 1), transitions=tuple(rules))
+
+
+class LimitDword(IntEnum):
+    """The dword of Set Features 23h with the limit, on which published sources disagree.
+
+    The neighbouring features 24h and 25h use dword 11; nvme-cli writes dword 13. A limit counts as
+    set only after ``read_power_limit`` has returned it.
+    """
+
+    CDW11 = 11
+    CDW13 = 13
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerThreshold:
+    """Feature 24h: above ``power`` the drive reports an event, if ``event_enabled``."""
+
+    power: ScaledPower
+    measurement_type: int
+    event_enabled: bool
+
+
+def read_power_limit(device: AdminDevice, select: Select = Select.CURRENT) -> ScaledPower:
+    """Return feature 23h; its ``watts`` are ``None`` if the drive is not limited."""
+    return decode_power(fetch(device, get_command(POWER_LIMIT, select)).result)
+
+
+def read_power_threshold(device: AdminDevice, select: Select = Select.CURRENT) -> PowerThreshold:
+    """Return feature 24h."""
+    return decode_power_threshold(fetch(device, get_command(POWER_THRESHOLD, select)).result)
+
+
+def decode_power_threshold(result: int) -> PowerThreshold:
+    """Return power (bits 17:0), type (bits 23:20) and event enable (bit 31) of feature 24h."""
+    return PowerThreshold(
+        power=decode_power(result),
+        measurement_type=result >> 20 & _LARGEST_TYPE,
+        event_enabled=bool(result >> 31 & 1),
+    )
+
+
+def read_dssd_power_w(
+    device: AdminDevice, select: Select = Select.CURRENT, *, uuid_index: int = 0
+) -> int:
+    """Return feature C7h, the power cap in whole watts; see ``read_ocp_uuid_index``."""
+    command = get_command(DSSD_POWER_STATE, select, uuid_index=uuid_index)
+    return decode_dssd_power_w(fetch(device, command).result)
+
+
+def decode_dssd_power_w(result: int) -> int:
+    """Return the watts in bits 7:0 of feature C7h."""
+    return result & 0xFF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThermalManagement:
+    """Temperatures in kelvin, ``None`` for a threshold that is off.
+
+    From ``light_k`` (TMT1) the drive throttles with little effect on performance, from ``heavy_k``
+    (TMT2) regardless of performance.
+    """
+
+    light_k: int | None
+    heavy_k: int | None
+
+
+def read_thermal_management(
+    device: AdminDevice, select: Select = Select.CURRENT
+) -> ThermalManagement:
+    """Return feature 10h; refused by drives without it."""
+    completion = fetch(device, get_command(THERMAL_MANAGEMENT, select))
+    return decode_thermal_management(completion.result)
+
+
+def decode_thermal_management(result: int) -> ThermalManagement:
+    """Return TMT1 (bits 31:16) and TMT2 (bits 15:0) of feature 10h."""
+    return ThermalManagement(
+        light_k=result >> 16 & _HIGHEST_K or None, heavy_k=result & _HIGHEST_K or None
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timestamp:
+    """A reading of the drive's clock in milliseconds.
+
+    With ``host_set``, the host has set the clock since the last reset, and its origin is
+    1970-01-01 UTC; else it counts from the reset. With ``stopped``, the clock may have stopped.
+    """
+
+    ms: int
+    host_set: bool
+    stopped: bool
+
+
+def read_timestamp(device: AdminDevice) -> Timestamp:
+    """Return the drive's clock."""
+    command = AdminCommand(
+        name="Get Features 0Eh (timestamp)",
+        opcode=GET_FEATURES,
+        cdw10=TIMESTAMP,
+        data_bytes=TIMESTAMP_BYTES,
+    )
+    return decode_timestamp(fetch(device, command).data)
+
+
+def decode_timestamp(data: bytes) -> Timestamp:
+    """Return the fields of a timestamp of 8 bytes."""
+    require_bytes(data, TIMESTAMP_BYTES, "a timestamp")
+    return Timestamp(
+        ms=int.from_bytes(data[:6], "little"),
+        host_set=data[6] >> 1 & 7 == 1,
+        stopped=bool(data[6] & 1),
+    )

@@ -1,19 +1,20 @@
-"""Identify Controller: bytes to fields.
+"""Identify: the controller with its power states, its namespaces, and its UUID list.
 
-Layouts: NVMe Base Specification 2.0, figures "Identify Controller Data Structure" and "Power State
-Descriptor Data Structure"; power limit and power measurement (MUP, MUPA, IPMSR, MSMT, bits 20 to 22
-of CTRATT) as NVMe 2.3 has them, MIIELL as TP4204. A field that the drive leaves at "not reported"
-is ``None``, and so is a reserved code.
+Layouts: NVMe Base Specification 2.0, power limit and power measurement as NVMe 2.3 has them,
+MIIELL as TP4204; Identify Namespace: NVM Command Set Specification 1.0. A field is ``None`` if the
+drive does not report it or reports a reserved code.
 """
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
+from wattload.core.errors import PowerError
 from wattload.power.nvme.admin import IDENTIFY, AdminCommand, AdminDevice, fetch
-from wattload.power.nvme.layout import require_bytes, text, u16, u32, u128
-from wattload.power.nvme.watts import scaled_watts
+from wattload.power.nvme.fields import require_bytes, scaled_watts, text, u16, u32, u128
 
 IDENTIFY_BYTES = 4096
 
@@ -27,20 +28,29 @@ _US_PER_S = 1_000_000
 _LIMIT_STEPS_PER_S = 10_000
 
 _SAMPLE_INTERVAL_US = {1: 1, 2: 10, 3: 100, 4: 1_000, 5: 10_000}
-"""Scales of IPMSR: 0 is not reported, what is above 5 is reserved."""
+"""Units of IPMSR in us by scale: 0 is not reported, above 5 is reserved."""
+
+_CNS_NAMESPACE = 0x00
+_CNS_ACTIVE_NAMESPACES = 0x02
+_FORMATS_OF_FOUR_BITS = 16
+_LARGEST_EXPONENT = 63
+OCP_UUID = UUID("c194d55b-e094-4794-a21d-29998f56be6f")
+_CNS_UUID_LIST = 0x17
+_ENTRY_BYTES = 32
+_UUID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerStateDescriptor:
-    """One power state: what it may draw, how long it takes to enter and leave, how it ranks.
+    """One power state: its power, its entry and exit latencies, its ranks.
 
     ``max_w`` is the sustained maximum, ``idle_w`` typical idle power over 30 s, ``active_w`` the
     largest mean over 10 s with the workload ``active_workload``. Ranks run from 0 (best) to 31.
     ``*_vault_s`` and ``*_recovery_s`` are the times around an emergency power fail.
 
-    ``max_bandwidth_value`` and ``max_bandwidth_scale`` are bytes 28 and 29 (MBW, MBWS) as they
-    stand: published sources give the scale's order (1, 10, 100 MiB/s, then GiB/s) and not the code
-    that it starts with, so no bandwidth is made of them.
+    ``max_bandwidth_value`` and ``max_bandwidth_scale`` are the raw bytes 28 and 29 (MBW, MBWS).
+    Published sources give the order of the scales (1, 10, 100 MiB/s, then GiB/s) but not the first
+    code, so no bandwidth is computed.
     """
 
     index: int
@@ -65,14 +75,14 @@ class PowerStateDescriptor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controller:
-    """What a controller says of itself; temperatures in kelvin.
+    """The fields of Identify Controller; temperatures in kelvin.
 
-    ``controller_id`` (CNTLID) tells the controllers of one drive, which have one serial, apart.
+    ``controller_id`` (CNTLID) distinguishes the controllers of one drive, which share its serial.
 
-    ``permissive_mode`` (NOPSPM) says that feature 11h exists. ``unlimited_power_w`` (MUP) is the
-    maximum of power state 0 without a power limit, ``power_sample_interval_s`` (IPMSR) the longest
-    time between two of the drive's own power samples, ``longest_measurement_minutes`` (MSMT) the
-    longest stop time that feature 25h takes.
+    ``permissive_mode`` (NOPSPM) means that feature 11h exists. ``unlimited_power_w`` (MUP) is the
+    maximum of power state 0 without a power limit. ``power_sample_interval_s`` (IPMSR) is the
+    longest time between two of the drive's own power samples, and ``longest_measurement_minutes``
+    (MSMT) the longest stop time that feature 25h accepts.
     """
 
     vendor_id: int
@@ -106,12 +116,12 @@ class Controller:
     longest_measurement_minutes: int | None
 
     def state(self, index: int) -> PowerStateDescriptor | None:
-        """Return the descriptor of a power state, or ``None`` if the drive has no such state."""
+        """Return the descriptor of a power state, or ``None`` if the drive does not have it."""
         return self.power_states[index] if 0 <= index < len(self.power_states) else None
 
 
 def identify_controller(device: AdminDevice) -> Controller:
-    """Return what the controller says of itself; readable without CAP_SYS_ADMIN since Linux 6.2."""
+    """Return Identify Controller; readable without CAP_SYS_ADMIN since Linux 6.2."""
     return decode_controller(
         fetch(device, identify_command(_CNS_CONTROLLER, "Identify Controller")).data
     )
@@ -128,17 +138,17 @@ def decode_controller(data: bytes) -> Controller:
     """Return the fields of an Identify Controller structure of 4096 bytes.
 
     Raises:
-        PowerError: another length.
+        PowerError: wrong length.
     """
     require_bytes(data, IDENTIFY_BYTES, "Identify Controller")
-    capacity = u128(data, 280)
+    capacity, version = u128(data, 280), u32(data, 80)
     return Controller(
         vendor_id=u16(data, 0),
         controller_id=u16(data, 78),
         serial=text(data, 4, 20),
         model=text(data, 24, 40),
         firmware=text(data, 64, 8),
-        version=_version(u32(data, 80)),
+        version=f"{version >> 16}.{version >> 8 & 0xFF}.{version & 0xFF}",
         power_states=_states(data),
         apst_supported=bool(data[265] & 1),
         capacity_bytes=capacity or None,
@@ -166,7 +176,7 @@ def _temperatures(data: bytes) -> dict[str, Any]:
 
 
 def _attributes(bits: int) -> dict[str, bool]:
-    """Return what CTRATT says that there is."""
+    """Return the attributes of CTRATT."""
     return {
         "permissive_mode": bool(bits >> 1 & 1),
         "endurance_groups": bool(bits >> 4 & 1),
@@ -188,11 +198,11 @@ def _measurement(data: bytes) -> dict[str, Any]:
 def decode_power_state(data: bytes, index: int) -> PowerStateDescriptor:
     """Return the fields of one power state descriptor of 32 bytes.
 
-    A power is reported only if its raw value is not 0 and, for idle and active power, its scale is
-    1 or 2.
+    A power is reported only if its raw value is not 0. Idle and active power also need scale 1 or
+    2.
 
     Raises:
-        PowerError: another length.
+        PowerError: wrong length.
     """
     require_bytes(data, _PSD_BYTES, "a power state descriptor")
     flags, scales = data[3], data[26]
@@ -228,7 +238,7 @@ def _states(data: bytes) -> tuple[PowerStateDescriptor, ...]:
 
 
 def _vault_s(raw: int, scale: int) -> float | None:
-    """Return a vault or recovery time; scale n is 10^n us up to 10^12, values 1 to 99 count."""
+    """Return a vault or recovery time: 1 to 99 times 10^scale us, scale at most 12."""
     valid = 1 <= raw <= _LONGEST_VAULT and scale <= _LARGEST_VAULT_SCALE
     return raw * 10**scale / _US_PER_S if valid else None
 
@@ -238,5 +248,86 @@ def _sample_interval_s(value: int, scale: int) -> float | None:
     return value * unit_us / _US_PER_S if value and unit_us is not None else None
 
 
-def _version(raw: int) -> str:
-    return f"{raw >> 16}.{raw >> 8 & 0xFF}.{raw & 0xFF}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Namespace:
+    """One namespace: size and use in bytes, and its logical block format.
+
+    ``endurance_group`` is 0 if the drive has none.
+    """
+
+    size_bytes: int
+    capacity_bytes: int
+    used_bytes: int
+    lba_bytes: int
+    metadata_bytes: int
+    endurance_group: int
+
+
+def identify_namespace(device: AdminDevice, namespace: int) -> Namespace:
+    """Return size, use and format of an active namespace."""
+    command = identify_command(_CNS_NAMESPACE, f"Identify Namespace {namespace}", namespace)
+    return decode_namespace(fetch(device, command).data)
+
+
+def active_namespaces(device: AdminDevice) -> tuple[int, ...]:
+    """Return the identifiers of the controller's active namespaces, ascending; at most 1024."""
+    command = identify_command(_CNS_ACTIVE_NAMESPACES, "Identify Active Namespaces")
+    return decode_active_namespaces(fetch(device, command).data)
+
+
+def decode_active_namespaces(data: bytes) -> tuple[int, ...]:
+    """Return the identifiers in a list of 4096 bytes, which ends at the first 0."""
+    require_bytes(data, IDENTIFY_BYTES, "Identify Active Namespaces")
+    identifiers = struct.unpack("<1024I", data)
+    end = identifiers.index(0) if 0 in identifiers else len(identifiers)
+    return identifiers[:end]
+
+
+def decode_namespace(data: bytes) -> Namespace:
+    """Return the fields of an Identify Namespace structure of 4096 bytes.
+
+    Raises:
+        PowerError: the format has no block size, as for an inactive namespace.
+    """
+    require_bytes(data, IDENTIFY_BYTES, "Identify Namespace")
+    size, capacity, used = struct.unpack_from("<QQQ", data)
+    # Bits 6:5 extend the index only where there are more than 16 formats.
+    high = data[26] >> 1 & 0x30 if data[25] >= _FORMATS_OF_FOUR_BITS else 0
+    metadata, exponent = struct.unpack_from("<HB", data, 128 + 4 * (data[26] & 0xF | high))
+    if not 0 < exponent <= _LARGEST_EXPONENT:
+        raise PowerError(
+            f"Identify Namespace reports blocks of 2^{exponent} bytes: the namespace is not active"
+        )
+    return Namespace(
+        size_bytes=size << exponent,
+        capacity_bytes=capacity << exponent,
+        used_bytes=used << exponent,
+        lba_bytes=1 << exponent,
+        metadata_bytes=metadata,
+        endurance_group=u16(data, 102),
+    )
+
+
+def read_ocp_uuid_index(device: AdminDevice, controller: Controller) -> int:
+    """Return the index of OCP's logs and features, 0 if the drive does not list one.
+
+    Index 0 selects the drive's own meaning of an identifier. On a drive without UUIDs this may be
+    OCP's too; logs prove it by their GUID.
+    """
+    if not controller.uuid_list:
+        return 0
+    command = identify_command(_CNS_UUID_LIST, "Identify UUID List")
+    listed = decode_uuid_list(fetch(device, command).data)
+    return listed.index(OCP_UUID) + 1 if OCP_UUID in listed else 0
+
+
+def decode_uuid_list(data: bytes) -> tuple[UUID, ...]:
+    """Return the UUIDs of a list of 4096 bytes; the first has index 1."""
+    require_bytes(data, IDENTIFY_BYTES, "Identify UUID List")
+    listed = []
+    for start in range(_ENTRY_BYTES, IDENTIFY_BYTES, _ENTRY_BYTES):
+        raw = data[start + _UUID_BYTES : start + _ENTRY_BYTES]
+        if not any(raw):
+            break
+        listed.append(UUID(bytes=raw))
+    return tuple(listed)

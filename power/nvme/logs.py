@@ -1,29 +1,213 @@
-"""Get Log Page: one log of the controller, whole, without disturbing its events."""
+"""Logs of the controller.
+
+Supported logs, firmware slots, command effects, and OCP's extended SMART.
+
+These are log pages 00h, 03h and 05h (NVMe Base Specification 2.0) and C0h (OCP Datacenter NVMe SSD
+Specification 2.x, "SMART / Health Information Extended"; power fields as nvme-cli decodes them
+from log version 5 on). Linux freezes a controller's I/O queues around a passthrough command if its
+effects are changed data or exclusive execution (``nvme_passthru_start`` in
+``drivers/nvme/host/core.c``). Sampling with such a command would slow the measured run.
+"""
 
 from __future__ import annotations
 
-from wattload.power.nvme.admin import ALL_NAMESPACES, GET_LOG_PAGE, AdminCommand
+import struct
+from dataclasses import dataclass
 
-_RETAIN_EVENTS = 1 << 15
-_DWORD_BYTES = 4
+from wattload.core.errors import PowerError
+from wattload.power.nvme.admin import AdminDevice, fetch, log_command
+from wattload.power.nvme.fields import require_bytes, u16, u64, u128
+from wattload.power.nvme.identify import Controller
+
+EFFECTS_LOG = 0x05
+EFFECTS_BYTES = 4096
+
+_OPCODES = 256
+
+FIRMWARE_LOG = 0x03
+LOG_BYTES = 512
+SUPPORTED_PAGES_LOG = 0x00
+SUPPORTED_PAGES_BYTES = 1024
+
+OCP_SMART_LOG = 0xC0
+OCP_SMART_BYTES = 512
+OCP_SMART_GUID = bytes.fromhex("c5af1028eabff2a49c4f6f7cc914d5af")
+"""Bytes 496 to 511 of log C0h, as stored. Some vendors use C0h for other data."""
+
+_POWER_FIELDS_VERSION = 5
+_SIX_BYTES = (1 << 48) - 1
+_CELSIUS_ZERO_K = 273
+"""Rounded as in the NVMe specification; byte 222 is in degrees Celsius."""
 
 
-def log_command(
-    identifier: int, size_bytes: int, *, specific: int = 0, uuid_index: int = 0, name: str = ""
-) -> AdminCommand:
-    """Return the command that reads the first ``size_bytes`` (a multiple of 4) of a log page.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandEffects:
+    """The side effects of one command.
 
-    Retain Asynchronous Event is set: without it each read would clear the events that the kernel
-    and monitoring daemons wait for. ``specific`` is the Log Specific Identifier and
-    ``uuid_index`` says whose log a vendor's identifier means, 0 for the drive's own.
+    ``relaxations`` (CSER) and ``restriction`` (CSE) are the codes of the log. A restriction of 1
+    excludes other commands in the same namespace, 2 in all namespaces.
     """
-    dwords = size_bytes // _DWORD_BYTES - 1
-    return AdminCommand(
-        name=name or f"Get Log Page {identifier:02X}h",
-        opcode=GET_LOG_PAGE,
-        namespace=ALL_NAMESPACES,
-        cdw10=identifier | _RETAIN_EVENTS | (dwords & 0xFFFF) << 16,
-        cdw11=dwords >> 16 | specific << 16,
-        cdw14=uuid_index,
-        data_bytes=size_bytes,
+
+    supported: bool
+    changes_data: bool
+    changes_namespace: bool
+    changes_namespace_list: bool
+    changes_controller: bool
+    relaxations: int
+    restriction: int
+    takes_uuid: bool
+
+    @property
+    def disturbs_io(self) -> bool:
+        """Whether Linux stops I/O or rescans the drive around this command.
+
+        Relaxations are ignored, because kernels before 6.3 do not support them.
+        """
+        return self.restriction != 0 or any(
+            (
+                self.changes_data,
+                self.changes_namespace,
+                self.changes_namespace_list,
+                self.changes_controller,
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectsLog:
+    """The effects of every admin and I/O command, 256 each, by opcode."""
+
+    admin: tuple[CommandEffects, ...]
+    io: tuple[CommandEffects, ...]
+
+
+def read_freezing_commands(device: AdminDevice, controller: Controller) -> frozenset[int]:
+    """Return the opcodes of admin commands that would stop I/O; none without an effects log.
+
+    Without this log, Linux assumes that reading logs and features has no effects.
+    """
+    if not controller.effects_log:
+        return frozenset()
+    log = decode_effects(fetch(device, log_command(EFFECTS_LOG, EFFECTS_BYTES)).data)
+    return freezing_commands(log)
+
+
+def freezing_commands(log: EffectsLog) -> frozenset[int]:
+    """Return the opcodes of admin commands that must not be used for sampling."""
+    return frozenset(opcode for opcode, effects in enumerate(log.admin) if effects.disturbs_io)
+
+
+def decode_effects(data: bytes) -> EffectsLog:
+    """Return the fields of an effects log of 4096 bytes."""
+    require_bytes(data, EFFECTS_BYTES, "the effects log")
+    effects = tuple(map(_decode, struct.unpack_from(f"<{2 * _OPCODES}I", data)))
+    return EffectsLog(admin=effects[:_OPCODES], io=effects[_OPCODES:])
+
+
+def _decode(raw: int) -> CommandEffects:
+    return CommandEffects(
+        supported=bool(raw & 1),
+        changes_data=bool(raw >> 1 & 1),
+        changes_namespace=bool(raw >> 2 & 1),
+        changes_namespace_list=bool(raw >> 3 & 1),
+        changes_controller=bool(raw >> 4 & 1),
+        relaxations=raw >> 14 & 3,
+        restriction=raw >> 16 & 7,
+        takes_uuid=bool(raw >> 19 & 1),
+    )
+
+
+def read_firmware_slot(device: AdminDevice) -> int | None:
+    """Return the slot of the active firmware, 1 to 7; ``None`` if not reported."""
+    return decode_firmware_slot(fetch(device, log_command(FIRMWARE_LOG, LOG_BYTES)).data)
+
+
+def decode_firmware_slot(data: bytes) -> int | None:
+    """Return Active Firmware Info bits 2:0, ``None`` for 0."""
+    return data[0] & 7 or None
+
+
+def read_supported_pages(device: AdminDevice, controller: Controller) -> frozenset[int] | None:
+    """Return the identifiers of the drive's logs, ``None`` if it has no list of them.
+
+    The list was introduced with NVMe 2.0. An older drive may have logs without it.
+    """
+    if not controller.supported_pages_log:
+        return None
+    command = log_command(SUPPORTED_PAGES_LOG, SUPPORTED_PAGES_BYTES)
+    return decode_supported_pages(fetch(device, command).data)
+
+
+def decode_supported_pages(data: bytes) -> frozenset[int]:
+    """Return the identifiers whose bit 0 is set in a log of 1024 bytes."""
+    require_bytes(data, SUPPORTED_PAGES_BYTES, "the log of supported log pages")
+    entries = struct.unpack("<256I", data)
+    return frozenset(identifier for identifier, entry in enumerate(entries) if entry & 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OcpSmartLog:
+    """Log C0h: media bytes, throttling, changes of power state, and power.
+
+    ``specification`` is the major, minor and point version of the drive's OCP specification.
+    ``power_state_changes`` reveals transitions that polling missed. ``peak_power_w`` is the drive's
+    possible peak over 100 us (SMART-46), ``average_power_w`` its mean of the last second in whole
+    watts (SMART-47), ``lifetime_energy_kwh`` whole kilowatt-hours (SMART-48). These three are
+    ``None`` in logs before version 5 and if the drive reports 0.
+    """
+
+    media_written_bytes: int
+    media_read_bytes: int
+    throttle_events: int
+    throttle_status: int
+    specification: str
+    power_state_changes: int
+    highest_temperature_k: int | None
+    peak_power_w: int | None
+    average_power_w: int | None
+    lifetime_energy_kwh: int | None
+    log_version: int
+
+
+def read_ocp_smart(device: AdminDevice, *, uuid_index: int = 0) -> OcpSmartLog:
+    """Return log C0h.
+
+    Raises:
+        PowerError: the drive does not have this log, or uses C0h for other data.
+    """
+    command = log_command(OCP_SMART_LOG, OCP_SMART_BYTES, uuid_index=uuid_index)
+    return decode_ocp_smart(fetch(device, command).data)
+
+
+def is_ocp_smart(data: bytes) -> bool:
+    """Return whether these 512 bytes of log C0h have the GUID of the OCP layout."""
+    return len(data) == OCP_SMART_BYTES and data[496:512] == OCP_SMART_GUID
+
+
+def decode_ocp_smart(data: bytes) -> OcpSmartLog:
+    """Return the fields of log C0h.
+
+    Raises:
+        PowerError: wrong length, or the GUID is not that of the OCP layout.
+    """
+    require_bytes(data, OCP_SMART_BYTES, "the OCP log C0h")
+    if not is_ocp_smart(data):
+        raise PowerError(
+            f"log C0h has the GUID {data[496:512].hex()}, not OCP's: the vendor uses it for other "
+            "data"
+        )
+    version = u16(data, 494)
+    has_power = version >= _POWER_FIELDS_VERSION
+    return OcpSmartLog(
+        media_written_bytes=u128(data, 0),
+        media_read_bytes=u128(data, 16),
+        throttle_events=data[96],
+        throttle_status=data[97],
+        specification=f"{data[103]}.{u16(data, 101)}.{u16(data, 99)}",
+        power_state_changes=u64(data, 200),
+        highest_temperature_k=data[222] + _CELSIUS_ZERO_K if data[222] else None,
+        peak_power_w=(u16(data, 260) or None) if has_power else None,
+        average_power_w=(u16(data, 262) or None) if has_power else None,
+        lifetime_energy_kwh=(u64(data, 264) & _SIX_BYTES or None) if has_power else None,
+        log_version=version,
     )

@@ -1,4 +1,4 @@
-"""The drive's own power measurement: feature 25h starts and stops it, log 25h tells what came out.
+"""The drive's own power measurement: feature 25h starts and stops it, log 25h has the result.
 
 Layouts: NVMe Base Specification 2.3 (TP4199), "Power Measurement" feature and log page, as
 nvme-cli's ``struct nvme_power_meas_log`` has them.
@@ -9,23 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from wattload.core.errors import PowerError
-from wattload.power.nvme.admin import AdminDevice, fetch
-from wattload.power.nvme.features import Select, get_command
-from wattload.power.nvme.layout import u16, u32
-from wattload.power.nvme.logs import log_command
-from wattload.power.nvme.timestamp import Timestamp, decode_timestamp
-from wattload.power.nvme.watts import ScaledPower, decode_power
+from wattload.power.nvme.admin import AdminDevice, fetch, log_command
+from wattload.power.nvme.features import Select, Timestamp, decode_timestamp, get_command
+from wattload.power.nvme.fields import ScaledPower, decode_power, u16, u32
 
 POWER_MEASUREMENT = 0x25
 POWER_MEASUREMENT_LOG = 0x25
 HEADER_BYTES = 64
 
 SUBSYSTEM_TOTAL = 0
-"""Measurement type 0: what the whole NVM subsystem draws; Ch to Fh are the vendor's."""
+"""Measurement type 0: the power of the whole NVM subsystem; Ch to Fh are vendor-specific."""
 
 STOP = 0
 START = 1
-"""What feature 25h is set to: ACT in bits 3:0, the measurement of type 0, no stop time."""
+"""Values of feature 25h: ACT in bits 3:0, measurement type 0, no stop time."""
 
 _BIN_BYTES = 8
 _LARGEST_LOG_BYTES = 1 << 20
@@ -35,7 +32,7 @@ _READ_ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementSetting:
-    """What feature 25h is set to; ``stop_after_minutes`` is ``None`` where nothing stops it."""
+    """The value of feature 25h; ``stop_after_minutes`` is ``None`` without a stop time."""
 
     active: bool
     measurement_type: int
@@ -44,7 +41,7 @@ class MeasurementSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramBin:
-    """How many interval measurements lay at or above ``lower_w`` and below the next bin."""
+    """The number of interval measurements from ``lower_w`` up to the next bin."""
 
     lower_w: float | None
     count: int
@@ -54,16 +51,15 @@ class HistogramBin:
 class PowerMeasurementLog:
     """Interval powers since the measurement was started.
 
-    ``generation`` (PMGN) grows by one with every start, and is 0 again after 255. ``active`` (PME)
-    says that it still runs. ``count`` (PMC) interval measurements were taken; it stops at 2^32 - 1,
-    and so do all counts here. ``contiguous`` is false if there are holes between them (NCPDF), and
-    ``estimated`` is true if the drive reckons rather than measures (EPF).
+    ``generation`` (PMGN) increases by one with every start, and wraps from 255 to 0. ``active``
+    (PME) means that the measurement is running. ``count`` (PMC) is the number of interval
+    measurements; like all counts here it stops at 2^32 - 1. ``contiguous`` is false if there are
+    holes between them (NCPDF), and ``estimated`` is true if the drive estimates power (EPF).
 
     ``average`` and ``maximum`` carry their step; their ``watts`` are ``None`` while ``count`` is 0.
-    ``error_percent`` (IPWRPE) is the largest error of an interval power, 0 to 100. A 0 of a log
-    that holds no measurement is the log's emptiness and no statement: ``None``.
-    ``overflow_count`` intervals lay above the last bin. ``histogram`` is ``None`` where only the
-    header was read, and empty where the drive keeps none.
+    ``error_percent`` (IPWRPE) is the largest error of an interval power, 0 to 100; a 0 in an empty
+    log is ``None``. ``overflow_count`` is the number of intervals above the last bin. ``histogram``
+    is ``None`` if only the header was read, and empty if the drive does not keep one.
     """
 
     version: int
@@ -90,7 +86,7 @@ class PowerMeasurementLog:
 def read_measurement_setting(
     device: AdminDevice, select: Select = Select.CURRENT
 ) -> MeasurementSetting:
-    """Return what feature 25h is set to; refused by a drive that can't measure."""
+    """Return the value of feature 25h; refused by drives without power measurement."""
     return decode_measurement_setting(fetch(device, get_command(POWER_MEASUREMENT, select)).result)
 
 
@@ -112,17 +108,17 @@ def read_power_measurement(device: AdminDevice) -> PowerMeasurementLog:
     """Return log 25h with its histogram.
 
     Raises:
-        PowerError: the drive has no such log, or it names a size that can't be.
+        PowerError: the drive does not have this log, or it reports an invalid size.
     """
     data = _read(device, HEADER_BYTES)
     for _ in range(_READ_ATTEMPTS):
         size_bytes = _size_bytes(data)
         if size_bytes <= len(data):
             return decode_power_measurement(data)
-        # A bin may come into being between two reads, so what is decoded has its own size.
+        # A bin may be added between two reads, so the size is checked again.
         data = _read(device, size_bytes)
     raise PowerError(
-        f"{device.name}: the power measurement log grew while it was read, {_READ_ATTEMPTS} times"
+        f"{device.name}: the power measurement log grew during each of {_READ_ATTEMPTS} reads"
     )
 
 
@@ -134,7 +130,7 @@ def decode_measurement_header(data: bytes) -> PowerMeasurementLog:
     """
     if len(data) < HEADER_BYTES:
         raise PowerError(
-            f"the power measurement log has {HEADER_BYTES} bytes or more, got {len(data)}"
+            f"the power measurement log must have at least {HEADER_BYTES} bytes, got {len(data)}"
         )
     attributes, count, error = u16(data, 2), u32(data, 8), data[56]
     return PowerMeasurementLog(
@@ -170,12 +166,13 @@ def decode_power_measurement(data: bytes) -> PowerMeasurementLog:
     count, stride = u16(data, 12), u16(data, 24)
     if count and stride < _BIN_BYTES:
         raise PowerError(
-            f"a bin of the power histogram has {_BIN_BYTES} bytes or more, the drive says {stride}"
+            f"a bin of the power histogram must have at least {_BIN_BYTES} bytes, got {stride}"
         )
     end = HEADER_BYTES + count * stride
     if len(data) < end:
         raise PowerError(
-            f"the power measurement log with {count} bins has {end} bytes or more, got {len(data)}"
+            f"the power measurement log with {count} bins must have at least {end} bytes, got "
+            f"{len(data)}"
         )
     bins = tuple(_bin_at(data, at) for at in range(HEADER_BYTES, end, stride or 1))
     return replace(header, histogram=bins)
@@ -183,7 +180,7 @@ def decode_power_measurement(data: bytes) -> PowerMeasurementLog:
 
 def _bin_at(data: bytes, offset: int) -> HistogramBin:
     lower = decode_power(u32(data, offset + 4))
-    # Unlike a measured power a threshold may be 0 W: the first bin's is.
+    # Unlike a measured power, a threshold may be 0 W: that of the first bin is.
     is_zero = lower.value == 0 and lower.step_w is not None
     return HistogramBin(lower_w=0.0 if is_zero else lower.watts, count=u32(data, offset))
 
@@ -194,11 +191,12 @@ def _read(device: AdminDevice, size_bytes: int) -> bytes:
 
 
 def _size_bytes(data: bytes) -> int:
-    """Return how much to read, a multiple of 4: the size that the log names, or its bins' end."""
+    """Return the bytes to read, a multiple of 4: the size in the log, or the end of its bins."""
     size_bytes = max(u32(data, 4), HEADER_BYTES + u16(data, 12) * u16(data, 24))
     if size_bytes > _LARGEST_LOG_BYTES:
         raise PowerError(
-            f"the power measurement log names {size_bytes} bytes; {_LARGEST_LOG_BYTES} are the most"
+            f"the power measurement log reports {size_bytes} bytes, more than the allowed "
+            f"{_LARGEST_LOG_BYTES}"
         )
     return -(-size_bytes // 4) * 4
 

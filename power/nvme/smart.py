@@ -1,7 +1,7 @@
-"""SMART / Health Information (log 02h): bytes to fields.
+"""SMART / Health Information (log 02h) and Endurance Group Information (log 09h).
 
-Layout: NVMe Base Specification 2.0, figure "SMART / Health Information Log Page"; bytes 232 to 243
-(lifetime energy, interval power) as TP4199 of NVMe 2.3 has them.
+Layouts: NVMe Base Specification 2.0; lifetime energy and interval power (bytes 232 to 243 of log
+02h) as TP4199 of NVMe 2.3 has them. Amounts in log 09h count in 10^9 bytes and are rounded up.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from wattload.core.errors import PowerError
-from wattload.power.nvme.admin import AdminDevice, fetch
-from wattload.power.nvme.logs import log_command
-from wattload.power.nvme.watts import decode_power
+from wattload.core.units import GB
+from wattload.power.nvme.admin import SUCCESS, AdminDevice, fetch, log_command
+from wattload.power.nvme.fields import decode_power, require_bytes, u128
+from wattload.power.nvme.logs import OCP_SMART_BYTES, OCP_SMART_LOG, decode_ocp_smart, is_ocp_smart
+
+ENDURANCE_GROUP_LOG = 0x09
+ENDURANCE_GROUP_BYTES = 512
 
 SMART_LOG = 0x02
 SMART_BYTES = 512
 DATA_UNIT_BYTES = 512_000
-"""One data unit: 1000 blocks of 512 B; the drive rounds up."""
-
+"""One data unit: 1000 blocks of 512 B; drives round up."""
 _COMMAND = log_command(SMART_LOG, SMART_BYTES, name="Get Log Page 02h (SMART)")
 _COUNTERS = (
     "read_commands",
@@ -31,17 +34,17 @@ _COUNTERS = (
     "media_errors",
     "error_log_entries",
 )
-"""The counters of 16 bytes from byte 64 on, after data units read and written."""
+"""The counters of 16 bytes from byte 64, after data units read and written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmartLog:
-    """Health and lifetime counters. Temperatures in kelvin, 0 from the drive is ``None``.
+    """Health and lifetime counters. Temperatures in kelvin, ``None`` if the drive reports 0.
 
-    ``interval_power_w`` (IPM) is the mean of the drive's own samples over its last second, counted
-    in steps of ``interval_power_step_w``; type 0 is the whole NVM subsystem, 12 to 15 are the
-    vendor's; all three are ``None`` together. ``lifetime_energy_wh`` (OLEC) counts whole watt-hours
-    while the drive operates, rounded up, and stops at 2^64 - 1.
+    ``interval_power_w`` (IPM) is the mean of the drive's own samples over its last second, in steps
+    of ``interval_power_step_w``. ``interval_power_type`` 0 is the whole NVM subsystem, 12 to 15 are
+    vendor-specific. All three are ``None`` together. ``lifetime_energy_wh`` (OLEC) is whole
+    watt-hours in operation, rounded up, and stops at 2^64 - 1.
     """
 
     critical_warning: int
@@ -120,3 +123,75 @@ def _power(data: bytes) -> dict[str, Any]:
         "interval_power_step_w": power.step_w if reports_power else None,
         "interval_power_type": interval >> 20 & 0xF if reports_power else None,
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnduranceGroup:
+    """Health and lifetime counters of one endurance group; bytes in steps of 10^9.
+
+    Joules per media byte and write amplification come from ``media_written_bytes``.
+    ``endurance_estimate_bytes`` and the capacities are ``None`` if the drive reports 0.
+    """
+
+    critical_warning: int
+    available_spare_percent: int
+    spare_threshold_percent: int
+    percentage_used: int
+    endurance_estimate_bytes: int | None
+    read_bytes: int
+    written_bytes: int
+    media_written_bytes: int
+    read_commands: int
+    write_commands: int
+    media_errors: int
+    error_log_entries: int
+    capacity_bytes: int | None
+    unallocated_bytes: int | None
+
+
+def read_endurance_group(device: AdminDevice, group: int) -> EnduranceGroup:
+    """Return the log of one endurance group, 1 or more."""
+    command = log_command(ENDURANCE_GROUP_LOG, ENDURANCE_GROUP_BYTES, specific=group)
+    return decode_endurance_group(fetch(device, command).data)
+
+
+def decode_endurance_group(data: bytes) -> EnduranceGroup:
+    """Return the fields of an endurance group log of 512 bytes."""
+    require_bytes(data, ENDURANCE_GROUP_BYTES, "the endurance group log")
+    capacity = u128(data, 160)
+    return EnduranceGroup(
+        critical_warning=data[0],
+        available_spare_percent=data[3],
+        spare_threshold_percent=data[4],
+        percentage_used=data[5],
+        endurance_estimate_bytes=u128(data, 32) * GB or None,
+        read_bytes=u128(data, 48) * GB,
+        written_bytes=u128(data, 64) * GB,
+        media_written_bytes=u128(data, 80) * GB,
+        read_commands=u128(data, 96),
+        write_commands=u128(data, 112),
+        media_errors=u128(data, 128),
+        error_log_entries=u128(data, 144),
+        capacity_bytes=capacity or None,
+        unallocated_bytes=u128(data, 176) if capacity else None,
+    )
+
+
+def read_media_written_bytes(
+    device: AdminDevice, endurance_group: int, *, ocp_uuid_index: int = 0
+) -> int:
+    """Return the bytes that the drive has written to its media in its lifetime.
+
+    The OCP log is preferred, because it counts single bytes. ``endurance_group`` is the namespace's
+    group, 0 if the drive has none.
+
+    Raises:
+        PowerError: the drive has neither log.
+    """
+    command = log_command(OCP_SMART_LOG, OCP_SMART_BYTES, uuid_index=ocp_uuid_index)
+    ocp = device.submit(command)
+    if ocp.code == SUCCESS and is_ocp_smart(ocp.data):
+        return decode_ocp_smart(ocp.data).media_written_bytes
+    if endurance_group == 0:
+        raise PowerError("the drive has neither the OCP log C0h nor endurance groups")
+    return read_endurance_group(device, endurance_group).media_written_bytes

@@ -1,8 +1,7 @@
-"""A controller's state and power states as the record keeps them, from the admin queue.
+"""A controller's state and power states for the record, read through the admin queue.
 
-Only the half that needs NVMe commands; link, ASPM and error counts are in sysfs, which
-``wattload.core.nvme_sysfs`` reads. Each field comes back either with its value or with the reason
-why it has none, never with both.
+Only the part that needs NVMe commands: ``core.storage.controllers`` reads link, ASPM and error
+counts from sysfs. Each field has either a value or the reason why it is missing.
 """
 
 from __future__ import annotations
@@ -10,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from wattload.core.base_models import Observed
 from wattload.core.errors import PowerError
-from wattload.core.record.base import Observed
-from wattload.core.record.controller import PowerCapabilities, PowerStateFacts, SmartState
-from wattload.power.nvme.admin import AdminDevice, NvmeAdmin, OpenDevice
-from wattload.power.nvme.endurance import read_media_written_bytes
+from wattload.core.record.controller import (
+    ADMIN_QUEUE_FIELDS,
+    PowerCapabilities,
+    PowerStateFacts,
+    SmartState,
+)
+from wattload.power.nvme.admin import AdminDevice
 from wattload.power.nvme.features import (
     POWER_MANAGEMENT,
     Select,
@@ -22,20 +25,21 @@ from wattload.power.nvme.features import (
     read_capabilities,
     read_power_management,
     read_power_state,
+    read_thermal_management,
     read_transitions,
     read_write_cache,
 )
-from wattload.power.nvme.firmware import read_firmware_slot
 from wattload.power.nvme.identify import (
     Controller,
+    Namespace,
     PowerStateDescriptor,
+    active_namespaces,
     identify_controller,
+    identify_namespace,
+    read_ocp_uuid_index,
 )
-from wattload.power.nvme.namespace import Namespace, active_namespaces, identify_namespace
-from wattload.power.nvme.ocp import read_ocp_smart
-from wattload.power.nvme.smart import SmartLog, read_smart
-from wattload.power.nvme.thermal import read_thermal_management
-from wattload.power.nvme.uuids import read_ocp_uuid_index
+from wattload.power.nvme.logs import read_firmware_slot, read_ocp_smart
+from wattload.power.nvme.smart import SmartLog, read_media_written_bytes, read_smart
 
 ObservedT = TypeVar("ObservedT", bound=Observed)
 Fields = dict[str, Any]
@@ -45,51 +49,25 @@ _NAMESPACE_FIELDS = ("lba_bytes", "namespace_size_bytes", "namespace_used_bytes"
 _THROTTLE_FIELDS = ("throttle_events", "throttle_status")
 _FIELDS = (
     "firmware",
-    "firmware_slot",
     *_NAMESPACE_FIELDS,
-    "capacity_bytes",
-    "unallocated_bytes",
-    "volatile_write_cache",
-    "power_state",
-    "power_state_default",
-    "power_state_saved",
-    "apst_enabled",
-    "apst_table",
-    "media_written_bytes",
+    *ADMIN_QUEUE_FIELDS,
     "smart",
-    "thermal_light_k",
-    "thermal_heavy_k",
-    "background_power",
     *_THROTTLE_FIELDS,
 )
 
 
-def read_controller_state(
-    device_name: str, open_device: OpenDevice = NvmeAdmin
-) -> tuple[Fields, Reasons]:
-    """Return the fields of ``ControllerState`` that NVMe commands answer, and why others are None.
-
-    Every field of the admin half is in exactly one of the two mappings. Some 15 admin commands.
-    """
-    try:
-        device = open_device(device_name)
-    except PowerError as error:
-        return unreadable_state(str(error))
-    try:
-        return read_state(device)
-    finally:
-        device.close()
-
-
 def read_state(device: AdminDevice) -> tuple[Fields, Reasons]:
-    """Return the same as ``read_controller_state`` from a controller that is open."""
+    """Return the fields of ``ControllerState`` from NVMe commands, and reasons for missing ones.
+
+    Every such field is in exactly one of the two mappings. Takes some 15 admin commands.
+    """
     try:
         controller = identify_controller(device)
     except PowerError as error:
         return unreadable_state(str(error))
     gathered = _Gathered()
-    gathered.add("firmware", lambda: controller.firmware or None, "the drive names none")
-    gathered.add("firmware_slot", lambda: read_firmware_slot(device), "the drive names no slot")
+    gathered.add("firmware", lambda: controller.firmware or None, "the drive reports none")
+    gathered.add("firmware_slot", lambda: read_firmware_slot(device), "the drive reports no slot")
     no_capacity = "the drive reports no total capacity"
     gathered.add("capacity_bytes", lambda: controller.capacity_bytes, no_capacity)
     gathered.add("unallocated_bytes", lambda: controller.unallocated_bytes, no_capacity)
@@ -102,12 +80,12 @@ def read_state(device: AdminDevice) -> tuple[Fields, Reasons]:
 
 
 def unreadable_state(reason: str) -> tuple[Fields, Reasons]:
-    """Return the same of a controller that can't be read at all."""
+    """Return the same for a controller that can't be read."""
     return {}, dict.fromkeys(_FIELDS, reason)
 
 
 class _Gathered:
-    """Fields with values, and reasons for those without."""
+    """Fields with values, and reasons for missing ones."""
 
     def __init__(self) -> None:
         self.fields: Fields = {}
@@ -116,7 +94,7 @@ class _Gathered:
     def add(
         self, name: str, read: Callable[[], object], absent: str = "the drive reports none"
     ) -> None:
-        """Take what ``read`` returns; ``None`` or a refusal becomes a reason."""
+        """Add what ``read`` returns; for ``None`` or a refusal add a reason."""
         try:
             value = read()
         except PowerError as error:
@@ -151,7 +129,7 @@ def _gather_namespaces(device: AdminDevice, controller: Controller, gathered: _G
 
 
 def _namespaces(device: AdminDevice) -> tuple[list[Namespace], str]:
-    """Return the active namespaces, and why there are none."""
+    """Return the active namespaces, and the reason if there are none."""
     try:
         namespaces = [identify_namespace(device, each) for each in active_namespaces(device)]
     except PowerError as error:
@@ -168,7 +146,7 @@ def _gather_features(device: AdminDevice, controller: Controller, gathered: _Gat
     gathered.add(
         "power_state_default",
         lambda: _selected_state(device, controller, Select.DEFAULT),
-        "the drive answers for the current value only",
+        "the drive reports only the current value",
     )
     gathered.add(
         "power_state_saved",
@@ -192,26 +170,27 @@ def _gather_features(device: AdminDevice, controller: Controller, gathered: _Gat
 
 
 def _gather_thermal(device: AdminDevice, controller: Controller, gathered: _Gathered) -> None:
-    """Take the drive's own thresholds of throttling, and what it may draw asleep."""
+    """Add the drive's thermal thresholds, and whether it may exceed its sleeping power."""
     if controller.permissive_mode:
         gathered.add("background_power", lambda: read_background_power(device))
     else:
         gathered.missing["background_power"] = "the drive has no permissive mode"
     names = ("thermal_light_k", "thermal_heavy_k")
     if not controller.thermal_management:
-        gathered.missing.update(dict.fromkeys(names, "the drive lets no host manage its heat"))
+        unsupported = "the drive has no host controlled thermal management"
+        gathered.missing.update(dict.fromkeys(names, unsupported))
         return
     try:
         thermal = read_thermal_management(device)
     except PowerError as error:
         gathered.missing.update(dict.fromkeys(names, str(error)))
         return
-    gathered.add("thermal_light_k", lambda: thermal.light_k, "the threshold is off")
-    gathered.add("thermal_heavy_k", lambda: thermal.heavy_k, "the threshold is off")
+    gathered.add("thermal_light_k", lambda: thermal.light_k, "the threshold is disabled")
+    gathered.add("thermal_heavy_k", lambda: thermal.heavy_k, "the threshold is disabled")
 
 
 def _gather_throttling(device: AdminDevice, controller: Controller, gathered: _Gathered) -> None:
-    """Take OCP's own account of throttling, which also knows what no host threshold set off."""
+    """Add OCP's throttling counters, which include throttling without a host threshold."""
     try:
         log = read_ocp_smart(device, uuid_index=read_ocp_uuid_index(device, controller))
     except PowerError as error:
@@ -230,17 +209,17 @@ def _selected_state(device: AdminDevice, controller: Controller, select: Select)
 
 
 def smart_state(log: SmartLog) -> SmartState:
-    """Return a SMART log as the record keeps it."""
+    """Return a SMART log for the record."""
     return _observed(SmartState, log, {"temperature_k": "the drive reports 0 K"}, "not reported")
 
 
 def power_state_facts(descriptor: PowerStateDescriptor) -> PowerStateFacts:
-    """Return a power state descriptor as the record keeps it."""
+    """Return a power state descriptor for the record."""
     return _observed(PowerStateFacts, descriptor, {}, "the drive reports 0")
 
 
 def power_capabilities(controller: Controller) -> PowerCapabilities:
-    """Return what Identify Controller says of power and heat as the record keeps it."""
+    """Return the power and thermal capabilities of Identify Controller for the record."""
     renamed = {"autonomous_transitions": controller.apst_supported}
     return _observed(PowerCapabilities, controller, {}, "the drive reports 0", renamed)
 
@@ -252,7 +231,7 @@ def _observed(
     otherwise: str,
     renamed: Mapping[str, Any] | None = None,
 ) -> ObservedT:
-    """Return a record's model of the fields of the same names; ``None`` gets its reason."""
+    """Return a record's model from the fields of the same names, with reasons for ``None``."""
     known = renamed or {}
     fields = {
         name: known[name] if name in known else getattr(source, name)

@@ -1,26 +1,32 @@
-"""Power in vendors' own logs: firmware figures in milliwatts or watts, by key or not at all.
+"""Power in vendor-specific logs, such as Solidigm's workload tracker.
 
-Nothing is standard here: a layout is taken only for the vendor, log and length that it is known
-for, and a figure only if it could be true, above 0 and at most twice the maximum of power state 0.
-Layouts as nvme-cli's vendor plugins print them; vendor identifiers are the PCI-SIG's.
+These logs follow no standard. A layout is used only for the vendor, log and length for which it is
+known, and a value only if it is plausible: above 0 and at most twice the maximum of power state 0.
+Layouts are from nvme-cli's vendor plugins; vendor identifiers are the PCI-SIG's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from wattload.core.errors import PowerError
-from wattload.power.nvme.admin import AdminDevice, fetch
+from wattload.power.nvme.admin import AdminDevice, fetch, log_command
+from wattload.power.nvme.fields import require_bytes, u16, u32
 from wattload.power.nvme.identify import Controller
-from wattload.power.nvme.layout import u16, u32
-from wattload.power.nvme.logs import log_command
-from wattload.power.nvme.ocp import is_ocp_smart
-from wattload.power.nvme.solidigm import (
-    WORKLOAD_BYTES,
-    WORKLOAD_LOG,
-    decode_workload_log,
-)
+from wattload.power.nvme.logs import is_ocp_smart
+
+WORKLOAD_LOG = 0xF9
+WORKLOAD_BYTES = 4080
+
+_HEADER = struct.Struct("<HHIIIIQQIII")
+_POWER_ENTRY = struct.Struct("<8I")
+_ENTRIES = 126
+_POWER_GROUP = 5
+_TICKS_PER_S = 25_000_000
+_UW_PER_W = 1_000_000
+_MS_PER_S = 1000
 
 _MILLIWATT_W = 0.001
 _ITEM_BYTES = 12
@@ -28,16 +34,83 @@ _POWER_ITEM = 0xE8
 _MEMBLAZE_VERSIONS = (0, 2)
 _MEMBLAZE_VERSION_BYTE = 511
 _BOUND = 2.0
-_INPUT_1 = "input 1 alone: what the drive draws at its other inputs is not in it"
+_INPUT_1 = "input 1 only, without the power at the drive's other inputs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerEntry:
+    """One sample of the tracker's content group 5.
+
+    ``time_s`` is the drive's clock. ``input_1_w`` is the power at the first input, in steps of a
+    microwatt. The units of the other powers are not published, so they are raw values.
+    """
+
+    time_s: float
+    input_1_w: float
+    input_2: int
+    nand_written_sectors: int
+    nand_read_sectors: int
+    nand_average: int
+    drive_average: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadLog:
+    """The tracker's setting and, for content group 5, its power entries, oldest first."""
+
+    version: str
+    enabled: bool
+    content_group: int
+    sample_period_s: float
+    power: tuple[PowerEntry, ...] | None
+
+
+def decode_workload_log(data: bytes) -> WorkloadLog:
+    """Return the fields of log F9h.
+
+    Raises:
+        PowerError: wrong length, or more entries than fit in the log.
+    """
+    require_bytes(data, WORKLOAD_BYTES, "the workload tracker's log")
+    major, minor, count, _, _, period_ms, last_tick, _, setting, _, _ = _HEADER.unpack_from(data)
+    if count > _ENTRIES:
+        raise PowerError(f"the workload tracker has at most {_ENTRIES} entries, got {count}")
+    group, period_s, last_s = setting >> 15 & 0xF, period_ms / _MS_PER_S, last_tick / _TICKS_PER_S
+    entries = None
+    if group == _POWER_GROUP:
+        entries = tuple(
+            _entry(data, index, last_s - index * period_s) for index in reversed(range(count))
+        )
+    return WorkloadLog(
+        version=f"{major}.{minor}",
+        enabled=bool(setting & 1),
+        content_group=group,
+        sample_period_s=period_s,
+        power=entries,
+    )
+
+
+def _entry(data: bytes, index: int, time_s: float) -> PowerEntry:
+    at = _HEADER.size + _POWER_ENTRY.size * index
+    input_1, input_2, written, read, nand, drive, _, _ = _POWER_ENTRY.unpack_from(data, at)
+    return PowerEntry(
+        time_s=time_s,
+        input_1_w=input_1 / _UW_PER_W,
+        input_2=input_2,
+        nand_written_sectors=written,
+        nand_read_sectors=read,
+        nand_average=nand,
+        drive_average=drive,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VendorPower:
-    """What a vendor's log says of the drive's power, in steps of ``step_w``.
+    """The drive's power by a vendor's log, in steps of ``step_w``.
 
-    ``power_w`` is the latest figure, or with ``averaged`` a mean over a time that the vendor does
-    not state. ``lowest_w`` and ``highest_w`` are since power-on or longer. ``part`` says what the
-    figure leaves out, empty where it is of the whole drive.
+    ``power_w`` is the latest value, or with ``averaged`` a mean over an unknown time. ``lowest_w``
+    and ``highest_w`` are since power-on or longer. ``part`` says which part of the drive the value
+    covers; it is empty for the whole drive.
     """
 
     power_w: float
@@ -48,9 +121,9 @@ class VendorPower:
     part: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class VendorPage:
-    """A log of a vendor and its length; ``decode`` returns ``None`` for another layout."""
+    """A vendor's log and its length; ``decode`` returns ``None`` for another layout."""
 
     vendor_id: int
     vendor: str
@@ -60,12 +133,12 @@ class VendorPage:
 
 
 def vendor_pages(vendor_id: int) -> tuple[VendorPage, ...]:
-    """Return the logs with power that are known of a vendor, likeliest first."""
+    """Return a vendor's known logs with power, the most likely first."""
     return tuple(page for page in _PAGES if page.vendor_id == vendor_id)
 
 
 def find_vendor_page(device: AdminDevice, controller: Controller) -> VendorPage | None:
-    """Return the first log of the drive's vendor that holds a believable figure now."""
+    """Return the first log of the drive's vendor with a plausible value now."""
     for page in vendor_pages(controller.vendor_id):
         try:
             if read_vendor_power(device, controller, page) is not None:
@@ -78,7 +151,7 @@ def find_vendor_page(device: AdminDevice, controller: Controller) -> VendorPage 
 def read_vendor_power(
     device: AdminDevice, controller: Controller, page: VendorPage
 ) -> VendorPower | None:
-    """Return the figures of a vendor's log, ``None`` where they are not to be believed.
+    """Return the power of a vendor's log, ``None`` if it is implausible.
 
     Raises:
         PowerError: the drive refuses the log.
@@ -90,10 +163,10 @@ def read_vendor_power(
 def decode_vendor_power(
     page: VendorPage, data: bytes, controller: Controller
 ) -> VendorPower | None:
-    """Return the figures of a vendor's log within (0, twice MP of power state 0], else ``None``.
+    """Return the power of a vendor's log if within (0, twice MP of power state 0], else ``None``.
 
-    ``None`` also where the controller is another vendor's, the length is another, or the controller
-    states no maximum, so that nothing bounds the figure.
+    ``None`` also for another vendor's controller, another length, or a controller without a stated
+    maximum, as nothing bounds the value then.
     """
     limit_w = controller.power_states[0].max_w
     known = controller.vendor_id == page.vendor_id and len(data) == page.size_bytes
@@ -107,7 +180,7 @@ def decode_vendor_power(
 
 def _solidigm(data: bytes) -> VendorPower | None:
     log = decode_workload_log(data)
-    # A tracker that is off keeps its last ring: old figures, however believable.
+    # A disabled tracker keeps its old entries.
     if not log.enabled or not log.power:
         return None
     return VendorPower(power_w=log.power[-1].input_1_w, step_w=1e-6, part=_INPUT_1)
@@ -142,15 +215,16 @@ def _ymtc(data: bytes) -> VendorPower | None:
 
 
 def _memblaze(data: bytes) -> VendorPower | None:
-    # Version 3 has items of 10 bytes and no power among them.
+    # Version 3 has items of 10 bytes, and none with power.
     if data[_MEMBLAZE_VERSION_BYTE] not in _MEMBLAZE_VERSIONS:
         return None
     return _item(data[:_MEMBLAZE_VERSION_BYTE], averaged=False)
 
 
 def _item(data: bytes, *, averaged: bool) -> VendorPower | None:
-    """Return the attribute E8h: highest, lowest and current or mean power in whole watts."""
-    for item in _items(data):
+    """Return attribute E8h: highest, lowest and current or mean power in whole watts."""
+    for start in range(0, len(data) - _ITEM_BYTES + 1, _ITEM_BYTES):
+        item = data[start : start + _ITEM_BYTES]
         if item[0] == _POWER_ITEM:
             return VendorPower(
                 power_w=float(u16(item, 9)),
@@ -162,31 +236,14 @@ def _item(data: bytes, *, averaged: bool) -> VendorPower | None:
     return None
 
 
-def _items(data: bytes) -> Iterator[bytes]:
-    for start in range(0, len(data) - _ITEM_BYTES + 1, _ITEM_BYTES):
-        yield data[start : start + _ITEM_BYTES]
-
-
-def _page(
-    vendor_id: int,
-    vendor: str,
-    page: int,
-    size_bytes: int,
-    decode: Callable[[bytes], VendorPower | None],
-) -> VendorPage:
-    return VendorPage(
-        vendor_id=vendor_id, vendor=vendor, page=page, size_bytes=size_bytes, decode=decode
-    )
-
-
 _PAGES = (
-    _page(0x025E, "Solidigm", WORKLOAD_LOG, WORKLOAD_BYTES, _solidigm),
-    _page(0x8086, "Intel (Solidigm)", WORKLOAD_LOG, WORKLOAD_BYTES, _solidigm),
-    _page(0xCC53, "ScaleFlux", 0xC2, 152, _scaleflux),
-    _page(0xCC53, "ScaleFlux", 0xD2, 152, _scaleflux),
-    _page(0x1BD4, "Inspur", 0xC0, 512, _inspur),
-    _page(0x1D78, "Dera", 0xC0, 512, _dera),
-    _page(0x1E3B, "DapuStor", 0xCB, 240, _dapustor),
-    _page(0x1E49, "YMTC", 0xCA, 4096, _ymtc),
-    _page(0x1C5F, "Memblaze", 0xCA, 512, _memblaze),
+    VendorPage(0x025E, "Solidigm", WORKLOAD_LOG, WORKLOAD_BYTES, _solidigm),
+    VendorPage(0x8086, "Intel (Solidigm)", WORKLOAD_LOG, WORKLOAD_BYTES, _solidigm),
+    VendorPage(0xCC53, "ScaleFlux", 0xC2, 152, _scaleflux),
+    VendorPage(0xCC53, "ScaleFlux", 0xD2, 152, _scaleflux),
+    VendorPage(0x1BD4, "Inspur", 0xC0, 512, _inspur),
+    VendorPage(0x1D78, "Dera", 0xC0, 512, _dera),
+    VendorPage(0x1E3B, "DapuStor", 0xCB, 240, _dapustor),
+    VendorPage(0x1E49, "YMTC", 0xCA, 4096, _ymtc),
+    VendorPage(0x1C5F, "Memblaze", 0xCA, 512, _memblaze),
 )

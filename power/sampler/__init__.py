@@ -1,1 +1,1 @@
-"""The sampler: a process of its own that reads power beside a run and undoes what the run set."""
+"""The sampler: a process that reads power during a run and restores power settings after it."""

@@ -1,6 +1,6 @@
-"""``python -m wattload.power.sampler``: serve the run that started this process, and end with it.
+"""``python -m wattload.power.sampler``: serve the run that started this process, then exit.
 
-Imports little: a run waits for the socket. A service for several users is ``wattload sampler``.
+Imports little, because a run waits for the socket. ``wattload sampler`` serves several users.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import sys
 from collections.abc import Sequence
 
 from wattload.core.errors import WattloadError
-from wattload.power.sampler.host import SamplerHost
-from wattload.power.sampler.options import add_options, serve
+from wattload.power.sampler.access import SamplerHost
+from wattload.power.sampler.service import add_options, serve
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve one client; returns the exit status."""
+    """Serve one client; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m wattload.power.sampler",
-        description="Read power beside one run, and restore power states whatever becomes of it.",
+        description="Read power during one run, and restore power states however it ends.",
     )
     add_options(parser)
     arguments = parser.parse_args(argv)

@@ -1,41 +1,51 @@
-"""One controller of a run: opened, locked, its power settings changed, read, and put back."""
+"""One controller of a run: opened, locked, read, its power settings changed and restored.
+
+The outcome of each setting goes into the record.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 
 from wattload.core.errors import PowerError
-from wattload.core.record.energy import PowerStateRecord
+from wattload.core.record.energy import PowerSettingRecord, PowerStateRecord
 from wattload.power.config import PowerConfig
-from wattload.power.control import HoldsSystem, PowerStateControl
-from wattload.power.drive_clock import set_clock
-from wattload.power.journal import Journal
-from wattload.power.knobs import read_saved
+from wattload.power.control.change import (
+    Change,
+    ClockChange,
+    PowerStateControl,
+    set_clock,
+)
+from wattload.power.control.host import HoldsSystem
+from wattload.power.control.journal import ChangeJournal
+from wattload.power.control.power_settings import POWER_STATE, Saved, read_saved
 from wattload.power.nvme.admin import AdminDevice, OpenDevice
-from wattload.power.nvme.features import read_power_state
-from wattload.power.nvme.patience import OBEY_LIMIT_S, PatientDevice
+from wattload.power.nvme.admin_timeout import CHANGE_LIMIT_S, DeviceWithTimeout
+from wattload.power.nvme.features import POWER_MANAGEMENT, TIMESTAMP, read_power_state
 from wattload.power.nvme.state import (
     power_capabilities,
     power_state_facts,
     read_state,
     unreadable_state,
 )
-from wattload.power.sampler.reports import ControllerReading
-from wattload.power.sampler.told import DriveStory
-from wattload.power.settings import POWER_STATE
+from wattload.power.sampler.replies import ControllerReading
 
 _LOG = logging.getLogger(__name__)
 
-ANSWER_LIMIT_S = OBEY_LIMIT_S
-"""How long a controller is waited for that was opened without a limit of its own."""
+ANSWER_LIMIT_S = CHANGE_LIMIT_S
+"""Timeout of a controller that was opened without one."""
+
+_NOT_REQUESTED = "no power state was requested"
+_NOT_ENDED = "the run has not ended"
 
 
 class Drive:
-    """A controller by its name; one that can't be opened stays, with the reason."""
+    """A controller by its name; one that can't be opened is kept, with the reason."""
 
-    def __init__(self, name: str, *, serial: str, journal: Journal, run_id: str) -> None:
+    def __init__(self, name: str, *, serial: str, journal: ChangeJournal, run_id: str) -> None:
         self.name = name
         self._journal = journal
         self._run_id = run_id
@@ -43,65 +53,65 @@ class Drive:
         self._control: PowerStateControl | None = None
         self._refusal: PowerError | None = None
         self._locks = ExitStack()
-        self._story = DriveStory(name=name, serial=serial)
+        self._outcome = SettingOutcome(name=name, serial=serial)
 
     @property
     def serial(self) -> str:
-        """The controller's serial; its name where it tells none."""
-        return self._story.serial
+        """The controller's serial, or its name if it reports none."""
+        return self._outcome.serial
 
     @property
     def is_open(self) -> bool:
-        """Whether the controller answers to its name; one that does not can't be changed."""
+        """Whether the controller could be opened; only then can it be changed."""
         return self._control is not None
 
     def open(self, open_device: OpenDevice) -> None:
-        """Open the controller and read the power state that the run finds it in."""
-        story = self._story
+        """Open the controller and read its initial power state."""
+        outcome = self._outcome
         try:
             device = open_device(self.name)
             self._device = (
                 device
-                if isinstance(device, PatientDevice)
-                else PatientDevice(device, limit_s=ANSWER_LIMIT_S)
+                if isinstance(device, DeviceWithTimeout)
+                else DeviceWithTimeout(device, limit_s=ANSWER_LIMIT_S)
             )
             self._control = PowerStateControl(self._device, self._journal, run_id=self._run_id)
-            # A drive that tells none is known by its name, as the rest of the record has it.
-            story.serial = self._control.controller.serial or story.serial
-            story.changes = self._control.changes
-            story.before = read_power_state(self._device)
-            story.saved = read_saved(self._device, self._control.controller, POWER_STATE)
+            # A drive without a serial is identified by its name, as in the rest of the record.
+            outcome.serial = self._control.controller.serial or outcome.serial
+            outcome.changes = self._control.changes
+            outcome.before = read_power_state(self._device)
+            outcome.saved = read_saved(self._device, self._control.controller, POWER_STATE)
         except PowerError as error:
             self._refusal = error
-            story.refusal = str(error)
+            outcome.refusal = str(error)
 
-    def hold(self, *, needed: bool, beside: Collection[str] = ()) -> None:
-        """Lock the drive against other runs; raises ``PowerError`` if one holds it.
+    def hold(self, *, needed: bool, other_names: Collection[str] = ()) -> None:
+        """Lock the drive against other runs; raises ``PowerError`` if another run holds it.
 
-        ``beside`` are the names of its other controllers. A drive that may not be opened is locked
-        as well: two runs on it disturb each other whether they see its power or not. A name that
-        the host shows no drive of has nothing to be locked, and must leave no file of that name.
+        ``other_names`` are the names of its other controllers. A drive that can't be opened is
+        locked too, because two runs on it disturb each other anyway. A name without a drive on this
+        host is not locked and must leave no lock file.
         """
         if self._control is not None:
-            self._control.hold(needed=needed, beside=beside)
+            self._control.hold(needed=needed, other_names=other_names)
         elif self.serial != self.name:
             self._locks.enter_context(self._journal.lock(self.serial, needed=needed))
 
     def apply(self, config: PowerConfig, *, holds_system: HoldsSystem) -> None:
-        """Make the changes that are asked for; raises ``PowerError`` where that can't be done."""
-        self._story.knob, self._story.requested = config.knob, config.state
+        """Make the requested changes; raises ``PowerError`` if that fails."""
+        self._outcome.knob, self._outcome.requested = config.first_setting, config.state
         control, device = self._control, self._device
         if control is None or device is None or self._refusal is not None:
             kind = type(self._refusal) if self._refusal else PowerError
-            raise kind(f"{config.changes} can't be had: {self._refusal}")
+            raise kind(f"{config.settings_text} is not available: {self._refusal}")
         control.apply(config, holds_system=holds_system)
         if config.set_timestamp:
-            self._story.clock = set_clock(
+            self._outcome.clock = set_clock(
                 device, control.controller, self._journal, run_id=self._run_id
             )
 
     def read(self) -> ControllerReading:
-        """Return what admin commands tell of it now."""
+        """Return the controller's current state from admin commands."""
         if self._device is None or self._control is None:
             fields, missing = unreadable_state(str(self._refusal))
             return ControllerReading(
@@ -125,32 +135,32 @@ class Drive:
         )
 
     def restore(self) -> None:
-        """Put it back; what can't be put back keeps its journal entry and says why.
+        """Restore its settings; one that can't be restored keeps its journal entry and the reason.
 
-        A drive that does not tell its state is put back all the same, whatever breaks in reading.
+        The settings are restored even if reading the drive's state fails.
         """
-        story, control, device = self._story, self._control, self._device
+        outcome, control, device = self._outcome, self._control, self._device
         if device is None or control is None:
             return
         try:
-            if story.after is None:
-                story.after = read_power_state(device)
+            if outcome.after is None:
+                outcome.after = read_power_state(device)
         except PowerError as error:
-            story.unread = str(error)
+            outcome.unread = str(error)
         except Exception as error:
-            story.unread = f"{type(error).__name__}: {error}"
-            _LOG.exception("%s: a bug in reading its power state", self.name)
+            outcome.unread = f"{type(error).__name__}: {error}"
+            _LOG.exception("%s: bug while reading its power state", self.name)
         try:
             control.restore()
         except PowerError as error:
-            story.trouble = f"not put back: {error}"
+            outcome.trouble = f"not restored: {error}"
             return
-        story.trouble = ""
+        outcome.trouble = ""
         if self._refusal is None:
-            story.saved_after = read_saved(device, control.controller, POWER_STATE)
+            outcome.saved_after = read_saved(device, control.controller, POWER_STATE)
 
     def close(self) -> None:
-        """Give lock and device back; safe to call twice."""
+        """Release lock and device; safe to call twice."""
         self._locks.close()
         if self._control is not None:
             self._control.close()
@@ -158,35 +168,171 @@ class Drive:
             self._device.close()
 
     def record(self, host: str) -> PowerStateRecord:
-        """Return what has become of its power state so far."""
-        return self._story.record(host)
+        """Return the outcome of its power settings so far."""
+        return self._outcome.record(host)
 
 
 def hold_all(drives: Sequence[Drive], *, needed: bool) -> None:
-    """Lock each drive once, for a run may have two controllers of one; see ``Drive.hold``.
+    """Lock each drive once, even if a run uses two of its controllers; see ``Drive.hold``.
 
-    A controller that is open holds the lock before one that is not: it is the one to be changed.
+    A controller that could be opened takes the lock first, since only it can be changed.
     """
     held: set[str] = set()
     for drive in sorted(drives, key=lambda each: not each.is_open):
         names = [each.name for each in drives if each.serial == drive.serial]
         if drive.serial not in held:
-            drive.hold(needed=needed, beside=names)
+            drive.hold(needed=needed, other_names=names)
             held.add(drive.serial)
 
 
 def apply_all(drives: Sequence[Drive], config: PowerConfig, *, holds_system: HoldsSystem) -> None:
-    """Make the changes that are asked for on every drive.
+    """Make the requested changes on every drive.
 
     Raises:
-        PowerError: one of them can't be made, or there is no drive to change.
+        PowerError: one of them fails, or there is no drive to change.
     """
-    if not config.changes:
+    if not config.settings_text:
         return
     if not drives:
         raise PowerError(
-            f"{config.changes} can't be had: no NVMe controller lies under the target; leave it "
-            "unset"
+            f"{config.settings_text} is not available: there is no NVMe controller under the "
+            "target; leave it unset"
         )
     for drive in drives:
         drive.apply(config, holds_system=holds_system)
+
+
+@dataclass(slots=True, kw_only=True)
+class SettingOutcome:
+    """What is known of one drive so far: initial state, request, changes, restores and failures."""
+
+    name: str
+    serial: str
+    refusal: str = ""
+    knob: str | None = None
+    requested: int | None = None
+    before: int | None = None
+    after: int | None = None
+    unread: str = ""
+    trouble: str = ""
+    saved: Saved = (None, "it was not read")
+    saved_after: Saved = (None, _NOT_ENDED)
+    clock: ClockChange | None = None
+    changes: Sequence[Change] = field(default_factory=list)
+
+    def record(self, host: str) -> PowerStateRecord:
+        """Return the outcome in the form of the record."""
+        state = self._change(POWER_MANAGEMENT)
+        values: Mapping[str, tuple[float | None, str]] = {
+            "requested": (self.requested, _NOT_REQUESTED),
+            "before": (self.before, self.refusal),
+            "verified": (
+                state.verified if state else None,
+                _NOT_REQUESTED if self.requested is None else "it was not set",
+            ),
+            "after": (self.after, self.refusal or self.unread or _NOT_ENDED),
+            "restored": (state.restored if state else None, self._why_not_restored(state)),
+            "saved": (self.saved[0], self.refusal or self.saved[1]),
+            "saved_after": (
+                self.saved_after[0],
+                self.refusal or self.trouble or self.saved_after[1],
+            ),
+        }
+        missing = {name: reason for name, (value, reason) in values.items() if value is None}
+        if self.knob is None:
+            missing["knob"] = "no setting was requested"
+        return PowerStateRecord(
+            host=host,
+            serial=self.serial,
+            knob=self.knob,
+            settings=tuple(self._settings()),
+            sentence=self._sentence(state),
+            missing=missing,
+            **{name: value for name, (value, _) in values.items()},
+        )
+
+    def _change(self, feature: int) -> Change | None:
+        found = (each for each in self.changes if each.feature.identifier == feature)
+        return next(found, None)
+
+    def _why_not_restored(self, change: Change | None) -> str:
+        if change is None:
+            return self.trouble or "nothing was changed"
+        if change.trouble:
+            return f"not restored: {change.trouble}"
+        return _NOT_ENDED if change.verified is not None else "it was not set"
+
+    def _settings(self) -> list[PowerSettingRecord]:
+        others = [each for each in self.changes if each.feature.identifier != POWER_MANAGEMENT]
+        settings = [self._setting(change) for change in others]
+        return [*settings, _clock(self.clock)] if self.clock else settings
+
+    def _setting(self, change: Change) -> PowerSettingRecord:
+        none = "the drive has no value"
+        values = {
+            "before": (change.before, none),
+            "verified": (change.verified, "it was not set"),
+            "after": (change.after, self.trouble or _NOT_ENDED),
+            "restored": (
+                change.restored,
+                none if change.is_restored else self._why_not_restored(change),
+            ),
+            "saved": change.saved,
+            "saved_after": change.saved_after,
+        }
+        return PowerSettingRecord(
+            option=change.option,
+            feature=change.feature.identifier,
+            name=change.feature.name,
+            unit=change.feature.unit,
+            requested=change.requested,
+            missing={name: reason for name, (value, reason) in values.items() if value is None},
+            **{name: value for name, (value, _) in values.items()},
+        )
+
+    def _sentence(self, state: Change | None) -> str:
+        if self.refusal:
+            return f"{self.name}: {self.refusal}"
+        others = [_outcome_sentence(each) for each in self.changes if each is not state]
+        if self.clock is not None:
+            others.append("its clock was set to the host's and is not reset")
+        other_names = "".join(f" {sentence[0].upper()}{sentence[1:]}." for sentence in others)
+        if state is None or state.verified is None:
+            why = f"; {self.trouble}" if self.trouble and not others else ""
+            return f"{self.name} ran in its initial power state, {self.before}{why}.{other_names}"
+        text = f"{self.name} was set from power state {self.before} to {state.verified}"
+        if state.restored is not None:
+            return f"{text} and restored to {state.restored}.{other_names}"
+        return f"{text}; {self.trouble or 'it is not restored yet'}.{other_names}"
+
+
+def _outcome_sentence(change: Change) -> str:
+    feature = change.feature
+    if change.verified is None:
+        return f"its {feature.name} was not set"
+    text = (
+        f"its {feature.name} was set from {feature.text(change.before)} to "
+        f"{feature.text(change.verified)}"
+    )
+    if change.is_restored:
+        return f"{text} and restored to {feature.text(change.restored)}"
+    return f"{text}; not restored: {change.trouble}" if change.trouble else text
+
+
+def _clock(clock: ClockChange) -> PowerSettingRecord:
+    stays = "a clock that was set to the host's is not reset"
+    names = ("after", "restored", "saved", "saved_after")
+    return PowerSettingRecord(
+        option="power.set_timestamp",
+        feature=TIMESTAMP,
+        name="timestamp",
+        unit="ms",
+        requested=clock.requested_ms,
+        before=clock.before_ms,
+        verified=clock.verified_ms,
+        after=None,
+        restored=None,
+        saved=None,
+        saved_after=None,
+        missing=dict.fromkeys(names, stays),
+    )

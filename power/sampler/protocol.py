@@ -1,10 +1,10 @@
-"""What a client may say to the sampler: seven commands, one JSON object per line.
+"""The messages that a client may send to the sampler: seven commands, one JSON object per line.
 
 A client names a run, controllers and block devices; it never sends a path, a length or an opcode.
-Whatever else arrives is answered with one sentence, and nothing is done.
+The answer to any other message is an error, and nothing is done.
 
-Version 2: the period is part of the request alone, and ``hello`` answers with the wattload that it
-comes from. Version 1 had it twice.
+In version 2 only the request contains the period, and ``hello`` answers with the version of
+wattload. Version 1 sent the period twice.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ RUN_ID = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,120}")
 DEVICE_NAME = re.compile(r"(?!\.)[A-Za-z0-9!._-]{1,64}")
 """A controller (``nvme0``) or a block device (``vda``) as the kernel names it; no slash."""
 
-_LONGEST_REASON = 2000
+_MAX_REASON = 2000
 
-_MOST_BRACKETS = 256
-"""No message nests deeper than that, so that whatever walks through one has stack enough."""
+_MAX_BRACKETS = 256
+"""Deeper nesting is refused, so that recursive code can't overflow its stack."""
 
-_SHOWN_LETTERS = 80
+_MAX_SHOWN = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Begin with a run; its folder exists under the sampler's own runs folder."""
+    """Start a run; its folder must exist in the sampler's own runs folder."""
 
     run_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Open sources on devices, set the power state that ``request`` asks for.
+    """Open sources on devices and set the power state that ``request`` contains.
 
-    ``request`` holds fields of ``wattload.power.config.PowerConfig``; which of them a client may
-    choose ``wattload.power.sampler.request`` says.
+    ``request`` holds fields of ``wattload.power.config.PowerConfig``;
+    ``wattload.power.sampler.grants`` decides which of them a client may choose.
     """
 
     request: Mapping[str, Any]
@@ -58,29 +58,29 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Begin to sample."""
+    """Start sampling."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """Leave the drives alone, or read them again; other meters go on either way."""
+    """Pause or resume reading the drives; other meters go on."""
 
     is_on: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Ask how far it is."""
+    """Request the sampler's progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The run has ended as it should."""
+    """The run has ended normally."""
 
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """The run has ended otherwise: write its record."""
+    """The run has failed or was aborted: write its record."""
 
     status: Literal["failed", "aborted"]
     reason: str
@@ -91,15 +91,15 @@ Command = Hello | Open | Start | Quiet | Status | Finish | Abort
 
 @dataclass(slots=True)
 class LineBuffer:
-    """Cuts a stream into lines of at most ``MAX_LINE_BYTES``."""
+    """Splits a stream into lines of at most ``MAX_LINE_BYTES``."""
 
     _rest: bytearray = field(default_factory=bytearray)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that are complete with ``data``.
+        """Return the lines that ``data`` completes.
 
         Raises:
-            PowerError: a line is too long; nothing after it can be understood.
+            PowerError: a line is too long; the rest of the stream can't be parsed.
         """
         self._rest += data
         *lines, rest = self._rest.split(b"\n")
@@ -118,25 +118,26 @@ def parse(line: bytes) -> Command:
     """Return the command in a line.
 
     Raises:
-        PowerError: it is no JSON object, names no command, or a field is missing, foreign or wrong.
+        PowerError: the line is not a JSON object, its command is unknown, or a field is missing,
+            unknown or invalid.
     """
-    if line.count(b"{") + line.count(b"[") > _MOST_BRACKETS:
-        raise PowerError(f"a message has more than {_MOST_BRACKETS} brackets")
+    if line.count(b"{") + line.count(b"[") > _MAX_BRACKETS:
+        raise PowerError(f"a message has more than {_MAX_BRACKETS} brackets")
     try:
         message = json.loads(line.decode())
-        # Half a surrogate pair is JSON, and no text that anything could write down.
+        # JSON allows half a surrogate pair, which can't be encoded as text.
         json.dumps(message, ensure_ascii=False).encode()
     except ValueError as error:
-        raise PowerError(f"a message is no JSON: {error}") from error
+        raise PowerError(f"a message is not valid JSON: {error}") from error
     if not isinstance(message, dict):
         raise PowerError("a message must be a JSON object")
     name = message.pop("command", None)
     reader = _READERS.get(name) if isinstance(name, str) else None
     if reader is None:
-        raise PowerError(f"command must be one of {', '.join(_READERS)}; got {_shown(name)}")
+        raise PowerError(f"command must be one of {', '.join(_READERS)}; got {_abbreviated(name)}")
     command = reader(message)
     if message:
-        raise PowerError(f"{name} has no field {_shown(sorted(message)[0])}")
+        raise PowerError(f"{name} has no field {_abbreviated(sorted(message)[0])}")
     return command
 
 
@@ -145,7 +146,7 @@ def _hello(message: dict[str, Any]) -> Hello:
     if version != PROTOCOL_VERSION:
         raise PowerError(
             f"the sampler (wattload {__version__}) speaks protocol {PROTOCOL_VERSION}, the run "
-            f"{_shown(version)}: start both from the same wattload"
+            f"{_abbreviated(version)}: start both from the same wattload"
         )
     return Hello(_name(message.pop("run_id", None), "run_id", RUN_ID))
 
@@ -153,7 +154,7 @@ def _hello(message: dict[str, Any]) -> Hello:
 def _open(message: dict[str, Any]) -> Open:
     request = message.pop("request", None)
     if not isinstance(request, dict):
-        raise PowerError(f"request must be an object, got {_shown(request)}")
+        raise PowerError(f"request must be an object, got {_abbreviated(request)}")
     return Open(
         request=request,
         devices=_names(message.pop("devices", None), "devices"),
@@ -164,18 +165,18 @@ def _open(message: dict[str, Any]) -> Open:
 def _quiet(message: dict[str, Any]) -> Quiet:
     is_on = message.pop("on", None)
     if not isinstance(is_on, bool):
-        raise PowerError(f"on must be true or false, got {_shown(is_on)}")
+        raise PowerError(f"on must be true or false, got {_abbreviated(is_on)}")
     return Quiet(is_on)
 
 
 def _abort(message: dict[str, Any]) -> Abort:
     status = message.pop("status", None)
     if status not in ("failed", "aborted"):
-        raise PowerError(f"status must be failed or aborted, got {_shown(status)}")
+        raise PowerError(f"status must be failed or aborted, got {_abbreviated(status)}")
     reason = message.pop("reason", None)
     if not isinstance(reason, str):
-        raise PowerError(f"reason must be text, got {_shown(reason)}")
-    return Abort("failed" if status == "failed" else "aborted", reason[:_LONGEST_REASON])
+        raise PowerError(f"reason must be text, got {_abbreviated(reason)}")
+    return Abort("failed" if status == "failed" else "aborted", reason[:_MAX_REASON])
 
 
 _READERS: dict[str, Callable[[dict[str, Any]], Command]] = {
@@ -197,10 +198,10 @@ def _names(value: object, name: str) -> tuple[str, ...]:
 
 def _name(value: object, name: str, pattern: re.Pattern[str]) -> str:
     if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise PowerError(f"{name} must match {pattern.pattern}, got {_shown(value)}")
+        raise PowerError(f"{name} must match {pattern.pattern}, got {_abbreviated(value)}")
     return value
 
 
-def _shown(value: object) -> str:
+def _abbreviated(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= _SHOWN_LETTERS else text[: _SHOWN_LETTERS - 3] + "..."
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."

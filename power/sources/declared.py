@@ -1,7 +1,8 @@
-"""A data sheet as a source: the watts that somebody states, repeated at every read.
+"""A data sheet as a source: the stated watts, repeated at every read.
 
-No measurement: an idle drive reads the same as a busy one. A typical power gives a figure that is
-labelled ``declared``; a maximum and an idle power give an interval, a maximum alone an upper bound.
+This is not a measurement: an idle drive reads the same as a busy one. A typical power gives a
+figure labelled ``declared``. A maximum and an idle power give an interval, a maximum alone an upper
+bound.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from wattload.core.power import (
     WindowEnergy,
 )
 from wattload.power.config import DeclaredProfile, PowerConfig
-from wattload.power.sources import PowerDevice
+from wattload.power.registry import Meter
+from wattload.power.sources.base import PowerDevice
+
+METER = Meter(scope=Scope.DRIVE)
+"""Never in ``auto``: a data sheet is not a measurement."""
 
 NAME = "declared"
 
@@ -30,7 +35,7 @@ def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerS
     """Return one source per device, all with the configured profile.
 
     Raises:
-        ConfigError: there is no profile.
+        ConfigError: no profile is configured.
     """
     if config.profile is None:
         raise ConfigError("power=declared needs a profile; e.g. power/profile=micron_6550_ion")
@@ -38,7 +43,7 @@ def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerS
 
 
 class DeclaredSource:
-    """The profile's watts for one device, of which nothing is read."""
+    """The profile's watts for one device; the device itself is not read."""
 
     def __init__(self, device: PowerDevice, profile: DeclaredProfile, *, period_s: float) -> None:
         self._device = device
@@ -52,7 +57,7 @@ class DeclaredSource:
         self._stated_w = {channel: watts for channel, watts in stated_w.items() if watts}
 
     def facts(self) -> SourceFacts:
-        """Return what the profile states and where it stands."""
+        """Return what the profile states and its citation."""
         profile = self._profile
         stated = {"typical": profile.typical_w, "idle": profile.idle_w, "maximum": profile.max_w}
         watts = ", ".join(f"{name} {value:g} W" for name, value in stated.items() if value)
@@ -72,15 +77,15 @@ class DeclaredSource:
         """Check the profile.
 
         Raises:
-            ConfigError: it states nothing usable.
+            ConfigError: it states no usable power.
         """
         self._profile.check()
 
     def start(self) -> None:
-        """Nothing to begin."""
+        """Nothing to start."""
 
     def read(self) -> Sequence[Sample]:
-        """Return what the profile states, at this moment."""
+        """Return the stated watts, with the current time."""
         now_ns = time.monotonic_ns()
         return [
             Sample(
@@ -96,11 +101,11 @@ class DeclaredSource:
         ]
 
     def stop(self) -> Sequence[WindowEnergy]:
-        """Return nothing: what is declared is integrated from the samples."""
+        """Return nothing: the energy is integrated from the samples."""
         return ()
 
     def restore(self) -> None:
         """Nothing to undo."""
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to close."""

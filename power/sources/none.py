@@ -1,4 +1,4 @@
-"""The null source: nothing is measured, and it says so."""
+"""The null source: it measures nothing and reports no evidence."""
 
 from __future__ import annotations
 
@@ -14,24 +14,27 @@ from wattload.core.power import (
     WindowEnergy,
 )
 from wattload.power.config import PowerConfig
-from wattload.power.sources import PowerDevice
+from wattload.power.registry import Meter
+from wattload.power.sources.base import PowerDevice
+
+METER = Meter(scope=Scope.DRIVE)
 
 NAME = "none"
 
 
 def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerSource]:
-    """Return the one source that reads nothing, whatever the devices."""
+    """Return the only source of this kind, whatever the devices are."""
     return (NoneSource(period_s=config.period_s),)
 
 
 class NoneSource:
-    """Gives no sample at all: a run without figures of power, not a run of 0 W."""
+    """Returns no samples: a run without power figures, not a run at 0 W."""
 
     def __init__(self, *, period_s: float) -> None:
         self._period_s = period_s
 
     def facts(self) -> SourceFacts:
-        """Return that there is no evidence."""
+        """Return facts without evidence."""
         return SourceFacts(
             name=NAME,
             device="",
@@ -44,10 +47,10 @@ class NoneSource:
         )
 
     def open(self) -> None:
-        """Nothing to find."""
+        """Nothing to open."""
 
     def start(self) -> None:
-        """Nothing to begin."""
+        """Nothing to start."""
 
     def read(self) -> Sequence[Sample]:
         """Return nothing."""
@@ -61,4 +64,4 @@ class NoneSource:
         """Nothing to undo."""
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to close."""

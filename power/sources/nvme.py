@@ -1,50 +1,82 @@
-"""What the drive itself says: its power state, the watts its descriptors allow in it, temperature.
+"""What the drive itself reports: bounds by power state, interval power, lifetime energy.
 
-Bounds, no measurement: an idle drive in state 0 reads the same as a busy one. ``find`` adds what
-else a drive may tell of its power, each a source of its own on the same device handle.
+The bounds are those of the state's descriptor, not a measurement: an idle drive in state 0 reads
+the same as a busy one. Every other figure, including estimates of the firmware, is a separate
+source on the same device handle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from wattload.core.errors import PowerError
 from wattload.core.power import (
     Bounds,
+    Boxcar,
     Channel,
+    Counter,
     Evidence,
+    Instant,
     PowerSource,
     Sample,
+    Scope,
     Sensor,
 )
 from wattload.core.units import NS_PER_S
-from wattload.power.bounds import StateBounds, state_bounds
 from wattload.power.config import PowerConfig
-from wattload.power.control import HoldsSystem
-from wattload.power.host import holds_system_here
+from wattload.power.control.host import HoldsSystem, holds_system_here
 from wattload.power.nvme.admin import GET_FEATURES, GET_LOG_PAGE, AdminDevice, OpenDevice
+from wattload.power.nvme.admin_timeout import open_with_timeout
 from wattload.power.nvme.features import read_power_state, read_transitions
-from wattload.power.nvme.identify import Controller
-from wattload.power.nvme.patience import open_patient
-from wattload.power.sources import PowerDevice, nvme_drive
+from wattload.power.nvme.identify import Controller, PowerStateDescriptor
+from wattload.power.nvme.measurement import SUBSYSTEM_TOTAL
+from wattload.power.nvme.smart import SmartLog
+from wattload.power.nvme.vendor import VendorPage, find_vendor_page, read_vendor_power
+from wattload.power.registry import Meter
+from wattload.power.sources import nvme_drive
+from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.nvme_drive import NvmeTier, SharedDrive, timed
-from wattload.power.sources.nvme_firmware import OcpPowerSource, VendorPowerSource
-from wattload.power.sources.nvme_interval import IntervalPowerSource
-from wattload.power.sources.nvme_lifetime import LifetimeEnergySource
 from wattload.power.sources.nvme_measurement import PowerMeasurementSource
+
+METER = Meter(scope=Scope.DRIVE, auto_rank=0, is_companion=True)
+
+OCP_WINDOW_S = 1.0
+"""SMART-47: the average over the last second."""
+
+OCP_STEP_W = 1.0
+
+_MAX_RATIO = 2.0
+"""A figure above this many times the maximum of power state 0 is discarded as implausible."""
+
+WINDOW_S = 1.0
+"""IPM: "the most recent one second" (TP4199)."""
+
+FIRST_MEAN_S = 1.5
+"""How long a drive may need after a reset until it reports a mean."""
+
+_POLL_S = 0.1
+_COARSE_W = 0.01
+
+_FINE_LIMIT_W = 6.5535
+"""Up to this power a drive may count in steps of 0.0001 W, above it in 0.01 W: the value has 16
+bits."""
+
+JOULES_PER_WH = 3600.0
 
 
 def find(
     devices: Sequence[PowerDevice],
     config: PowerConfig,
     *,
-    open_device: OpenDevice = open_patient,
+    open_device: OpenDevice = open_with_timeout,
     holds_system: HoldsSystem = holds_system_here,
 ) -> Sequence[PowerSource]:
-    """Return every source that an NVMe controller may be, for each one among the devices.
+    """Return every source that each NVMe controller among the devices may be.
 
-    Those of one controller share its handle and its logs; what a controller does not tell, its
-    source refuses when it is opened.
+    The sources of one controller share its handle and its logs. If a controller lacks a figure,
+    ``open`` of that source fails.
     """
     found: list[PowerSource] = []
     claims: dict[str, str] = {}
@@ -54,7 +86,7 @@ def find(
         drive = SharedDrive(device, open_device)
         period_s = config.period_s
         found += [
-            # A log is read by whoever asks in every round; the others take it from there.
+            # Sources that read a log in every round come first; the others reuse what they read.
             IntervalPowerSource(drive, period_s=period_s),
             OcpPowerSource(drive, period_s=period_s),
             VendorPowerSource(drive, period_s=period_s),
@@ -74,8 +106,8 @@ def find(
 class NvmeSource(NvmeTier):
     """Power state by Get Features 02h at every read, temperature and thermal counts once a second.
 
-    ``UPPER_W`` and ``LOWER_W`` are what may be drawn until the next read that says the same state;
-    see ``state_bounds``. A figure that the drive does not report is a sample without value.
+    ``UPPER_W`` and ``LOWER_W`` limit the power until the next read of the same state; see
+    ``state_bounds``. A figure that the drive does not report is a sample without value.
     """
 
     name = "nvme"
@@ -88,9 +120,9 @@ class NvmeSource(NvmeTier):
         self._due_ns = 0
 
     def read(self) -> Sequence[Sample]:
-        """Return power state and bounds, and what is read once a second when it is due."""
+        """Return power state and bounds, and once a second the other figures."""
         state = timed(lambda: read_power_state(self._drive.admin))
-        taken = [self._sample(state, Channel.POWER_STATE, state.value)]
+        samples = [self._sample(state, Channel.POWER_STATE, state.value)]
         limits = {
             Channel.UPPER_W: self._bounds.upper_w,
             Channel.LOWER_W: self._bounds.lower_w,
@@ -98,22 +130,22 @@ class NvmeSource(NvmeTier):
         for channel, watts in limits.items():
             if watts:
                 limit_w = None if state.value is None else watts.get(state.value)
-                taken.append(self._sample(state, channel, limit_w))
+                samples.append(self._sample(state, channel, limit_w))
         if state.end_ns >= self._due_ns:
             self._due_ns = state.end_ns + int(nvme_drive.SLOW_PERIOD_S * NS_PER_S)
-            taken += self._slow()
-        return taken
+            samples += self._slow_samples()
+        return samples
 
-    def _slow(self) -> Sequence[Sample]:
-        """Return temperature and what the drive counted: throttling, changes of power state."""
-        taken: list[Sample] = []
+    def _slow_samples(self) -> Sequence[Sample]:
+        """Return temperature and the drive's counts of throttling and power state changes."""
+        samples: list[Sample] = []
         if self._reads_smart:
             smart = self._drive.smart.take(self)
             log = smart.value
             moves = None if log is None else log.thermal_transitions_1 + log.thermal_transitions_2
             throttled_s = None if log is None else log.thermal_seconds_1 + log.thermal_seconds_2
             kelvin = None if log is None else log.temperature_k
-            taken += [
+            samples += [
                 self._sample(smart, Channel.TEMPERATURE_K, kelvin),
                 self._sample(smart, Channel.THERMAL_TRANSITIONS, moves),
                 self._sample(smart, Channel.THROTTLED_S, throttled_s),
@@ -121,15 +153,16 @@ class NvmeSource(NvmeTier):
         if self._counts_changes:
             ocp = self._drive.ocp.take(self)
             count = None if ocp.value is None else ocp.value.power_state_changes
-            taken.append(self._sample(ocp, Channel.POWER_STATE_CHANGES, count))
-        return taken
+            samples.append(self._sample(ocp, Channel.POWER_STATE_CHANGES, count))
+        return samples
 
     def _prepare(self) -> None:
         drive = self._drive
         if drive.freezes(GET_FEATURES):
             raise PowerError(
-                f"{drive.device.name} says that Get Features holds up other commands (effects log "
-                "05h): Linux would stop its I/O at every sample, so its power state is not sampled"
+                f"{drive.device.name} reports that Get Features holds up other commands "
+                "(effects log 05h): Linux would stop its I/O at every sample, so its power "
+                "state is not sampled"
             )
         read_power_state(drive.admin)
         self._reads_smart = not drive.freezes(GET_LOG_PAGE)
@@ -139,12 +172,12 @@ class NvmeSource(NvmeTier):
             drive.controller.power_states,
             is_autonomous=_is_autonomous(drive.admin, drive.controller),
         )
-        self._detail = self._described(drive.controller)
+        self._detail = self._describe(drive.controller)
 
     def _sensor(self) -> Sensor:
         return self._bounds.sensor
 
-    def _described(self, controller: Controller) -> str:
+    def _describe(self, controller: Controller) -> str:
         known = [
             text
             for text, there in (
@@ -156,15 +189,276 @@ class NvmeSource(NvmeTier):
         watts = f"{' and '.join(known)} watts" if known else "no watts"
         detail = f"{watts} from the descriptors of {len(controller.power_states)} power states"
         if not self._reads_smart:
-            detail += "; no temperature, as reading the SMART log would stop I/O"
+            detail += "; no temperature, because reading the SMART log would stop I/O"
         return detail
 
 
 def _is_autonomous(admin: AdminDevice, controller: Controller) -> bool:
-    """Return whether the drive may change its state by itself; yes where it does not tell."""
+    """Return whether the drive may change its state autonomously; true if unknown."""
     if not controller.apst_supported:
         return False
     try:
         return read_transitions(admin).enabled
     except PowerError:
         return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateBounds:
+    """Watts by power state, and the sensor that describes their changes.
+
+    A state without a limit has ``None``; a mapping is empty if no state has one.
+    """
+
+    lower_w: Mapping[int, float | None]
+    upper_w: Mapping[int, float | None]
+    sensor: Bounds
+
+
+def state_bounds(states: Sequence[PowerStateDescriptor], *, is_autonomous: bool) -> StateBounds:
+    """Return the limits that hold from one read of a state to the next read of the same state.
+
+    Between two reads a drive may have been in other states (NVMe Base, "Non-Operational Power
+    States", "Autonomous Power State Transitions"). I/O moves it from a non-operational state to an
+    operational one. With ``is_autonomous`` (APST is on or unknown), idle time moves it from any
+    state to a non-operational one. The limits cover all states it may have been in.
+
+    Upper is the sustained maximum MP, which holds for means over 1 s and more. Lower is the typical
+    idle power IDLP, 0 W for a state that does not report it while others do.
+    """
+    uppers = {state.index: _upper_w(state, states) for state in states}
+    lowers = {state.index: _lower_w(state, states, is_autonomous) for state in states}
+    latencies_s = [(state.exit_latency_s or 0.0, state.entry_latency_s or 0.0) for state in states]
+    has_lower = any(state.idle_w is not None for state in states)
+    has_upper = any(state.max_w is not None for state in states)
+    return StateBounds(
+        lower_w=lowers if has_lower else {},
+        upper_w=uppers if has_upper else {},
+        sensor=Bounds(
+            settle_s=max(out for out, _ in latencies_s) + max(into for _, into in latencies_s),
+            lowest_w=min(lowers.values()) if has_lower else None,
+            highest_w=_greatest(list(uppers.values())),
+        ),
+    )
+
+
+def _upper_w(state: PowerStateDescriptor, states: Sequence[PowerStateDescriptor]) -> float | None:
+    if state.operational:
+        return state.max_w
+    return _greatest([state.max_w, *(other.max_w for other in states if other.operational)])
+
+
+def _lower_w(
+    state: PowerStateDescriptor, states: Sequence[PowerStateDescriptor], is_autonomous: bool
+) -> float:
+    reachable = [other for other in states if is_autonomous and not other.operational]
+    return min(other.idle_w or 0.0 for other in (state, *reachable))
+
+
+def _greatest(watts: Sequence[float | None]) -> float | None:
+    """Return the greatest value; ``None`` if one is unknown, since it may be greater."""
+    known = [value for value in watts if value is not None]
+    return max(known) if known and len(known) == len(watts) else None
+
+
+class IntervalPowerSource(NvmeTier):
+    """IPM, bytes 240 to 243 of the SMART log, at every read.
+
+    The accuracy is the error that the drive states for its own measurement (IPWRPE of log 25h), if
+    it has one. Evidence drops to ``estimated`` if that log reports estimates (EPF) or could not be
+    read.
+    """
+
+    name = "nvme_ipm"
+    evidence = Evidence.SELF_REPORTED
+
+    def read(self) -> Sequence[Sample]:
+        """Return the mean power of the last second."""
+        reading = self._drive.smart.take(self)
+        watts = None if reading.value is None else _subsystem_w(reading.value)
+        return [self._sample(reading, Channel.POWER_W, watts)]
+
+    def _prepare(self) -> None:
+        drive = self._drive
+        drive.check_logs("interval power")
+        log = self._first_log()
+        if _subsystem_w(log) is None:
+            raise PowerError(
+                f"{drive.device.name} reports no interval power in its SMART log (bytes 240 to "
+                "243, NVMe 2.3)"
+            )
+        self._resolution_w = self._coarsest_w(log)
+        if drive.measurement is not None:
+            self._accuracy_percent = drive.measurement.error_percent
+        self._detail = self._describe()
+
+    def _sensor(self) -> Sensor:
+        return Boxcar(window_s=WINDOW_S)
+
+    def _first_log(self) -> SmartLog:
+        """Return a log with power in it, waiting if the drive samples power but has no mean yet."""
+        samples_power = self._drive.controller.power_sample_interval_s is not None
+        deadline_s = time.monotonic() + (FIRST_MEAN_S if samples_power else 0.0)
+        while True:
+            reading = self._drive.smart.take(self)
+            if reading.value is None:
+                raise PowerError(reading.trouble)
+            if _subsystem_w(reading.value) is not None or time.monotonic() >= deadline_s:
+                return reading.value
+            time.sleep(_POLL_S)
+
+    def _coarsest_w(self, log: SmartLog) -> float | None:
+        """Return the step of the largest power expected: an idle drive's may be finer."""
+        limit_w = self._drive.controller.power_states[0].max_w
+        step_w = log.interval_power_step_w
+        if step_w is None or (limit_w is not None and limit_w <= _FINE_LIMIT_W):
+            return step_w
+        return max(step_w, _COARSE_W)
+
+    def _describe(self) -> str:
+        interval_s = self._drive.controller.power_sample_interval_s
+        often = "" if interval_s is None else f", taken every {interval_s:g} s or more often"
+        error = self._accuracy_percent
+        stated = "error not stated" if error is None else f"error at most {error:g} %"
+        note = self._estimate_note()
+        return f"mean of the drive's own samples of the last second{often}{note}; {stated}"
+
+    def _estimate_note(self) -> str:
+        if not self._drive.is_estimated:
+            return ""
+        if self._drive.measurement is None:
+            return ", treated as estimates because its log 25h was not readable"
+        return ", estimates according to the drive"
+
+
+def _subsystem_w(log: SmartLog) -> float | None:
+    """Return the power of the whole NVM subsystem; a vendor's type has no known meaning."""
+    return log.interval_power_w if log.interval_power_type == SUBSYSTEM_TOTAL else None
+
+
+class LifetimeEnergySource(NvmeTier):
+    """OLEC, bytes 232 to 239 of the SMART log, once a second.
+
+    It counts whole watt-hours, at 20 W one in three minutes, so it is too coarse for short runs.
+    """
+
+    name = "nvme_olec"
+    evidence = Evidence.SELF_REPORTED
+
+    def __init__(self, drive: SharedDrive, *, period_s: float) -> None:
+        super().__init__(drive, period_s=max(period_s, nvme_drive.SLOW_PERIOD_S))
+        self._due_ns = 0
+
+    def read(self) -> Sequence[Sample]:
+        """Return the energy counted so far, once a second."""
+        if time.monotonic_ns() < self._due_ns:
+            return ()
+        reading = self._drive.smart.take(self)
+        self._due_ns = reading.start_ns + int(nvme_drive.SLOW_PERIOD_S * NS_PER_S)
+        count = None if reading.value is None else reading.value.lifetime_energy_wh
+        joules = None if count is None else count * JOULES_PER_WH
+        return [self._sample(reading, Channel.ENERGY_J, joules)]
+
+    def _prepare(self) -> None:
+        self._drive.check_logs("lifetime energy")
+        reading = self._drive.smart.take(self)
+        if reading.value is None:
+            raise PowerError(reading.trouble)
+        if reading.value.lifetime_energy_wh is None:
+            raise PowerError(
+                f"{self._drive.device.name} reports no lifetime energy in its SMART log (bytes "
+                "232 to 239, NVMe 2.3)"
+            )
+        self._due_ns = 0
+        self._detail = "the drive's count of its lifetime energy, in steps of 1 Wh (3600 J)"
+
+    def _sensor(self) -> Sensor:
+        return Counter(quantum_j=JOULES_PER_WH)
+
+
+class OcpPowerSource(NvmeTier):
+    """The average power of the last second in whole watts: OCP C0h, bytes 262 and 263."""
+
+    name = "nvme_ocp"
+    evidence = Evidence.ESTIMATED
+
+    def read(self) -> Sequence[Sample]:
+        """Return the mean power of the last second, rounded to a watt."""
+        reading = self._drive.ocp.take(self)
+        watts = None if reading.value is None else reading.value.average_power_w
+        return [self._sample(reading, Channel.POWER_W, self._plausible(watts))]
+
+    def _prepare(self) -> None:
+        drive = self._drive
+        drive.check_logs("average power (OCP)")
+        reading = drive.ocp.take(self)
+        if reading.value is None:
+            raise PowerError(f"no OCP log: {reading.trouble}")
+        reported_w = reading.value.average_power_w
+        # A sleeping drive rounds to 0 W, which also means "not reported"; its peak distinguishes
+        # both.
+        has_figure = reported_w is not None or reading.value.peak_power_w is not None
+        if not has_figure or (reported_w is not None and self._plausible(reported_w) is None):
+            raise PowerError(
+                f"{drive.device.name} reports no plausible average power in its OCP log C0h: "
+                f"{'nothing' if reported_w is None else f'{reported_w} W'}"
+            )
+        self._resolution_w = OCP_STEP_W
+        self._detail = "the firmware's mean of the last second in whole watts (OCP log C0h)"
+
+    def _sensor(self) -> Sensor:
+        return Boxcar(window_s=OCP_WINDOW_S)
+
+    def _plausible(self, watts: float | None) -> float | None:
+        limit_w = self._drive.controller.power_states[0].max_w
+        if watts is None or (limit_w is not None and watts > _MAX_RATIO * limit_w):
+            return None
+        return watts
+
+
+class VendorPowerSource(NvmeTier):
+    """The figure of a log known for the drive's vendor, if within twice the drive's maximum.
+
+    A mean over an unstated time can't be assigned to a phase, and is refused.
+    """
+
+    name = "nvme_vendor"
+    evidence = Evidence.ESTIMATED
+
+    def __init__(self, drive: SharedDrive, *, period_s: float) -> None:
+        super().__init__(drive, period_s=period_s)
+        self._page: VendorPage | None = None
+
+    def read(self) -> Sequence[Sample]:
+        """Return the vendor's figure; without value if it is implausible."""
+        page = self._page
+        if page is None:
+            raise PowerError(f"{self._drive.device.name} was read before it was opened")
+        reading = timed(lambda: read_vendor_power(self._drive.admin, self._drive.controller, page))
+        watts = None if reading.value is None else reading.value.power_w
+        return [self._sample(reading, Channel.POWER_W, watts)]
+
+    def _prepare(self) -> None:
+        drive = self._drive
+        drive.check_logs("power in the vendor's log")
+        page = find_vendor_page(drive.admin, drive.controller)
+        power = None if page is None else read_vendor_power(drive.admin, drive.controller, page)
+        if page is None or power is None:
+            raise PowerError(
+                f"{drive.device.name} has no vendor log with a known power figure (vendor "
+                f"{drive.controller.vendor_id:04X}h)"
+            )
+        if power.averaged:
+            raise PowerError(
+                f"{drive.device.name} reports a mean over an unstated time in {page.vendor}'s "
+                f"log {page.page:02X}h, which can't be assigned to a phase"
+            )
+        self._page = page
+        self._resolution_w = power.step_w
+        part = f"; {power.part}" if power.part else ""
+        self._detail = (
+            f"the latest figure of the firmware, in {page.vendor}'s log {page.page:02X}h{part}"
+        )
+
+    def _sensor(self) -> Sensor:
+        return Instant()

@@ -1,4 +1,4 @@
-"""One controller that several sources read: one device handle, and one read of a log for all."""
+"""One controller that several sources read: one device handle, and each log read once for all."""
 
 from __future__ import annotations
 
@@ -9,36 +9,26 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
 from wattload.core.errors import PowerError
-from wattload.core.power import (
-    Channel,
-    Evidence,
-    Sample,
-    Scope,
-    Sensor,
-    SourceFacts,
-    WindowEnergy,
-)
+from wattload.core.power import Channel, Evidence, Sample, Scope, Sensor, SourceFacts, WindowEnergy
 from wattload.power.nvme.admin import GET_LOG_PAGE, AdminDevice, OpenDevice
-from wattload.power.nvme.effects import read_freezing_commands
-from wattload.power.nvme.identify import Controller, identify_controller
+from wattload.power.nvme.admin_timeout import open_with_timeout
+from wattload.power.nvme.identify import Controller, identify_controller, read_ocp_uuid_index
+from wattload.power.nvme.logs import OcpSmartLog, read_freezing_commands, read_ocp_smart
 from wattload.power.nvme.measurement import PowerMeasurementLog, read_measurement_header
-from wattload.power.nvme.ocp import OcpSmartLog, read_ocp_smart
-from wattload.power.nvme.patience import open_patient
 from wattload.power.nvme.smart import SmartLog, read_smart
-from wattload.power.nvme.uuids import read_ocp_uuid_index
-from wattload.power.sources import PowerDevice
+from wattload.power.sources.base import PowerDevice
 
 T = TypeVar("T")
 
 SLOW_PERIOD_S = 1.0
-"""What moves in seconds is read no oftener: some drives gather a log slowly."""
+"""Shortest period for slowly changing values: some drives take long to gather a log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading(Generic[T]):
-    """One answer of a drive and when it was asked, in ns of CLOCK_MONOTONIC.
+class TimedAnswer(Generic[T]):
+    """One answer of a drive, with the times of its request and arrival in ns of CLOCK_MONOTONIC.
 
-    ``value`` is ``None`` for a read that failed, for the reason that ``trouble`` gives.
+    ``value`` is ``None`` for a failed read, for the reason in ``trouble``.
     """
 
     start_ns: int
@@ -47,32 +37,32 @@ class Reading(Generic[T]):
     trouble: str = ""
 
 
-def timed(read: Callable[[], T]) -> Reading[T]:
-    """Return what ``read`` returns; a drive that refuses, hangs or is gone makes a hole."""
+def timed(read: Callable[[], T]) -> TimedAnswer[T]:
+    """Return what ``read`` returns; without value if the drive refuses, hangs or is gone."""
     start_ns = time.monotonic_ns()
     try:
         value = read()
     except PowerError as error:
-        return Reading(
+        return TimedAnswer(
             start_ns=start_ns, end_ns=time.monotonic_ns(), value=None, trouble=str(error)
         )
-    return Reading(start_ns=start_ns, end_ns=time.monotonic_ns(), value=value)
+    return TimedAnswer(start_ns=start_ns, end_ns=time.monotonic_ns(), value=value)
 
 
 class SharedRead(Generic[T]):
     """A log that several sources take figures from.
 
-    Whoever asks first in a round reads it, the others get the same answer: nobody gets one twice.
-    So a reader that asks in few rounds comes after those that ask in all.
+    The first reader in a round reads the log, the others get the same answer; no reader gets an
+    answer twice. So readers that skip rounds must come after those that read in every round.
     """
 
     def __init__(self, read: Callable[[], T]) -> None:
         self._read = read
-        self._latest: Reading[T] | None = None
+        self._latest: TimedAnswer[T] | None = None
         self._seen_by: set[object] = set()
 
-    def take(self, reader: object) -> Reading[T]:
-        """Return an answer that ``reader`` has not had yet."""
+    def take(self, reader: object) -> TimedAnswer[T]:
+        """Return an answer that ``reader`` has not received yet."""
         if self._latest is None or reader in self._seen_by:
             self._latest = timed(self._read)
             self._seen_by.clear()
@@ -80,7 +70,7 @@ class SharedRead(Generic[T]):
         return self._latest
 
     def forget(self) -> None:
-        """Let the next reader read."""
+        """Discard the answer, so that the next reader reads again."""
         self._latest = None
         self._seen_by.clear()
 
@@ -88,12 +78,13 @@ class SharedRead(Generic[T]):
 class SharedDrive:
     """One controller by its name, open as long as one of its sources is.
 
-    ``measurement`` is the head of log 25h as it was found, ``None`` for a drive that has none.
-    ``is_estimated`` is true once that log says that the drive reckons its power (EPF), and as long
-    as a drive that has one (CTRATT.PMS) does not let it be read: what it would say is not known.
+    ``measurement`` is the head of log 25h as found at ``open``, ``None`` if the drive has none.
+    ``is_estimated`` is true if that log reports that the drive estimates its power (EPF). It is
+    also true for a drive that has the log (CTRATT.PMS) but does not let it be read, since its
+    evidence is then unknown.
     """
 
-    def __init__(self, device: PowerDevice, open_device: OpenDevice = open_patient) -> None:
+    def __init__(self, device: PowerDevice, open_device: OpenDevice = open_with_timeout) -> None:
         self.device = device
         self.measurement: PowerMeasurementLog | None = None
         self.is_estimated = False
@@ -102,7 +93,7 @@ class SharedDrive:
         self._open_device = open_device
         self._users: set[object] = set()
         self._refusal: PowerError | None = None
-        self._refused: set[object] = set()
+        self._refused_users: set[object] = set()
         self._admin: AdminDevice | None = None
         self._controller: Controller | None = None
         self._freezing: frozenset[int] = frozenset()
@@ -110,37 +101,37 @@ class SharedDrive:
 
     @property
     def admin(self) -> AdminDevice:
-        """Where commands go; raises ``PowerError`` before it was opened and after a close."""
+        """The device for commands; raises ``PowerError`` before ``open`` and after ``close``."""
         if self._admin is None:
-            raise PowerError(f"{self.device.name} is read before it was opened")
+            raise PowerError(f"{self.device.name} was read before it was opened")
         return self._admin
 
     @property
     def controller(self) -> Controller:
-        """What the controller says of itself; raises ``PowerError`` before it was opened."""
+        """The controller's identification; raises ``PowerError`` before ``open``."""
         if self._controller is None:
-            raise PowerError(f"{self.device.name} is read before it was opened")
+            raise PowerError(f"{self.device.name} was read before it was opened")
         return self._controller
 
     def open(self, user: object) -> None:
         """Open the controller for one of its sources.
 
-        A drive that hangs or is closed to us is tried for all its sources once.
+        A drive that hangs or denies access is tried only once for all its sources.
 
         Raises:
             PowerPermissionError: CAP_SYS_ADMIN or the device node is missing.
-            PowerError: it is not there, or does not answer.
+            PowerError: it does not exist, or does not answer.
         """
         if self._admin is None:
-            if self._refusal is None or user in self._refused:
+            if self._refusal is None or user in self._refused_users:
                 self._try_open()
             if self._refusal is not None:
-                self._refused.add(user)
+                self._refused_users.add(user)
                 raise self._refusal
         self._users.add(user)
 
     def close(self, user: object) -> None:
-        """Give the controller back when its last source does; safe to call twice."""
+        """Close the controller with its last source; safe to call twice."""
         self._users.discard(user)
         if self._users or self._admin is None:
             return
@@ -154,16 +145,17 @@ class SharedDrive:
         return opcode in self._freezing
 
     def check_logs(self, what: str) -> None:
-        """Raise ``PowerError`` where reading a log in every round would stop I/O."""
+        """Raise ``PowerError`` if reading a log in every round would stop I/O."""
         if self.freezes(GET_LOG_PAGE):
             raise PowerError(
-                f"{self.device.name} says that Get Log Page holds up other commands (effects log "
-                f"05h): Linux would stop its I/O at every sample, so its {what} is not sampled"
+                f"{self.device.name} reports that Get Log Page holds up other commands "
+                f"(effects log 05h): Linux would stop its I/O at every sample, so its {what} "
+                "is not sampled"
             )
 
     def _try_open(self) -> None:
         self._refusal, admin = None, None
-        self._refused.clear()
+        self._refused_users.clear()
         try:
             admin = self._open_device(self.device.name)
             self._prepare(admin)
@@ -185,18 +177,18 @@ class SharedDrive:
         try:
             self._ocp_uuid_index = read_ocp_uuid_index(admin, controller)
         except PowerError:
-            self._ocp_uuid_index = 0  # OCP's log proves by its GUID whose it is
+            self._ocp_uuid_index = 0  # OCP's log is recognized by its GUID anyway
 
     def _read_ocp(self) -> OcpSmartLog:
         return read_ocp_smart(self.admin, uuid_index=self._ocp_uuid_index)
 
 
 class NvmeTier(ABC):
-    """What the sources of a drive have in common; each gives one kind of figure."""
+    """The common base of a drive's sources; each gives one kind of figure."""
 
     name: ClassVar[str]
     evidence: ClassVar[Evidence]
-    """The evidence at best."""
+    """The best evidence it can have."""
 
     def __init__(self, drive: SharedDrive, *, period_s: float) -> None:
         self._drive = drive
@@ -207,7 +199,7 @@ class NvmeTier(ABC):
         self._resolution_w: float | None = None
 
     def facts(self) -> SourceFacts:
-        """Return what the source is; valid after ``open``."""
+        """Return the facts of the source; valid after ``open``."""
         return SourceFacts(
             name=self.name,
             device=self._drive.device.key,
@@ -222,7 +214,7 @@ class NvmeTier(ABC):
         )
 
     def open(self) -> None:
-        """Open the drive and find out whether it has the figure.
+        """Open the drive and check that it reports the figure.
 
         Raises:
             PowerPermissionError: CAP_SYS_ADMIN or the device node is missing.
@@ -235,11 +227,11 @@ class NvmeTier(ABC):
         except PowerError:
             self.close()
             raise
-        self._drive.smart.forget()  # what was read while opening belongs to no round
+        self._drive.smart.forget()  # reads during ``open`` belong to no round
         self._drive.ocp.forget()
 
     def start(self) -> None:  # noqa: B027 - few sources have anything to begin
-        """Nothing to begin: the drive reports at any time."""
+        """Nothing to start: the drive reports at any time."""
 
     @abstractmethod
     def read(self) -> Sequence[Sample]:
@@ -253,24 +245,24 @@ class NvmeTier(ABC):
         """Nothing to undo: this source only reads."""
 
     def close(self) -> None:
-        """Give the drive back; safe to call twice."""
+        """Close the drive; safe to call twice."""
         self._drive.close(self)
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Find out what the drive reports; raises ``PowerError`` where it reports nothing."""
+        """Find out what the drive reports; raises ``PowerError`` if it reports nothing."""
 
     @abstractmethod
     def _sensor(self) -> Sensor:
         """Return the model of the sensor behind the figure."""
 
     def _evidence(self) -> Evidence:
-        """Return the evidence of a figure that is taken now."""
+        """Return the current evidence of the figure."""
         if self._drive.is_estimated and self.evidence is Evidence.SELF_REPORTED:
             return Evidence.ESTIMATED
         return self.evidence
 
-    def _sample(self, reading: Reading[T], channel: Channel, value: float | None) -> Sample:
+    def _sample(self, reading: TimedAnswer[T], channel: Channel, value: float | None) -> Sample:
         return Sample(
             time_ns=(reading.start_ns + reading.end_ns) // 2,
             spread_ns=reading.end_ns - reading.start_ns,

@@ -1,7 +1,8 @@
-"""The drive's own power measurement over a whole run: feature 25h starts it, log 25h tells.
+"""The drive's own power measurement over a whole run: feature 25h and log 25h.
 
-No polling: the drive takes an interval power each second and keeps their mean. It is of the whole
-run, from the sampler's start to its end less a quiet at either, and never split into phases.
+There is no polling: the drive measures an interval power each second and keeps the mean. It covers
+the whole run, from the sampler's start to its end without the quiet times, and is never split into
+phases.
 """
 
 from __future__ import annotations
@@ -12,38 +13,51 @@ from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 
 from wattload.core.errors import PowerError
-from wattload.core.power import Evidence, Integral, Sample, Sensor, WindowEnergy
+from wattload.core.power import Evidence, Integral, PowerBin, Sample, Sensor, WindowEnergy
 from wattload.core.units import NS_PER_S
-from wattload.power.change import FeatureChange
-from wattload.power.control import HoldsSystem, check_no_system
-from wattload.power.journal import Setting
+from wattload.power.control.change import FeatureChange, check_no_system
+from wattload.power.control.host import HoldsSystem
+from wattload.power.control.journal import Setting
+from wattload.power.control.power_settings import POWER_MEASUREMENT
 from wattload.power.nvme.admin import SET_FEATURES, AdminCommand, AdminDevice, Completion
 from wattload.power.nvme.measurement import (
     START,
     STOP,
+    SUBSYSTEM_TOTAL,
     PowerMeasurementLog,
     read_measurement_header,
     read_power_measurement,
 )
-from wattload.power.settings import POWER_MEASUREMENT
 from wattload.power.sources.nvme_drive import NvmeTier, SharedDrive
-from wattload.power.sources.nvme_integral import INTERVAL_S, Answers, integrated
 
-_START = Setting(value=START)
-"""No stop time: nobody knows how long a run takes, and the journal knows of a start to undo."""
-_STOP = Setting(value=STOP)
+INTERVAL_S = 1.0
+"""Length of an interval measurement, assumed to be that of the SMART log."""
+
+COUNT_TOLERANCE = 1.0
+"""Largest difference between the count of intervals and the elapsed seconds."""
+
+CLOCK_TOLERANCE = 2e-4
+"""Largest relative drift of the two clocks; it matters only in runs of more than an hour."""
 
 SETTLED_S = 0.05
-"""How long after the end of an interval a drive with a good clock has counted it."""
+"""A drive with an accurate clock has counted an interval this long after its end."""
+
 CUT_OFF_S = 0.2
-"""So much of an interval may be cut off unwaited for: of several drives few are waited for then."""
-LOOK_S = 0.05
-"""How often the log is read for the interval that a slower clock still owes."""
+"""Up to this part of an interval is cut off without waiting, so that few of several drives need a
+wait."""
+
+POLL_S = 0.05
+"""How often the log is read while an interval of a slower clock is missing."""
+
+_START = Setting(value=START)
+"""Without stop time: the length of a run is unknown, and the journal has the start to be undone."""
+
+_STOP = Setting(value=STOP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Begun:
-    """A measurement under way: when Start was completed, and the log that proves it."""
+class _Running:
+    """A running measurement: when Start was completed, and the log that confirms it."""
 
     start_ns: int
     log: PowerMeasurementLog
@@ -52,9 +66,10 @@ class _Begun:
 class PowerMeasurementSource(NvmeTier):
     """Mean power of the run times its length, by Start, Stop and log 25h; gives no samples.
 
-    Start is journalled, so that a run which dies leaves nothing running for ever. What another
-    program has started is left alone. A drive measures itself once, whichever of its controllers is
-    asked: ``claims`` tells by serial which one has it, for all sources that are found together.
+    Start is journalled, so that a run that dies does not leave a measurement running. A measurement
+    that another program has started is not touched. A drive measures itself only once, through one
+    of its controllers: ``claims`` maps its serial to that controller, for all sources that are
+    found together.
     """
 
     name = "nvme_25h"
@@ -74,16 +89,16 @@ class PowerMeasurementSource(NvmeTier):
         self._holds_system = holds_system
         self._allow_system_drive = allow_system_drive
         self._change: FeatureChange | None = None
-        self._admin: _Stamped | None = None
-        self._begun: _Begun | None = None
+        self._admin: _TimedDevice | None = None
+        self._running: _Running | None = None
         self._trouble = ""
-        self._asked_ns = 0
+        self._requested_ns = 0
 
     def start(self) -> None:
-        """Start the drive's measurement; what prevents it is told by ``stop``."""
-        self._begun, self._trouble, self._asked_ns = None, "", time.monotonic_ns()
+        """Start the drive's measurement; ``stop`` reports a failure."""
+        self._running, self._trouble, self._requested_ns = None, "", time.monotonic_ns()
         if self._change is None or self._admin is None:
-            raise PowerError(f"{self._drive.device.name} is started before it was opened")
+            raise PowerError(f"{self._drive.device.name} was started before it was opened")
         try:
             self._change.set(_START, old=_STOP)
             log = read_measurement_header(self._admin)
@@ -91,33 +106,33 @@ class PowerMeasurementSource(NvmeTier):
             self._trouble = str(error)
             return
         self._drive.is_estimated = self._drive.is_estimated or log.estimated
-        self._begun = _Begun(start_ns=self._admin.completed_ns, log=log)
+        self._running = _Running(start_ns=self._admin.completed_ns, log=log)
 
     def read(self) -> Sequence[Sample]:
-        """Return nothing: the drive integrates by itself."""
+        """Return nothing: the drive measures its energy itself."""
         return ()
 
     def stop(self) -> Sequence[WindowEnergy]:
-        """Stop the measurement; return the run's energy, or why the drive's answer is not it.
+        """Stop the measurement; return the run's energy, or the reason why there is none.
 
-        Waits for the end of the drive's interval, up to a second by our clock and up to another by
-        the drive's: what of one is cut off would be billed at the mean of the whole run, though it
-        is of the drive's idle time.
+        Waits for the end of the drive's interval, up to a second by our clock plus up to another
+        for the drive's. The drive drops an incomplete interval, which would then count with the
+        mean power of the whole run, although the drive was idle.
         """
-        admin, begun = self._admin, self._begun
+        admin, begun = self._admin, self._running
         if admin is None:
             return ()
-        self._begun = None
+        self._running = None
         if begun is None:
-            return [self._without(self._asked_ns, time.monotonic_ns(), self._trouble)]
+            return [self._no_energy(self._requested_ns, time.monotonic_ns(), self._trouble)]
         try:
-            running = _after_an_interval(admin, begun.start_ns)
+            running = _read_at_interval_end(admin, begun.start_ns)
             self.restore()
             answers = Answers(begun=begun.log, running=running, ended=read_power_measurement(admin))
         except PowerError as error:
-            return [self._without(begun.start_ns, time.monotonic_ns(), str(error))]
+            return [self._no_energy(begun.start_ns, time.monotonic_ns(), str(error))]
         return [
-            integrated(
+            window_energy(
                 answers,
                 source=self.name,
                 device=self._drive.device.key,
@@ -127,35 +142,35 @@ class PowerMeasurementSource(NvmeTier):
         ]
 
     def restore(self) -> None:
-        """Stop what was started; safe to call twice.
+        """Stop a started measurement; safe to call twice.
 
         Raises:
-            PowerError: the drive does not stop; the journal keeps it for the next start.
+            PowerError: the drive does not stop; the journal entry stays for the next start.
         """
         if self._change is not None:
             self._change.restore()
 
     def close(self) -> None:
-        """Give the drive back; safe to call twice."""
+        """Close the drive; safe to call twice."""
         if self._change is not None:
             self._claims.pop(self._drive.controller.serial, None)
-        self._change = self._admin = self._begun = None
+        self._change = self._admin = self._running = None
         super().close()
 
     def _prepare(self) -> None:
         device, controller = self._drive.device, self._drive.controller
-        self._check_may_measure()
-        admin = _Stamped(self._drive.admin)
+        self._check_available()
+        admin = _TimedDevice(self._drive.admin)
         log = read_measurement_header(admin)
         if log.active:
             raise PowerError(
-                f"{device.name} is measuring its power already; whoever has started that is left "
-                "alone (feature 25h with ACT=0 stops it)"
+                f"{device.name} is already measuring its power; a measurement started by "
+                "another program is not touched (feature 25h with ACT=0 stops it)"
             )
         if device.journal is None:
             raise PowerError(
-                f"{device.name} can measure a whole run's power by itself; nothing is started "
-                "outside a run"
+                f"{device.name} can measure the power of a whole run itself; this is started "
+                "only in a run"
             )
         if not self._allow_system_drive:
             check_no_system(device.name, controller.serial, self._holds_system)
@@ -167,8 +182,8 @@ class PowerMeasurementSource(NvmeTier):
             admin, controller, device.journal, POWER_MEASUREMENT, run_id=device.run_id
         )
 
-    def _check_may_measure(self) -> None:
-        """Raise ``PowerError`` where the drive can't, or another of its controllers does."""
+    def _check_available(self) -> None:
+        """Raise ``PowerError`` if the drive can't measure, or another of its controllers does."""
         device, controller = self._drive.device, self._drive.controller
         if not controller.power_measurement:
             raise PowerError(
@@ -177,14 +192,14 @@ class PowerMeasurementSource(NvmeTier):
         claimed_by = self._claims.get(controller.serial)
         if claimed_by not in (None, device.name):
             raise PowerError(
-                f"{device.name} is another controller of the drive whose whole power {claimed_by} "
-                "measures already; it is left alone, for a second start would spoil the first"
+                f"{device.name} is another controller of a drive that already measures its "
+                f"whole power through {claimed_by}; a second start would invalidate the first"
             )
 
     def _sensor(self) -> Sensor:
         return Integral()
 
-    def _without(self, start_ns: int, end_ns: int, reason: str) -> WindowEnergy:
+    def _no_energy(self, start_ns: int, end_ns: int, reason: str) -> WindowEnergy:
         return WindowEnergy(
             source=self.name,
             device=self._drive.device.key,
@@ -196,27 +211,27 @@ class PowerMeasurementSource(NvmeTier):
         )
 
 
-def _after_an_interval(admin: AdminDevice, start_ns: int) -> PowerMeasurementLog:
+def _read_at_interval_end(admin: AdminDevice, start_ns: int) -> PowerMeasurementLog:
     """Return the head of the log just after the drive has counted a whole number of intervals."""
-    over_s = (_passed_s(start_ns) - SETTLED_S) % INTERVAL_S
+    over_s = (_elapsed_s(start_ns) - SETTLED_S) % INTERVAL_S
     if over_s > CUT_OFF_S:
         time.sleep(INTERVAL_S - over_s)
-    due = math.floor(_passed_s(start_ns) / INTERVAL_S)
+    due = math.floor(_elapsed_s(start_ns) / INTERVAL_S)
     log = read_measurement_header(admin)
-    for _ in range(round(INTERVAL_S / LOOK_S)):
-        if log.count != due - 1:  # counted; or further off, and no waiting will mend that
+    for _ in range(round(INTERVAL_S / POLL_S)):
+        if log.count != due - 1:  # counted, or further off than waiting could correct
             break
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
         log = read_measurement_header(admin)
     return log
 
 
-def _passed_s(start_ns: int) -> float:
+def _elapsed_s(start_ns: int) -> float:
     return (time.monotonic_ns() - start_ns) / NS_PER_S
 
 
-class _Stamped:
-    """Passes commands on, and keeps when the last Set Features was completed, in ns."""
+class _TimedDevice:
+    """Forwards commands, and records when the last Set Features was completed, in ns."""
 
     def __init__(self, device: AdminDevice) -> None:
         self._device = device
@@ -234,3 +249,87 @@ class _Stamped:
 
     def close(self) -> None:
         """Nothing to close: the device is shared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """Log 25h after Start, just before Stop (both without histogram), and after Stop."""
+
+    begun: PowerMeasurementLog
+    running: PowerMeasurementLog
+    ended: PowerMeasurementLog
+
+    @property
+    def all(self) -> tuple[PowerMeasurementLog, ...]:
+        """The three logs in order."""
+        return self.begun, self.running, self.ended
+
+    @property
+    def evidence(self) -> Evidence:
+        """Estimated if the drive has reported estimates at any time: evidence never improves."""
+        is_estimated = any(log.estimated for log in self.all)
+        return Evidence.ESTIMATED if is_estimated else Evidence.SELF_REPORTED
+
+    @property
+    def error_percent(self) -> int | None:
+        """The largest stated error; ``None`` if the final log states none."""
+        if self.ended.error_percent is None:
+            return None
+        return max(log.error_percent or 0 for log in self.all)
+
+
+def window_energy(
+    answers: Answers, *, source: str, device: str, start_ns: int, end_ns: int
+) -> WindowEnergy:
+    """Return AIPWR times the seconds from Start to Stop, or the reason why that is not valid."""
+    log = answers.ended
+    seconds = (end_ns - start_ns) / NS_PER_S
+    mean_w = log.average.watts
+    trouble = _trouble(answers, seconds)
+    return WindowEnergy(
+        source=source,
+        device=device,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        energy_j=None if trouble or mean_w is None else mean_w * seconds,
+        evidence=Evidence.NONE if trouble else answers.evidence,
+        accuracy_percent=answers.error_percent,
+        resolution_w=log.average.step_w,
+        uncovered_s=max(0.0, seconds - log.count * INTERVAL_S),
+        max_w=log.maximum.watts,
+        reason=trouble and f"{source}: {trouble}",
+        histogram=() if trouble else _bins(log),
+    )
+
+
+def _trouble(answers: Answers, seconds: float) -> str:
+    """Return why the log does not describe the window; empty if it does."""
+    begun, running, ended = answers.begun, answers.running, answers.ended
+    # Both are whole numbers: an incomplete interval has not been counted.
+    drift_s = abs(ended.count - math.floor(seconds / INTERVAL_S)) * INTERVAL_S
+    troubles = {
+        "another program restarted the drive's measurement during the run": (
+            {running.generation, ended.generation} != {begun.generation}
+        ),
+        "the drive's measurement ended before the run did": not running.active,
+        f"the drive measured type {ended.measurement_type}, not the whole drive": (
+            ended.measurement_type != SUBSYSTEM_TOTAL
+        ),
+        "the drive's measurement has gaps (NCPDF)": not (running.contiguous and ended.contiguous),
+        "the drive reports no mean power": ended.average.watts is None,
+        (
+            f"the drive counted {ended.count} intervals of {INTERVAL_S:g} s in "
+            f"{seconds:.3f} s, so its mean covers another time"
+        ): drift_s > max(COUNT_TOLERANCE, CLOCK_TOLERANCE * seconds),
+    }
+    return next((trouble for trouble, is_so in troubles.items() if is_so), "")
+
+
+def _bins(log: PowerMeasurementLog) -> tuple[PowerBin, ...]:
+    """Return the bins that state their threshold, in ascending order."""
+    found = [
+        PowerBin(lower_w=each.lower_w, count=each.count)
+        for each in log.histogram or ()
+        if each.lower_w is not None
+    ]
+    return tuple(sorted(found, key=lambda each: each.lower_w))

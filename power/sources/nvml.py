@@ -1,7 +1,7 @@
-"""GPU energy and power through NVML: the energy counter where there is one, and the power.
+"""GPU energy and power through NVML: the energy counter if there is one, and the power.
 
-They say nothing of a drive: their scope is ``gpu``, and they are never added to a drive's figure.
-The counter is exact over minutes and too coarse for seconds, where the power takes its place.
+Their scope is ``gpu``, and they are never added to a drive's figure. The counter is exact over
+minutes but too coarse over seconds, where the power is used instead.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ from wattload.core.power import (
 )
 from wattload.core.units import NS_PER_S
 from wattload.power.config import PowerConfig
-from wattload.power.sources import PowerDevice
-from wattload.power.sources.polled import PolledSource
+from wattload.power.registry import Meter
+from wattload.power.sources.base import PolledSource, PowerDevice
+
+METER = Meter(scope=Scope.GPU, auto_rank=1, is_companion=True)
 
 MILLI = 1e-3
 """NVML counts in millijoules and milliwatts."""
 
 WATCH_S = 1.0
 WATCHED_MOVES = 4
-"""The energy counter is watched until it moved so often, or that long, to see how often it does."""
+"""The energy counter's update period is measured over this many updates, or that time at most."""
 ENERGY_PERIOD_S = 0.5
-"""The energy counter is asked no oftener; the power, which is cheap, stands for short windows."""
+"""Shortest period for the energy counter; short windows use the power, which is cheap to read."""
 AVERAGE_S = 1.0
 """``nvmlDeviceGetPowerUsage``: mean over 1 s on Ampere and later, except GA100 (NVML reference)."""
 GA100 = (8, 0)
@@ -85,15 +87,15 @@ def load_nvml() -> Nvml:
 
 
 def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerSource]:
-    """Return one source per GPU of this host; the drives do not matter."""
+    """Return one source per GPU of this host, whatever the drives are."""
     return find_gpus(load_nvml(), period_s=config.period_s)
 
 
 def find_gpus(nvml: Nvml, *, period_s: float) -> Sequence[PowerSource]:
-    """Return the sources of each GPU that ``nvml`` lists: energy where it is counted, and power.
+    """Return the sources of each GPU that ``nvml`` lists: energy if it is counted, and power.
 
     Raises:
-        PowerError: no driver is loaded, or NVML can't be asked.
+        PowerError: no driver is loaded, or NVML fails.
     """
     sources: list[PowerSource] = []
     moves_s: dict[str, float] = {}
@@ -137,13 +139,13 @@ class _GpuSource(PolledSource):
             self._value()
             return self._facts.model_copy(update=self._describe())
         except self._nvml.NVMLError as error:
-            raise PowerError(f"GPU {self._uuid} tells no {self.quantity}: {error}") from error
+            raise PowerError(f"GPU {self._uuid} reports no {self.quantity}: {error}") from error
 
-    def _ask(self) -> float:
+    def _query(self) -> float:
         try:
             return self._value()
         except self._nvml.NVMLError as error:
-            raise PowerError(f"GPU {self._uuid} tells no {self.quantity}: {error}") from error
+            raise PowerError(f"GPU {self._uuid} reports no {self.quantity}: {error}") from error
 
     def _release(self) -> None:
         if self._has_session:
@@ -154,9 +156,9 @@ class _GpuSource(PolledSource):
 class NvmlEnergy(_GpuSource):
     """Joules counted since the driver was loaded (Volta and later).
 
-    Asked for in the background and no oftener than twice a second: the answer takes the driver
-    2.7 ms in the median and up to 17 ms (H200, driver 580), by this call and by field 83 alike.
-    ``moves_s`` is shared by the GPUs of a host: how often the counter moves, by the GPU's name.
+    It is read in the background, at most twice a second: the driver takes 2.7 ms in the median and
+    up to 17 ms to answer (H200, driver 580), by this call as well as by field 83. ``moves_s`` maps
+    a GPU's name to its counter's update period; the GPUs of a host share it.
     """
 
     is_slow: ClassVar[bool] = True
@@ -178,17 +180,17 @@ class NvmlEnergy(_GpuSource):
         if name not in self._moves_s:
             self._moves_s[name] = self._watch()
         moves_s = self._moves_s[name]
-        moving = f" that moves every {moves_s:g} s" if moves_s else ""
+        moving = f" updated every {moves_s:g} s" if moves_s else ""
         return {
             "sensor": Counter(quantum_j=MILLI, update_period_s=moves_s),
             "detail": f"energy counter{moving}",
         }
 
     def _watch(self) -> float:
-        """Return how often the counter moves, in seconds, from watching it.
+        """Return the counter's update period in seconds, measured.
 
-        The unit says nothing of that: an H200 counts millijoules and moves ten times a second, by
-        8 J when idle.
+        Its unit does not show this: an H200 counts in millijoules but updates ten times a second,
+        in steps of 8 J when idle.
         """
         end_ns = time.monotonic_ns() + round(WATCH_S * NS_PER_S)
         moved_ns: list[int] = []
@@ -202,10 +204,10 @@ class NvmlEnergy(_GpuSource):
 
 
 class NvmlPower(_GpuSource):
-    """Watts: since Ampere, except on GA100, the mean of the last second (NVML reference).
+    """Watts: the mean of the last second since Ampere, except on GA100 (NVML reference).
 
-    The call gives what field 185 (average) does, not field 186 (instant): compared on an H200. It
-    takes a microsecond; the value changes about ten times a second.
+    The call returns the same as field 185 (average), not field 186 (instant), as compared on an
+    H200. It takes a microsecond; the value changes about ten times a second.
     """
 
     quantity = "power"
@@ -219,7 +221,7 @@ class NvmlPower(_GpuSource):
     def _describe(self) -> dict[str, Any]:
         architecture = self._nvml.nvmlDeviceGetArchitecture(self._handle)
         capability = self._nvml.nvmlDeviceGetCudaComputeCapability(self._handle)
-        # An architecture that this NVML does not know yet has the greatest number of all.
+        # An architecture newer than this NVML has the largest number of all.
         if architecture < self._nvml.NVML_DEVICE_ARCH_AMPERE or tuple(capability) == GA100:
             return {"sensor": Instant(), "detail": "power, instantaneous"}
         return {"sensor": Boxcar(window_s=AVERAGE_S), "detail": "power, mean of 1 s"}
@@ -249,7 +251,7 @@ def _counts_energy(nvml: Nvml, handle: Any) -> bool:  # noqa: ANN401 - NVML's ow
 
 @contextmanager
 def _session(nvml: Nvml) -> Iterator[None]:
-    """Hold NVML open; what it says against that is one sentence."""
+    """Keep NVML open; its errors become a ``PowerError``."""
     _start(nvml)
     try:
         yield
@@ -264,11 +266,11 @@ def _start(nvml: Nvml) -> None:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
         raise PowerError(
-            f"no GPU power here, as NVML can't be started ({error}); it comes with NVIDIA's driver"
+            f"no GPU power: NVML can't be started ({error}); it comes with NVIDIA's driver"
         ) from error
 
 
 def _stop(nvml: Nvml) -> None:
-    """Leave NVML, even where the driver has gone meanwhile."""
+    """Shut NVML down, even if the driver has been unloaded meanwhile."""
     with suppress(nvml.NVMLError):
         nvml.nvmlShutdown()

@@ -1,14 +1,15 @@
 """A Quarch power module on the drive's rails, streamed by QIS: the reference among the sources.
 
-Up to 250,000 readings a second of each rail become one figure per read period: the joules up to
-its end, exactly, with the least and the greatest power in it. A module that drops readings has
-lost joules: such a run fails.
+Up to 250,000 readings per second of each rail are reduced to one figure per read period: the exact
+joules up to its end, and the least and greatest power in it. If the module drops readings, energy
+is missing and the run fails.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from wattload.core.errors import ConfigError, PowerDataLostError, PowerError
 from wattload.core.power import (
@@ -22,34 +23,35 @@ from wattload.core.power import (
     WindowEnergy,
 )
 from wattload.core.units import NS_PER_S
-from wattload.power.config import PowerConfig
-from wattload.power.quarch.config import QuarchConfig
-from wattload.power.quarch.header import Rail, StreamHeader
-from wattload.power.quarch.qis import Qis
-from wattload.power.quarch.stream import Stream, halt, read_header, record
-from wattload.power.quarch.thinning import Interval
-from wattload.power.sources import PowerDevice
-from wattload.power.sources.onedevice import the_device
+from wattload.power.config import PowerConfig, QuarchConfig
+from wattload.power.registry import Meter
+from wattload.power.sources.base import PowerDevice, single_device
+
+if TYPE_CHECKING:  # both need NumPy, which a sampler without this meter does not load
+    from wattload.power.sources.quarch_protocol import Qis, Rail, StreamHeader
+    from wattload.power.sources.quarch_stream import Interval, Stream
+
+METER = Meter(scope=Scope.DRIVE)
 
 NAME = "quarch"
 
 _REFUSALS = ("fail", "invalid", "no target")
-"""Words of QIS's answer where a module can't be reached; its command then has no effect."""
+"""Words in QIS's answer if a module can't be reached; the command then has no effect."""
 
 _UNKNOWN_STEP_W = 1e-6
-"""Stands for a resolution that the rails' names do not give: QIS computes power in microwatts."""
+"""The resolution if the rails' names don't give it: QIS computes power in microwatts."""
 
 
 def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerSource]:
     """Return the one source of the configured module, for the drive that it feeds.
 
     Raises:
-        ConfigError: no module is named, or it is not clear which drive it feeds.
+        ConfigError: no module is configured, or the drive that it feeds is not clear.
     """
     meter = config.quarch
     if meter is None:
         raise ConfigError("power=quarch needs power.quarch.module=, e.g. tcp::qtl1999-02-020")
-    device = the_device(devices, meter.device, setting="power.quarch.device")
+    device = single_device(devices, meter.device, setting="power.quarch.device")
     return [QuarchSource(device, meter, period_s=config.period_s)]
 
 
@@ -67,7 +69,7 @@ class QuarchSource:
         self._stream: Stream | None = None
 
     def facts(self) -> SourceFacts:
-        """Return what the source is; valid after ``open``."""
+        """Return the facts of the source; valid after ``open``."""
         steps_w = [rail.resolution_w() for rail in self._rails]
         known_w = [step for step in steps_w if step is not None]
         resolution_w = sum(known_w) if known_w and len(known_w) == len(steps_w) else None
@@ -86,17 +88,20 @@ class QuarchSource:
         )
 
     def open(self) -> None:
-        """Reach the module and learn from a short stream what it measures.
+        """Connect to the module and find out from a short stream what it measures.
 
         Raises:
-            PowerError: QIS or the module can't be reached, or it streams for somebody else.
-            ConfigError: a rail is named that it does not measure.
+            PowerError: QIS or the module can't be reached, or another client streams from it.
+            ConfigError: a configured rail is not in the stream.
         """
+        from wattload.power.sources.quarch_protocol import Qis
+        from wattload.power.sources.quarch_stream import halt, read_header, record
+
         self._config.check()
         self._qis = Qis(self._config.host, self._config.port, self._config.module)
         try:
-            self._module_name = self._hello(self._qis)
-            self._qis.ask("stream mode header v3")
+            self._module_name = self._identify(self._qis)
+            self._qis.command("stream mode header v3")
             record(self._qis)
             try:
                 self._header = read_header(self._qis)
@@ -108,25 +113,29 @@ class QuarchSource:
             raise
 
     def start(self) -> None:
-        """Begin to stream.
+        """Start streaming.
 
         Raises:
-            PowerError: the module refuses, or streams something else than at ``open``.
+            PowerError: the module refuses, or its stream has changed since ``open``.
         """
+        from wattload.power.sources.quarch_stream import Stream, read_header
+
         qis, header = self._opened()
         self._stream = Stream(qis, header, self._rails, period_s=self._period_s)
         if read_header(qis) != header:
-            raise PowerError(f"{qis.module} was set to another stream since it was opened")
+            raise PowerError(
+                f"the stream settings of {qis.module} were changed after it was opened"
+            )
 
     def read(self) -> Sequence[Sample]:
-        """Return what came since the last read, in periods that are complete.
+        """Return the complete periods since the last read.
 
         Raises:
-            PowerDataLostError: the module dropped readings; what came before was returned.
+            PowerDataLostError: the module dropped readings; earlier calls returned those before.
         """
         self._opened()
         if self._stream is None:
-            raise PowerError(f"{self._config.module} is read before its stream was started")
+            raise PowerError(f"{self._config.module} was read before its stream was started")
         try:
             intervals = self._stream.drain()
         except PowerDataLostError:
@@ -138,7 +147,7 @@ class QuarchSource:
         ]
 
     def stop(self) -> Sequence[WindowEnergy]:
-        """End the stream; what it measured is integrated from the samples.
+        """Stop the stream; its energy is integrated from the samples.
 
         Raises:
             PowerDataLostError: the module dropped readings.
@@ -149,13 +158,15 @@ class QuarchSource:
         return ()
 
     def restore(self) -> None:
-        """End a stream that is still running."""
+        """Stop a running stream."""
+        from wattload.power.sources.quarch_stream import halt
+
         stream, self._stream = self._stream, None
         if stream is not None and self._qis is not None:
             halt(self._qis)
 
     def close(self) -> None:
-        """Leave QIS; safe to call twice."""
+        """Disconnect from QIS; safe to call twice."""
         if self._qis is not None:
             self._qis.close()
             self._qis = None
@@ -163,28 +174,28 @@ class QuarchSource:
 
     def _opened(self) -> tuple[Qis, StreamHeader]:
         if self._qis is None or self._header is None:
-            raise PowerError(f"{self._config.module} is used before it was opened")
+            raise PowerError(f"{self._config.module} was used before it was opened")
         return self._qis, self._header
 
-    def _hello(self, qis: Qis) -> str:
-        name = " ".join(qis.ask("hello?").split())
+    def _identify(self, qis: Qis) -> str:
+        name = " ".join(qis.command("hello?").split())
         if not name or any(word in name.lower() for word in _REFUSALS):
-            listed = " ".join(qis.ask_server("$list").split())
+            listed = " ".join(qis.server_command("$list").split())
             raise PowerError(
                 f"QIS on {qis.place} can't reach module {self._config.module} "
-                f"({name or 'silence'}); it lists: {listed or 'nothing'}"
+                f"({name or 'no answer'}); it lists: {listed or 'nothing'}"
             )
         state = qis.stream_state()
         if state.is_running:
             raise PowerError(
-                f"{self._config.module} streams already, for somebody else; end that first "
-                "(QPS: stop the stream)"
+                f"another client already streams from {self._config.module}; stop that stream "
+                "first (in QPS: stop the stream)"
             )
         return name
 
     def _detail(self) -> str:
         if self._header is None:
-            return f"module {self._config.module}, not reached yet"
+            return f"module {self._config.module}, not opened yet"
         rails = " + ".join(rail.describe() for rail in self._rails)
         rate = NS_PER_S / self._header.period_ns
         accuracy = self._config.accuracy_percent
@@ -194,12 +205,13 @@ class QuarchSource:
             else "accuracy not stated (power.quarch.accuracy_percent)"
         )
         return (
-            f"{self._module_name} {self._config.module}: {rails} at {rate:,.0f} readings a second, "
-            f"kept as joules, least and greatest watts per {self._period_s:g} s; {stated}"
+            f"{self._module_name} {self._config.module}: {rails} at {rate:,.0f} readings "
+            f"per second, kept as joules, least and greatest watts per {self._period_s:g} "
+            f"s; {stated}"
         )
 
     def _samples(self, stream: Stream, interval: Interval) -> list[Sample]:
-        """Return the count at the interval's end and the extremes at its middle."""
+        """Return the count at the end of the interval, and the extremes at its middle."""
         end_ns, spread_ns = stream.host_ns(interval.end_ns), stream.spread_ns
         middle_ns = end_ns - (interval.end_ns - interval.start_ns) // 2
         return [

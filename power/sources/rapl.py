@@ -1,8 +1,8 @@
 """The processors' energy counters (RAPL) by powercap: packages, memory, and the whole platform.
 
-They say nothing of a drive: their scope is ``node``. A zone's parts (``core``, ``uncore``) lie
-within its package and are not read, so that nothing can be counted twice; ``psys`` holds the
-packages too, and stands as a device of its own beside them.
+Their scope is ``node``, not a drive. The parts of a zone (``core``, ``uncore``) are included in its
+package and not read, so that nothing counts twice. ``psys`` includes the packages too, and is a
+separate device.
 
 Layout: Documentation/power/powercap/powercap.rst of the Linux kernel.
 """
@@ -11,35 +11,35 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from wattload.core.errors import PowerError, PowerPermissionError
 from wattload.core.power import Counter, Evidence, PowerSource, Scope, SourceFacts
 from wattload.core.sysfs import LIVE, Roots, explain, read_int, read_text
+from wattload.core.units import MICRO
 from wattload.power.config import PowerConfig
-from wattload.power.sources import PowerDevice
-from wattload.power.sources.polled import PolledSource
+from wattload.power.registry import Meter
+from wattload.power.sources.base import PolledSource, PowerDevice
+
+METER = Meter(scope=Scope.NODE, auto_rank=3, is_companion=True)
 
 NAME = "rapl"
-
-MICRO = 1e-6
-"""powercap counts in microjoules."""
 RAW_STEPS = 2**32
-"""The register behind a zone has 32 bits (Intel SDM volume 3, 15.10): range / 2^32 is its step."""
+"""A zone's register has 32 bits (Intel SDM volume 3, 15.10), so its step is range / 2^32."""
 UPDATE_PERIOD_S = 0.001
 """The registers are updated about every millisecond (Intel SDM volume 3, 15.10)."""
 
 _ZONE = re.compile(r"intel-rapl:\d+(:\d+)?")
-"""Not ``intel-rapl-mmio``: the same packages by another way. AMD's zones have this name too."""
+"""Not ``intel-rapl-mmio``, which shows the same packages again. AMD's zones have this name too."""
 _WHOLE = re.compile(r"package-\d+(-die-\d+)?|psys|dram")
 _ATTRIBUTE_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Zone:
-    """A zone that is no part of another one but ``psys``; ``key`` names it on this host."""
+    """A zone that is part of no other one except ``psys``; ``key`` names it on this host."""
 
     key: str
     name: str
@@ -53,19 +53,17 @@ class Zone:
 
 def list_zones(roots: Roots = LIVE) -> tuple[Zone, ...]:
     """Return the packages, their memories, and the platform, as far as the kernel shows them."""
-    return tuple(_zones(roots))
-
-
-def _zones(roots: Roots) -> Iterator[Zone]:
+    zones = []
     for folder in sorted(roots.sys.glob("class/powercap/intel-rapl:*")):
         name = _name(folder)
         if _ZONE.fullmatch(folder.name) and _WHOLE.fullmatch(name):
             parent = _name(folder.parent / folder.name.rpartition(":")[0])
-            yield Zone(key=f"{parent} {name}".strip(), name=name, folder=folder)
+            zones.append(Zone(key=f"{parent} {name}".strip(), name=name, folder=folder))
+    return tuple(zones)
 
 
 def _name(folder: Path) -> str:
-    """Return a zone's name; empty for what is no zone, as the folder above all zones."""
+    """Return a zone's name; empty if the folder is not a zone, such as the parent of all zones."""
     try:
         return read_text(folder / "name")
     except OSError:
@@ -73,7 +71,7 @@ def _name(folder: Path) -> str:
 
 
 def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerSource]:
-    """Return one source per zone of this host; the drives do not matter.
+    """Return one source per zone of this host, whatever the drives are.
 
     Raises:
         PowerError: the kernel shows no zone.
@@ -82,19 +80,19 @@ def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerS
 
 
 def find_zones(roots: Roots, *, period_s: float) -> Sequence[PowerSource]:
-    """Return one source per zone that ``roots`` shows; see ``find``."""
+    """Return one source per zone in ``roots``; see ``find``."""
     vendor = processor_vendor(roots)
     sources = [RaplSource(zone, vendor=vendor, period_s=period_s) for zone in list_zones(roots)]
     if not sources:
         raise PowerError(
-            "the kernel shows no RAPL zone, as in most virtual machines; on a real one "
-            "`sudo modprobe intel_rapl_msr` loads the driver"
+            "the kernel shows no RAPL zone, as in most virtual machines; on real "
+            "hardware `sudo modprobe intel_rapl_msr` loads the driver"
         )
     return sources
 
 
 def processor_vendor(roots: Roots) -> str:
-    """Return the processor's ``vendor_id``, empty where the kernel does not tell."""
+    """Return the processor's ``vendor_id``; empty if the kernel does not report it."""
     try:
         text = read_text(roots.proc / "cpuinfo")
     except OSError:
@@ -104,10 +102,11 @@ def processor_vendor(roots: Roots) -> str:
 
 
 class RaplSource(PolledSource):
-    """Joules of one zone. The counter is read by one ``pread`` of a descriptor that stays open.
+    """Joules of one zone, read with one ``pread`` of a descriptor that stays open.
 
-    Intel's servers measure since Haswell; AMD's counters are a model of the core's activity
-    (Schöne et al., Energy Efficiency Aspects of the AMD Zen 2 Architecture, 2021): ``estimated``.
+    Intel's server processors measure since Haswell. AMD's counters come from a model of the core's
+    activity (Schöne et al., Energy Efficiency Aspects of the AMD Zen 2 Architecture, 2021), so they
+    are ``estimated``.
     """
 
     def __init__(self, zone: Zone, *, vendor: str, period_s: float) -> None:
@@ -131,15 +130,17 @@ class RaplSource(PolledSource):
         path = self._zone.counter
         try:
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            self._ask()
+            self._query()
             range_uj = read_int(self._zone.folder / "max_energy_range_uj")
         except PermissionError as error:
             raise PowerPermissionError(
-                f"{path} is for root alone since CVE-2020-8694: start the sampler as root, or "
-                f"`sudo chmod a+r {path}`"
+                f"only root may read {path} since CVE-2020-8694: start the sampler as root, "
+                f"or `sudo chmod a+r {path}`"
             ) from error
         except (OSError, ValueError) as error:
-            raise PowerError(f"{self._zone.key} gives no energy: {explain(error)}") from error
+            raise PowerError(
+                f"the energy of {self._zone.key} can't be read: {explain(error)}"
+            ) from error
         if range_uj <= 0:
             raise PowerError(f"{self._zone.key} states an energy range of {range_uj} uJ")
         sensor = Counter(
@@ -149,7 +150,7 @@ class RaplSource(PolledSource):
         )
         return self._facts.model_copy(update={"sensor": sensor})
 
-    def _ask(self) -> float:
+    def _query(self) -> float:
         return int(os.pread(self._descriptor, _ATTRIBUTE_BYTES, 0)) * MICRO
 
     def _release(self) -> None:
@@ -159,9 +160,9 @@ class RaplSource(PolledSource):
 
 
 def _detail(zone: Zone, *, is_model: bool) -> str:
-    kind = "energy counter" + (" of a model, no sensor," if is_model else "")
+    kind = "energy counter" + (" of a model, not a sensor," if is_model else "")
     if zone.name == "psys":
-        return f"{kind} of the whole platform, the packages within it: never added to theirs"
+        return f"{kind} of the whole platform including the packages: never added to theirs"
     if zone.name == "dram":
-        return f"{kind} of the memory, which is not in its package's"
-    return f"{kind} of the package, cores and graphics within it"
+        return f"{kind} of the memory, which its package does not include"
+    return f"{kind} of the package including cores and graphics"

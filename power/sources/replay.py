@@ -1,7 +1,7 @@
-"""A recorded trace as a source: what a file says, at the times it says, and no more than it says.
+"""A recorded trace as a source: the readings of a file, at their own times.
 
-Played from the start of sampling it was measured in another run, and every page says so; attached
-by its own times it is a meter's log of this one.
+A trace played from the start of sampling was measured in another run, and every page reports that.
+A trace attached by its own times is a meter's log of this run.
 """
 
 from __future__ import annotations
@@ -26,50 +26,50 @@ from wattload.core.power import (
     SourceFacts,
     WindowEnergy,
 )
-from wattload.power.config import PowerConfig
-from wattload.power.replay.config import MONOTONIC, START, WALL, ReplayConfig
-from wattload.power.replay.files import read_trace
-from wattload.power.replay.trace import RecordedTrace
-from wattload.power.sources import PowerDevice
-from wattload.power.sources.onedevice import the_device
+from wattload.power.config import MONOTONIC, START, WALL, PowerConfig, ReplayConfig
+from wattload.power.registry import Meter
+from wattload.power.sources.base import PowerDevice, single_device
+from wattload.power.sources.replay_trace import RecordedTrace, read_trace
+
+METER = Meter(scope=Scope.DRIVE)
 
 NAME = "replay"
 
 _LOG = logging.getLogger(__name__)
 
-_NEEDS = {MONOTONIC: "monotonic_ns", WALL: "unix_s"}
-"""The time column that an alignment reads."""
-_ALIGNED = {
+_TIME_COLUMN = {MONOTONIC: "monotonic_ns", WALL: "unix_s"}
+"""The time column that an alignment needs."""
+_ALIGNMENT_TEXT = {
     START: "recorded in another run and played from the start of sampling",
-    MONOTONIC: "recorded beside the run and attached by this host's monotonic clock",
-    WALL: "recorded beside the run and attached by UTC",
+    MONOTONIC: "recorded during the run and attached by this host's monotonic clock",
+    WALL: "recorded during the run and attached by UTC",
 }
-_FIGURES = (Channel.POWER_W, Channel.ENERGY_J, Channel.LOWER_W, Channel.UPPER_W)
-"""Channels in which an empty value is a failed read; of the others it says nothing."""
+_REQUIRED = (Channel.POWER_W, Channel.ENERGY_J, Channel.LOWER_W, Channel.UPPER_W)
+"""Channels in which an empty value is a failed read; in the others it means nothing."""
 
 
 def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerSource]:
     """Return the one source of the configured trace.
 
     Raises:
-        ConfigError: no trace is named, or it is not clear whose it is.
+        ConfigError: no trace is configured, or the measured drive is not clear.
     """
     replay = config.replay
     if replay is None:
         raise ConfigError("power=replay needs a trace: power.replay.path=trace.csv (or .parquet)")
-    device = the_device(devices, replay.device, setting="power.replay.device")
+    device = single_device(devices, replay.device, setting="power.replay.device")
     return [ReplaySource(device, replay, period_s=config.period_s)]
 
 
 class ReplaySource:
-    """One device's readings out of a file."""
+    """The readings of one device in a file."""
 
     def __init__(self, device: PowerDevice, config: ReplayConfig, *, period_s: float) -> None:
         self._device = device
         self._config = config
         self._path = Path(config.path)
         self._period_s = period_s
-        self._facts = self._described(None)
+        self._facts = self._build_facts(None)
         self._trace: RecordedTrace | None = None
         self._seen: tuple[int, int, int] | None = None
         self._is_broken = False
@@ -77,33 +77,33 @@ class ReplaySource:
         self._next_row: int | None = None
 
     def facts(self) -> SourceFacts:
-        """Return what the file says; valid after ``open``."""
+        """Return the facts in the file; valid after ``open``."""
         return self._facts
 
     def open(self) -> None:
         """Read the file.
 
         Raises:
-            ConfigError: the file has no times of the kind that the alignment reads.
-            DataError: it is no trace.
+            ConfigError: the file lacks the time column that the alignment needs.
+            DataError: it is not a valid trace.
         """
         self._config.check()
         rights = self._device.rights
         with rights():
             self._seen = _identity(self._path)
         trace = read_trace(self._path, growing=self._is_attached, rights=rights)
-        needed = _NEEDS.get(self._config.align, trace.time_column)
-        if trace.time_column != needed:
+        column = _TIME_COLUMN.get(self._config.align, trace.time_column)
+        if trace.time_column != column:
             raise ConfigError(
-                f"power.replay.align={self._config.align} needs a column {needed}; "
+                f"power.replay.align={self._config.align} needs a column {column}; "
                 f"{self._path.name} has {trace.time_column}"
             )
         self._trace = trace
-        self._facts = self._described(trace)
+        self._facts = self._build_facts(trace)
         self._is_broken = False
 
     def start(self) -> None:
-        """Line the trace up with this moment; from here on the wall clock has no say."""
+        """Align the trace with the current time; later steps of the wall clock have no effect."""
         trace = self._opened()
         now = anchor()
         if self._config.align == WALL:
@@ -116,20 +116,22 @@ class ReplaySource:
         """Return the readings that have become due since the last read."""
         self._opened()
         if self._next_row is None:
-            raise PowerError(f"{self._path.name} is read before its replay was started")
+            raise PowerError(f"{self._path.name} was read before its replay was started")
         if self._is_attached and not self._refresh():
-            return self._failed()
-        return self._due(self._opened(), self._next_row, time.monotonic_ns() - self._shift_ns)
+            return self._failed_samples()
+        return self._due_samples(
+            self._opened(), self._next_row, time.monotonic_ns() - self._shift_ns
+        )
 
     def stop(self) -> Sequence[WindowEnergy]:
-        """Return nothing: what the file says is integrated from its readings."""
+        """Return nothing: the energy is integrated from the readings."""
         return ()
 
     def restore(self) -> None:
-        """Nothing to undo: a file is read."""
+        """Nothing to undo: the source only reads a file."""
 
     def close(self) -> None:
-        """Forget the file; safe to call twice."""
+        """Release the file's content; safe to call twice."""
         self._trace = None
         self._next_row = None
 
@@ -139,10 +141,10 @@ class ReplaySource:
 
     def _opened(self) -> RecordedTrace:
         if self._trace is None:
-            raise PowerError(f"{self._path.name} is used before it was opened")
+            raise PowerError(f"{self._path.name} was used before it was opened")
         return self._trace
 
-    def _described(self, trace: RecordedTrace | None) -> SourceFacts:
+    def _build_facts(self, trace: RecordedTrace | None) -> SourceFacts:
         sensor: Sensor = Instant()
         scope, evidence, resolution_w, accuracy = Scope.DRIVE, Evidence.NONE, None, None
         detail = f"replay of {self._path.name}, not read yet"
@@ -150,10 +152,10 @@ class ReplaySource:
             head = trace.head
             sensor, scope, evidence = head.sensor, head.scope, trace.best_evidence
             resolution_w, accuracy = head.resolution_w, head.accuracy_percent
-            whose = f" of {head.device}" if head.device else ""
+            subject = f" of {head.device}" if head.device else ""
             detail = (
-                f"replay, {_ALIGNED[self._config.align]}: {head.origin}, {len(trace.time_ns):,} "
-                f"readings{whose} over {trace.seconds:.6g} s"
+                f"replay, {_ALIGNMENT_TEXT[self._config.align]}: {head.origin}, "
+                f"{len(trace.time_ns):,} readings{subject} over {trace.seconds:.6g} s"
                 + (f"; {head.note}" if head.note else "")
             )
         return SourceFacts(
@@ -172,7 +174,7 @@ class ReplaySource:
         )
 
     def _refresh(self) -> bool:
-        """Read the file again if it has changed; returns whether it still is a trace."""
+        """Read the file again if it has changed; return whether it is still a valid trace."""
         if self._is_broken:
             return False
         try:
@@ -186,10 +188,10 @@ class ReplaySource:
             self._is_broken = True
         return not self._is_broken
 
-    def _due(self, trace: RecordedTrace, first: int, until_ns: int) -> list[Sample]:
-        """Return the samples of the rows from ``first`` up to a moment on the trace's clock.
+    def _due_samples(self, trace: RecordedTrace, first: int, until_ns: int) -> list[Sample]:
+        """Return the samples of the rows from ``first`` up to a time on the trace's clock.
 
-        Rows are counted, not times: a meter may write down late what it has read in time.
+        The position is a row, not a time: a meter may write a reading later than it took it.
         """
         last = bisect_right(trace.time_ns, until_ns)
         self._next_row = max(first, last)
@@ -197,17 +199,17 @@ class ReplaySource:
 
     def _samples(self, trace: RecordedTrace, row: int) -> list[Sample]:
         time_ns, evidence = trace.time_ns[row] + self._shift_ns, trace.evidence_of(row)
-        taken = []
+        samples = []
         for channel, column in trace.values.items():
             value = column[row]
             if not math.isnan(value):
-                taken.append(self._sample(time_ns, channel, value, evidence))
-            elif channel in _FIGURES:
-                taken.append(self._sample(time_ns, channel, None, evidence))
-        return taken
+                samples.append(self._sample(time_ns, channel, value, evidence))
+            elif channel in _REQUIRED:
+                samples.append(self._sample(time_ns, channel, None, evidence))
+        return samples
 
-    def _failed(self) -> list[Sample]:
-        channels = [channel for channel in self._opened().values if channel in _FIGURES]
+    def _failed_samples(self) -> list[Sample]:
+        channels = [channel for channel in self._opened().values if channel in _REQUIRED]
         now_ns, evidence = time.monotonic_ns(), self._facts.evidence
         return [self._sample(now_ns, channel, None, evidence) for channel in channels]
 
@@ -226,7 +228,7 @@ class ReplaySource:
 
 
 def _identity(path: Path) -> tuple[int, int, int]:
-    """Return what changes with a file's content; raises ``DataError`` where it is gone."""
+    """Return values that change with a file's content; raises ``DataError`` if it is gone."""
     try:
         found = path.stat(follow_symlinks=False)
     except OSError as error:

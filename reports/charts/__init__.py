@@ -1,1 +1,1 @@
-"""The charts of a page, one module each: data in SI base units, drawn in units for reading."""
+"""The charts of a page: data in SI base units, drawn in units for reading."""

@@ -10,94 +10,85 @@ from typing import Any
 import altair as alt
 
 from wattload.reports.blocks import Figure, Table, columns, row
-from wattload.reports.charts.bars import marker_size
-from wattload.reports.charts.forced import captioned, forced_past, titled
-from wattload.reports.compare import Row
+from wattload.reports.charts.captions import forced_caption, forced_clause, forced_title
+from wattload.reports.charts.marks import run_marks
+from wattload.reports.charts.svg import join_panels, layer_charts, make_figure
+from wattload.reports.charts.themes import arm_marker, arm_role, light, marker_size, name_axis
 from wattload.reports.quantity import number
-from wattload.reports.svg import joined, layered, render
-from wattload.reports.themes import arm_marker, arm_role, light, named_axis
+from wattload.reports.stats.comparison import Row
 
 WIDTH = 640
 _ROW = 26
 _LETTER = 6.9
 _LINE = 104
 _TICKS = (
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-    0.3,
-    0.5,
-    0.7,
-    0.8,
-    0.9,
-    1,
-    1.1,
-    1.2,
-    1.5,
-    2,
-    3,
-    5,
-    10,
-    20,
-    50,
+    *(0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9),
+    *(1, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50),
 )
-_WAYS = {
+_TITLES = {
     "higher": (
-        "What multiple of {a} is {b}, where higher is better?",
+        "What multiple of {a} is {b}? (higher is better)",
         "← {a} is better  ·  {b} / {a}  ·  {b} is better →",
     ),
     "lower": (
-        "What multiple of {a} is {b}, where lower is better?",
+        "What multiple of {a} is {b}? (lower is better)",
         "← {b} is better  ·  {b} / {a}  ·  {a} is better →",
     ),
-    "neither": ("What multiple of {a} is {b}, where neither is better?", "{b} / {a}"),
+    "neither": ("What multiple of {a} is {b}? (no better direction)", "{b} / {a}"),
 }
-"""By direction of better: what the panel is called, and which side of 1 is whose."""
+"""By better direction: the titles of the panel and of its axis."""
+_CAPTION = (
+    "{b} divided by {a}: the mark is the ratio of geometric means, the line its 95 % interval "
+    "(with at least 5 runs per arm). A filled mark has the colour and shape of the better arm; "
+    "a hollow grey mark means no winner. The axis is logarithmic: half and twice are equally "
+    "far from 1."
+)
+_FORCED_CAPTION = (
+    " A hollow mark in an arm's colour and shape is a verdict that only --force allows."
+)
 
 
 def effects_figure(name: str, subject: str, rows: Sequence[Row], a: str, b: str) -> Figure | None:
-    """Return B/A per quantity; ``None`` where there is no ratio to draw."""
+    """Return B/A per quantity; ``None`` where there is no ratio to draw.
+
+    Args:
+        name: unique on the page.
+        subject: what the title begins with.
+        rows: one for each quantity; those without a ratio are left out.
+        a: the name of the first arm.
+        b: the name of the second arm.
+    """
     drawn = [entry for entry in rows if entry.effect is not None]
     if not drawn:
         return None
-    ways = [way for way in _WAYS if any(entry.quantity.better == way for entry in drawn)]
-    members = {way: [entry for entry in drawn if entry.quantity.better == way] for way in ways}
+    members = {
+        better: own
+        for better in _TITLES
+        if (own := [entry for entry in drawn if entry.quantity.better == better])
+    }
     domain = _domain(drawn)
-    words = {way: [text.format(a=a, b=b) for text in _WAYS[way]] for way in ways}
-    panels = [_panel(way, members[way], domain, *words[way]) for way in ways]
-    data = {way: [_row(entry) for entry in members[way]] for way in ways}
-    past = forced_past(drawn)
-    description = captioned((_DESCRIPTION + _FORCED * bool(past)).format(a=a, b=b), past)
-    return Figure(
-        svg=render(
-            joined("vconcat", panels, spacing=18),
-            data | {"one": [{"ratio": 1.0}]},
-            name=name,
-            title=titled(f"{subject}: {b} over {a}", past),
-            description=" ".join([description, *_told(drawn, a, b)]),
-        ),
-        caption=description,
+    panels = [
+        _panel(better, own, domain, *[text.format(a=a, b=b) for text in _TITLES[better]])
+        for better, own in members.items()
+    ]
+    data = {better: [_row(entry) for entry in own] for better, own in members.items()}
+    forced = forced_clause(drawn)
+    caption = (_CAPTION + _FORCED_CAPTION * bool(forced)).format(a=a, b=b)
+    return make_figure(
+        join_panels("vconcat", panels, spacing=18),
+        data | {"one": [{"ratio": 1.0}]},
+        name=name,
+        title=forced_title(f"{subject}: {b} over {a}", forced),
+        caption=forced_caption(caption, forced),
+        sentences=[
+            f"{entry.quantity.label}: {b}/{a} = "
+            f"{number(entry.effect.ratio, 3)}{_forced_mark(entry)}."
+            for entry in drawn
+            if entry.effect is not None
+        ],
         table=_table(drawn),
         legend=[(arm_role("A"), f"{a} is better"), (arm_role("B"), f"{b} is better")],
     )
-
-
-_DESCRIPTION = (
-    "{b} over {a}: the mark is the ratio of geometric means, the line its 95 % interval (with 5 "
-    "runs per arm or more). A filled mark has the colour and shape of the arm that is better; a "
-    "hollow grey one calls neither. The axis is logarithmic: half and twice are as far from 1."
-)
-_FORCED = " A hollow mark in an arm's colour and shape is a call that only force lets through."
-
-
-def _told(rows: Sequence[Row], a: str, b: str) -> list[str]:
-    return [
-        f"{entry.quantity.label}: {b}/{a} = {number(entry.effect.ratio, 3)}{_forced(entry)}."
-        for entry in rows
-        if entry.effect is not None
-    ]
 
 
 def _row(entry: Row) -> dict[str, Any]:
@@ -113,7 +104,7 @@ def _row(entry: Row) -> dict[str, Any]:
         "upper": found.upper if found else None,
         "end": (found.upper if found else None) or ratio,
         "text": _text(entry),
-        "colour": colour,
+        "stroke": colour,
         "fill": colour if letter and not entry.forced else light("surface"),
         "shape": shape,
         "size": 2 * marker_size(shape),
@@ -125,17 +116,17 @@ def _text(entry: Row) -> str:
     if found is None:
         return ""
     if found.lower is None or found.upper is None:
-        return number(found.ratio, 3) + _forced(entry)
+        return number(found.ratio, 3) + _forced_mark(entry)
     ends = f"{number(found.lower, 3)} to {number(found.upper, 3)}"
-    return f"{number(found.ratio, 3)} ({ends}){_forced(entry)}"
+    return f"{number(found.ratio, 3)} ({ends}){_forced_mark(entry)}"
 
 
-def _forced(entry: Row) -> str:
+def _forced_mark(entry: Row) -> str:
     return ", forced" if entry.forced else ""
 
 
 def _domain(rows: Sequence[Row]) -> list[float]:
-    """Return an axis that holds every ratio and interval, and 1, with room at both ends."""
+    """Return the ends of an axis that holds 1, every ratio and interval, and the texts."""
     ends = [0.8, 1.25]
     for entry in rows:
         if entry.effect is not None:
@@ -147,7 +138,7 @@ def _domain(rows: Sequence[Row]) -> list[float]:
 
 
 def _ticks(domain: Sequence[float]) -> list[float]:
-    """Return the round ratios of an axis that stand clear of each other."""
+    """Return the round ratios of an axis whose labels do not overlap."""
     found: list[float] = [1.0]
     least = (domain[1] / domain[0]) ** 0.055
     for tick in sorted(_TICKS, key=lambda tick: abs(math.log(tick))):
@@ -158,15 +149,15 @@ def _ticks(domain: Sequence[float]) -> list[float]:
 
 
 def _panel(
-    way: str, rows: Sequence[Row], domain: list[float], question: str, axis_title: str
+    better: str, rows: Sequence[Row], domain: list[float], question: str, axis_title: str
 ) -> alt.LayerChart:
     scale = alt.Scale(type="log", domain=domain, nice=False)
     order = [entry.quantity.label for entry in rows]
     axis = alt.Axis(title=axis_title, values=_ticks(domain), format="~g")
     x = alt.X("ratio:Q", scale=scale, axis=axis)
-    y = alt.Y("quantity:N", sort=order, axis=named_axis(order))
-    base = alt.Chart(alt.NamedData(name=way)).encode(y=y)
-    stroke = alt.Stroke("colour:N", scale=None)
+    y = alt.Y("quantity:N", sort=order, axis=name_axis(order))
+    base = alt.Chart(alt.NamedData(name=better)).encode(y=y)
+    stroke = alt.Stroke("stroke:N", scale=None)
     one = alt.Chart(alt.NamedData(name="one")).mark_rule(stroke=light("strong"), strokeWidth=1)
     interval = base.transform_filter("isValid(datum.lower)")
     layers = [
@@ -174,27 +165,21 @@ def _panel(
         interval.mark_rule(strokeWidth=2).encode(
             x=alt.X("lower:Q"), x2=alt.X2("upper:Q"), stroke=stroke
         ),
-        base.mark_point(strokeWidth=1.6, opacity=1).encode(
-            x=x,
-            fill=alt.Fill("fill:N", scale=None),
-            stroke=stroke,
-            shape=alt.Shape("shape:N", scale=None),
-            size=alt.Size("size:Q", scale=None),
-        ),
-        _words(base, stroke=light("surface")),  # keeps the lines behind it off the figures
-        _words(base),
+        run_marks(base.encode(x=x), stroke_width=1.6),
+        _texts(base, stroke=light("surface")),  # keeps the lines behind the text off it
+        _texts(base),
     ]
-    past = textwrap.wrap(forced_past(rows), _LINE)
-    title = alt.TitleParams(question, subtitle=past or alt.Undefined)
-    return layered(layers, width=WIDTH, height=_ROW * len(rows), title=title)
+    forced = textwrap.wrap(forced_clause(rows), _LINE)
+    title = alt.TitleParams(question, subtitle=forced or alt.Undefined)
+    return layer_charts(layers, width=WIDTH, height=_ROW * len(rows), title=title)
 
 
-def _words(base: alt.Chart, stroke: str | None = None) -> alt.Chart:
+def _texts(base: alt.Chart, stroke: str | None = None) -> alt.Chart:
     look = {"stroke": stroke, "strokeWidth": 4} if stroke else {"fill": light("strong")}
     mark = alt.MarkDef(type="text", align="left", dx=11, fontWeight=600, **look)
-    words: alt.Chart = base.mark_text().encode(x=alt.X("end:Q"), text=alt.Text("text:N"))
-    words.mark = mark
-    return words
+    texts: alt.Chart = base.mark_text().encode(x=alt.X("end:Q"), text=alt.Text("text:N"))
+    texts.mark = mark
+    return texts
 
 
 def _table(rows: Sequence[Row]) -> Table:
@@ -209,5 +194,5 @@ def _table(rows: Sequence[Row]) -> Table:
         for entry in rows
         if entry.effect is not None
     ]
-    titles = columns("quantity", "#B/A", "#95 % from", "#to", "call")
+    titles = columns("quantity", "#B/A", "#95 % from", "#to", "verdict")
     return Table(columns=titles, rows=found, caption="Ratios with their intervals")

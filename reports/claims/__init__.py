@@ -1,1 +1,1 @@
-"""Figures that papers published, as formulas over two arms, and what a page's runs say of them."""
+"""Figures published in papers, as formulas over two arms, and how they compare with runs."""

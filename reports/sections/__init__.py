@@ -1,1 +1,1 @@
-"""The sections of a page, one module each: from runs to blocks, or ``None`` to be left out."""
+"""The sections of a page: functions from runs to blocks; ``None`` leaves a section out."""

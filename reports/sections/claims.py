@@ -1,4 +1,4 @@
-"""Published figures beside the measured ones, what differs between the two, and what is missing."""
+"""Published figures next to measured ones, what differs between the two, and what is missing."""
 
 from __future__ import annotations
 
@@ -17,10 +17,19 @@ from wattload.reports.blocks import (
     columns,
     row,
 )
-from wattload.reports.claims.arithmetic import text_of
-from wattload.reports.claims.beside import WIDEST, Beside, Measured, Verdict, beside, unanswered
-from wattload.reports.claims.facts import Alike, conditions_of, held
-from wattload.reports.claims.model import Claim, Closure, Consistency, Paper, Reading
+from wattload.reports.claims.comparison import (
+    WIDEST,
+    ClaimVerdict,
+    ComparedClaims,
+    Match,
+    Measured,
+    compare_claims,
+    conditions_for,
+    match_condition,
+    unmeasured_claims,
+)
+from wattload.reports.claims.formula import text_of
+from wattload.reports.claims.papers import Claim, Closure, Consistency, Notation, Paper
 from wattload.reports.quantity import (
     MISSING,
     UNIT_SPACE,
@@ -32,76 +41,76 @@ from wattload.reports.quantity import (
     with_unit,
 )
 from wattload.reports.sections.wording import anchor, sentence_of
-from wattload.reports.subject import LETTERS, Subject, lettered
+from wattload.reports.stats.subject import LETTERS, Subject, lettered
 
-_VERDICTS: dict[Verdict, tuple[str, Tone]] = {
+_VERDICTS: dict[ClaimVerdict, tuple[str, Tone]] = {
     "agrees": ("agrees", "good"),
     "differs": ("differs", "warn"),
     "wide": ("too wide to tell", "quiet"),
     "few": ("too few runs", "quiet"),
     "unmeasured": ("not measured", "open"),
-    "unlike": ("not the same work", "quiet"),
-    "virtual": ("virtual drive: shows nothing of it", "warn"),
+    "unlike": ("different work", "quiet"),
+    "virtual": ("virtual drive: no evidence", "warn"),
 }
 _STANDINGS: dict[Consistency, tuple[str, Tone]] = {
-    "consistent": ("closes", "good"),
-    "inconsistent": ("does not close", "warn"),
-    "unchecked": ("can't be checked", "quiet"),
+    "consistent": ("consistent", "good"),
+    "inconsistent": ("inconsistent", "warn"),
+    "unchecked": ("cannot be checked", "quiet"),
 }
-_CLOSES: dict[bool | None, tuple[str, Tone]] = {
+_CLOSURES: dict[bool | None, tuple[str, Tone]] = {
     True: _STANDINGS["consistent"],
     False: _STANDINGS["inconsistent"],
-    None: ("follows", "quiet"),
+    None: ("derived", "quiet"),
 }
-_ALIKE: dict[Alike, Tone] = {"alike": "good", "differs": "warn", "not so named": "warn"}
+_MATCH_TONES: dict[Match, Tone] = {"alike": "good", "differs": "warn", "other name": "warn"}
 _DIGITS = 5
-"""Of a closure's sides: the longest printed figures, such as 281.35, have as many."""
+"""Significant digits of a closure's sides: as many as printed figures have, such as 281.35."""
 
 _RULES = (
-    "Each figure below was published on other machines. The 95 % interval measured here agrees "
-    f"with it where it holds it, excludes 1 and spans a factor of {WIDEST} at most; it differs "
-    "where it does not hold it, and is else too wide to tell. None of these says that the paper is "
-    "right or wrong, and agreement on other drives, power states, sizes or hosts repeats "
-    "nothing of it: the second table of each part says what is alike. Percentages are read as the "
+    "Each figure below was published for other machines. The 95 % interval measured here agrees "
+    f"with it if it contains it, excludes 1 and spans a factor of at most {WIDEST}. It differs if "
+    "it does not contain it; otherwise it is too wide to tell. No verdict says that a paper is "
+    "right or wrong, and agreement on other drives, power states, sizes or hosts does not "
+    "reproduce it: the second table of each part lists the conditions. Percentages are read as the "
     "ratio that a formula gives."
 )
 
 
 def claims_section(subject: Subject) -> Section | None:
-    """Return the claims that this page's workloads answer; ``None`` where there are none."""
-    found = beside(subject)
+    """Return the published figures that the page measures; ``None`` where there are none."""
+    found = compare_claims(subject)
     if not found:
         return None
     shown = list({part.paper.id: part.paper for part in found}.values())
     parts = [_part(part) for part in found]
     parts += [_arithmetic(paper) for paper in shown if paper.closures]
-    rest = unanswered(found)
+    rest = unmeasured_claims(found)
     if rest:
         parts.append(_rest(rest, shown))
     return Section(
         anchor="claims",
-        title="Beside published figures",
+        title="Published figures",
         blocks=[Paragraph(_RULES)],
         parts=parts,
     )
 
 
-def _part(part: Beside) -> Section:
+def _part(part: ComparedClaims) -> Section:
     paper, pair = part.paper, part.pair
     first, second = (lettered(*each) for each in zip(LETTERS, part.group.arms, strict=False))
     a, b = (first, second) if part.straight else (second, first)
     roles = (
-        f"{paper.publisher}, “{paper.name}”: {pair.a} (a) against {pair.b} (b). On this page {a} "
-        f"stands for a, {b} for b."
+        f"{paper.publisher}, “{paper.name}”: {pair.a} (a) against {pair.b} (b). On this page, "
+        f"{a} is a and {b} is b."
     )
     return Section(
         anchor=anchor("claims", paper.id, part.group.workload),
-        title=f"{part.group.workload}, as published of {pair.a} against {pair.b}",
+        title=f"{part.group.workload}: published figures for {pair.a} against {pair.b}",
         blocks=[Paragraph(roles), _claims(part), _setup(part)],
     )
 
 
-def _claims(part: Beside) -> Table:
+def _claims(part: ComparedClaims) -> Table:
     rows = [
         cells
         for claim, measured in part.claims
@@ -114,9 +123,9 @@ def _claims(part: Beside) -> Table:
         ),
         rows=rows,
         caption="Published and measured ratios",
-        note="Measured is the formula under each ratio, of the geometric means of the valid runs, "
-        "with its interval, of energy widened by the uncertainty that the records state; where the "
-        "ratio of their medians is another one, it stands under it.",
+        note="Measured is the formula under each ratio, computed from the geometric means of the "
+        "valid runs, with its interval. Intervals of energy are widened by the uncertainty that "
+        "the records state. The ratio of medians is added where it differs.",
     )
 
 
@@ -140,43 +149,46 @@ def _claim_row(claim: Claim, measured: Measured, *, first: bool) -> tuple[Cell, 
 
 
 def _remark(measured: Measured) -> str:
-    """Return the point of a sweep, and the ratio of medians where it reads otherwise."""
-    said = [measured.at] if measured.at else []
+    """Return the point of a sweep, and the ratio of medians where it is printed differently."""
+    parts = [measured.at] if measured.at else []
     if number(measured.medians, 3) != number(measured.ratio, 3):
-        said.append(f"of the medians {number(measured.medians, 3)}")
-    return "; ".join(said)
+        parts.append(f"of medians {number(measured.medians, 3)}")
+    return "; ".join(parts)
 
 
 def _published(claim: Claim) -> Cell:
     extent = "up to " if claim.printed.up_to else ""
     at = f", {claim.point}" if claim.point else ""
     words, _ = _STANDINGS[claim.consistency.status]
-    told = f"{words}: {claim.consistency.reason}."
-    return Cell(f"{extent}“{claim.printed.words}”{at}", remark=f"{told} {claim.remark}".strip())
+    remark = f"{words}: {claim.consistency.reason}. {claim.remark}".strip()
+    return Cell(f"{extent}“{claim.printed.words}”{at}", remark=remark)
 
 
 def _read(claim: Claim) -> str:
     value = claim.printed.read
-    if claim.printed.reading is Reading.ABSOLUTE:
+    if claim.printed.reading is Notation.ABSOLUTE:
         return quantity(value, claim.parsed.unit, 4)
     return number(value, 3)
 
 
-def _setup(part: Beside) -> Table:
+def _setup(part: ComparedClaims) -> Table:
     arms = list(part.group.arms.values())
     of_a, of_b = arms if part.straight else reversed(arms)
     letters = LETTERS[:2] if part.straight else LETTERS[1::-1]
     rows = []
-    for each in conditions_of(part.pair, part.paper.conditions, part.group.workload):
+    for each in conditions_for(part.pair, part.paper.conditions, part.group.workload):
         b = each.b or each.a
-        here_a, here_b = held(of_a, each.fact, each.a), held(of_b, each.fact, b)
+        here_a, here_b = (
+            match_condition(of_a, each.fact, each.a),
+            match_condition(of_b, each.fact, b),
+        )
         rows.append(
             row(
                 each.fact.value,
                 each.a.words,
-                Cell(here_a.text, _ALIKE.get(here_a.alike, "open"), here_a.alike),
+                Cell(here_a.text, _MATCH_TONES.get(here_a.match, "open"), here_a.match),
                 b.words,
-                Cell(here_b.text, _ALIKE.get(here_b.alike, "open"), here_b.alike),
+                Cell(here_b.text, _MATCH_TONES.get(here_b.match, "open"), here_b.match),
             )
         )
     return Table(
@@ -185,15 +197,15 @@ def _setup(part: Beside) -> Table:
             f"this page, {letters[1]}",
         ),
         rows=rows,
-        caption="What is alike and what differs",
-        note="A name is alike where the record holds it, a number within 10 %.",
+        caption="Conditions of the paper and of this page",
+        note="A name is alike if the record contains it, a number if it is within 10 %.",
     )  # fmt: skip
 
 
 def _arithmetic(paper: Paper) -> Section:
     return Section(
         anchor=anchor("claims", paper.id, "arithmetic"),
-        title=f"{paper.publisher}: set-up, and how the published figures close",
+        title=f"{paper.publisher}: set-up and consistency of the published figures",
         blocks=[_printed_setup(paper), _closures(paper)],
     )
 
@@ -204,7 +216,7 @@ def _printed_setup(paper: Paper) -> Facts:
 
 def _closures(paper: Paper) -> Table:
     return Table(
-        columns=columns("what should hold", "#one way", "#the other way", "verdict"),
+        columns=columns("what should hold", "#one side", "#other side", "verdict"),
         rows=[_closure_row(paper, closure) for closure in paper.closures],
         caption=f"Arithmetic of “{paper.name}”, from its printed figures alone",
     )
@@ -214,7 +226,7 @@ def _closure_row(paper: Paper, closure: Closure) -> tuple[Cell, ...]:
     term, other = closure.sides
     sign = "≤" if closure.relation == "at_most" else "="
     formula = text_of(term) + ("" if other is None else f" {sign} {text_of(other)}")
-    words, tone = _CLOSES[paper.closes(closure)]
+    words, tone = _CLOSURES[paper.closes(closure)]
     return row(
         Cell(sentence_of(closure.says), remark=formula.replace("_", " ")),
         *_sides(paper.computed(closure), closure.unit),
@@ -223,15 +235,15 @@ def _closure_row(paper: Paper, closure: Closure) -> tuple[Cell, ...]:
 
 
 def _sides(values: tuple[float, float | None], unit: str) -> list[str]:
-    """Return both sides in one scale, with as many digits as tell the last printed one."""
+    """Return both sides in one scale, with as many digits as printed figures have."""
     scale = scale_for(Unit(unit), *values) if unit in set(Unit) else Scale(1, unit)
     return [
-        MISSING if value is None else with_unit(_short(scale.shown(value)), scale)
+        MISSING if value is None else with_unit(_without_zeros(scale.shown(value)), scale)
         for value in values
     ]
 
 
-def _short(value: float) -> str:
+def _without_zeros(value: float) -> str:
     text = number(value, _DIGITS)
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
@@ -240,9 +252,11 @@ def _rest(rest: Sequence[tuple[Paper, tuple[Claim, ...]]], shown: Sequence[Paper
     count = counted(sum(len(claims) for _, claims in rest), "published figure")
     return Section(
         anchor="claims-unmeasured",
-        title="Not measured by this page",
+        title="Not measured on this page",
         blocks=[
-            Fold(f"{count}, and what each would need", [*_rest_folds(rest, shown)], looked_up=True),
+            Fold(
+                f"{count}, with what each would need", [*_rest_folds(rest, shown)], looked_up=True
+            ),
         ],
     )
 

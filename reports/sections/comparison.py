@@ -1,15 +1,16 @@
-"""Arms side by side per workload: figures, ratios, what may be called, and unequal conditions."""
+"""Arms side by side per workload: ratios, charts, tables, missing points, differing conditions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 
-from wattload.reports.admission import counted_group, counts
-from wattload.reports.barring import barring
+from wattload.core.record.run import RunRecord
 from wattload.reports.blocks import (
     Block,
     Cell,
+    Figure,
     Fold,
     Notice,
     Paragraph,
@@ -19,30 +20,137 @@ from wattload.reports.blocks import (
     row,
 )
 from wattload.reports.charts.arms import arms_figure
+from wattload.reports.charts.captions import forced_caption, forced_clause, forced_title
 from wattload.reports.charts.effects import effects_figure
-from wattload.reports.charts.forced import captioned, forced_past, titled
-from wattload.reports.charts.parts import parts_figures
-from wattload.reports.compare import Row, compare
-from wattload.reports.conditions import differences, mixtures
-from wattload.reports.pairs import one_after_the_other
-from wattload.reports.points import points
-from wattload.reports.quantity import counted, listed
-from wattload.reports.sections.armcharts import arm_figures
-from wattload.reports.sections.figuretables import points_table, quantities_table
-from wattload.reports.sections.heat import temperature_table
-from wattload.reports.sections.rules import rules
-from wattload.reports.sections.sayings import by_quantity, sayings
-from wattload.reports.sections.sureness import noise_section, sureness
-from wattload.reports.sections.unsealed import unsealed
-from wattload.reports.sections.voids import voids_notice
-from wattload.reports.sections.wording import anchor, unique
-from wattload.reports.subject import LETTERS, Group, Subject, lettered
-
-_TURNS = (
-    "As their start times have it, {}: whatever changed in between counts as a difference of the "
-    "arms, and no interval allows for it. The noise floor carries on what drifts within the arms; "
-    "a jump between them shows nowhere. interleave=abba takes turns."
+from wattload.reports.charts.energy import states_figure
+from wattload.reports.charts.latency import latency_figure
+from wattload.reports.charts.stacks import parts_figures, stages_figure
+from wattload.reports.charts.sweep_bars import sweep_figure
+from wattload.reports.quantity import MISSING, counted, label, listed
+from wattload.reports.runs.compact import highest_temperature_k
+from wattload.reports.runs.load import Run
+from wattload.reports.sections.caveats import unsealed_notices
+from wattload.reports.sections.machine import ABSOLUTE_ZERO_C
+from wattload.reports.sections.method import comparison_rules
+from wattload.reports.sections.ratios import (
+    by_quantity,
+    confidence_fold,
+    noise_section,
+    points_table,
+    quantities_table,
+    ratio_summary,
 )
+from wattload.reports.sections.wording import anchor, unique
+from wattload.reports.stats.comparison import Row, compare, excluding_conditions
+from wattload.reports.stats.conditions import compared_group, differences, is_compared, mixtures
+from wattload.reports.stats.pairs import one_after_the_other
+from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
+from wattload.reports.stats.sweeps import Point, points
+
+_NO_TURNS = (
+    "By their start times, {}. Any change in between counts as a difference of the arms, and no "
+    "interval allows for it. The noise floor extrapolates the drift within the arms; a jump "
+    "between them cannot be seen. Use interleave=abba to alternate the arms."
+)
+
+
+def arm_figures(subject: Subject, group: Group) -> list[Figure]:
+    """Return the charts of a group's arms, those of a sweep first, of the valid runs only."""
+    name = anchor("compare", group.workload)
+    bars, letters = _records_by_bar(subject, group)
+    swept = bars.keys() != group.arms.keys()
+    forced = forced_clause(each for each in compare(subject, group) if each.quantity.headline)
+    title = forced_title(group.workload, forced)
+    figures = [stages_figure(f"{name}-stages", title, bars, letters, swept=swept)]
+    if not swept:  # the points of a sweep are never pooled
+        figures.append(states_figure(f"{name}-states", title, bars, group.letters))
+        figures.append(latency_figure(f"{name}-latency", title, bars, group.letters))
+    points_figure = sweep_figure(f"{name}-points", subject, group)
+    return [
+        *([points_figure] if points_figure else []),
+        *(replace(each, caption=forced_caption(each.caption, forced)) for each in figures if each),
+    ]
+
+
+def _records_by_bar(
+    subject: Subject, group: Group
+) -> tuple[dict[str, list[RunRecord]], dict[str, str]]:
+    """Return the valid runs by arm and their letters; of a sweep, by point and arm."""
+    of_arm = dict(zip(group.arms, group.letters, strict=True))
+    found = points(group)
+    if len(found) == 1:
+        return {arm: _valid(subject, group, arm) for arm in group.arms}, of_arm
+    bars, letters = {}, {}
+    for point in found:
+        for arm in point.group.arms:
+            key = f"{label(point.axis)} {point.value}, {of_arm[arm]}"
+            bars[key] = _valid(subject, point.group, arm)
+            letters[key] = of_arm[arm]
+    return bars, letters
+
+
+def _valid(subject: Subject, group: Group, arm: str) -> list[RunRecord]:
+    return [run.record for run in group.arms[arm] if is_compared(subject, run)]
+
+
+def temperature_table(group: Group) -> Table | None:
+    """Return the highest temperature in timed phases by arm, the median over its runs.
+
+    With two arms there is also their difference in kelvin. ``None`` where no drive reported a
+    temperature.
+    """
+    highest = {
+        arm: [highest_temperature_k(run) for run in runs] for arm, runs in group.arms.items()
+    }
+    known = {arm: [k for k in values if k is not None] for arm, values in highest.items()}
+    if not any(known.values()):
+        return None
+    medians_k = [median(values) if values else None for values in known.values()]
+    cells = ["highest temperature", *(_celsius(kelvin) for kelvin in medians_k)]
+    titles = [f"#{lettered(*pair)}" for pair in zip(group.letters, group.arms, strict=True)]
+    if group.is_pair:
+        titles.append("#B - A")
+        a_k, b_k = medians_k
+        cells.append(MISSING if a_k is None or b_k is None else f"{b_k - a_k:+g} K")
+    return Table(
+        columns=columns("drive", *titles),
+        rows=[row(*cells)],
+        caption="Temperature of the drive under load",
+        note=(
+            "From the drive's SMART log, in whole kelvins: the highest value in the timed phases, "
+            "as the median over an arm's runs. A drive that starts warm gets warmer."
+        ),
+    )
+
+
+def _celsius(kelvin: float | None) -> str:
+    return MISSING if kelvin is None else f"{kelvin + ABSOLUTE_ZERO_C:g} °C"
+
+
+def missing_points_notice(subject: Subject, group: Group) -> Notice | None:
+    """Return the points of a sweep where an arm lacks a valid run; ``None`` where none does."""
+    texts = [text for point in points(group) if (text := _missing_point(subject, group, point))]
+    return Notice("Points without a valid run of each arm", texts, "warn") if texts else None
+
+
+def _missing_point(subject: Subject, group: Group, point: Point) -> str:
+    if not point.axis:
+        return ""
+    valid = compared_group(subject, point.group).arms
+    lacking = list(_lacking(group, point, valid))
+    if not lacking:
+        return ""
+    left = "not compared" if len(group.arms) > 1 else "no figure"
+    return f"No valid run of {listed(lacking, 'or')} at {point.axis} = {point.value}: {left}."
+
+
+def _lacking(group: Group, point: Point, valid: Mapping[str, Sequence[Run]]) -> Iterator[str]:
+    """Yield each arm without a run that counts, with the number of its runs."""
+    for letter, arm in zip(group.letters, group.arms, strict=True):
+        if not valid.get(arm):
+            made = len(point.group.arms.get(arm, ()))
+            why = f"none of {counted(made, 'run')} is valid" if made else "not run"
+            yield f"{letter} ({why})"
 
 
 def comparison_section(subject: Subject) -> Section | None:
@@ -55,7 +163,7 @@ def comparison_section(subject: Subject) -> Section | None:
     return Section(
         anchor="comparison",
         title="Comparison" if compares else "Side by side" if several else "Repeats",
-        blocks=rules() if compares else [],
+        blocks=comparison_rules() if compares else [],
         parts=[*(_part(subject, group) for group in groups), *([noise] if noise else [])],
     )
 
@@ -67,31 +175,31 @@ def _part(subject: Subject, group: Group) -> Section:
     name = anchor("compare", group.workload)
     blocks: list[Block] = [
         *_forced(subject, heads),
-        *sayings(heads, group),
-        *unsealed(group),
-        *_bars(subject, group),
+        *ratio_summary(heads, group),
+        *unsealed_notices(group),
+        *_exclusion_notices(subject, group),
         *_charts(subject, group, heads),
         *_tables(group, heads, others),
     ]
-    if group.is_pair and (sure := sureness(heads)):
-        blocks.append(sure)
-    if heat := temperature_table(counted_group(subject, group)):
-        blocks.append(heat)
+    if group.is_pair and (confidence := confidence_fold(heads)):
+        blocks.append(confidence)
+    if temperatures := temperature_table(compared_group(subject, group)):
+        blocks.append(temperatures)
     if len(group.arms) > 1:
         blocks.append(_conditions(subject, group))
     return Section(anchor=name, title=group.workload, blocks=blocks, remark=_remark(group))
 
 
 def _forced(subject: Subject, rows: Sequence[Row]) -> Iterator[Notice]:
-    """Yield what a forced comparison lets through, above all that it says."""
-    said = unique(entry.forced for entry in rows if entry.forced)
-    if subject.forced and said:
+    """Yield the reasons that a forced comparison overrides."""
+    reasons = unique(entry.forced for entry in rows if entry.forced)
+    if subject.forced and reasons:
         opening = (
-            "This comparison was forced (--force): what is let through here would bar every call "
-            "that says so."
+            "This comparison was forced (--force). Without it, these reasons would exclude every "
+            "verdict that is marked as forced."
         )
         yield Notice(
-            "Forced comparison", [opening, *(f"Let through: {text}." for text in said)], "bad"
+            "Forced comparison", [opening, *(f"Overridden: {text}." for text in reasons)], "bad"
         )
 
 
@@ -103,33 +211,34 @@ def _remark(group: Group) -> str:
     return ", ".join(f"{arm}: {count}" for arm, count in zip(named, numbers, strict=True))
 
 
-def _bars(subject: Subject, group: Group) -> Iterator[Notice]:
-    """Yield what is shown and not compared: runs, points, energy, each with the reasons."""
-    barred = [
+def _exclusion_notices(subject: Subject, group: Group) -> Iterator[Notice]:
+    """Yield the runs, points and energies that are shown but not compared, with the reasons."""
+    excluded = [
         f"{run.id}: {reason}"
         for run in group.runs
-        if not counts(subject, run)
+        if not is_compared(subject, run)
         for reason in subject.faults(run)
     ]
-    if barred:
-        yield Notice("Runs that are shown and not compared", barred, "bad")
+    if excluded:
+        yield Notice("Excluded runs", excluded, "bad")
     reasons = [reason for run in group.runs for reason in subject.energy_faults(run)]
     if reasons and not subject.forced:
         yield Notice("Energy is not compared", unique(reasons), "open")
-    if void := voids_notice(subject, group):
-        yield void
+    if missing := missing_points_notice(subject, group):
+        yield missing
     places = points(group)
-    mixed = [text for point in places for text in mixtures(counted_group(subject, point.group))]
+    mixed = [text for point in places for text in mixtures(compared_group(subject, point.group))]
     if mixed:
-        yield Notice("Runs of one arm that are no repeats of each other", unique(mixed), "warn")
-    if reasons := [said for point in places if (said := one_after_the_other(subject, point.group))]:
+        yield Notice("Runs of one arm that are not repeats of each other", unique(mixed), "warn")
+    orders = [one_after_the_other(subject, point.group) for point in places]
+    if reasons := list(filter(None, orders)):
         yield Notice(
-            "The arms did not take turns", [_TURNS.format(listed(unique(reasons)))], "open"
+            "The arms did not alternate", [_NO_TURNS.format(listed(unique(reasons)))], "open"
         )
 
 
 def _charts(subject: Subject, group: Group, heads: Sequence[Row]) -> Iterator[Block]:
-    """Yield the charts of one point, or of a sweep; none pools the points of a sweep."""
+    """Yield the charts of one point, or of a sweep, whose points are never pooled."""
     name = anchor("compare", group.workload)
     is_swept = any(entry.axis for entry in heads)
     if not is_swept:
@@ -144,12 +253,12 @@ def _charts(subject: Subject, group: Group, heads: Sequence[Row]) -> Iterator[Bl
             yield figure
     yield from arm_figures(subject, group)
     if not is_swept and len(group.arms) > 1:
-        valid = counted_group(subject, group).arms
+        valid = compared_group(subject, group).arms
         records = {arm: [run.record for run in runs] for arm, runs in valid.items()}
         letters = dict(zip(group.arms, group.letters, strict=True))
-        past = forced_past(heads)
-        for figure in parts_figures(name, titled(group.workload, past), records, letters):
-            yield replace(figure, caption=captioned(figure.caption, past))
+        forced = forced_clause(heads)
+        for figure in parts_figures(name, forced_title(group.workload, forced), records, letters):
+            yield replace(figure, caption=forced_caption(figure.caption, forced))
 
 
 def _tables(group: Group, heads: Sequence[Row], others: Sequence[Row]) -> Iterator[Block]:
@@ -169,30 +278,30 @@ def _tables(group: Group, heads: Sequence[Row], others: Sequence[Row]) -> Iterat
 
 
 def _effects_of_points(name: str, number: int, rows: Sequence[Row]) -> Iterator[Block]:
-    """Yield the ratios of one quantity, a row per point, in a fold under its table."""
+    """Yield the ratios of one quantity in a fold, with the points as rows."""
     quantity = rows[0].quantity
-    named = [
+    points_as_rows = [
         replace(entry, quantity=replace(quantity, label=f"{entry.axis} = {entry.at}"))
         for entry in rows
     ]
     title = f"{quantity.label} by {rows[0].axis}"
-    if figure := effects_figure(f"{name}-effects{number}", title, named, *LETTERS[:2]):
+    if figure := effects_figure(f"{name}-effects{number}", title, points_as_rows, *LETTERS[:2]):
         yield Fold(f"Ratios of {title}, with their intervals", [figure])
 
 
 def _conditions(subject: Subject, group: Group) -> Block:
-    """Return in what the compared runs of the arms differ."""
-    compared = counted_group(subject, group)
-    if sum(bool(runs) for runs in compared.arms.values()) < 2:  # noqa: PLR2004 - nothing beside it
-        return Paragraph("Fewer than two arms have a run that counts: no conditions are compared.")
+    """Return the recorded conditions in which the compared runs of the arms differ."""
+    compared = compared_group(subject, group)
+    if sum(bool(runs) for runs in compared.arms.values()) < 2:  # noqa: PLR2004 - nothing to compare
+        return Paragraph("Conditions are not compared: fewer than two arms have a valid run.")
     found = differences(compared, subject.by)
     if not found:
         return Paragraph("The recorded conditions of all arms are the same.")
-    barred = barring(subject, group)
-    remark = "sets the work: " + ("forced" if subject.forced else "nothing is called")
+    excluding = excluding_conditions(subject, group)
+    remark = "defines the work: " + ("forced" if subject.forced else "no verdict")
     rows = [
         row(
-            Cell(item.name, remark=remark if item.name in barred else ""),
+            Cell(item.name, remark=remark if item.name in excluding else ""),
             *[item.values[arm] for arm in group.arms],
         )
         for item in found
@@ -201,5 +310,5 @@ def _conditions(subject: Subject, group: Group) -> Block:
         columns=columns("condition", *group.letters),
         rows=rows,
         caption="Conditions that differ",
-        note="All other recorded conditions of the runs that count are the same in all arms.",
+        note="All other recorded conditions of the valid runs are the same in all arms.",
     )

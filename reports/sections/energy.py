@@ -1,38 +1,83 @@
-"""Energy of a run with its evidence: per phase, per source and per power state."""
+"""Energy of a run with its evidence: per phase, source and power state, and the sampling cost."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wattload.core.power import Evidence
-from wattload.core.record.energy import EnergyRecord, PowerSettingRecord, PowerStateShare
+from wattload.core.power import Evidence, SourceFacts
+from wattload.core.record.energy import (
+    EnergyRecord,
+    IdleRecord,
+    PowerSettingRecord,
+    PowerStateShare,
+    SamplerRecord,
+)
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.blocks import Absent, Block, Cell, Paragraph, Section, Table, columns, row
-from wattload.reports.charts.energy import energy_figure
-from wattload.reports.charts.states import states_figure
-from wattload.reports.energy import SOFT_BOUND, phase_energies, sources_of, words_of
-from wattload.reports.load import Run
-from wattload.reports.quantity import (
-    MISSING,
-    percent,
-    quantity,
-    scale_for,
-    scaled,
-    whole,
-    with_unit,
+from wattload.reports.charts.energy import energy_figure, states_figure
+from wattload.reports.quantity import MISSING, number, percent, quantity, whole
+from wattload.reports.runs.energy import (
+    SOFT_BOUND,
+    energy_text,
+    evidence_text,
+    phase_energies,
+    sources_of,
 )
-from wattload.reports.sections.armcharts import letter_of
-from wattload.reports.sections.sampling import sampling_table
-from wattload.reports.sections.wording import anchor
-from wattload.reports.subject import Subject
+from wattload.reports.runs.load import Run
+from wattload.reports.sections.wording import anchor, letter_of
+from wattload.reports.stats.subject import Subject
 
 _MOMENTS = ("requested", "before", "verified", "after", "restored", "saved", "saved_after")
-"""When a setting of a drive was asked for or read, as the record names it."""
+"""The fields of a record for when a setting of a drive was requested or read."""
+
+
+def sampling_table(record: RunRecord) -> Table:
+    """Return one row for each host's sampler."""
+    titles = columns(
+        "host",
+        "#period",
+        "#rounds",
+        "#missed",
+        "#readings",
+        "#lost",
+        "#share of a core",
+        "#longest round",
+        "#admin commands",
+        "#mean latency",
+        "#longest latency",
+    )
+    rows = [_row(sampler) for sampler in record.power.samplers]
+    return Table(columns=titles, rows=rows, caption="Cost of sampling")
+
+
+def _row(sampler: SamplerRecord) -> tuple[Cell, ...]:
+    rate = number(sampler.admin_commands_per_s, 3)
+    return row(
+        sampler.host,
+        quantity(sampler.period_s, Unit.SECONDS, 3),
+        whole(sampler.tick_count),
+        _counted(sampler.missed_tick_count),
+        whole(sampler.sample_count),
+        _counted(sampler.lost_sample_count),
+        percent(sampler.cpu_share),
+        _seconds(sampler.tick_max_s),
+        f"{rate}/s",
+        _seconds(sampler.admin_mean_s),
+        _seconds(sampler.admin_max_s),
+    )
+
+
+def _counted(count: int) -> Cell:
+    return Cell(whole(count), "warn" if count else "")
+
+
+def _seconds(seconds: float | None) -> str:
+    return MISSING if seconds is None else quantity(seconds, Unit.SECONDS, 3)
 
 
 def energy_section(subject: Subject, run: Run) -> Section | None:
-    """Return what is known of energy; a run without a source gets the reason in its place."""
+    """Return a run's energy; without a power source, the reason in its place."""
     record = run.record
     name = anchor(run.id, "energy")
     figure = energy_figure(name + "-chart", record.workload.name, phase_energies(record))
@@ -43,7 +88,7 @@ def energy_section(subject: Subject, run: Run) -> Section | None:
     if figure is not None:
         blocks.append(figure)
     elif used:
-        blocks.append(Absent("No energy", "No phase has a figure or a bound of its energy."))
+        blocks.append(Absent("No energy", "No phase has an energy figure or bound."))
     else:
         blocks.append(Absent("No power source", record.power.choice))
     own = {record.label: [record]}
@@ -62,26 +107,14 @@ def energy_section(subject: Subject, run: Run) -> Section | None:
 
 def _choice(record: RunRecord) -> str:
     power = record.power
-    text = f"Power was asked for as {power.requested}. {power.choice.rstrip('.')}."
+    text = f"Requested power source: {power.requested}. {power.choice.rstrip('.')}."
     if power.idle_s:
-        text += f" Idle power is that of {quantity(power.idle_s, Unit.SECONDS, 3)} before the run."
+        idle = quantity(power.idle_s, Unit.SECONDS, 3)
+        text += f" Idle power was measured for {idle} before the run."
     if power.tail_s is not None:
         tail = quantity(power.tail_s, Unit.SECONDS, 3)
-        text += f" The drive was watched for {tail} more after it."
+        text += f" The drive was sampled for another {tail} after it."
     return text
-
-
-def interval_text(energy: EnergyRecord | PowerStateShare) -> str:
-    """Return joules as the record knows them: a figure, an interval, or an upper bound."""
-    if energy.energy_j is not None:
-        return quantity(energy.energy_j, Unit.JOULES)
-    if energy.upper_j is None:
-        return MISSING
-    if energy.lower_j is None:
-        return f"≤ {quantity(energy.upper_j, Unit.JOULES)}"
-    scale = scale_for(Unit.JOULES, energy.upper_j)
-    upper = with_unit(scaled(energy.upper_j, scale), scale)
-    return f"{scaled(energy.lower_j, scale)} to {upper}"
 
 
 def _energies(record: RunRecord) -> Table:
@@ -95,37 +128,38 @@ def _energies(record: RunRecord) -> Table:
         "#coverage",
         "evidence",
     )
-    said = [(_known_by(record, energy), _words(record, energy)) for energy in record.power.energy]
+    energies = record.power.energy
+    names = {_known_by(record, each): evidence_words(record, each) for each in energies}
+    note = "; ".join(f"{name}: {words}" for name, words in names.items()) + "."
+    if any(e.evidence is Evidence.BOUNDS and e.lower_j is not None for e in energies):
+        note += f" {SOFT_BOUND}."
     return Table(
         columns=titles,
-        rows=[_energy(energy, _known_by(record, energy)) for energy in record.power.energy],
+        rows=[_energy(energy, _known_by(record, energy)) for energy in energies],
         caption="Energy by phase, device and source",
-        note="; ".join(f"{name}: {words}" for name, words in dict.fromkeys(said))
-        + "."
-        + f" {SOFT_BOUND}." * _has_soft_bound(record),
-    )
-
-
-def _has_soft_bound(record: RunRecord) -> bool:
-    return any(
-        energy.evidence is Evidence.BOUNDS and energy.lower_j is not None
-        for energy in record.power.energy
+        note=note,
     )
 
 
 def _known_by(record: RunRecord, energy: EnergyRecord) -> str:
-    """Return the evidence as a table names it; a recording is never called a measurement."""
-    facts = sources_of(record).get((energy.host, energy.source, energy.device))
+    """Return the evidence as a table names it; a recording is not called a measurement."""
+    facts = source_facts(record, energy)
     if facts is not None and facts.is_of_another_run:
         return "replayed"
     recorded = facts is not None and facts.is_recorded
     return energy.evidence.replace("_", " ") + (", recorded trace" if recorded else "")
 
 
-def _words(record: RunRecord, energy: EnergyRecord) -> str:
-    facts = sources_of(record).get((energy.host, energy.source, energy.device))
-    return words_of(
-        energy.evidence,
+def source_facts(record: RunRecord, figure: EnergyRecord | IdleRecord) -> SourceFacts | None:
+    """Return what is known of the source that a figure comes from."""
+    return sources_of(record).get((figure.host, figure.source, figure.device))
+
+
+def evidence_words(record: RunRecord, figure: EnergyRecord | IdleRecord) -> str:
+    """Return how a figure is known, in words; a recording is not called a measurement."""
+    facts = source_facts(record, figure)
+    return evidence_text(
+        figure.evidence,
         recorded=facts is not None and facts.is_recorded,
         replayed=facts is not None and facts.is_of_another_run,
     )
@@ -135,12 +169,12 @@ def _energy(energy: EnergyRecord, known_by: str) -> tuple[Cell, ...]:
     return row(
         energy.phase,
         Cell(energy.device, remark=f"{energy.source}, {energy.scope}"),
-        Cell(interval_text(energy), "" if energy.chosen else "quiet"),
+        Cell(energy_text(energy), "" if energy.chosen else "quiet"),
         quantity(energy.mean_w, Unit.WATTS),
         Cell(quantity(energy.net_j, Unit.JOULES), remark=_idle(energy)),
         quantity(energy.uncertainty_j, Unit.JOULES),
         Cell(percent(energy.coverage), remark=f"{whole(energy.sample_count)} samples"),
-        Cell(known_by, remark="" if energy.chosen else "not chosen"),
+        Cell(known_by, remark="" if energy.chosen else "not selected"),
     )
 
 
@@ -157,8 +191,8 @@ def _states(record: RunRecord) -> Table:
             quantity(share.seconds, Unit.SECONDS),
             percent(share.seconds / energy.seconds if energy.seconds else None),
             quantity(share.moved_bytes, Unit.BYTES),
-            interval_text(share),
-            quantity(_per_j(share), Unit.BYTES_PER_JOULE),
+            energy_text(share),
+            quantity(_bytes_per_j(share), Unit.BYTES_PER_JOULE),
         )
         for energy in record.power.energy
         if energy.chosen
@@ -177,7 +211,7 @@ def _states(record: RunRecord) -> Table:
     return Table(columns=titles, rows=rows, caption="By observed power state")
 
 
-def _per_j(share: PowerStateShare) -> float | None:
+def _bytes_per_j(share: PowerStateShare) -> float | None:
     if share.moved_bytes is None or not share.energy_j:
         return None
     return share.moved_bytes / share.energy_j
@@ -186,38 +220,41 @@ def _per_j(share: PowerStateShare) -> float | None:
 def _sources(record: RunRecord) -> Iterator[Table]:
     power = record.power
     if power.states:
-        yield _state_changes(record)
+        yield _power_states(record)
     if any(state.settings for state in power.states):
         yield _settings(record)
     if power.sources:
-        yield _opened(record)
+        yield _source_table(record)
 
 
-def _state_changes(record: RunRecord) -> Table:
-    """Return what became of each controller's power state."""
+def _power_states(record: RunRecord) -> Table:
+    """Return the power state of each controller at each moment it was read."""
     rows = [
         row(
             state.serial,
-            *[MISSING if number is None else f"PS{number}" for number in _numbers(state)],
+            *[
+                MISSING if number is None else f"PS{number}"
+                for number in (getattr(state, moment) for moment in _MOMENTS)
+            ],
             state.sentence,
         )
         for state in record.power.states
     ]
     titles = columns(
         "controller",
-        "asked",
+        "requested",
         "before",
         "verified",
         "after",
         "restored",
         "saved before",
         "saved after",
-        "what happened",
+        "result",
     )
     return Table(columns=titles, rows=rows, caption="Power states")
 
 
-def _opened(record: RunRecord) -> Table:
+def _source_table(record: RunRecord) -> Table:
     """Return the sources that were used, and why the others were not."""
     rows = [
         row(
@@ -230,16 +267,12 @@ def _opened(record: RunRecord) -> Table:
         )
         for source in record.power.sources
     ]
-    titles = columns("", "source", "device", "sensor", "#period", "why")
+    titles = columns("", "source", "device", "sensor", "#period", "reason")
     return Table(columns=titles, rows=rows, caption="Power sources")
 
 
-def _numbers(state: object) -> list[int | None]:
-    return [getattr(state, name) for name in _MOMENTS]
-
-
 def _settings(record: RunRecord) -> Table:
-    """Return the other settings of drives that the run changed, as asked and as read back."""
+    """Return the other settings of drives that the run changed, as requested and as read."""
     rows = [
         row(
             state.serial,
@@ -254,7 +287,7 @@ def _settings(record: RunRecord) -> Table:
         "controller",
         "setting",
         "option",
-        "#asked",
+        "#requested",
         "#before",
         "#verified",
         "#after",

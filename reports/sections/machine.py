@@ -1,10 +1,11 @@
-"""Hosts and targets of a run: what they are, what lies under them, what could not be read."""
+"""Hosts, targets and NVMe drives of a run: facts, states before and after, and unread fields."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wattload.core.record.base import Observed
+from wattload.core.base_models import Observed
+from wattload.core.record.controller import ControllerRecord, ControllerState
 from wattload.core.record.host import HostRecord
 from wattload.core.record.run import RunRecord
 from wattload.core.record.target import BlockNode, FileSystemFacts, TargetRecord
@@ -23,11 +24,135 @@ from wattload.reports.blocks import (
     columns,
     row,
 )
-from wattload.reports.load import Run
-from wattload.reports.quantity import MISSING, percent, quantity
-from wattload.reports.sections.drives import drive_blocks
+from wattload.reports.quantity import MISSING, number, percent, quantity, whole
+from wattload.reports.runs.load import Run
 from wattload.reports.sections.wording import anchor, sentence_of, target_words
-from wattload.reports.subject import Subject
+from wattload.reports.stats.conditions import link_text
+from wattload.reports.stats.subject import Subject
+
+ABSOLUTE_ZERO_C = -273
+"""As NVMe converts its whole kelvins to degrees Celsius."""
+
+
+def drive_blocks(controller: ControllerRecord) -> Iterator[Block]:
+    """Yield what is known of one controller."""
+    facts = controller.facts
+    yield Heading(f"Drive {facts.name}: {facts.model or 'unknown model'}")
+    if slow := _slow_link(controller):
+        yield Notice("The slot limits the drive", [slow], "warn")
+    yield Facts(list(_identity(controller)))
+    if controller.before is not None or controller.after is not None:
+        yield _states(controller)
+    if facts.power_states:
+        yield Fold("Power state table of the drive", [_power_states(controller)])
+
+
+def _links(controller: ControllerRecord) -> tuple[str, str]:
+    state = controller.before or controller.after
+    now = link_text(state.link_speed_gt_per_s, state.link_width) if state else "unknown"
+    facts = controller.facts
+    return now, link_text(facts.link_speed_max_gt_per_s, facts.link_width_max)
+
+
+def _slow_link(controller: ControllerRecord) -> str:
+    now, best = _links(controller)
+    if now == best or "unknown" in (now, best):
+        return ""
+    return f"Its link runs at {now}; the drive supports {best}."
+
+
+def _identity(controller: ControllerRecord) -> Iterator[tuple[str, str]]:
+    facts = controller.facts
+    now, best = _links(controller)
+    yield "serial", facts.serial
+    yield "link now, maximum", f"{now}, {best}"
+    yield "address", f"{facts.address or MISSING} on NUMA node {_or_dash(facts.numa_node)}"
+    yield "NVMe version", facts.nvme_version or MISSING
+    if facts.holds_system:
+        yield "system drive", "holds root or swap"
+    difference = controller.difference
+    if difference is None:
+        return
+    yield "changed during the run", ", ".join(difference.changed) or "no recorded field"
+    yield (
+        "bytes by its log",
+        (
+            f"{quantity(difference.read_bytes, Unit.BYTES)} read, "
+            f"{quantity(difference.written_bytes, Unit.BYTES)} written"
+        ),
+    )
+    amplification = difference.write_amplification
+    yield (
+        "write amplification",
+        number(amplification, 3)
+        if amplification is not None
+        else difference.missing["write_amplification"],
+    )
+
+
+def _or_dash(value: object) -> str:
+    return MISSING if value is None else str(value)
+
+
+def _states(controller: ControllerRecord) -> Table:
+    """Return the drive's state before and after the run, without rows that neither reading has."""
+    pairs = [dict(_state(state)) for state in (controller.before, controller.after)]
+    names = dict.fromkeys(name for pair in pairs for name in pair)
+    rows = [
+        row(name, *[pair.get(name, MISSING) for pair in pairs])
+        for name in names
+        if any(pair.get(name, MISSING) != MISSING for pair in pairs)
+    ]
+    gaps = sorted((controller.before.missing if controller.before else {}).items())
+    note = "; ".join(f"{name.replace('_', ' ')}: {reason}" for name, reason in gaps)
+    return Table(
+        columns=columns("state", "#before", "#after"),
+        rows=rows,
+        caption="Before and after the run",
+        note=f"Not read: {note}." if note else "",
+    )
+
+
+def _state(state: ControllerState | None) -> Iterator[tuple[str, str]]:
+    if state is None:
+        return
+    yield "firmware", f"{state.firmware or MISSING} in slot {_or_dash(state.firmware_slot)}"
+    yield "power state", MISSING if state.power_state is None else f"PS{state.power_state}"
+    yield "logical block", quantity(state.lba_bytes, Unit.BYTES)
+    yield "namespace used", quantity(state.namespace_used_bytes, Unit.BYTES)
+    yield "volatile write cache", _or_dash(state.volatile_write_cache)
+    yield "APST", _or_dash(state.apst_enabled)
+    yield "ASPM", state.aspm or MISSING
+    yield "link", link_text(state.link_speed_gt_per_s, state.link_width)
+    smart = state.smart
+    if smart is None:
+        return
+    celsius = None if smart.temperature_k is None else smart.temperature_k + ABSOLUTE_ZERO_C
+    yield "temperature", MISSING if celsius is None else f"{celsius} °C"
+    yield "thermal transitions", whole(smart.thermal_transitions_1)
+    yield "percentage used", _or_dash(smart.percentage_used)
+    yield "available spare", _or_dash(smart.available_spare_percent)
+    yield "lifetime bytes read", quantity(smart.read_bytes, Unit.BYTES)
+    yield "lifetime bytes written", quantity(smart.written_bytes, Unit.BYTES)
+    yield "media errors", whole(smart.media_errors)
+    yield "unsafe shutdowns", whole(smart.unsafe_shutdowns)
+
+
+def _power_states(controller: ControllerRecord) -> Table:
+    rows = [
+        row(
+            f"PS{state.index}",
+            quantity(state.max_w, Unit.WATTS),
+            quantity(state.active_w, Unit.WATTS),
+            quantity(state.idle_w, Unit.WATTS),
+            "yes" if state.operational else "no",
+            quantity(state.entry_latency_s, Unit.SECONDS),
+            quantity(state.exit_latency_s, Unit.SECONDS),
+        )
+        for state in controller.facts.power_states or ()
+    ]
+    titles = columns("state", "#maximum", "#active", "#idle", "operational", "#entry", "#exit")
+    return Table(columns=titles, rows=rows, caption="Power states declared by the drive")
 
 
 def machine_section(subject: Subject, run: Run) -> Section | None:
@@ -55,11 +180,11 @@ def _target(target: TargetRecord) -> Iterator[Block]:
     warnings = list(facts.warnings)
     if facts.virtual and not any("guest-cold" in warning for warning in warnings):
         warnings.append(
-            "A hypervisor's disk lies under it, so cold means guest-cold: the cache outside the "
-            "guest can't be emptied from inside."
+            "It is on a hypervisor's disk, so cold means guest-cold: the cache outside the guest "
+            "cannot be emptied from inside."
         )
     if warnings:
-        yield Notice("To be known of this target", [sentence_of(text) for text in warnings], "warn")
+        yield Notice("Caveats of this target", [sentence_of(text) for text in warnings], "warn")
     if facts.stack is not None:
         yield Tree(_node(facts.stack), "Block stack, from the file system down")
     yield Facts([*_target_facts(target), *_missing(facts)])
@@ -109,7 +234,7 @@ def _file_system(system: FileSystemFacts) -> Iterator[tuple[str, str]]:
 
 
 def _missing(part: Observed) -> Iterator[tuple[str, str]]:
-    """Yield what could not be read of a part, by reason."""
+    """Yield the fields that could not be read, by reason."""
     reasons: dict[str, list[str]] = {}
     for name, reason in part.missing.items():
         reasons.setdefault(reason, []).append(name.replace("_", " "))
@@ -134,11 +259,11 @@ def _host(host: HostRecord) -> Iterator[Block]:
         for name, value in facts.model_dump(mode="json", exclude={"missing"}).items()
         if value is not None
     ]
-    yield Fold(f"All that was read of {facts.name}", [Facts([*rest, *_missing(facts)])])
+    yield Fold(f"All recorded fields of {facts.name}", [Facts([*rest, *_missing(facts)])])
 
 
 def _busy(host: HostRecord) -> Iterator[tuple[str, str]]:
-    """Yield how busy the host was between the two readings around the run."""
+    """Yield the load of the host between its readings before and after the run."""
     before, after = host.before, host.after
     if after is None or None in (before.cpu_busy_s, after.cpu_busy_s):
         return
@@ -147,10 +272,13 @@ def _busy(host: HostRecord) -> Iterator[tuple[str, str]]:
     if total_s > 0:
         yield "CPU busy during the run", percent(busy_s / total_s)
     if after.steal_s is not None and before.steal_s is not None:
-        yield "stolen by the hypervisor", quantity(after.steal_s - before.steal_s, Unit.SECONDS, 3)
+        yield (
+            "CPU time stolen by the hypervisor",
+            quantity(after.steal_s - before.steal_s, Unit.SECONDS, 3),
+        )
     if after.pressure_io_some_s is not None and before.pressure_io_some_s is not None:
         waited_s = after.pressure_io_some_s - before.pressure_io_some_s
-        yield "some task waited for I/O", quantity(waited_s, Unit.SECONDS, 3)
+        yield "time that some task waited for I/O", quantity(waited_s, Unit.SECONDS, 3)
 
 
 def _paths(record: RunRecord) -> Table:
@@ -164,8 +292,8 @@ def _paths(record: RunRecord) -> Table:
         )
         for path in record.workload.paths
     ]
-    titles = columns("initiator", "data path", "asked for", "taken", "evidence")
-    return Table(columns=titles, rows=rows, caption="The way that the bytes took")
+    titles = columns("initiator", "data path", "requested", "effective", "evidence")
+    return Table(columns=titles, rows=rows, caption="Data paths")
 
 
 def _ranks(record: RunRecord) -> Block:

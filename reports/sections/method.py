@@ -1,57 +1,147 @@
-"""How the figures are made: the rules that a reader needs to judge them."""
+"""How the figures of a page are made and compared."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from wattload.reports.blocks import Facts, Section
-from wattload.reports.charts.marks import MARKS
-from wattload.reports.energy import SOFT_BOUND, WORDS
-from wattload.reports.subject import Subject
-
-
-def _evidence() -> Iterator[str]:
-    for name, words in WORDS.items():
-        yield f"{name.replace('_', ' ')}: {words}"
+from wattload.core.checks.conditions import LONGEST_GAP_S
+from wattload.reports.blocks import Block, Facts, Fold, Paragraph, Section
+from wattload.reports.charts.marks import MARKS_MAX
+from wattload.reports.quantity import number, whole
+from wattload.reports.runs.energy import EVIDENCE_TEXT, SOFT_BOUND
+from wattload.reports.stats.conditions import BYTES_TOLERANCE
+from wattload.reports.stats.effects import FLOOR, MARGIN, MINIMUM_PAIRS, MINIMUM_RUNS, REACH
+from wattload.reports.stats.intervals import BOOTSTRAP_RUNS, RESAMPLES, SEED
+from wattload.reports.stats.subject import Subject
 
 
 def method_section(subject: Subject) -> Section | None:
     """Return what each kind of number means and where it comes from."""
+    evidence = "; ".join(
+        f"{name.replace('_', ' ')}: {words}" for name, words in EVIDENCE_TEXT.items()
+    )
     pairs = [
-        ("bytes", "Counted where they move; nominal sizes never enter a rate. GB is 10⁹ bytes."),
+        ("bytes", "Counted as they move; nominal sizes never enter a rate. GB is 10⁹ bytes."),
         ("rate", "All bytes ÷ all time of the phase, never a mean of rates."),
         ("time", "CLOCK_MONOTONIC of each host; a phase lasts from first start to last end."),
         (
             "energy",
-            "Power integrated over exactly the phase, ends interpolated. Gross leads; net is gross "
-            "minus idle power times seconds.",
+            "Power integrated over exactly the phase, with interpolated ends. The headline is "
+            "gross; net is gross minus idle power times seconds.",
         ),
-        ("MB/s per W", "Bytes ÷ energy over the same window, which is the rate ÷ mean power."),
+        ("MB/s per W", "Bytes ÷ energy over the same window, which is rate ÷ mean power."),
         (
             "marks",
-            f"Of more than {MARKS} runs in an arm a chart draws {MARKS}, evenly by rank, lowest "
-            "and highest among them; the table under it lists every run.",
+            f"A chart draws at most {MARKS_MAX} runs of an arm: they are chosen evenly by rank, "
+            "with the lowest and the highest. The table under it lists every run.",
         ),
-        ("missing", "A dash is a figure that nobody has, never a zero; its reason stands by."),
-        ("evidence", f"{'; '.join(_evidence())}."),
+        ("missing", "A dash means unknown, never zero; the reason is given with it."),
+        ("evidence", f"{evidence}."),
         (
             "bounds, ≤",
             "From the drive's power state table or from declared watts: an interval, or a maximum "
-            f"alone. {SOFT_BOUND}. Declared watts may be wrong altogether. They rank nothing, and "
-            "neither does a declared figure, a simulated one, or one that is replayed from another "
-            "run.",
+            f"alone. {SOFT_BOUND}. Declared watts may be entirely wrong. Bounds are not "
+            "ranked, and neither are declared, simulated or replayed figures.",
         ),
         (
             "checks",
-            "Each compares two counters that were kept apart. A run with a failed check is kept "
-            "and shown, and never compared as valid; with --force it is, and the page says so.",
+            "Each compares two independent counters. A run with a failed check is kept and shown, "
+            "but not compared as valid; with --force it is compared, and the page says so.",
         ),
         (
             "closure",
-            "Before this page was drawn, every record's figures were derived anew from each other "
-            "and from the traces: parts and totals, bytes ÷ time, watts times seconds, digests.",
+            "Before this page was drawn, every record's figures were computed again from each "
+            "other and from the traces: parts and totals, bytes ÷ time, watts times seconds, "
+            "digests.",
         ),
     ]
     return Section(
         anchor="method", title="How the figures are made", blocks=[Facts(pairs, "prose")]
     )
+
+
+def comparison_rules() -> list[Block]:
+    """Return how figures are compared and when an arm is better, with the details in a fold."""
+    texts = (*_estimate_rules(), *_call_rules())
+    return [Paragraph(_summary()), Fold("The rules in full", [Paragraph(text) for text in texts])]
+
+
+def _summary() -> str:
+    return (
+        "The unit is the run. B/A is the ratio of the geometric means of the valid runs, with its "
+        "95 % interval; an arm's own figure is its median. A verdict needs at least "
+        f"{MINIMUM_RUNS} valid runs per arm, or {MINIMUM_PAIRS} pairs of alternating runs. An arm "
+        "is better if the interval excludes 1 after Holm's correction for all verdicts of the "
+        f"workload, and if the effect exceeds {_percent(FLOOR)}, the noise floor and, for energy, "
+        "the uncertainty of the sensors. Three runs per arm never decide anything."
+    )
+
+
+def _estimate_rules() -> tuple[str, ...]:
+    """Return which runs count, and how their ratio and its interval are made."""
+    gap = whole(LONGEST_GAP_S)
+    return (
+        "Valid runs: complete runs that no check excludes, without warm-ups. There is no verdict "
+        "where the arms' work, data or settings differ; where runs of one arm at one point differ "
+        "in drive, power state, loader, host or data set; and, for seconds and joules, where the "
+        f"bytes of any two runs are more than {_percent(BYTES_TOLERANCE)} apart.",
+        "Ratio: the printed ratio and its interval are of geometric means, on the logarithmic "
+        "scale. Where runs alternated in pairs, it is the geometric mean of the pairs' ratios. The "
+        "ratio of the arms' medians is added where it differs. No verdict contradicts that ratio, "
+        "or for pairs the median of their ratios: one outlier changes a mean, not a median.",
+        f"Interval: with at least {MINIMUM_PAIRS} pairs of alternating runs, Student's t on "
+        "the logs of their ratios (the smallest number that can reach p < 0.05 by flipping "
+        "signs: 2 in 64). Otherwise Welch's t on the logs of the runs, with at least "
+        f"{MINIMUM_RUNS} per arm. A session of alternating runs with fewer than "
+        f"{MINIMUM_PAIRS} pairs is too short for either. Runs more than {gap} s apart, without "
+        "the time waited for drives to cool, are not a pair; where that leaves too few pairs, "
+        "Welch's t is used and the page says so.",
+        f"Bootstrap: with at least {BOOTSTRAP_RUNS} pairs or runs per arm there is also a BCa "
+        f"bootstrap ({whole(RESAMPLES)} resamples, seed {SEED}). The interval that is printed, "
+        "drawn and compared with published figures is then the wider of both: from the lower "
+        "of the lower ends to the higher of the upper ends. Where they disagree both are "
+        "shown, and a verdict needs both. Equal runs have an interval without width: they need "
+        "as many runs or pairs as can reach that p by permutation or by flipping signs, and "
+        "the page says so.",
+    )
+
+
+def _call_rules() -> tuple[str, ...]:
+    """Return when a ratio shows that an arm is better."""
+    margin = _percent(MARGIN)
+    return (
+        "Several verdicts: all figures that can get a verdict, at all points of a workload's "
+        "sweep, are one family. Holm's step-down tests each at the confidence that its rank "
+        "requires. The chance of one false verdict or more in a workload is then at most 5 %, if "
+        "the arms alternated or were mixed; a floor set by drift applies to each figure alone. "
+        "Each workload is a family of its own: over several on one page the chances add up. "
+        "Printed intervals are 95 % each. Fix the number of runs before any is made: stopping as "
+        "soon as an arm is better gives more false verdicts.",
+        f"Noise floor: a verdict needs an effect above {_percent(FLOOR)}, above the difference "
+        "between an arm's later and earlier runs, or later and earlier pairs, and above the "
+        "difference of a setting from itself (interleave=aa). The last is the far end of its "
+        "interval, in sessions with the settings, drive, power state and host of one of the arms.",
+        "Drift: arms that did not alternate may have run one after the other (in over three "
+        "quarters of the pairs of a run of each, the same one is first). Their noise floor also "
+        "includes the drift within them: one slope for both, at the far end of its 95 % interval, "
+        "extrapolated over the time between their centres and over at most "
+        f"{number(REACH, 1)} times the duration of an arm. There is no verdict where start times "
+        "are unknown.",
+        "Energy: more runs do not make a sensor more accurate. Where the arms' energy is from "
+        "different devices or sources, every interval is widened by the sum of their stated "
+        "uncertainties (k = 2). The floor is at least that sum, and p tests for a difference "
+        "beyond it; there is no verdict where an uncertainty is not stated. One device read by "
+        "one source in both arms has one gain, which cancels in the ratio: then the other parts "
+        "count. Energies with different evidence get no verdict.",
+        f"Same: a figure is the same within {margin} only where the whole deciding interval is "
+        f"between {number(1 / (1 + MARGIN), 4)} and {number(1 + MARGIN, 4)}, and the noise floor "
+        "too. This must still hold with the noise floor of a setting against itself, or with the "
+        "possible drift between the arms, added at both ends. Without a shown difference, arms "
+        "are not necessarily the same.",
+        "Spread: the CV of an arm's runs is steady up to 2 %, noted up to 5 %, noisy above (run "
+        "more), unstable above 10 %. No run is dropped for its value.",
+        "Points: runs of one arm that were swept are compared point by point. For a sweep, the "
+        "median of the points' ratios comes first, with the ends of their range.",
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{number(share * 100, 1)} %"

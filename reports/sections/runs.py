@@ -1,24 +1,379 @@
-"""All runs of a large page, a row each: what one run says in full is on its own page."""
+"""The runs of a page: each from headlines to record, folded if several; of many, a row each.
+
+A run includes its power outside the phases: the whole run by source, and idle before and after it.
+"""
 
 from __future__ import annotations
 
-from wattload.reports.blocks import Cell, Paragraph, Section, Table, columns, row
-from wattload.reports.energy import energy_text
-from wattload.reports.lines import Line, line_of
-from wattload.reports.load import DETAILED_RUNS, Run
-from wattload.reports.quantity import MISSING, counted, label, quantity
-from wattload.reports.sections.wording import anchor, moment
-from wattload.reports.subject import Subject
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-_COLUMNS = columns("run", "arm", "started", "standing", "#headline figures", "#energy")
+from wattload.core.record.energy import EnergyRecord, HostPower, IdleRecord, Moment, PollingCost
+from wattload.core.record.results import Metric
+from wattload.core.record.run import RunRecord
+from wattload.core.units import NS_PER_S, Unit
+from wattload.reports.blocks import Cell, Facts, Paragraph, Section, Table, columns, row
+from wattload.reports.quantity import MISSING, counted, label, percent, quantity
+from wattload.reports.runs.energy import Energy, energy_text, phase_energies, whole_energy
+from wattload.reports.runs.load import DETAILED_RUNS, Run
+from wattload.reports.sections.checks import checks_section
+from wattload.reports.sections.energy import energy_section, evidence_words, source_facts
+from wattload.reports.sections.figures import headline_section, latency_section, phases_section
+from wattload.reports.sections.machine import ABSOLUTE_ZERO_C, machine_section
+from wattload.reports.sections.over_time import overtime_section, scatter_section
+from wattload.reports.sections.provenance import reproduce_section
+from wattload.reports.sections.wording import anchor, moment, run_badges
+from wattload.reports.stats.subject import ARMS, Subject
+
+_INTEGRATING = "integral"
+"""The kind of sensor that integrates power itself, from start to stop."""
+_POWER_DIGITS = 6
+"""Decimals of watts: no sensor resolves less than 1 µW, and rounding errors are below that."""
+
+Key = tuple[str, str, str, Moment]
+"""Host, device, source, and which of the idle baselines."""
+
+FIGURES_MAX = 2
+"""The most headline figures in a run's row; the record has all."""
+
+FOLDED_FROM = 5
+"""With this many runs on a page, or with two of one workload, each is folded under its title."""
+
+_COLUMNS = columns("run", "arm", "started", "status", "#headline figures", "#energy")
+
+
+def whole_section(subject: Subject, run: Run) -> Section | None:
+    """Return power of the whole run and of its idle times; ``None`` where nothing is recorded."""
+    record = run.record
+    tables = (whole_run_table(record), idle_table(record), hosts_table(record))
+    blocks = [table for table in tables if table is not None]
+    if not blocks:
+        return None
+    return Section(anchor=anchor(run.id, "whole"), title="Whole run and idle", blocks=blocks)
+
+
+def whole_run_table(record: RunRecord) -> Table | None:
+    """Return the energy of the whole run by source, compared with the device's own integral."""
+    energies = record.power.whole_run
+    if not energies:
+        return None
+    own = {
+        (each.host, each.device): each
+        for each in energies
+        if (facts := source_facts(record, each)) and facts.sensor.kind == _INTEGRATING
+    }
+    titles = columns(
+        "device",
+        "#window",
+        "#energy, gross",
+        "#uncertainty, k = 2",
+        "#difference from own count",
+        "#mean power",
+        "#coverage",
+        "evidence",
+    )
+    return Table(
+        columns=titles,
+        rows=[_whole_run(record, each, own.get((each.host, each.device))) for each in energies],
+        caption="Energy of the whole run by source",
+        note=(
+            "All figures of a device cover one window, from the sampler's start to its end, with "
+            "the idle time before and after the phases. What a device integrates itself (a drive "
+            "by feature 25h) is never split into phases; the other figures are for comparison. No "
+            "total includes any of them."
+        ),
+    )
+
+
+def _whole_run(
+    record: RunRecord, energy: EnergyRecord, own: EnergyRecord | None
+) -> tuple[Cell, ...]:
+    no_energy = energy.missing.get("energy_j", "")
+    no_uncertainty = energy.missing.get("uncertainty_j", "")
+    return row(
+        Cell(energy.device, remark=f"{energy.source}, {energy.scope}"),
+        quantity(energy.seconds, Unit.SECONDS),
+        Cell(
+            quantity(energy.energy_j, Unit.JOULES),
+            remark="" if energy.energy_j is not None else no_energy,
+        ),
+        Cell(
+            quantity(energy.uncertainty_j, Unit.JOULES),
+            remark=""
+            if energy.uncertainty_j is not None or no_uncertainty == no_energy
+            else no_uncertainty,
+        ),
+        _difference_from_own(energy, own),
+        quantity(energy.mean_w, Unit.WATTS),
+        Cell(percent(energy.coverage), remark=counted(energy.sample_count, "sample")),
+        evidence_words(record, energy),
+    )
+
+
+def _difference_from_own(energy: EnergyRecord, own: EnergyRecord | None) -> Cell:
+    """Return the difference between a figure and the device's own integral."""
+    if own is energy:
+        return Cell("own count", "quiet")
+    if own is None or not own.energy_j or energy.energy_j is None:
+        return Cell(MISSING)
+    difference_j = energy.energy_j - own.energy_j
+    sign = "+" if difference_j > 0 else ""
+    share = percent(difference_j / own.energy_j)
+    return Cell(f"{sign}{share}", remark=f"{sign}{quantity(difference_j, Unit.JOULES, 3)}")
+
+
+def idle_table(record: RunRecord) -> Table | None:
+    """Return idle power before and after the run, polled and quiet, and what polling costs."""
+    pairs: defaultdict[Key, dict[bool, IdleRecord]] = defaultdict(dict)
+    for idle in record.power.idle:
+        pairs[idle.host, idle.device, idle.source, idle.moment][idle.polled] = idle
+    if not pairs:
+        return None
+    costs = {(c.host, c.device, c.source, c.moment): c for c in record.power.polling}
+    known = {
+        key: pair
+        for key, pair in pairs.items()
+        if any(idle.mean_w is not None for idle in pair.values())
+    }
+    reasons: dict[str, str] = {}
+    for key, pair in pairs.items():
+        for idle in pair.values() if key not in known else ():
+            reasons.setdefault(idle.source, idle.missing["mean_w"])
+    without = "".join(f" No figure from {source}: {reason}." for source, reason in reasons.items())
+    titles = columns(
+        "device", "when", "#polled", "#quiet", "#polled - quiet", "power state", "evidence"
+    )
+    return Table(
+        columns=titles,
+        rows=[_idle(record, pair, costs.get(key)) for key, pair in known.items()],
+        caption="Idle power, and the effect of polling on it",
+        note=(
+            "Polled: while the sampler reads. Quiet: nothing was sent to the drive until one read "
+            f"at the end.{without}"
+        ),
+    )
+
+
+def _idle(
+    record: RunRecord, pair: Mapping[bool, IdleRecord], cost: PollingCost | None
+) -> tuple[Cell, ...]:
+    some = next(iter(pair.values()))
+    polled = pair.get(True)
+    return row(
+        Cell(some.device, remark=some.source),
+        f"{some.moment} the run",
+        _mean(polled),
+        _mean(pair.get(False)),
+        _difference(pair, cost),
+        _state(polled),
+        evidence_words(record, some),
+    )
+
+
+def _mean(idle: IdleRecord | None) -> Cell:
+    if idle is None:
+        return Cell(MISSING, remark="not measured")
+    if idle.mean_w is None:
+        return Cell(MISSING, remark=idle.missing["mean_w"])
+    seconds = quantity(idle.seconds, Unit.SECONDS, 3)
+    remark = f"{seconds}, {counted(idle.sample_count, 'sample')}"
+    return Cell(quantity(idle.mean_w, Unit.WATTS), remark=remark)
+
+
+def _difference(pair: Mapping[bool, IdleRecord], cost: PollingCost | None) -> Cell:
+    """Return polled minus quiet; a reason that another cell of the row has is not repeated."""
+    if cost is None:
+        return Cell(MISSING, remark="" if len(pair) == 1 else "not computed")
+    if cost.difference_w is None:
+        reason = cost.missing["difference_w"]
+        shown = {idle.missing.get("mean_w") for idle in pair.values()}
+        return Cell(MISSING, remark="" if reason in shown else reason)
+    return Cell(quantity(round(cost.difference_w, _POWER_DIGITS), Unit.WATTS))
+
+
+def _state(polled: IdleRecord | None) -> Cell:
+    """Return the power state, if it did not change, and the drive's temperature."""
+    if polled is None or polled.power_state is None:
+        return Cell(MISSING, remark="" if polled is None else polled.missing["power_state"])
+    kelvin = polled.temperature_k
+    remark = "" if kelvin is None else f"{kelvin + ABSOLUTE_ZERO_C:g} °C"
+    return Cell(f"PS{polled.power_state}", remark=remark)
+
+
+def hosts_table(record: RunRecord) -> Table | None:
+    """Return how long each host's drives were sampled at idle, and which readings were lost.
+
+    A host without any of that is left out.
+    """
+    hosts = [
+        host
+        for host in record.power.hosts
+        if any((host.idle_s, host.idle_after_s, host.quiet_s, host.tail_s))
+        or host.lost
+        or host.data_lost
+    ]
+    if not hosts:
+        return None
+    titles = columns(
+        "host", "#quiet", "#idle before", "#tail", "#idle after", "sampler", "dropped readings"
+    )
+    rows = [_host(host, with_choice=len(hosts) > 1) for host in hosts]
+    return Table(columns=titles, rows=rows, caption="Sampling of each host's drives")
+
+
+def _host(host: HostPower, *, with_choice: bool) -> tuple[Cell, ...]:
+    dropped = Cell("none reported")
+    if host.data_lost:
+        count = counted(len(host.data_lost), "meter")
+        dropped = Cell(f"by {count}", "bad", remark="; ".join(host.data_lost))
+    sampler = Cell("completed", "good")
+    if host.lost:
+        sampler = Cell("lost", "bad", remark=host.lost)
+    tail = Cell(MISSING, remark="not sampled, or it did not end")
+    return row(
+        Cell(host.host, remark=host.choice if with_choice else ""),
+        _length(host.quiet_s),
+        _length(host.idle_s),
+        tail if host.tail_s is None else quantity(host.tail_s, Unit.SECONDS, 3),
+        _length(host.idle_after_s),
+        sampler,
+        dropped,
+    )
+
+
+def _length(seconds: float) -> Cell:
+    if not seconds:
+        return Cell(MISSING, remark="not measured")
+    return Cell(quantity(seconds, Unit.SECONDS, 3))
+
+
+PARTS: tuple[Callable[[Subject, Run], Section | None], ...] = (
+    headline_section,
+    overtime_section,
+    energy_section,
+    whole_section,
+    checks_section,
+    phases_section,
+    latency_section,
+    scatter_section,
+    machine_section,
+    reproduce_section,
+)
+
+
+def run_sections(subject: Subject) -> list[Section]:
+    """Return a section per run, group by group; of more than ``DETAILED_RUNS``, one table."""
+    if len(subject.runs) > DETAILED_RUNS:
+        return [runs_section(subject)]
+    of_arms = {run.id: run for group in subject.groups for run in group.runs}
+    others = [run for run in subject.runs if run.id not in of_arms]
+    sections = [_run(subject, run) for run in (*of_arms.values(), *others)]
+    if not _folds(subject):
+        return sections
+    heading = Section(
+        anchor="runs",
+        title="Runs",
+        remark="each opens to all its details; in print it has its figures and charts",
+    )
+    return [heading, *sections]
+
+
+def _folds(subject: Subject) -> bool:
+    return len(subject.runs) >= FOLDED_FROM or len(subject.runs) > len(subject.groups)
+
+
+def _run(subject: Subject, run: Run) -> Section:
+    record = run.record
+    arm = subject.arm(run)
+    parts = [part(subject, run) for part in PARTS]
+    title = record.workload.name
+    if len(subject.runs) > len(subject.groups):
+        title += f", {arm}, {moment(record.started_utc)[11:19]}"
+    return Section(
+        anchor=anchor("run", run.id),
+        title=title,
+        remark=f"run {run.id}",
+        badges=run_badges(run, subject.faults(run)),
+        blocks=[Facts(_facts(run), "brief")],
+        parts=[part for part in parts if part is not None],
+        folded=_folds(subject),
+        listed=not _folds(subject),
+    )
+
+
+def _facts(run: Run) -> list[tuple[str, str]]:
+    record = run.record
+    work = record.workload
+    facts = [
+        ("label", record.label),
+        ("loader", work.loader),
+        ("scale", work.scale),
+        ("accelerator", work.accelerator),
+        ("processes", counted(work.rank_count, "rank")),
+        ("started", moment(record.started_utc)),
+        ("duration", _duration(run)),
+    ]
+    if record.status != "complete":
+        facts.append(("ended", f"{record.status}: {record.status_reason}"))
+    return facts
+
+
+def _duration(run: Run) -> str:
+    """Return the time from the first to the last phase, on the host's monotonic clock."""
+    windows = run.record.windows
+    if not windows:
+        return "no phase finished"
+    first, last = min(w.start_ns for w in windows), max(w.end_ns for w in windows)
+    return f"{(last - first) / NS_PER_S:.1f} s from first to last phase"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One run in a table: ``failed`` names failed checks, ``figures`` are its first headlines."""
+
+    run_id: str
+    started_utc: str
+    workload: str
+    label: str
+    drive: str
+    state: str
+    scale: str
+    status: str
+    failed: tuple[str, ...]
+    figures: tuple[Metric, ...]
+    energy: Energy | None
+
+
+def line_of(record: RunRecord, failed: Sequence[str] = ()) -> Line:
+    """Return a run's line.
+
+    Args:
+        record: that of the run.
+        failed: names of failed checks that are not in the record.
+    """
+    energies = phase_energies(record)
+    return Line(
+        run_id=record.run_id,
+        started_utc=record.started_utc,
+        workload=record.workload.name,
+        label=record.label,
+        drive=ARMS["target"](record),
+        state=ARMS["power_state"](record),
+        scale=record.workload.scale,
+        status=record.status,
+        failed=(*(each.name for each in record.checks if each.verdict == "fail"), *failed),
+        figures=tuple(each for each in record.metrics if each.headline)[:FIGURES_MAX],
+        energy=whole_energy(record) or (energies[0] if energies else None),
+    )
 
 
 def runs_section(subject: Subject) -> Section:
     """Return one row per run, in the order of the page's groups and arms."""
-    said = Paragraph(
-        f"These are {counted(len(subject.runs), 'run')}: more than {DETAILED_RUNS} are not drawn "
-        "one by one. Name fewer runs for all that is known of each, or a folder with --index for "
-        "a table that sorts and filters."
+    opening = Paragraph(
+        f"These are {counted(len(subject.runs), 'run')}: more than {DETAILED_RUNS} are only "
+        "listed. Pass fewer runs to see each in full, or a folder with --index for a table that "
+        "can be sorted and filtered."
     )
     tables = [
         Table(
@@ -28,22 +383,23 @@ def runs_section(subject: Subject) -> Section:
         )
         for name in dict.fromkeys(run.record.workload.name for run in subject.runs)
     ]
-    return Section(anchor="runs", title="Runs", blocks=[said, *tables])
+    return Section(anchor="runs", title="Runs", blocks=[opening, *tables])
 
 
 def _row(subject: Subject, run: Run) -> tuple[Cell, ...]:
     line = line_of(run.record)
+    figures = [f"{label(m.name, m.unit)} {quantity(m.value, m.unit)}" for m in line.figures]
     return row(
         Cell(line.run_id, anchor=anchor("run", line.run_id)),
         subject.arm(run),
         moment(line.started_utc),
-        standing(line, subject.faults(run)),
-        figures_text(line),
-        energy_cell(line),
+        _status(line, subject.faults(run)),
+        ", ".join(figures) or MISSING,
+        _energy(line),
     )
 
 
-def standing(line: Line, faults: tuple[str, ...]) -> Cell:
+def _status(line: Line, faults: tuple[str, ...]) -> Cell:
     """Return how a run ended and whether it is compared, with the first reason if not."""
     if faults:
         more = f"; and {len(faults) - 1} more" if len(faults) > 1 else ""
@@ -51,18 +407,10 @@ def standing(line: Line, faults: tuple[str, ...]) -> Cell:
     return Cell("", "good", line.status)
 
 
-def figures_text(line: Line) -> str:
-    """Return the first headline figures of a run with their names."""
-    parts = [
-        f"{label(each.name, each.unit)} {quantity(each.value, each.unit)}" for each in line.figures
-    ]
-    return ", ".join(parts) or MISSING
-
-
-def energy_cell(line: Line) -> Cell:
-    """Return a run's energy with how it is known, or why there is none."""
+def _energy(line: Line) -> Cell:
+    """Return a run's energy with its evidence, or why there is none."""
     if line.energy is None:
-        return Cell(MISSING, "open", remark="no timed phase was finished")
+        return Cell(MISSING, "open", remark="no timed phase finished")
     text = energy_text(line.energy)
     words = line.energy.reason if text == MISSING else line.energy.words
     return Cell(text, "" if line.energy.ranks else "quiet", remark=words)

@@ -1,4 +1,4 @@
-"""Sentences that several sections share: what a run ran on, and what it is called."""
+"""Wording and anchors that several sections share."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 
-from wattload.core.record.check import Verdict
+from wattload.core.record.results import Verdict
 from wattload.core.record.run import RunRecord
-from wattload.core.record.target import BlockNode, TargetFacts
+from wattload.core.record.target import TargetFacts
 from wattload.core.units import Unit
 from wattload.reports.blocks import Cell, Tone
-from wattload.reports.load import Run
 from wattload.reports.quantity import counted, listed, quantity
-from wattload.reports.subject import Subject
+from wattload.reports.runs.load import Run
+from wattload.reports.stats.subject import LETTERS, Subject
 
 VERDICT_TONES: dict[Verdict, Tone] = {
     "pass": "good",
@@ -28,32 +28,36 @@ VERDICT_WORDS = {
     "not_checked": "not checked",
 }
 
+CALL_ORDER = ("a", "b", "none", "barred")
+"""Calls that name a better arm come first."""
 
-_ANCHOR = 96
-"""Characters of an anchor, so that what sections and charts add to it stays under what is cut."""
+_ANCHOR_MAX = 96
+"""Characters of an anchor; sections and charts append to it."""
 
 
 def anchor(*parts: str) -> str:
-    """Return an id for a place on the page, from any text; a long one ends in its digest."""
+    """Return an id for a place on the page, from any text; a long one is cut and gets a digest."""
     name = re.sub(r"[^A-Za-z0-9]+", "-", "-".join(parts)).strip("-").lower()
-    if len(name) <= _ANCHOR:
+    if len(name) <= _ANCHOR_MAX:
         return name
     digest = hashlib.sha256("-".join(parts).encode()).hexdigest()[:16]
-    return f"{name[: _ANCHOR - 17]}-{digest}"
+    return f"{name[: _ANCHOR_MAX - 17]}-{digest}"
 
 
 def moment(utc: str | None) -> str:
-    """Return a record's time of day for people: ``2026-11-20 23:01:05 UTC``."""
+    """Return a record's time in a readable form: ``2026-11-20 23:01:05 UTC``."""
     if utc is None:
         return "unknown"
     return f"{utc[:19].replace('T', ' ')} UTC"
 
 
 def target_words(facts: TargetFacts) -> str:
-    """Return what a target is: path, file system and the disk under it."""
+    """Return a target's path, file system and disk."""
     place = facts.path or f"a {facts.kind} target"
     system = facts.file_system.type if facts.file_system else "unknown file system"
-    leaf = _leaf(facts.stack)
+    leaf = facts.stack
+    while leaf is not None and leaf.children:
+        leaf = leaf.children[0]
     if leaf is None:
         return f"{place} ({system})"
     disk = leaf.model or f"{leaf.kind.replace('_', ' ')} {leaf.name}"
@@ -61,14 +65,8 @@ def target_words(facts: TargetFacts) -> str:
     return f"{place} ({system} on {disk}{virtual})"
 
 
-def _leaf(node: BlockNode | None) -> BlockNode | None:
-    while node is not None and node.children:
-        node = node.children[0]
-    return node
-
-
 def host_words(record: RunRecord) -> str:
-    """Return the hosts of a run: name, CPUs, memory and whether they are guests."""
+    """Return the hosts of a run: name, CPUs, memory and hypervisor."""
     words = []
     for host in record.hosts:
         facts = host.facts
@@ -87,28 +85,28 @@ def unique(texts: Iterable[str]) -> list[str]:
 
 
 def sentence_of(text: str) -> str:
-    """Return a clause as a sentence: a capital first, but for a setting, and a stop last."""
+    """Return a clause as a sentence, with a full stop and, except for a setting, a capital."""
     if not text:
         return text
     first = text[:1] if "=" in text.partition(" ")[0] else text[:1].upper()
     return f"{first}{text[1:].rstrip('.')}."
 
 
-def tallied(said: Sequence[tuple[RunRecord, str]], subject: Subject) -> list[str]:
-    """Return each sentence once, with who said it where not all runs did."""
-    speakers: dict[str, list[RunRecord]] = {}
-    for record, text in said:
-        speakers.setdefault(sentence_of(text), []).append(record)
+def count_remarks(remarks: Sequence[tuple[RunRecord, str]], subject: Subject) -> list[str]:
+    """Return each remark once, with the runs that have it unless all do."""
+    owners: dict[str, list[RunRecord]] = {}
+    for record, text in remarks:
+        owners.setdefault(sentence_of(text), []).append(record)
     return [
-        text + ("" if len(records) == len(subject.runs) else f" ({_speakers(records, subject)})")
-        for text, records in speakers.items()
+        text + ("" if len(records) == len(subject.runs) else f" ({_owners(records, subject)})")
+        for text, records in owners.items()
     ]
 
 
-def _speakers(records: Sequence[RunRecord], subject: Subject) -> str:
-    """Return the workloads whose runs these are, counted where not all of a workload's are.
+def _owners(records: Sequence[RunRecord], subject: Subject) -> str:
+    """Return the workloads of these runs, with a count where other runs of the workload exist.
 
-    All of a workload's runs on the page are counted, those that are no run of an arm too.
+    The count is of all of a workload's runs on the page, in an arm or not.
     """
     own = [record.workload.name for record in records]
     every = [run.record.workload.name for run in subject.runs]
@@ -124,7 +122,7 @@ def _speakers(records: Sequence[RunRecord], subject: Subject) -> str:
 
 
 def run_badges(run: Run, faults: Sequence[str]) -> tuple[Cell, ...]:
-    """Return the run's state and how its checks went, as badges."""
+    """Return badges for the run's status and the verdicts of its checks."""
     record = run.record
     verdicts = [check.verdict for check in record.checks]
     badges = [Cell(record.status, "good" if record.status == "complete" else "bad")]
@@ -135,3 +133,11 @@ def run_badges(run: Run, faults: Sequence[str]) -> tuple[Cell, ...]:
     if faults:
         badges.append(Cell("not compared as valid", "bad"))
     return tuple(badges)
+
+
+def letter_of(subject: Subject, run: Run) -> str:
+    """Return the letter of a run's arm on its page; the first where no arm with a letter has it."""
+    for letter, arm in zip(LETTERS, subject.arms, strict=False):
+        if any(run.id == each.id for group in subject.groups for each in group.arms.get(arm, ())):
+            return letter
+    return LETTERS[0]

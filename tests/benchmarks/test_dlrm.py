@@ -9,14 +9,14 @@ import pytest
 
 from benchmarks import dlrm
 from benchmarks.measure import NotMeasuredError
-from wattload.loaders.criteo import synthetic
-from wattload.loaders.criteo.schema import pack_row, parse_line
+from wattload.loaders.data import criteo_day_files
+from wattload.loaders.data.criteo_day_files import pack_row, parse_line
 
 ROWS = 3000
 
 
 def day(folder: Path) -> bytes:
-    text = b"".join(block.tobytes() for block in synthetic.blocks(0, 0, ROWS))
+    text = b"".join(block.tobytes() for block in criteo_day_files.synthetic_blocks(0, 0, ROWS))
     (folder / "day_0").write_bytes(text)
     return text
 

@@ -13,9 +13,9 @@ from benchmarks import ceilings, engine, engine_child, fio
 from benchmarks.files import written_files
 from benchmarks.measure import NotMeasuredError, Verdict
 from benchmarks.taken import Taken
-from wattload.core.io import Allocation, IOKind, IOOrder
+from wattload.core.io import Allocation, ExtentArrays, IOKind, IOOrder
 from wattload.core.units import MIB
-from wattload.loaders.native import library
+from wattload.loaders.engine import library
 
 CASE = replace(engine.CASES[0], depths=(8, 32), batches=(1,))
 RANDOM = engine.CASES[2]
@@ -112,6 +112,7 @@ def test_the_plan_is_what_fio_is_asked_for(files: list[Path]) -> None:
     assert (plan.kind, plan.order, plan.block_bytes) == (IOKind.WRITE, IOOrder.SEQUENTIAL, MIB)
     assert (plan.duration_s, plan.depth, plan.fsync) == (engine.SECONDS, 8, True)
     assert plan.allocation is Allocation.OVERWRITE
+    assert not isinstance(plan.extents, ExtentArrays)
     assert [(extent.path, extent.length_bytes) for extent in plan.extents] == [(files[0], 8192)]
 
 

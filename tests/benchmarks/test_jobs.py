@@ -12,7 +12,7 @@ from benchmarks import checkpoint, engine_child, fio, jobs, unet3d
 from benchmarks.measure import NotMeasuredError, Result, Verdict, rounds
 from benchmarks.taken import Taken
 from wattload.core.units import MIB
-from wattload.loaders.datafolder import DataFolder
+from wattload.loaders.data.data_folder import DataFolder
 
 GB_PER_S = 1e9
 RATES = {"direct": 8.0, "dlio": 2.0, "torch": 4.0, "dali": 4.0, "dcp": 4.0}

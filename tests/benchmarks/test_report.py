@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks import report
 from benchmarks.measure import LEAST_PAIRS, PAIRS, NotMeasuredError, Verdict
-from wattload.reports.load import load_runs
-from wattload.reports.subject import make_subject
+from wattload.reports.runs.load import load_runs
+from wattload.reports.stats.subject import make_subject
 
 
 def test_every_run_is_another_one_and_closes(tmp_path: Path) -> None:

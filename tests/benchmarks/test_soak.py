@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks import soak
 from wattload.core.power import Channel
-from wattload.core.record.sampler import SamplerRecord
-from wattload.power.trace import Trace, TraceKey
+from wattload.core.record.energy import SamplerRecord
+from wattload.power.energy.trace import Trace, TraceKey
 
 STEP_NS = 10_000_000
 

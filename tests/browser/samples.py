@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from tests.records import Scenario, WorkloadName, write_run
-from tests.reports.conftest import LIMITS, arm
-from wattload.core.record.check import Check
-from wattload.reports.index.page import render_index
-from wattload.reports.load import load_runs
-from wattload.reports.page import render_page
+from tests.reports.conftest import LIMITS, arm, render_page
+from wattload.core.record.results import Check
+from wattload.reports.render.index import render_index
+from wattload.reports.runs.load import load_runs
 
 SCRIPT = "</script></style><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{7*7}}"
 OVERRIDE = "\u202egnp.exe\u2066\u200f left \u061c and never popped"

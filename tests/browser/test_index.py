@@ -8,7 +8,7 @@ import pytest
 
 from tests.browser.conftest import Opener
 from tests.records import Scenario, write_run
-from wattload.reports.index.page import render_index
+from wattload.reports.render.index import render_index
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_words_narrow_the_rows_and_the_count_is_told(opener: Opener, index: Path
 
 def test_words_are_looked_for_in_every_column_and_in_any_order(opener: Opener, index: Path) -> None:
     with opener(index, scripts=True) as opened:
-        box = opened.page.get_by_role("searchbox", name="Show runs with all of these words")
+        box = opened.page.get_by_role("searchbox", name="Filter by words")
         for words, found in (
             ("quick run-b unet3d", ["run-b"]),
             ("run-a run-b", []),

@@ -9,7 +9,7 @@ import pytest
 
 from tests.browser.conftest import Opener, Scheme
 from tests.browser.samples import REPORTS
-from wattload.reports.themes import light, tint
+from wattload.reports.charts.themes import light, tint
 
 Samples = Callable[[str], Path]
 

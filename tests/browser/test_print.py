@@ -11,9 +11,8 @@ import pytest
 
 from tests.browser.conftest import Opener, Scheme
 from tests.records import write_run
-from tests.reports.conftest import arm
-from wattload.reports.load import load_runs
-from wattload.reports.page import render_page
+from tests.reports.conftest import arm, render_page
+from wattload.reports.runs.load import load_runs
 
 pypdf = pytest.importorskip("pypdf")
 
@@ -78,7 +77,7 @@ def test_why_a_chart_of_a_run_is_missing_is_on_paper(opener: Opener, tmp_path: P
         opened.page.emulate_media(media="print")
         reasons = opened.page.locator("details.run").locator(".absent, .notice").all()
         told = " ".join(reason.inner_text() for reason in reasons)
-        assert "Power: no power source" in told
+        assert "No power source" in told
         assert "The slot limits the drive" in told
         assert all(reason.is_visible() for reason in reasons)
         assert not opened.page.locator("details.run").locator("table, pre").first.is_visible()
@@ -86,7 +85,7 @@ def test_why_a_chart_of_a_run_is_missing_is_on_paper(opener: Opener, tmp_path: P
 
 def test_what_is_left_off_paper_is_told(opener: Opener, samples: Samples) -> None:
     text = " ".join(_pages(opener, samples("arms")))
-    assert "In this file and not on paper: the tables behind charts" in text
+    assert "In this file but not on paper: the tables of charts" in text
     assert "All other figures: in the page, not on paper" in text
     assert "Every run's figure" not in text  # the table behind a chart
     with opener(samples("arms")) as opened:
@@ -98,7 +97,7 @@ def test_what_judges_is_on_paper_and_so_are_its_rules(opener: Opener, samples: S
     for words in (
         "Headline figures and energy",
         "Holm's step-down",
-        "What each call stands on",
+        "Statistics behind each verdict",
         "Checks that did not pass in every run",
         "How each energy figure is known",
     ):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from wattload.__main__ import main
-from wattload.loaders.datafolder import DataFolder
-from wattload.loaders.datafolder.targetlock import TargetLock
+from wattload.loaders.data.data_folder import DataFolder
+from wattload.loaders.data.target_folder import TargetLock
 
 Captured = pytest.CaptureFixture[str]
 
@@ -33,7 +33,7 @@ def test_a_target_of_ours_alone_is_left_as_it_was_found(tmp_path: Path, capsys: 
     make(tmp_path, "b", 234)
     assert main(["clean", str(tmp_path)]) == 0
     captured = capsys.readouterr()
-    assert captured.out == f"1.23 kB given back on {tmp_path}\n"
+    assert captured.out == f"deleted 1.23 kB on {tmp_path}\n"
     assert captured.err == ""
     assert tmp_path.is_dir()
     assert list(tmp_path.iterdir()) == []
@@ -43,7 +43,7 @@ def test_a_target_without_data_stays_untouched(tmp_path: Path, capsys: Captured)
     assert main(["clean", str(tmp_path)]) == 0
     assert list(tmp_path.iterdir()) == []
     assert main(["clean", str(tmp_path / "none")]) == 2
-    assert "is no directory" in capsys.readouterr().err
+    assert "is not a directory" in capsys.readouterr().err
 
 
 def test_what_is_not_ours_stays_and_is_named(tmp_path: Path, capsys: Captured) -> None:
@@ -53,7 +53,7 @@ def test_what_is_not_ours_stays_and_is_named(tmp_path: Path, capsys: Captured) -
         path.write_text("mine")
     assert main(["clean", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1:] == ["2 names left, not written by wattload:", *(f"  {p}" for p in mine)]
+    assert lines[1:] == ["2 entries left that wattload did not write:", *(f"  {p}" for p in mine)]
     assert all(path.read_text() == "mine" for path in mine)
     assert not (folder / "data").exists()
     assert not (tmp_path / "wattload-data" / ".wattload-lock").exists()
@@ -67,7 +67,7 @@ def test_at_most_ten_names_are_printed_and_the_rest_counted(
         (folder / f"mine{number:02}").write_text("mine")
     assert main(["clean", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "12 names left, not written by wattload:"
+    assert lines[1] == "12 entries left that wattload did not write:"
     assert len(lines) == 13
     assert lines[-2:] == [f"  {folder}/mine09", "  and 2 more"]
 
@@ -77,7 +77,7 @@ def test_a_name_that_a_terminal_would_act_on_is_escaped(tmp_path: Path, capsys: 
     (folder / os.fsdecode(b"a\x1b[2J\n\xff")).write_text("mine")
     assert main(["clean", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "1 name left, not written by wattload:"
+    assert lines[1] == "1 entry left that wattload did not write:"
     assert lines[2:] == [rf"  {folder}/a\x1b[2J\n\udcff"]
 
 
@@ -88,8 +88,8 @@ def test_a_folder_that_can_not_be_read_keeps_no_other_from_being_emptied(
     break_manifest(broken)
     assert main(["clean", str(tmp_path)]) == 2
     captured = capsys.readouterr()
-    assert captured.out == f"1.00 kB given back on {tmp_path}\n"
-    assert captured.err.startswith(f"wattload: {broken}/.wattload-manifest-0.jsonl, line 1: not a")
+    assert captured.out == f"deleted 1.00 kB on {tmp_path}\n"
+    assert captured.err.startswith(f"wattload: {broken}/.wattload-manifest-0.jsonl, line 1: inv")
     assert captured.err.count("\n") == 1
     assert not whole.exists()
     assert (broken / "data").exists()
@@ -122,7 +122,7 @@ def test_json_has_all_names_and_reasons(tmp_path: Path, capsys: Captured) -> Non
     assert document["left"] == [f"{folder}/mine{number:02}" for number in range(12)]
     (failure,) = document["failed"]
     assert failure["path"] == str(broken)
-    assert "not a line of a manifest" in failure["reason"]
+    assert "invalid manifest line" in failure["reason"]
 
 
 def test_a_target_that_a_run_works_on_is_not_cleaned(tmp_path: Path, capsys: Captured) -> None:

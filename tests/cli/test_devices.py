@@ -11,19 +11,17 @@ import pytest
 from rich.console import Console
 
 from tests.cli.test_doctor import WATTS
-from tests.core.mounting import mounted
+from tests.core.storage.mounting import mounted
 from tests.data.sysfs.tree import expand, write
-from tests.power.model_drive import Model, ModelDrive, store
-from tests.power.model_power import Meter
 from tests.power.nvme.dumps import DUMPS
 from tests.power.sources.sysfs_tree import ACPI, INA226, hwmon_tree, powercap_tree
+from tools.model_host.drive import Model, ModelDrive, store
+from tools.model_host.power import Meter
 from wattload.__main__ import main
-from wattload.cli.devices import show
-from wattload.cli.inventory import ControllerView, find_targets, view_controllers
-from wattload.cli.meters import view_meters
+from wattload.cli.devices import ControllerView, find_targets, show, view_controllers, view_meters
 from wattload.core.errors import PowerPermissionError
+from wattload.core.storage.targets import Target
 from wattload.core.sysfs import Roots
-from wattload.core.target import Target
 from wattload.power.nvme.admin import AdminDevice, OpenDevice
 from wattload.power.sources.ipmi import IpmiLink
 
@@ -105,17 +103,17 @@ def test_a_controller_shows_link_states_and_what_it_offers(gen5: Roots, tmp_path
     text = printed((), (found,))
     assert "SAMSUNG MZWLO3T8HCLS-00A07, serial S7ABCD0X000001, firmware 1.0" in text
     assert "link: 16 GT/s x4, at most 32 GT/s x4" in text
-    assert "runs below its link: 16 of 32 GT/s" in text
+    assert "runs below its maximum link: 16 of 32 GT/s" in text
     assert "power states, now in PS1" in text
     assert "PS0, at most 25 W, idle 5 W" in text
-    assert "PS4, at most 0.05 W, does no I/O" in text
+    assert "PS4, at most 0.05 W, non-operational" in text
     assert "offers: power state, declared bounds" in text
     assert "power measurement (log 25h)" in text
     assert found.refusal == ""
     assert found.facts.nvme_version == "2.3.0"
 
 
-def test_a_controller_says_which_logs_tell_its_power(gen5: Roots) -> None:
+def test_a_controller_states_which_logs_report_its_power(gen5: Roots) -> None:
     dumps = {dump.name: dump for dump in DUMPS}
     offered: dict[str, set[str]] = {
         "synthetic-datacenter": {
@@ -138,7 +136,7 @@ def test_a_closed_admin_queue_leaves_what_sysfs_shows(gen5: Roots) -> None:
     (found,) = view_controllers(None, gen5, closed)
     text = printed((), (found,))
     assert "can't be opened by user 1000: run as root" in text
-    assert "not known: nvme_version, power_states" in text
+    assert "unknown: nvme_version, power_states" in text
     assert found.state.link_speed_gt_per_s == 16.0
     assert found.telemetry == ()
 
@@ -147,7 +145,7 @@ def test_without_the_capability_the_table_of_states_stays(gen5: Roots, tmp_path:
     found = view(gen5, tmp_path, Model(privileged=False))
     text = printed((), (found,))
     assert "needs CAP_SYS_ADMIN" in found.refusal
-    assert "now in an unknown one" in text
+    assert "now in an unknown state" in text
     assert "PS0, at most 25 W" in text
 
 
@@ -164,7 +162,7 @@ def test_a_drive_that_may_be_the_systems_is_marked(tmp_path: Path) -> None:
     assert "nvme3 may hold root or swap" in views[0].warnings[-1]
 
 
-def test_an_unknown_link_says_why(tmp_path: Path) -> None:
+def test_an_unknown_link_reports_why(tmp_path: Path) -> None:
     roots = expand("nvme_multipath", tmp_path / "machine", tmp_path)
     views = view_controllers(None, roots, closed)
     assert [each.facts.name for each in views] == ["nvme1", "nvme2"]
@@ -176,18 +174,18 @@ def test_the_stack_is_drawn_with_what_raid_writes(tmp_path: Path) -> None:
     folder.mkdir()
     roots = expand("lvm_md_nvme", tmp_path / "machine", folder)
     text = printed(find_targets([str(folder)], roots), ())
-    assert "md0  md, raid1 of 2 devices, 535.82 MB, writes 2 bytes for each" in text
+    assert "md0  md, raid1 of 2 devices, 535.82 MB, writes 2 bytes per byte" in text
     assert "nvme4  controller, QEMU NVMe Ctrl, serial ra1" in text
-    assert "No NVMe controller lies here" in text
+    assert "There is no NVMe controller here" in text
 
 
-def test_what_is_missing_of_a_target_says_why(tmp_path: Path) -> None:
+def test_what_is_missing_of_a_target_reports_why(tmp_path: Path) -> None:
     with mounted(tmp_path / "memory", "-t", "tmpfs", "-o", "size=64k", "tmpfs") as folder:
         text = printed(find_targets([str(folder)]), ())
-    assert "not known: stack (tmpfs is memory: no block device lies under it)" in text
+    assert "unknown: stack (tmpfs is memory: there is no block device under it)" in text
 
 
-def test_meters_beside_the_drives_are_shown_with_what_they_say(tmp_path: Path) -> None:
+def test_meters_other_than_drives_are_shown_with_their_readings(tmp_path: Path) -> None:
     hwmon_tree(tmp_path, INA226, {**ACPI, "power1_average": "N/A"})
     roots = powercap_tree(tmp_path, {"intel-rapl:0": "package-0"})
     write(tmp_path / "ipmi0", "")
@@ -202,12 +200,12 @@ def test_meters_beside_the_drives_are_shown_with_what_they_say(tmp_path: Path) -
     assert "power_meter/power1 can't be read" in meters[1].says
     out = io.StringIO()
     show((), (), Console(file=out, width=200, highlight=False), meters)
-    assert "no drive's, unless power.hwmon.rails=[NAME:DRIVE] says so" in out.getvalue()
+    assert "not of a drive, unless power.hwmon.rails=[NAME:DRIVE] assigns one" in out.getvalue()
     assert "ina226/power1  hwmon, node, 11.40 W" in out.getvalue()
     assert meters[3].document()["says"] == "/dev/ipmi0 can't be opened: start the sampler as root"
 
 
-def test_meter_that_is_busy_says_so(tmp_path: Path) -> None:
+def test_meter_that_is_busy_reports_it(tmp_path: Path) -> None:
     class Busy:
         answers: ClassVar[list[bytes]] = [WATTS]
 
@@ -218,7 +216,7 @@ def test_meter_that_is_busy_says_so(tmp_path: Path) -> None:
 
     write(tmp_path / "ipmi0", "")
     (meter,) = view_meters(Roots(sys=tmp_path), ipmi=tmp_path / "ipmi0", open_link=Busy)
-    assert meter.says == "no reading just now"
+    assert meter.says == "no reading at the moment"
 
 
 def refused() -> IpmiLink:

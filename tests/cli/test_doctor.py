@@ -17,15 +17,21 @@ from rich.console import Console
 from tests.data.sysfs.tree import expand, write
 from tests.power.sources.sysfs_tree import ACPI, INA226, hwmon_tree, powercap_tree
 from wattload.__main__ import main
-from wattload.cli import software_findings as software
-from wattload.cli.doctor import show
-from wattload.cli.finding import Finding, Verdict, ask
-from wattload.cli.power_findings import power_findings
-from wattload.cli.software_findings import find_program, software_findings
-from wattload.cli.storage_findings import storage_findings
+from wattload.cli import doctor as software
+from wattload.cli.doctor import (
+    Finding,
+    Verdict,
+    find_program,
+    first_line_of,
+    power_findings,
+    show,
+    software_findings,
+    storage_findings,
+)
+from wattload.core import workload
 from wattload.core.errors import PowerError, PowerPermissionError
 from wattload.core.sysfs import Roots
-from wattload.power.sources.redfish_client import PASSWORD_VARIABLE, USER_VARIABLE
+from wattload.power.sources.redfish import PASSWORD_VARIABLE, USER_VARIABLE
 
 Captured = pytest.CaptureFixture[str]
 ADMIN = "CapEff:\t000001fffeffffff\n"
@@ -67,7 +73,7 @@ def test_this_machine_is_examined(tmp_path: Path, capsys: Captured) -> None:
     findings = json.loads(capsys.readouterr().out)
     names = [finding["name"] for finding in findings]
     for name in ("O_DIRECT", "device counters", "NVMe controllers", "NVML", "hwmon", "RAPL", "IPMI",
-                 "Redfish", "MPI", "torch", "DALI", "DLIO", "fio", "container engine"):  # fmt: skip
+                 "Redfish", "dali", "dlio", "torch", "MPI", "fio", "container engine"):  # fmt: skip
         assert name in names
     assert {finding["verdict"] for finding in findings} <= {"yes", "partly", "no"}
 
@@ -79,7 +85,7 @@ def test_what_is_not_there_has_one_command(tmp_path: Path, capsys: Captured) -> 
 
 
 def test_the_verdict_on_o_direct_is_what_a_run_finds(tmp_path: Path) -> None:
-    from wattload.core.resolve import resolve_targets
+    from wattload.core.storage.targets import resolve_targets
 
     (target,) = resolve_targets([tmp_path], host="box")
     finding = by_name(storage_findings(tmp_path))["O_DIRECT"]
@@ -106,8 +112,10 @@ def test_a_target_that_can_not_be_used_is_the_first_finding(tmp_path: Path) -> N
     assert "does not exist" in finding.says
 
 
-def test_o_direct_that_is_refused_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wattload.core.directio.statx_alignment", lambda _: (0, 0))
+def test_o_direct_that_is_refused_reports_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wattload.core.storage.direct_io.statx_alignment", lambda _: (0, 0))
     finding = by_name(storage_findings(tmp_path))["O_DIRECT"]
     assert finding.verdict is Verdict.NO
     assert "does not support O_DIRECT" in finding.says
@@ -146,11 +154,11 @@ def test_a_file_system_without_device_has_no_counters(tmp_path: Path) -> None:
     finding = by_name(storage_findings(tmp_path, roots))["device counters"]
     assert (finding.verdict, finding.says) == (
         Verdict.NO,
-        "tmpfs is memory: no block device lies under it",
+        "tmpfs is memory: there is no block device under it",
     )
 
 
-def test_a_container_without_the_node_is_told_how_to_get_it(tmp_path: Path) -> None:
+def test_a_container_without_the_node_is_shown_how_to_get_it(tmp_path: Path) -> None:
     finding = storage(tmp_path, "gen5_in_gen4_slot")["admin queue of nvme0"]
     assert finding.verdict is Verdict.NO
     assert "compose.power.yaml" in finding.mend
@@ -166,7 +174,7 @@ def test_a_node_without_the_capability_gives_the_table_only(
     assert "CAP_SYS_ADMIN" in finding.says
 
 
-def test_a_node_that_does_not_open_says_what_stays(tmp_path: Path) -> None:
+def test_a_node_that_does_not_open_reports_what_stays(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvme0").symlink_to("nvme0")  # fails to open for root too
     finding = storage(tmp_path, "gen5_in_gen4_slot")["admin queue of nvme0"]
@@ -181,7 +189,7 @@ def test_gpus_are_counted(tmp_path: Path) -> None:
     assert by_name(power_findings(roots, nvml(0)))["NVML"].verdict is Verdict.NO
 
 
-def test_nvml_without_driver_or_module_says_which(tmp_path: Path) -> None:
+def test_nvml_without_driver_or_module_reports_which(tmp_path: Path) -> None:
     def missing(_: str) -> Any:  # noqa: ANN401 - no module
         raise ImportError
 
@@ -217,7 +225,7 @@ def test_rapl_for_root_alone_is_mended_by_root(
 
     monkeypatch.setattr("os.open", refuse)
     finding = power(roots)["RAPL"]
-    assert "for root alone" in finding.says
+    assert "only root can read" in finding.says
     assert finding.mend == "sudo -E wattload doctor"
 
 
@@ -251,12 +259,12 @@ WATTS = bytes.fromhex("00 dc d4 00 96 00 90 01 e6 00 00 00 00 00 e8 03 00 00 40"
 @pytest.mark.parametrize(
     ("reply", "verdict", "says", "mend"),
     [
-        (WATTS, Verdict.YES, "by DCMI, 212 W just now", ""),
+        (WATTS, Verdict.YES, "by DCMI, now 212 W", ""),
         (b"\xc1", Verdict.NO, "offers no DCMI power reading", "sudo ipmitool dcmi discover"),
         (PowerPermissionError("no entry"), Verdict.NO, "no entry", "sudo -E wattload doctor"),
     ],
 )
-def test_bmc_is_asked_for_the_nodes_power(
+def test_bmc_is_queried_for_the_nodes_power(
     tmp_path: Path, reply: bytes | PowerError, verdict: Verdict, says: str, mend: str
 ) -> None:
     absent = power(Roots(sys=tmp_path))["IPMI"]
@@ -282,6 +290,7 @@ def test_credentials_of_a_bmc_are_looked_for_and_never_shown(tmp_path: Path) -> 
 
 def test_extras_that_are_absent_name_what_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(software, "find_spec", lambda _: None)
+    monkeypatch.setattr(workload, "find_spec", lambda _: None)
     findings = by_name(software_findings(lambda _: None))
     assert findings["torch"].mend == "pip install 'wattload[torch]'"
     assert findings["MPI"].says == "the module mpi4py is not installed: one process only"
@@ -293,8 +302,8 @@ def test_extras_that_are_absent_name_what_installs_them(monkeypatch: pytest.Monk
 def test_a_module_without_distribution_is_installed_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(software, "find_spec", lambda _: object())
-    assert by_name(software_findings(lambda _: None))["DALI"].says == "installed"
+    monkeypatch.setattr(workload, "find_spec", lambda _: object())
+    assert by_name(software_findings(lambda _: None))["dali"].says == "installed"
 
 
 @pytest.mark.parametrize(
@@ -313,7 +322,7 @@ def test_mpi_is_library_and_launcher(
     says: str,
 ) -> None:
     monkeypatch.setattr(software, "find_spec", lambda _: object())
-    monkeypatch.setattr(software, "ask", lambda _: answer)
+    monkeypatch.setattr(software, "first_line_of", lambda _: answer)
     finding = by_name(software_findings(lambda name: launcher if name == "mpirun" else None))["MPI"]
     assert finding.verdict is verdict
     assert says in finding.says
@@ -332,15 +341,15 @@ def test_an_engine_has_to_answer(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\necho no daemon >&2; exit 1\n")
     finding = by_name(software_findings(find))["container engine"]
     assert finding.verdict is Verdict.PARTLY
-    assert finding.says == "podman is installed and does not answer: no daemon"
+    assert finding.says == "podman is installed but does not answer: no daemon"
 
 
-def test_programs_beside_python_come_first() -> None:
+def test_programs_next_to_python_come_first() -> None:
     assert find_program(Path(sys.executable).name) == sys.executable
     assert find_program("sh") is not None
     assert find_program("no-such-program") is None
 
 
 def test_a_program_that_is_none_is_no_answer(tmp_path: Path) -> None:
-    assert ask([os.fspath(tmp_path / "none")])[0] is False
-    assert ask([sys.executable, "-c", "print()"]) == (True, "it printed nothing")
+    assert first_line_of([os.fspath(tmp_path / "none")])[0] is False
+    assert first_line_of([sys.executable, "-c", "print()"]) == (True, "it printed nothing")

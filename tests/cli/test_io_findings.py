@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from wattload.cli import io_findings
-from wattload.cli.finding import Verdict
+from wattload.cli import doctor
+from wattload.cli.doctor import Verdict
 from wattload.core.errors import MissingExtraError
 
 WITHOUT_RIGHTS = """
 import json, os, resource
-from wattload.cli.io_findings import io_findings
+from wattload.cli.doctor import io_findings
 list(io_findings())  # with everything imported, a user who may not read this Python's folder does
 resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536))
 if os.geteuid() == 0:
@@ -24,9 +24,11 @@ print(json.dumps([finding.document() for finding in io_findings()]))
 """
 
 
-def test_a_refused_ring_says_why_and_what_takes_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(io_findings, "unavailable", lambda name: f"{name} is switched off")
-    (finding,) = io_findings.io_findings()
+def test_a_refused_ring_reports_why_and_what_takes_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctor, "backend_unavailable", lambda name: f"{name} is switched off")
+    (finding,) = doctor.io_findings()
     assert finding.verdict is Verdict.PARTLY
     assert "io_uring is switched off" in finding.says
     assert "pread" in finding.says
@@ -36,13 +38,13 @@ def test_an_engine_that_is_not_built_is_named(monkeypatch: pytest.MonkeyPatch) -
     def missing(name: str) -> str | None:
         raise MissingExtraError("the I/O engine is not built")
 
-    monkeypatch.setattr(io_findings, "unavailable", missing)
-    (finding,) = io_findings.io_findings()
+    monkeypatch.setattr(doctor, "backend_unavailable", missing)
+    (finding,) = doctor.io_findings()
     assert finding.verdict is Verdict.NO
     assert finding.mend == "make setup"
 
 
-def test_a_process_of_few_rights_is_told_how_much_it_may_pin() -> None:
+def test_a_process_of_few_rights_is_shown_how_much_it_may_pin() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_RIGHTS], capture_output=True, text=True, check=True
     )
@@ -50,11 +52,11 @@ def test_a_process_of_few_rights_is_told_how_much_it_may_pin() -> None:
     if "locked memory" not in by_name:
         pytest.skip(f"io_uring may not be used here: {by_name['I/O engine']['says']}")
     assert by_name["locked memory"]["verdict"] == "partly"
-    assert "65.54 kB may be pinned" in by_name["locked memory"]["says"]
+    assert "65.54 kB can be pinned" in by_name["locked memory"]["says"]
 
 
 def test_without_a_limit_everything_may_be_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-    monkeypatch.setattr(io_findings, "unavailable", lambda name: None)
+    monkeypatch.setattr(doctor, "backend_unavailable", lambda name: None)
     monkeypatch.setattr(resource, "getrlimit", lambda what: unlimited)
-    assert [f.verdict for f in io_findings.io_findings()] == [Verdict.YES, Verdict.YES]
+    assert [f.verdict for f in doctor.io_findings()] == [Verdict.YES, Verdict.YES]

@@ -10,7 +10,7 @@ import pytest
 from tests.record_power import PowerKind
 from tests.records import Scenario, write_run
 from wattload.__main__ import main
-from wattload.core.record.run import RECORD_FILE
+from wattload.core.record.file import RECORD_FILE
 
 Captured = pytest.CaptureFixture[str]
 
@@ -42,7 +42,7 @@ def test_the_worked_example(capsys: Captured) -> None:
     assert "1,544 as DLIO lays them out; 512 with loader=direct" in text
     assert "5.68 TB = 5,292.249 GiB" in text
     assert "15 min 02 s on one drive" in text
-    assert "4.51 Wh a checkpoint" in text
+    assert "4.510\u00a0Wh per checkpoint" in text
     assert "31 drives, as n >= bytes / (rate x overhead x interval)" in text
     assert "2 drives, as n >= bytes / (rate x interval)" in text
     assert "1 drive, as n" in said(capsys, "model=8b", "rate=6.3", "interval_s=600")
@@ -87,7 +87,7 @@ def test_bounds_of_a_record_stay_bounds(tmp_path: Path, capsys: Captured) -> Non
     assert "≤ " in energy
 
 
-def test_a_record_without_power_says_so_and_takes_what_is_given(
+def test_a_record_without_power_reports_it_and_takes_what_is_given(
     tmp_path: Path, capsys: Captured
 ) -> None:
     folder = run_of(tmp_path, "none")
@@ -95,7 +95,9 @@ def test_a_record_without_power_says_so_and_takes_what_is_given(
     assert "has no power of all its drives" in text
     assert "add power_w=" in text
     assert document(capsys, "model=8b", f"record={folder}")["energy"] is None
-    assert "20 W of one drive, given" in said(capsys, "model=8b", f"record={folder}", "power_w=20")
+    assert "20.00\u00a0W of one drive, given" in said(
+        capsys, "model=8b", f"record={folder}", "power_w=20"
+    )
 
 
 def on_two_drives(folder: Path) -> Path:
@@ -123,7 +125,7 @@ def test_power_that_is_given_is_of_each_drive_of_the_record(
         "evidence": "given",
     }
     text = said(capsys, "model=8b", f"record={folder}", "power_w=20", "interval_s=60")
-    assert "40 W of one target of 2 drives, given" in text
+    assert "40.00\u00a0W of one target of 2 drives, given" in text
     assert "targets of 2 drives each" in text
 
 
@@ -160,7 +162,7 @@ def test_remarks_of_a_part_are_caveats(tmp_path: Path, capsys: Captured) -> None
 def test_a_model_that_dlio_does_not_know_has_no_file_count(capsys: Captured) -> None:
     text = said(capsys, "model=405b_server")
     assert "as DLIO lays them out" not in text
-    assert "DLIO has no layout of 405b_server" in text
+    assert "DLIO has no layout for 405b_server" in text
     assert document(capsys, "model=405b_server")["file_count"] is None
 
 
@@ -176,7 +178,7 @@ def test_an_unfinished_or_missing_record_is_refused(tmp_path: Path, capsys: Capt
     path = folder / RECORD_FILE
     record = json.loads(path.read_text())
     path.write_text(json.dumps(record | {"status": "aborted", "status_reason": "power cut"}))
-    assert "is of a run that is aborted" in refused(capsys, "model=8b", f"record={folder}")
+    assert "is aborted; a plan needs" in refused(capsys, "model=8b", f"record={folder}")
     assert refused(capsys, "model=8b", f"record={tmp_path / 'none'}")
 
 
@@ -194,7 +196,7 @@ def test_failed_checks_of_the_run_are_named(tmp_path: Path, capsys: Captured) ->
     [
         ([], "model has no value"),
         (["model=404b"], "did you mean 405b"),
-        (["modle=8b"], "modle is no setting of a plan; did you mean model?"),
+        (["modle=8b"], "unknown setting modle; did you mean model?"),
         (["8b"], "settings are KEY=VALUE, e.g. model=405b; got '8b'"),
         (["model="], "settings are KEY=VALUE"),
         (["model=8b", "model=70b"], "model is given twice, as 8b and 70b"),
@@ -205,10 +207,10 @@ def test_failed_checks_of_the_run_are_named(tmp_path: Path, capsys: Captured) ->
         (["model=8b", "rate=inf"], "rate must be from 1e-06 to 1e+12, got inf"),
         (["model=8b", "rate=1e-300", "interval_s=1e-300"], "rate must be from 1e-06"),
         (["model=8b", "rate=nan"], "rate must be from 1e-06 to 1e+12, got nan"),
-        (["model=8b", "rate=1", "record=runs/x"], "give rate= or record=, not both"),
+        (["model=8b", "rate=1", "record=runs/x"], "give either rate= or record="),
         (["model=8b", "interval_s=60"], "add rate= or record="),
         (["model=8b", "rate=1", "overhead=0.1"], "add interval_s="),
-        (["model=8b", "rate=1", "interval_s=60", "overhead=1"], "below 1; got 1"),
+        (["model=8b", "rate=1", "interval_s=60", "overhead=1"], "below 1, got 1"),
     ],
 )
 def test_settings_that_make_no_plan_are_one_sentence(

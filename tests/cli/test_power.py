@@ -8,24 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.power.model_drive import Model, ModelDrive, RawState, load, sent, store
-from tests.power.model_knobs import Knobs
-from tests.power.model_power import Meter, centiwatts
+from tools.model_host.drive import Model, ModelDrive, RawState, load, sent, store
+from tools.model_host.power import Meter, centiwatts
+from tools.model_host.settings import Knobs
 from wattload.__main__ import main
 from wattload.cli.power import add_arguments, run
 from wattload.core.errors import ConfigError, PowerError, PowerStateError
 from wattload.core.power import PowerSource
 from wattload.power.config import PowerConfig
-from wattload.power.control import PowerStateControl
-from wattload.power.host import PowerHost
-from wattload.power.journal import Journal
-from wattload.power.sources import SOURCES, PowerDevice, nvme
+from wattload.power.control.change import PowerStateControl
+from wattload.power.control.host import PowerHost
+from wattload.power.control.journal import ChangeJournal
+from wattload.power.sources import nvme
+from wattload.power.sources.base import PowerDevice
+from wattload.power.sources.nvme import find as find_nvme
 
 _folder = Path()
 
 
 def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerSource]:
-    return nvme.find(devices, config, open_device=open_model)
+    return find_nvme(devices, config, open_device=open_model)
 
 
 def open_model(name: str) -> ModelDrive:
@@ -35,10 +37,10 @@ def open_model(name: str) -> ModelDrive:
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PowerHost:
     monkeypatch.setitem(globals(), "_folder", tmp_path)
-    monkeypatch.setitem(SOURCES, "nvme", f"{__name__}:find")
+    monkeypatch.setattr(nvme, "find", find)
     store(tmp_path / "nvme0.json", Model())
     return PowerHost(
-        journal=Journal(tmp_path / "state"),
+        journal=ChangeJournal(tmp_path / "state"),
         open_device=open_model,
         list_names=lambda: sorted(path.stem for path in tmp_path.glob("nvme*.json")),
         serial_of=lambda name: load(tmp_path / f"{name}.json").serial,
@@ -65,13 +67,13 @@ def test_states_are_shown_with_the_current_one(host: PowerHost, capsys: Captured
     assert lines[5].split() == ["PS3", "4", "W", "-", "-", "2000", "us", "3000", "us", "no", "I/O"]
     assert [line.split(maxsplit=2)[-1] for line in lines[7:]] == [
         "PS0",
-        "(the drive can't save it)",
+        "(the drive can't save this setting)",
         "- (the drive has no autonomous transitions)",
         "- (the drive does not list OCP's UUID)",
         "- (the drive has no power limit)",
         "- (the drive has no power measurement of its own)",
         "(the drive has no power measurement of its own)",
-        "(the drive keeps no list of its logs)",
+        "(the drive has no list of its log pages)",
     ]
 
 
@@ -91,11 +93,11 @@ def test_what_else_caps_the_power_is_shown(
     drive = Model(apst=True, saveable=True, knobs=knobs, meter=meter)
     store(tmp_path / "nvme0.json", drive)
     assert power(host, "states") == 0
-    told = [line.split() for line in capsys.readouterr().out.splitlines()[7:]]
-    assert told == [
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()[7:]]
+    assert printed == [
         ["default", "PS0"],
         ["saved", "PS1"],
-        ["by", "itself", "on:", "PS2", "to", "PS3", "after", "0.2", "s"],
+        ["APST", "rules", "on:", "PS2", "to", "PS3", "after", "0.2", "s"],
         ["OCP", "watts", "16", "W"],
         ["power", "limit", "12.5", "W"],
         ["event", "above", "20", "W"],
@@ -112,19 +114,19 @@ def test_what_else_caps_the_power_is_shown(
     assert document["missing"] == {}
 
 
-def test_threshold_that_is_off_and_measurement_that_stands_still_are_told(
+def test_threshold_that_is_off_and_measurement_that_stands_still_are_shown(
     host: PowerHost, tmp_path: Path, capsys: Captured
 ) -> None:
-    def told(knobs: Knobs, meter: Meter) -> tuple[str | None, str | None]:
+    def shown(knobs: Knobs, meter: Meter) -> tuple[str | None, str | None]:
         store(tmp_path / "nvme0.json", Model(knobs=knobs, meter=meter))
         assert power(host, "states", "--json") == 0
         document = json.loads(capsys.readouterr().out)
         return document["threshold"] or document["missing"]["threshold"], document["measures"]
 
     measures = Meter(measures=True)
-    assert told(Knobs(threshold=0), measures) == ("none is set", "off")
+    assert shown(Knobs(threshold=0), measures) == ("not set", "off")
     silent, running = Knobs(threshold=2000 | 2 << 16), Meter(measures=True, setting=1)
-    assert told(silent, running) == ("20 W, and no event tells", "on")
+    assert shown(silent, running) == ("20 W, event disabled", "on")
 
 
 def test_old_drive_answers_for_the_current_state_alone(
@@ -134,7 +136,7 @@ def test_old_drive_answers_for_the_current_state_alone(
     assert power(host, "states", "--json") == 0
     missing = json.loads(capsys.readouterr().out)["missing"]
     assert "current value only" in missing["power_state_default"]
-    assert missing["limit_w"] == "none is set"
+    assert missing["limit_w"] == "not set"
 
 
 def test_states_as_json(host: PowerHost, capsys: Captured) -> None:
@@ -156,13 +158,13 @@ def test_states_are_shown_without_the_permission_for_the_current_one(
 
 def test_state_is_set_and_restored(host: PowerHost, tmp_path: Path, capsys: Captured) -> None:
     assert power(host, "set", "nvme0", "1") == 0
-    assert "power state 0 -> 1, read back" in capsys.readouterr().out
+    assert "power state 0 -> 1, verified" in capsys.readouterr().out
     assert load(tmp_path / "nvme0.json").state == 1
     assert power(host, "restore", "nvme0") == 0
-    assert "put back into power state 0" in capsys.readouterr().out
+    assert "restored to power state 0" in capsys.readouterr().out
     assert load(tmp_path / "nvme0.json").state == 0
     assert power(host, "restore") == 0
-    assert capsys.readouterr().out == "Nothing was set that is not undone.\n"
+    assert capsys.readouterr().out == "Nothing to restore.\n"
 
 
 def test_set_and_restore_as_json(host: PowerHost, capsys: Captured) -> None:
@@ -173,19 +175,19 @@ def test_set_and_restore_as_json(host: PowerHost, capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
-        (("--limit", "12.5"), "power limit none -> 12.5 W, read back"),
-        (("--watts", "16"), "OCP power state 25 W -> 16 W, read back"),
+        (("--limit", "12.5"), "power limit none -> 12.5 W, verified"),
+        (("--watts", "16"), "OCP power state 25 W -> 16 W, verified"),
     ],
 )
-def test_other_knobs_are_set_and_restored(
-    host: PowerHost, tmp_path: Path, capsys: Captured, words: tuple[str, ...], told: str
+def test_other_settings_are_set_and_restored(
+    host: PowerHost, tmp_path: Path, capsys: Captured, words: tuple[str, ...], expected: str
 ) -> None:
     before = Model(knobs=Knobs(limits=True, ocp_index=1))
     store(tmp_path / "nvme0.json", before)
     assert power(host, "set", "nvme0", *words) == 0
-    assert told in capsys.readouterr().out
+    assert expected in capsys.readouterr().out
     assert load(tmp_path / "nvme0.json").knobs != before.knobs
     assert power(host, "restore", "nvme0", "--json") == 0
     assert json.loads(capsys.readouterr().out)["closed"]
@@ -195,12 +197,12 @@ def test_other_knobs_are_set_and_restored(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ((), "needs one of STATE, --watts W and --limit W"),
+        ((), "needs one of STATE, --watts W or --limit W"),
         (("1", "--limit", "9"), r"only one of .*; got power\.state=1 and power\.limit_w=9"),
         (("--watts", "256"), "must be 1 to 255 whole watts, got 256"),
     ],
 )
-def test_set_takes_one_knob(host: PowerHost, words: tuple[str, ...], why: str) -> None:
+def test_set_takes_one_setting(host: PowerHost, words: tuple[str, ...], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         power(host, "set", "nvme0", *words)
 
@@ -211,9 +213,9 @@ def test_what_a_killed_run_has_left_is_undone_before_a_state_is_set(
     killed = PowerStateControl(ModelDrive(tmp_path, "nvme0"), host.journal, run_id="killed")
     killed.set(2, holds_system=lambda _: False)
     assert power(host, "set", "nvme0", "1") == 0
-    told = capsys.readouterr()
-    assert "run killed had set from power state 0 to power state 2" in told.err
-    assert "power state 0 -> 1, read back" in told.out
+    captured = capsys.readouterr()
+    assert "run killed had set from power state 0 to power state 2" in captured.err
+    assert "power state 0 -> 1, verified" in captured.out
     assert power(host, "restore") == 0
     assert load(tmp_path / "nvme0.json").state == 0
 
@@ -236,7 +238,7 @@ def test_what_can_not_be_restored_is_a_failure(host: PowerHost, tmp_path: Path) 
 
 
 def test_set_refuses_what_a_run_would_refuse(host: PowerHost, tmp_path: Path) -> None:
-    with pytest.raises(PowerStateError, match="states it can run in"):
+    with pytest.raises(PowerStateError, match="operational states"):
         power(host, "set", "nvme0", "9")
     (tmp_path / "nvme0.system").touch()
     with pytest.raises(PowerStateError, match="--allow-system-drive"):
@@ -244,11 +246,11 @@ def test_set_refuses_what_a_run_would_refuse(host: PowerHost, tmp_path: Path) ->
     assert power(host, "set", "nvme0", "1", "--allow-system-drive") == 0
 
 
-def test_watch_tells_state_bounds_and_temperature(host: PowerHost, capsys: Captured) -> None:
+def test_watch_prints_state_bounds_and_temperature(host: PowerHost, capsys: Captured) -> None:
     assert power(host, "watch", "nvme0", "--count", "2", "--period", "0.01") == 0
     first, second = capsys.readouterr().out.splitlines()
-    assert first.endswith("nvme0  5 to 25 W (nvme, bounds)  PS0  37 °C")
-    assert second.endswith("nvme0  5 to 25 W (nvme, bounds)  PS0")
+    assert first.endswith("nvme0  5.000 to 25.00\u00a0W (nvme, bounds)  PS0  37 °C")
+    assert second.endswith("nvme0  5.000 to 25.00\u00a0W (nvme, bounds)  PS0")
 
 
 def test_sources_of_one_drive_share_a_line(
@@ -258,7 +260,7 @@ def test_sources_of_one_drive_share_a_line(
     store(tmp_path / "nvme0.json", Model(ocp=True, meter=meter))
     assert power(host, "watch", "nvme0", "--count", "1") == 0
     (line,) = capsys.readouterr().out.splitlines()
-    assert "8.31 W (nvme_ipm, self_reported)  9.00 W (nvme_ocp, estimated)" in line
+    assert "8.310\u00a0W (nvme_ipm, self_reported)  9.000\u00a0W (nvme_ocp, estimated)" in line
     assert "0 J counted (nvme_olec, self_reported)" in line
     assert line.endswith("PS0  37 °C")
 
@@ -270,18 +272,18 @@ def test_watch_as_json(host: PowerHost, capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "told"),
-    [(RawState(mp=2500), "≤ 25 W (nvme, bounds)"), (RawState(), "no power (nvme, bounds)")],
+    ("state", "expected"),
+    [(RawState(mp=2500), "≤ 25.00\u00a0W (nvme, bounds)"), (RawState(), "no power (nvme, bounds)")],
 )
-def test_watch_says_what_it_does_not_know(
-    host: PowerHost, tmp_path: Path, capsys: Captured, state: RawState, told: str
+def test_watch_names_what_it_does_not_know(
+    host: PowerHost, tmp_path: Path, capsys: Captured, state: RawState, expected: str
 ) -> None:
     store(tmp_path / "nvme0.json", Model(states=(state,)))
     assert power(host, "watch", "--count", "1") == 0
-    assert told in capsys.readouterr().out
+    assert expected in capsys.readouterr().out
 
 
-def test_watch_without_permission_says_what_is_missing(host: PowerHost, tmp_path: Path) -> None:
+def test_watch_without_permission_reports_what_is_missing(host: PowerHost, tmp_path: Path) -> None:
     store(tmp_path / "nvme0.json", Model(privileged=False))
     with pytest.raises(PowerError, match=r"nothing to watch.*CAP_SYS_ADMIN"):
         power(host, "watch")
@@ -298,13 +300,13 @@ def test_host_without_a_controller_is_one_sentence(
 ) -> None:
     (tmp_path / "nvme0.json").unlink()
     for action in ("watch", "states"):
-        with pytest.raises(PowerError, match="this host shows no NVMe controller"):
+        with pytest.raises(PowerError, match="this host has no NVMe controller"):
             power(host, action)
 
 
 @pytest.mark.skipif(Path("/dev/nvme0").exists(), reason="this host has an NVMe controller")
 def test_absent_controller_is_one_sentence_on_the_command_line(capsys: Captured) -> None:
     assert main(["power", "states", "nvme0"]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("wattload: /dev/nvme0 can't be opened")
-    assert len(told.splitlines()) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("wattload: /dev/nvme0 can't be opened")
+    assert len(printed.splitlines()) == 1

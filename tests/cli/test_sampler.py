@@ -16,9 +16,8 @@ import pytest
 from tests.power.sampler_bench import ROOT, wait_for
 from wattload.cli.sampler import add_arguments
 from wattload.core.errors import PowerPermissionError, WattloadError
-from wattload.power.client import SamplerClient
-from wattload.power.config import PowerConfig
-from wattload.power.replay.config import ReplayConfig
+from wattload.power.config import PowerConfig, ReplayConfig
+from wattload.power.sampler.client import SamplerClient
 
 UNIT = ROOT / "docs" / "wattload-sampler.service"
 
@@ -60,7 +59,7 @@ def failed(tmp_path: Path, *options: str) -> tuple[int, str]:
     return process.returncode, error
 
 
-def test_it_says_what_it_serves_and_ends_with_a_signal(tmp_path: Path) -> None:
+def test_it_reports_what_it_serves_and_ends_with_a_signal(tmp_path: Path) -> None:
     with sampler(tmp_path, "--user", "4242", "--group", "4343", "--device", "nvme99") as process:
         path = ready(tmp_path, process)
         process.terminate()
@@ -71,17 +70,17 @@ def test_it_says_what_it_serves_and_ends_with_a_signal(tmp_path: Path) -> None:
     assert "user 4242, group 4343" in out
     assert f"below {tmp_path / 'runs'}" in out
     assert str(tmp_path / "state") in out
-    assert "controllers  none here" in out
+    assert "controllers  none on this host" in out
     assert not path.exists()
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--user", "no such user"), "no user 'no such user' here"),
+        (("--user", "no such user"), "unknown user 'no such user'"),
         (("--group", "no such group"), "groupadd --system"),
-        (("--runs", "/no/such/folder"), "--runs must be a folder that is there"),
-        (("label=x",), "a sampler has settings of power alone, got 'label=x'"),
+        (("--runs", "/no/such/folder"), "--runs must be an existing folder"),
+        (("label=x",), "a sampler takes settings of power only (power.KEY=VALUE), got 'label=x'"),
         (("power.no=1",), "power.no"),
     ],
 )
@@ -116,7 +115,7 @@ def test_administrator_s_settings_are_used_and_no_run_s(tmp_path: Path) -> None:
             client.abort("failed", "r")
             client.hello("run-1")
             other = PowerConfig(source="replay", replay=ReplayConfig(path="/etc/shadow"))
-            with pytest.raises(PowerPermissionError, match=r"power\.replay is not for a run"):
+            with pytest.raises(PowerPermissionError, match=r"a run may not set power\.replay here"):
                 client.open(other, devices=["vda"], block_devices=[])
 
 
@@ -133,13 +132,13 @@ def test_example_of_a_unit_starts_what_there_is() -> None:
 
 def test_help_is_quick_to_import() -> None:
     """No run waits for it, but whoever asks for help does: nothing heavy may be loaded."""
-    told = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "wattload", "sampler", "--help"],
         capture_output=True,
         text=True,
         check=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    assert "--allow-system-drive" in told.stdout
-    loaded = {line.rsplit("|", 1)[-1].strip() for line in told.stderr.splitlines()}
+    assert "--allow-system-drive" in finished.stdout
+    loaded = {line.rsplit("|", 1)[-1].strip() for line in finished.stderr.splitlines()}
     assert loaded.isdisjoint({"torch", "pyarrow", "pydantic", "hydra", "numpy"})

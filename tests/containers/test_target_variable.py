@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wattload.compose import compose
+from wattload.run.compose import compose
 
 ROOT = Path(__file__).resolve().parents[2]
 

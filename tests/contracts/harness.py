@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wattload.core.harness import Harness, HarnessResult
+from wattload.core.io import Harness, HarnessResult
 
 
 @dataclass

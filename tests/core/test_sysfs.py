@@ -25,7 +25,7 @@ def test_padding_is_no_part_of_a_text(tmp_path: Path) -> None:
 
 def test_a_number_that_is_none_names_file_and_text(tmp_path: Path) -> None:
     (tmp_path / "size").write_text("big\n")
-    with pytest.raises(ValueError, match=r"size holds 'big', no whole number"):
+    with pytest.raises(ValueError, match=r"size contains 'big', not an integer"):
         read_int(tmp_path / "size")
 
 

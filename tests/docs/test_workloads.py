@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from wattload.core.record.metric import Metric
-from wattload.workloads import checkpoint, dlrm, unet3d
-from wattload.workloads.checkpoint.account import Account as Saved
-from wattload.workloads.checkpoint.account import Side, Stall
-from wattload.workloads.checkpoint.account import Step as TrainingStep
-from wattload.workloads.checkpoint.ceiling import Ceilings
+from wattload.core.record.results import Metric
+from wattload.workloads.checkpoint import workload as checkpoint_workload
+from wattload.workloads.checkpoint.cycle import DirectionTotals, Stall
+from wattload.workloads.checkpoint.cycle import RankTotals as Saved
+from wattload.workloads.checkpoint.cycle import Step as TrainingStep
+from wattload.workloads.checkpoint.metrics import Ceilings
 from wattload.workloads.checkpoint.metrics import metrics as checkpoint_metrics
-from wattload.workloads.dlrm.convert import TO_BINARY, TO_PARQUET, Step
-from wattload.workloads.dlrm.measure import Measured, total
-from wattload.workloads.dlrm.worker import Cost
-from wattload.workloads.unet3d.accounting import Account as Loaded
-from wattload.workloads.unet3d.accounting import EpochTimes
-from wattload.workloads.unet3d.metrics import ceiling_metric
+from wattload.workloads.dlrm import workload as dlrm_workload
+from wattload.workloads.dlrm.conversion import TO_BINARY, TO_PARQUET, Step
+from wattload.workloads.dlrm.metrics import RunMeasurement, phase_total
+from wattload.workloads.dlrm.workers import Cost
+from wattload.workloads.unet3d import workload as unet3d_workload
+from wattload.workloads.unet3d.metrics import EpochTimes, ceiling_metric
+from wattload.workloads.unet3d.metrics import JobTimes as Loaded
 from wattload.workloads.unet3d.metrics import metrics as unet3d_metrics
 
 PAGE = Path(__file__).parents[2] / "docs" / "workloads.md"
@@ -43,8 +44,8 @@ def of_unet3d() -> list[Metric]:
 def of_checkpoint() -> list[Metric]:
     account = Saved(
         host="box",
-        write=Side([(0, 1)], [1], [1], [0]),
-        read=Side([(0, 1)], [1], [1], [0]),
+        write=DirectionTotals([(0, 1)], [1], [1], [0]),
+        read=DirectionTotals([(0, 1)], [1], [1], [0]),
         stalls=[Stall(1, 1, 1)],
         steps=[TrainingStep(1, draining=False), TrainingStep(1, draining=True)],
     )
@@ -57,8 +58,8 @@ def of_dlrm() -> list[Metric]:
         Step(name=name, seconds=1.0, read_bytes=1, written_bytes=1, costs=[cost])
         for name in (TO_PARQUET, TO_BINARY)
     ]
-    measured = Measured(
-        phases=(total(TO_PARQUET, [steps]), total(TO_BINARY, [steps])),
+    measured = RunMeasurement(
+        phases=(phase_total(TO_PARQUET, [steps]), phase_total(TO_BINARY, [steps])),
         tsv_bytes=1,
         row_count=1,
         workers=1,
@@ -68,9 +69,9 @@ def of_dlrm() -> list[Metric]:
 
 
 MADE = {
-    unet3d.Unet3d.name: of_unet3d,
-    checkpoint.Checkpoint.name: of_checkpoint,
-    dlrm.Dlrm.name: of_dlrm,
+    unet3d_workload.Unet3d.name: of_unet3d,
+    checkpoint_workload.Checkpoint.name: of_checkpoint,
+    dlrm_workload.Dlrm.name: of_dlrm,
 }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.lab import nvme_tcp
 from tests.lab.virtual_ssd import identify
 from tests.lab.virtual_ssd.__main__ import PORT as VIRTUAL_PORT
-from tests.power.model_drive import Model, ModelDrive, store
+from tools.model_host.drive import Model, ModelDrive, store
 
 NAME = "tcp"
 SERIAL = "MODEL0001"

@@ -1,6 +1,7 @@
 #!/bin/sh
 # In the guest: bring up the lab's drives by the kernel's NVMe/TCP driver, run the lab's tests.
-# lab_tests= on the kernel's command line says which, by pytest's -m, lab_name= by its -k; /out is the host's lab folder.
+# On the kernel's command line, lab_tests= is pytest's -m with commas for spaces, and lab_name= its
+# -k. /out is the host's lab folder.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 python="$root/.venv/bin/python"
@@ -13,7 +14,7 @@ hostname wattload-lab
 mkdir -p "$WATTLOAD_LAB_MODELS" "$WATTLOAD_LAB_VIRTUAL" "$WATTLOAD_LAB_OUT"
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 out "$WATTLOAD_LAB_OUT"
 "$python" -m tests.lab.connect "$WATTLOAD_LAB_MODELS" "$WATTLOAD_LAB_VIRTUAL"
-marks=$(sed -n 's/.*lab_tests=\([^ ]*\).*/\1/p' /proc/cmdline)
+marks=$(sed -n 's/.*lab_tests=\([^ ]*\).*/\1/p' /proc/cmdline | tr , ' ')
 name=$(sed -n 's/.*lab_name=\([^ ]*\).*/\1/p' /proc/cmdline)
 exec "$python" -m pytest tests/lab -m "${marks:-lab}" -k "$name" -v --color=no -p no:cacheprovider \
   -o faulthandler_timeout=3000

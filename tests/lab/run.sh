@@ -1,6 +1,6 @@
 #!/bin/sh
-# run.sh [MARK [NAME]]: run the tests marked `lab` (or MARK), all or those with NAME in theirs, in a
-# guest that has NVMe controllers and the kernel's real drivers: QEMU's own controller, and behind
+# run.sh [MARKS [NAME]]: run the tests that MARKS selects (pytest's -m; default: lab), all or those
+# with NAME in their names, in a guest that has NVMe controllers and the kernel's real drivers: QEMU's own controller, and behind
 # the NVMe/TCP driver a model drive with five power states and a virtual drive that knows its true
 # energy. Pages, records and the truth table come to $WATTLOAD_LAB/out.
 # The guest runs this machine's root read-only, so .venv and checkout are as they are here.
@@ -80,7 +80,7 @@ trap 'kill "$bmc" 2>/dev/null || :' EXIT
 timeout "$limit_s" qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu max \
   -smp 1 -m 6144 -nographic -no-reboot -nic none \
   -kernel kernel/vmlinuz -initrd initramfs.gz \
-  -append "console=ttyS0 quiet panic=-1 mitigations=off hardened_usercopy=off lab_job=$here/guest.sh lab_tests=$marks lab_name=$name" \
+  -append "console=ttyS0 quiet panic=-1 mitigations=off hardened_usercopy=off lab_job=$here/guest.sh lab_tests=$(echo "$marks" | tr ' ' ,) lab_name=$name" \
   -virtfs local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap \
   -virtfs local,path=out,mount_tag=out,security_model=none,multidevs=remap \
   -drive file=disk.img,if=none,id=disk,format=raw,cache=unsafe,aio=threads \

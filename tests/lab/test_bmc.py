@@ -9,8 +9,7 @@ import pytest
 
 from wattload.core.power import PowerSource
 from wattload.power.config import PowerConfig
-from wattload.power.sources.ipmi import find
-from wattload.power.sources.ipmi_device import DEVICE, IpmiDevice
+from wattload.power.sources.ipmi import DEVICE, IpmiDevice, find
 
 pytestmark = [
     pytest.mark.lab,

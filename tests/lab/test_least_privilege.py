@@ -14,7 +14,7 @@ import pytest
 
 from tests.lab.virtual_runs import CHECK_FAILED, FINISHED, ROOT, SERIAL, VIRTUAL, controller, mount
 from tests.power.nobody import NOBODY, as_nobody, folder_for_all, give
-from wattload.core.record.run import RECORD_FILE, read_record
+from wattload.core.record.file import RECORD_FILE, read_record
 from wattload.power.nvme.admin import NvmeAdmin
 from wattload.power.nvme.features import read_power_state
 

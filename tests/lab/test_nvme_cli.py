@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 
 from wattload.core.errors import PowerError
-from wattload.power.nvme.admin import NvmeAdmin, fetch
-from wattload.power.nvme.effects import EFFECTS_BYTES, EFFECTS_LOG, decode_effects
+from wattload.power.nvme.admin import NvmeAdmin, fetch, log_command
 from wattload.power.nvme.features import read_power_management, read_transitions
-from wattload.power.nvme.identify import identify_controller
-from wattload.power.nvme.logs import log_command
-from wattload.power.nvme.namespace import active_namespaces, identify_namespace
+from wattload.power.nvme.identify import active_namespaces, identify_controller, identify_namespace
+from wattload.power.nvme.logs import EFFECTS_BYTES, EFFECTS_LOG, decode_effects
 from wattload.power.nvme.smart import read_smart
 
 MODELS = os.environ.get("WATTLOAD_LAB_MODELS", "")

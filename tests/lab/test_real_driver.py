@@ -14,21 +14,21 @@ from typing import Any
 
 import pytest
 
-from tests.power.model_drive import FIVE_STATES, Model, load, store
 from tests.power.sampler_bench import ROOT
 from tests.records import Scenario, make_run
+from tools.model_host.drive import FIVE_STATES, Model, load, store
 from wattload.core.errors import PowerError, PowerStateError
 from wattload.core.power import Channel
-from wattload.core.record.run import RECORD_FILE, read_record
-from wattload.power.client import SamplerClient
+from wattload.core.record.file import RECORD_FILE, read_record
 from wattload.power.config import PowerConfig
-from wattload.power.control import PowerStateControl
-from wattload.power.host import PowerHost
+from wattload.power.control.change import PowerStateControl
+from wattload.power.control.host import PowerHost
 from wattload.power.nvme.admin import NvmeAdmin
 from wattload.power.nvme.identify import identify_controller
 from wattload.power.nvme.smart import read_smart
-from wattload.power.nvme.state import read_controller_state
-from wattload.power.samples import read_samples
+from wattload.power.nvme.state import read_state
+from wattload.power.sampler.client import SamplerClient
+from wattload.power.sampler.samples import read_samples
 
 MODELS = os.environ.get("WATTLOAD_LAB_MODELS", "")
 
@@ -46,7 +46,7 @@ PERMITTED = PowerConfig(state=1, period_s=0.1, allow_system_drive=True)
 CLIENT = """
 import sys, time
 from pathlib import Path
-from wattload.power.client import SamplerClient
+from wattload.power.sampler.client import SamplerClient
 from wattload.power.config import PowerConfig
 
 runs, device = Path(sys.argv[1]), sys.argv[2]
@@ -162,7 +162,9 @@ def test_smart_agrees_with_nvme_cli(serial: str) -> None:
 
 
 def test_state_of_a_pcie_controller_is_read(qemu: str) -> None:
-    fields, missing = read_controller_state(qemu)
+    device = NvmeAdmin(qemu)
+    fields, missing = read_state(device)
+    device.close()
     assert fields["power_state"] == 0
     assert fields["lba_bytes"] == 512
     assert fields["namespace_size_bytes"] == 256 << 20
@@ -283,10 +285,10 @@ def test_command_line_sets_and_restores(model: str) -> None:
         return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
 
     told = wattload("set", model, "1", "--allow-system-drive")
-    assert "power state 0 -> 1, read back" in told
+    assert "power state 0 -> 1, verified" in told
     assert state_by_nvme_cli(model) == 1
     assert "PS1" in wattload("watch", model, "--count", "1")
-    assert "put back into power state 0" in wattload("restore", model)
+    assert "restored to power state 0" in wattload("restore", model)
     assert state_by_nvme_cli(model) == 0
     assert load(Path(MODELS) / "tcp.json").state == 0
 

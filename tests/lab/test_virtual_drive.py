@@ -1,4 +1,4 @@
-"""Real runs on a drive that knows its true energy, in the guest of `make lab`: the judge.
+"""Real runs on a drive that knows its true energy, in the guest of `make lab-all`: the judge.
 
 Windows of a minute are judged by the per cent; what is shorter, by the uncertainty it states. Log
 25h over five minutes is judged by `make lab-truth`, and on a clock of its own in `tests/power`.
@@ -28,7 +28,8 @@ from wattload.core.record.energy import WHOLE_RUN
 
 pytestmark = [
     pytest.mark.lab,
-    pytest.mark.skipif(not VIRTUAL, reason="runs in the guest of `make lab`"),
+    pytest.mark.lab_long,
+    pytest.mark.skipif(not VIRTUAL, reason="runs in the guest of `make lab-all`"),
 ]
 
 INTERVAL_POWER, OWN_MEASUREMENT = "nvme_ipm", "nvme_25h"
@@ -159,7 +160,7 @@ def test_page_says_what_state_1_costs_and_that_the_drive_is_virtual(judged: Judg
     assert "of a simulated drive" in text
     assert "Temperature of the drive under load" in text
     assert "Energy of the whole run by source" in text
-    assert "its own count" in text
+    assert "own count" in text
 
 
 def test_devices_names_the_virtual_drive_and_its_states() -> None:

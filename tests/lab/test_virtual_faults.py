@@ -12,13 +12,13 @@ import pytest
 from tests.lab.virtual_runs import SERIAL, UNET3D, VIRTUAL, Ran, controller, drive, prepare, run
 from tests.records import Scenario, make_run
 from wattload.core.errors import PowerError
-from wattload.core.power import Channel, Evidence, Sample
-from wattload.power.client import SamplerClient
+from wattload.core.power import Channel, Evidence, Sample, WindowEnergy
 from wattload.power.config import PowerConfig
 from wattload.power.nvme.admin import NvmeAdmin
 from wattload.power.nvme.features import read_power_state, set_command
-from wattload.power.sampler.reports import FinishReport, OwnEnergy
-from wattload.power.samples import read_samples
+from wattload.power.sampler.client import SamplerClient
+from wattload.power.sampler.replies import FinishReply
+from wattload.power.sampler.samples import read_samples
 
 pytestmark = [
     pytest.mark.lab,
@@ -72,7 +72,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def sample(runs: Path, *misbehave: Callable[[], None]) -> tuple[FinishReport, list[Sample]]:
+def sample(runs: Path, *misbehave: Callable[[], None]) -> tuple[FinishReply, list[Sample]]:
     """Sample the drive in PS1 before and after each thing that happens; return what was told."""
     name = controller()
     with SamplerClient.spawn(runs) as client:
@@ -98,7 +98,7 @@ def tick(client: SamplerClient) -> None:
     wait_for(lambda: client.status().tick_count > before + 3)
 
 
-def own_measurements(finished: FinishReport) -> list[OwnEnergy]:
+def own_measurements(finished: FinishReply) -> list[WindowEnergy]:
     """Return what the drive's own measurement came to over the sampling (log 25h)."""
     return [each for each in finished.own_energies if each.source == "nvme_25h"]
 
@@ -183,12 +183,13 @@ def test_clock_that_jumps_costs_the_whole_run_s_figure_and_no_other(runs: Path) 
     finished, samples = sample(runs, lambda: drive("jump", seconds=15))
     (whole,) = own_measurements(finished)
     assert whole.energy_j is None
-    assert "its mean is of another time" in whole.reason
+    assert "its mean covers another time" in whole.reason
     watts = values(samples, Channel.POWER_W)
     assert None not in watts[-3:]
     assert values(samples, Channel.POWER_STATE)[-1] == 1
 
 
+@pytest.mark.lab_long
 def test_logs_that_stand_still_are_not_called_fresh() -> None:
     """They do amid the work: before it they would tell idle power, as so slow a drive may draw."""
     prepare(*SHORT)
@@ -214,6 +215,7 @@ def test_logs_that_stand_still_are_not_called_fresh() -> None:
     assert (whole.energy_j, whole.evidence) == (None, Evidence.NONE)
 
 
+@pytest.mark.lab_long
 def test_drive_that_throttles_fails_the_run() -> None:
     prepare(*SHORT)
     set_thresholds(WARM_K, HOT_K)
@@ -241,6 +243,7 @@ def set_thresholds(light_k: int, heavy_k: int) -> None:
         admin.close()
 
 
+@pytest.mark.lab_long
 def test_stuck_interval_power_fails_the_run_and_has_no_figure() -> None:
     """It sticks while the drive is idle, and the whole run repeats that: it is no energy."""
     prepare(*SHORT)

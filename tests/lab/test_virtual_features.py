@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.lab.virtual_runs import VIRTUAL, controller, tell
-from wattload.power.nvme.admin import NvmeAdmin, fetch
+from wattload.power.nvme.admin import NvmeAdmin, fetch, log_command
 from wattload.power.nvme.features import (
     POWER_MANAGEMENT,
     get_command,
@@ -18,7 +18,6 @@ from wattload.power.nvme.features import (
     set_command,
 )
 from wattload.power.nvme.identify import identify_controller
-from wattload.power.nvme.logs import log_command
 from wattload.power.nvme.measurement import POWER_MEASUREMENT, START, STOP
 
 pytestmark = [

@@ -12,7 +12,8 @@ from typing import Any
 
 from tests.lab.virtual_ssd.control import ask
 from wattload.core.record.energy import EnergyRecord
-from wattload.core.record.run import RunRecord, read_record
+from wattload.core.record.file import read_record
+from wattload.core.record.run import RunRecord
 
 ROOT = Path(__file__).resolve().parents[2]
 VIRTUAL = os.environ.get("WATTLOAD_LAB_VIRTUAL", "")

@@ -16,7 +16,7 @@ from tests.lab_unit.virtual import NS, Bench, VirtualAdmin
 from wattload.core.power import Bounds, Boxcar, Evidence, Scope, SourceFacts
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.phase import PhaseWindow
-from wattload.power.account import build_energy_records
+from wattload.power.energy.ledger import EnergyLedger
 from wattload.power.nvme.admin import fetch
 from wattload.power.nvme.features import set_command
 from wattload.power.nvme.measurement import (
@@ -66,9 +66,7 @@ def account(recorded: Recorded) -> dict[str, EnergyRecord]:
         facts(SOURCE, Evidence.SELF_REPORTED, Boxcar(window_s=1.0)),
         facts("bounds", Evidence.BOUNDS, Bounds()),
     ]
-    records = build_energy_records(
-        recorded.samples, sources, [window], idle_window=None, host="h", traffic={}
-    )
+    records = EnergyLedger(recorded.samples, sources, host="h").phase_records([window])
     return {each.source: each for each in records}
 
 

@@ -9,21 +9,20 @@ import pytest
 from tests.lab.virtual_ssd.design import MODEL, STATES
 from tests.lab.virtual_ssd.meters import interval_power_w, power_field
 from tests.lab_unit.virtual import NS, START_NS, Bench, VirtualAdmin
-from wattload.power.nvme.admin import SET_FEATURES, AdminCommand, fetch
-from wattload.power.nvme.effects import read_freezing_commands
+from wattload.power.nvme.admin import SET_FEATURES, AdminCommand, fetch, log_command
 from wattload.power.nvme.features import (
+    POWER_LIMIT,
     POWER_MANAGEMENT,
     Select,
     read_capabilities,
+    read_power_limit,
     read_power_management,
     read_power_state,
     read_transitions,
     set_command,
 )
-from wattload.power.nvme.firmware import read_firmware_slot
-from wattload.power.nvme.identify import identify_controller
-from wattload.power.nvme.limits import POWER_LIMIT, read_power_limit
-from wattload.power.nvme.logs import log_command
+from wattload.power.nvme.identify import active_namespaces, identify_controller, identify_namespace
+from wattload.power.nvme.logs import read_firmware_slot, read_freezing_commands, read_ocp_smart
 from wattload.power.nvme.measurement import (
     POWER_MEASUREMENT,
     START,
@@ -31,8 +30,6 @@ from wattload.power.nvme.measurement import (
     read_measurement_setting,
     read_power_measurement,
 )
-from wattload.power.nvme.namespace import active_namespaces, identify_namespace
-from wattload.power.nvme.ocp import read_ocp_smart
 from wattload.power.nvme.smart import read_smart
 
 

@@ -102,6 +102,12 @@ static ssize_t either(const char *name, int fd, void *memory, size_t bytes, off_
         errno = EIO;
         return -1;
     }
+    const char *part = getenv("PART_BYTES");
+    if (part && bytes > (size_t)atoll(part)) {
+        size_t blocks = ((size_t)atoll(part) + 4095) / 4096 * 4096;
+        ssize_t moved = ((move)dlsym(RTLD_NEXT, name))(fd, memory, blocks, offset);
+        return moved > atoll(part) ? atoll(part) : moved;
+    }
     return ((move)dlsym(RTLD_NEXT, name))(fd, memory, bytes, offset);
 }
 ssize_t pwrite(int fd, const void *memory, size_t bytes, off_t offset) {
@@ -109,6 +115,10 @@ ssize_t pwrite(int fd, const void *memory, size_t bytes, off_t offset) {
 }
 int fsync(int fd) {
     const char *folder = getenv("SLOW_SYNC");
+    if (getenv("FAIL_SYNC")) {
+        errno = EIO;
+        return -1;
+    }
     if (folder) {
         mkdirat(AT_FDCWD, folder, 0755);
         sleep(3);
@@ -125,6 +135,7 @@ ssize_t pread(int fd, void *memory, size_t bytes, off_t offset) {
 def broken_media(folder: Path) -> Path:
     """Return a library that makes ``pread`` and ``pwrite`` fail from ``BROKEN_FROM`` on.
 
+    With ``PART_BYTES`` a longer call moves no more than that. With ``FAIL_SYNC`` ``fsync`` fails.
     With ``SLOW_SYNC``, a folder that is not there, ``fsync`` takes 3 s, and it is there meanwhile.
     """
     source, library = folder / "shim.c", folder / "shim.so"

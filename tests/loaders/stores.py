@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wattload.loaders import dcp, direct, torch
-from wattload.loaders.checkpoints import (
+from wattload.core.io import BlockIdentity
+from wattload.loaders.checkpoint_store import (
     CheckpointLoader,
-    Identity,
     Loaded,
     Saved,
     Shard,
     ShardStore,
     Tensor,
 )
+from wattload.loaders.dcp import config as dcp_config
+from wattload.loaders.direct import config as direct_config
+from wattload.loaders.torch import config as torch_config
 
-IDENTITY = Identity(nonce=0xFEED, rank=3, checkpoint=9)
+IDENTITY = BlockIdentity(0xFEED, 3 << 32 | 9)
 TENSORS = (
     Tensor("embedding", "float16", 1_000_002),
     Tensor("norm", "bfloat16", 10),
@@ -24,9 +26,9 @@ TENSORS = (
 )
 SHARD = Shard(3, TENSORS)
 LOADERS: dict[str, CheckpointLoader] = {
-    "direct": direct.Config(block_bytes=128 << 10, queue_depth=3),
-    "torch": torch.Config(bucket_bytes=1 << 20),
-    "dcp": dcp.Config(tensor_bytes=1 << 20),
+    "direct": direct_config.Config(block_bytes=128 << 10, queue_depth=3),
+    "torch": torch_config.Config(bucket_bytes=1 << 20),
+    "dcp": dcp_config.Config(tensor_bytes=1 << 20),
 }
 
 
@@ -46,11 +48,13 @@ def nothing(moved_bytes: int) -> None:
     pass
 
 
-def save(store: ShardStore, folder: Path, identity: Identity = IDENTITY) -> Saved:
+def save(store: ShardStore, folder: Path, identity: BlockIdentity = IDENTITY) -> Saved:
     return store.save(folder, identity, nothing, fsync=True)
 
 
-def load(store: ShardStore, folder: Path, saved: Saved, identity: Identity = IDENTITY) -> Loaded:
+def load(
+    store: ShardStore, folder: Path, saved: Saved, identity: BlockIdentity = IDENTITY
+) -> Loaded:
     return store.load(folder, saved.files, identity, nothing)
 
 

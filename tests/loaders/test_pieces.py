@@ -5,27 +5,34 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from wattload.loaders import pieces as pieces_module
-from wattload.loaders.checkpoints import Identity, Shard, Tensor
-from wattload.loaders.pieces import fill_tiled, pieces, room, tensor_key
+from wattload.core.io import BlockIdentity
+from wattload.loaders import checkpoint_store as pieces_module
+from wattload.loaders.checkpoint_store import (
+    Shard,
+    Tensor,
+    cut_tensors,
+    fill_tiled,
+    padded_bytes,
+    tensor_key,
+)
 
 
 def test_pieces_hold_every_byte_once_in_order() -> None:
     shard = Shard(0, (Tensor("a", "float16", 10), Tensor("b", "float32", 8192 * 2 + 4)))
-    found = list(pieces(shard, 8192))
+    found = list(cut_tensors(shard, 8192))
     assert [(piece.name, piece.size_bytes) for piece in found] == [
         ("a", 10),
         ("b[0]", 8192),
         ("b[1]", 8192),
         ("b[2]", 4),
     ]
-    assert [room(piece) for piece in found] == [4096, 8192, 8192, 4096]
+    assert [padded_bytes(piece) for piece in found] == [4096, 8192, 8192, 4096]
 
 
 def test_names_differ_between_checkpoints_and_ranks() -> None:
     tensor = Tensor("a", "float16", 10)
     keys = {
-        tensor_key(tensor, Identity(nonce=1, rank=rank, checkpoint=checkpoint))
+        tensor_key(tensor, BlockIdentity(1, rank << 32 | checkpoint))
         for rank in (0, 1)
         for checkpoint in (0, 1)
     }

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from wattload.loaders.aligned import PAGE_BYTES, aligned_buffers, round_up
-from wattload.loaders.checkpoints import Identity
+from wattload.core.io import BlockIdentity
+from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffers, round_up
 from wattload.loaders.stamps import (
     STAMP_BYTES,
     StampedMemory,
@@ -23,7 +23,7 @@ from wattload.loaders.stamps import (
 SIZE = 16 * PAGE_BYTES
 WORDS = st.integers(0, (1 << 64) - 1)
 HALVES = st.integers(0, (1 << 32) - 1)
-IDENTITIES = st.builds(Identity, nonce=WORDS, rank=HALVES, checkpoint=HALVES)
+IDENTITIES = st.builds(BlockIdentity, WORDS, WORDS)
 
 
 def stamper() -> tuple[Stamper, list[NDArray[np.uint8]]]:
@@ -34,7 +34,7 @@ def stamper() -> tuple[Stamper, list[NDArray[np.uint8]]]:
 @settings(max_examples=60)
 @given(IDENTITIES, st.integers(0, 1 << 40), st.integers(1, SIZE))
 def test_checksum_from_stamps_is_that_of_the_bytes(
-    identity: Identity, first: int, size: int
+    identity: BlockIdentity, first: int, size: int
 ) -> None:
     made, buffers = stamper()
     for payload in (buffers[0], buffers[0][:size], buffers[1]):
@@ -44,7 +44,7 @@ def test_checksum_from_stamps_is_that_of_the_bytes(
 @settings(max_examples=60)
 @given(IDENTITIES, st.integers(0, 1 << 40), st.integers(0, 15), st.integers(1, SIZE))
 def test_checksum_of_a_part_of_a_memory_is_that_of_its_bytes(
-    identity: Identity, first: int, block: int, size: int
+    identity: BlockIdentity, first: int, block: int, size: int
 ) -> None:
     (memory,) = aligned_buffers(1, SIZE)
     fill_random([memory], seed=1, rank=0)
@@ -72,7 +72,7 @@ def test_checksum_of_parts_joins_to_that_of_the_whole(content: bytes, words: int
 
 @settings(max_examples=60)
 @given(IDENTITIES, st.integers(0, 1 << 40), st.integers(1, SIZE))
-def test_stamped_payloads_bear_their_stamps(identity: Identity, first: int, size: int) -> None:
+def test_stamped_payloads_bear_their_stamps(identity: BlockIdentity, first: int, size: int) -> None:
     made, buffers = stamper()
     payload = buffers[0][:size]
     made.stamp(payload, identity, first)
@@ -82,20 +82,20 @@ def test_stamped_payloads_bear_their_stamps(identity: Identity, first: int, size
 @pytest.mark.parametrize(
     "other",
     [
-        Identity(nonce=8, rank=1, checkpoint=2),
-        Identity(nonce=7, rank=2, checkpoint=1),
-        Identity(nonce=7, rank=1, checkpoint=3),
+        BlockIdentity(8, 1 << 32 | 2),
+        BlockIdentity(7, 2 << 32 | 1),
+        BlockIdentity(7, 1 << 32 | 3),
     ],
 )
-def test_blocks_of_another_run_rank_or_checkpoint_are_bad(other: Identity) -> None:
+def test_blocks_of_another_run_rank_or_checkpoint_are_bad(other: BlockIdentity) -> None:
     made, buffers = stamper()
     made.stamp(buffers[0], other, 0)
-    assert bad_blocks(buffers[0], Identity(nonce=7, rank=1, checkpoint=2), 0) == 16
+    assert bad_blocks(buffers[0], BlockIdentity(7, 1 << 32 | 2), 0) == 16
 
 
 def test_a_block_in_another_place_is_bad() -> None:
     made, buffers = stamper()
-    identity = Identity(nonce=7, rank=1, checkpoint=2)
+    identity = BlockIdentity(7, 1 << 32 | 2)
     made.stamp(buffers[0], identity, 0)
     blocks = buffers[0].reshape(-1, PAGE_BYTES)
     blocks[[3, 5]] = blocks[[5, 3]]
@@ -106,7 +106,7 @@ def test_a_block_in_another_place_is_bad() -> None:
 @given(st.integers(0, SIZE * 8 - 1))
 def test_one_changed_bit_is_seen(bit: int) -> None:
     made, buffers = stamper()
-    identity = Identity(nonce=7, rank=1, checkpoint=2)
+    identity = BlockIdentity(7, 1 << 32 | 2)
     total = made.stamp(buffers[0], identity, 0)
     buffers[0][bit // 8] ^= np.uint8(1 << bit % 8)
     assert checksum(buffers[0]) != total
@@ -120,14 +120,14 @@ def test_no_two_blocks_are_equal_over_buffers_places_and_checkpoints() -> None:
     for checkpoint in range(3):
         for first in range(0, 160, 16):
             buffer = buffers[first // 16 % 2]
-            made.stamp(buffer, Identity(nonce=7, rank=0, checkpoint=checkpoint), first)
+            made.stamp(buffer, BlockIdentity(7, 0 << 32 | checkpoint), first)
             seen |= {block.tobytes() for block in buffer.reshape(-1, PAGE_BYTES)}
     assert len(seen) == 3 * 160
 
 
 def test_the_tail_of_a_block_is_looked_at_when_a_stamp_fits() -> None:
     made, buffers = stamper()
-    identity = Identity(nonce=7, rank=1, checkpoint=2)
+    identity = BlockIdentity(7, 1 << 32 | 2)
     payload = buffers[0][: PAGE_BYTES + STAMP_BYTES]
     made.stamp(payload, identity, 0)
     payload[PAGE_BYTES] ^= 1
@@ -147,7 +147,7 @@ def test_random_bytes_do_not_compress_and_follow_the_seed() -> None:
 
 def test_sizes_round_up_to_whole_blocks() -> None:
     made, buffers = stamper()
-    made.stamp(buffers[0][:5000], Identity(nonce=7, rank=1, checkpoint=2), 40)
+    made.stamp(buffers[0][:5000], BlockIdentity(7, 1 << 32 | 2), 40)
     second = buffers[0][PAGE_BYTES : PAGE_BYTES + STAMP_BYTES].view(np.uint64)
     assert list(second) == [7, 1 << 32 | 2, 41]
     assert round_up(5000, PAGE_BYTES) == 2 * PAGE_BYTES

@@ -15,7 +15,7 @@ import pytest
 from tests.native.plans import Plan
 
 HERE = Path(__file__).parent
-SOURCES = HERE.parents[1] / "loaders" / "native" / "src"
+SOURCES = HERE.parents[1] / "loaders" / "engine" / "src"
 
 COMMON = ["-std=c11", "-D_GNU_SOURCE", "-pthread", "-g", f"-I{SOURCES}"]
 STRICT = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]

@@ -23,12 +23,12 @@ from tests.native.plans import (
     WRITE,
     Plan,
 )
-from wattload.loaders.checkpoints import Identity
+from wattload.core.io import BlockIdentity
 from wattload.loaders.stamps import bad_blocks, checksum
 
 FILES = [("io_uring", 0), ("io_uring", 3), ("pread", 0)]
 BLOCK = 65536
-IDENTITY = Identity(nonce=0xFEDC_BA98_7654_3210, rank=5, checkpoint=9)
+IDENTITY = BlockIdentity(0xFEDC_BA98_7654_3210, 5 << 32 | 9)
 NONCE, WORD = IDENTITY.nonce, IDENTITY.word
 
 through_files = pytest.mark.parametrize(("backend", "register"), FILES)

@@ -35,7 +35,7 @@ def test_a_file_that_ends_too_early_is_an_error_where_it_ends(
     job = driver.run(plan, backend=backend).job
     assert (job["code"], job["path"], job["offset"]) == (SHORT_READ, str(file), size)
     assert job["bytes"] == size // BLOCK * BLOCK
-    assert job["text"] == "read: the file ends before the extent does"
+    assert job["text"] == "read: the file ends before the extent"
 
 
 @through_files
@@ -138,7 +138,7 @@ def test_a_device_is_not_written_behind_the_plans_end(driver: Driver, tmp_path: 
         plan = Plan(paths=[device], extents=[(0, 0, BLOCK + 100)], kind=WRITE)
         job = driver.run(plan).job
     assert (job["code"], job["offset"], job["operations"]) == (EINVAL, BLOCK + 100, 0)
-    assert "goes on behind the plan's end, which is no multiple of 4096" in job["text"]
+    assert "continues after the plan's end, which is not a multiple of 4096" in job["text"]
 
 
 @through_files
@@ -225,7 +225,7 @@ def test_a_setup_out_of_range_is_refused(driver: Driver) -> None:
         (line,) = driver.lines(**options)
         assert line["open"]["code"] == -2
     (line,) = driver.lines(backend="abacus")
-    assert line["open"]["text"] == "backend abacus is unknown"
+    assert line["open"]["text"] == "unknown backend abacus"
 
 
 @through_files

@@ -29,29 +29,29 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"kind": 2}, "kind 2"),
     ({"order": 2}, "order 2"),
     ({"allocation": 3}, "allocation 3"),
-    ({"flags": 64}, "flags 0x40"),
-    ({"flags": STAMP}, "other kind"),
-    ({"flags": FSYNC}, "other kind"),
-    ({"kind": WRITE, "flags": CHECK}, "other kind"),
+    ({"flags": 64}, "flags in 0x40"),
+    ({"flags": STAMP}, "do not fit the kind"),
+    ({"flags": FSYNC}, "do not fit the kind"),
+    ({"kind": WRITE, "flags": CHECK}, "do not fit the kind"),
     ({"align": 3}, "alignment"),
     ({"align": 0}, "alignment"),
     ({"align": 1 << 21}, "alignment"),
     ({"block": 0}, "block length"),
     ({"block": 5000}, "block length"),
     ({"block": (1 << 30) + 4096}, "block length"),
-    ({"block": 131072}, "block length is up to the engine's 65536"),
+    ({"block": 131072}, "block length must be at most the engine's 65536"),
     ({"align": 512, "block": 512, "flags": CHECK}, "stamped"),
     ({"align": 512, "block": 4096, "flags": CHECK, "extents": [(0, 512, 512)]}, "offset"),
     ({"depth": 0}, "depth"),
-    ({"depth": 9}, "depth is 1 to the engine's 8"),
+    ({"depth": 9}, "depth must be 1 to the engine's 8"),
     ({"depth": 4097}, "depth"),
     ({"operations": (1 << 62) + 1}, "operation count"),
-    ({"duration_ns": (1 << 62) + 1}, "duration is 2^62 ns at most"),
+    ({"duration_ns": (1 << 62) + 1}, "duration must be at most 2^62 ns"),
     ({"extents": [(1, 0, 4096)]}, "file 1 of 1"),
     ({"extents": [(0, 100, 4096)]}, "offset"),
     ({"extents": [(0, 0, 1 << 63)]}, "largest file"),
     ({"extents": [(0, (1 << 64) - 4096, 8192)]}, "largest file"),
-    ({"ends": [5]}, "ends at 5"),
+    ({"ends": [5]}, "invalid end, 5"),
     ({"kind": WRITE, "extents": [(0, 0, 4096)], "ends": [100]}, "its file at 100"),
     ({"kind": WRITE, "extents": [(0, 0, 100)], "ends": [4096]}, "ends at 100"),
     ({"flags": DESTINATION, "destination": 100}, "destination offset"),
@@ -80,9 +80,9 @@ def test_bytes_that_are_no_plan_are_refused(driver: Driver) -> None:
     for bad in (b"", good[:127], good[:-1], good + b"\0", b"XXXX" + good[4:]):
         assert driver.refusal(bad, backend="null")["code"] == BAD_PLAN
     hole = good[:-1] + b"\0"
-    assert driver.refusal(hole, backend="null")["text"] == "file 0 has no good path"
+    assert driver.refusal(hole, backend="null")["text"] == "file 0 has an invalid path"
     far = good[:136] + struct.pack("<I", 0xFFFF_FFFF) + good[140:]
-    assert driver.refusal(far, backend="null")["text"] == "file 0 has no good path"
+    assert driver.refusal(far, backend="null")["text"] == "file 0 has an invalid path"
 
 
 def test_an_empty_plan_is_done_at_once(driver: Driver) -> None:

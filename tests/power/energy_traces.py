@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.power import Channel, Evidence, Sample
-from wattload.power.trace import Trace, TraceKey
+from wattload.power.energy.trace import Trace, TraceKey
 
 Floats = NDArray[np.float64]
 T0_NS = 1_234_567_890_123_456

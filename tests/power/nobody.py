@@ -1,4 +1,4 @@
-"""An ordinary user without any right, for tests that root runs: what may such a one do?"""
+"""The unprivileged user ``nobody``, for tests that root runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ mkdir -p "$path"
 mount --move "$stage" "$path"
 exec "$@"
 """
-"""Shows one folder below a closed one to everybody: to this process, in its own mount namespace."""
+"""Makes one folder below a closed one visible to this process, in its own mount namespace."""
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -42,7 +42,7 @@ def as_nobody(
     program: str, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[str]:
     """Start Python on a program text as user and group 65534, in no other group."""
-    # -I -S: root's interpreter looks nowhere before it has become nobody.
+    # -I -S: root's interpreter imports nothing before it has become nobody.
     become = [sys.executable, "-I", "-S", "-c", BECOME]
     return subprocess.Popen(
         [*_opened(), *become, sys.executable, "-P", "-c", program, *arguments],
@@ -57,7 +57,7 @@ def as_nobody(
 
 @cache
 def _opened() -> Sequence[str]:
-    """Return the words that show a Python in root's home to nobody; none where it lies open."""
+    """Return the command that opens root's Python to nobody; empty if it is readable anyway."""
     python = Path(sys.base_prefix).resolve()
     closed = [each for each in reversed(python.parents) if not each.stat().st_mode & 0o001]
     if not closed:
@@ -80,13 +80,13 @@ def told_by_nobody(program: str, *arguments: str) -> str:
 @cache
 def nobody_reads_wattload() -> bool:
     """Return whether nobody may read this checkout and its libraries."""
-    process = as_nobody("import tests.records, wattload.run")
+    process = as_nobody("import tests.records, wattload.run.lifecycle")
     process.communicate()
     return process.returncode == 0
 
 
 def need_nobody() -> None:
-    """Skip where this test can't act as nobody with this code."""
+    """Skip if this test can't act as nobody with this code."""
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     if not nobody_reads_wattload():
@@ -95,7 +95,7 @@ def need_nobody() -> None:
 
 @contextmanager
 def folder_for_all() -> Iterator[Path]:
-    """Yield a folder that other users may enter; pytest closes its own whenever it is started."""
+    """Yield a folder that other users may enter; pytest's own folders are closed to them."""
     folder = Path(tempfile.mkdtemp(prefix="wattload-test-"))
     folder.chmod(0o711)
     try:
@@ -105,13 +105,13 @@ def folder_for_all() -> Iterator[Path]:
 
 
 def give(path: Path, *others: Path) -> None:
-    """Make files nobody's."""
+    """Make files belong to nobody."""
     for each in (path, *others):
         os.chown(each, NOBODY, NOBODY, follow_symlinks=False)
 
 
 def run_of_nobody(bench: Bench, run_id: str) -> Path:
-    """Add a run folder with a draft, all of it nobody's."""
+    """Add a run folder with a draft that belongs to nobody."""
     folder = bench.add_run(run_id)
     give(folder, *folder.iterdir())
     return folder

@@ -1,170 +1,33 @@
-"""A host with model drives, a runs folder and real sampler processes, for the sampler's tests."""
+"""A host with model drives whose runs have a draft of their record, as real runs do."""
 
 from __future__ import annotations
 
 import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.power.model_drive import Model, load, store
 from tests.records import Scenario, make_run
-from wattload.core.record.run import RunRecord, read_record
-from wattload.power.client import SamplerClient
-from wattload.power.config import PowerConfig
+from tools.model_host.host import ROOT, RUN_ID, ModelHost, wait_for
+from wattload.power.sampler.client import SamplerClient
 
-ROOT = Path(__file__).parents[2]
-RUN_ID = "run-1"
-DEADLINE_S = 10.0
-"""What the design promises for the aftermath of a run that was killed."""
-
-CLIENT = """
-import os, sys, time
-from pathlib import Path
-from tests.power.sampler_bench import RUN_ID, Bench
-from wattload.power.config import PowerConfig
-
-bench = Bench(Path(sys.argv[1]))
-client = bench.spawn()
-client.hello(RUN_ID)
-limited = {"limit_w": 12.5, "apst": False} if "--limited" in sys.argv else {"state": 1}
-client.open(PowerConfig(period_s=0.02, **limited), devices=["nvme0"], block_devices=[])
-client.start()
-while client.status().tick_count < 3:
-    time.sleep(0.01)
-if "--with-worker" in sys.argv and os.fork() == 0:
-    time.sleep(60)
-    os._exit(0)
-print(client.pid, flush=True)
-time.sleep(60)
-"""
+__all__ = ["ROOT", "RUN_ID", "Bench", "is_running", "wait_for"]
 
 
-@dataclass
-class Bench:
-    """Folders of one such host; every process it starts is ended by ``clean``."""
+def is_running(client: SamplerClient) -> bool:
+    """Return whether the process of a sampler that was started here still runs."""
+    assert client.pid is not None
+    try:
+        return os.waitid(os.P_PID, client.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:
+        return False  # it ended, and was waited for
 
-    folder: Path
-    clients: list[SamplerClient] = field(default_factory=list)
-    processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
-    @property
-    def runs(self) -> Path:
-        return self.folder / "runs"
-
-    @property
-    def models(self) -> Path:
-        return self.folder / "models"
-
-    @property
-    def run(self) -> Path:
-        return self.runs / RUN_ID
-
-    @property
-    def program(self) -> Sequence[str]:
-        module = "tests.power.sampler_child"
-        return (sys.executable, "-P", "-m", module, "--models", str(self.models))
-
-    def set_up(self, **drives: Model) -> None:
-        self.models.mkdir()
-        for name, model in (drives or {"nvme0": Model()}).items():
-            store(self.models / f"{name}.json", model)
-        self.add_run(RUN_ID)
+class Bench(ModelHost):
+    """A model host with drafts, for what the sampler does after a run was killed."""
 
     def add_run(self, run_id: str) -> Path:
-        folder = self.runs / run_id
-        folder.mkdir(parents=True)
+        folder = super().add_run(run_id)
         record, _ = make_run(Scenario(run_id=run_id))
         empty = {"spans": (), "windows": (), "metrics": (), "checks": (), "limits": ()}
         draft = record.model_copy(update=empty)
         (folder / "draft.json").write_text(draft.model_dump_json())
         return folder
-
-    def spawn(self) -> SamplerClient:
-        program = (*self.program, "--once")
-        client = SamplerClient.spawn(self.runs, self.folder / "sampler.log", program=program)
-        self.clients.append(client)
-        return client
-
-    def opened(self, config: PowerConfig | None = None, *devices: str) -> SamplerClient:
-        client = self.spawn()
-        client.hello(RUN_ID)
-        client.open(
-            config or PowerConfig(period_s=0.02), devices=devices or ["nvme0"], block_devices=[]
-        )
-        return client
-
-    def service(self, *options: str) -> Path:
-        """Start a sampler that serves client after client; returns its socket."""
-        path = self.folder / "socket"
-        command = [*self.program, "--socket", str(path), "--runs", str(self.runs), *options]
-        with (
-            (self.folder / "service.out").open("w") as out,
-            (self.folder / "service.log").open("w") as log,
-        ):
-            process = subprocess.Popen(
-                command,
-                stdout=out,
-                stderr=log,
-                text=True,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-            )
-        self.processes.append(process)
-        wait_for(lambda: listens(path))
-        return path
-
-    def killable_client(self, *options: str) -> subprocess.Popen[str]:
-        """Start a run's process, leader of its group; returns when it samples.
-
-        It has set power state 1, or with ``--limited`` a power limit, and switched APST off.
-        """
-        process = subprocess.Popen(
-            [sys.executable, "-c", CLIENT, str(self.folder), *options],
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        self.processes.append(process)
-        assert process.stdout is not None
-        assert int(process.stdout.readline()) > 0
-        assert self.state() == (0 if "--limited" in options else 1)
-        return process
-
-    def state(self, name: str = "nvme0") -> int:
-        return load(self.models / f"{name}.json").state
-
-    def record(self, run_id: str = RUN_ID) -> RunRecord:
-        return read_record(self.runs / run_id)
-
-    def clean(self) -> None:
-        for client in self.clients:
-            client.close()
-        for process in self.processes:
-            with suppress(ProcessLookupError, PermissionError):
-                if os.getpgid(process.pid) == process.pid:
-                    os.killpg(process.pid, signal.SIGKILL)
-            process.terminate()
-            process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
-
-
-def listens(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        return probe.connect_ex(str(path)) == 0
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Return when the condition holds; it must within the design's ten seconds."""
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        if time.monotonic() > deadline_s:
-            raise AssertionError(f"nothing came of it in {DEADLINE_S} s")
-        time.sleep(0.01)

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
+from importlib import import_module
 from importlib.resources import files
 
 import pytest
@@ -12,9 +15,9 @@ from omegaconf import OmegaConf
 from pydantic import TypeAdapter
 
 from wattload.core.errors import ConfigError
-from wattload.power.config import DeclaredProfile, PowerConfig
-from wattload.power.meterconfig import HwmonConfig
-from wattload.power.sources import SOURCES, find_sources
+from wattload.power.config import DeclaredProfile, HwmonConfig, PowerConfig
+from wattload.power.registry import AUTO, auto_meters, companions, meter_module, meter_names
+from wattload.power.sources.base import find_sources
 
 OPTIONS = sorted(
     entry.name.removesuffix(".yaml")
@@ -37,8 +40,28 @@ def composed(*overrides: str) -> PowerConfig:
     return config
 
 
-def test_every_source_has_an_option_and_every_option_a_source() -> None:
-    assert set(OPTIONS) == {"auto", *SOURCES}
+def test_every_option_has_a_meter_and_every_meter_an_option() -> None:
+    assert set(OPTIONS) == {AUTO, *meter_names()}
+    folder = files("wattload.power").joinpath("sources")
+    modules = {entry.name.removesuffix(".py") for entry in folder.iterdir()}
+    declared = {
+        name
+        for name in modules
+        if hasattr(import_module(f"wattload.power.sources.{name}"), "METER")
+    }
+    assert declared == set(meter_names())
+    assert all(callable(meter_module(name).find) for name in declared)
+
+
+def test_auto_tries_the_drives_own_first_and_no_meter_that_needs_a_choice() -> None:
+    assert auto_meters() == ("nvme", "nvml", "hwmon", "rapl")
+    assert companions() == ("hwmon", "ipmi", "nvme", "nvml", "rapl", "redfish")
+
+
+def test_meters_that_are_not_used_load_no_large_library() -> None:
+    code = "import sys, wattload.power.registry as r; r.auto_meters(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"numpy", "pyarrow", "pynvml", "hydra"} & set(done.stdout.split())
 
 
 NEEDS = {
@@ -97,7 +120,10 @@ def test_unknown_key_and_wrong_type_fail_while_composing(override: str) -> None:
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        (PowerConfig(source="meter"), "power.source must be one of auto, nvme, .*; got 'meter'"),
+        (
+            PowerConfig(source="meter"),
+            "power.source must be one of auto, decl.*; got 'meter'",
+        ),
         (PowerConfig(state=32), "power.state must be 0 to 31, got 32"),
         (PowerConfig(state=-1), "power.state must be 0 to 31, got -1"),
         (PowerConfig(dssd_watts=0), "power.dssd_watts must be 1 to 255 whole watts, got 0"),
@@ -114,7 +140,7 @@ def test_unknown_key_and_wrong_type_fail_while_composing(override: str) -> None:
         (PowerConfig(source="declared"), "power=declared needs a profile"),
         (
             PowerConfig(profile=DeclaredProfile(name="x", citation="y", idle_w=5)),
-            "power.profile x gives neither max_w nor typical_w",
+            "power.profile x has neither max_w nor typical_w",
         ),
         (
             PowerConfig(profile=DeclaredProfile(name="x", citation="y", max_w=0)),
@@ -136,7 +162,9 @@ def test_power_state_zero_is_a_state() -> None:
 
 
 def test_unknown_source_names_those_there_are() -> None:
-    with pytest.raises(ConfigError, match="'meter' is unknown; there are nvme, nvml, declared"):
+    with pytest.raises(
+        ConfigError, match="unknown power source 'meter'; available: declared, hwmon, ipmi"
+    ):
         find_sources("meter", (), PowerConfig())
 
 
@@ -144,14 +172,14 @@ def test_apst_and_the_clock_go_with_any_knob() -> None:
     for config in (PowerConfig(state=1), PowerConfig(dssd_watts=9), PowerConfig(limit_w=9)):
         config.apst, config.set_timestamp = False, True
         config.check()
-        assert config.changes.endswith("power.apst=false power.set_timestamp=true")
-        assert config.knob == config.changes.partition("=")[0]
+        assert config.settings_text.endswith("power.apst=false power.set_timestamp=true")
+        assert config.first_setting == config.settings_text.partition("=")[0]
 
 
 def test_run_that_asks_for_nothing_changes_nothing() -> None:
-    assert PowerConfig().changes == ""
-    assert PowerConfig().knob is None
-    assert PowerConfig(apst=False).knob == "power.apst"
+    assert PowerConfig().settings_text == ""
+    assert PowerConfig().first_setting is None
+    assert PowerConfig(apst=False).first_setting == "power.apst"
 
 
 def test_rails_are_named_on_the_command_line() -> None:
@@ -189,13 +217,16 @@ def test_settings_survive_the_way_to_the_sampler() -> None:
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        (PowerConfig(beside=["declared"]), r"power\.beside takes any of nvme, .* got 'declared'"),
-        (PowerConfig(source="none", beside=["rapl"]), "takes nothing with power=none; got 'rapl'"),
-        (PowerConfig(source="rapl", beside=["rapl"]), "names rapl, which is read already"),
-        (PowerConfig(beside=["ipmi", "ipmi"]), "names ipmi, which is read already"),
+        (
+            PowerConfig(beside=["declared"]),
+            r"power\.beside must be any of hw.* got 'declared'",
+        ),
+        (PowerConfig(source="none", beside=["rapl"]), "must be empty with power=none; got 'rapl'"),
+        (PowerConfig(source="rapl", beside=["rapl"]), "lists rapl, which is read already"),
+        (PowerConfig(beside=["ipmi", "ipmi"]), "lists ipmi, which is read already"),
         (PowerConfig(beside=["redfish"]), "must be the BMC's https address"),
         (PowerConfig(source="redfish"), "must be the BMC's https address"),
-        (PowerConfig(hwmon=HwmonConfig(rails=["x:nvme0"])), "takes chip/channel"),
+        (PowerConfig(hwmon=HwmonConfig(rails=["x:nvme0"])), "must be chip/channel"),
     ],
 )
 def test_meter_that_can_not_be_is_one_sentence(config: PowerConfig, sentence: str) -> None:

@@ -1,13 +1,16 @@
-"""Runs that many tests of the report read; written once."""
+"""Runs that many report tests read; written once."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.records import Scenario, WorkloadName, write_run
-from wattload.reports.load import Run, load_runs
+from wattload.reports.render.page import page_of
+from wattload.reports.runs.load import Run, load_runs
+from wattload.reports.stats.subject import make_subject
 
 LIMITS = ("The drive's SMART log can't be read: no NVMe controller lies under the target.",)
 
@@ -30,6 +33,11 @@ def arm(
         "serial": f"SERIAL{name}01",
     }
     return Scenario(**(values | changes))  # type: ignore[arg-type]
+
+
+def render_page(runs: Sequence[Run], *, by: str = "label", forced: bool = False) -> str:
+    """Return the page of these runs as HTML; ``by`` and ``forced`` as in ``make_subject``."""
+    return page_of(make_subject(runs, by, forced=forced))
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The numbers of a page's text, and whether a page's data has them at the printed precision."""
+"""The numbers in a page's text, and whether its data has them at the printed precision."""
 
 from __future__ import annotations
 

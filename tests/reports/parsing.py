@@ -1,4 +1,4 @@
-"""Reads a page as a browser would: tags, attributes, texts, and what they point at."""
+"""Parses a page like a browser: tags, attributes, texts and link targets."""
 
 from __future__ import annotations
 

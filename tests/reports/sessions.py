@@ -1,4 +1,4 @@
-"""Runs of made-up sessions, in memory: which took turns with which, and how fast each was."""
+"""Sessions of synthetic runs, in memory: their order, and the speed of each run."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.records import Scenario, make_run
-from wattload.core.record.run import Comparison, Interleave
-from wattload.reports.load import Run
-from wattload.reports.traces import Traces
+from wattload.core.record.run import Comparison, Interleave, RunRecord
+from wattload.reports.runs.load import Run
+from wattload.reports.runs.traces import Traces
 
 EMPTY = Traces(throughput=None, power=None, notes=(), digests={})
 BYTES = 3e9
 """What every run moves, whatever its rate."""
+CHECKPOINT: dict[str, object] = {"workload": "checkpoint", "seconds": 10.0, "virtual": False}
+
+
+def checkpoint_record(**changes: object) -> RunRecord:
+    """Return the record of a measured checkpoint run, which has two phases."""
+    values: dict[str, object] = {"run_id": "run-1", "power": "measured"}
+    made, _ = make_run(Scenario(**(CHECKPOINT | values | changes)))  # type: ignore[arg-type]
+    return made
 
 
 def run(

@@ -11,9 +11,9 @@ import pytest
 from tests.records import Scenario, write_run
 from wattload.cli import check, report
 from wattload.core.errors import ConfigError, RecordError
-from wattload.core.record.check import Check
-from wattload.core.record.run import RECORD_FILE
-from wattload.reports.subject import ARMS
+from wattload.core.record.file import RECORD_FILE
+from wattload.core.record.results import Check
+from wattload.reports.stats.subject import ARMS
 
 GOOD = Scenario(run_id="run-good", seconds=1.0)
 BAD = Scenario(
@@ -81,7 +81,7 @@ def test_an_index_is_of_one_folder_and_compares_nothing(
     with pytest.raises(ConfigError, match="one folder of runs, got 2"):
         call(report, "--index", runs, runs)
     for words in (("--force",), ("--format", "csv"), ("--by", "loader")):
-        with pytest.raises(ConfigError, match="compares nothing"):
+        with pytest.raises(ConfigError, match="--index does not compare runs"):
             call(report, "--index", runs, *words)
 
 
@@ -116,7 +116,7 @@ def test_check_of_a_good_run_is_a_table_and_status_0(
     assert "run-good" in out
     assert "bytes_add_up" in out
     assert "closure checks pass" in out
-    assert "MLPerf Storage's rules for such a run: " in out
+    assert "MLPerf Storage's rules for this workload: " in out
 
 
 def test_check_of_a_run_with_a_failed_check_is_status_3(
@@ -147,7 +147,7 @@ def test_check_says_what_is_missing_and_how_a_run_ended(
     assert call(check, folder) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "aborted: the run was interrupted" in out
-    assert "The power trace power.parquet is not beside the record." in out
+    assert "The power trace power.parquet is missing from the run's folder." in out
 
 
 def test_check_prints_json_for_a_machine(

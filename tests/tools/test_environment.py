@@ -178,7 +178,7 @@ def test_an_interrupted_set_up_goes_on_in_the_same_environment(
 
 
 def test_an_engine_that_is_gone_is_built_again(tmp_path: Path) -> None:
-    native = tmp_path / "loaders/native"
+    native = tmp_path / "loaders/engine"
     (native / "src").mkdir(parents=True)
     assert not environment.lacks_engine(tmp_path)
     (native / "src/engine.c").touch()

@@ -6,23 +6,26 @@ from pathlib import Path
 from typing import Any
 
 from tests.context import Context, ThreadCommunicator, directory_target
-from wattload.core.accelerator import Accelerator
-from wattload.core.record.check import Check
-from wattload.core.workload import Outcome
-from wattload.loaders import dcp, direct, torch
-from wattload.loaders.datafolder import list_folders
-from wattload.workloads.checkpoint import Checkpoint, Config
-from wattload.workloads.checkpoint.account import Account
+from wattload.core.record.results import Check
+from wattload.core.workload import Accelerator, Outcome
+from wattload.loaders.checkpoint_store import CheckpointLoader
+from wattload.loaders.data.data_folder import list_folders
+from wattload.loaders.dcp import config as dcp_config
+from wattload.loaders.direct import config as direct_config
+from wattload.loaders.torch import config as torch_config
+from wattload.workloads.checkpoint.config import Config
+from wattload.workloads.checkpoint.cycle import RankTotals
+from wattload.workloads.checkpoint.workload import Checkpoint
 
 RANK_BYTES = 4_000_004
 STEP_S = 0.002
 BESIDE_STEPS = 3
 BESIDE: dict[str, Any] = {"mode": "async", "interval_s": BESIDE_STEPS * STEP_S}
-DIRECT = direct.Config(block_bytes=256 << 10, queue_depth=4)
-LOADERS = {
+DIRECT = direct_config.Config(block_bytes=256 << 10, queue_depth=4)
+LOADERS: dict[str, CheckpointLoader] = {
     "direct": DIRECT,
-    "torch": torch.Config(bucket_bytes=1 << 20),
-    "dcp": dcp.Config(tensor_bytes=1 << 20),
+    "torch": torch_config.Config(bucket_bytes=1 << 20),
+    "dcp": dcp_config.Config(tensor_bytes=1 << 20),
 }
 
 
@@ -31,7 +34,7 @@ def settings(**changed: Any) -> Config:  # noqa: ANN401 - fields of Config
     return Config(**{"checkpoint_count": 3, "shrink_bytes": RANK_BYTES} | changed)
 
 
-def made(loader: object = DIRECT, **changed: Any) -> Checkpoint:  # noqa: ANN401
+def made(loader: CheckpointLoader = DIRECT, **changed: Any) -> Checkpoint:  # noqa: ANN401
     """Return a workload of them."""
     return Checkpoint(settings(**changed), loader, Accelerator(step_s={"checkpoint": STEP_S}))
 
@@ -65,9 +68,9 @@ def data_folder(context: Context, target: int = 0) -> Path:
     return folder.path
 
 
-def account(host: str, *windows_ns: tuple[int, int]) -> Account:
-    """Return an account of 1000 bytes written in each window."""
-    made = Account(host=host)
+def rank_totals(host: str, *windows_ns: tuple[int, int]) -> RankTotals:
+    """Return the totals of 1000 bytes written in each window."""
+    made = RankTotals(host=host)
     for window_ns in windows_ns:
         made.write.windows_ns.append(window_ns)
         made.write.moved_bytes.append(1000)
@@ -91,9 +94,9 @@ def interrupt(context: Context, after_bytes: int) -> None:
     """Have the first count beyond ``after_bytes`` interrupt the run, on the thread that counts."""
     advance = context.progress.advance
 
-    def told(count: int) -> None:
+    def counted(count: int) -> None:
         advance(count)
         if sum(context.progress.moved_bytes) > after_bytes:
             raise KeyboardInterrupt
 
-    context.progress.advance = told  # type: ignore[method-assign, assignment]
+    context.progress.advance = counted  # type: ignore[method-assign, assignment]

@@ -6,21 +6,21 @@ from pathlib import Path
 import pytest
 
 from tests import tinyfs
-from wattload.workloads.checkpoint import ceiling as ceiling_module
-from wattload.workloads.unet3d import ceiling as unet3d_ceiling
+from wattload.workloads.checkpoint import metrics
+from wattload.workloads.unet3d import loop as unet3d_ceiling
 
 
 @pytest.fixture
 def short_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the checkpoint workload measure its ceilings in no time."""
-    monkeypatch.setattr(ceiling_module, "LEAST_S", 0.001)
+    monkeypatch.setattr(metrics, "LEAST_S", 0.001)
 
 
 @pytest.fixture
 def short_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the unet3d workload measure its ceiling in a moment."""
-    monkeypatch.setattr(unet3d_ceiling, "SECONDS", 0.05)
-    monkeypatch.setattr(unet3d_ceiling, "BATCHES_LEAST", 2)
+    monkeypatch.setattr(unet3d_ceiling, "CEILING_S", 0.05)
+    monkeypatch.setattr(unet3d_ceiling, "CEILING_BATCHES_MIN", 2)
 
 
 @pytest.fixture

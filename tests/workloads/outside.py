@@ -8,17 +8,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.context import Context
-from wattload.core.accelerator import Accelerator
 from wattload.core.errors import RunError
-from wattload.core.harness import Harness, HarnessWatch
-from wattload.core.io import DataPath, IOResult
-from wattload.core.record.check import Check
-from wattload.core.target import Target
-from wattload.core.workload import Outcome
-from wattload.loaders import dlio
-from wattload.loaders.sampleharness import TrainedEpoch, Training, TrainingResult
-from wattload.loaders.samples import SampleSet
-from wattload.workloads.unet3d import Config, Unet3d
+from wattload.core.io import DataPath, Harness, HarnessWatch, IOResult
+from wattload.core.record.results import Check
+from wattload.core.storage.targets import Target
+from wattload.core.workload import Accelerator, Outcome
+from wattload.loaders.dlio import config
+from wattload.loaders.samples import (
+    SampleHarnessConfig,
+    SampleSet,
+    TrainedEpoch,
+    Training,
+    TrainingResult,
+)
+from wattload.workloads.unet3d.config import Config
+from wattload.workloads.unet3d.workload import Unet3d
 
 FILES, BATCH, EPOCHS, STEP_S = 8, 2, 2, 0.002
 
@@ -96,7 +100,7 @@ class Outside:
 
 
 @dataclass
-class OutsideConfig(dlio.Config):
+class OutsideConfig(config.Config):
     """The DLIO harness's settings for a program that is always there."""
 
     trainings: list[Training] = field(default_factory=list)
@@ -105,7 +109,7 @@ class OutsideConfig(dlio.Config):
     def check_samples(self, samples: SampleSet, targets: Sequence[Target]) -> None:
         pass
 
-    def training_harness(self, training: Training) -> Harness[TrainingResult]:  # type: ignore[override]
+    def training_harness(self, training: Training) -> Harness[TrainingResult]:
         self.trainings.append(training)
         return Failing(training, self.fails) if self.fails else Outside(training, 1 << 40)
 
@@ -126,7 +130,7 @@ class Failing(Outside):
         raise RunError(f"the program failed: {self.words}")
 
 
-def workload(loader: object, *, count: int = 1, step_s: float = STEP_S) -> Unet3d:
+def workload(loader: SampleHarnessConfig, *, count: int = 1, step_s: float = STEP_S) -> Unet3d:
     config = Config(record_divisor=640, file_count=FILES, batch_samples=BATCH, epochs=EPOCHS)
     return Unet3d(config, loader, Accelerator(name="test", count=count, step_s={"unet3d": step_s}))
 

@@ -1,1 +1,4 @@
-"""The commands, one module each; a module is imported when its command is called."""
+"""The commands, one module each: they parse a command line and print.
+
+A module is imported when its command runs.
+"""

@@ -1,4 +1,4 @@
-"""``wattload check``: the checks of runs, whether their figures close, and MLPerf's rules."""
+"""``wattload check``: the checks of runs, closure of their figures, and MLPerf's rules."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wattload.core.errors import CHECK_FAILED
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from wattload.core.checks.mlperf import Judgement
-    from wattload.core.record.check import Check
-    from wattload.reports.load import Run
+    from wattload.core.mlperf.rules import Judgement
+    from wattload.core.record.results import Check
+    from wattload.reports.runs.load import Run
 
-CHECK_FAILED = 3
 _UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
 _ORDER = ("fail", "warn", "not_checked", "pass")
 _STANDINGS = {"invalid": "red", "open": "yellow", "not_checked": "cyan", "closed": "green"}
@@ -25,33 +26,33 @@ _STYLES = {"fail": "bold red", "warn": "yellow", "not_checked": "cyan", "pass": 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the command's arguments."""
     parser.add_argument(
         "runs",
         nargs="+",
         type=Path,
         metavar="RUN",
-        help="a run's folder or its record.json; a folder of run folders stands for all of them",
+        help="a run's folder or its record.json; a folder of run folders means all of them",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON for a machine to read")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print each run's checks; returns 3 if any failed or any figure does not close, else 0.
+    """Print each run's checks; returns 3 if a check failed or a figure does not close, else 0.
 
-    What MLPerf Storage's rules say of a run is printed beside them and decides nothing: a run that
-    is no submission is not a bad one.
+    The verdict of MLPerf Storage's rules is printed too, but does not affect the exit status: a run
+    that is not a valid submission can still be a good run.
 
     Raises:
         RecordError: a run is missing, cut short, or named twice.
     """
-    from wattload.core.checks.mlperf import judge
-    from wattload.reports.closure import close
-    from wattload.reports.load import load_runs
+    from wattload.core.mlperf.rules import judge
+    from wattload.reports.runs.closure import closure_checks
+    from wattload.reports.runs.load import load_runs
 
     runs = load_runs(arguments.runs)
     records = [run.record for run in runs]
-    judged = [Judged(run, close(run), judge(run.record, records)) for run in runs]
+    judged = [Judged(run, closure_checks(run), judge(run.record, records)) for run in runs]
     if arguments.json:
         print(json.dumps([_document(each) for each in judged], indent=1))
     else:
@@ -62,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A run, its closure checks, and what MLPerf's rules say of it where they apply."""
+    """A run, its closure checks, and the judgement of MLPerf's rules if they apply."""
 
     run: Run
     closures: Sequence[Check]
@@ -91,7 +92,7 @@ def _show(judged: Sequence[Judged]) -> None:
         console.print(f"{total - len(broken)} of {total} closure checks pass")
         if each.mlperf is not None:
             console.print(_rules(each.mlperf))
-        _say(console, each.run)
+        _print_notes(console, each.run)
 
 
 def _rules(judgement: Judgement) -> Table:
@@ -99,9 +100,9 @@ def _rules(judgement: Judgement) -> Table:
     from rich.text import Text
 
     standing = judgement.standing.replace("_", " ")
-    title = f"MLPerf Storage's rules for such a run: {standing}"
+    title = f"MLPerf Storage's rules for this workload: {standing}"
     table = Table(title=title, title_justify="left", expand=False)
-    for name in ("standing", "rule", "what was found"):
+    for name in ("standing", "rule", "finding"):
         table.add_column(name, no_wrap=name == "standing")
     for finding in judgement.findings:
         table.add_row(
@@ -112,7 +113,7 @@ def _rules(judgement: Judgement) -> Table:
     return table
 
 
-def _say(console: Console, run: Run) -> None:
+def _print_notes(console: Console, run: Run) -> None:
     from rich.text import Text
 
     if run.record.status != "complete":
@@ -128,7 +129,7 @@ def _table(run: Run, checks: Sequence[Check]) -> Table:
     from rich.text import Text
 
     table = Table(title=Text(_printable(run.id)), title_justify="left", expand=False)
-    for title in ("verdict", "check", "what was found"):
+    for title in ("verdict", "check", "finding"):
         table.add_column(title, no_wrap=title == "verdict")
     for check in sorted(checks, key=lambda check: _ORDER.index(check.verdict)):
         table.add_row(
@@ -140,5 +141,5 @@ def _table(run: Run, checks: Sequence[Check]) -> Table:
 
 
 def _printable(text: str) -> str:
-    """Return text without what a terminal would obey: a record may come from anybody."""
+    """Replace unprintable characters, which could control the terminal: records are untrusted."""
     return "".join(letter if letter.isprintable() else _UNPRINTABLE for letter in text)

@@ -1,4 +1,4 @@
-"""``wattload clean``: give back what wattload wrote to a target, by its manifests alone."""
+"""``wattload clean``: delete wattload's data from a target, by its manifests only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wattload.core.errors import DataError, TargetError
 from wattload.core.units import format_bytes
 
 if TYPE_CHECKING:
-    from wattload.loaders.datafolder.cleaning import Cleaning
+    from wattload.loaders.data.target_folder import Cleaning
 
 _SHOWN_COUNT = 10
 
@@ -20,19 +20,19 @@ _SHOWN_COUNT = 10
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("target", type=Path, help="the target directory, as given to target.path=")
-    parser.add_argument("--json", action="store_true", help="print JSON for a machine to read")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Remove the listed files under valid markers; files of others stay and are named.
+    """Delete the listed files under valid markers; list all other files and keep them.
 
-    Returns 0, or 2 if a folder of ours could not be emptied.
+    Returns 0, or 2 if a folder of wattload could not be emptied.
     """
-    from wattload.loaders.datafolder.cleaning import clean
+    from wattload.loaders.data.target_folder import clean
 
     target: Path = arguments.target
     if not target.is_dir():
-        raise TargetError(f"{target} is no directory; name the target as in target.path=")
+        raise TargetError(f"{target} is not a directory; give the target as in target.path=")
     cleaning = clean(target)
     if arguments.json:
         _print_json(cleaning)
@@ -44,10 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print(cleaning: Cleaning, target: Path) -> None:
-    print(f"{format_bytes(cleaning.freed_bytes)} given back on {target}")
+    print(f"deleted {format_bytes(cleaning.freed_bytes)} on {target}")
     count = len(cleaning.left)
     if count:
-        print(f"{count} {'name' if count == 1 else 'names'} left, not written by wattload:")
+        print(f"{count} {'entry' if count == 1 else 'entries'} left that wattload did not write:")
     for path in cleaning.left[:_SHOWN_COUNT]:
         print(f"  {_printable(path)}")
     if count > _SHOWN_COUNT:
@@ -55,7 +55,7 @@ def _print(cleaning: Cleaning, target: Path) -> None:
 
 
 def _printable(path: Path) -> str:
-    """Return a name that others chose, with what a terminal might act on or can't show escaped."""
+    """Escape unprintable characters in a foreign file name: they could control the terminal."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(path))
 
 

@@ -1,4 +1,4 @@
-"""``wattload datagen``: generate the data of a workload and nothing else."""
+"""``wattload datagen``: only generate the data of a workload."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Generate or complete the data and return 0."""
-    from wattload.run import generate
+    from wattload.cli.outcome import Printer
+    from wattload.session.loop import generate
 
-    generate(arguments.overrides)
+    data = generate(arguments.overrides, Printer())
+    if data is not None:
+        print(f"{'reused' if data.reused else 'generated'}: {data.folder}")
     return 0

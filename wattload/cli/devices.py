@@ -1,24 +1,53 @@
-"""``wattload devices``: targets and controllers, and what is missing of them and why."""
+"""``wattload devices``: targets, NVMe controllers and power meters, and what is unknown and why."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import socket
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from wattload.core.errors import PowerError, TargetError
+from wattload.core.power import Counter, PowerSource
+from wattload.core.record.controller import ControllerFacts, ControllerState
+from wattload.core.storage.block_stack import SystemDrives, system_drives
+from wattload.core.storage.controllers import (
+    controller_facts,
+    controller_state,
+    controllers_under,
+    link_warning,
+    list_controllers,
+    merge_controller_facts,
+    merge_controller_state,
+)
+from wattload.core.storage.mounts import Mount, find_mount, read_mounts
+from wattload.core.storage.targets import Target, resolve_targets
+from wattload.core.sysfs import LIVE, Roots
 from wattload.core.units import format_bytes
+from wattload.power.config import HwmonConfig
+from wattload.power.nvme.admin import AdminDevice, NvmeAdmin, OpenDevice
+from wattload.power.nvme.identify import Controller, identify_controller, read_ocp_uuid_index
+from wattload.power.nvme.logs import read_ocp_smart
+from wattload.power.nvme.smart import SmartLog, read_smart
+from wattload.power.nvme.state import power_capabilities, power_state_facts, read_state
+from wattload.power.nvme.vendor import find_vendor_page
+from wattload.power.sources.hwmon import find_channels
+from wattload.power.sources.ipmi import DEVICE, IpmiDevice, IpmiSource, OpenLink
+from wattload.power.sources.rapl import find_zones
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.tree import Tree
 
-    from wattload.cli.inventory import ControllerView
-    from wattload.cli.meters import MeterView
     from wattload.core.record.controller import PowerStateFacts
     from wattload.core.record.target import BlockNode
-    from wattload.core.target import Target
+
+_PERIOD_S = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,17 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "paths",
         nargs="*",
         metavar="DIRECTORY",
-        help="directories to look at, tried for O_DIRECT; without any, all mounted disks",
+        help="directories to inspect and try O_DIRECT in; without any, all mounted disks",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print targets and controllers; returns 0."""
-    from wattload.cli.inventory import find_targets, view_controllers
-    from wattload.cli.meters import view_meters
-    from wattload.core.nvme_sysfs import controllers_under
-
     targets = find_targets(arguments.paths)
     named = [name for target in targets for name in controllers_under(target)]
     views = view_controllers(tuple(dict.fromkeys(named)) if arguments.paths else None)
@@ -62,15 +87,15 @@ def show(
     console: Console,
     meters: Sequence[MeterView] = (),
 ) -> None:
-    """Print a tree for each target, for each controller, and one for the meters beside them."""
+    """Print a tree for each target and each controller, and one for the other power meters."""
     for target in targets:
         console.print(_target_tree(target))
     for view in views:
         console.print(_controller_tree(view))
     if not views:
         console.print(
-            "No NVMe controller lies here: there are no power states to set, and no drive to ask "
-            "for its power. wattload doctor says what can be measured."
+            "There is no NVMe controller here, so there are no power states to set and no drive "
+            "reports its power. Run wattload doctor to see what can be measured."
         )
     if meters:
         console.print(_meter_tree(meters))
@@ -96,7 +121,9 @@ def _meter_tree(meters: Sequence[MeterView]) -> Tree:
     from rich.markup import escape
     from rich.tree import Tree
 
-    tree = Tree("[bold]meters[/bold]  no drive's, unless power.hwmon.rails=[NAME:DRIVE] says so")
+    tree = Tree(
+        "[bold]meters[/bold]  not of a drive, unless power.hwmon.rails=[NAME:DRIVE] assigns one"
+    )
     for meter in meters:
         tree.add(escape(f"{meter.name}  {meter.source}, {meter.scope}, {meter.says}"))
     return tree
@@ -131,7 +158,7 @@ def _node(node: BlockNode) -> Iterator[str]:
     if node.size_bytes:
         yield format_bytes(node.size_bytes)
     if node.redundancy is not None and node.redundancy != 1:
-        yield f"writes {node.redundancy:g} bytes for each"
+        yield f"writes {node.redundancy:g} bytes per byte"
     if node.queue is not None and node.queue.scheduler and node.queue.nr_requests:
         yield f"scheduler {node.queue.scheduler}, {node.queue.nr_requests} requests"
 
@@ -153,7 +180,7 @@ def _controller_tree(view: ControllerView) -> Tree:
     if view.refusal:
         tree.add(f"[yellow]{escape(view.refusal)}[/yellow]")
     missing = {**view.facts.missing, **view.state.missing}
-    missing.pop("holds_system", None)  # it is among the warnings
+    missing.pop("holds_system", None)  # it is one of the warnings
     for line in _gaps(missing):
         tree.add(f"[dim]{escape(line)}[/dim]")
     return tree
@@ -178,7 +205,7 @@ def _link(view: ControllerView) -> str:
 
 def _now(view: ControllerView) -> str:
     state = view.state.power_state
-    return "an unknown one" if state is None else f"PS{state}"
+    return "an unknown state" if state is None else f"PS{state}"
 
 
 def _power_state(state: PowerStateFacts) -> Iterator[str]:
@@ -187,7 +214,7 @@ def _power_state(state: PowerStateFacts) -> Iterator[str]:
     if state.idle_w is not None:
         yield f"idle {state.idle_w:g} W"
     if not state.operational:
-        yield "does no I/O"
+        yield "non-operational"
 
 
 def _add_sentences(tree: Tree, sentences: Sequence[str]) -> None:
@@ -198,9 +225,219 @@ def _add_sentences(tree: Tree, sentences: Sequence[str]) -> None:
 
 
 def _gaps(missing: dict[str, str]) -> Iterator[str]:
-    """Yield one line per reason, with all that it explains."""
+    """Yield one line per reason, with all fields that it explains."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in missing.items():
         by_reason.setdefault(reason, []).append(name)
     for reason, names in by_reason.items():
-        yield f"not known: {', '.join(names)} ({reason})"
+        yield f"unknown: {', '.join(names)} ({reason})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerView:
+    """The current state of one controller.
+
+    ``telemetry`` lists the power figures that the drive itself offers, and ``warnings`` has
+    sentences. ``refusal`` is the reason why the admin queue could not be used, else empty.
+    """
+
+    facts: ControllerFacts
+    state: ControllerState
+    telemetry: tuple[str, ...]
+    warnings: tuple[str, ...]
+    refusal: str
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON document."""
+        return {
+            "facts": self.facts.model_dump(mode="json"),
+            "state": self.state.model_dump(mode="json"),
+            "telemetry": list(self.telemetry),
+            "warnings": list(self.warnings),
+            "refusal": self.refusal,
+        }
+
+
+def find_targets(paths: Sequence[str], roots: Roots = LIVE) -> tuple[Target, ...]:
+    """Return the named directories as targets, or every mounted disk if none is named.
+
+    O_DIRECT is tried in named directories only, because that creates a file.
+
+    Raises:
+        TargetError: a named path is not a directory.
+    """
+    host = socket.gethostname()
+    if paths:
+        return resolve_targets(paths, host=host, roots=roots)
+    found: list[Target] = []
+    for mount in _disks(read_mounts(roots)):
+        # This user may not be allowed to access a mount that was not named: leave it out.
+        with suppress(TargetError):
+            found += resolve_targets(
+                [mount.mount_point], host=host, roots=roots, try_direct_io=False
+            )
+    return tuple(_numbered(index, target) for index, target in enumerate(found))
+
+
+def _numbered(index: int, target: Target) -> Target:
+    return replace(target, index=index, facts=target.facts.model_copy(update={"index": index}))
+
+
+def _disks(mounts: Sequence[Mount]) -> Iterator[Mount]:
+    """Yield local and network mounts that are visible, each file system once."""
+    seen: set[tuple[str, str]] = set()
+    for mount in sorted(mounts, key=lambda mount: len(mount.mount_point.parts)):
+        key = (mount.major_minor, mount.source)
+        if mount.category not in ("local", "network") or key in seen:
+            continue
+        if find_mount(mount.mount_point, mounts) is mount and mount.mount_point.is_dir():
+            seen.add(key)
+            yield mount
+
+
+def view_controllers(
+    names: Sequence[str] | None = None, roots: Roots = LIVE, open_device: OpenDevice = NvmeAdmin
+) -> tuple[ControllerView, ...]:
+    """Return the named controllers, or all of this host, including data from their admin queues."""
+    system = system_drives(roots)
+    selected = list_controllers(roots) if names is None else names
+    return tuple(view_controller(name, system, roots, open_device) for name in selected)
+
+
+def view_controller(
+    name: str, system: SystemDrives, roots: Roots, open_device: OpenDevice
+) -> ControllerView:
+    """Return one controller; if its admin queue is closed, with data from sysfs only."""
+    facts = controller_facts(name, host=socket.gethostname(), roots=roots, system=system)
+    state = controller_state(name, roots)
+    telemetry: tuple[str, ...] = ()
+    refusal = ""
+    try:
+        device = open_device(name)
+    except PowerError as error:
+        refusal = str(error)
+    else:
+        try:
+            values, reasons = read_state(device)
+            state = merge_controller_state(state, values, reasons)
+            controller = identify_controller(device)
+            facts = merge_controller_facts(facts, _identity_fields(controller), {})
+            telemetry = tuple(_telemetry(device, controller, read_smart(device)))
+        except PowerError as error:
+            refusal = str(error)
+        finally:
+            device.close()
+    return ControllerView(
+        facts=facts,
+        state=state,
+        telemetry=telemetry,
+        warnings=tuple(_warnings(facts, state)),
+        refusal=refusal,
+    )
+
+
+def _identity_fields(controller: Controller) -> dict[str, Any]:
+    return {
+        "nvme_version": controller.version,
+        "power_states": tuple(map(power_state_facts, controller.power_states)),
+        "power": power_capabilities(controller),
+    }
+
+
+def _telemetry(device: AdminDevice, controller: Controller, smart: SmartLog) -> Iterator[str]:
+    yield "power state"
+    if any(state.max_w is not None for state in controller.power_states):
+        yield "declared bounds"
+    if smart.interval_power_w is not None:
+        yield "interval power (SMART)"
+    if smart.lifetime_energy_wh is not None:
+        yield "lifetime energy (SMART)"
+    if controller.power_measurement:
+        yield "power measurement (log 25h)"
+    if controller.power_limit:
+        yield "power limit (feature 23h)"
+    if _has_ocp_power(device, controller):
+        yield "average power in whole watts (OCP log C0h)"
+    page = find_vendor_page(device, controller)
+    if page is not None:
+        yield f"power ({page.vendor} log {page.page:02X}h)"
+
+
+def _has_ocp_power(device: AdminDevice, controller: Controller) -> bool:
+    try:
+        log = read_ocp_smart(device, uuid_index=read_ocp_uuid_index(device, controller))
+    except PowerError:
+        return False
+    return log.average_power_w is not None
+
+
+def _warnings(facts: ControllerFacts, state: ControllerState) -> Iterator[str]:
+    link = link_warning(facts, state)
+    if link is not None:
+        yield link
+    if facts.holds_system:
+        yield f"{facts.name} holds root or swap: its power state is not changed unless allowed"
+    elif facts.holds_system is None:
+        yield f"{facts.name} may hold root or swap: {facts.missing['holds_system']}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeterView:
+    """A channel that a run could read.
+
+    ``says`` is its current reading, or why there is none; ``detail`` describes the sensor.
+    """
+
+    source: str
+    name: str
+    scope: str
+    evidence: str
+    says: str
+    detail: str
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON document."""
+        return asdict(self)
+
+
+def view_meters(
+    roots: Roots = LIVE, *, ipmi: Path = DEVICE, open_link: OpenLink = IpmiDevice
+) -> tuple[MeterView, ...]:
+    """Return the meters of this host other than drives and GPUs, each read once."""
+    return tuple(_view(source) for source in _sources(roots, ipmi, open_link))
+
+
+def _sources(roots: Roots, ipmi: Path, open_link: OpenLink) -> Iterator[PowerSource]:
+    with suppress(PowerError):
+        yield from find_channels(roots, (), HwmonConfig(), period_s=_PERIOD_S)
+    with suppress(PowerError):
+        yield from find_zones(roots, period_s=_PERIOD_S)
+    if ipmi.exists():
+        yield IpmiSource(period_s=_PERIOD_S, open_link=open_link)
+
+
+def _view(source: PowerSource) -> MeterView:
+    reading = _reading(source)
+    facts = source.facts()
+    return MeterView(
+        source=facts.name,
+        name=facts.device,
+        scope=str(facts.scope),
+        evidence=str(facts.evidence),
+        says=reading,
+        detail=facts.detail,
+    )
+
+
+def _reading(source: PowerSource) -> str:
+    try:
+        source.open()
+        (sample,) = source.read()
+    except PowerError as error:
+        return str(error)
+    finally:
+        source.close()
+    if sample.value is None:
+        return "no reading at the moment"
+    unit = "J counted" if isinstance(source.facts().sensor, Counter) else "W"
+    return f"{sample.value:.2f} {unit}"

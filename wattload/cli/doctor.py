@@ -1,20 +1,75 @@
-"""``wattload doctor``: what this host can and can't measure, and the command that mends each."""
+"""``wattload doctor``: what can be measured here, and how to fix the rest.
+
+Each finding is about one capability: of storage, the I/O engine, power or installed software.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import resource
+import shutil
+import socket
+import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from functools import partial
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from wattload.core.errors import MissingExtraError, PowerError, PowerPermissionError, TargetError
+from wattload.core.host.counters import read_block_stat
+from wattload.core.storage.controllers import list_controllers
+from wattload.core.storage.targets import Target, check_writable, counting_devices, resolve_targets
+from wattload.core.sysfs import LIVE, Roots, read_text
+from wattload.core.units import format_bytes
+from wattload.loaders.engine.library import IO_URING, PREAD, backend_unavailable
+from wattload.power.sources.hwmon import list_channels
+from wattload.power.sources.ipmi import DEVICE, IpmiDevice, IpmiSource, OpenLink
+from wattload.power.sources.rapl import find_zones
+from wattload.power.sources.redfish import PASSWORD_VARIABLE, USER_VARIABLE
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from wattload.cli.finding import Finding
+    from wattload.core.workload import Requirement
 
 _COLOURS = {"yes": "green", "partly": "yellow", "no": "red"}
+
+_TIMEOUT_S = 30.0
+
+_ENGINE_ADDS = "loader=direct at the speed of the drive, at little CPU"
+
+_GPU_ADDS = "power and energy of GPUs (power=nvml), scope gpu; never the figure of a drive"
+
+_HWMON_ADDS = "the rails of a drive if power.hwmon.rails names them, else power of scope node"
+
+_RAPL_ADDS = "the processors' energy (power=rapl), scope node; never the figure of a drive"
+
+_IPMI_ADDS = "the whole node's power (power=ipmi), scope node; never the figure of a drive"
+
+_REDFISH_ADDS = "power of the node, and of drives that the BMC reports (power=redfish)"
+
+_PERIOD_S = 1.0
+
+_CHANNELS_SHOWN = 8
+
+FindProgram = Callable[[str], str | None]
+"""Returns the path of a program, or ``None``: ``shutil.which``."""
+
+_MPI_QUESTION = "from mpi4py import MPI; print(MPI.Get_library_version().split(chr(10))[0])"
+
+_ENGINES = {"docker": "{{.Driver}}", "podman": "{{.Store.GraphDriverName}}"}
+"""Container engines, and the format that prints the storage driver; it needs a running engine."""
+
+_CAP_IPC_LOCK, _CAP_SYS_ADMIN = 14, 21
+"""Bits of ``linux/capability.h``. With the first, the limit on locked memory does not count."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,14 +79,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         type=Path,
         default=Path(),
-        help="where O_DIRECT is tried; the current directory if not given",
+        help="where to try O_DIRECT (default: the current directory)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what was found; returns 0, whatever it is."""
-    findings = list(_findings(arguments.directory))
+    """Print the findings; always returns 0."""
+    findings = [
+        *storage_findings(arguments.directory),
+        *io_findings(),
+        *power_findings(),
+        *software_findings(),
+    ]
     if arguments.json:
         document = [finding.document() for finding in findings]
         sys.stdout.write(json.dumps(document, indent=1) + "\n")
@@ -42,20 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _findings(directory: Path) -> Iterable[Finding]:
-    from wattload.cli.io_findings import io_findings
-    from wattload.cli.power_findings import power_findings
-    from wattload.cli.software_findings import software_findings
-    from wattload.cli.storage_findings import storage_findings
-
-    yield from storage_findings(directory)
-    yield from io_findings()
-    yield from power_findings()
-    yield from software_findings()
-
-
 def show(findings: Sequence[Finding], console: Console) -> None:
-    """Print one row per finding: verdict, what was seen, what it adds, what mends it."""
+    """Print one row per finding: verdict, observation, purpose, fix."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -71,3 +119,456 @@ def show(findings: Sequence[Finding], console: Console) -> None:
         colour = _COLOURS[finding.verdict]
         table.add_row(f"[{colour}]{finding.verdict}[/{colour}]", "\n".join(lines))
     console.print(table)
+
+
+class Verdict(StrEnum):
+    """Whether a capability is available."""
+
+    YES = "yes"
+    PARTLY = "partly"
+    NO = "no"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One capability of this host.
+
+    ``says`` is the observation and ``adds`` what the capability is good for. ``mend`` is a command
+    that makes it available or shows why it is not; empty if there is nothing to fix.
+    """
+
+    name: str
+    verdict: Verdict
+    says: str
+    adds: str
+    mend: str = ""
+
+    def document(self) -> dict[str, str]:
+        """Return the JSON document."""
+        return {key: str(value) for key, value in asdict(self).items()}
+
+
+def first_line_of(command: Sequence[str]) -> tuple[bool, str]:
+    """Run a program; returns whether it succeeded and the first line that it printed."""
+    try:
+        done = subprocess.run(
+            list(command), capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return False, str(error)
+    lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
+    return done.returncode == 0, lines[0] if lines else "it printed nothing"
+
+
+def io_findings() -> Iterator[Finding]:
+    """Yield whether the engine is built, can use io_uring, and can pin its buffers."""
+    try:
+        reason = backend_unavailable(IO_URING)
+    except MissingExtraError as error:
+        yield Finding(
+            name="I/O engine",
+            verdict=Verdict.NO,
+            says=str(error),
+            adds=_ENGINE_ADDS,
+            mend="make setup",
+        )
+        return
+    if reason is not None:
+        yield Finding(
+            name="I/O engine",
+            verdict=Verdict.PARTLY,
+            says=f"{reason}; loader.engine=auto uses {PREAD}: blocking threads",
+            adds=_ENGINE_ADDS,
+            mend="sudo sysctl kernel.io_uring_disabled=0",
+        )
+        return
+    yield Finding(
+        name="I/O engine", verdict=Verdict.YES, says="io_uring is available", adds=_ENGINE_ADDS
+    )
+    yield _locked_memory()
+
+
+def _locked_memory() -> Finding:
+    """Return how much memory can be pinned; registered buffers save a lookup per operation."""
+    adds = "buffers that the kernel looks up once instead of for each operation"
+    limit_bytes, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if limit_bytes == resource.RLIM_INFINITY or _has_capability(_CAP_IPC_LOCK, LIVE):
+        return Finding(name="locked memory", verdict=Verdict.YES, says="unlimited", adds=adds)
+    return Finding(
+        name="locked memory",
+        verdict=Verdict.PARTLY,
+        says=f"{format_bytes(limit_bytes)} can be pinned; larger buffers are not registered",
+        adds=adds,
+        mend="ulimit -l unlimited",
+    )
+
+
+def power_findings(
+    roots: Roots = LIVE,
+    load: Callable[[str], Any] = import_module,
+    *,
+    ipmi: Path = DEVICE,
+    open_link: OpenLink = IpmiDevice,
+    environment: Mapping[str, str] = os.environ,
+) -> Iterator[Finding]:
+    """Yield the power meters of this host other than the drives themselves."""
+    yield _nvml(load)
+    yield _hwmon(roots)
+    yield _rapl(roots)
+    yield _ipmi(ipmi, open_link)
+    yield _redfish(environment)
+
+
+def _nvml(load: Callable[[str], Any]) -> Finding:
+    finding = partial(Finding, name="NVML", adds=_GPU_ADDS)
+    try:
+        pynvml = load("pynvml")
+    except ImportError:
+        return finding(
+            verdict=Verdict.NO,
+            says="the module pynvml is not installed",
+            mend="pip install 'wattload[gpu]'",
+        )
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return finding(
+            verdict=Verdict.NO,
+            says=f"pynvml is installed, but no driver answers: {error}",
+            mend="nvidia-smi",
+        )
+    try:
+        count = pynvml.nvmlDeviceGetCount()
+    finally:
+        pynvml.nvmlShutdown()
+    return finding(
+        verdict=Verdict.YES if count else Verdict.NO,
+        says=f"{count} GPU{'' if count == 1 else 's'}",
+        mend="" if count else "nvidia-smi",
+    )
+
+
+def _hwmon(roots: Roots) -> Finding:
+    finding = partial(Finding, name="hwmon", adds=_HWMON_ADDS)
+    channels = list_channels(roots)
+    if not channels:
+        return finding(
+            verdict=Verdict.NO,
+            says="the kernel has no sensor of power or energy",
+            mend="sudo modprobe acpi_power_meter",
+        )
+    shown = ", ".join(channel.key for channel in channels[:_CHANNELS_SHOWN])
+    more = f" and {len(channels) - _CHANNELS_SHOWN} more" * (len(channels) > _CHANNELS_SHOWN)
+    return finding(verdict=Verdict.YES, says=f"{shown}{more}")
+
+
+def _rapl(roots: Roots) -> Finding:
+    finding = partial(Finding, name="RAPL", adds=_RAPL_ADDS)
+    try:
+        sources = find_zones(roots, period_s=_PERIOD_S)
+    except PowerError:
+        return finding(
+            verdict=Verdict.NO,
+            says="the kernel has no RAPL zone; most virtual machines have none",
+            mend="sudo modprobe intel_rapl_msr",
+        )
+    for source in sources:
+        try:
+            source.open()
+        except PowerPermissionError:
+            return finding(
+                verdict=Verdict.NO,
+                says=f"only root can read the counters, and this is user {os.geteuid()}",
+                mend="sudo -E wattload doctor",
+            )
+        except PowerError as error:
+            return finding(verdict=Verdict.NO, says=str(error), mend="sudo dmesg | grep -i rapl")
+        finally:
+            source.close()
+    names = ", ".join(source.facts().device for source in sources)
+    return finding(verdict=Verdict.YES, says=names)
+
+
+def _ipmi(path: Path, open_link: OpenLink) -> Finding:
+    """Read the BMC once, which takes milliseconds."""
+    finding = partial(Finding, name="IPMI", adds=_IPMI_ADDS)
+    if not path.exists():
+        return finding(
+            verdict=Verdict.NO,
+            says=f"{path} does not exist: no BMC, or its driver is not loaded",
+            mend="sudo modprobe -a ipmi_si ipmi_devintf",
+        )
+    source = IpmiSource(period_s=_PERIOD_S, open_link=open_link)
+    try:
+        source.open()
+        (sample,) = source.read()
+    except PowerPermissionError as error:
+        return finding(verdict=Verdict.NO, says=str(error), mend="sudo -E wattload doctor")
+    except PowerError as error:
+        return finding(verdict=Verdict.NO, says=str(error), mend="sudo ipmitool dcmi discover")
+    finally:
+        source.close()
+    watts = "busy at the moment" if sample.value is None else f"now {sample.value:g} W"
+    return finding(verdict=Verdict.YES, says=f"{path} reports the node's power by DCMI, {watts}")
+
+
+def _redfish(environment: Mapping[str, str]) -> Finding:
+    """Return whether there are credentials; a run's settings name the BMC."""
+    finding = partial(Finding, name="Redfish", adds=_REDFISH_ADDS)
+    lacking = [name for name in (USER_VARIABLE, PASSWORD_VARIABLE) if name not in environment]
+    if lacking:
+        return finding(
+            verdict=Verdict.NO,
+            says=f"{' and '.join(lacking)} not set: no BMC can be read over HTTPS",
+            mend=f"read -rsp 'password: ' {PASSWORD_VARIABLE} && "
+            f"export {PASSWORD_VARIABLE} {USER_VARIABLE}=monitor",
+        )
+    return finding(
+        verdict=Verdict.YES,
+        says="user and password are set; name the BMC with power.redfish.url=https://bmc.example",
+    )
+
+
+def find_program(name: str) -> str | None:
+    """Return the path of a program; look next to this Python first, as a venv may be inactive."""
+    own = Path(sys.executable).parent / name
+    return str(own) if own.exists() else shutil.which(name)
+
+
+def software_findings(find: FindProgram = find_program) -> Iterator[Finding]:
+    """Yield which extras and programs are installed."""
+    yield from _loader_extras()
+    yield _mpi(find)
+    yield _fio(find)
+    yield _engine(find)
+
+
+def _loader_extras() -> Iterator[Finding]:
+    """Yield a finding for each extra of wattload that some loader requires."""
+    from wattload.core.workload import LoaderConfig
+    from wattload.run.compose import loaders_with
+
+    requirements: dict[str, dict[Requirement, None]] = {}
+    users: dict[str, dict[str, None]] = {}
+    for config in loaders_with(LoaderConfig):
+        for requirement in config.requires:
+            requirements.setdefault(requirement.extra, {})[requirement] = None
+            users.setdefault(requirement.extra, {})[f"loader={config.name}"] = None
+    for extra, needed in sorted(requirements.items()):
+        finding = partial(Finding, name=extra, adds=", ".join(users[extra]))
+        missing = [requirement for requirement in needed if not requirement.is_installed]
+        if missing:
+            modules = ", ".join(requirement.module for requirement in missing)
+            yield finding(
+                verdict=Verdict.NO,
+                says=f"the module {modules} is not installed",
+                mend=" && ".join(dict.fromkeys(requirement.install for requirement in missing)),
+            )
+        else:
+            yield finding(verdict=Verdict.YES, says=_version(next(iter(needed)).module))
+
+
+def _version(module: str) -> str:
+    try:
+        return version(module.replace("_", "-"))
+    except PackageNotFoundError:
+        return "installed"
+
+
+def _mpi(find: FindProgram) -> Finding:
+    finding = partial(Finding, name="MPI", adds="several processes: mpirun -n N wattload run ...")
+    mend = "pip install 'wattload[mpi]'"
+    if find_spec("mpi4py") is None:
+        return finding(
+            verdict=Verdict.NO,
+            says="the module mpi4py is not installed: one process only",
+            mend=mend,
+        )
+    # Importing mpi4py starts MPI, so do it in another process.
+    loads, line = first_line_of([sys.executable, "-c", _MPI_QUESTION])
+    if not loads:
+        return finding(
+            verdict=Verdict.NO,
+            says=f"mpi4py does not find an MPI library: {line}",
+            mend=mend,
+        )
+    launcher = find("mpirun")
+    if launcher is None:
+        return finding(
+            verdict=Verdict.PARTLY,
+            says=f"{_bare(line)}, but there is no mpirun",
+            mend=mend,
+        )
+    return finding(verdict=Verdict.YES, says=f"{_bare(line)}, {launcher}")
+
+
+def _bare(line: str) -> str:
+    """Return a line with single spaces, without the NUL at the end of some MPI versions."""
+    return " ".join(line.replace("\0", " ").split())
+
+
+def _fio(find: FindProgram) -> Finding:
+    adds = "make bench: compares our engine with fio's"
+    path = find("fio")
+    works, line = first_line_of([path, "--version"]) if path else (False, "fio is not installed")
+    return Finding(
+        name="fio",
+        verdict=Verdict.YES if works else Verdict.NO,
+        says=line,
+        adds=adds,
+        mend="" if works else "sudo apt-get install fio",
+    )
+
+
+def _engine(find: FindProgram) -> Finding:
+    finding = partial(
+        Finding, name="container engine", adds="docker compose run --rm wattload run ..."
+    )
+    found = [name for name in _ENGINES if find(name)]
+    if not found:
+        return finding(
+            verdict=Verdict.NO,
+            says="neither docker nor podman is installed",
+            mend="sudo apt-get install docker.io",
+        )
+    program = found[0]
+    answers, line = first_line_of([find(program) or program, "info", "--format", _ENGINES[program]])
+    if not answers:
+        return finding(
+            verdict=Verdict.PARTLY,
+            says=f"{program} is installed but does not answer: {line}",
+            mend=f"sudo systemctl start {program}",
+        )
+    return finding(verdict=Verdict.YES, says=f"{program}, storage {line}")
+
+
+def storage_findings(
+    directory: Path, roots: Roots = LIVE, devices: Path = Path("/dev")
+) -> Iterator[Finding]:
+    """Yield what can be measured in ``directory`` and on this host's NVMe drives."""
+    try:
+        (target,) = resolve_targets([directory], host=socket.gethostname(), roots=roots)
+        check_writable(target)
+    except TargetError as error:
+        yield Finding(
+            name="target directory",
+            verdict=Verdict.NO,
+            says=str(error),
+            adds="the directory that a run reads and writes",
+            mend="wattload doctor /mnt/ssd",
+        )
+    else:
+        yield _direct_io(target)
+        yield _counters(target, roots)
+        yield from _caveats(target)
+    yield _controllers(roots)
+    yield from (_admin_queue(name, roots, devices) for name in list_controllers(roots))
+
+
+def _direct_io(target: Target) -> Finding:
+    adds = "loader=direct, and reads that do not come from the page cache"
+    found = target.direct_io
+    if found is None:
+        return Finding(
+            name="O_DIRECT",
+            verdict=Verdict.NO,
+            says=f"{target.path}: {target.direct_io_missing}",
+            adds=adds,
+            mend="wattload devices",
+        )
+    return Finding(
+        name="O_DIRECT",
+        verdict=Verdict.YES,
+        says=f"{target.path}: offsets in multiples of {found.offset_align_bytes} B, memory of "
+        f"{found.memory_align_bytes} B (by {found.found_by})",
+        adds=adds,
+    )
+
+
+def _counters(target: Target, roots: Roots) -> Finding:
+    adds = "proof that bytes reached the device, and its queue depth"
+    names = counting_devices(target)
+    try:
+        for name in names:
+            read_block_stat(name, roots)
+    except TargetError as error:
+        names, why = (), str(error)
+    else:
+        why = target.facts.missing.get("stack", "the file system has no block device here")
+    if not names:
+        return Finding(
+            name="device counters",
+            verdict=Verdict.NO,
+            says=why,
+            adds=adds,
+            mend="wattload devices",
+        )
+    return Finding(name="device counters", verdict=Verdict.YES, says=", ".join(names), adds=adds)
+
+
+def _caveats(target: Target) -> Iterator[Finding]:
+    for warning in target.facts.warnings:
+        yield Finding(
+            name="target",
+            verdict=Verdict.PARTLY,
+            says=warning,
+            adds="figures of the drive alone",
+            mend="wattload doctor /mnt/ssd",
+        )
+
+
+def _controllers(roots: Roots) -> Finding:
+    names = list_controllers(roots)
+    adds = "a drive's power states, health and own power figures"
+    if names:
+        return Finding(
+            name="NVMe controllers", verdict=Verdict.YES, says=", ".join(names), adds=adds
+        )
+    return Finding(
+        name="NVMe controllers",
+        verdict=Verdict.NO,
+        says="the kernel has none; power=declared uses a data sheet's watts instead",
+        adds=adds,
+        mend="lspci -d ::0108",
+    )
+
+
+def _admin_queue(name: str, roots: Roots, devices: Path) -> Finding:
+    """Try to open the controller's device node, without sending a command."""
+    node = devices / name
+    finding = partial(
+        Finding,
+        name=f"admin queue of {name}",
+        adds="setting and watching power states, SMART, watts if the drive reports them",
+    )
+    try:
+        os.close(os.open(node, os.O_RDONLY | os.O_CLOEXEC))
+    except FileNotFoundError:
+        return finding(
+            verdict=Verdict.NO,
+            says=f"{node} does not exist; a container needs the device node",
+            mend=f"NVME={node} docker compose -f docker/compose.yaml "
+            "-f docker/compose.power.yaml run --rm wattload doctor",
+        )
+    except OSError as error:
+        return finding(
+            verdict=Verdict.NO,
+            says=f"{node}: {error.strerror}; model, serial, link and temperature are readable",
+            mend="sudo -E wattload doctor",
+        )
+    if _has_capability(_CAP_SYS_ADMIN, roots):
+        return finding(verdict=Verdict.YES, says=f"{node} opens")
+    return finding(
+        verdict=Verdict.PARTLY,
+        says=f"{node} opens, but without CAP_SYS_ADMIN: the power state table only, no state or "
+        "SMART",
+        mend="sudo -E wattload doctor",
+    )
+
+
+def _has_capability(bit: int, roots: Roots) -> bool:
+    """Return whether this process has a capability in its effective set (``proc(5)``, CapEff)."""
+    for line in read_text(roots.proc / "self/status").splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> bit & 1)
+    return False

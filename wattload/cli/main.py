@@ -1,4 +1,4 @@
-"""The command line: names and help of all commands here, their code imported when one is called."""
+"""The command line: names and help of all commands; a command's code is imported when it runs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from wattload import __version__
 
 COMMANDS = {
     "run": "one run, or a sweep with -m: wattload run workload=unet3d target.path=/mnt/nvme",
-    "devices": "targets and controllers: link, power states, what is missing and why",
-    "doctor": "what this host can and can't measure, and the command that mends each",
+    "devices": "targets and controllers: link, power states, and what is unavailable and why",
+    "doctor": "what can be measured here, and how to fix the rest",
     "power": "watch a device's power, show its power states, set one",
-    "sampler": "serve runs of users without privilege: the one process that needs root",
-    "report": "one HTML page from run folders: single runs, or A against B",
-    "check": "the checks of runs; exit status 3 when one failed",
-    "datagen": "generate the data of a workload and nothing else",
+    "sampler": "serve the runs of unprivileged users; the only process that needs root",
+    "report": "one HTML page from run folders: single runs, or a comparison of A and B",
+    "check": "the checks of runs; exit status 3 if one failed",
+    "datagen": "only generate the data of a workload",
     "plan": "size, time, energy and drives of a checkpoint too large to run here",
-    "clean": "give back what wattload wrote to a target, by its manifests",
+    "clean": "delete wattload's data from a target, by its manifests",
 }
 
 NESTED_COMMANDS = frozenset({"power"})
@@ -47,7 +47,7 @@ def dispatch(argv: Sequence[str]) -> int:
 
 
 def _command(name: str, argv: Sequence[str]) -> int:
-    """Run one command; only its module is imported. Options may stand anywhere between words."""
+    """Run one command; only its module is imported. Options may be anywhere between arguments."""
     module = import_module(f"wattload.cli.{name}")
     parser = argparse.ArgumentParser(
         prog=f"wattload {name}",
@@ -55,6 +55,6 @@ def _command(name: str, argv: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.add_arguments(parser)
-    if name in NESTED_COMMANDS:  # argparse can't mix options among the words of nested commands
+    if name in NESTED_COMMANDS:  # argparse can't intermix options with nested commands
         return int(module.run(parser.parse_args(argv)))
     return int(module.run(parser.parse_intermixed_args(argv)))

@@ -1,38 +1,54 @@
-"""``wattload plan``: what a checkpoint too large for this host would take, by arithmetic."""
+"""``wattload plan``: calculates what a checkpoint too large for this host would take.
+
+Rate and power are given, or come from the write phase of a recorded run.
+"""
 
 from __future__ import annotations
 
 import argparse
 import difflib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from wattload.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from wattload.cli.plan_record import Rates
-    from wattload.workloads.checkpoint.estimate import Drives, Energy, Shape
+from wattload.core.errors import ConfigError, RecordError
+from wattload.core.power import Scope, weakest
+from wattload.core.record.energy import EnergyRecord
+from wattload.core.record.file import RECORD_FILE, read_record
+from wattload.core.record.run import RunRecord
+from wattload.core.units import GIB, J_PER_WH, Unit, format_bytes, format_rate, format_seconds
+from wattload.reports.quantity import bounded_quantity
+from wattload.workloads.checkpoint import estimate
+from wattload.workloads.checkpoint.cycle import WRITE_PHASE
+from wattload.workloads.checkpoint.estimate import Drives, Energy, Shape, Watts, drives_needed
+from wattload.workloads.checkpoint.models import NAMES
 
 KEYS = ("model", "ranks", "rate", "record", "power_w", "interval_s", "overhead")
+
 OVERHEAD = 0.05
-LEAST, MOST = 1e-6, 1e12
-"""What a number may be: wider than any drive or job, and no result runs over."""
+
+MIN_VALUE, MAX_VALUE = 1e-6, 1e12
+"""The allowed range of numbers: wider than any drive or job, and no result overflows."""
+
+RATE_METRIC = "write_bytes_per_s"
+
+_PARTIAL = ("shrunken", "sliced")
+"""How remarks begin on a checkpoint run that wrote less than its ranks' full shards."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the command's arguments."""
     parser.add_argument("what", choices=("checkpoint",), help="what to plan")
     parser.add_argument(
         "settings",
         nargs="*",
         metavar="KEY=VALUE",
         help="model=405b [ranks=8]; rate=GB/s and power_w=W of one drive, or record=RUN for both "
-        f"from a run; interval_s=S between checkpoints, overhead={OVERHEAD} of it lost at most",
+        f"from a run; interval_s=S between checkpoints, overhead={OVERHEAD}, "
+        "the allowed share of stalls",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON for a machine to read")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -42,20 +58,17 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigError: a setting is unknown, missing or out of range.
         RecordError: the record is missing, unfinished, or has no write rate.
     """
-    from wattload.cli.plan_record import given_rates, rates_of_record
-    from wattload.workloads.checkpoint import estimate
-
     given = _settings(arguments.settings)
     shape = estimate.shape(_model(given), _count(given, "ranks"))
     power_w = _number(given, "power_w")
     if "record" in given:
         if "rate" in given:
-            raise ConfigError("give rate= or record=, not both: power belongs to a rate")
+            raise ConfigError("give either rate= or record=: power belongs to one rate")
         rates = rates_of_record(Path(given["record"]), power_w)
     else:
         rate = _number(given, "rate")
         rates = given_rates(rate * 1e9 if rate is not None else None, power_w)
-    drives = _drives(given, shape.total_bytes, rates)
+    drives = _drives_needed(given, shape.total_bytes, rates)
     seconds = energy = None
     if rates.rate_bytes_per_s is not None:
         seconds = estimate.write_seconds(shape.total_bytes, rates.rate_bytes_per_s)
@@ -63,9 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(_document(shape, rates, seconds, energy, drives), indent=1))
     else:
-        from wattload.cli.plan_text import lines
-
-        print("\n".join(lines(shape, rates, seconds, energy, drives)))
+        print("\n".join(plan_lines(shape, rates, seconds, energy, drives)))
     return 0
 
 
@@ -78,7 +89,7 @@ def _settings(words: Sequence[str]) -> dict[str, str]:
         if key not in KEYS:
             near = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.5)
             meant = f"; did you mean {near[0]}?" if near else ""
-            raise ConfigError(f"{key} is no setting of a plan{meant}; there are {', '.join(KEYS)}")
+            raise ConfigError(f"unknown setting {key}{meant}; a plan has {', '.join(KEYS)}")
         if key in found:
             raise ConfigError(f"{key} is given twice, as {found[key]} and {value}")
         found[key] = value
@@ -86,23 +97,21 @@ def _settings(words: Sequence[str]) -> dict[str, str]:
 
 
 def _model(given: dict[str, str]) -> str:
-    from wattload.workloads.checkpoint.models import NAMES
-
     if "model" not in given:
         raise ConfigError(f"model has no value; add model= and one of {', '.join(NAMES)}")
     return given["model"]
 
 
 def _number(given: dict[str, str], key: str) -> float | None:
-    """Return a setting from ``LEAST`` to ``MOST``, ``None`` where it is not given."""
+    """Return a setting from ``MIN_VALUE`` to ``MAX_VALUE``, ``None`` if it is not given."""
     if key not in given:
         return None
     try:
         value = float(given[key])
     except ValueError as error:
         raise ConfigError(f"{key} must be a number, got {given[key]!r}") from error
-    if not LEAST <= value <= MOST:
-        raise ConfigError(f"{key} must be from {LEAST:g} to {MOST:g}, got {given[key]}")
+    if not MIN_VALUE <= value <= MAX_VALUE:
+        raise ConfigError(f"{key} must be from {MIN_VALUE:g} to {MAX_VALUE:g}, got {given[key]}")
     return value
 
 
@@ -113,18 +122,20 @@ def _count(given: dict[str, str], key: str) -> int | None:
     return None if value is None else int(value)
 
 
-def _drives(given: dict[str, str], total_bytes: int, rates: Rates) -> Drives | None:
-    from wattload.workloads.checkpoint.estimate import drives_needed
-
+def _drives_needed(given: dict[str, str], total_bytes: int, rates: Rates) -> Drives | None:
     interval_s, overhead = _number(given, "interval_s"), _number(given, "overhead")
     if overhead is not None and overhead >= 1:
-        raise ConfigError(f"overhead is a share of training time, below 1; got {overhead:g}")
+        raise ConfigError(
+            f"overhead is a fraction of training time and must be below 1, got {overhead:g}"
+        )
     if interval_s is None:
         if overhead is not None:
-            raise ConfigError("overhead is a share of the interval; add interval_s=")
+            raise ConfigError("overhead is a fraction of the interval; add interval_s=")
         return None
     if rates.rate_bytes_per_s is None:
-        raise ConfigError("the number of drives follows from the rate of one; add rate= or record=")
+        raise ConfigError(
+            "the number of drives depends on the rate of one drive; add rate= or record="
+        )
     return drives_needed(
         total_bytes,
         rates.rate_bytes_per_s,
@@ -147,3 +158,214 @@ def _document(
         "energy": asdict(energy) if energy else None,
         "drives": asdict(drives) if drives else None,
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """The write rate of a drive in B/s, its power meanwhile, and the sources of both.
+
+    Rate and power are of ``drive_count`` drives together, because a run may have several.
+    ``remarks`` describe how that run was shrunken or sliced; ``failed_checks`` and
+    ``warned_checks`` name its checks that failed or warned.
+    """
+
+    rate_bytes_per_s: float | None
+    rate_source: str
+    drive_count: int = 1
+    watts: Watts | None = None
+    watts_source: str = "not given"
+    remarks: tuple[str, ...] = ()
+    failed_checks: tuple[str, ...] = ()
+    warned_checks: tuple[str, ...] = ()
+
+
+def given_rates(rate_bytes_per_s: float | None, power_w: float | None) -> Rates:
+    """Return the figures given on the command line."""
+    return Rates(
+        rate_bytes_per_s=rate_bytes_per_s,
+        rate_source="given" if rate_bytes_per_s is not None else "not given",
+        watts=_as_given(power_w) if power_w is not None else None,
+        watts_source="given" if power_w is not None else "not given",
+    )
+
+
+def rates_of_record(path: Path, power_w: float | None) -> Rates:
+    """Return a run's write rate, and its drives' power in that phase unless it is given.
+
+    ``power_w`` is the power of one drive; each of the run's drives draws it.
+
+    Raises:
+        RecordError: the record is missing, of an unfinished run, or has no write rate.
+    """
+    record = read_record(path / RECORD_FILE if path.is_dir() else path)
+    if record.status != "complete":
+        raise RecordError(f"the run in {path} is {record.status}; a plan needs a complete run")
+    rate = next((m.value for m in record.metrics if m.name == RATE_METRIC), None)
+    if not rate:
+        raise RecordError(
+            f"{path} has no {RATE_METRIC}; a plan needs a run of workload=checkpoint, got one of "
+            f"{record.workload.name}"
+        )
+    energies = _drive_energies(record)
+    drive_count = max(1, len(energies), len(record.controllers), len(_devices(record)))
+    known = _watts(energies) if len(energies) == drive_count else None
+    watts = _as_given(power_w * drive_count) if power_w is not None else known
+    return Rates(
+        rate_bytes_per_s=rate,
+        rate_source=record.run_id,
+        drive_count=drive_count,
+        watts=watts,
+        watts_source=_watts_source(record, power_w, watts),
+        remarks=tuple(r for r in record.workload.remarks if r.startswith(_PARTIAL)),
+        failed_checks=tuple(c.name for c in record.checks if c.verdict == "fail"),
+        warned_checks=tuple(c.name for c in record.checks if c.verdict == "warn"),
+    )
+
+
+def _devices(record: RunRecord) -> set[tuple[str, str]]:
+    """Return the lowest block devices under the targets; not all are NVMe controllers."""
+    facts = (target.facts for target in record.targets)
+    return {(target.host, device) for target in facts for device in target.devices}
+
+
+def _drive_energies(record: RunRecord) -> list[EnergyRecord]:
+    return [
+        energy
+        for energy in record.power.energy
+        if energy.chosen and energy.scope is Scope.DRIVE and energy.phase == WRITE_PHASE
+    ]
+
+
+def _watts(energies: Sequence[EnergyRecord]) -> Watts | None:
+    """Return the power of all drives together, ``None`` if a part is missing."""
+    mean_w = _sum(energies, lambda energy: energy.mean_w)
+    lower_w = _sum(energies, lambda energy: _over(energy.lower_j, energy.seconds))
+    upper_w = _sum(energies, lambda energy: _over(energy.upper_j, energy.seconds))
+    if mean_w is None and upper_w is None:
+        return None
+    evidence = str(weakest(energy.evidence for energy in energies))
+    if mean_w is not None:
+        return Watts(mean_w=mean_w, lower_w=None, upper_w=None, evidence=evidence)
+    return Watts(mean_w=None, lower_w=lower_w, upper_w=upper_w, evidence=evidence)
+
+
+def _sum(
+    energies: Sequence[EnergyRecord], of: Callable[[EnergyRecord], float | None]
+) -> float | None:
+    parts = [of(energy) for energy in energies]
+    known = [part for part in parts if part is not None]
+    return sum(known) if parts and len(known) == len(parts) else None
+
+
+def _over(energy_j: float | None, seconds: float) -> float | None:
+    return energy_j / seconds if energy_j is not None and seconds else None
+
+
+def _watts_source(record: RunRecord, power_w: float | None, watts: Watts | None) -> str:
+    if power_w is not None:
+        return "given"
+    if watts is None:
+        return (
+            f"{record.run_id} has no power of all its drives ({record.power.choice}); add power_w="
+        )
+    return f"{watts.evidence}, {record.run_id}"
+
+
+def _as_given(power_w: float) -> Watts:
+    return Watts(mean_w=power_w, lower_w=None, upper_w=None, evidence="given")
+
+
+def plan_lines(
+    shape: Shape,
+    rates: Rates,
+    seconds: float | None,
+    energy: Energy | None,
+    drives: Drives | None,
+) -> Iterator[str]:
+    """Yield the lines of a plan."""
+    yield from _size(shape)
+    if rates.rate_bytes_per_s is None or seconds is None:
+        yield _line("rate", "not given; add rate=GB/s of one drive, or record=RUN")
+        return
+    unit = _unit(rates)
+    yield _line("rate", f"{format_rate(rates.rate_bytes_per_s)} of {unit}, {rates.rate_source}")
+    yield _line("time", f"{format_seconds(seconds)} on {unit} = bytes / rate")
+    yield from _energy(rates, energy)
+    if drives is not None:
+        yield from _drives_line(drives, rates, shape)
+    for remark in rates.remarks:
+        yield _line("caveat", f"that run was {remark}")
+    if rates.failed_checks:
+        yield _line("warning", f"that run failed {', '.join(rates.failed_checks)}")
+    if rates.warned_checks:
+        yield _line("warning", f"that run had warnings: {', '.join(rates.warned_checks)}")
+
+
+def _size(shape: Shape) -> Iterator[str]:
+    part = (
+        f"all {shape.ranks} ranks"
+        if shape.ranks == shape.model_ranks
+        else f"the first {shape.ranks} of {shape.model_ranks} ranks"
+    )
+    least, most = format_bytes(shape.rank_min_bytes), format_bytes(shape.rank_max_bytes)
+    each = f"{least} each" if least == most else f"{least} to {most} each"
+    yield _line("model", f"{shape.model}, {shape.parameters:,} parameters")
+    yield _line("shards", f"{part}, {each}")
+    if shape.file_count is None:
+        why = f"; {shape.file_count_missing}" if shape.file_count_missing else ""
+        yield _line("files", f"{shape.ranks} with loader=direct, one a rank{why}")
+    else:
+        yield _line(
+            "files",
+            f"{shape.file_count:,} as DLIO lays them out; {shape.ranks} with loader=direct",
+        )
+    total = f"{format_bytes(shape.total_bytes)} = {shape.total_bytes / GIB:,.3f} GiB"
+    yield _line("total", f"{total}; published {shape.published}")
+
+
+def _energy(rates: Rates, energy: Energy | None) -> Iterator[str]:
+    if rates.watts is None or energy is None:
+        yield _line("energy", f"unknown: power is {rates.watts_source}")
+        return
+    yield _line("power", f"{_power(rates.watts)} of {_unit(rates)}, {rates.watts_source}")
+    energy_j, lower_j, upper_j = (
+        None if each is None else each * J_PER_WH
+        for each in (energy.energy_wh, energy.lower_wh, energy.upper_wh)
+    )
+    shown = bounded_quantity(energy_j, lower_j, upper_j, Unit.JOULES)
+    yield _line("energy", f"{shown} per checkpoint = power x time, for any number of drives")
+
+
+def _power(watts: Watts) -> str:
+    return bounded_quantity(watts.mean_w, watts.lower_w, watts.upper_w, Unit.WATTS)
+
+
+def _drives_line(drives: Drives, rates: Rates, shape: Shape) -> Iterator[str]:
+    each = f"{format_bytes(shape.total_bytes)} / ({format_rate(rates.rate_bytes_per_s or 0)}"
+    interval = f"{drives.interval_s:g} s"
+    yield _line(
+        "sync",
+        f"{_many(drives.sync_count, rates)}, as n >= bytes / (rate x overhead x interval) = "
+        f"{each} x {drives.overhead:g} x {interval}); the stall is "
+        f"{format_seconds(drives.stall_s)}, {drives.lost_share:.2%} of the interval",
+    )
+    yield _line(
+        "async",
+        f"{_many(drives.async_count, rates)}, as n >= bytes / (rate x interval) = "
+        f"{each} x {interval}); the drain takes {format_seconds(drives.drain_s)}, without the "
+        "snapshot",
+    )
+
+
+def _many(count: int, rates: Rates) -> str:
+    each = "drive" if rates.drive_count == 1 else "target"
+    of = "" if rates.drive_count == 1 else f" of {rates.drive_count} drives each"
+    return f"{count} {each}{'' if count == 1 else 's'}{of}"
+
+
+def _unit(rates: Rates) -> str:
+    return "one drive" if rates.drive_count == 1 else f"one target of {rates.drive_count} drives"
+
+
+def _line(name: str, text: str) -> str:
+    return f"{name:<8}{text}"

@@ -1,38 +1,76 @@
-"""``wattload power``: watch a device's power, show its power states, set one, put it back."""
+"""``wattload power``: watch a device's power; list, set and restore power states and limits."""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from wattload.core.clock import utc_text
 from wattload.core.errors import ConfigError, PowerError
+from wattload.core.power import Channel, PowerSource, SourceFacts
+from wattload.core.units import NS_PER_S, Unit
+from wattload.power.config import PowerConfig
+from wattload.power.control.host import PowerHost
+from wattload.power.control.power_settings import POWER_STATE, read_saved
+from wattload.power.nvme.admin import AdminDevice
+from wattload.power.nvme.features import (
+    Select,
+    read_dssd_power_w,
+    read_power_limit,
+    read_power_management,
+    read_power_state,
+    read_power_threshold,
+    read_transitions,
+)
+from wattload.power.nvme.identify import (
+    Controller,
+    PowerStateDescriptor,
+    identify_controller,
+    read_ocp_uuid_index,
+)
+from wattload.power.nvme.logs import read_supported_pages
+from wattload.power.nvme.measurement import read_measurement_setting
+from wattload.power.nvme.state import power_state_facts
+from wattload.power.sampler.polling import Schedule
+from wattload.power.sources.base import PowerDevice
+from wattload.power.sources.selection import select
+from wattload.reports.quantity import bounded_quantity
 
 if TYPE_CHECKING:
-    from wattload.power.config import PowerConfig
-    from wattload.power.control import Change
-    from wattload.power.host import PowerHost
-    from wattload.power.leftovers import Leftover
+    from wattload.power.control.change import Change
+    from wattload.power.control.recovery import Recovery
 
 RUN_ID = "power-set"
+
+_NO_MEASUREMENT = "the drive has no power measurement of its own"
+
+ZERO_CELSIUS_K = 273.15
+
+Values = Mapping[Channel, float | None]
+
+Reading = tuple[SourceFacts, Values]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     watch = actions.add_parser("watch", help="live power, power state and temperature")
-    watch.add_argument("device", nargs="?", help="a controller, e.g. nvme0; all if left out")
+    watch.add_argument("device", nargs="?", help="a controller, e.g. nvme0 (default: all)")
     watch.add_argument(
-        "--period", type=float, default=1.0, metavar="S", help="seconds between two reads"
+        "--period", type=float, default=1.0, metavar="S", help="seconds between readings"
     )
-    watch.add_argument("--count", type=int, metavar="N", help="end after N reads")
+    watch.add_argument("--count", type=int, metavar="N", help="stop after N readings")
     states = actions.add_parser("states", help="the table of power states")
-    states.add_argument("device", nargs="?", help="a controller, e.g. nvme0; all if left out")
+    states.add_argument("device", nargs="?", help="a controller, e.g. nvme0 (default: all)")
     change = actions.add_parser(
-        "set", help="set a power state, OCP watts or a power limit, verified, until it is restored"
+        "set", help="set and verify a power state, OCP watts or a power limit"
     )
     change.add_argument("device", help="a controller, e.g. nvme0")
     change.add_argument("state", nargs="?", type=int, help="the power state, 0 to 31")
@@ -45,52 +83,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     change.add_argument(
         "--allow-system-drive",
         action="store_true",
-        help="even if root or swap lies on the drive",
+        help="even if the drive holds root or swap",
     )
-    restore = actions.add_parser("restore", help="put back what was set, or a killed run has left")
-    restore.add_argument("device", nargs="?", help="a controller, e.g. nvme0; all if left out")
+    restore = actions.add_parser("restore", help="restore what was set, or what a killed run left")
+    restore.add_argument("device", nargs="?", help="a controller, e.g. nvme0 (default: all)")
     for action in (watch, states, change, restore):
         action.add_argument("--json", action="store_true", help="print JSON, an object per line")
 
 
 def run(arguments: argparse.Namespace, host: PowerHost | None = None) -> int:
-    """Do what was asked on this host; returns the exit status."""
-    from wattload.power.host import PowerHost
-
+    """Run the action on this host; returns the exit status."""
     here = host or PowerHost()
     if arguments.action == "watch":
-        from wattload.cli.power_watch import watch
-
         return watch(arguments, here, _names(here, arguments.device))
     if arguments.action == "states":
-        from wattload.cli.power_states import states
-
         return states(arguments, here, _names(here, arguments.device))
     return (_set if arguments.action == "set" else _restore)(arguments, here)
 
 
 def _names(host: PowerHost, device: str | None) -> Sequence[str]:
-    """Return the controller that was named, or all there are."""
+    """Return the named controller, or all."""
     if device is not None:
         return (device.removeprefix("/dev/"),)
     names = host.list_names()
     if not names:
         raise PowerError(
-            "this host shows no NVMe controller (/sys/class/nvme is empty); in a container hand "
-            "over the node: devices: [/dev/nvme0], cap_add: [SYS_ADMIN]"
+            "this host has no NVMe controller (/sys/class/nvme is empty); in a container, "
+            "add the device node: devices: [/dev/nvme0], cap_add: [SYS_ADMIN]"
         )
     return names
 
 
 def _set(arguments: argparse.Namespace, host: PowerHost) -> int:
-    from wattload.power.control import PowerStateControl
-    from wattload.power.leftovers import undo_leftovers
+    from wattload.power.control.change import PowerStateControl
+    from wattload.power.control.recovery import recover_changes
 
-    config = _asked(arguments)
+    config = _requested_config(arguments)
     (name,) = _names(host, arguments.device)
-    # Else what a killed run has left would be taken for the drive's own, and gone back to.
-    for leftover in undo_leftovers(host, serial=host.serial_of(name)):
-        sys.stderr.write(f"{leftover.sentence}\n")
+    # Otherwise the value that a killed run left would be restored later as the drive's own.
+    for recovery in recover_changes(host, serial=host.serial_of(name)):
+        sys.stderr.write(f"{recovery.sentence}\n")
     device = host.open_device(name)
     with ExitStack() as stack:
         stack.callback(device.close)
@@ -99,14 +131,12 @@ def _set(arguments: argparse.Namespace, host: PowerHost) -> int:
         control.hold(needed=True)
         control.apply(config, holds_system=host.holds_system)
     (change,) = control.changes
-    _tell_change(name, control.controller.serial, change, as_json=arguments.json)
+    _print_change(name, control.controller.serial, change, as_json=arguments.json)
     return 0
 
 
-def _asked(arguments: argparse.Namespace) -> PowerConfig:
-    """Return the one change that is asked for; raises ``ConfigError`` for none and for several."""
-    from wattload.power.config import PowerConfig
-
+def _requested_config(arguments: argparse.Namespace) -> PowerConfig:
+    """Return the one setting to change; raises ``ConfigError`` for none and for several."""
     config = PowerConfig(
         state=arguments.state,
         dssd_watts=arguments.watts,
@@ -114,15 +144,15 @@ def _asked(arguments: argparse.Namespace) -> PowerConfig:
         allow_system_drive=arguments.allow_system_drive,
     )
     config.check()
-    if config.knob is None:
+    if config.first_setting is None:
         raise ConfigError(
-            "`wattload power set` needs one of STATE, --watts W and --limit W; "
+            "`wattload power set` needs one of STATE, --watts W or --limit W; "
             "`wattload power states` lists the states"
         )
     return config
 
 
-def _tell_change(name: str, serial: str, change: Change, *, as_json: bool) -> None:
+def _print_change(name: str, serial: str, change: Change, *, as_json: bool) -> None:
     if as_json:
         _print_json(
             {
@@ -139,37 +169,37 @@ def _tell_change(name: str, serial: str, change: Change, *, as_json: bool) -> No
     feature = change.feature
     _print(
         f"{name} ({serial}): {feature.name} {feature.text(change.before)} -> "
-        f"{feature.text(change.verified)}, read back; `wattload power restore {name}` undoes it, "
+        f"{feature.text(change.verified)}, verified; `wattload power restore {name}` undoes it, "
         "and so does a reset of the drive"
     )
 
 
 def _restore(arguments: argparse.Namespace, host: PowerHost) -> int:
-    from wattload.power.leftovers import undo_leftovers
+    from wattload.power.control.recovery import recover_changes
 
     serial = None
     if arguments.device is not None:
         (name,) = _names(host, arguments.device)
         serial = host.serial_of(name)
-    undone = [
-        *undo_leftovers(host, owner="run", serial=serial),
-        *undo_leftovers(host, owner="user", serial=serial),
+    recoveries = [
+        *recover_changes(host, owner="run", serial=serial),
+        *recover_changes(host, owner="user", serial=serial),
     ]
     if arguments.json:
-        for leftover in undone:
-            _print_json(_leftover(leftover))
+        for recovery in recoveries:
+            _print_json(_recovery_document(recovery))
     else:
-        _print("\n".join(each.sentence for each in undone) or "Nothing was set that is not undone.")
-    return 0 if all(leftover.closed for leftover in undone) else PowerError.exit_code
+        _print("\n".join(each.sentence for each in recoveries) or "Nothing to restore.")
+    return 0 if all(recovery.closed for recovery in recoveries) else PowerError.exit_code
 
 
-def _leftover(leftover: Leftover) -> dict[str, Any]:
+def _recovery_document(recovery: Recovery) -> dict[str, Any]:
     return {
-        "serial": leftover.serial,
-        "feature": leftover.feature,
-        "restored": leftover.restored,
-        "closed": leftover.closed,
-        "sentence": leftover.sentence,
+        "serial": recovery.serial,
+        "feature": recovery.feature,
+        "restored": recovery.restored,
+        "closed": recovery.closed,
+        "sentence": recovery.sentence,
     }
 
 
@@ -179,3 +209,256 @@ def _print(text: str) -> None:
 
 def _print_json(document: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(document) + "\n")
+
+
+@dataclass(slots=True, kw_only=True)
+class DriveStates:
+    """The power states and settings of one drive; ``missing`` has the reason for each gap."""
+
+    name: str
+    controller: Controller
+    values: dict[str, Any] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, read: Callable[[], Any]) -> None:
+        """Add what ``read`` returns, or the reason why it fails."""
+        try:
+            self.values[name] = read()
+        except PowerError as error:
+            self.values[name] = None
+            self.missing[name] = str(error)
+
+
+def states(arguments: argparse.Namespace, host: PowerHost, names: Sequence[str]) -> int:
+    """Print the power states of the controllers; returns 0.
+
+    Raises:
+        PowerError: a controller can't be opened.
+    """
+    for name in names:
+        with closing(host.open_device(name)) as device:
+            drive = _read(name, device)
+        if arguments.json:
+            sys.stdout.write(json.dumps(_document(drive)) + "\n")
+        else:
+            sys.stdout.write("\n".join(_table(drive)) + "\n")
+    return 0
+
+
+def _read(name: str, device: AdminDevice) -> DriveStates:
+    controller = identify_controller(device)
+    drive = DriveStates(name=name, controller=controller)
+    drive.add("power_state", lambda: read_power_state(device))
+    drive.add("power_state_default", lambda: _default(device, controller))
+    drive.values["power_state_saved"], why = read_saved(device, controller, POWER_STATE)
+    if why:
+        drive.missing["power_state_saved"] = why
+    drive.add("apst", lambda: _transitions(device, controller))
+    drive.add("dssd_watts", lambda: _dssd_watts(device, controller))
+    drive.add("limit_w", lambda: _limit_w(device, controller))
+    drive.add("threshold", lambda: _threshold(device, controller))
+    drive.add("measures", lambda: _measures(device, controller))
+    drive.add("log_pages", lambda: _log_pages(device, controller))
+    return drive
+
+
+def _default(device: AdminDevice, controller: Controller) -> int:
+    if not controller.selects_features:
+        raise PowerError("the drive reports the current value only")
+    return read_power_management(device, Select.DEFAULT).state
+
+
+def _transitions(device: AdminDevice, controller: Controller) -> str:
+    if not controller.apst_supported:
+        raise PowerError("the drive has no autonomous transitions")
+    table = read_transitions(device)
+    rules = ", ".join(
+        f"PS{rule.state} to PS{rule.target} after {rule.idle_s:g} s" for rule in table.transitions
+    )
+    return f"{'on' if table.enabled else 'off'}: {rules or 'no rule'}"
+
+
+def _dssd_watts(device: AdminDevice, controller: Controller) -> int:
+    index = read_ocp_uuid_index(device, controller)
+    if not index:
+        raise PowerError("the drive does not list OCP's UUID")
+    return read_dssd_power_w(device, uuid_index=index)
+
+
+def _limit_w(device: AdminDevice, controller: Controller) -> float:
+    if not controller.power_limit:
+        raise PowerError("the drive has no power limit")
+    limit_w = read_power_limit(device).watts
+    if limit_w is None:
+        raise PowerError("not set")
+    return limit_w
+
+
+def _threshold(device: AdminDevice, controller: Controller) -> str:
+    if not controller.power_measurement:
+        raise PowerError(_NO_MEASUREMENT)
+    threshold = read_power_threshold(device)
+    if threshold.power.watts is None:
+        raise PowerError("not set")
+    event = "" if threshold.event_enabled else ", event disabled"
+    return f"{threshold.power.watts:g} W{event}"
+
+
+def _measures(device: AdminDevice, controller: Controller) -> str:
+    if not controller.power_measurement:
+        raise PowerError(_NO_MEASUREMENT)
+    setting = read_measurement_setting(device)
+    if not setting.active:
+        return "off"
+    minutes = setting.stop_after_minutes
+    return "on" if minutes is None else f"on, for {minutes} min"
+
+
+def _log_pages(device: AdminDevice, controller: Controller) -> str:
+    pages = read_supported_pages(device, controller)
+    if pages is None:
+        raise PowerError("the drive has no list of its log pages")
+    return ", ".join(f"{page:02X}h" for page in sorted(pages))
+
+
+def _document(drive: DriveStates) -> dict[str, Any]:
+    return {
+        "device": drive.name,
+        "serial": drive.controller.serial,
+        "model": drive.controller.model,
+        **drive.values,
+        "missing": drive.missing,
+        "power_states": [
+            power_state_facts(state).model_dump() for state in drive.controller.power_states
+        ],
+    }
+
+
+def _table(drive: DriveStates) -> list[str]:
+    controller, current = drive.controller, drive.values["power_state"]
+    lines = [f"{drive.name}  {controller.model}  {controller.serial}"]
+    lines.append("  state   maximum      idle    active      enter       exit")
+    lines += [_row(state, is_current=state.index == current) for state in controller.power_states]
+    if current is None:
+        lines.append(f"  current state unknown: {drive.missing['power_state']}")
+        return lines
+    lines.append(f"  default      {_shown(drive, 'power_state_default', 'PS')}")
+    lines.append(f"  saved        {_shown(drive, 'power_state_saved', 'PS')}")
+    lines.append(f"  APST rules   {_shown(drive, 'apst')}")
+    lines.append(f"  OCP watts    {_shown(drive, 'dssd_watts', unit=' W')}")
+    lines.append(f"  power limit  {_shown(drive, 'limit_w', unit=' W')}")
+    lines.append(f"  event above  {_shown(drive, 'threshold')}")
+    lines.append(f"  measuring    {_shown(drive, 'measures')}")
+    lines.append(f"  logs         {_shown(drive, 'log_pages')}")
+    return lines
+
+
+def _shown(drive: DriveStates, name: str, prefix: str = "", unit: str = "") -> str:
+    value = drive.values[name]
+    if value is None:
+        return f"- ({drive.missing[name]})"
+    return f"{prefix}{value:g}{unit}" if isinstance(value, int | float) else str(value)
+
+
+def _row(state: PowerStateDescriptor, *, is_current: bool) -> str:
+    watts = "".join(
+        f"{'-' if each is None else f'{each:.4g} W':>10}"
+        for each in (state.max_w, state.idle_w, state.active_w)
+    )
+    latencies = "".join(
+        f"{'-' if each is None else f'{each * 1e6:.0f} us':>11}"
+        for each in (state.entry_latency_s, state.exit_latency_s)
+    )
+    mark = " <- now" if is_current else ""
+    sleeps = "" if state.operational else "  no I/O"
+    return f"  PS{state.index:<4}{watts}{latencies}{sleeps}{mark}"
+
+
+def watch(arguments: argparse.Namespace, host: PowerHost, names: Sequence[str]) -> int:
+    """Print the devices' power until interrupted; returns 0.
+
+    Raises:
+        PowerError: there is no power source for the devices.
+    """
+    config = PowerConfig(period_s=arguments.period)
+    config.check()
+    if arguments.count is not None and arguments.count < 1:
+        raise ConfigError(f"--count must be 1 or more, got {arguments.count}")
+    devices = [PowerDevice(key=host.serial_of(name), name=name, is_nvme=True) for name in names]
+    selection = select(devices, config, host=host.name)
+    if not selection.sources:
+        raise PowerError(f"nothing to watch: {selection.choice}")
+    try:
+        for source in selection.sources:
+            source.start()
+        schedule = Schedule(config.period_s, time.monotonic_ns())
+        rounds = itertools.count() if arguments.count is None else range(arguments.count)
+        counters = EnergyCounters()
+        for _ in rounds:
+            time.sleep(max(0.0, (schedule.due_ns - time.monotonic_ns()) / NS_PER_S))
+            readings = [(source.facts(), _values(source)) for source in selection.sources]
+            # Slow sources have no reading in some rounds.
+            present = [(facts, values) for facts, values in readings if values]
+            for line in _documents(present) if arguments.json else _lines(present, counters):
+                sys.stdout.write(line + "\n")
+            sys.stdout.flush()
+            schedule.advance(time.monotonic_ns())
+    finally:
+        for source in selection.sources:
+            source.close()
+    return 0
+
+
+def _values(source: PowerSource) -> Values:
+    return {sample.channel: sample.value for sample in source.read()}
+
+
+class EnergyCounters:
+    """The first readings of energy counters, which may be far from 0 when the watch begins."""
+
+    def __init__(self) -> None:
+        self._first_j: dict[tuple[str, str], float] = {}
+
+    def since_j(self, facts: SourceFacts, energy_j: float) -> float:
+        """Return the joules since a counter's first reading."""
+        return energy_j - self._first_j.setdefault((facts.name, facts.device), energy_j)
+
+
+def _documents(readings: Sequence[Reading]) -> Iterator[str]:
+    for facts, values in readings:
+        head = {"time_utc": utc_text(), "device": facts.device_name, "serial": facts.device}
+        tail = {"source": facts.name, "evidence": facts.evidence, "scope": facts.scope}
+        yield json.dumps({**head, **{str(key): value for key, value in values.items()}, **tail})
+
+
+def _lines(readings: Sequence[Reading], counters: EnergyCounters) -> Iterator[str]:
+    """Yield a line per device: its power by each source, its state, its temperature."""
+    for device in dict.fromkeys(facts.device for facts, _ in readings):
+        own = [(facts, values) for facts, values in readings if facts.device == device]
+        everything = {key: value for _, values in own for key, value in values.items()}
+        parts = [_power(facts, values, counters) for facts, values in own]
+        parts += [_state(everything), _temperature(everything)]
+        text = "  ".join(part for part in parts if part)
+        yield f"{utc_text()[11:19]}  {own[0][0].device_name}  {text}"
+
+
+def _power(facts: SourceFacts, values: Values, counters: EnergyCounters) -> str:
+    power_w, energy_j = values.get(Channel.POWER_W), values.get(Channel.ENERGY_J)
+    lower_w, upper_w = values.get(Channel.LOWER_W), values.get(Channel.UPPER_W)
+    if power_w is not None or upper_w is not None:
+        watts = bounded_quantity(power_w, lower_w, upper_w, Unit.WATTS)
+    elif energy_j is not None:
+        watts = f"{counters.since_j(facts, energy_j):.3g} J counted"
+    else:
+        watts = "no power"
+    return f"{watts} ({facts.name}, {facts.evidence})"
+
+
+def _state(values: Values) -> str:
+    state = values.get(Channel.POWER_STATE)
+    return "" if state is None else f"PS{state:g}"
+
+
+def _temperature(values: Values) -> str:
+    kelvin = values.get(Channel.TEMPERATURE_K)
+    return "" if kelvin is None else f"{kelvin - ZERO_CELSIUS_K:.0f} °C"

@@ -1,4 +1,4 @@
-"""``wattload report``: a page, data or text from run records, or the index of a folder of them."""
+"""``wattload report``: a page, data or text from run records, or an index of a folder."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ BY = ("label", "target", "power_state", "loader", "firmware")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the command's arguments."""
     parser.add_argument(
         "runs",
         nargs="+",
         type=Path,
         metavar="RUN",
-        help="a run's folder or its record.json; a folder of run folders stands for all of them",
+        help="a run's folder or its record.json; a folder of run folders means all of them",
     )
     parser.add_argument(
         "-o",
         "--output",
         type=Path,
         metavar="FILE",
-        help="where it goes, - for standard output (default: report.html, or the form's own end)",
+        help="the output file, - for standard output (default: report and the format's suffix)",
     )
     parser.add_argument(
         "--format",
         choices=tuple(ENDS),
         default="html",
-        help="a page, its figures as data, a row per run and figure, or text for an issue "
+        help="an HTML page, its figures as JSON, one CSV row per run and figure, or Markdown "
         "(default: %(default)s)",
     )
     parser.add_argument(
         "--index",
         action="store_true",
-        help="a table of all runs in one folder, to sort and filter, in place of a report",
+        help="instead of a report, a table of all runs in one folder, to sort and filter",
     )
     parser.add_argument(
         "--by",
         default="label",
         metavar="WHAT",
-        help=f"what tells the arms of a comparison apart: {', '.join(BY)}, or any key of the "
+        help=f"what distinguishes the arms of a comparison: {', '.join(BY)}, or any key of the "
         "configuration such as workload.workers (default: %(default)s)",
     )
     parser.add_argument(
         "--force",
         action="store_true",
-        help="compare what is barred from it too: other work, failed checks; the page says so",
+        help="also compare excluded runs (other work, failed checks); the page says so",
     )
     parser.add_argument(
         "--redact",
@@ -64,10 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         RecordError: a run is missing, cut short, or named twice.
         ConfigError: an option does not go with these runs or with another option.
-        TargetError: the report can't be written, or would replace what it is made from.
+        TargetError: the report can't be written, or would replace one of its inputs.
     """
-    from wattload.reports.output import refuse_input, report_text, write_out, write_whole
-    from wattload.reports.plain import file_name
+    from wattload.reports.render.output import refuse_input, report_text, write_out, write_whole
+    from wattload.reports.sanitize import file_name
 
     default = INDEX if arguments.index else f"report{ENDS[arguments.format]}"
     output = arguments.output or Path(default)
@@ -90,12 +90,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _index(arguments: argparse.Namespace, output: Path) -> str:
-    """Return the index of the one folder that was named, its links as seen from ``output``."""
+    """Return the index of the one folder given, with links relative to ``output``."""
     from wattload.core.errors import ConfigError
-    from wattload.reports.index.page import render_index
+    from wattload.reports.render.index import render_index
 
     if len(arguments.runs) != 1:
         raise ConfigError(f"--index takes one folder of runs, got {len(arguments.runs)}")
     if arguments.format != "html" or arguments.force or arguments.by != "label":
-        raise ConfigError("--index compares nothing: it goes with -o and --redact only")
+        raise ConfigError(
+            "--index does not compare runs; only -o and --redact can be combined with it"
+        )
     return render_index(arguments.runs[0], output=output, redact=arguments.redact)

@@ -28,18 +28,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run and return 0, or 3 when a check failed."""
+    """Make the runs and return 0, or 3 if a check failed."""
     if arguments.cfg:
         return _print_configuration(arguments.overrides)
-    from wattload.sweep import run_all
+    from wattload.cli.outcome import Printer
+    from wattload.session.loop import run_all
 
-    return run_all(arguments.overrides, multirun=arguments.multirun, as_json=arguments.json)
+    reporter = Printer(as_json=arguments.json)
+    return run_all(arguments.overrides, multirun=arguments.multirun, reporter=reporter)
 
 
 def _print_configuration(overrides: list[str]) -> int:
     from omegaconf import OmegaConf
 
-    from wattload.compose import compose
+    from wattload.run.compose import compose
 
     sys.stdout.write(OmegaConf.to_yaml(OmegaConf.create(compose(overrides)[1])))
     return 0

@@ -1,11 +1,11 @@
-"""``wattload sampler``: the part that needs privilege, apart from the runs that need none."""
+"""``wattload sampler``: the only process that needs privileges, apart from the runs."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from wattload.power.sampler.options import add_options, serve
+from wattload.power.sampler.service import add_options, serve
 
 if TYPE_CHECKING:
     from wattload.power.config import PowerConfig
@@ -18,13 +18,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "overrides",
         nargs="*",
         metavar="power.KEY=VALUE",
-        help="settings that no run may choose for a sampler with more rights than its own",
+        help="settings that runs may not choose, e.g. power.quarch.module=NAME",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until a signal; returns 0."""
-    from wattload.power.sampler.host import SamplerHost
+    """Serve runs until a signal; returns 0."""
+    from wattload.power.sampler.access import SamplerHost
 
     host = SamplerHost(
         runs=arguments.runs.absolute(),
@@ -37,11 +37,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _settings(overrides: list[str]) -> PowerConfig:
-    from wattload.compose import compose
     from wattload.core.errors import ConfigError
+    from wattload.run.compose import compose
 
     foreign = [each for each in overrides if not each.startswith(("power=", "power.", "power/"))]
     if foreign:
-        raise ConfigError(f"a sampler has settings of power alone, got {foreign[0]!r}")
+        raise ConfigError(
+            f"a sampler takes settings of power only (power.KEY=VALUE), got {foreign[0]!r}"
+        )
     config: PowerConfig = compose(["target.path=/", *overrides])[0].power
     return config

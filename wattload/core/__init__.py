@@ -1,1 +1,1 @@
-"""Types, units, errors, clock, targets and the run record: imports nothing else of ours."""
+"""Types, units, errors, storage, the host and the run record: imports nothing else of ours."""

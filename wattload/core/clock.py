@@ -1,15 +1,15 @@
-"""Time: CLOCK_MONOTONIC for whatever is stored or compared, wall clock for the reader only."""
+"""Time: CLOCK_MONOTONIC for stored and compared times, the wall clock only for the reader."""
 
 from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
 
-from wattload.core.record.base import Frozen
+from wattload.core.base_models import Frozen
 
 
 class ClockAnchor(Frozen):
-    """One moment on both clocks of a host, to line up traces of several hosts.
+    """One moment on both clocks of a host, to align the traces of several hosts.
 
     ``monotonic_ns`` counts from an arbitrary start, per host; ``realtime_ns`` from 1970-01-01 UTC.
     """

@@ -15,13 +15,16 @@
     └── RunError                        1   the run could not be finished
         └── RankLostError               1   another rank of the run has ended
 
-A message is one sentence or two: what was wrong, the value that was got, what is allowed and what
-to do. Only ``wattload.__main__`` turns an error into an exit status.
+A message is one or two sentences: what was wrong, the value, what is allowed and what to do.
+ Only ``wattload.__main__`` turns an error into an exit status.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
+
+CHECK_FAILED = 3
+"""The exit status of a command whose runs have finished and of which a check failed."""
 
 
 class WattloadError(Exception):
@@ -65,11 +68,11 @@ class PowerError(WattloadError):
 
 
 class PowerPermissionError(PowerError, PermissionError):
-    """The drive's admin queue is closed to this process; the message names the capability."""
+    """This process may not use the drive's admin queue; the message names the capability."""
 
 
 class PowerDataLostError(PowerError):
-    """A meter says that it dropped readings, as by an overrun: what it measured is not the run."""
+    """A meter reports dropped readings (an overrun), so it did not measure the whole run."""
 
 
 class PowerStateError(PowerError, ValueError):
@@ -79,11 +82,11 @@ class PowerStateError(PowerError, ValueError):
 
 
 class RunError(WattloadError):
-    """The run started and could not be finished."""
+    """The run started but could not be finished."""
 
 
 class RankLostError(RunError):
-    """Another rank of this run has failed and says why; this one ends with the same status."""
+    """Another rank failed and reports why; this one ends with the same status."""
 
     def __init__(self, status: int) -> None:
         super().__init__("another rank of this run has failed")

@@ -1,4 +1,4 @@
-"""Latency histograms that merge: log-linear buckets, 64 in each octave."""
+"""Mergeable latency histograms: log-linear buckets, 64 per octave."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 BUCKETS_PER_OCTAVE = 64
 BUCKET_COUNT = 2304
-"""Enough for 2^41 ns, 36 minutes; the last bucket also holds all that is longer."""
+"""Enough for 2^41 ns (36 minutes); the last bucket also counts everything longer."""
 
 _LINEAR_BITS = 6
 
@@ -21,7 +21,7 @@ class Histogram:
 
     Values below 64 ns have a bucket each; above, every octave is cut into 64 equal buckets, so a
     bucket is at most 1/64 of its value wide. ``counts`` has shape ``(BUCKET_COUNT,)``, dtype
-    uint64. ``minimum_ns`` and ``maximum_ns`` are exact; both are ``None`` when nothing was counted.
+    uint64. ``minimum_ns`` and ``maximum_ns`` are exact, and ``None`` for an empty histogram.
     """
 
     counts: NDArray[np.uint64]
@@ -31,7 +31,7 @@ class Histogram:
 
     @classmethod
     def of(cls, values_ns: Iterable[int]) -> Histogram:
-        """Return the histogram of some values, 0 or more each."""
+        """Return the histogram of ``values_ns``, each 0 or more."""
         values = list(values_ns)
         counts = np.zeros(BUCKET_COUNT, dtype=np.uint64)
         for value in values:
@@ -42,30 +42,30 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many values were counted."""
+        """The number of values counted."""
         return int(self.counts.sum())
 
     @property
     def mean_ns(self) -> float | None:
-        """The exact mean, ``None`` of nothing."""
+        """The exact mean, ``None`` if empty."""
         return self.sum_ns / self.count if self.count else None
 
     def quantile_ns(self, share: float) -> int | None:
-        """Return the value that ``share`` (0 to 1) of all do not exceed, ``None`` of nothing.
+        """Return the value that ``share`` (0 to 1) of the values do not exceed, ``None`` if empty.
 
-        That is the value of rank ``ceil(share x count)``, at least the first, given as the upper
-        end of its bucket but never above the exact maximum: up to 1/64 too high, never too low.
+        This is the value of rank ``ceil(share x count)``, at least 1, rounded up to the end of its
+        bucket but not above the exact maximum: at most 1/64 too high, never too low.
         """
         if self.maximum_ns is None:
             return None
         rank = max(int(np.ceil(share * self.count)), 1)
         bucket = int(np.searchsorted(np.cumsum(self.counts), rank))
-        if bucket == BUCKET_COUNT - 1:  # which has no upper end
+        if bucket == BUCKET_COUNT - 1:  # it has no upper end
             return self.maximum_ns
         return min(upper_end_ns(bucket), self.maximum_ns)
 
     def merged(self, other: Histogram) -> Histogram:
-        """Return the histogram of both sets of values; exact."""
+        """Return the exact histogram of both sets of values."""
         return Histogram(
             self.counts + other.counts,
             self.sum_ns + other.sum_ns,
@@ -84,7 +84,7 @@ def bucket_of(value_ns: int) -> int:
 
 
 def upper_end_ns(bucket: int) -> int:
-    """Return the largest value that falls into a bucket (of the last: that would, without more)."""
+    """Return the largest value of a bucket; for the last bucket, as if it had an upper end."""
     if bucket < BUCKETS_PER_OCTAVE:
         return bucket
     octave, within = divmod(bucket, BUCKETS_PER_OCTAVE)

@@ -1,33 +1,42 @@
-"""How bytes move: the shapes that engines and loaders share.
+"""The I/O types that engines, loaders and outside programs share.
 
-An ``Engine`` executes planned I/O, a ``Loader`` yields batches in a given order by way of an engine
-or a library. Every result carries a ``DataPath``: which way was asked for, and which way the
-counters say was taken. Outside programs that own the loop are in ``core.harness``.
+An ``Engine`` executes planned I/O. A ``Loader`` yields batches in a given order, through an engine
+or a library. A ``Harness`` starts an outside program that owns the loop, such as dlio-benchmark,
+and parses its output. Every result carries a ``DataPath``: the path that was requested, and the
+path that counters prove.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wattload.core.base_models import Frozen
 from wattload.core.histogram import Histogram
-from wattload.core.record.base import Frozen
+
+TRACE_DTYPE = np.dtype(
+    [("submit_ns", "<u8"), ("offset_bytes", "<u8"), ("latency_ns", "<u4"), ("file", "<u4")]
+)
+"""A traced operation: CLOCK_MONOTONIC ns, offset in file number ``file`` of the plan, latency."""
+
+ByteCounter = Callable[[int], None]
+"""Called with the bytes that have just moved; on several threads at once."""
 
 
 class DataPath(Frozen):
-    """The way that bytes took between target and memory.
+    """The path of the bytes between target and memory.
 
-    ``path_requested`` is what the loader asked for, e.g. ``o_direct`` or ``page_cache``.
-    ``path_effective`` comes from counters only (device sectors against bytes), else ``unverified``;
-    ``path_evidence`` says which counters, with their figures. ``engine`` is what moved the bytes,
-    with the threads and registrations it got. ``remarks`` are sentences that the page must print:
-    a way that was taken in place of a better one, and why.
+    ``path_requested`` is what the loader requested, e.g. ``o_direct`` or ``page_cache``.
+    ``path_effective`` comes from counters only (device sectors against bytes), else it is
+    ``unverified``; ``path_evidence`` names the counters, with their figures. ``engine`` is what
+    moved the bytes, with its threads and registrations. ``remarks`` are sentences that the page
+    must print: a path that was used instead of a better one, and why.
     """
 
     initiator: Literal["cpu", "gpu"] = "cpu"
@@ -47,18 +56,18 @@ class IOKind(StrEnum):
 
 
 class IOOrder(StrEnum):
-    """In which order the blocks of a plan are taken."""
+    """The order in which the blocks of a plan are moved."""
 
     SEQUENTIAL = "sequential"
     RANDOM = "random"
 
 
 class Allocation(StrEnum):
-    """What the file system has of a file before it is written: three modes that differ in speed.
+    """How a file is allocated before it is written: three modes that differ in speed.
 
-    ``PREALLOCATED`` reserves the blocks of the file first, by ``fallocate``; ``OVERWRITE`` writes
-    over what is there; ``EXTENDING`` lets every write make the file longer. A written file ends
-    where its last extent does; one that is overwritten keeps what lies behind that.
+    ``PREALLOCATED`` reserves the blocks of the file first, by ``fallocate``. ``OVERWRITE`` writes
+    over existing blocks. With ``EXTENDING`` every write makes the file longer. A written file ends
+    where its last extent ends; an overwritten file keeps the bytes after that.
     """
 
     PREALLOCATED = "preallocated"
@@ -67,15 +76,24 @@ class Allocation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stamps:
-    """What each 4096-byte block of a plan carries: three little-endian 64-bit words.
+class BlockIdentity:
+    """What sets the blocks of one plan apart from all others: two 64-bit words.
 
-    They are ``nonce``, ``word`` and the block's number, which is its offset in its file ÷ 4096 plus
-    ``first_block``. A write puts them there, a read counts the blocks that bear others.
+    ``nonce`` is drawn anew for every run, ``word`` is unique within a run; both in [0, 2^64).
     """
 
     nonce: int
     word: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stamps(BlockIdentity):
+    """What each 4096-byte block of a plan carries: three little-endian 64-bit words.
+
+    They are ``nonce``, ``word`` and the block's number: its offset in its file ÷ 4096, plus
+    ``first_block``. A write stores them; a read counts the blocks whose words differ.
+    """
+
     first_block: int = 0
 
 
@@ -88,19 +106,37 @@ class Extent:
     length_bytes: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ExtentArrays:
+    """Many extents as arrays, one element per extent, without a Python object for each.
+
+    ``paths`` are the files, each listed once; ``files`` has indices into them. ``offsets_bytes``
+    and ``lengths_bytes`` are integers, 0 or more. The three arrays have the same shape ``(n,)``. A
+    plain number in place of an array applies to every extent.
+    """
+
+    paths: tuple[Path, ...]
+    offsets_bytes: NDArray[np.integer[Any]]
+    lengths_bytes: NDArray[np.integer[Any]] | int
+    files: NDArray[np.integer[Any]] | int = 0
+
+    def __len__(self) -> int:
+        return len(self.offsets_bytes)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IOPlan:
     """Extents to read or write in blocks of ``block_bytes``, up to ``depth`` in flight per poller.
 
-    Without ``operation_count`` and ``duration_s`` every block is moved once; with either, blocks
-    are taken again from the start (sequential) or drawn uniformly by ``seed`` (random) until the
-    count is reached or the time is over. ``rate_bytes_per_s`` paces the issue of operations.
-    ``allocation`` is how written files come to their size; ``fsync`` makes them and the folders
-    they lie in durable before the plan ends. One operation in ``trace_every`` is traced.
+    Without ``operation_count`` and ``duration_s`` every block is moved once. With either, blocks
+    are repeated from the start (sequential) or drawn uniformly by ``seed`` (random) until the count
+    is reached or the time is over. ``rate_bytes_per_s`` limits the rate at which operations are
+    issued. ``allocation`` applies to files that are written; ``fsync`` makes them and their folders
+    durable before the plan ends. One operation in ``trace_every`` is traced.
     """
 
     kind: IOKind
-    extents: Sequence[Extent]
+    extents: Sequence[Extent] | ExtentArrays
     block_bytes: int
     depth: int
     fsync: bool = False
@@ -116,17 +152,17 @@ class IOPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IOResult:
-    """What an engine did: bytes that moved, operations, wall seconds, CPU seconds, and the path.
+    """The result of a plan: bytes moved, operations, wall seconds, CPU seconds, and the path.
 
-    ``seconds`` end after the fsync, if one was asked for. ``latency`` holds one value in ns per
-    operation, from just before it was handed to the kernel to when its completion was seen;
-    ``None`` where the engine takes none. Under a rate, what an operation is late by is not in it.
-    ``cpu_s`` is that of the engine's own threads and of those that the kernel starts for io_uring
-    where it can't go on at once: writes that extend a file or go to the page cache, and fsync.
-    With ``stamps``, ``checksum`` is the sum of the 64-bit words that moved, modulo 2^64, and
-    ``bad_blocks`` counts those that bore another stamp.
-    ``sync_ns`` is the longest fsync of a written file, 0 where none was made.
-    ``trace`` has a row per traced operation (see ``TRACE_DTYPE``), by time of submission.
+    ``seconds`` includes the fsync, if the plan has one. ``latency`` holds one value in ns per
+    operation, from just before it is handed to the kernel until its completion is seen; ``None``
+    where the engine does not measure it. Under a rate limit, the delay before an operation is
+    issued is not part of its latency. ``cpu_s`` is the CPU time of the engine's own threads and of
+    the kernel's io_uring workers, which do what would block: writes that extend a file or go to the
+    page cache, and fsync. With ``stamps``, ``checksum`` is the sum of the 64-bit words moved,
+    modulo 2^64, and ``bad_blocks`` counts the blocks with a different stamp. ``sync_ns`` is the
+    longest fsync of a written file, 0 without one. ``trace`` has a row per traced operation (see
+    ``TRACE_DTYPE``), by time of submission.
     """
 
     moved_bytes: int
@@ -141,38 +177,42 @@ class IOResult:
     sync_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineCapabilities:
-    """What an engine can do; the core acts on these flags, never on names.
+class MemoryKind(StrEnum):
+    """Where the memory is that blocks are moved to or from."""
 
-    ``direct`` passes the page cache by, ``diskless`` touches no file, ``visits`` shows each block
-    to a visitor, ``latencies`` says that results hold a histogram.
+    HOST = "host"
+    DEVICE = "device"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MemoryRegion:
+    """Memory at ``address`` that an engine may move blocks to and from.
+
+    ``owner`` keeps the memory allocated while the region exists.
     """
 
-    reads: bool = True
-    writes: bool = True
+    address: int
+    size_bytes: int
+    kind: MemoryKind
+    owner: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineCapabilities:
+    """How an engine differs from others; every engine reads, writes and measures latencies.
+
+    ``direct`` bypasses the page cache, ``diskless`` accesses no file. ``memory`` lists the kinds of
+    memory that it can move blocks to and from.
+    """
+
     direct: bool = False
     diskless: bool = False
-    visits: bool = False
-    latencies: bool = False
-
-
-BlockVisitor = Callable[[NDArray[np.uint8], Extent, int], None]
-"""Called with a block, its extent and its offset in the file in bytes.
-
-The block is a view of the engine's buffer and holds the payload only: the last block of an extent
-may be shorter. It must not be kept. Called on several threads at once.
-"""
-
-TRACE_DTYPE = np.dtype(
-    [("submit_ns", "<u8"), ("offset_bytes", "<u8"), ("latency_ns", "<u4"), ("file", "<u4")]
-)
-"""A traced operation: CLOCK_MONOTONIC ns, offset in file number ``file`` of the plan, latency."""
+    memory: frozenset[MemoryKind] = frozenset({MemoryKind.HOST})
 
 
 @dataclass(frozen=True, slots=True)
 class TracedFile:
-    """A file that traced operations lie in, and its size in bytes."""
+    """A file with traced operations, and its size in bytes."""
 
     path: Path
     size_bytes: int
@@ -182,7 +222,8 @@ class TracedFile:
 class TracedOperations:
     """A sample of one rank's operations of one kind in one phase.
 
-    ``rows`` are of ``TRACE_DTYPE``, by time of submission; their ``file`` numbers ``files``.
+    ``rows`` have ``TRACE_DTYPE`` and are sorted by time of submission; their ``file`` is an index
+    into ``files``.
     """
 
     phase: str
@@ -191,12 +232,8 @@ class TracedOperations:
     files: tuple[TracedFile, ...]
 
 
-ByteCounter = Callable[[int], None]
-"""Called with the bytes that have just moved; on several threads at once."""
-
-
 class Engine(Protocol):
-    """Executes planned I/O against files of one target. All pass ``tests/contracts/engine.py``."""
+    """Executes planned I/O on files of one target. All pass ``tests/contracts/engine.py``."""
 
     def capabilities(self) -> EngineCapabilities:
         """Return what the engine can do."""
@@ -206,29 +243,32 @@ class Engine(Protocol):
         self,
         plan: IOPlan,
         *,
-        visit: BlockVisitor | None = None,
+        destination: NDArray[np.uint8] | None = None,
         moved: ByteCounter | None = None,
     ) -> IOResult:
-        """Execute the plan; ``visit`` fills each block to write, or looks at each block read.
+        """Execute the plan and return when all of it is done.
 
-        Only engines that say so (``capabilities().visits``) take a visitor. ``moved`` is called
-        once per operation; an engine that moves bytes without Python calls it in bursts, at least
-        every 50 ms.
+        With a ``destination``, part of the memory that the engine was made with, block i of the
+        plan is moved to or from ``i x plan.block_bytes`` in it. ``moved`` is called once per
+        operation; an engine that moves bytes without Python calls it in bursts, at least every 50
+        ms. The engine can be used again after an error.
 
-        Raises ``OSError`` with the file and offset in its message, ``DataError`` for a file that is
-        shorter than an extent to read or, where the engine looks at that, changes meanwhile, and
-        ``ConfigError`` for a plan that it can't do. The engine can be used again after any of them.
+        Raises:
+            OSError: the kernel refused; the message has the file and the offset.
+            DataError: a file ends before an extent that is read, or changes during the read (where
+                the engine checks that).
+            ConfigError: the engine can't execute such a plan.
         """
         ...
 
     def close(self) -> None:
-        """Give buffers and descriptors back."""
+        """Release buffers and descriptors."""
         ...
 
 
 @runtime_checkable
 class TimesOperations(Protocol):
-    """A loader or store that knows how long each of its operations took."""
+    """A loader or store that measures how long each of its operations takes."""
 
     @property
     def operation_bytes(self) -> int:
@@ -236,7 +276,7 @@ class TimesOperations(Protocol):
         ...
 
     def latency(self, kind: IOKind) -> Histogram:
-        """Return how long the operations of that kind took so far, all together."""
+        """Return the latencies of all operations of that kind so far."""
         ...
 
 
@@ -245,26 +285,27 @@ class TracesOperations(Protocol):
     """A loader or store that keeps a sample of its operations: when each began, and where."""
 
     def traced(self, kind: IOKind, phase: str) -> Sequence[TracedOperations]:
-        """Return the sample of that kind so far, said to be of ``phase``; empty where none."""
+        """Return the sample of that kind so far, labelled with ``phase``; empty without one."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One batch as the accelerator would get it.
+    """One batch as the accelerator would receive it.
 
     ``tensor`` has shape ``(batch, resize_bytes)``, dtype uint8: row i holds the first
-    ``resize_bytes`` of sample ``indices[i]``. It is valid until the next batch is asked for.
+    ``resize_bytes`` of sample ``indices[i]``. It is valid until the next batch is requested.
     ``payload_bytes`` counts decoded payload, ``read_bytes`` what was read from the target for it.
-    ``digests`` maps the index of each sample that was chosen for hashing to the hex digest of its
-    whole decoded payload as delivered; ``hash_cpu_s`` is what that cost. ``worker_cpu_s`` is CPU
-    time that other processes spent since the batch before; a loader of threads has none.
+    ``digests`` maps the index of each sample selected for hashing to the hex digest of its whole
+    decoded payload as delivered; ``hash_cpu_s`` is the CPU time of hashing. ``worker_cpu_s`` is the
+    CPU time of other processes since the previous batch; a loader of threads has none.
 
-    ``decode_s`` is what the loader's workers spent between the bytes of a file and the rows of the
-    batch: parsing headers, comparing the CRC where that is done, copying the front of each payload
-    into its row. Wall seconds by CLOCK_MONOTONIC, summed over the samples of the batch (workers run
-    side by side, so it may exceed the time the batch took); neither waiting for the target nor
-    hashing is in it. ``None`` where the library behind the loader does not tell it from reading.
+    ``decode_s`` is the time that the loader's workers spend between the bytes of a file and the
+    rows of the batch: parsing headers, comparing the CRC where that is done, and copying the front
+    of each payload into its row. Wall seconds by CLOCK_MONOTONIC, summed over the samples of the
+    batch. Workers run in parallel, so it may exceed the time of the batch. Waiting for the target
+    and hashing are not included. ``None`` where the library behind the loader does not separate it
+    from reading.
     """
 
     tensor: NDArray[np.uint8]
@@ -285,9 +326,65 @@ class Loader(Protocol):
         ...
 
     def path(self) -> DataPath:
-        """Return the way the bytes were asked to take."""
+        """Return the requested path of the bytes."""
         ...
 
     def close(self) -> None:
-        """End workers and give buffers back."""
+        """Stop workers and release buffers."""
+        ...
+
+
+class HarnessWatch(Protocol):
+    """Receives the start and end of each timed stretch of an outside program, numbered from 0.
+
+    A program that can wait does so while ``before`` runs: the page cache is emptied there, and the
+    phase is opened. One that can't is started when ``before`` of its only stretch has returned.
+    """
+
+    def before(self, stretch: int) -> None:
+        """Return when the program may begin its stretch."""
+        ...
+
+    def moved(self, *, read_bytes: int = 0, written_bytes: int = 0) -> None:
+        """Count bytes of the current stretch, when the program reports that they have moved."""
+        ...
+
+    def after(self, stretch: int) -> None:
+        """Note that the program has ended its stretch."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HarnessResult:
+    """The result of an outside program: its I/O as we account for it, and its own report.
+
+    ``reported`` holds the program's own figures under its own names and in its own units;
+    ``version`` is the program's, ``command`` the command line that ran.
+    """
+
+    io: IOResult
+    reported: Mapping[str, Any]
+    version: str
+    command: tuple[str, ...]
+
+
+ResultT_co = TypeVar("ResultT_co", bound=HarnessResult, covariant=True)
+
+
+class Harness(Protocol[ResultT_co]):
+    """An outside program that owns the loop; its raw output is kept with the record."""
+
+    def command(self) -> Sequence[str]:
+        """Return the command line that will run."""
+        ...
+
+    def run(self, folder: Path, watch: HarnessWatch) -> ResultT_co:
+        """Run it, keep its raw output under ``folder`` and return the parsed result.
+
+        All processes of the program have ended when the call returns or raises.
+
+        Raises:
+            RunError: the program failed, or its output can't be read; the message has its last
+                error line and the path of its log.
+        """
         ...

@@ -1,4 +1,4 @@
-"""What a power figure is made of: samples, the sensor behind them, and the evidence they carry."""
+"""The parts of a power figure: samples, the sensor behind them, and their evidence."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import Field
 
-from wattload.core.record.base import Frozen
+from wattload.core.base_models import Frozen
 
 
 class Evidence(StrEnum):
-    """How a figure is known, strongest first. A window takes its weakest; it never grows."""
+    """How a figure is known, strongest first. A window takes the weakest of its samples'."""
 
     MEASURED = "measured"
     """An external meter or a rail sensor."""
     SELF_REPORTED = "self_reported"
     """The drive's or GPU's own measurement."""
     ESTIMATED = "estimated"
-    """The drive says that it estimates."""
+    """The drive states that it estimates."""
     BOUNDS = "bounds"
-    """Limits from power state descriptors: an interval, no measurement."""
+    """Limits from power state descriptors: an interval, not a measurement."""
     DECLARED = "declared"
     """A data sheet, typed into YAML."""
     NONE = "none"
@@ -30,20 +30,21 @@ class Evidence(StrEnum):
 
 
 MEASURING = (Evidence.MEASURED, Evidence.SELF_REPORTED, Evidence.ESTIMATED)
-"""Evidence of a sensor; the others know no power, only what it may be."""
+"""Evidence from a sensor; the others only limit what the power may be."""
 
 _BY_THE_DRIVE = (Evidence.SELF_REPORTED, Evidence.ESTIMATED, Evidence.BOUNDS)
 
-_STRENGTH = {evidence: rank for rank, evidence in enumerate(Evidence)}
+EVIDENCE_RANK = {evidence: rank for rank, evidence in enumerate(Evidence)}
+"""Each evidence to its rank, from 0 for the strongest."""
 
 
 def weakest(evidence: Iterable[Evidence]) -> Evidence:
     """Return the weakest of the given evidence; ``NONE`` for an empty iterable."""
-    return max(evidence, key=_STRENGTH.__getitem__, default=Evidence.NONE)
+    return max(evidence, key=EVIDENCE_RANK.__getitem__, default=Evidence.NONE)
 
 
 class Scope(StrEnum):
-    """What a figure covers; figures of different scope are never added."""
+    """What a figure covers; figures of different scopes are never added."""
 
     DRIVE = "drive"
     GPU = "gpu"
@@ -53,8 +54,8 @@ class Scope(StrEnum):
 class Instant(Frozen):
     """A sensor whose reading is the power at the moment of reading.
 
-    ``update_period_s`` is how often the reading is taken anew (0: at every read): between two of
-    them it is held, and what power does meanwhile is not seen.
+    ``update_period_s`` is the time between updates (0: at every read). Between two updates the
+    reading is held, and changes of power are not seen.
     """
 
     kind: Literal["instant"] = "instant"
@@ -64,10 +65,11 @@ class Instant(Frozen):
 class Boxcar(Frozen):
     """A sensor whose reading is the mean of the last ``window_s`` seconds before its last update.
 
-    ``update_period_s`` is how often the reading changes (0: sliding, at every read) and
-    ``phase_s`` the offset of the updates within that period; both inferred from when values change,
-    ``None`` until they are. ``unseen_s`` is how far the updates may lie from there: reads place
-    them no better, and if all see a change they can't tell sliding from updates as frequent.
+    ``update_period_s`` is the time between updates (0: sliding, at every read) and ``phase_s`` the
+    offset of the updates within that period. Both are inferred from when values change and ``None``
+    until then. ``unseen_s`` is how far the true updates may be from the inferred ones: reads are
+    only that frequent, and if every read sees a change, sliding can't be told from equally frequent
+    updates.
     """
 
     kind: Literal["boxcar"] = "boxcar"
@@ -78,10 +80,10 @@ class Boxcar(Frozen):
 
 
 class Counter(Frozen):
-    """A sensor that counts energy up in steps of ``quantum_j``; wraps at ``wrap_j`` if given.
+    """A sensor that counts energy in steps of ``quantum_j`` and wraps at ``wrap_j`` if given.
 
-    ``update_period_s`` is how often the count moves (0: at every read): a reading is up to that
-    late, and the step it hides is what the device uses in that time, however fine the unit.
+    ``update_period_s`` is the time between changes of the count (0: at every read). A reading is up
+    to that late, so it hides the energy used in that time, however fine the unit.
     """
 
     kind: Literal["counter"] = "counter"
@@ -91,12 +93,12 @@ class Counter(Frozen):
 
 
 class Bounds(Frozen):
-    """No sensor: lower and upper watts that hold while the power state does.
+    """No sensor: lower and upper watts that hold as long as the power state does.
 
-    A reading holds until the next one if that says the same. After a change both bounds hold for
+    A reading holds until the next one if that is equal. After a change, both bounds hold for
     ``settle_s`` more (worst exit plus entry latency, EXLAT + ENLAT). ``lowest_w`` and ``highest_w``
-    are the least and the most that any state of the device allows: all that is known of a time in
-    which no state was read. ``None`` where the device does not report them.
+    are the minimum and maximum over all states of the device. They bound any time in which no state
+    was read, and are ``None`` if the device does not report them.
     """
 
     kind: Literal["bounds"] = "bounds"
@@ -106,7 +108,7 @@ class Bounds(Frozen):
 
 
 class Integral(Frozen):
-    """No samples: the device integrates by itself from ``start`` to ``stop`` (``WindowEnergy``)."""
+    """No samples: the device itself integrates from ``start`` to ``stop`` (``WindowEnergy``)."""
 
     kind: Literal["integral"] = "integral"
 
@@ -117,8 +119,8 @@ Sensor = Annotated[Instant | Boxcar | Counter | Bounds | Integral, Field(discrim
 class Channel(StrEnum):
     """What a sample's value means.
 
-    ``LOWER_W`` and ``UPPER_W`` are bounds that hold; ``MIN_W`` and ``MAX_W`` are the least and the
-    greatest reading of a meter that reads oftener than it is asked.
+    ``LOWER_W`` and ``UPPER_W`` are bounds. ``MIN_W`` and ``MAX_W`` are the extreme readings of a
+    meter that samples more often than it is read.
     """
 
     POWER_W = "power_w"
@@ -129,21 +131,21 @@ class Channel(StrEnum):
     MAX_W = "max_w"
     POWER_STATE = "power_state"
     POWER_STATE_CHANGES = "power_state_changes"
-    """How often the power state has changed so far, seen by a read or not (OCP C0h byte 200)."""
+    """Count of all power state changes, whether a read saw them or not (OCP C0h byte 200)."""
     TEMPERATURE_K = "temperature_k"
     THERMAL_TRANSITIONS = "thermal_transitions"
-    """How often the drive has begun to throttle for its temperature so far (TMT1 and TMT2)."""
+    """Count of the drive's entries into thermal throttling (TMT1 and TMT2)."""
     THROTTLED_S = "throttled_s"
-    """How long it has throttled so far, in seconds."""
+    """Total time of thermal throttling, in seconds."""
     READ_BYTES = "read_bytes"
     WRITTEN_BYTES = "written_bytes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One reading: ``time_ns`` is CLOCK_MONOTONIC amid the read, ``spread_ns`` its length.
+    """One reading: ``time_ns`` is CLOCK_MONOTONIC in the middle of it, ``spread_ns`` its length.
 
-    ``value`` is ``None`` for a failed read, which makes a hole in the trace, never 0 W.
+    ``value`` is ``None`` for a failed read, which makes a gap in the trace, never 0 W.
     ``device`` is a stable key: the controller's serial, the GPU's UUID, or the block device's name.
     """
 
@@ -157,10 +159,10 @@ class Sample:
 
 
 class SourceFacts(Frozen):
-    """What is known of a power source before it is read.
+    """What is known about a power source before it is read.
 
-    ``is_recorded`` marks what comes from a file: whatever its evidence, no drive is asked for it.
-    ``is_attached`` marks a recording whose own times lie in this run; any other is of another run.
+    ``is_recorded`` marks readings from a file: whatever their evidence, no drive is read.
+    ``is_attached`` marks a recording whose own times are in this run; others are of another run.
     """
 
     name: str
@@ -178,12 +180,22 @@ class SourceFacts(Frozen):
 
     @property
     def is_of_another_run(self) -> bool:
-        """Whether the readings are a recording that is not known to be of this run."""
+        """Whether the readings are a recording that is not known to be from this run."""
         return self.is_recorded and not self.is_attached
 
     @property
+    def measures(self) -> bool:
+        """Whether the source has a sensor whose readings are sampled."""
+        return self.evidence in MEASURING and not isinstance(self.sensor, Integral)
+
+    @property
+    def figure_channel(self) -> Channel:
+        """The channel that an energy of the source comes from: a counter's joules, else watts."""
+        return Channel.ENERGY_J if isinstance(self.sensor, Counter) else Channel.POWER_W
+
+    @property
     def asks_drive(self) -> bool:
-        """Whether each read is a command to the drive, which may keep it from sleeping."""
+        """Whether each read sends the drive a command, which may keep it awake."""
         is_of_drive = self.scope is Scope.DRIVE and self.evidence in _BY_THE_DRIVE
         return is_of_drive and not self.is_recorded
 
@@ -200,52 +212,51 @@ class PowerSource(Protocol):
         ...
 
     def start(self) -> None:
-        """Begin; for sources that record by themselves."""
+        """Start; for sources that record by themselves."""
         ...
 
     def read(self) -> Sequence[Sample]:
-        """Return the samples since the last read; a failed read is a sample without value.
+        """Return the samples since the last read; a failed read is a sample without a value.
 
         Raises:
-            PowerDataLostError: the meter says that it dropped readings (an overrun). What was read
-                before has been returned by then; the sampler reads this source no more, goes on
-                with the others, and the run's record fails for the sentence.
+            PowerDataLostError: the meter reports dropped readings (an overrun). Earlier readings
+                have been returned. The sampler stops reading this source and continues with the
+                others; the run's record fails with this message.
         """
         ...
 
     def stop(self) -> Sequence[WindowEnergy]:
-        """End; returns whole-run energies of sources that integrate by themselves, else nothing.
+        """Stop; return whole-run energies of sources that integrate by themselves, else nothing.
 
         Raises:
-            PowerDataLostError: as ``read``, for what the meter tells only at the end.
+            PowerDataLostError: as in ``read``, for loss that the meter reports only at the end.
         """
         ...
 
     def restore(self) -> None:
-        """Undo whatever the source changed on the device; safe to call twice."""
+        """Undo what the source changed on the device; safe to call twice."""
         ...
 
     def close(self) -> None:
-        """Give the device back."""
+        """Release the device."""
         ...
 
 
 class PowerBin(Frozen):
-    """How many of a device's own measurements lay from ``lower_w`` up to the next bin's."""
+    """The number of a device's own measurements from ``lower_w`` up to the next bin's."""
 
     lower_w: float = Field(ge=0)
     count: int = Field(ge=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowEnergy:
+class WindowEnergy(Frozen):
     """Energy that a device integrated by itself over one window, in joules; never split.
 
-    ``energy_j`` is ``None`` for the ``reason`` given where the device's answer can't be used.
-    ``accuracy_percent`` is the greatest error that the device states, ``resolution_w`` the step of
-    its mean power, ``uncovered_s`` the seconds of the window that its mean leaves out and
-    ``max_w`` the greatest power it saw; each ``None`` where the device does not tell. ``histogram``
-    is its measurements by power, ascending, empty where it keeps none.
+    ``energy_j`` is ``None``, with a ``reason``, if the device's answer can't be used.
+    ``accuracy_percent`` is the device's stated maximum error, ``resolution_w`` the step of its mean
+    power, ``uncovered_s`` the seconds of the window that its mean leaves out, and ``max_w`` the
+    maximum power it saw; each is ``None`` if the device does not report it. ``histogram`` has its
+    measurements by power, ascending, and is empty if the device keeps none.
     """
 
     source: str

@@ -1,4 +1,4 @@
-"""Reading what the kernel shows in ``/sys`` and ``/proc``: a value, or why there is none."""
+"""Reading ``/sys`` and ``/proc``: a value, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from wattload.core.record.base import Observed
+from wattload.core.base_models import Observed
 
 SECTOR_BYTES = 512
-"""The unit of sizes and counters in sysfs, whatever the device's own block size is."""
+"""The unit of sizes and counters in sysfs, independent of the device's block size."""
 
 ObservedT = TypeVar("ObservedT", bound=Observed)
+
+_UNIT_BYTES = {"kB": 1024, "": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """Where the kernel's file systems are; other folders than the defaults hold a recording.
+    """Where the kernel's file systems are; folders other than the defaults hold a recording.
 
     ``top`` is the root of the file tree that ``sys`` and ``proc`` describe.
     """
@@ -32,22 +34,22 @@ LIVE = Roots()
 
 
 class Observation:
-    """The fields of an ``Observed`` model as they are read: each ends as a value or as a reason."""
+    """The fields of an ``Observed`` model while they are read: each gets a value or a reason."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self.reasons: dict[str, str] = {}
 
     def put(self, name: str, value: object, reason: str) -> None:
-        """Keep a value; ``None`` is kept with its reason."""
+        """Store a value; for ``None``, store the reason."""
         self.values[name] = value
         if value is None:
             self.reasons[name] = reason
 
     def read(self, name: str, reader: Callable[[], object], absent: str = "it is empty") -> None:
-        """Keep what the reader returns; an ``OSError`` or ``ValueError`` becomes the reason.
+        """Store the reader's result; an ``OSError`` or ``ValueError`` becomes the reason.
 
-        ``absent`` is the reason where the reader returns ``None``.
+        ``absent`` is the reason if the reader returns ``None``.
         """
         try:
             value = reader()
@@ -57,17 +59,17 @@ class Observation:
         self.put(name, value, absent)
 
     def lack(self, reason: str, *names: str) -> None:
-        """Leave the named fields without a value, all for one reason."""
+        """Leave the named fields without a value, for one reason."""
         for name in names:
             self.put(name, None, reason)
 
     def build(self, model: type[ObservedT], /, **known: object) -> ObservedT:
-        """Return the model from what was read and from fields that are known anyway."""
+        """Return the model from the fields that were read and those already known."""
         return model(**self.values, **known, missing=self.reasons)
 
 
 def explain(error: Exception) -> str:
-    """Return one clause that says why a file gave no value."""
+    """Return one clause with the reason why a file gave no value."""
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
     if error.filename is None:
@@ -79,21 +81,21 @@ def explain(error: Exception) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Return a file's text without the padding that the kernel and NVMe put around it."""
+    """Return a file's text without the padding that the kernel and NVMe add."""
     return path.read_text(encoding="utf-8", errors="replace").strip(" \t\n\0")
 
 
 def read_int(path: Path) -> int:
-    """Return the whole number that a file holds; raises ``ValueError`` naming the file."""
+    """Return the integer in a file; raises ``ValueError`` naming the file."""
     text = read_text(path)
     try:
         return int(text)
     except ValueError as error:
-        raise ValueError(f"{path} holds {text!r}, no whole number") from error
+        raise ValueError(f"{path} contains {text!r}, not an integer") from error
 
 
 def bracketed(text: str) -> str:
-    """Return the choice that the kernel marks: ``none [mq-deadline] bfq`` gives ``mq-deadline``."""
+    """Return the active choice: ``none [mq-deadline] bfq`` gives ``mq-deadline``."""
     _, opened, rest = text.partition("[")
     return rest.partition("]")[0] if opened else text
 
@@ -105,7 +107,7 @@ def block_folder(name: str, roots: Roots = LIVE) -> Path | None:
 
 
 def numbered_block_folder(major_minor: str, roots: Roots = LIVE) -> Path | None:
-    """Return the sysfs folder of the block device with that ``major:minor``, or ``None``."""
+    """Return the sysfs folder of the block device ``major:minor``, or ``None``."""
     link = roots.sys / "dev/block" / major_minor
     return link.resolve() if link.exists() else None
 
@@ -113,11 +115,11 @@ def numbered_block_folder(major_minor: str, roots: Roots = LIVE) -> Path | None:
 def with_values(
     observed: ObservedT, values: Mapping[str, Any], reasons: Mapping[str, str] | None = None
 ) -> ObservedT:
-    """Return the model with further values; a new reason only replaces an old one, never a value.
+    """Return the model with more values; a new reason replaces an old one, never a value.
 
     Args:
         observed: what was read so far.
-        values: fields to set; ``None`` is no value and is skipped.
+        values: fields to set; ``None`` is skipped.
         reasons: better reasons for fields that still have no value.
     """
     fields = {name: getattr(observed, name) for name in type(observed).model_fields}
@@ -126,3 +128,18 @@ def with_values(
     known = {**old, **(reasons or {})}
     missing = {name: known[name] for name, value in fields.items() if value is None}
     return type(observed)(**fields, missing=missing)
+
+
+def read_meminfo(path: Path) -> dict[str, int]:
+    """Return bytes by name from ``/proc/meminfo`` or a NUMA node's; its "kB" are KiB.
+
+    Raises:
+        OSError: the file can't be read.
+        ValueError: a line is malformed.
+    """
+    amounts: dict[str, int] = {}
+    for line in read_text(path).splitlines():
+        name, _, rest = line.partition(":")
+        value, _, unit = rest.strip().partition(" ")
+        amounts[name.split()[-1]] = int(value) * _UNIT_BYTES[unit.strip()]  # "Node 0 MemTotal"
+    return amounts

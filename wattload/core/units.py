@@ -1,4 +1,4 @@
-"""Units: decimal prefixes for people, binary ones spelt out; records hold SI base units."""
+"""Units: decimal prefixes for people, binary ones written out; records use SI base units."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
 
+MICRO = 1e-6
+MILLI = 1e-3
 NS_PER_S = 1_000_000_000
 J_PER_WH = 3600.0
 
 
 class Unit(StrEnum):
-    """The units a metric may have; the report scales them for reading, records never do."""
+    """The units of metrics; reports scale them for reading, records never do."""
 
     BYTES = "B"
     BYTES_PER_SECOND = "B/s"
@@ -33,7 +35,7 @@ class Unit(StrEnum):
 
 
 def format_bytes(count: float) -> str:
-    """Return a byte count as people read it, in decimal units: ``1.50 GB``."""
+    """Return a byte count for people, in decimal units: ``1.50 GB``."""
     for unit, name in ((TB, "TB"), (GB, "GB"), (MB, "MB"), (KB, "kB")):
         if abs(count) >= unit:
             return f"{count / unit:.2f} {name}"
@@ -41,12 +43,12 @@ def format_bytes(count: float) -> str:
 
 
 def format_rate(bytes_per_s: float) -> str:
-    """Return a rate as people read it, in decimal units: ``1.50 GB/s``."""
+    """Return a rate for people, in decimal units: ``1.50 GB/s``."""
     return f"{format_bytes(bytes_per_s)}/s"
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a duration as people read it: ``0.32 s``, ``95 s``, ``3 min 20 s``, ``2 h 05 min``."""
+    """Return a duration for people: ``0.32 s``, ``95 s``, ``3 min 20 s``, ``2 h 05 min``."""
     if seconds < 10:  # noqa: PLR2004 - two decimals below ten seconds
         return f"{seconds:.2f} s"
     if seconds < 120:  # noqa: PLR2004 - seconds up to two minutes

@@ -1,39 +1,75 @@
-"""What a workload is, and all that it may know of the run it is part of."""
+"""The interface of workloads: the run they see, their plan and outcome, and the accelerator."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from enum import Enum
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from wattload.core.errors import MissingExtraError
 from wattload.core.io import DataPath, TracedOperations
-from wattload.core.record.check import Check
-from wattload.core.record.latency import Latency
-from wattload.core.record.metric import Metric
-from wattload.core.target import Target
+from wattload.core.record.results import Check, Latency, Metric
+from wattload.core.storage.targets import Target
+
+
+class Device(Enum):
+    """Whether batches are copied to a real device."""
+
+    auto = "auto"
+    """Copy to a CUDA device if PyTorch sees one, else nowhere."""
+    cuda = "cuda"
+    """Copy to a CUDA device; without one the run is refused."""
+    none = "none"
+    """Do not copy: batches stay in host memory, as in MLPerf Storage."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Accelerator:
+    """An accelerator emulated by sleeping; a real GPU gets the batches but computes nothing.
+
+    ``step_s`` maps a workload's name to the published computation time of one step in seconds
+    (MLPerf Storage ``computation_time``); 0 everywhere means unpaced. ``count`` is the total
+    number of emulated accelerators, so each rank drives ``count / world_size``. The default 1 means
+    one per rank, whatever the number of ranks, as in MLPerf Storage. ``device`` is where a workload
+    that loads batches copies them.
+    """
+
+    name: str = "h100"
+    count: int = 1
+    step_s: dict[str, float] = field(default_factory=dict)
+    device: Device = Device.auto
 
 
 class Communicator(Protocol):
-    """The few collective calls that a workload needs; one process answers for itself."""
+    """The collective calls that a workload needs; a single process has a trivial form."""
 
     @property
     def rank(self) -> int:
-        """This process's number, from 0."""
+        """The number of this process, from 0."""
         ...
 
     @property
     def world_size(self) -> int:
-        """How many processes take part."""
+        """The number of processes."""
         ...
 
     def barrier(self) -> None:
-        """Wait until every rank is here."""
+        """Wait for every rank."""
         ...
 
     def gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - any picklable value of ours
-        """Return every rank's value, by rank, on every rank."""
+        """Return every rank's value, by rank, on rank 0; an empty list on every other rank."""
+        ...
+
+    def all_gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - any picklable value of ours
+        """Return every rank's value, by rank, on every rank; for small values only.
+
+        It is for decisions that all ranks take alike. What only rank 0 needs goes by ``gather``.
+        """
         ...
 
     def broadcast(self, value: Any) -> Any:  # noqa: ANN401 - any picklable value of ours
@@ -42,31 +78,49 @@ class Communicator(Protocol):
 
 
 class Progress(Protocol):
-    """Where long work says how far it is; shown with a rate and a time left."""
+    """Progress of long work, shown with a rate and the time left."""
 
     def begin(self, task: str, total_bytes: int | None) -> None:
-        """Name the task at hand and its size in bytes, if known."""
+        """Start a task with its name and its size in bytes, if known."""
         ...
 
     def advance(self, moved_bytes: int) -> None:
-        """Add bytes that have moved; may be called from any thread."""
+        """Add moved bytes; may be called from any thread."""
         ...
 
     def end(self) -> None:
-        """End the task at hand."""
+        """End the current task."""
         ...
 
 
 class Phase(Protocol):
     """A named stretch of a run; every byte of the run is counted in one."""
 
+    @property
+    def read_bytes(self) -> int:
+        """The bytes read in it so far on this rank."""
+        ...
+
+    @property
+    def written_bytes(self) -> int:
+        """The bytes written in it so far on this rank."""
+        ...
+
     def moved(self, *, read_bytes: int = 0, written_bytes: int = 0, operations: int = 1) -> None:
-        """Count bytes where they move, when they have moved; may be called from any thread."""
+        """Count bytes where and when they have moved; may be called from any thread."""
+        ...
+
+    def count_read(self, moved_bytes: int) -> None:
+        """Count one operation's bytes and show them as progress; passed to an engine."""
+        ...
+
+    def count_written(self, moved_bytes: int) -> None:
+        """Count one operation's bytes and show them as progress; passed to an engine."""
         ...
 
 
 class RunContext(Protocol):
-    """All that a workload may know of the run: no MPI, no power, no report."""
+    """What a workload may know about the run: no MPI, no power, no report."""
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -80,7 +134,7 @@ class RunContext(Protocol):
 
     @property
     def progress(self) -> Progress:
-        """Where to say how far long work is."""
+        """The progress display."""
         ...
 
     @property
@@ -101,21 +155,21 @@ class RunContext(Protocol):
         ...
 
     def output_folder(self, name: str) -> Path:
-        """Return where the raw output of an outside program goes, beside the record; not made yet.
+        """Return the folder for an outside program's raw output; it is not created yet.
 
-        For ``run()`` alone: there is no record when data is only generated.
+        Only for ``run()``: without a run there is no record.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadPlan:
-    """What a run will do to its target, known before it starts; the preflight judges it.
+    """What a run will do to its target; the preflight judges it before the run starts.
 
-    Sizes are totals over all ranks and targets. ``data_bytes`` is what stays on the target after
-    ``prepare`` (reused data included), ``prepare_bytes`` what ``prepare`` still has to write,
-    ``run_bytes`` what the timed phases write at most, ``peak_bytes`` the most that data and run
-    together occupy. ``memory_bytes_per_rank`` bounds the buffers of one rank.
+    Sizes are totals over all ranks and targets. ``data_bytes`` is the size of the
+    data after ``prepare`` (including reused data), ``prepare_bytes`` what ``prepare`` still has to
+    write, ``run_bytes`` the maximum that the timed phases write, ``peak_bytes`` the maximum space
+    of data and run together. ``memory_bytes_per_rank`` bounds the buffers of one rank.
     """
 
     data_bytes: int
@@ -130,7 +184,7 @@ class WorkloadPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFacts:
-    """The data a run works on: its key, size, whether it was reused, and how it was made."""
+    """The data of a run: its key, its size, whether it was reused, and its parameters."""
 
     key: str
     folder: Path
@@ -142,11 +196,11 @@ class DataFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a workload says of its run; rank 0's is kept, but for latencies and traced operations.
+    """The results of a workload's run. Rank 0's are kept, except latencies and traced operations.
 
-    ``details`` is JSON: whatever a reader needs to judge the metrics (sizes drawn, tensor counts).
-    ``remarks`` are sentences that the page must print (a shrunken record, a wrong published label).
-    ``latencies`` are this rank's own, from ``latencies_of``, and so are the traced ``operations``.
+    ``details`` is JSON with what a reader needs to judge the metrics (drawn sizes, tensor counts).
+    ``remarks`` are sentences that the page must print (a smaller record, a wrong published label).
+    ``latencies`` (from ``latencies_of``) and the traced ``operations`` are this rank's own.
     """
 
     metrics: Sequence[Metric] = ()
@@ -158,21 +212,99 @@ class Outcome:
     operations: Sequence[TracedOperations] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """A Python module that a loader needs and a plain installation of wattload lacks.
+
+    ``module`` is its import name, ``software`` the name its users know. ``extra`` is the extra of
+    wattload that lists it, and ``install`` the command line that installs it.
+    """
+
+    module: str
+    software: str
+    extra: str
+    install: str
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the module can be found; it is not imported."""
+        try:
+            return find_spec(self.module) is not None
+        except ModuleNotFoundError:  # a package above it is missing
+            return False
+
+
+PYTORCH = Requirement(
+    module="torch",
+    software="PyTorch",
+    extra="torch",
+    install="pip install 'wattload[torch]'",
+)
+"""Several loaders need it, and so does ``accelerator.device=cuda``."""
+
+
+def require_installed(
+    requirements: Sequence[Requirement], *, user: str, alternative: str = "loader=direct"
+) -> None:
+    """Return if all requirements are installed; imports none of them.
+
+    ``user`` is the setting or feature that needs them, ``alternative`` the setting that works
+    without them.
+
+    Raises:
+        MissingExtraError: some are not installed; the message has the commands that install them.
+    """
+    missing = [requirement for requirement in requirements if not requirement.is_installed]
+    if missing:
+        raise missing_error(missing, user=user, alternative=alternative)
+
+
+def missing_error(
+    missing: Sequence[Requirement], *, user: str, alternative: str = "loader=direct"
+) -> MissingExtraError:
+    """Return the error for one or more requirements that are not installed."""
+    names = [requirement.software for requirement in missing]
+    listed = f"{', '.join(names[:-1])} and {names[-1]}" if names[1:] else names[0]
+    commands = dict.fromkeys(requirement.install for requirement in missing)
+    return MissingExtraError(
+        f"{user} needs {listed}, which {'are' if names[1:] else 'is'} not installed; install "
+        f"{'them' if names[1:] else 'it'} with: {' && '.join(commands)}"
+        f", or use {alternative}"
+    )
+
+
+@runtime_checkable
+class LoaderConfig(Protocol):
+    """The settings of any loader.
+
+    ``requires`` is what it imports beyond wattload's own dependencies. A loader's capabilities are
+    the protocols it implements: ``CheckpointLoader`` in ``loaders.checkpoint_store``,
+    ``SampleLoaderConfig`` and ``SampleHarnessConfig`` in ``loaders.samples``.
+    """
+
+    name: ClassVar[str]
+    requires: ClassVar[tuple[Requirement, ...]]
+
+
 class Workload(Protocol):
     """An I/O pattern. Every implementation passes ``tests/contracts``.
 
-    It is built from its own typed configuration and the loader's; it knows nothing of power or of
+    It is created from its own typed configuration and the loader's. It knows nothing about power or
     reports. All four methods are called on every rank, in this order.
+
+    ``needs`` are runtime-checkable protocols; the loader's configuration has to implement one of
+    them. A workload without any runs with every loader.
     """
 
-    name: str
+    name: ClassVar[str]
+    needs: ClassVar[tuple[type, ...]]
 
     def plan(self, context: RunContext) -> WorkloadPlan:
-        """Return what the run will do to the target; raises ``ConfigError`` if it can't be done."""
+        """Return what the run will do to the target; raises ``ConfigError`` if it is impossible."""
         ...
 
     def prepare(self, context: RunContext) -> DataFacts | None:
-        """Generate or reuse the data, resumable, keyed by its parameters; cold caches after."""
+        """Generate or reuse the data, keyed by its parameters and resumable; leave caches cold."""
         ...
 
     def run(self, context: RunContext) -> Outcome:
@@ -180,5 +312,5 @@ class Workload(Protocol):
         ...
 
     def verify(self, context: RunContext) -> Sequence[Check]:
-        """Check what the run delivered or left, and remove what only the run needed."""
+        """Check what the run delivered or wrote, and remove its temporary files."""
         ...

@@ -1,13 +1,28 @@
-"""The settings of the checkpoint workload."""
+"""The settings of the checkpoint workload, and the shards that a run writes with them.
+
+The shards of the ranks may be whole, sliced or shrunk; each goes to one target.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from wattload.core.errors import ConfigError
-from wattload.core.mlperf import CHECKPOINT_INTERVAL_S
-from wattload.workloads.checkpoint.models import SERVER_NAME, model_named
+from wattload.core.mlperf.published import CHECKPOINT_INTERVAL_S
+from wattload.core.workload import RunContext
+from wattload.loaders.checkpoint_store import Shard
+from wattload.workloads.checkpoint.models import (
+    SERVER_NAME,
+    model_named,
+    rank_count,
+    scaled,
+    shard_of,
+    sliced,
+)
+
+MODES = ("sync", "async")
+PROTOCOLS = ("plain", "mlperf")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -19,30 +34,27 @@ class Scale:
     shrink_bytes: int | None = None
 
 
-MODES = ("sync", "async")
-PROTOCOLS = ("plain", "mlperf")
-
-
 @dataclass(slots=True, kw_only=True)
 class Config:
     """Checkpoints of a Llama-3 model, one shard per rank, written and read back.
 
-    ``mode`` is ``sync``, where training stands still until a checkpoint is durable, or ``async``,
-    where it stands still for a snapshot only and goes on while the bytes drain. ``interval_s`` is
-    the time of training between two checkpoints, in whole steps of ``step_s``; without a value it
-    is 0, for ``async`` 5 s (``time_between_checkpoints`` of MLPerf Storage). ``step_s`` without a
-    value is the emulated accelerator's.
+    With ``mode=sync`` training stalls until a checkpoint is durable. With ``async`` it stalls only
+    for a snapshot and continues while the bytes drain. ``interval_s`` is the training time between
+    two checkpoints, in whole steps of ``step_s``. The default is 0, or 5 s for ``async``
+    (``time_between_checkpoints`` of MLPerf Storage). The default of ``step_s`` is the step time of
+    the emulated accelerator.
 
-    ``checkpoint_count`` are written; the last ``keep`` of them stay while the next is written, and
-    each is read back before it goes: with ``keep`` equal to the count, all are written before the
-    first is read, as in MLPerf Storage. Without a value it is 1, for ``async`` 2, so that a
-    checkpoint can meet the drain of the one before. ``slice_bytes`` bounds a rank's shard: only the
-    first tensors of its list are written, whole. ``shrink_bytes`` scales the tensors themselves so
-    that a rank has exactly that many; ``demo`` alone may. ``fsync`` makes files durable in the
-    window. With ``protocol=mlperf`` the run is held against MLPerf Storage's rules by checks.
+    ``checkpoint_count`` checkpoints are written. The last ``keep`` of them stay while the next is
+    written, and each is read back before it is removed. With ``keep`` equal to the count, all are
+    written before the first is read, as in MLPerf Storage. The default is 1, or 2 for ``async``, so
+    that a checkpoint can overlap with the drain of the previous one. ``slice_bytes`` limits the
+    shard of a rank: only the first tensors of its list are written, each completely.
+    ``shrink_bytes`` scales the tensors so that a rank has exactly that many bytes; only
+    ``scale=demo`` allows it. ``fsync`` makes files durable in the window. ``protocol=mlperf`` adds
+    checks of MLPerf Storage's rules.
     """
 
-    _target_: str = "wattload.workloads.checkpoint.Checkpoint"
+    _target_: str = "wattload.workloads.checkpoint.workload.Checkpoint"
     model: str = SERVER_NAME
     mode: str = "sync"
     protocol: str = "plain"
@@ -57,23 +69,23 @@ class Config:
 
     @property
     def is_async(self) -> bool:
-        """Whether training goes on while bytes drain."""
+        """Whether training continues while bytes drain."""
         return self.mode == "async"
 
     @property
     def kept(self) -> int:
-        """How many checkpoints stay while the next is written."""
+        """How many checkpoints stay on the target while the next is written."""
         return self.keep if self.keep is not None else (2 if self.is_async else 1)
 
     @property
     def training_s(self) -> float:
-        """The time of training between two checkpoints."""
+        """The training time between two checkpoints, in seconds."""
         if self.interval_s is not None:
             return self.interval_s
         return CHECKPOINT_INTERVAL_S if self.is_async else 0.0
 
     def check(self, scale: str) -> None:
-        """Raise ``ConfigError`` for a setting outside its range, or one that the scale forbids."""
+        """Raise ``ConfigError`` for a setting outside its range or not allowed at this scale."""
         model_named(self.model)
         for name, allowed in (("mode", MODES), ("protocol", PROTOCOLS)):
             if getattr(self, name) not in allowed:
@@ -91,10 +103,79 @@ class Config:
         if self.is_async and not self.training_s:
             raise ConfigError(
                 "workload.interval_s must be above 0 for workload.mode=async, which drains a "
-                "checkpoint while training goes on; got 0"
+                "checkpoint during training; got 0"
             )
         if self.shrink_bytes is not None and scale != "demo":
             raise ConfigError(
-                f"workload.shrink_bytes is {self.shrink_bytes}; tensors keep their size, so it "
-                f"must be null at scale={scale}; scale=demo alone may shrink them"
+                f"workload.shrink_bytes must be null at scale={scale}, got {self.shrink_bytes}; "
+                "only scale=demo may shrink tensors"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """The shards of this run's ranks, by rank, and the full sizes.
+
+    ``rank_bytes`` is the size of the whole shards of these ranks, ``model_bytes`` that of all
+    ranks of the model.
+    """
+
+    config: Config
+    shards: tuple[Shard, ...]
+    rank_bytes: int
+    model_bytes: int
+    model_ranks: int
+    target_count: int
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """The size of one checkpoint as written, in bytes."""
+        return sum(shard.size_bytes for shard in self.shards)
+
+    @property
+    def most_kept(self) -> int:
+        """The largest number of checkpoints on the target at once."""
+        return min(self.config.kept + 1, self.config.checkpoint_count)
+
+    def target_of(self, rank: int) -> int:
+        """Return the index of the target that a rank writes to."""
+        return rank % self.target_count
+
+
+def plan_job(config: Config, context: RunContext) -> Job:
+    """Return what this run writes.
+
+    Raises ``ConfigError`` for settings or a seed out of range, for more ranks than the model has,
+    and for more targets than ranks.
+    """
+    config.check(context.scale)
+    if context.seed < 0:
+        raise ConfigError(f"seed must be 0 or more, got {context.seed}")
+    world, ranks = context.communicator.world_size, rank_count(config.model)
+    if world > ranks:
+        raise ConfigError(
+            f"a checkpoint of {config.model} has {ranks} ranks, got {world}; "
+            f"start at most {ranks} processes"
+        )
+    if len(context.targets) > world:
+        raise ConfigError(
+            f"each rank writes to one target, so {len(context.targets)} targets need at least as "
+            f"many ranks, got {world}; start more processes with mpirun -n, or give fewer targets"
+        )
+    whole = [shard_of(config.model, rank) for rank in range(ranks)]
+    return Job(
+        config=config,
+        shards=tuple(_as_written(shard, config) for shard in whole[:world]),
+        rank_bytes=sum(shard.size_bytes for shard in whole[:world]),
+        model_bytes=sum(shard.size_bytes for shard in whole),
+        model_ranks=ranks,
+        target_count=len(context.targets),
+    )
+
+
+def _as_written(shard: Shard, config: Config) -> Shard:
+    if config.shrink_bytes is not None:
+        shard = replace(shard, tensors=scaled(shard.tensors, config.shrink_bytes))
+    if config.slice_bytes is not None:
+        shard = sliced(shard, config.slice_bytes)
+    return shard

@@ -1,36 +1,50 @@
-"""The loop: write a checkpoint, prove the cache cold, read it back, take the oldest away."""
+"""The loop of a run: train, write a checkpoint, read it back cold, remove the oldest.
+
+Training consists of emulated steps. It stalls while a checkpoint is written, or only for a snapshot
+and continues while the bytes drain.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import socket
+import threading
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol
 
-from wattload.core.workload import RunContext
-from wattload.loaders.checkpoints import ShardStore
-from wattload.loaders.coldcache import cold_cache_check, evict
-from wattload.workloads.checkpoint.account import Account, Count
-from wattload.workloads.checkpoint.job import Job
-from wattload.workloads.checkpoint.storage import Storage
-from wattload.workloads.checkpoint.training import Training
-from wattload.workloads.checkpoint.writing import (
-    AsyncWriter,
-    Parts,
-    SyncWriter,
-    Writer,
-    explained,
-)
+import numpy as np
 
+from wattload.core.errors import ConfigError, TargetError, WattloadError
+from wattload.core.io import BlockIdentity, ByteCounter
+from wattload.core.record.results import Check
+from wattload.core.workload import Accelerator, RunContext
+from wattload.loaders.aligned_io import aligned_buffers
+from wattload.loaders.checkpoint_store import Saved, ShardStore
+from wattload.loaders.data.cold_cache import cold_cache_check, evict
+from wattload.workloads.checkpoint.config import Config, Job
+from wattload.workloads.checkpoint.storage import WORKLOAD, Storage, block_identity
+
+WRITE_PHASE = "write"
 READ_PHASE = "read"
+TRAIN_PHASE = "train"
+SNAPSHOT_PHASE = "snapshot"
+WAIT_PHASE = "drain_wait"
+SNAPSHOT_BUFFER_BYTES = 32 << 20
+_FALLBACK = "unet3d"
 
 
 class Cycle:
     """Writes and reads the checkpoints of one rank; every rank runs the same loop in step.
 
-    The window of a read begins at a barrier and ends when every rank has its shard, so it holds the
-    slowest rank. Its times are taken first and last inside the phase, so they are those of its
-    span; a write's are its writer's.
+    The window of a read starts at a barrier and ends when every rank has its shard, so it covers
+    the slowest rank. Its times are the first and last inside the phase, so they match its span. The
+    times of a write come from its writer.
     """
 
     def __init__(
@@ -44,16 +58,16 @@ class Cycle:
         step_s: float,
     ) -> None:
         memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        self.account = Account(host=socket.gethostname(), memory_bytes=memory_bytes)
-        self.account.file_count = len(store.file_names)
-        self._parts = Parts(
+        self.totals = RankTotals(host=socket.gethostname(), memory_bytes=memory_bytes)
+        self.totals.file_count = len(store.file_names)
+        self._setup = WriterSetup(
             job=job,
             context=context,
             storage=storage,
             store=store,
             nonce=nonce,
-            account=self.account,
-            training=Training(context, step_s),
+            totals=self.totals,
+            training=Training(context, step_s, interval_s=job.config.training_s),
         )
 
     def run(self) -> None:
@@ -61,15 +75,15 @@ class Cycle:
 
         Raises:
             TargetError: the target is full, read-only or broken.
-            DataError: a checkpoint's manifest is not the one of this run, or a file is truncated.
+            DataError: a checkpoint's manifest is not of this run, or a file is truncated.
         """
-        config = self._parts.job.config
-        writer: Writer = (AsyncWriter if config.is_async else SyncWriter)(self._parts)
+        config = self._setup.job.config
+        writer: Writer = (AsyncWriter if config.is_async else SyncWriter)(self._setup)
         try:
             self._run(writer, config.checkpoint_count, config.kept)
         finally:
             writer.close()
-        self.account.steps = self._parts.training.steps
+        self.totals.steps = self._setup.training.steps
 
     def _run(self, writer: Writer, count: int, keep: int) -> None:
         unread: list[int] = []
@@ -87,27 +101,438 @@ class Cycle:
 
     def _make_room(self, checkpoint: int) -> None:
         if checkpoint >= 0:
-            self._parts.storage.take_away(checkpoint, self._parts.store)
+            self._setup.storage.remove_checkpoint(checkpoint, self._setup.store)
 
     def _read(self, checkpoint: int) -> None:
-        parts, world = self._parts, self._parts.context.communicator
-        folder = parts.storage.folder(checkpoint)
-        with explained(f"reading checkpoint {checkpoint}"):
-            files = parts.storage.files_of(checkpoint, parts.nonce)
+        setup, world = self._setup, self._setup.context.communicator
+        folder = setup.storage.folder(checkpoint)
+        with target_errors(f"reading checkpoint {checkpoint}"):
+            files = setup.storage.files_of(checkpoint, setup.nonce)
             self._make_cold([folder / file.name for file in files])
             world.barrier()
-            with parts.context.phase(READ_PHASE) as phase:
+            with setup.context.phase(READ_PHASE) as phase:
                 start_ns = time.monotonic_ns()
-                count = Count(parts.context, tell=lambda n: phase.moved(read_bytes=n))
-                loaded = parts.store.load(folder, files, parts.identity(checkpoint), count)
+                identity = setup.identity(checkpoint)
+                loaded = setup.store.load(folder, files, identity, phase.count_read)
                 own_ns = time.monotonic_ns() - start_ns
                 world.barrier()
                 end_ns = time.monotonic_ns()
-        self.account.payload_bytes += loaded.payload_bytes
-        self.account.bad_blocks += loaded.bad_blocks
-        self.account.bad_files += [f"{folder.name}/{name}" for name in loaded.bad_files]
-        self.account.read.add((start_ns, end_ns), count.moved_bytes, own_ns, loaded.cpu_s)
+        self.totals.payload_bytes += loaded.payload_bytes
+        self.totals.bad_blocks += loaded.bad_blocks
+        self.totals.bad_files += [f"{folder.name}/{name}" for name in loaded.bad_files]
+        self.totals.read.add((start_ns, end_ns), phase.read_bytes, own_ns, loaded.cpu_s)
 
     def _make_cold(self, paths: list[Path]) -> None:
         evict(paths)
-        self.account.cold.append(cold_cache_check(paths))
+        self.totals.cold.append(cold_cache_check(paths))
+
+
+class Writer(Protocol):
+    """Writes checkpoints on one rank; every rank makes the same calls in the same order."""
+
+    def wait(self) -> None:
+        """Wait until no checkpoint is pending, without training."""
+        ...
+
+    def write(self, checkpoint: int) -> None:
+        """Write a checkpoint, then train for the interval; it may still be pending."""
+        ...
+
+    def settle(self) -> None:
+        """Train until no checkpoint is pending."""
+        ...
+
+    def close(self) -> None:
+        """Stop pending work; incomplete checkpoints stay incomplete."""
+        ...
+
+
+class SyncWriter:
+    """Training stalls until a checkpoint is durable and complete."""
+
+    def __init__(self, setup: WriterSetup) -> None:
+        self._setup = setup
+
+    def wait(self) -> None:
+        """Return at once: nothing is ever pending."""
+
+    def write(self, checkpoint: int) -> None:
+        """Write and commit a checkpoint, then train, unless it was the last.
+
+        The window starts at a barrier and ends when the checkpoint is complete, so it covers the
+        slowest rank. Its times are the first and last inside the phase.
+        """
+        setup, world = self._setup, self._setup.context.communicator
+        with target_errors(f"writing checkpoint {checkpoint}"):
+            partial = setup.storage.announce(checkpoint, setup.store)
+            world.barrier()
+            with setup.context.phase(WRITE_PHASE) as phase:
+                start_ns = time.monotonic_ns()
+                saved = setup.save(partial, checkpoint, phase.count_written)
+                own_ns = time.monotonic_ns() - start_ns
+                # Each target's leader commits, so not only rank 0 needs this.
+                setup.storage.commit(checkpoint, setup.nonce, world.all_gather(saved))
+                end_ns = time.monotonic_ns()
+            setup.totals.file_bytes.append(setup.storage.adopt(checkpoint, setup.store))
+            setup.totals.synced_counts.append(saved.synced_count)
+        setup.totals.write.add((start_ns, end_ns), phase.written_bytes, own_ns, saved.cpu_s)
+        if checkpoint < setup.job.config.checkpoint_count - 1:
+            self._train()
+
+    def settle(self) -> None:
+        """Return at once: nothing is ever pending."""
+
+    def close(self) -> None:
+        """Do nothing: nothing is pending between calls."""
+
+    def _train(self) -> None:
+        setup = self._setup
+        steps = setup.training.interval_steps
+        if steps:
+            with setup.context.phase(TRAIN_PHASE, timed=False):
+                for _ in range(steps):
+                    setup.training.step(lambda: None, draining=False)
+
+
+class AsyncWriter:
+    """Training stalls for a snapshot, and continues while the bytes drain on a thread.
+
+    Only one checkpoint is pending at a time: the next one and training wait for it. Ranks agree at
+    the end of each step, so collective operations happen on all of them in the same order. The
+    threads only do file I/O: the save of each rank, and the commit on each leader.
+    """
+
+    def __init__(self, setup: WriterSetup) -> None:
+        self._setup = setup
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="drain")
+        self._stopped = threading.Event()
+        self._snapshot = Snapshot(setup.job.shards[setup.context.communicator.rank].size_bytes)
+        self._pending: _PendingCheckpoint | None = None
+        self._waited_ns = 0
+        self._trained_ns: int | None = None
+
+    def wait(self) -> None:
+        """Wait until the previous checkpoint is complete, and keep the duration."""
+        start_ns = time.monotonic_ns()
+        if self._pending is not None:
+            with self._setup.context.phase(WAIT_PHASE, timed=False):
+                while self._pending is not None:
+                    self._advance(self._pending)
+        self._waited_ns = time.monotonic_ns() - start_ns
+
+    def write(self, checkpoint: int) -> None:
+        """Take the snapshot, start its drain, and train for the interval.
+
+        An interval of steps without a drain precedes the first checkpoint.
+        """
+        setup, world = self._setup, self._setup.context.communicator
+        if checkpoint == 0:
+            world.barrier()  # otherwise the first step would include differences in start-up
+            self._train()
+        with target_errors(f"writing checkpoint {checkpoint}"):
+            partial = setup.storage.announce(checkpoint, setup.store)
+        world.barrier()
+        start_ns = time.monotonic_ns()
+        with setup.context.phase(SNAPSHOT_PHASE, timed=False):
+            self._snapshot.take()
+        world.barrier()
+        copied_ns = time.monotonic_ns() - start_ns
+        setup.totals.stalls.append(Stall(self._waited_ns, copied_ns, self._trained_ns))
+        self._pending = self._drain(partial, checkpoint)
+        self._trained_ns = self._train()
+
+    def settle(self) -> None:
+        """Train until the checkpoint is complete on every rank."""
+        self._trained_ns = None
+        if self._pending is None:
+            return
+        with self._setup.context.phase(TRAIN_PHASE, timed=False):
+            while self._pending is not None:
+                self._step()
+
+    def close(self) -> None:
+        """Stop a drain at its next block, before it is durable, and wait for its thread."""
+        self._stopped.set()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def _train(self) -> int:
+        """Train for the interval; return the duration of its steps in ns."""
+        setup, training = self._setup, self._setup.training
+        before = len(training.steps)
+        with setup.context.phase(TRAIN_PHASE, timed=False):
+            for _ in range(training.interval_steps):
+                self._step()
+        return sum(step.duration_ns for step in training.steps[before:])
+
+    def _step(self) -> None:
+        pending = self._pending
+        if pending is None:
+            self._setup.training.step(lambda: True, draining=False)
+            return
+        with target_errors(f"draining checkpoint {pending.checkpoint}"):
+            ready = self._setup.training.step(pending.is_ready, draining=True)
+        if all(ready):
+            self._advance(pending)
+
+    def _drain(self, partial: Path, checkpoint: int) -> _PendingCheckpoint:
+        setup = self._setup
+
+        def save() -> _SaveResult:
+            with setup.context.phase(WRITE_PHASE) as phase:
+
+                def count(moved_bytes: int) -> None:
+                    if self._stopped.is_set():
+                        raise StoppedError
+                    phase.count_written(moved_bytes)
+
+                start_ns = time.monotonic_ns()
+                saved = setup.save(partial, checkpoint, count)
+                return _SaveResult(saved, phase.written_bytes, start_ns, time.monotonic_ns())
+
+        return _PendingCheckpoint(checkpoint, self._threads.submit(save))
+
+    def _advance(self, pending: _PendingCheckpoint) -> None:
+        """Start the commit after the save, or complete after the commit; waits for either."""
+        setup, world = self._setup, self._setup.context.communicator
+        with target_errors(f"draining checkpoint {pending.checkpoint}"):
+            if pending.commit is None:
+                # Each target's leader commits, so not only rank 0 needs this.
+                by_rank = world.all_gather(pending.save.result().saved)
+                pending.commit = self._threads.submit(self._commit, pending.checkpoint, by_rank)
+                return
+            drained = pending.save.result()
+            took_ns, committed_ns = pending.commit.result()
+            of_ranks = world.all_gather((took_ns, committed_ns - drained.start_ns))
+            setup.totals.file_bytes.append(setup.storage.adopt(pending.checkpoint, setup.store))
+        commit_ns, durable_ns = (max(column) for column in zip(*of_ranks, strict=True))
+        setup.totals.durable_ns.append(durable_ns)
+        setup.totals.synced_counts.append(drained.saved.synced_count)
+        side = setup.totals.write
+        side.add(
+            (drained.start_ns, drained.end_ns),
+            drained.moved_bytes,
+            drained.end_ns - drained.start_ns,
+            drained.saved.cpu_s,
+        )
+        side.commit_ns[-1] = commit_ns
+        self._pending = None
+
+    def _commit(self, checkpoint: int, saved: list[Saved]) -> tuple[int, int]:
+        """Commit on a leader in a span of the write phase; return its duration and end in ns."""
+        setup = self._setup
+        if not setup.storage.leads:
+            return 0, 0
+        with setup.context.phase(WRITE_PHASE):
+            start_ns = time.monotonic_ns()
+            setup.storage.commit_own(checkpoint, setup.nonce, saved)
+            end_ns = time.monotonic_ns()
+            return end_ns - start_ns, end_ns
+
+
+@dataclass(slots=True)
+class _PendingCheckpoint:
+    """A checkpoint in progress: its save on every rank, then its commit on every leader."""
+
+    checkpoint: int
+    save: Future[_SaveResult]
+    commit: Future[tuple[int, int]] | None = None
+
+    def is_ready(self) -> bool:
+        """Return whether this rank's part of the stage is done; raises its exception."""
+        stage: Future[_SaveResult] | Future[tuple[int, int]] = self.commit or self.save
+        if not stage.done():
+            return False
+        stage.result()
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _SaveResult:
+    """The result of a save on a thread: files, counted bytes, and window."""
+
+    saved: Saved
+    moved_bytes: int
+    start_ns: int
+    end_ns: int
+
+
+class StoppedError(Exception):
+    """Ends a save on a thread when the run has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterSetup:
+    """The objects that a writer uses on one rank."""
+
+    job: Job
+    context: RunContext
+    storage: Storage
+    store: ShardStore
+    nonce: int
+    totals: RankTotals
+    training: Training
+
+    def identity(self, checkpoint: int) -> BlockIdentity:
+        """Return the identity in the stamps of this rank's blocks."""
+        return block_identity(
+            self.nonce, rank=self.context.communicator.rank, checkpoint=checkpoint
+        )
+
+    def save(self, folder: Path, checkpoint: int, count: ByteCounter) -> Saved:
+        """Save this rank's shard."""
+        fsync = self.job.config.fsync
+        return self.store.save(folder, self.identity(checkpoint), count, fsync=fsync)
+
+
+@contextmanager
+def target_errors(action: str) -> Iterator[None]:
+    """Raise errors of the kernel as ``TargetError``."""
+    try:
+        yield
+    except WattloadError:  # some are OSErrors too
+        raise
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        raise TargetError(
+            f"{action} failed: {error.strerror or error}{where}; free some space or choose another "
+            "target with target.path="
+        ) from error
+
+
+class Training:
+    """Steps of an emulated accelerator: each rank sleeps for the step time, then synchronises.
+
+    Ranks synchronise at the end of a step as in data-parallel training. Nothing is computed, so
+    only the host slows a step (cores and memory used by a drain), not an accelerator's own work.
+    """
+
+    def __init__(self, context: RunContext, step_s: float, *, interval_s: float) -> None:
+        self.steps: list[Step] = []
+        self.interval_steps = math.ceil(interval_s / step_s) if interval_s else 0
+        """The whole steps that take at least ``interval_s``; the same on every rank."""
+        self._world = context.communicator
+        self._step_s = step_s
+
+    def step(self, report: Callable[[], Any], *, draining: bool) -> list[Any]:
+        """Make one step; return the value of ``report()`` at its end, by rank."""
+        start_ns = time.monotonic_ns()
+        time.sleep(self._step_s)
+        reports = self._world.all_gather(report())
+        self.steps.append(Step(time.monotonic_ns() - start_ns, draining))
+        return reports
+
+
+def step_seconds(config: Config, accelerator: Accelerator) -> float:
+    """Return the seconds of one step: the setting, or the accelerator's.
+
+    No step time is published for Llama checkpoints. An accelerator without one for ``checkpoint``
+    uses its step time for unet3d. Raises ``ConfigError`` for an interval in steps of 0 s.
+    """
+    found = config.step_s
+    if found is None:
+        found = accelerator.step_s.get(WORKLOAD, accelerator.step_s.get(_FALLBACK, 0.0))
+    if config.training_s and not found:
+        raise ConfigError(
+            f"training for {config.training_s:g} s between checkpoints needs a step time above 0, "
+            f"and accelerator={accelerator.name} has 0 s; set workload.step_s, or "
+            "workload.interval_s=0"
+        )
+    return found
+
+
+class Snapshot:
+    """The copy that training waits for, of a shard of any size in bounded memory.
+
+    As many bytes as the shard has are copied between two buffers at the speed of memory. The copy
+    is not kept, and the drained bytes are generated. A full copy would need as much host memory as
+    the shard, which is not available for tens of gigabytes per rank.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        self._size_bytes = size_bytes
+        window_bytes = min(size_bytes, SNAPSHOT_BUFFER_BYTES)
+        self._source, self._copy = aligned_buffers(2, window_bytes)
+
+    def take(self) -> None:
+        """Copy the shard's bytes once."""
+        whole, rest = divmod(self._size_bytes, self._source.size)
+        for _ in range(whole):
+            np.copyto(self._copy, self._source)
+        np.copyto(self._copy[:rest], self._source[:rest])
+
+
+def snapshot_memory_bytes(size_bytes: int) -> int:
+    """Return the memory of a snapshot of a shard, in bytes."""
+    return 2 * min(size_bytes, SNAPSHOT_BUFFER_BYTES)
+
+
+@dataclass(slots=True)
+class DirectionTotals:
+    """One direction on one rank: window and moved bytes per checkpoint, and CPU seconds.
+
+    A window is start and end in ns on CLOCK_MONOTONIC, which the ranks of one host share.
+    ``own_ns`` is the time for this rank's own shard, without waiting for others. ``commit_ns`` is
+    the time of the commit if the window does not include it.
+    """
+
+    windows_ns: list[tuple[int, int]] = field(default_factory=list)
+    moved_bytes: list[int] = field(default_factory=list)
+    own_ns: list[int] = field(default_factory=list)
+    commit_ns: list[int] = field(default_factory=list)
+    cpu_s: float = 0.0
+
+    def add(self, window_ns: tuple[int, int], moved_bytes: int, own_ns: int, cpu_s: float) -> None:
+        """Add one checkpoint whose window includes its commit."""
+        self.windows_ns.append(window_ns)
+        self.moved_bytes.append(moved_bytes)
+        self.own_ns.append(own_ns)
+        self.commit_ns.append(0)
+        self.cpu_s += cpu_s
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """How long training stalled for one checkpoint: for the previous drain, and for the copy.
+
+    ``trained_ns`` is the time of the steps since the previous checkpoint. It is ``None`` without a
+    previous one, or if that one was read back in between. Its drain had then ended already, so this
+    stall is shorter than in uninterrupted training.
+    """
+
+    wait_ns: int
+    snapshot_ns: int
+    trained_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of training; ``draining`` is whether it began during a drain."""
+
+    duration_ns: int
+    draining: bool
+
+
+@dataclass(slots=True)
+class RankTotals:
+    """The counts and times of one rank on ``host``; ``file_bytes`` is per checkpoint.
+
+    ``payload_bytes`` counts delivered tensor bytes; ``bad_blocks`` and ``bad_files`` are their
+    errors. ``memory_bytes`` is the host's. ``durable_ns`` is the time from the start of a drain to
+    the end of its commit on the slowest leader. A checkpoint has ``file_count`` files of this rank;
+    ``synced_counts`` is how many of them the store fsynced, per checkpoint.
+    """
+
+    host: str
+    memory_bytes: int = 0
+    file_count: int = 0
+    synced_counts: list[int] = field(default_factory=list)
+    write: DirectionTotals = field(default_factory=DirectionTotals)
+    read: DirectionTotals = field(default_factory=DirectionTotals)
+    durable_ns: list[int] = field(default_factory=list)
+    stalls: list[Stall] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    file_bytes: list[int] = field(default_factory=list)
+    payload_bytes: int = 0
+    bad_blocks: int = 0
+    bad_files: list[str] = field(default_factory=list)
+    cold: list[Check] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""A checkpoint that can't be run here, by arithmetic: bytes, files, time, energy, drives.
+"""The arithmetic of a checkpoint that is too large to run: bytes, files, time, energy, drives.
 
-Nothing here was measured: rate and power are given, or those of a run of another size. The time is
-bytes over rate; how a rate changes as a drive fills, and what a network adds, is not in it.
+Nothing is measured: rate and power are inputs, or come from a run of another size. The time is
+bytes divided by rate. It ignores that the rate changes as a drive fills, and any network.
 """
 
 from __future__ import annotations
@@ -11,18 +11,25 @@ from dataclasses import dataclass
 
 from wattload.core.errors import ConfigError
 from wattload.core.units import J_PER_WH
-from wattload.workloads.checkpoint.models import MODELS, SERVER_NAME, SUBSETS, model_named
-from wattload.workloads.checkpoint.sharding import file_count, rank_count, shard_of
+from wattload.workloads.checkpoint.models import (
+    MODELS,
+    SERVER_NAME,
+    SUBSETS,
+    file_count,
+    model_named,
+    rank_count,
+    shard_of,
+)
 
 _DIGITS = 9
-"""Decimals of a number of drives before it is rounded up: 4.0000000000001 drives are 4."""
+"""Decimals kept before a number of drives is rounded up: 4.0000000000001 drives are 4."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A checkpoint's size; ``file_count`` as DLIO lays it out, ``None`` where it does not.
+    """The size of a checkpoint; ``file_count`` is that of DLIO's layout, ``None`` without one.
 
-    ``file_count_missing`` says why it is ``None``. ``ranks`` are the first of ``model_ranks``.
+    ``file_count_missing`` is the reason for ``None``. ``ranks`` are the first of ``model_ranks``.
     """
 
     model: str
@@ -39,7 +46,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watts:
-    """The power of what writes, in W: one figure, or bounds; an upper bound may stand alone."""
+    """The power of the writing system in W: a mean, or bounds, or only an upper bound."""
 
     mean_w: float | None
     lower_w: float | None
@@ -49,7 +56,7 @@ class Watts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """The energy of one checkpoint in Wh, as far as its power is known."""
+    """The energy of one checkpoint in Wh; ``None`` where the power is unknown."""
 
     energy_wh: float | None
     lower_wh: float | None
@@ -58,10 +65,10 @@ class Energy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drives:
-    """How many drives an interval needs, and what training then loses.
+    """The drives needed for an interval, and the training time that is still lost.
 
-    ``stall_s`` is the time of a synchronous checkpoint on ``sync_count`` drives, ``lost_share``
-    what it is of the interval, ``drain_s`` the time of a drain on ``async_count`` drives.
+    ``stall_s`` is the time of a synchronous checkpoint on ``sync_count`` drives, and ``lost_share``
+    its share of the interval. ``drain_s`` is the time of a drain on ``async_count`` drives.
     """
 
     interval_s: float
@@ -76,11 +83,11 @@ class Drives:
 def shape(model: str, ranks: int | None = None) -> Shape:
     """Return the size of a model's checkpoint, or of the shards of its first ``ranks``.
 
-    Raises ``ConfigError`` for an unknown model, and for ranks that it does not have.
+    Raises ``ConfigError`` for an unknown model or a number of ranks out of range.
     """
     found, whole = model_named(model), rank_count(model)
     if ranks is not None and not 1 <= ranks <= whole:
-        raise ConfigError(f"ranks must be 1 to {whole}, which {model} has, got {ranks}")
+        raise ConfigError(f"ranks must be 1 to {whole} for model {model}, got {ranks}")
     count = ranks or whole
     missing = _no_files(model, is_whole=count == whole)
     sizes = [shard_of(model, rank).size_bytes for rank in range(count)]
@@ -99,7 +106,7 @@ def shape(model: str, ranks: int | None = None) -> Shape:
 
 
 def write_seconds(total_bytes: int, rate_bytes_per_s: float, drives: int = 1) -> float:
-    """Return the seconds that a checkpoint takes on drives of this rate each."""
+    """Return the seconds of a checkpoint on ``drives`` drives with this rate each."""
     return total_bytes / (rate_bytes_per_s * drives)
 
 
@@ -117,11 +124,11 @@ def write_energy(seconds: float, watts: Watts) -> Energy:
 def drives_needed(
     total_bytes: int, rate_bytes_per_s: float, *, interval_s: float, overhead: float
 ) -> Drives:
-    """Return the drives that hold the share of training time lost, stall over interval.
+    """Return the drives that keep the lost share of training time, stall / interval, in bounds.
 
-    Synchronous: bytes over (n x rate) is the stall, so n is at least bytes over (rate x overhead x
-    interval). Asynchronous: the drain has to end within the interval, so n is at least bytes over
-    (rate x interval); the snapshot, which depends on no drive, is not in it.
+    Synchronous: the stall is bytes / (n x rate), so n is at least bytes / (rate x overhead x
+    interval). Asynchronous: the drain has to end within the interval, so n is at least bytes /
+    (rate x interval). The snapshot does not depend on drives and is ignored.
     """
     one_s = write_seconds(total_bytes, rate_bytes_per_s)
     sync_count = _whole(one_s / (overhead * interval_s))
@@ -142,15 +149,15 @@ def _whole(drives: float) -> int:
 
 
 def _no_files(model: str, *, is_whole: bool) -> str:
-    """Return why there is no number of DLIO's files, empty where there is one."""
+    """Return why DLIO has no file count, empty if it has one."""
     if model == SERVER_NAME:
-        return f"DLIO has no layout of {model}, which is no model of its own"
-    return "" if is_whole else "DLIO's layout is of all ranks"
+        return f"DLIO has no layout for {model}"
+    return "" if is_whole else "DLIO's layout covers all ranks"
 
 
 def _published(model: str) -> str:
     if model == SERVER_NAME:
-        return "415 GB, its derivation unpublished"
+        return "415 GB, derivation unpublished"
     if model in SUBSETS:
-        return f"{SUBSETS[model].published_gb} GB, in fact GiB"
+        return f"{SUBSETS[model].published_gb} GB, means GiB"
     return f"{MODELS[model].published}: {MODELS[model].published_remark}"

@@ -1,35 +1,43 @@
-"""The checkpoints of a run on its targets: announced, committed, measured, taken away."""
+"""The checkpoints of a run on its targets: reservation, commit, listing and removal.
+
+Ranks write into ``checkpoint-000007.partial``. When all their files are durable, the leader adds
+``manifest.json`` with the size and checksum of each file and fsyncs it and the folder. It then
+renames the folder to ``checkpoint-000007`` and fsyncs the parent folder. An interruption at any
+point leaves either the temporary name or a complete checkpoint. Removal starts with the manifest.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from wattload.core.errors import DataError, TargetError
+from wattload.core.io import BlockIdentity
 from wattload.core.workload import Communicator, RunContext
-from wattload.loaders.checkpoints import LeavesScratch, Saved, ShardFile, ShardStore
-from wattload.loaders.coldcache import evict
-from wattload.loaders.datafolder import DataFolder
-from wattload.loaders.datafolder.safefiles import remove_listed
-from wattload.workloads.checkpoint.commit import (
-    MANIFEST_NAME,
-    commit,
-    complete_checkpoints,
-    folder_name,
-    partial_name,
-    read_manifest,
-)
-from wattload.workloads.checkpoint.job import Job
+from wattload.loaders.checkpoint_store import LeavesScratch, Saved, ShardFile, ShardStore
+from wattload.loaders.data.cold_cache import evict
+from wattload.loaders.data.data_folder import DataFolder
+from wattload.loaders.data.safe_files import remove_listed, sync_folder
+from wattload.workloads.checkpoint.config import Job
 
 WORKLOAD = "checkpoint"
+MANIFEST_NAME = "manifest.json"
+PARTIAL_SUFFIX = ".partial"
+_PREFIX = "checkpoint-"
+_FORMAT = 1
 
 
 class Storage:
     """One rank's view of the data folder on its target.
 
-    All methods but ``commit_own`` are called on every rank. The lowest rank of a target ``leads``
-    it: it makes, commits and locks. Every file is announced to the folder's list under both its
-    names before it is made, so that whatever an interruption leaves can be removed.
+    Every rank calls all methods except ``commit_own``. The lowest rank of a target ``leads`` it: it
+    creates, commits and locks. Every file is reserved in the folder's manifest under both its names
+    before it is created, so the files of an interrupted run can be removed.
     """
 
     def __init__(self, job: Job, context: RunContext) -> None:
@@ -37,12 +45,19 @@ class Storage:
         self._world: Communicator = context.communicator
         rank = self._world.rank
         target = context.targets[job.target_of(rank)]
+        self._own_ranks = [
+            other
+            for other in range(self._world.world_size)
+            if job.target_of(other) == job.target_of(rank)
+        ]
         if target.path is None:
-            raise TargetError(f"a {target.kind} target holds no checkpoints; give a directory")
+            raise TargetError(
+                f"workload={WORKLOAD} does not support a {target.kind} target; use a directory"
+            )
         self.leads = rank < job.target_count
         if self.leads:
             folder = _claim(target.path, rank)
-            # What an earlier run left, finished or not, would only take the space.
+            # Files of an earlier run, complete or not, would only take up space.
             folder.lock()
             folder.empty()
         self._world.barrier()
@@ -54,7 +69,7 @@ class Storage:
         return self._folder.path
 
     def announce(self, checkpoint: int, store: ShardStore) -> Path:
-        """List this rank's files before they are made; returns the folder to write them into."""
+        """Reserve the names of this rank's files; return the folder to write them into."""
         for name in (*self._own(store), *_scratch(store)):
             self._folder.reserve(f"{partial_name(checkpoint)}/{name}")
             self._folder.reserve(f"{folder_name(checkpoint)}/{name}")
@@ -65,27 +80,26 @@ class Storage:
         return partial
 
     def commit(self, checkpoint: int, nonce: int, saved: Sequence[Saved]) -> None:
-        """Return when the checkpoint is complete on every target; ``saved`` is by rank.
+        """Complete the checkpoint on every target; ``saved`` is by rank.
 
-        What is not durable yet is made so. Raises ``OSError`` where the kernel refuses.
+        Everything is durable on return. Raises ``OSError`` for errors of the kernel.
         """
         if self.leads:
             self.commit_own(checkpoint, nonce, saved)
         self._world.barrier()
 
     def commit_own(self, checkpoint: int, nonce: int, saved: Sequence[Saved]) -> None:
-        """Make the checkpoint complete on the target that this rank leads; waits for no rank."""
-        rank = self._world.rank
-        commit(
+        """Complete the checkpoint on this leader's target, without waiting for other ranks."""
+        commit_checkpoint(
             self._folder.path,
             model=self._job.config.model,
             checkpoint=checkpoint,
             nonce=nonce,
-            saved={r: s for r, s in enumerate(saved) if self._job.target_of(r) == rank},
+            saved={rank: saved[rank] for rank in self._own_ranks},
         )
 
     def adopt(self, checkpoint: int, store: ShardStore) -> int:
-        """List this rank's files as finished; returns their bytes on the target."""
+        """List this rank's files as finished; return their size on the target in bytes."""
         total_bytes = 0
         for name in _scratch(store):
             self._folder.discard(f"{partial_name(checkpoint)}/{name}")
@@ -102,10 +116,9 @@ class Storage:
         return self._folder.path / folder_name(checkpoint)
 
     def files_of(self, checkpoint: int, nonce: int) -> Sequence[ShardFile]:
-        """Return this rank's files as the manifest on the target lists them, read from there.
+        """Return this rank's files from the manifest on the target.
 
-        Raises ``DataError`` where the folder is no complete checkpoint, or not the one that this
-        run wrote.
+        Raises ``DataError`` if the folder is not a complete checkpoint, or not one of this run.
         """
         folder = self.folder(checkpoint)
         evict([folder / MANIFEST_NAME])
@@ -116,8 +129,8 @@ class Storage:
             raise DataError(
                 f"{folder / MANIFEST_NAME} describes checkpoint {manifest.checkpoint} of "
                 f"{manifest.model}, run {manifest.nonce:016x}, with ranks {list(manifest.files)}; "
-                f"this is rank {self._world.rank} of run {nonce:016x}, which wrote another: the "
-                "target gave back what was not written there"
+                f"expected checkpoint {checkpoint} of run {nonce:016x} with rank "
+                f"{self._world.rank}: the target returned other data than was written"
             )
         return manifest.files[self._world.rank]
 
@@ -125,8 +138,8 @@ class Storage:
         """Return the names of the complete checkpoints on this rank's target, oldest first."""
         return [folder.name for folder in complete_checkpoints(self._folder.path)]
 
-    def take_away(self, checkpoint: int, store: ShardStore) -> None:
-        """Remove a checkpoint: the manifest first, so that a half of it never looks whole."""
+    def remove_checkpoint(self, checkpoint: int, store: ShardStore) -> None:
+        """Remove a checkpoint, manifest first, so that a partial one never looks complete."""
         if self.leads:
             self._folder.discard(f"{folder_name(checkpoint)}/{MANIFEST_NAME}")
         self._world.barrier()
@@ -135,7 +148,7 @@ class Storage:
         self._world.barrier()
 
     def remove(self) -> None:
-        """Give all space back."""
+        """Delete all files of the run."""
         self._world.barrier()
         if self.leads:
             self._folder.remove()
@@ -143,11 +156,11 @@ class Storage:
         self._world.barrier()
 
     def abandon(self) -> None:
-        """Give all space back on this rank's target, waiting for no other rank.
+        """Delete the files on this rank's target without waiting for other ranks.
 
-        A rank that is still at work may make a file yet: with several ranks the lists stay, so that
-        the next run or ``wattload clean`` can remove it. Raises ``OSError`` or ``DataError`` where
-        something can't be removed.
+        Another rank may still create a file. With several ranks the manifests therefore stay, so
+        that the next run or ``wattload clean`` can remove it. Raises ``OSError`` or ``DataError``
+        if a file can't be removed.
         """
         if self._world.world_size == 1:
             self._folder.remove()
@@ -159,7 +172,7 @@ class Storage:
         self._folder.close()
 
     def _own(self, store: ShardStore) -> Sequence[str]:
-        """Return the names of this rank's files, the manifest with them on a leader."""
+        """Return the names of this rank's files, including the manifest on a leader."""
         return (*store.file_names, MANIFEST_NAME) if self.leads else store.file_names
 
 
@@ -168,6 +181,151 @@ def _scratch(store: ShardStore) -> Sequence[str]:
 
 
 def _claim(target_path: Path, rank: int) -> DataFolder:
-    # One folder for all settings: there is no data to be used again, and at most one run at work.
+    # One folder for all settings: no data is reused, and only one run at a time writes there.
     parameters: Mapping[str, object] = {}
     return DataFolder.claim(target_path, WORKLOAD, parameters, seed=0, part=rank)
+
+
+def block_identity(nonce: int, *, rank: int, checkpoint: int) -> BlockIdentity:
+    """Return the identity of one rank's blocks in one checkpoint; both numbers are below 2^32."""
+    return BlockIdentity(nonce, rank << 32 | checkpoint)
+
+
+def folder_name(checkpoint: int) -> str:
+    """Return the folder name of a complete checkpoint."""
+    return f"{_PREFIX}{checkpoint:06d}"
+
+
+def partial_name(checkpoint: int) -> str:
+    """Return the folder name of a checkpoint that is being written."""
+    return folder_name(checkpoint) + PARTIAL_SUFFIX
+
+
+def commit_checkpoint(
+    parent: Path, *, model: str, checkpoint: int, nonce: int, saved: Mapping[int, Saved]
+) -> Manifest:
+    """Turn the durable files in the partial folder into a complete checkpoint.
+
+    Raises:
+        DataError: a file that a rank reported as saved is missing.
+        OSError: an error of the kernel.
+    """
+    partial = parent / partial_name(checkpoint)
+    files = {rank: item.files for rank, item in sorted(saved.items())}
+    manifest = Manifest(
+        model=model,
+        checkpoint=checkpoint,
+        nonce=nonce,
+        files=files,
+        file_bytes={f.name: _size(partial / f.name) for own in files.values() for f in own},
+    )
+    with (partial / MANIFEST_NAME).open("x", encoding="utf-8") as file:
+        file.write(_to_text(manifest))
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(partial)
+    partial.rename(parent / folder_name(checkpoint))
+    sync_folder(parent)
+    return manifest
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Return the manifest of a complete checkpoint.
+
+    Raises ``DataError`` if the folder is partial, has no manifest or an incomplete or edited one,
+    or if the size of a file differs from the manifest.
+    """
+    if folder.name.endswith(PARTIAL_SUFFIX):
+        raise DataError(f"{folder} is not a complete checkpoint: it was never finished")
+    manifest = _from_text(folder)
+    for name, size_bytes in manifest.file_bytes.items():
+        found_bytes = _size(folder / name)
+        if found_bytes != size_bytes:
+            raise DataError(
+                f"{folder} is not a complete checkpoint: {name} has {found_bytes} bytes, its "
+                f"manifest has {size_bytes}"
+            )
+    return manifest
+
+
+def complete_checkpoints(parent: Path) -> list[Path]:
+    """Return the folders below ``parent`` that are complete checkpoints, oldest first."""
+    found = []
+    for folder in sorted(parent.glob(f"{_PREFIX}*")):
+        try:
+            read_manifest(folder)
+        except DataError:
+            continue
+        found.append(folder)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """The manifest of a complete checkpoint; ``files`` is by rank, ``file_bytes`` by name."""
+
+    model: str
+    checkpoint: int
+    nonce: int
+    files: Mapping[int, Sequence[ShardFile]]
+    file_bytes: Mapping[str, int]
+
+    def identity(self, rank: int) -> BlockIdentity:
+        """Return the identity in the stamps of a rank's blocks."""
+        return block_identity(self.nonce, rank=rank, checkpoint=self.checkpoint)
+
+
+def _to_text(manifest: Manifest) -> str:
+    """Return the manifest as JSON with the SHA-256 of its body; checksums and nonce in hex."""
+    body = {
+        "format": _FORMAT,
+        "model": manifest.model,
+        "checkpoint": manifest.checkpoint,
+        "nonce": f"{manifest.nonce:016x}",
+        "checksum": "sum of little-endian 64-bit words modulo 2^64, of the tensors' bytes",
+        "file_bytes": dict(manifest.file_bytes),
+        "files": {
+            str(rank): [asdict(file) | {"checksum": f"{file.checksum:016x}"} for file in files]
+            for rank, files in manifest.files.items()
+        },
+    }
+    return json.dumps({"sha256": _digest(body), "body": body}, indent=1)
+
+
+def _from_text(folder: Path) -> Manifest:
+    try:
+        body = _body((folder / MANIFEST_NAME).read_text(encoding="utf-8"))
+        return Manifest(
+            model=body["model"],
+            checkpoint=body["checkpoint"],
+            nonce=int(body["nonce"], 16),
+            file_bytes=body["file_bytes"],
+            files={
+                int(rank): [
+                    ShardFile(**file | {"checksum": int(file["checksum"], 16)}) for file in own
+                ]
+                for rank, own in body["files"].items()
+            },
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{folder} is not a complete checkpoint: {error}") from error
+
+
+def _body(text: str) -> dict[str, Any]:
+    """Return the body of a manifest; raises ``ValueError`` if it was changed."""
+    document = json.loads(text)
+    body: dict[str, Any] = document["body"]
+    if document["sha256"] != _digest(body) or body["format"] != _FORMAT:
+        raise ValueError("its manifest is incomplete, edited, or has another format")
+    return body
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError as error:
+        raise DataError(f"{path} is part of the checkpoint but does not exist") from error

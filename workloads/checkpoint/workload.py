@@ -5,62 +5,60 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import ClassVar, cast
+from typing import ClassVar
 
-from wattload.core.accelerator import Accelerator
-from wattload.core.errors import ConfigError, DataError, TargetError, WattloadError
+from wattload.core.errors import DataError, TargetError, WattloadError
 from wattload.core.io import IOKind, TimesOperations, TracedOperations, TracesOperations
-from wattload.core.record.check import Check
-from wattload.core.record.latency import Latency, latencies_of
-from wattload.core.workload import DataFacts, Outcome, RunContext, WorkloadPlan
-from wattload.loaders.aligned import PAGE_BYTES
-from wattload.loaders.checkpoints import CheckpointLoader, Shard, ShardStore
-from wattload.loaders.direct import check_alignment
+from wattload.core.record.results import Check, Latency, latencies_of
+from wattload.core.workload import Accelerator, DataFacts, Outcome, RunContext, WorkloadPlan
+from wattload.loaders.aligned_io import PAGE_BYTES
+from wattload.loaders.checkpoint_store import CheckpointLoader, Shard, ShardStore
+from wattload.loaders.direct.config import check_alignment
 from wattload.workloads.checkpoint import checks
-from wattload.workloads.checkpoint.account import Account
-from wattload.workloads.checkpoint.ceiling import ceiling_memory_bytes, ceilings
-from wattload.workloads.checkpoint.config import Config
-from wattload.workloads.checkpoint.cycle import READ_PHASE, Cycle
-from wattload.workloads.checkpoint.describe import details, remarks
-from wattload.workloads.checkpoint.job import Job, plan_job
-from wattload.workloads.checkpoint.metrics import metrics
+from wattload.workloads.checkpoint.checks import details, remarks
+from wattload.workloads.checkpoint.config import Config, Job, plan_job
+from wattload.workloads.checkpoint.cycle import (
+    READ_PHASE,
+    WRITE_PHASE,
+    Cycle,
+    RankTotals,
+    snapshot_memory_bytes,
+    step_seconds,
+)
+from wattload.workloads.checkpoint.metrics import ceiling_memory_bytes, ceilings, metrics
 from wattload.workloads.checkpoint.storage import WORKLOAD, Storage
-from wattload.workloads.checkpoint.training import snapshot_memory_bytes, step_seconds
-from wattload.workloads.checkpoint.writing import WRITE_PHASE
 
 
 class Checkpoint:
     """Checkpoints of a Llama-3 model as DLIO shards it, one shard per rank.
 
-    Each save is a span of the timed phase ``write``: it ends when files, manifest and folders are
-    durable and the folder has its final name. Each load is a span of the timed phase ``read``, from
-    a cache proved cold, with every delivered byte looked at. Making room, eviction and removal lie
-    between the spans. With ``mode=async`` the spans of ``write`` lie under untimed ``train``, after
-    ``snapshot`` and ``drain_wait``. The ceilings come last, in an untimed phase of their own.
+    Each save is a span of the timed phase ``write``. It ends when files, manifest and folders are
+    durable and the folder has its final name. Each load is a span of the timed phase ``read``. It
+    starts with a page cache verified to be cold, and every delivered byte is checked. Eviction and
+    removal happen between the spans. With ``mode=async`` the spans of ``write`` overlap with the
+    untimed phase ``train``, after ``snapshot`` and ``drain_wait``. The ceilings are measured last,
+    in a separate untimed phase.
     """
 
     name: ClassVar[str] = WORKLOAD
+    needs: ClassVar[tuple[type, ...]] = (CheckpointLoader,)
 
-    def __init__(self, config: Config, loader: object, accelerator: Accelerator) -> None:
-        if not hasattr(loader, "checkpoint_store"):
-            kind = type(loader).__module__.rpartition(".")[2]
-            raise ConfigError(
-                f"loader={kind} writes no checkpoints; workload={WORKLOAD} runs with "
-                "loader=direct, loader=torch or loader=dcp"
-            )
+    def __init__(self, config: Config, loader: CheckpointLoader, accelerator: Accelerator) -> None:
         self.config = config
         self._accelerator = accelerator
-        self._loader = cast(CheckpointLoader, loader)
+        self._loader = loader
         self._job: Job | None = None
         self._storage: Storage | None = None
-        self._accounts: Sequence[Account] = ()
+        self._ranks: Sequence[RankTotals] = ()
         self._overhead_bytes: Sequence[int] = ()
 
     def plan(self, context: RunContext) -> WorkloadPlan:
-        """Return what the run will do to the target; makes nothing there.
+        """Return what the run will do to the target; creates nothing there.
 
-        Raises ``ConfigError`` for what can't be run, blocks that a target's O_DIRECT does not take
-        among it, and ``MissingExtraError`` for a library that is not installed.
+        Raises:
+            ConfigError: a setting is out of range or does not fit, or the blocks do not fit the
+                O_DIRECT alignment of a target.
+            MissingExtraError: a library is not installed.
         """
         self._loader.check()
         self._loader.require_checkpoint_library()
@@ -83,15 +81,15 @@ class Checkpoint:
         snapshot_bytes = snapshot_memory_bytes(shard.size_bytes) if self.config.is_async else 0
         run_bytes = self._loader.checkpoint_memory_bytes(shard) + snapshot_bytes
         if self._loader.checkpoint_path_is_direct:
-            return run_bytes  # its ceilings move nothing, and so keep nothing
+            return run_bytes  # its ceilings do not keep any data
         return max(run_bytes, ceiling_memory_bytes(shard))
 
     def prepare(self, context: RunContext) -> DataFacts | None:
-        """Take the data folder and remove what an earlier run left in it; there is no data.
+        """Claim the data folder and remove leftovers of an earlier run; there is no data.
 
         Raises:
-            DataError: the folder is somebody else's, or another run is at work in it.
-            TargetError: the target can't be written.
+            DataError: the folder is not wattload's, or another run is using it.
+            TargetError: the target is not writable.
         """
         self._storage = Storage(self._planned(), context)
         return None
@@ -99,27 +97,27 @@ class Checkpoint:
     def run(self, context: RunContext) -> Outcome:
         """Write and read the checkpoints, then measure the ceilings.
 
+        A failure or an interrupt deletes the files on the target first.
+
         Raises:
             TargetError: the target is full, read-only or broken.
-            DataError: a checkpoint's manifest or file is not what was written.
-
-        What fails or is interrupted gives the target's space back first.
+            DataError: a checkpoint's manifest or file differs from what was written.
         """
-        with self._abandoning():
+        with self._cleanup_on_failure():
             return self._run(context)
 
     def verify(self, context: RunContext) -> Sequence[Check]:
-        """Compare files and delivered bytes with the plan, and give the target's space back."""
+        """Compare files and delivered bytes with the plan, then delete the files."""
         job, storage = self._planned(), self._prepared()
-        with self._abandoning():
+        with self._cleanup_on_failure():
             complete = context.communicator.gather(storage.complete())
             storage.remove()
-        if not self._accounts:
+        if not self._ranks:
             return ()
         return (
-            checks.bytes_on_target(job, self._accounts, self._overhead_bytes),
+            checks.bytes_on_target(job, self._ranks, self._overhead_bytes),
             checks.committed(job, complete),
-            checks.read_back(job, self._accounts),
+            checks.read_back(job, self._ranks),
         )
 
     def _run(self, context: RunContext) -> Outcome:
@@ -137,29 +135,32 @@ class Checkpoint:
         finally:
             context.progress.end()
             store.close()
-        self._accounts = world.gather(cycle.account)
+        self._ranks = world.gather(cycle.totals)
         self._overhead_bytes = world.gather(store.overhead_limit_bytes)
         with context.phase("harness_ceiling", timed=False):
             found = ceilings(self._loader, shard, world, seed=context.seed)
+        latencies, operations = _latencies(store), _operations(store)
+        if world.rank:
+            return Outcome(latencies=latencies, operations=operations)
         return Outcome(
-            metrics=metrics(self._accounts, found),
+            metrics=metrics(self._ranks, found),
             paths=(store.path(),),
             checks=self._checks(),
-            details=details(job, self._accounts, nonce=nonce, step_s=step_s),
+            details=details(job, self._ranks, nonce=nonce, step_s=step_s),
             remarks=remarks(job),
-            latencies=_latencies(store),
-            operations=_operations(store),
+            latencies=latencies,
+            operations=operations,
         )
 
     def _checks(self) -> Sequence[Check]:
-        job, accounts = self._planned(), self._accounts
-        made = (checks.cold(accounts), checks.durable(job, accounts))
+        job, ranks = self._planned(), self._ranks
+        made = (checks.cold(ranks), checks.durable(job, ranks))
         is_mlperf = self.config.protocol == "mlperf"
-        return (*made, checks.mlperf_read_start(accounts)) if is_mlperf else made
+        return (*made, checks.mlperf_read_start(ranks)) if is_mlperf else made
 
     @contextmanager
-    def _abandoning(self) -> Iterator[None]:
-        """Give the space back where the block fails; where that fails too, say what stays."""
+    def _cleanup_on_failure(self) -> Iterator[None]:
+        """Delete the files if the block fails; if that fails too, report the remaining files."""
         storage = self._prepared()
         try:
             yield
@@ -167,8 +168,8 @@ class Checkpoint:
             self._storage = None
             try:
                 storage.abandon()
-            except (OSError, DataError) as stays:
-                left = f"{storage.path} keeps its files ({stays}); `wattload clean` removes them"
+            except (OSError, DataError) as failure:
+                left = f"files remain in {storage.path} ({failure}); `wattload clean` deletes them"
                 if isinstance(error, WattloadError):
                     raise TargetError(f"{error}; {left}") from error
                 error.add_note(left)
@@ -176,17 +177,17 @@ class Checkpoint:
 
     def _planned(self) -> Job:
         if self._job is None:
-            raise RuntimeError("plan is called before anything else")
+            raise RuntimeError("plan() has to be called first")
         return self._job
 
     def _prepared(self) -> Storage:
         if self._storage is None:
-            raise RuntimeError("prepare is called before run")
+            raise RuntimeError("prepare() has to be called before run()")
         return self._storage
 
 
 def _operations(store: ShardStore) -> Sequence[TracedOperations]:
-    """Return the samples of this rank's writes and reads, where the store keeps them."""
+    """Return the sampled writes and reads of this rank, if the store keeps them."""
     if not isinstance(store, TracesOperations):
         return ()
     return (
@@ -196,7 +197,7 @@ def _operations(store: ShardStore) -> Sequence[TracedOperations]:
 
 
 def _latencies(store: ShardStore) -> tuple[Latency, ...]:
-    """Return how long this rank's writes and reads took, where the store times them."""
+    """Return the latencies of this rank's writes and reads, if the store measures them."""
     if not isinstance(store, TimesOperations):
         return ()
     size_bytes = store.operation_bytes

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from wattload.core.errors import ConfigError
 
-LEAST_BLOCK_BYTES = 64 << 10
-MOST_BLOCK_BYTES = 1 << 30
+MIN_BLOCK_BYTES = 64 << 10
+MAX_BLOCK_BYTES = 1 << 30
 
 
 class Compression(Enum):
@@ -36,18 +36,18 @@ class Scale:
 class Config:
     """DLRM preprocessing: Criteo TSV to Parquet, then Parquet to packed binary rows.
 
-    ``source`` is a folder of real day files (``day_0``, ``day_1``, ...) or one such file, which are
-    read and never changed; without it, synthetic day files are made on the target from
-    ``data_seed``, ``row_count`` rows in ``day_count`` files. ``workers`` processes work on each
-    rank; 0 stands for its share of the cores. ``block_bytes`` of TSV are parsed at a time and
-    become one Parquet row group: a worker's memory grows with it (some 8 times, beside 150 MB) and
-    not with the files. ``part_bytes`` of TSV, or less so that every worker gets as many parts,
-    become one Parquet file and one binary file. The conversion is done ``rounds`` times over.
-    ``sample_rows`` rows are compared with a plain reference in ``verify``; ``keep_output`` leaves
-    the last round's files on the target.
+    ``source`` is a folder of real day files (``day_0``, ``day_1``, ...) or one such file; they are
+    only read. Without it, synthetic day files are generated on the target from ``data_seed``, with
+    ``row_count`` rows in ``day_count`` files. Each rank has ``workers`` processes; 0 means its
+    share of the cores. ``block_bytes`` of TSV are parsed at a time and become one Parquet row
+    group. A worker needs 150 MB plus about 8 times that size, however large the files are.
+    ``part_bytes`` of TSV become one Parquet file and one binary file; parts are smaller if that
+    gives every worker the same number of them. The conversion is repeated ``rounds`` times.
+    ``verify`` compares ``sample_rows`` rows with a reference implementation. ``keep_output`` leaves
+    the files of the last round on the target.
     """
 
-    _target_: str = "wattload.workloads.dlrm.Dlrm"
+    _target_: str = "wattload.workloads.dlrm.workload.Dlrm"
     source: str | None = None
     day_count: int = 24
     row_count: int = 4_373_472_329
@@ -74,9 +74,9 @@ class Config:
                 f"workload.row_count must be at least workload.day_count ({self.day_count}), "
                 f"got {self.row_count}"
             )
-        if not LEAST_BLOCK_BYTES <= self.block_bytes <= MOST_BLOCK_BYTES:
+        if not MIN_BLOCK_BYTES <= self.block_bytes <= MAX_BLOCK_BYTES:
             raise ConfigError(
-                f"workload.block_bytes must be {LEAST_BLOCK_BYTES} to {MOST_BLOCK_BYTES}, "
+                f"workload.block_bytes must be {MIN_BLOCK_BYTES} to {MAX_BLOCK_BYTES}, "
                 f"got {self.block_bytes}"
             )
         if self.part_bytes < self.block_bytes:
@@ -86,15 +86,15 @@ class Config:
             )
         if self.source is not None and not Path(self.source).exists():
             raise ConfigError(
-                f"workload.source={self.source} does not exist; it is a folder of Criteo day files "
-                "or one of them, and without it synthetic ones are made"
+                f"workload.source={self.source} does not exist; give a folder of Criteo day files "
+                "or one of them, or leave it out to generate synthetic ones"
             )
 
     def workers_per_rank(self, world_size: int) -> int:
-        """Return the worker processes of one rank: as set, or its share of the cores."""
+        """Return the number of worker processes of a rank: as set, or its share of the cores."""
         return self.workers or max(len(os.sched_getaffinity(0)) // world_size, 1)
 
     @property
     def memory_bytes(self) -> int:
-        """The memory that one worker stays below, as measured with blocks of 4 to 64 MiB."""
+        """A bound on the memory of one worker, measured with blocks of 4 to 64 MiB."""
         return 190_000_000 + 10 * self.block_bytes

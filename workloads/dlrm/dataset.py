@@ -1,4 +1,4 @@
-"""The day files of a run: synthetic ones on the targets, or real ones that are only read."""
+"""The day files of a run: synthetic ones on the targets, or the user's, which are only read."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wattload.core.target import Target
+from wattload.core.storage.targets import Target
 from wattload.core.workload import DataFacts, RunContext
-from wattload.loaders.criteo.files import LINE_LIMIT_BYTES, day_files
-from wattload.loaders.criteo.synthetic import MEAN_ROW_BYTES
-from wattload.loaders.datafolder import DataFolder, list_folders
-from wattload.loaders.datafolder.marker import marker_of
+from wattload.loaders.data.criteo_day_files import LINE_LIMIT_BYTES, MEAN_ROW_BYTES, day_files
+from wattload.loaders.data.data_folder import (
+    DataFolder,
+    claim_on_targets,
+    existing_on_targets,
+    marker_of,
+)
 from wattload.workloads.dlrm.config import Config
-from wattload.workloads.dlrm.pool import WorkerPool
 from wattload.workloads.dlrm.tasks import DayTask, make_day
+from wattload.workloads.dlrm.workers import WorkerPool
 
 WORKLOAD = "dlrm"
 
@@ -30,15 +33,15 @@ class DayFiles:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of all day files."""
+        """The total size of the day files in bytes."""
         return sum(path.stat().st_size for path in self.paths)
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """What the day files are expected to be before they are made or read.
+class ExpectedData:
+    """The expected day files, before they are generated or read.
 
-    ``missing_bytes`` has still to be written.
+    ``missing_bytes`` remain to be written.
     """
 
     size_bytes: int
@@ -47,22 +50,22 @@ class Expected:
 
 
 class RealDays:
-    """Day files that the user has: read, never changed, never removed."""
+    """Day files of the user: only read, never changed or removed."""
 
     def __init__(self, source: Path) -> None:
         self._source = source
 
-    def expected(self) -> Expected:
-        """Return their size, and their rows by the length of the first lines."""
+    def expected(self) -> ExpectedData:
+        """Return their size, and their rows estimated from the length of the first lines."""
         paths = day_files(self._source)
         size_bytes = sum(path.stat().st_size for path in paths)
         with paths[0].open("rb") as file:
             start = file.read(LINE_LIMIT_BYTES)
         row_bytes = len(start) / max(start.count(b"\n"), 1)
-        return Expected(size_bytes, round(size_bytes / row_bytes), 0)
+        return ExpectedData(size_bytes, round(size_bytes / row_bytes), 0)
 
     def prepare(self, context: RunContext) -> tuple[DayFiles, DataFacts]:
-        """Return the files as they lie there; ``context`` has nothing to do."""
+        """Return the existing files; ``context`` is not used."""
         paths = day_files(self._source)
         sizes = [path.stat().st_size for path in paths]
         listed = repr([(str(path), size) for path, size in zip(paths, sizes, strict=True)])
@@ -79,27 +82,27 @@ class RealDays:
 
 
 class SyntheticDays:
-    """Day files in the shape of Criteo's; day i lies on target i modulo their number."""
+    """Synthetic day files like Criteo's; day i is on target i modulo the number of targets."""
 
     def __init__(self, config: Config, targets: Sequence[Target]) -> None:
         self._config = config
         self._targets = targets
         self._names = tuple(f"day_{day}" for day in range(config.day_count))
 
-    def expected(self) -> Expected:
-        """Return their size by the mean row, and what of it is not there yet."""
+    def expected(self) -> ExpectedData:
+        """Return their size, estimated from the mean row, and how much of it is missing."""
         folders = self._existing()
         missing = [day for day in range(len(self._names)) if not self._is_there(day, folders)]
         rows_missing = sum(self._rows(day) for day in missing)
         total = self._config.row_count
-        return Expected(total * MEAN_ROW_BYTES, total, rows_missing * MEAN_ROW_BYTES)
+        return ExpectedData(total * MEAN_ROW_BYTES, total, rows_missing * MEAN_ROW_BYTES)
 
     def prepare(self, context: RunContext) -> tuple[DayFiles, DataFacts]:
-        """Make the days that are missing, each rank its share; an interrupted call is taken up.
+        """Generate the missing days, each rank its share; resumes an interrupted call.
 
         Raises:
-            DataError: a folder on a target is somebody else's.
-            TargetError: a target is full or can't be written.
+            DataError: a folder on a target is not wattload's.
+            TargetError: a target is full or not writable.
         """
         world = context.communicator
         if world.rank == 0:
@@ -107,7 +110,7 @@ class SyntheticDays:
         world.barrier()
         folders = self._claim(world.rank)
         missing = [day for day in range(len(self._names)) if not self._is_there(day, folders)]
-        world.barrier()  # nobody writes before all have looked
+        world.barrier()  # all ranks look before any rank writes
         self._make(missing[world.rank :: world.world_size], folders, context)
         world.barrier()
         for folder in folders:
@@ -127,33 +130,21 @@ class SyntheticDays:
         }
 
     def _rows(self, day: int) -> int:
-        """Return the rows of a day: all days alike, the first ones longer by one for the rest."""
+        """Return the rows of a day: an equal share; the first days share the remainder."""
         share, rest = divmod(self._config.row_count, self._config.day_count)
         return share + (day < rest)
 
     def _existing(self) -> list[DataFolder | None]:
-        key = marker_of(WORKLOAD, self._parameters, self._config.data_seed)["key"]
-        paths = [target.data_folder.parent for target in self._targets]
-        return [
-            next((folder for folder in list_folders(path) if folder.key == key), None)
-            for path in paths
-        ]
+        marker = marker_of(WORKLOAD, self._parameters, self._config.data_seed)
+        return existing_on_targets(self._targets, marker["key"])
 
     def _is_there(self, day: int, folders: Sequence[DataFolder | None]) -> bool:
         folder = folders[day % len(folders)]
         return folder is not None and folder.is_valid(self._names[day])
 
     def _claim(self, rank: int) -> list[DataFolder]:
-        return [
-            DataFolder.claim(
-                target.data_folder.parent,
-                WORKLOAD,
-                self._parameters,
-                seed=self._config.data_seed,
-                part=rank,
-            )
-            for target in self._targets
-        ]
+        seed = self._config.data_seed
+        return claim_on_targets(self._targets, WORKLOAD, self._parameters, seed=seed, part=rank)
 
     def _make(
         self, days: Sequence[int], folders: Sequence[DataFolder], context: RunContext

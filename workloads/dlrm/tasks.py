@@ -1,4 +1,7 @@
-"""What a worker does: make a day file, turn a part into Parquet, turn that into packed rows."""
+"""The tasks of a worker.
+
+Generate a day file, convert a part to Parquet, convert that to packed rows, or do both in memory.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ from typing import TYPE_CHECKING
 
 from wattload.core.errors import TargetError, WattloadError
 from wattload.core.units import NS_PER_S
-from wattload.loaders.criteo import columnar, packed, synthetic
-from wattload.loaders.criteo.columnar import Columnar, ColumnarSettings
-from wattload.loaders.criteo.files import CountedFile, Moved, Part
-from wattload.loaders.criteo.tsv import find_fault
-from wattload.loaders.datafolder.safefiles import sync_folder
+from wattload.loaders.data import criteo_conversion, criteo_day_files
+from wattload.loaders.data.criteo_conversion import Columnar, ColumnarSettings
+from wattload.loaders.data.criteo_day_files import CountedFile, Moved, Part, find_fault
+from wattload.loaders.data.safe_files import sync_folder
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
 
 CEILING_NS = NS_PER_S // 2
 WRITE_BYTES = 4 << 20
@@ -28,7 +31,7 @@ WRITE_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class DayTask:
-    """Make the day file of ``day`` with ``row_count`` rows at ``path``."""
+    """Generate the day file of ``day`` with ``row_count`` rows at ``path``."""
 
     path: Path
     seed: int
@@ -47,7 +50,7 @@ class ColumnarTask:
 
 @dataclass(frozen=True, slots=True)
 class PackTask:
-    """Write the Parquet file ``source``, which was made from ``part``, as packed rows."""
+    """Write the Parquet file ``source``, made from ``part``, as packed rows."""
 
     part: Part
     source: Path
@@ -56,19 +59,19 @@ class PackTask:
 
 @dataclass(frozen=True, slots=True)
 class CeilingTask:
-    """Convert ``part`` against memory; it is one block long."""
+    """Convert ``part``, which is one block long, in memory."""
 
     part: Part
     settings: ColumnarSettings
 
 
 def make_day(task: DayTask, moved: Moved) -> int:
-    """Write a synthetic day file, durable on return; return its size in bytes."""
+    """Write a synthetic day file durably and return its size in bytes."""
     with (
         _target_errors(task.path),
         io.BufferedWriter(CountedFile(task.path, "wb", moved), WRITE_BYTES) as file,
     ):
-        for text in synthetic.blocks(task.seed, task.day, task.row_count):
+        for text in criteo_day_files.synthetic_blocks(task.seed, task.day, task.row_count):
             file.write(text.data)
         file.flush()
         os.fsync(file.fileno())
@@ -77,25 +80,25 @@ def make_day(task: DayTask, moved: Moved) -> int:
 
 
 def to_parquet(task: ColumnarTask, moved: Moved) -> Columnar:
-    """Convert one part; raises ``DataError`` with file, line and byte offset of a bad row."""
+    """Convert one part; raise ``DataError`` with file, line and byte offset of an invalid row."""
     with _target_errors(task.path):
-        return columnar.tsv_to_parquet(task.part, task.path, task.settings, moved)
+        return criteo_conversion.tsv_to_parquet(task.part, task.path, task.settings, moved)
 
 
 def to_binary(task: PackTask, moved: Moved) -> int:
-    """Pack one Parquet file and return its rows; a bad id is named by its line in the TSV."""
+    """Pack one Parquet file and return its rows; an invalid id is reported by its TSV line."""
     try:
         with _target_errors(task.path):
-            return packed.parquet_to_binary(task.source, task.path, moved)
-    except packed.BadIdError as error:
+            return criteo_conversion.parquet_to_binary(task.source, task.path, moved)
+    except criteo_conversion.BadIdError as error:
         raise (find_fault(task.part) or error) from error
 
 
 def against_memory(task: CeilingTask, moved: Moved) -> float:
-    """Return the TSV bytes per second of both steps on one block, with no target to wait for.
+    """Return the TSV bytes per second of both steps on one block, without a target.
 
-    The block is read from the page cache, the Parquet file lies in memory, packed rows are dropped.
-    A first pass, which fills the page cache, is not counted.
+    The block comes from the page cache, the Parquet file stays in memory, and packed rows are
+    discarded. A first pass fills the page cache and is not counted.
     """
     _convert_in_memory(task, moved)
     done_bytes = 0
@@ -108,12 +111,12 @@ def against_memory(task: CeilingTask, moved: Moved) -> float:
 
 def _convert_in_memory(task: CeilingTask, moved: Moved) -> None:
     with io.BytesIO() as file, _Discard() as sink:
-        columnar.convert(task.part, file, task.settings, moved)
-        packed.convert(file, sink, "memory")
+        criteo_conversion.write_parquet(task.part, file, task.settings, moved)
+        criteo_conversion.write_packed(file, sink, "memory")
 
 
 class _Discard(io.RawIOBase):
-    """Takes bytes and forgets them."""
+    """A file that discards what is written to it."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         return memoryview(data).nbytes
@@ -121,13 +124,13 @@ class _Discard(io.RawIOBase):
 
 @contextmanager
 def _target_errors(path: Path) -> Iterator[None]:
-    """Turn what the kernel refuses into one sentence about the target."""
+    """Raise errors of the kernel as ``TargetError``."""
     try:
         yield
     except WattloadError:
         raise
     except OSError as error:
         raise TargetError(
-            f"{path} can't be written: {error.strerror or error}; "
-            "free some room or choose another target with target.path="
+            f"writing {path} failed: {error.strerror or error}; "
+            "free some space or choose another target with target.path="
         ) from error

@@ -4,32 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
-from wattload.core.accelerator import Accelerator
 from wattload.core.errors import RunError
 from wattload.core.io import DataPath
-from wattload.core.record.check import Check
-from wattload.core.workload import DataFacts, Outcome, RunContext, WorkloadPlan
-from wattload.loaders.coldcache import worst_of
-from wattload.loaders.criteo.columnar import ColumnarSettings
-from wattload.loaders.criteo.files import Part, balanced_count, cut, head
-from wattload.loaders.criteo.schema import ROW_BYTES
-from wattload.workloads.dlrm import sample
+from wattload.core.record.results import Check
+from wattload.core.workload import (
+    Accelerator,
+    DataFacts,
+    LoaderConfig,
+    Outcome,
+    RunContext,
+    WorkloadPlan,
+)
+from wattload.loaders.data.cold_cache import worst_of
+from wattload.loaders.data.criteo_conversion import ColumnarSettings
+from wattload.loaders.data.criteo_day_files import (
+    ROW_BYTES,
+    Part,
+    balanced_count,
+    cut_parts,
+    first_lines,
+)
+from wattload.workloads.dlrm import checks
 from wattload.workloads.dlrm.config import Config
-from wattload.workloads.dlrm.convert import (
+from wattload.workloads.dlrm.conversion import (
     TO_BINARY,
     TO_PARQUET,
     Conversion,
-    Converted,
+    ConversionResult,
+    Outputs,
 )
-from wattload.workloads.dlrm.dataset import DayFiles, RealDays, SyntheticDays
-from wattload.workloads.dlrm.measure import Measured, total
-from wattload.workloads.dlrm.outputs import Outputs
-from wattload.workloads.dlrm.pool import WorkerPool
+from wattload.workloads.dlrm.dataset import WORKLOAD, DayFiles, RealDays, SyntheticDays
+from wattload.workloads.dlrm.metrics import RunMeasurement, phase_total
 from wattload.workloads.dlrm.tasks import CeilingTask, against_memory
+from wattload.workloads.dlrm.workers import WorkerPool
 
 PARQUET_SHARE = 0.75
-"""Parquet bytes per TSV byte, at most; measured 0.26 (zstd) to 0.63 (none, 6000 synthetic rows)."""
+"""Upper bound of Parquet bytes per TSV byte; measured 0.26 (zstd) to 0.63 (none, 6000 rows)."""
 
 PATH = DataPath(data_path="page_cache", path_requested="page_cache")
 
@@ -37,23 +49,24 @@ PATH = DataPath(data_path="page_cache", path_requested="page_cache")
 class Dlrm:
     """Criteo TSV to Parquet to packed binary with worker processes, as DLRM's users prepare data.
 
-    Both phases are pyarrow's and go through the page cache, whatever loader is chosen: input is put
-    out of the cache before each phase, output is durable when the phase ends.
+    pyarrow reads and writes through the page cache in both phases; the loader has no effect. Input
+    is evicted from the cache before each phase, and output is durable when the phase ends.
     """
 
-    name = "dlrm"
+    name: ClassVar[str] = WORKLOAD
+    needs: ClassVar[tuple[type, ...]] = ()
 
-    def __init__(self, config: Config, loader: object, accelerator: Accelerator) -> None:
+    def __init__(self, config: Config, loader: LoaderConfig, accelerator: Accelerator) -> None:
         del accelerator  # nothing is trained here
         self._config = config
-        self._loader = type(loader).__module__.rpartition(".")[2]
+        self._loader = loader.name
         self._days: DayFiles | None = None
         self._parts: Sequence[Part] = ()
         self._outputs: Outputs | None = None
-        self._converted = Converted()
+        self._converted = ConversionResult()
 
     def plan(self, context: RunContext) -> WorkloadPlan:
-        """Return what the run will write; raises ``ConfigError`` or ``DataError`` for bad input."""
+        """Return what the run will write; raises ``ConfigError`` or ``DataError`` on bad input."""
         self._config.check()
         expected = self._source(context).expected()
         output_bytes = round(expected.size_bytes * PARQUET_SHARE) + expected.row_count * ROW_BYTES
@@ -68,7 +81,7 @@ class Dlrm:
         )
 
     def prepare(self, context: RunContext) -> DataFacts:
-        """Make or find the day files, and cut them into this rank's parts."""
+        """Find or generate the day files, and divide them into parts."""
         self._days, facts = self._source(context).prepare(context)
         world = context.communicator
         count = balanced_count(
@@ -77,15 +90,15 @@ class Dlrm:
             size_bytes=self._days.size_bytes,
             part_bytes=self._config.part_bytes,
         )
-        parts = cut(self._days.paths, count)
+        parts = cut_parts(self._days.paths, count)
         self._parts = parts[world.rank :: world.world_size]
         world.barrier()
         return facts
 
     def run(self, context: RunContext) -> Outcome:
-        """Convert, round after round; what was written goes if that fails or is interrupted."""
+        """Convert in rounds; remove the output after a failure or an interrupt."""
         days = self._prepared()
-        world, settings = context.communicator, self._settings()
+        settings = self._settings()
         parameters = {"data": days.key, "compression": settings.compression}
         outputs = Outputs.claim(context, parameters, self._parts)
         self._outputs = outputs
@@ -99,16 +112,16 @@ class Dlrm:
             outputs.remove()
             outputs.close()
             raise
-        return self._outcome(context, days, sum(world.gather(ceiling)))
+        return self._outcome(context, days, ceiling)
 
     def verify(self, context: RunContext) -> Sequence[Check]:
-        """Compare rows in with rows out, and sampled rows with a reference; remove the output."""
+        """Compare input with output rows, and sampled rows with a reference; remove the output."""
         days, outputs, world = self._prepared(), self._outputs, context.communicator
         if outputs is None:
-            raise RunError("dlrm: nothing was converted that could be verified")
+            raise RunError("dlrm: run() has to be called before verify()")
         try:
-            counts = sample.count_rows(self._converted, outputs.parquet, outputs.binary)
-            found = sample.sample(
+            counts = checks.count_rows(self._converted, outputs.parquet, outputs.binary)
+            found = checks.compare_sample(
                 self._parts,
                 self._converted.columnar,
                 outputs.binary,
@@ -117,15 +130,19 @@ class Dlrm:
             )
         finally:
             self._finish(context, outputs)
-        read_bytes = sum(s.read_bytes for s in self._converted.steps if s.name == TO_PARQUET)
+        own_bytes = sum(s.read_bytes for s in self._converted.steps if s.name == TO_PARQUET)
+        by_rank = world.gather((counts, found, own_bytes))
+        if world.rank:
+            return ()
+        rows, samples, read_bytes = zip(*by_rank, strict=True)
         return [
-            sample.rows_check(world.gather(counts)),
-            sample.sample_check(world.gather(found)),
-            sample.bytes_check(sum(world.gather(read_bytes)), days.size_bytes, self._config.rounds),
+            checks.rows_check(rows),
+            checks.sample_check(samples),
+            checks.bytes_check(sum(read_bytes), days.size_bytes, self._config.rounds),
         ]
 
     def _finish(self, context: RunContext, outputs: Outputs) -> None:
-        """Keep or remove the output, on every rank before rank 0 removes the emptied folders."""
+        """Keep or remove the output; rank 0 removes the empty folders after all ranks."""
         if self._config.keep_output:
             outputs.keep()
         else:
@@ -143,7 +160,7 @@ class Dlrm:
 
     def _prepared(self) -> DayFiles:
         if self._days is None:
-            raise RunError("dlrm: prepare has to come before run")
+            raise RunError("dlrm: prepare() has to be called before run()")
         return self._days
 
     def _workers(self, context: RunContext) -> int:
@@ -155,56 +172,62 @@ class Dlrm:
         )
 
     def _ceiling(self, pool: WorkerPool, settings: ColumnarSettings) -> float:
-        """Return the TSV bytes per second of all workers of this rank against memory."""
+        """Return the TSV bytes per second of all workers of this rank from memory."""
         if not self._parts:
             return 0.0
-        tasks = [CeilingTask(head(self._parts[0], settings.block_bytes), settings)] * pool.count
+        tasks = [
+            CeilingTask(first_lines(self._parts[0], settings.block_bytes), settings)
+        ] * pool.count
         return sum(done.result for done in pool.run(against_memory, tasks, lambda *_: None))
 
     def _outcome(self, context: RunContext, days: DayFiles, ceiling_bytes_per_s: float) -> Outcome:
+        """Return the outcome of all ranks on rank 0, an empty one on the others."""
         world, converted = context.communicator, self._converted
-        ranks = world.gather(converted.steps)
-        rows = world.gather(sum(found.row_count for found in converted.columnar))
-        cold = [check for checks in world.gather(converted.cold) for check in checks]
+        own_rows = sum(found.row_count for found in converted.columnar)
+        by_rank = world.gather(
+            (converted.steps, own_rows, converted.cold, len(self._parts), ceiling_bytes_per_s)
+        )
+        if world.rank:
+            return Outcome()
+        ranks, rows, cold_checks, part_counts, ceilings = zip(*by_rank, strict=True)
+        cold = [check for checks in cold_checks for check in checks]
         names = dict.fromkeys(check.name for check in cold)
-        part_count = sum(world.gather(len(self._parts)))
-        measured = Measured(
-            phases=(total(TO_PARQUET, ranks), total(TO_BINARY, ranks)),
+        measured = RunMeasurement(
+            phases=(phase_total(TO_PARQUET, ranks), phase_total(TO_BINARY, ranks)),
             tsv_bytes=days.size_bytes,
             row_count=sum(rows),
             workers=self._workers(context) * world.world_size,
-            ceiling_bytes_per_s=ceiling_bytes_per_s,
+            ceiling_bytes_per_s=sum(ceilings),
         )
         return Outcome(
             metrics=measured.metrics(),
             paths=[PATH],
             checks=[worst_of(c for c in cold if c.name == name) for name in names],
-            details={**self._details(days, part_count), **measured.details()},
+            details={
+                "source": self._config.source or "synthetic",
+                "day_file_count": len(days.paths),
+                "part_count": sum(part_counts),
+                "compression": self._config.compression.value,
+                "block_bytes": self._config.block_bytes,
+                **measured.details(),
+            },
             remarks=[measured.bottleneck(), *self._remarks(context, days)],
         )
 
-    def _details(self, days: DayFiles, part_count: int) -> dict[str, object]:
-        return {
-            "source": self._config.source or "synthetic",
-            "day_file_count": len(days.paths),
-            "part_count": part_count,
-            "compression": self._config.compression.value,
-            "block_bytes": self._config.block_bytes,
-        }
-
     def _remarks(self, context: RunContext, days: DayFiles) -> Iterator[str]:
         yield (
-            f"loader={self._loader} has no part in dlrm: pyarrow reads and writes through the page "
-            "cache; input is put out of it before each phase, output is fsynced within it."
+            f"loader={self._loader} has no effect on dlrm: pyarrow reads and writes through the "
+            "page cache. Input is evicted from it before each phase; output is fsynced within the "
+            "phase."
         )
         if not self._config.source:
             yield (
-                "The rows are synthetic in the shape of Criteo's; real ones compress differently, "
-                "workload.source= takes them."
+                "The rows are synthetic and only resemble Criteo's, which compress differently; "
+                "set workload.source= to use real ones."
             )
         elif not self._on_target(context, days):
             yield (
-                f"{self._config.source} lies on another file system than the target: the reads of "
+                f"{self._config.source} is not on the target's file system, so the reads of "
                 f"{TO_PARQUET} did not come from the target."
             )
 

@@ -1,4 +1,7 @@
-"""The files of a data set: how large each is, where it lies, and whether it is there."""
+"""The files of a data set: their sizes, their paths, and which of them exist.
+
+A file with holes or unwritten extents counts as missing: these read as zeros without the drive.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
-from wattload.core.target import Target
+from wattload.core.storage.extents import unwritten_bytes
+from wattload.core.storage.targets import Target
 from wattload.core.workload import DataFacts
-from wattload.loaders.datafolder import DataFolder, list_folders
-from wattload.loaders.datafolder.marker import marker_of
-from wattload.loaders.formats import file_bytes, record_format
-from wattload.workloads.unet3d.allocation import unwritten_bytes
-from wattload.workloads.unet3d.config import Config, Sizes
-from wattload.workloads.unet3d.sizes import Shape, dlio_shapes, matched_shapes
+from wattload.loaders.data.data_folder import DataFolder, existing_on_targets, marker_of
+from wattload.loaders.data.record_formats import file_bytes, record_format
+from wattload.workloads.unet3d.config import Config, Shape, Sizes, dlio_shapes, matched_shapes
 
 WORKLOAD = "unet3d"
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """The records of one configuration; file i lies on target i modulo their number."""
+    """The records of one configuration; file i is on target i modulo the number of targets."""
 
     config: Config
     file_count: int
@@ -56,7 +57,7 @@ class Dataset:
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """All that the bytes of the files depend on, beside the seed."""
+        """Everything that determines the bytes of the files, except the seed."""
         distribution = self.config.distribution()
         return {
             "record_format": self.config.record_format,
@@ -69,7 +70,7 @@ class Dataset:
         }
 
     def expected_paths(self) -> tuple[Path, ...]:
-        """Return where each file lies or will lie."""
+        """Return the path of each file, whether it exists or not."""
         key = self._key()
         return tuple(
             self.targets[index % len(self.targets)].data_folder / key / name
@@ -77,75 +78,68 @@ class Dataset:
         )
 
     def existing(self) -> list[DataFolder | None]:
-        """Return each target's folder where there is one already; makes nothing."""
-        key = self._key()
-        paths = [target.data_folder.parent for target in self.targets]
-        return [
-            next((folder for folder in list_folders(path) if folder.key == key), None)
-            for path in paths
-        ]
+        """Return each target's folder, ``None`` where it does not exist; creates nothing."""
+        return existing_on_targets(self.targets, self._key())
 
     def missing(self, folders: Sequence[DataFolder | None]) -> list[int]:
-        """Return the indices of the files that are not there, not in their size, or hollow."""
+        """Return the indices of the files that do not exist, have another size, or are sparse."""
         absent = set(range(self.file_count)).difference(self._present(folders))
-        return sorted(absent.union(self.hollow(folders)))
+        return sorted(absent.union(self.sparse(folders)))
 
-    def hollow(self, folders: Sequence[DataFolder | None]) -> list[int]:
-        """Return the indices of the files that are there, but not all of them on a device.
+    def sparse(self, folders: Sequence[DataFolder | None]) -> list[int]:
+        """Return the indices of the existing files with bytes that are on no device.
 
-        Holes and extents that were never written read as zeros at the speed of memory.
+        Holes and unwritten extents read as zeros at the speed of memory.
         """
         paths = self.expected_paths()
         return [index for index in self._present(folders) if unwritten_bytes(paths[index])]
 
     def _present(self, folders: Sequence[DataFolder | None]) -> list[int]:
-        """Return the indices of the files that are there in their size."""
+        """Return the indices of the existing files of the right size."""
         present = []
         for index, name in enumerate(self.names):
             folder = folders[index % len(folders)]
-            if folder is not None and self._is_there(folder, name, self.file_bytes[index]):
+            if folder is None:
+                continue
+            entry = folder.entries.get(name)
+            if entry and entry.size_bytes == self.file_bytes[index] and folder.is_valid(name):
                 present.append(index)
         return present
 
     def _key(self) -> str:
         return str(marker_of(WORKLOAD, self.parameters, self.config.data_seed)["key"])
 
-    @staticmethod
-    def _is_there(folder: DataFolder, name: str, size_bytes: int) -> bool:
-        entry = folder.entries.get(name)
-        return entry is not None and entry.size_bytes == size_bytes and folder.is_valid(name)
-
 
 class PreparedData:
-    """A data set in its folders on this rank; ``hollow_count`` files of it were made again."""
+    """A data set in its folders on this rank; ``sparse_count`` of its files were rewritten."""
 
     def __init__(
-        self, dataset: Dataset, folders: Sequence[DataFolder], *, hollow_count: int = 0
+        self, dataset: Dataset, folders: Sequence[DataFolder], *, sparse_count: int = 0
     ) -> None:
         self.dataset = dataset
-        self.hollow_count = hollow_count
+        self.sparse_count = sparse_count
         self.folders = folders
         self.paths = tuple(
             folders[index % len(folders)].path / name for index, name in enumerate(dataset.names)
         )
 
     def digest(self, index: int) -> str | None:
-        """Return the SHA-256 of a record's payload as it was written."""
+        """Return the SHA-256 of a record's payload from the manifest."""
         folder = self.folders[index % len(self.folders)]
         entry = folder.entries.get(self.dataset.names[index])
         return entry.sha256 if entry is not None else None
 
     def row_digest(self, index: int) -> str:
-        """Return the SHA-256 of what a batch must hold of a record: read from its file now.
+        """Return the SHA-256 of a record's row in a batch, read from its file now.
 
-        Raises ``DataError`` for a file that is no record any more.
+        Raises ``DataError`` if the file is no longer a valid record.
         """
         row_bytes = self.dataset.config.row_bytes
         front = self._payload(index)[:row_bytes].tobytes().ljust(row_bytes, b"\0")
         return hashlib.sha256(front).hexdigest()
 
     def facts(self, *, reused: bool) -> DataFacts:
-        """Return what the record keeps of the data; the first target's folder stands for all."""
+        """Return the facts for the run record, with the key and folder of the first target."""
         return DataFacts(
             key=self.folders[0].key,
             folder=self.folders[0].path,
@@ -158,14 +152,14 @@ class PreparedData:
     def verify(self, indices: Sequence[int]) -> None:
         """Read files back and compare their payloads with the manifest.
 
-        Raises ``DataError`` that names the first file that differs.
+        Raises ``DataError`` with the first file that differs.
         """
         for index in indices:
             if hashlib.sha256(self._payload(index).data).hexdigest() != self.digest(index):
                 raise DataError(
                     f"{self.paths[index]} was changed after it was written: the SHA-256 of its "
-                    "payload is not the manifest's; remove the data with `make clean` to have it "
-                    "made again"
+                    "payload differs from the manifest; delete the data with `wattload clean` to "
+                    "generate it again"
                 )
 
     def _payload(self, index: int) -> NDArray[np.uint8]:

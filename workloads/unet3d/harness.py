@@ -1,4 +1,7 @@
-"""unet3d run by an outside program that owns the loop: our files, order and caches, its times."""
+"""unet3d run by an external program that owns the loop, its metrics and its checks.
+
+Files, sample order and page cache are wattload's; the times are the program's.
+"""
 
 from __future__ import annotations
 
@@ -6,108 +9,66 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeGuard
 
-from wattload.core.accelerator import Device
 from wattload.core.errors import ConfigError, RunError
-from wattload.core.record.check import Check
-from wattload.core.record.metric import Metric
-from wattload.core.units import Unit
-from wattload.core.workload import Outcome, Phase, RunContext
-from wattload.loaders.coldcache import RESIDENT_LIMIT, residency
-from wattload.loaders.sampleharness import (
+from wattload.core.record.results import Check, Metric, Verdict
+from wattload.core.units import MIB, Unit, format_bytes
+from wattload.core.workload import Device, Outcome, Phase, RunContext
+from wattload.loaders.data.cold_cache import RESIDENT_LIMIT, residency, worst_of
+from wattload.loaders.samples import (
     SampleHarnessConfig,
+    SampleSet,
     TrainedEpoch,
     Training,
     TrainingResult,
 )
-from wattload.loaders.samples import SampleSet
-from wattload.workloads.unet3d.accounting import Account, EpochTimes
-from wattload.workloads.unet3d.ceiling import ceiling_samples
-from wattload.workloads.unet3d.cold import ColdCache
-from wattload.workloads.unet3d.counts import Division, epoch_order
+from wattload.workloads.unet3d.checks import ColdCache, ceiling_remark, details, remarks
 from wattload.workloads.unet3d.dataset import PreparedData
-from wattload.workloads.unet3d.describe import ceiling_remark, details, remarks
-from wattload.workloads.unet3d.figures import PHASE, figure
-from wattload.workloads.unet3d.harnesschecks import harness_checks
-from wattload.workloads.unet3d.harnessmetrics import harness_metrics
-from wattload.workloads.unet3d.job import Job
+from wattload.workloads.unet3d.job import Division, Job, epoch_order
+from wattload.workloads.unet3d.loop import ceiling_samples
+from wattload.workloads.unet3d.metrics import (
+    PHASE,
+    UNPACED,
+    EpochTimes,
+    JobTimes,
+    figure,
+    fraction,
+    metrics,
+    seconds,
+)
 
 OUTPUT, CEILING_OUTPUT = "dlio", "dlio-ceiling"
+
 CEILING_STEPS, CEILING_STEPS_LEAST = 8, 4
-"""Steps of an epoch of the ceiling, over all accelerators, and the least for each of them."""
+"""Steps of a ceiling epoch over all accelerators, and the minimum for each of them."""
+READ = "harness_bytes"
+RATIO_LOW, RATIO_HIGH = 0.98, 1.02
+SUMMARY_TOLERANCE = 1e-6
 
-_UNTOLD = {
-    "copy_s": "dlio-benchmark copies nothing to a device",
-    "barrier_s": "dlio-benchmark does not tell it",
-    "rest_s": "dlio-benchmark does not tell it",
-    "step_s": "dlio-benchmark tells no whole step",
+TIMES_TOLERANCE, TIMES_TOLERANCE_S = 0.005, 0.010
+"""By how much the program's steps may exceed their epoch: the larger of both."""
+_MISSING_TIMES = {
+    "copy_s": "dlio-benchmark does not copy to a device",
+    "barrier_s": "not reported by dlio-benchmark",
+    "rest_s": "not reported by dlio-benchmark",
+    "step_s": "dlio-benchmark does not report whole steps",
 }
+_NOT_HASHED = "dlio-benchmark discards the bytes, so nothing was hashed"
+_NO_MEMORY = "the kernel does not report the memory of its processes"
 
 
-def is_harness(loader: object) -> TypeGuard[SampleHarnessConfig]:
-    """Return whether a loader's configuration stands for an outside program that owns the loop."""
-    return hasattr(loader, "training_harness")
-
-
-def check_harness(device: Device, world_size: int) -> None:
-    """Raise ``ConfigError`` for what an outside program does not do: ranks of ours, GPU copies."""
+def check_harness(loader: SampleHarnessConfig, device: Device, world_size: int) -> None:
+    """Raise ``ConfigError`` for several ranks and GPU copies, which are not supported."""
     if world_size > 1:
         raise ConfigError(
-            f"loader=dlio starts one process per accelerator by itself, and {world_size} ranks of "
-            "wattload were started; start it without mpirun and with "
-            f"accelerator.count={world_size}"
+            f"loader={loader.name} starts one process per accelerator itself and needs a single "
+            f"rank, got {world_size}; run without mpirun and with accelerator.count={world_size}"
         )
     if device is Device.cuda:
         raise ConfigError(
-            "accelerator.device is cuda, and loader=dlio copies nothing to a GPU; use "
-            "accelerator.device=none, or loader=direct or torch"
+            f"accelerator.device=cuda is not supported by loader={loader.name}, which does not "
+            "copy to a GPU; use accelerator.device=none or another loader"
         )
-
-
-class Epochs:
-    """A ``HarnessWatch``: each stretch is an epoch, a span of the timed phase, cold before it."""
-
-    def __init__(self, context: RunContext, cold: ColdCache, *, always_cold: bool) -> None:
-        self._context = context
-        self._cold = cold
-        self._always_cold = always_cold
-        self._open = ExitStack()
-        self._phase: Phase | None = None
-
-    def before(self, stretch: int) -> None:
-        """Empty the page cache, prove it, and open the phase."""
-        if stretch == 0 or self._always_cold:
-            self._cold.before_epoch()
-        self._phase = self._open.enter_context(self._context.phase(PHASE))
-
-    def moved(self, *, read_bytes: int = 0, written_bytes: int = 0) -> None:
-        """Count a batch into the phase."""
-        if self._phase is not None:
-            self._phase.moved(read_bytes=read_bytes, written_bytes=written_bytes)
-            self._context.progress.advance(read_bytes + written_bytes)
-
-    def after(self, stretch: int) -> None:
-        """Close the phase."""
-        self._phase = None
-        self._open.close()
-
-    def abandon(self) -> None:
-        """Close a phase that a failure has left open."""
-        self._open.close()
-
-
-class Unwatched:
-    """A ``HarnessWatch`` for what is no part of the timed run."""
-
-    def before(self, stretch: int) -> None:
-        """Do nothing."""
-
-    def moved(self, *, read_bytes: int = 0, written_bytes: int = 0) -> None:
-        """Count nothing."""
-
-    def after(self, stretch: int) -> None:
-        """Do nothing."""
 
 
 def run_harness(
@@ -117,75 +78,38 @@ def run_harness(
     samples: SampleSet,
     context: RunContext,
 ) -> Outcome:
-    """Run the program over the prepared data and return what it makes of it; one rank only.
+    """Run the program on the prepared data and return the outcome; needs a single rank.
 
     Raises:
-        RunError: the program failed, or its output can't be read.
+        RunError: the program failed, or its output is invalid.
     """
     training = _training(job, samples, context.seed)
     cold = ColdCache(data.paths, context.communicator)
     result = _run(loader, training, cold, context)
     left = None if loader.is_cold_in_every_epoch else residency(data.paths).fraction
-    cold_cache = cold_check(cold.check(), training.epochs, loader, left)
+    cold_cache = cold_check(worst_of(cold.checks()), training.epochs, loader, left)
     with context.phase("harness_ceiling", timed=False):
         ceiling, reason = _ceiling(loader, training, context.output_folder(CEILING_OUTPUT))
-    account = _account(job, samples, result, loader)
-    said = remarks(job, samples, loader, cold=cold_cache, hollow_count=data.hollow_count)
+    times = _job_times(job, samples, result, loader)
+    common_remarks = remarks(job, samples, loader, cold=cold_cache, sparse_count=data.sparse_count)
     return Outcome(
-        metrics=(*harness_metrics(account, result, training), ceiling_metric(ceiling, reason)),
+        metrics=(*harness_metrics(times, result, training), ceiling_metric(ceiling, reason)),
         paths=(result.io.path,),
         checks=(cold_cache, *harness_checks(result, training)),
         details={
-            **details(job, account, samples, loader, device=None),
+            **details(job, times, samples, loader, device=None),
             "harness": _harness_details(result),
         },
         remarks=(
-            *said,
+            *common_remarks,
             *loader.differences(training),
-            *([ceiling_remark(account, ceiling)] if ceiling is not None else []),
+            *([ceiling_remark(times, ceiling)] if ceiling is not None else []),
         ),
     )
 
 
-def cold_check(first: Check, epochs: int, loader: SampleHarnessConfig, left: float | None) -> Check:
-    """Return the check of the page cache over all epochs.
-
-    Where it was emptied before the first alone, ``left`` is the share of the files that was in it
-    after the last: what an epoch leaves there, the next need not read.
-    """
-    if first.verdict != "pass" or epochs == 1 or loader.is_cold_in_every_epoch:
-        return first
-    if left is not None and left <= RESIDENT_LIMIT:
-        return first
-    share = "an unknown share" if left is None else f"{left:.1%}"
-    return first.model_copy(
-        update={
-            "verdict": "not_checked",
-            "sentence": (
-                "The page cache was cold before the first epoch. It was not emptied between "
-                f"epochs (loader.cold_epochs=false), and {share} of the files was in it after "
-                "the last, so later epochs were read from memory in part."
-            ),
-            "figures": {**first.figures, "resident_after_fraction": left},
-        }
-    )
-
-
-def ceiling_metric(bytes_per_s: float | None, reason: str) -> Metric:
-    """Return what the same program does from memory with no computation."""
-    return figure(
-        "harness_ceiling_bytes_per_s",
-        bytes_per_s,
-        Unit.BYTES_PER_SECOND,
-        "higher",
-        "The same program and reader on files held in memory, step time 0, its second epoch.",
-        phase="",
-        reason=reason,
-    )
-
-
 def _training(job: Job, samples: SampleSet, seed: int) -> Training:
-    """Return the job for the program: each accelerator the shard that a rank of ours would get."""
+    """Return the program's job: each accelerator gets the shard of one rank of our own loop."""
     division = Division(world_size=job.division.accelerators, per_rank=1)
     distribution = job.config.distribution()
     return Training(
@@ -214,7 +138,7 @@ def _training(job: Job, samples: SampleSet, seed: int) -> Training:
 def _run(
     loader: SampleHarnessConfig, training: Training, cold: ColdCache, context: RunContext
 ) -> TrainingResult:
-    epochs = Epochs(context, cold, always_cold=loader.is_cold_in_every_epoch)
+    epochs = EpochWatch(context, cold, always_cold=loader.is_cold_in_every_epoch)
     each = range(training.accelerators)
     total_bytes = sum(
         training.epoch_bytes_read(epoch, accelerator)
@@ -229,35 +153,104 @@ def _run(
         context.progress.end()
 
 
+class EpochWatch:
+    """A ``HarnessWatch``: each stretch is an epoch, a span of the timed phase with a cold cache."""
+
+    def __init__(self, context: RunContext, cold: ColdCache, *, always_cold: bool) -> None:
+        self._context = context
+        self._cold = cold
+        self._always_cold = always_cold
+        self._open = ExitStack()
+        self._phase: Phase | None = None
+
+    def before(self, stretch: int) -> None:
+        """Empty the page cache, verify that, and open the phase."""
+        if stretch == 0 or self._always_cold:
+            self._cold.before_epoch()
+        self._phase = self._open.enter_context(self._context.phase(PHASE))
+
+    def moved(self, *, read_bytes: int = 0, written_bytes: int = 0) -> None:
+        """Count a batch into the phase."""
+        if self._phase is not None:
+            self._phase.moved(read_bytes=read_bytes, written_bytes=written_bytes)
+            self._context.progress.advance(read_bytes + written_bytes)
+
+    def after(self, stretch: int) -> None:
+        """Close the phase."""
+        self._phase = None
+        self._open.close()
+
+    def abandon(self) -> None:
+        """Close the phase if a failure left it open."""
+        self._open.close()
+
+
 def _ceiling(
     loader: SampleHarnessConfig, training: Training, folder: Path
 ) -> tuple[float | None, str]:
-    """Return what the program reads from memory in bytes per second, or ``None`` and why.
+    """Return the program's rate from memory in bytes per second, or ``None`` and the reason.
 
-    It is that of the second of two epochs: in the first the program may start its workers.
+    The second of two epochs counts, because the program may start its workers in the first.
     """
     one = ceiling_samples(training.samples)
     steps = max(CEILING_STEPS // training.accelerators, CEILING_STEPS_LEAST)
     order = [0] * (one.batch_samples * steps)
     job = replace(training, samples=one, orders=[[order] * training.accelerators] * 2, step_s=0.0)
     try:
-        result = loader.training_harness(job).run(folder, Unwatched())
+        result = loader.training_harness(job).run(folder, NullWatch())
     except RunError as error:
-        return None, f"the program could not be run from memory: {error}"
+        return None, f"the program failed from memory: {error}"
     last = result.epochs[-1]
     seconds = max(trained.duration_s for trained in last)
     return sum(trained.read_bytes for trained in last) / seconds, ""
 
 
-def _account(
+class NullWatch:
+    """A ``HarnessWatch`` for work outside of the timed run."""
+
+    def before(self, stretch: int) -> None:
+        """Do nothing."""
+
+    def moved(self, *, read_bytes: int = 0, written_bytes: int = 0) -> None:
+        """Count nothing."""
+
+    def after(self, stretch: int) -> None:
+        """Do nothing."""
+
+
+def cold_check(first: Check, epochs: int, loader: SampleHarnessConfig, left: float | None) -> Check:
+    """Return the check of the page cache over all epochs.
+
+    If only the first epoch began with an empty cache, ``left`` is the share of the files in the
+    cache after the last one. Later epochs may not have read that share from the drive.
+    """
+    if first.verdict != "pass" or epochs == 1 or loader.is_cold_in_every_epoch:
+        return first
+    if left is not None and left <= RESIDENT_LIMIT:
+        return first
+    share = "an unknown share" if left is None else f"{left:.1%}"
+    return first.model_copy(
+        update={
+            "verdict": "not_checked",
+            "sentence": (
+                "The page cache was cold before the first epoch. It was not emptied between "
+                f"epochs (loader.cold_epochs=false). After the last epoch it held {share} of "
+                "the files, so later epochs came partly from memory."
+            ),
+            "figures": {**first.figures, "resident_after_fraction": left},
+        }
+    )
+
+
+def _job_times(
     job: Job, samples: SampleSet, result: TrainingResult, loader: SampleHarnessConfig
-) -> Account:
-    return Account(
+) -> JobTimes:
+    return JobTimes(
         ranks=[[_times(epoch) for epoch in rank] for rank in zip(*result.epochs, strict=True)],
         per_rank=1,
         batch_samples=samples.batch_samples,
         step_s=job.step_s,
-        missing={**_UNTOLD, "decode_s": loader.sample_decode_timed},
+        missing={**_MISSING_TIMES, "decode_s": loader.sample_decode_timed},
     )
 
 
@@ -275,7 +268,7 @@ def _times(epoch: TrainedEpoch) -> EpochTimes:
 
 
 def _harness_details(result: TrainingResult) -> dict[str, object]:
-    """Return what identifies the program and what it says of itself, plain values only."""
+    """Return the identity and the own report of the program, as JSON values."""
     return {
         "version": result.version,
         "command": list(result.command),
@@ -294,3 +287,238 @@ def _per_epoch(result: TrainingResult, name: str) -> list[int | None]:
         known = [part for part in parts if part is not None]
         sums.append(sum(known) if len(known) == len(parts) else None)
     return sums
+
+
+def harness_metrics(times: JobTimes, result: TrainingResult, training: Training) -> list[Metric]:
+    """Return the unet3d metrics available from the program's times, then its own."""
+    ours = [
+        seconds(metric.name, None, metric.meaning, reason=_NOT_HASHED)
+        if metric.name == "hash_cpu_s"
+        else metric
+        for metric in metrics(times, training.record_mean_bytes)
+    ]
+    return [*ours, *_reported(result, training), _memory(result)]
+
+
+def _reported(result: TrainingResult, training: Training) -> list[Metric]:
+    """Return the figures that the program prints, in SI units."""
+    reported = result.reported
+    utilisation = float(reported["train_au_mean_percentage"]) / 100
+    return [
+        fraction(
+            "dlio_reported_au",
+            utilisation if training.step_s else None,
+            UNPACED,
+            "Accelerator utilisation as printed by dlio-benchmark; 2.0.0 sums the configured step "
+            "time.",
+            headline=True,
+        ),
+        figure(
+            "dlio_reported_samples_per_s",
+            float(reported["train_throughput_mean_samples_per_second"]),
+            Unit.SAMPLES_PER_SECOND,
+            "higher",
+            "Throughput as printed by dlio-benchmark: the mean over epochs.",
+        ),
+        figure(
+            "dlio_reported_nominal_bytes_per_s",
+            float(reported["train_io_mean_MB_per_second"]) * MIB,
+            Unit.BYTES_PER_SECOND,
+            "higher",
+            "Its samples per second times the configured mean record size. It prints this as MB/s "
+            "but means MiB/s. These are nominal bytes, not bytes that moved.",
+        ),
+    ]
+
+
+def _memory(result: TrainingResult) -> Metric:
+    """Return the peak memory of all its processes."""
+    sums = [
+        [trained.peak_bytes for trained in epoch if trained.peak_bytes is not None]
+        for epoch in result.epochs
+    ]
+    known = all(len(part) == len(epoch) for part, epoch in zip(sums, result.epochs, strict=True))
+    return figure(
+        "harness_peak_bytes",
+        max(map(sum, sums)) if known else None,
+        Unit.BYTES,
+        "lower",
+        "Peak memory of the program's processes: the sum of their own peaks, with shared pages "
+        "counted once.",
+        reason=_NO_MEMORY,
+    )
+
+
+def ceiling_metric(bytes_per_s: float | None, reason: str) -> Metric:
+    """Return the rate of the same program from memory without computation."""
+    return figure(
+        "harness_ceiling_bytes_per_s",
+        bytes_per_s,
+        Unit.BYTES_PER_SECOND,
+        "higher",
+        "The same program and reader with files in memory and step time 0, in its second epoch.",
+        phase="",
+        reason=reason,
+    )
+
+
+def harness_checks(result: TrainingResult, training: Training) -> list[Check]:
+    """Return the checks that replace those on our own loop."""
+    return [
+        read_check(result),
+        storage_check(result),
+        summary_check(result, training),
+        times_check(result),
+        delivery_check(),
+    ]
+
+
+def read_check(result: TrainingResult) -> Check:
+    """Compare the sizes of the program's files with the bytes that it read.
+
+    With our reader plugged in, its journal counts exactly. Otherwise the kernel's count of the
+    processes' read calls is used, which also covers other files.
+    """
+    file_bytes = result.io.moved_bytes
+    if result.plugged_bytes is not None:
+        return _plugged_check(result.plugged_bytes, file_bytes)
+    called_bytes = _total(result, "called_bytes")
+    if called_bytes is None:
+        return Check(
+            name=READ,
+            verdict="not_checked",
+            sentence="The kernel does not report the reads of the program's processes.",
+            figures={"file_bytes": file_bytes},
+            mandatory=True,
+        )
+    return _called_check(called_bytes, file_bytes)
+
+
+def _plugged_check(plugged_bytes: int, file_bytes: int) -> Check:
+    agree = plugged_bytes == file_bytes
+    return Check(
+        name=READ,
+        verdict="pass" if agree else "fail",
+        sentence=(
+            f"wattload's reader read {format_bytes(plugged_bytes)} inside the program; its files "
+            f"have {format_bytes(file_bytes)}"
+            + ("." if agree else ": not every file was read once.")
+        ),
+        figures={"file_bytes": file_bytes, "plugged_bytes": plugged_bytes},
+        mandatory=True,
+    )
+
+
+def _called_check(called_bytes: int, file_bytes: int) -> Check:
+    ratio = called_bytes / file_bytes
+    verdict = _verdict(ratio)
+    endings = {
+        "pass": ".",
+        "warn": ": this includes code, settings and messages between its processes.",
+        "fail": ": some files were not read completely.",
+    }
+    return Check(
+        name=READ,
+        verdict=verdict,
+        sentence=(
+            f"By the kernel's count, the program's read calls returned {ratio:.4f} of the files' "
+            "bytes" + endings[verdict]
+        ),
+        figures={"file_bytes": file_bytes, "called_bytes": called_bytes, "ratio": ratio},
+        mandatory=True,
+    )
+
+
+def _verdict(ratio: float) -> Verdict:
+    if ratio < RATIO_LOW:
+        return "fail"
+    return "pass" if ratio <= RATIO_HIGH else "warn"
+
+
+def storage_check(result: TrainingResult) -> Check:
+    """Compare the sizes of the files with the bytes fetched from storage for the program.
+
+    The kernel counts them per process, so other load on the drive is excluded.
+    """
+    name, file_bytes = "harness_storage_bytes", result.io.moved_bytes
+    storage_bytes = _total(result, "storage_bytes")
+    if storage_bytes is None:
+        return Check(
+            name=name,
+            verdict="not_checked",
+            sentence="The kernel does not report the bytes fetched from storage for the program.",
+            figures={"file_bytes": file_bytes},
+        )
+    ratio = storage_bytes / file_bytes
+    proved = RATIO_LOW <= ratio <= RATIO_HIGH
+    other = "the rest came from memory" if ratio < RATIO_LOW else "some were fetched more than once"
+    return Check(
+        name=name,
+        verdict="pass" if proved else "warn",
+        sentence=(
+            f"The kernel fetched {ratio:.4f} of the files' bytes from storage for the program's "
+            + ("processes." if proved else f"processes: {other}.")
+        ),
+        figures={"file_bytes": file_bytes, "storage_bytes": storage_bytes, "ratio": ratio},
+    )
+
+
+def summary_check(result: TrainingResult, training: Training) -> Check:
+    """Compare the program's summary with its times of single steps."""
+    difference = 0.0
+    for name, values in result.recomputed.items():
+        if name == "train_au_percentage" and not training.step_s:
+            continue  # the program reports 0 without computation
+        for ours, theirs in zip(values, result.reported[name], strict=True):
+            difference = max(difference, abs(ours - theirs) / max(abs(theirs), 1e-12))
+    closes = difference <= SUMMARY_TOLERANCE
+    return Check(
+        name="harness_summary",
+        verdict="pass" if closes else "fail",
+        sentence=(
+            "Utilisation and throughput in dlio-benchmark's summary "
+            + ("agree" if closes else "do not agree")
+            + " with its own times of single steps."
+        ),
+        figures={"apart_fraction": difference},
+    )
+
+
+def times_check(result: TrainingResult) -> Check:
+    """Compare the program's times of single steps with the duration of the epoch.
+
+    The program uses the wall clock, which may be adjusted; the epoch is timed by CLOCK_MONOTONIC.
+    Steps exclude the barriers after them, so only an excess is a contradiction.
+    """
+    each = [trained for epoch in result.epochs for trained in epoch]
+    worst = max(each, key=lambda trained: sum(trained.processed_s) / trained.duration_s)
+    steps_s, epoch_s = sum(worst.processed_s), worst.duration_s
+    fits = steps_s - epoch_s <= max(epoch_s * TIMES_TOLERANCE, TIMES_TOLERANCE_S)
+    return Check(
+        name="harness_times",
+        verdict="pass" if fits else "fail",
+        sentence=(
+            f"In the worst epoch, the program's steps sum to {steps_s:.3f} s by the wall clock; "
+            f"the epoch took {epoch_s:.3f} s by the monotonic clock"
+            + ("." if fits else ": the program's times are wrong.")
+        ),
+        figures={"steps_s": steps_s, "epoch_s": epoch_s},
+    )
+
+
+def delivery_check() -> Check:
+    """Return the check as not made, because the program does not hand over bytes."""
+    return Check(
+        name="delivered_bytes",
+        verdict="not_checked",
+        sentence=(
+            "dlio-benchmark owns the loop and does not hand over bytes, so none could be hashed. "
+            "harness_bytes compares the bytes that it read with its files."
+        ),
+    )
+
+
+def _total(result: TrainingResult, name: str) -> int | None:
+    """Return the sum of a count over epochs and accelerators; ``None`` if a part is missing."""
+    counts = [getattr(trained, name) for epoch in result.epochs for trained in epoch]
+    return None if None in counts else sum(counts)

@@ -1,33 +1,23 @@
-"""What a run will do, worked out before it starts: files, accelerators, steps, order."""
+"""The plan of a run: its files, accelerators, steps and sample order."""
 
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 
-from wattload.core.accelerator import Accelerator
-from wattload.core.errors import ConfigError
-from wattload.core.mlperf import DataSetRule
-from wattload.core.units import format_bytes
-from wattload.core.workload import Communicator, RunContext
-from wattload.workloads.unet3d.config import Config
-from wattload.workloads.unet3d.counts import (
-    Division,
-    divide,
-    epoch_order,
-    host_memory_bytes,
-    steps_per_epoch,
-)
-from wattload.workloads.unet3d.dataset import WORKLOAD, Dataset
+import numpy as np
 
-FULL_SCALE = "full"
-"""The scale whose counts are those of the published rules."""
+from wattload.core.errors import ConfigError
+from wattload.core.mlperf.published import DataSetRule
+from wattload.core.units import format_bytes
+from wattload.core.workload import Accelerator, RunContext
+from wattload.workloads.unet3d.config import FULL_SCALE, Config, data_set_rule, hosts_memory_bytes
+from wattload.workloads.unet3d.dataset import WORKLOAD, Dataset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One run's work; the same on every rank. ``rule`` is what MLPerf asks of its data set."""
+    """The work of one run, the same on every rank; ``rule`` is MLPerf's for its data set."""
 
     config: Config
     dataset: Dataset
@@ -39,7 +29,7 @@ class Job:
 
     @property
     def epoch_files(self) -> int:
-        """The files that an epoch draws from: all, or as many as its bounded steps take in."""
+        """How many files an epoch reads: all, or as many as its limited steps take."""
         if self.config.steps_per_epoch is None:
             return self.dataset.file_count
         taken = self.steps * self.config.batch_samples * self.division.accelerators
@@ -62,15 +52,15 @@ class Job:
         return [sample for rank in range(world_size) for sample in self.order(rank, seed, 0)]
 
     def epoch_bytes(self, order: list[int]) -> int:
-        """Return the bytes of the files in an order."""
+        """Return the total size of the files in an order, in bytes."""
         return sum(self.dataset.file_bytes[index] for index in order)
 
 
 def plan_job(config: Config, accelerator: Accelerator, context: RunContext) -> Job:
-    """Return the job that the configuration asks for.
+    """Return the job that the configuration describes.
 
-    Raises ``ConfigError`` for what can't be run: settings out of range, fewer files than ranks or
-    than one batch for each accelerator, a negative seed, an accelerator without a step time.
+    Raises ``ConfigError`` for settings out of range, a negative seed, an accelerator without a step
+    time, fewer files than ranks, and fewer files than one batch for each accelerator.
     """
     config.check(context.scale)
     if context.seed < 0:
@@ -101,22 +91,6 @@ def plan_job(config: Config, accelerator: Accelerator, context: RunContext) -> J
     return job
 
 
-def data_set_rule(config: Config, accelerators: int, memory_bytes: int) -> DataSetRule:
-    """Return MLPerf's rule for this job, of records in full size, also where these are shrunk."""
-    return DataSetRule(
-        accelerators=accelerators,
-        batch_samples=config.batch_samples,
-        record_bytes=config.record_mean_bytes,
-        memory_bytes=memory_bytes,
-    )
-
-
-def hosts_memory_bytes(world: Communicator) -> int:
-    """Return the memory of all hosts of the job in bytes, each once; every rank must call it."""
-    of_hosts = dict(world.gather((os.uname().nodename, host_memory_bytes())))
-    return sum(of_hosts.values())
-
-
 def _enforce(job: Job) -> None:
     rule = job.rule
     if job.epoch_files >= rule.files:
@@ -125,8 +99,96 @@ def _enforce(job: Job) -> None:
     name = "steps_per_epoch" if limited else "file_count"
     allowed = rule.steps if limited else rule.files
     raise ConfigError(
-        f"scale={FULL_SCALE} reads {rule.files} files or more an epoch, the larger of "
+        f"an epoch at scale={FULL_SCALE} must read at least {rule.files} files, the larger of "
         f"{rule.by_memory} (5 x {format_bytes(rule.memory_bytes)} of host memory) and "
         f"{rule.by_steps} (500 steps of {rule.accelerators} accelerators), got {job.epoch_files}; "
-        f"use workload.{name}={allowed} or more, null for what the rule asks, or scale=quick"
+        f"use workload.{name}={allowed} or more, null to follow the rule, or scale=quick"
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """The emulated accelerators of a job: ``per_rank`` of them on each of ``world_size`` ranks."""
+
+    world_size: int
+    per_rank: int
+
+    @property
+    def accelerators(self) -> int:
+        """The total number of accelerators."""
+        return self.world_size * self.per_rank
+
+
+def divide(accelerators: int, world_size: int) -> Division:
+    """Return how ``accelerators`` are divided among the ranks.
+
+    The usual setting, 1, means one per rank, as in DLIO. Raises ``ConfigError`` for any other
+    number that is not a multiple of the ranks: with uneven ranks the barriers would never match.
+    """
+    if accelerators == 1:
+        return Division(world_size=world_size, per_rank=1)
+    if accelerators < 1 or accelerators % world_size:
+        raise ConfigError(
+            f"accelerator.count must be 1 (one per rank) or a multiple of the {world_size} ranks, "
+            f"got {accelerators}"
+        )
+    return Division(world_size=world_size, per_rank=accelerators // world_size)
+
+
+def steps_per_epoch(
+    file_count: int, batch_samples: int, division: Division, most_steps: int | None = None
+) -> int:
+    """Return the steps of one epoch, the same on every rank; incomplete batches are dropped.
+
+    ``most_steps`` limits them, so that an epoch reads part of a larger data set.
+    Raises ``ConfigError`` if there are fewer files than ranks, or fewer than one batch for each
+    accelerator.
+    """
+    if file_count < division.world_size:
+        raise ConfigError(
+            f"workload.file_count must be at least the number of ranks ({division.world_size}), "
+            f"got {file_count}; use more files, or at most {file_count} ranks"
+        )
+    steps = file_count // (batch_samples * division.accelerators)
+    if not steps:
+        raise ConfigError(
+            f"workload.file_count must be {division.accelerators * batch_samples} or more for "
+            f"{division.accelerators} accelerators with batches of {batch_samples}, "
+            f"got {file_count}"
+        )
+    return steps if most_steps is None else min(steps, most_steps)
+
+
+def epoch_order(
+    file_count: int,
+    batch_samples: int,
+    division: Division,
+    *,
+    rank: int,
+    seed: int,
+    epoch: int,
+    most_steps: int | None = None,
+) -> list[int]:
+    """Return the samples that a rank loads in one epoch, in order, in whole batches.
+
+    Samples are shuffled by seed and epoch. With one sample per file this is both the file shuffle
+    and the sample shuffle of DLIO. Each accelerator gets a contiguous shard of equal length. A rank
+    that feeds several accelerators takes one batch for each of them in turn. If ``most_steps``
+    limits an epoch, it reads the first part of each shard, after a new shuffle in every epoch.
+    """
+    shuffled = np.random.default_rng((seed, epoch)).permutation(file_count)
+    steps = steps_per_epoch(file_count, batch_samples, division, most_steps)
+    shard = file_count // division.accelerators
+    first = rank * division.per_rank
+    starts = np.arange(first, first + division.per_rank) * shard
+    batches = starts[None, :, None] + (
+        np.arange(steps)[:, None, None] * batch_samples + np.arange(batch_samples)
+    )
+    return [int(sample) for sample in shuffled[batches.ravel()]]
+
+
+def hashed_samples(order: list[int], seed: int) -> frozenset[int]:
+    """Return the samples to hash: 1 in 16 of the first epoch, at least one, selected by seed."""
+    count = max(round(len(order) / 16), 1)
+    drawn = np.random.default_rng((seed, len(order))).choice(order, count, replace=False)
+    return frozenset(int(sample) for sample in drawn)

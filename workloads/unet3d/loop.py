@@ -1,29 +1,195 @@
-"""The training loop: load, copy to the device, sleep for the step time, barrier."""
+"""The training loop: load, copy to the device, sleep for the step time, barrier.
+
+The same loop from memory measures the ceiling of the harness. All time of a step belongs to one of
+five parts (``StepPart``).
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wattload.core.errors import WattloadError
 from wattload.core.io import Batch, Loader
 from wattload.core.units import NS_PER_S
-from wattload.loaders.devicecopy import Arrived, DeviceCopier
-from wattload.workloads.unet3d.accounting import EpochTimes
-from wattload.workloads.unet3d.stepclock import Part, StepClock
+from wattload.core.workload import Communicator, Device
+from wattload.loaders.device_copy import Arrived, DeviceCopier, cuda_copier, require_cuda
+from wattload.loaders.samples import SampleLoaderConfig, SampleSet
+from wattload.workloads.unet3d.metrics import EpochTimes
+
+CEILING_S = 3.0
+CEILING_BATCHES_MIN = 8
+CEILING_BATCHES_MAX = 512
+NO_DEVICE = "accelerator.device is none, so batches stay in host memory"
+
+
+def run_epoch(
+    loader: Loader,
+    order: Sequence[int],
+    *,
+    steps: int,
+    per_rank: int,
+    step_s: float,
+    barrier: Callable[[], None],
+    hashed: Collection[int] = (),
+    copier: DeviceCopier | None = None,
+) -> tuple[EpochTimes, list[DeliveredSample]]:
+    """Run one epoch and return its times and the digests of the hashed samples.
+
+    In each step the rank takes a batch for each of its ``per_rank`` accelerators. They compute at
+    the same time (one sleep), then the rank waits for the other ranks. This takes as long as with
+    one rank per accelerator, because the barrier keeps them in step anyway. The rows of the samples
+    in ``hashed`` are hashed in place; this is the ``rest`` of a step.
+
+    A ``copier`` starts to copy each batch to the device while computation and the next wait go on.
+    All copies have finished when the epoch ends.
+    """
+    tally, clock = _Tally(order, hashed), StepClock()
+    cpu_s = time.process_time()
+    clock.start()
+    batches = loader.epoch(order)
+    for step in range(steps):
+        for _ in range(per_rank):
+            batch = next(batches)
+            clock.lap(StepPart.LOAD)
+            hashed_rows = tally.add(batch)
+            clock.lap(StepPart.REST)
+            if copier is not None:
+                _send(copier, batch, hashed_rows, tally, clock)
+        if step_s:
+            time.sleep(step_s)
+        clock.lap(StepPart.COMPUTE)
+        if copier is not None and step == steps - 1:
+            _receive(copier.finish(), tally, clock)
+        barrier()
+        clock.lap(StepPart.BARRIER)
+        clock.end_step()
+    cpu_s = time.process_time() - cpu_s + tally.worker_cpu_s
+    return _times(clock, tally, cpu_s=cpu_s, has_device=copier is not None), tally.delivered()
+
+
+def _send(
+    copier: DeviceCopier,
+    batch: Batch,
+    hashed_rows: Mapping[int, int],
+    tally: _Tally,
+    clock: StepClock,
+) -> None:
+    """Start to copy a batch and read its hashed rows back; receive earlier copies."""
+    _receive(copier.make_room(), tally, clock)
+    copier.copy(batch.tensor, hashed_rows)
+    clock.lap(StepPart.COPY)
+
+
+def _receive(arrived: Sequence[Arrived], tally: _Tally, clock: StepClock) -> None:
+    clock.lap(StepPart.COPY)
+    tally.arrived(arrived)
+    clock.lap(StepPart.REST)
+
+
+def _times(clock: StepClock, tally: _Tally, *, cpu_s: float, has_device: bool) -> EpochTimes:
+    decode_s = [seconds for seconds in tally.decode_s if seconds is not None]
+    return EpochTimes(
+        duration_s=clock.duration_ns / NS_PER_S,
+        load_s=clock.seconds(StepPart.LOAD),
+        copy_s=clock.seconds(StepPart.COPY) if has_device else None,
+        compute_s=clock.seconds(StepPart.COMPUTE),
+        processed_s=clock.processed_s(),
+        barrier_s=clock.seconds(StepPart.BARRIER),
+        rest_s=clock.seconds(StepPart.REST),
+        step_s=clock.steps_s(),
+        decode_s=tuple(decode_s) if len(decode_s) == len(tally.decode_s) else None,
+        payload_bytes=tally.payload_bytes,
+        read_bytes=tally.read_bytes,
+        cpu_s=cpu_s,
+        hash_cpu_s=tally.hash_cpu_s,
+        copied_bytes=tally.copied_bytes,
+        device_copy_s=tally.device_copy_s,
+    )
+
+
+class StepPart(Enum):
+    """The parts of the loop; a step is their sum."""
+
+    LOAD = "load"
+    """Waiting for the next batch of the loader."""
+    COPY = "copy"
+    """Staging batches for the device, and waiting for earlier copies."""
+    COMPUTE = "compute"
+    """The emulated computation, by its actual duration."""
+    BARRIER = "barrier"
+    """Waiting for the other ranks."""
+    REST = "rest"
+    """Everything else, mostly hashing for verification."""
+
+
+class StepClock:
+    """Times the parts of each step by CLOCK_MONOTONIC, and whole steps by CLOCK_MONOTONIC_RAW.
+
+    Raw time comes from the same counter but is not adjusted by NTP, which changes CLOCK_MONOTONIC
+    by at most 500 ppm (adjtimex(2)). The two totals of an epoch have to agree within that.
+    """
+
+    def __init__(self) -> None:
+        self._steps: list[dict[StepPart, int]] = []
+        self._raw_ns: list[int] = []
+        self._step: dict[StepPart, int] = dict.fromkeys(StepPart, 0)
+        self._start_ns = self._mark_ns = self._raw_mark_ns = 0
+
+    def start(self) -> None:
+        """Start the epoch and its first step."""
+        self._raw_mark_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+        self._start_ns = self._mark_ns = time.monotonic_ns()
+
+    def lap(self, part: StepPart) -> None:
+        """Attribute the time since the last lap to a part."""
+        now_ns = time.monotonic_ns()
+        self._step[part] += now_ns - self._mark_ns
+        self._mark_ns = now_ns
+
+    def end_step(self) -> None:
+        """End a step and start the next."""
+        raw_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+        self._raw_ns.append(raw_ns - self._raw_mark_ns)
+        self._raw_mark_ns = raw_ns
+        self._steps.append(self._step)
+        self._step = dict.fromkeys(StepPart, 0)
+
+    @property
+    def duration_ns(self) -> int:
+        """Nanoseconds of CLOCK_MONOTONIC from the start to the last lap."""
+        return self._mark_ns - self._start_ns
+
+    def seconds(self, part: StepPart) -> tuple[float, ...]:
+        """Return the seconds of one part, per step."""
+        return tuple(step[part] / NS_PER_S for step in self._steps)
+
+    def processed_s(self) -> tuple[float, ...]:
+        """Return what DLIO calls processing, per step: everything except the barrier."""
+        return tuple(
+            (sum(step.values()) - step[StepPart.BARRIER]) / NS_PER_S for step in self._steps
+        )
+
+    def steps_s(self) -> tuple[float, ...]:
+        """Return the seconds of each step by CLOCK_MONOTONIC_RAW."""
+        return tuple(raw_ns / NS_PER_S for raw_ns in self._raw_ns)
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
-    """A hashed sample as it was handed over; digests are SHA-256 in hex.
+class DeliveredSample:
+    """The digests of a delivered sample, SHA-256 in hex.
 
-    ``payload_digest`` is what the loader made of the whole decoded payload, ``None`` if it made
-    none; ``row_digest`` is made here, of the row of the batch that stands in the sample's place;
-    ``device_digest`` of that row as it came back from the device, ``None`` if none did.
+    ``payload_digest`` is the loader's, of the whole decoded payload, ``None`` without one.
+    ``row_digest`` is of the sample's row in the batch. ``device_digest`` is of that row as read
+    back from the device, ``None`` if it was not.
     """
 
     index: int
@@ -34,7 +200,7 @@ class Delivered:
 
 @dataclass(slots=True)
 class _Tally:
-    """What the batches of one epoch add up to; ``order`` says which sample each row must be."""
+    """The totals of one epoch's batches; ``order`` is the expected sample of each row."""
 
     order: Sequence[int]
     hashed: Collection[int]
@@ -50,32 +216,32 @@ class _Tally:
     _returned: dict[int, str] = field(default_factory=dict)
 
     def add(self, batch: Batch) -> Mapping[int, int]:
-        """Count a batch and hash its chosen rows; returns those: the place of each in the epoch."""
+        """Count a batch and hash its selected rows; return the position of each in the epoch."""
         self.payload_bytes += batch.payload_bytes
         self.read_bytes += batch.read_bytes
         self.worker_cpu_s += batch.worker_cpu_s
         self.hash_cpu_s += batch.hash_cpu_s
         self.decode_s.append(batch.decode_s)
         first, self._rows = self._rows, self._rows + len(batch.tensor)
-        chosen = {}
+        hashed_rows = {}
         indices = self.order[first : self._rows]
         for number, (row, index) in enumerate(zip(batch.tensor, indices, strict=True)):
             if index in self.hashed:
-                chosen[number] = len(self._payloads)
+                hashed_rows[number] = len(self._payloads)
                 self._payloads.append((index, batch.digests.get(index), self._hash(row)))
-        return chosen
+        return hashed_rows
 
     def arrived(self, copies: Sequence[Arrived]) -> None:
-        """Count batches that are on the device."""
+        """Count batches that arrived on the device."""
         for copy in copies:
             self.copied_bytes += copy.copied_bytes
             self.device_copy_s += copy.device_s
             self._returned |= {place: self._hash(row) for place, row in copy.rows.items()}
 
-    def delivered(self) -> list[Delivered]:
-        """Return the hashed samples in the order in which they came."""
+    def delivered(self) -> list[DeliveredSample]:
+        """Return the hashed samples in order of arrival."""
         return [
-            Delivered(*parts, device_digest=self._returned.get(place))
+            DeliveredSample(*parts, device_digest=self._returned.get(place))
             for place, parts in enumerate(self._payloads)
         ]
 
@@ -86,86 +252,103 @@ class _Tally:
         return digest
 
 
-def run_epoch(
-    loader: Loader,
-    order: Sequence[int],
-    *,
-    steps: int,
-    per_rank: int,
-    step_s: float,
-    barrier: Callable[[], None],
-    hashed: Collection[int] = (),
+def harness_ceiling(
+    loader: SampleLoaderConfig,
+    samples: SampleSet,
+    world: Communicator,
     copier: DeviceCopier | None = None,
-) -> tuple[EpochTimes, list[Delivered]]:
-    """Run one epoch and return its times and the digests of the samples that were hashed.
+) -> float:
+    """Return the rate at which all ranks together load from memory, in bytes per second.
 
-    In each step the rank takes a batch for each of its ``per_rank`` accelerators, which then
-    compute at the same time (one sleep), and waits for the other ranks. That lasts as long as if
-    each had its own rank: the barrier holds them in step anyway. The rows of the samples in
-    ``hashed`` are hashed as they lie in the batch; that is the ``rest`` of a step.
-
-    A ``copier`` begins to bring each batch to the device, which goes on under the computation and
-    the next wait. All have arrived when the epoch ends.
+    Each rank holds one file, the median in size, and loads it repeatedly for three seconds. It
+    starts with an empty pipeline, so the figure is slightly too low. Batches are copied to the
+    device if the run copies them. Nothing is hashed.
     """
-    tally, clock = _Tally(order, hashed), StepClock()
-    cpu_s = time.process_time()
-    clock.start()
-    batches = loader.epoch(order)
-    for step in range(steps):
-        for _ in range(per_rank):
-            batch = next(batches)
-            clock.lap(Part.LOAD)
-            chosen = tally.add(batch)
-            clock.lap(Part.REST)
-            if copier is not None:
-                _send(copier, batch, chosen, tally, clock)
-        if step_s:
-            time.sleep(step_s)
-        clock.lap(Part.COMPUTE)
-        if copier is not None and step == steps - 1:
-            _receive(copier.finish(), tally, clock)
-        barrier()
-        clock.lap(Part.BARRIER)
-        clock.end_step()
-    cpu_s = time.process_time() - cpu_s + tally.worker_cpu_s
-    return _times(clock, tally, cpu_s=cpu_s, has_device=copier is not None), tally.delivered()
+    one = ceiling_samples(samples)
+    ready = loader.sample_loader(one, lambda _: None)
+    try:
+        world.barrier()
+        rate = _bytes_per_s(ready, one, copier)
+    finally:
+        ready.close()
+    return float(sum(world.all_gather(rate)))
 
 
-def _send(
-    copier: DeviceCopier,
-    batch: Batch,
-    chosen: Mapping[int, int],
-    tally: _Tally,
-    clock: StepClock,
-) -> None:
-    """Begin to copy a batch, with the chosen rows brought back, and take in an earlier one."""
-    _receive(copier.make_room(), tally, clock)
-    copier.copy(batch.tensor, chosen)
-    clock.lap(Part.COPY)
-
-
-def _receive(arrived: Sequence[Arrived], tally: _Tally, clock: StepClock) -> None:
-    clock.lap(Part.COPY)
-    tally.arrived(arrived)
-    clock.lap(Part.REST)
-
-
-def _times(clock: StepClock, tally: _Tally, *, cpu_s: float, has_device: bool) -> EpochTimes:
-    decode_s = [seconds for seconds in tally.decode_s if seconds is not None]
-    return EpochTimes(
-        duration_s=clock.duration_ns / NS_PER_S,
-        load_s=clock.seconds(Part.LOAD),
-        copy_s=clock.seconds(Part.COPY) if has_device else None,
-        compute_s=clock.seconds(Part.COMPUTE),
-        processed_s=clock.processed_s(),
-        barrier_s=clock.seconds(Part.BARRIER),
-        rest_s=clock.seconds(Part.REST),
-        step_s=clock.steps_s(),
-        decode_s=tuple(decode_s) if len(decode_s) == len(tally.decode_s) else None,
-        payload_bytes=tally.payload_bytes,
-        read_bytes=tally.read_bytes,
-        cpu_s=cpu_s,
-        hash_cpu_s=tally.hash_cpu_s,
-        copied_bytes=tally.copied_bytes,
-        device_copy_s=tally.device_copy_s,
+def ceiling_samples(samples: SampleSet) -> SampleSet:
+    """Return the single sample used to measure the ceiling."""
+    by_size = sorted(range(len(samples.paths)), key=samples.file_bytes.__getitem__)
+    median = by_size[len(by_size) // 2]
+    return replace(
+        samples,
+        paths=(samples.paths[median],),
+        file_bytes=(samples.file_bytes[median],),
+        hashed=frozenset(),
+        in_memory=True,
     )
+
+
+def _bytes_per_s(loader: Loader, samples: SampleSet, copier: DeviceCopier | None) -> float:
+    least = CEILING_BATCHES_MIN * samples.accelerators
+    order = [0] * (samples.batch_samples * max(CEILING_BATCHES_MAX, least))
+    read_bytes = 0
+    elapsed_s = 0.0
+    start_ns = time.monotonic_ns()
+    for batches, batch in enumerate(loader.epoch(order), 1):
+        if copier is not None:
+            copier.make_room()
+            copier.copy(batch.tensor, {})
+        read_bytes += batch.read_bytes
+        elapsed_s = (time.monotonic_ns() - start_ns) / NS_PER_S
+        if elapsed_s >= CEILING_S and batches >= least:
+            break
+    if copier is not None:
+        copier.finish()
+    return read_bytes / elapsed_s
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceChoice:
+    """Whether this rank copies its batches; ``reason`` is a phrase for the record if not."""
+
+    copies: bool
+    reason: str = ""
+
+
+def choose_device(device: Device) -> DeviceChoice:
+    """Return whether batches are copied to a device on this host.
+
+    Raises ``ConfigError`` or ``MissingExtraError`` if ``device=cuda`` is not available.
+    """
+    if device is Device.none:
+        return DeviceChoice(copies=False, reason=NO_DEVICE)
+    try:
+        require_cuda()
+    except WattloadError as error:
+        if device is Device.cuda:
+            raise
+        return DeviceChoice(copies=False, reason=str(error).partition(";")[0])
+    return DeviceChoice(copies=True)
+
+
+@contextmanager
+def device_copier(
+    choice: DeviceChoice, samples: SampleSet, world: Communicator
+) -> Iterator[DeviceCopier | None]:
+    """Yield this rank's copier, ``None`` without a device; every rank has to call this.
+
+    Raises ``ConfigError`` if the device is not usable.
+    """
+    hosts = world.all_gather(os.uname().nodename)
+    if not choice.copies:
+        yield None
+        return
+    local_rank = hosts[: world.rank].count(os.uname().nodename)
+    shape = (samples.batch_samples, samples.resize_bytes)
+    copier = cuda_copier(shape, accelerators=samples.accelerators, local_rank=local_rank)
+    with closing(copier):
+        yield copier
+
+
+def device_memory_bytes(choice: DeviceChoice, samples: SampleSet) -> int:
+    """Return the pinned memory of one rank's copier: two buffers per accelerator and direction."""
+    return 2 * 2 * samples.accelerators * samples.batch_bytes if choice.copies else 0

@@ -1,70 +1,72 @@
-"""The unet3d workload: load whole records in batches, emulate the training step, epoch by epoch."""
+"""The unet3d workload: load whole records in batches and emulate training, epoch by epoch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar
 
-from wattload.core.accelerator import Accelerator
-from wattload.core.errors import ConfigError
-from wattload.core.io import (
-    IOKind,
-    Loader,
-    TimesOperations,
-    TracedOperations,
-    TracesOperations,
+from wattload.core.io import IOKind, Loader, TimesOperations, TracedOperations, TracesOperations
+from wattload.core.record.results import Check, Latency, latencies_of
+from wattload.core.workload import (
+    Accelerator,
+    DataFacts,
+    Outcome,
+    Phase,
+    Progress,
+    RunContext,
+    WorkloadPlan,
 )
-from wattload.core.record.check import Check
-from wattload.core.record.latency import Latency, latencies_of
-from wattload.core.workload import DataFacts, Outcome, Phase, Progress, RunContext, WorkloadPlan
-from wattload.loaders.devicecopy import DeviceCopier
-from wattload.loaders.samples import SampleLoaderConfig, SampleSet
-from wattload.workloads.unet3d.accounting import Account, EpochTimes
-from wattload.workloads.unet3d.ceiling import ceiling_samples, harness_ceiling
-from wattload.workloads.unet3d.cold import ColdCache
+from wattload.loaders.data.cold_cache import worst_of
+from wattload.loaders.device_copy import DeviceCopier
+from wattload.loaders.samples import SampleHarnessConfig, SampleLoaderConfig, SampleSet
+from wattload.workloads.unet3d.checks import ColdCache, Delivery, ceiling_remark, details, remarks
 from wattload.workloads.unet3d.config import Config
-from wattload.workloads.unet3d.counts import hashed_samples
 from wattload.workloads.unet3d.dataset import WORKLOAD, PreparedData
-from wattload.workloads.unet3d.delivery import Delivery
-from wattload.workloads.unet3d.describe import ceiling_remark, details, remarks
-from wattload.workloads.unet3d.device import (
+from wattload.workloads.unet3d.generation import generation_memory_bytes, prepare
+from wattload.workloads.unet3d.harness import check_harness, run_harness
+from wattload.workloads.unet3d.job import Job, hashed_samples, plan_job
+from wattload.workloads.unet3d.loop import (
     DeviceChoice,
+    ceiling_samples,
     choose_device,
-    copying,
+    device_copier,
     device_memory_bytes,
+    harness_ceiling,
+    run_epoch,
 )
-from wattload.workloads.unet3d.figures import PHASE
-from wattload.workloads.unet3d.generate import generation_memory_bytes, prepare
-from wattload.workloads.unet3d.harness import check_harness, is_harness, run_harness
-from wattload.workloads.unet3d.job import Job, plan_job
-from wattload.workloads.unet3d.loop import run_epoch
-from wattload.workloads.unet3d.metrics import ceiling_metric, metrics
-from wattload.workloads.unet3d.stepmetrics import closure_check
+from wattload.workloads.unet3d.metrics import (
+    PHASE,
+    EpochTimes,
+    JobTimes,
+    ceiling_metric,
+    closure_check,
+    metrics,
+)
 
 
 class Unet3d:
     """MLPerf Storage's unet3d as DLIO runs it, on emulated accelerators.
 
-    The epochs are spans of one timed phase, ``read``. Between them, untimed, the files are put out
-    of the page cache and that is proved. Hashing of 1 in 16 samples happens within the timed phase,
-    of payloads in the loader's workers and of rows in the loop, with every loader alike, and its
-    CPU time is a metric. The harness ceiling is measured after the last epoch, in an untimed phase
-    of its own.
+    The epochs are spans of one timed phase, ``read``. Between them, untimed, the files are evicted
+    from the page cache, which is verified. 1 in 16 samples is hashed within the timed phase:
+    payloads in the loader's workers, rows in the loop. This is the same with every loader, and its
+    CPU time is a metric. The harness ceiling is measured after the last epoch in a separate,
+    untimed phase.
     """
 
     name: ClassVar[str] = WORKLOAD
+    needs: ClassVar[tuple[type, ...]] = (SampleLoaderConfig, SampleHarnessConfig)
 
-    def __init__(self, config: Config, loader: object, accelerator: Accelerator) -> None:
-        if not hasattr(loader, "sample_loader") and not is_harness(loader):
-            kind = type(loader).__module__.rpartition(".")[2]
-            raise ConfigError(
-                f"loader={kind} loads no whole samples; workload={WORKLOAD} runs with "
-                "loader=direct, torch, dali or dlio"
-            )
+    def __init__(
+        self,
+        config: Config,
+        loader: SampleLoaderConfig | SampleHarnessConfig,
+        accelerator: Accelerator,
+    ) -> None:
         self.config = config
-        self._loader = cast(SampleLoaderConfig, loader)
+        self._loader = loader
         self._accelerator = accelerator
         self._job: Job | None = None
         self._data: PreparedData | None = None
@@ -72,17 +74,17 @@ class Unet3d:
         self._device = DeviceChoice(copies=False)
 
     def plan(self, context: RunContext) -> WorkloadPlan:
-        """Return what the run will do to the target; makes nothing there.
+        """Return what the run will do to the target; creates nothing there.
 
         Raises:
-            ConfigError: a setting, the loader's included, is out of range or does not fit.
+            ConfigError: a setting of the workload or the loader is out of range or does not fit.
             MissingExtraError: the loader's library is not installed.
-            TargetError: the loader can't read from a target.
+            TargetError: the loader does not support a target.
         """
         self._loader.check()
         job = self._job = plan_job(self.config, self._accelerator, context)
-        if is_harness(self._loader):
-            check_harness(self._accelerator.device, context.communicator.world_size)
+        if isinstance(self._loader, SampleHarnessConfig):
+            check_harness(self._loader, self._accelerator.device, context.communicator.world_size)
         self._device = choose_device(self._accelerator.device)
         samples = self._samples(job, job.dataset.expected_paths())
         for each in (samples, ceiling_samples(samples)):
@@ -103,14 +105,14 @@ class Unet3d:
                 generation_memory_bytes(context.communicator.world_size) if missing else 0,
             ),
             needs_direct_io=self._loader.sample_path_is_direct,
-            # An outside program starts processes of its own, one per accelerator.
+            # An external program starts its own processes, one per accelerator.
             maximum_ranks=1
-            if is_harness(self._loader)
+            if isinstance(self._loader, SampleHarnessConfig)
             else job.dataset.file_count // self.config.batch_samples,
         )
 
     def prepare(self, context: RunContext) -> DataFacts:
-        """Generate or reuse the data; see ``generate.prepare``."""
+        """Generate or reuse the data; see ``generation.prepare``."""
         job = self._planned()
         self._data, reused = prepare(job.dataset, context)
         return self._data.facts(reused=reused)
@@ -123,7 +125,7 @@ class Unet3d:
             MissingExtraError: the loader's library is not installed.
         """
         job, data, world = self._planned(), self._prepared(), context.communicator
-        if is_harness(self._loader):
+        if isinstance(self._loader, SampleHarnessConfig):
             samples = self._samples(job, data.paths)
             return run_harness(self._loader, job, data, samples, context)
         hashed = hashed_samples(job.first_epoch(world.world_size, context.seed), context.seed)
@@ -131,47 +133,52 @@ class Unet3d:
         cold = ColdCache(data.paths, world)
         counter = _Counter(context.progress)
         loader = self._loader.sample_loader(samples, counter)
-        with copying(self._device, samples, world) as copier:
+        with device_copier(self._device, samples, world) as copier:
             with closing(loader):
-                epochs = self._read(context, (loader, copier), counter, cold, hashed)
+                epochs = self._read(context, loader, counter, cold, hashed=hashed, copier=copier)
             with context.phase("harness_ceiling", timed=False):
                 ceiling = harness_ceiling(self._loader, samples, world, copier)
-        account = self._account(world.gather(epochs))
-        cold_cache = cold.check()
+        latencies, operations = _latencies(loader), _operations(loader)
+        epochs_by_rank, cold_checks = world.gather(epochs), cold.checks()
+        if world.rank:
+            return Outcome(latencies=latencies, operations=operations)
+        times = self._job_times(epochs_by_rank)
+        cold_cache = worst_of(cold_checks)
         record_bytes = self.config.distribution().mean_bytes
         device = copier.device if copier is not None else None
         return Outcome(
-            metrics=(*metrics(account, record_bytes), ceiling_metric(ceiling)),
+            metrics=(*metrics(times, record_bytes), ceiling_metric(ceiling)),
             paths=(loader.path(),),
-            checks=(cold_cache, closure_check(account)),
-            details=details(job, account, samples, self._loader, device=device),
+            checks=(cold_cache, closure_check(times)),
+            details=details(job, times, samples, self._loader, device=device),
             remarks=(
                 *remarks(
-                    job, samples, self._loader, cold=cold_cache, hollow_count=data.hollow_count
+                    job, samples, self._loader, cold=cold_cache, sparse_count=data.sparse_count
                 ),
-                ceiling_remark(account, ceiling),
+                ceiling_remark(times, ceiling),
             ),
-            latencies=_latencies(loader),
-            operations=_operations(loader),
+            latencies=latencies,
+            operations=operations,
         )
 
     def verify(self, context: RunContext) -> Sequence[Check]:
-        """Compare what was delivered with what was written."""
+        """Compare the delivered data with the written data."""
         if self._delivery is None:
             return ()
-        return (self._delivery.check(context.communicator),)
+        return self._delivery.checks(context.communicator)
 
     def _read(
         self,
         context: RunContext,
-        means: tuple[Loader, DeviceCopier | None],
+        loader: Loader,
         counter: _Counter,
         cold: ColdCache,
+        *,
         hashed: frozenset[int],
+        copier: DeviceCopier | None,
     ) -> list[EpochTimes]:
-        """Run the epochs, each a span of the timed phase, with a cold cache before each."""
+        """Run the epochs, each a span of the timed phase that starts with a cold cache."""
         job, world = self._planned(), context.communicator
-        loader, copier = means
         self._delivery = Delivery(self._prepared(), hashed, device=copier is not None)
         orders = [job.order(world.rank, context.seed, epoch) for epoch in range(job.config.epochs)]
         context.progress.begin("reading", sum(map(job.epoch_bytes, orders)))
@@ -194,9 +201,9 @@ class Unet3d:
         context.progress.end()
         return epochs
 
-    def _account(self, ranks: Sequence[Sequence[EpochTimes]]) -> Account:
+    def _job_times(self, ranks: Sequence[Sequence[EpochTimes]]) -> JobTimes:
         job = self._planned()
-        return Account(
+        return JobTimes(
             ranks=ranks,
             per_rank=job.division.per_rank,
             batch_samples=self.config.batch_samples,
@@ -223,22 +230,22 @@ class Unet3d:
 
     def _planned(self) -> Job:
         if self._job is None:
-            raise RuntimeError("plan() comes before prepare() and run()")
+            raise RuntimeError("plan() has to be called before prepare() and run()")
         return self._job
 
     def _prepared(self) -> PreparedData:
         if self._data is None:
-            raise RuntimeError("prepare() comes before run()")
+            raise RuntimeError("prepare() has to be called before run()")
         return self._data
 
 
 def _operations(loader: Loader) -> Sequence[TracedOperations]:
-    """Return the sample of this rank's reads in all epochs, where the loader keeps one."""
+    """Return the sampled reads of this rank in all epochs, if the loader keeps them."""
     return loader.traced(IOKind.READ, PHASE) if isinstance(loader, TracesOperations) else ()
 
 
 def _latencies(loader: Loader) -> tuple[Latency, ...]:
-    """Return how long this rank's reads took in all epochs, where the loader times them."""
+    """Return the latencies of this rank's reads in all epochs, if the loader measures them."""
     if not isinstance(loader, TimesOperations):
         return ()
     return latencies_of(
@@ -250,7 +257,7 @@ def _latencies(loader: Loader) -> tuple[Latency, ...]:
 
 
 class _Counter:
-    """Counts bytes into the phase that is open, from whichever thread they come."""
+    """Counts bytes from any thread into the current phase."""
 
     phase: Phase
 

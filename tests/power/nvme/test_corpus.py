@@ -7,15 +7,16 @@ import pytest
 
 from tests.power.nvme.dumps import DUMPS, Dump
 from wattload.core.errors import PowerError
-from wattload.power.nvme.effects import decode_effects, freezing_commands
-from wattload.power.nvme.endurance import decode_endurance_group
 from wattload.power.nvme.features import read_power_management, read_transitions
-from wattload.power.nvme.identify import identify_controller
+from wattload.power.nvme.identify import decode_namespace, identify_controller
+from wattload.power.nvme.logs import (
+    decode_effects,
+    decode_ocp_smart,
+    decode_supported_pages,
+    freezing_commands,
+)
 from wattload.power.nvme.measurement import read_power_measurement
-from wattload.power.nvme.namespace import decode_namespace
-from wattload.power.nvme.ocp import decode_ocp_smart
-from wattload.power.nvme.pages import decode_supported_pages
-from wattload.power.nvme.smart import read_smart
+from wattload.power.nvme.smart import decode_endurance_group, read_smart
 from wattload.power.nvme.state import read_state
 from wattload.power.nvme.vendor import find_vendor_page, read_vendor_power
 

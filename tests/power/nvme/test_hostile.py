@@ -17,13 +17,10 @@ from tests.power.nvme.dumps import DUMPS, Dump
 from wattload.core.errors import PowerError
 from wattload.core.record.controller import ControllerState
 from wattload.power.nvme.admin import AdminDevice
-from wattload.power.nvme.effects import read_freezing_commands
-from wattload.power.nvme.identify import Controller, identify_controller
+from wattload.power.nvme.identify import Controller, identify_controller, read_ocp_uuid_index
+from wattload.power.nvme.logs import read_freezing_commands, read_ocp_smart, read_supported_pages
 from wattload.power.nvme.measurement import read_power_measurement
-from wattload.power.nvme.ocp import read_ocp_smart
-from wattload.power.nvme.pages import read_supported_pages
 from wattload.power.nvme.state import power_capabilities, power_state_facts, read_state
-from wattload.power.nvme.uuids import read_ocp_uuid_index
 from wattload.power.nvme.vendor import find_vendor_page, read_vendor_power
 
 SYSFS = ("pm_qos_latency_us", "aspm", "link_speed_gt_per_s", "link_width", "max_payload_bytes",

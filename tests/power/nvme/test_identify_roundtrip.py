@@ -10,14 +10,12 @@ from tests.power.nvme import packing
 from tests.power.nvme.admin import Answers
 from wattload.core.errors import PowerError
 from wattload.power.nvme.identify import (
-    decode_controller,
-    decode_power_state,
-    identify_controller,
-)
-from wattload.power.nvme.namespace import (
     active_namespaces,
     decode_active_namespaces,
+    decode_controller,
     decode_namespace,
+    decode_power_state,
+    identify_controller,
 )
 
 BYTE = st.integers(0, 0xFF)

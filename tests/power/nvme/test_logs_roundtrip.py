@@ -7,18 +7,19 @@ from hypothesis import strategies as st
 from tests.power.nvme import packing
 from tests.power.nvme.admin import Answers
 from wattload.core.errors import PowerError
-from wattload.power.nvme.effects import (
+from wattload.power.nvme.identify import decode_controller
+from wattload.power.nvme.logs import (
     decode_effects,
+    decode_supported_pages,
     freezing_commands,
     read_freezing_commands,
+    read_supported_pages,
 )
-from wattload.power.nvme.endurance import (
+from wattload.power.nvme.smart import (
     decode_endurance_group,
     read_endurance_group,
     read_media_written_bytes,
 )
-from wattload.power.nvme.identify import decode_controller
-from wattload.power.nvme.pages import decode_supported_pages, read_supported_pages
 
 WIDE = st.integers(0, 2**128 - 1)
 BYTE = st.integers(0, 0xFF)

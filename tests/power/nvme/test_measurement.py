@@ -104,10 +104,10 @@ def test_average_of_no_measurement_is_no_power() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (bytes(63), "64 bytes or more, got 63"),
-        (packing.measurement([(1, 1)])[:70], "with 1 bins has 72 bytes or more, got 70"),
-        (packing.measurement(nphd=3, phds=4) + bytes(50), "8 bytes or more, the drive says 4"),
-        (packing.measurement(nphd=3, phds=0) + bytes(50), "8 bytes or more, the drive says 0"),
+        (bytes(63), "at least 64 bytes, got 63"),
+        (packing.measurement([(1, 1)])[:70], "with 1 bins must have at least 72 bytes, got 70"),
+        (packing.measurement(nphd=3, phds=4) + bytes(50), "at least 8 bytes, got 4"),
+        (packing.measurement(nphd=3, phds=0) + bytes(50), "at least 8 bytes, got 0"),
     ],
 )
 def test_cut_or_impossible_logs_are_refused(data: bytes, message: str) -> None:
@@ -150,7 +150,7 @@ def test_log_without_bins_is_read_once() -> None:
 
 def test_size_beyond_belief_is_refused_unread() -> None:
     device = Answers(logs={0x25: packing.measurement(sze=0xFFFF_FFFF)})
-    with pytest.raises(PowerError, match="names 4294967295 bytes; 1048576 are the most"):
+    with pytest.raises(PowerError, match="reports 4294967295 bytes, more than the allowed 1048576"):
         read_power_measurement(device)
     assert len(device.sent) == 1
 
@@ -164,7 +164,7 @@ class Growing(Answers):
 
 
 def test_log_that_always_grows_is_given_up() -> None:
-    with pytest.raises(PowerError, match="grew while it was read, 3 times"):
+    with pytest.raises(PowerError, match="grew during each of 3 reads"):
         read_power_measurement(Growing())
 
 

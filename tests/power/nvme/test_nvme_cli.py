@@ -8,42 +8,40 @@ from collections.abc import Mapping
 import pytest
 
 from tests.power.nvme.nvme_cli import DRIVES, NEEDED, Cli, having, on
-from wattload.power.nvme.effects import decode_effects
-from wattload.power.nvme.endurance import decode_endurance_group
 from wattload.power.nvme.identify import identify_controller
-from wattload.power.nvme.pages import decode_supported_pages
-from wattload.power.nvme.smart import read_smart
+from wattload.power.nvme.logs import decode_effects, decode_supported_pages
+from wattload.power.nvme.smart import decode_endurance_group, read_smart
 
 pytestmark = NEEDED
 
 
 @on(*DRIVES)
 def test_identify_controller_agrees(cli: Cli) -> None:
-    told, ours = cli.json("id-ctrl"), identify_controller(cli.dump.device())
-    assert told["vid"] == ours.vendor_id
-    assert (told["sn"].strip(), told["mn"].strip()) == (ours.serial, ours.model)
-    assert told["fr"].strip() == ours.firmware
-    version = told["ver"]
+    printed, ours = cli.json("id-ctrl"), identify_controller(cli.dump.device())
+    assert printed["vid"] == ours.vendor_id
+    assert (printed["sn"].strip(), printed["mn"].strip()) == (ours.serial, ours.model)
+    assert printed["fr"].strip() == ours.firmware
+    version = printed["ver"]
     assert f"{version >> 16}.{version >> 8 & 255}.{version & 255}" == ours.version
-    attributes = told["ctratt"]
+    attributes = printed["ctratt"]
     assert bool(attributes >> 20 & 1) is ours.power_limit
     assert bool(attributes >> 21 & 1) is ours.power_measurement
     assert bool(attributes >> 1 & 1) is ours.permissive_mode
-    assert told["npss"] + 1 == len(ours.power_states)
-    assert bool(told["apsta"] & 1) is ours.apst_supported
-    assert told["wctemp"] == (ours.warning_temperature_k or 0)
-    assert told["cctemp"] == (ours.critical_temperature_k or 0)
-    assert int(told["tnvmcap"]) == (ours.capacity_bytes or 0)
-    assert bool(told["hctma"] & 1) is ours.thermal_management
+    assert printed["npss"] + 1 == len(ours.power_states)
+    assert bool(printed["apsta"] & 1) is ours.apst_supported
+    assert printed["wctemp"] == (ours.warning_temperature_k or 0)
+    assert printed["cctemp"] == (ours.critical_temperature_k or 0)
+    assert int(printed["tnvmcap"]) == (ours.capacity_bytes or 0)
+    assert bool(printed["hctma"] & 1) is ours.thermal_management
     if ours.thermal_management:
-        assert told["mntmt"] == ours.lowest_managed_temperature_k
-        assert told["mxtmt"] == ours.highest_managed_temperature_k
+        assert printed["mntmt"] == ours.lowest_managed_temperature_k
+        assert printed["mxtmt"] == ours.highest_managed_temperature_k
 
 
 @on(*DRIVES)
 def test_power_states_agree(cli: Cli) -> None:
-    told, ours = cli.json("id-ctrl")["psds"], identify_controller(cli.dump.device()).power_states
-    for theirs, state in zip(told, ours, strict=False):
+    printed, ours = cli.json("id-ctrl")["psds"], identify_controller(cli.dump.device()).power_states
+    for theirs, state in zip(printed, ours, strict=False):
         fine = theirs["max_power_scale"] if "max_power_scale" in theirs else theirs["flags"] & 1
         asleep = (
             theirs["non-operational_state"]
@@ -71,14 +69,14 @@ def in_watts(raw: int, scale: int) -> object:
 
 @on(*having(0x02))
 def test_smart_agrees(cli: Cli) -> None:
-    told, ours = cli.json("smart-log"), read_smart(cli.dump.device())
-    assert told["critical_warning"] == ours.critical_warning
-    assert told["temperature"] == (ours.temperature_k or 0)
-    assert told["avail_spare"] == ours.available_spare_percent
-    assert told["spare_thresh"] == ours.spare_threshold_percent
-    assert told["percent_used"] == ours.percentage_used
-    assert int(told["data_units_read"]) * 512_000 == ours.read_bytes
-    assert int(told["data_units_written"]) * 512_000 == ours.written_bytes
+    printed, ours = cli.json("smart-log"), read_smart(cli.dump.device())
+    assert printed["critical_warning"] == ours.critical_warning
+    assert printed["temperature"] == (ours.temperature_k or 0)
+    assert printed["avail_spare"] == ours.available_spare_percent
+    assert printed["spare_thresh"] == ours.spare_threshold_percent
+    assert printed["percent_used"] == ours.percentage_used
+    assert int(printed["data_units_read"]) * 512_000 == ours.read_bytes
+    assert int(printed["data_units_written"]) * 512_000 == ours.written_bytes
     counters: Mapping[str, int] = {
         "host_read_commands": ours.read_commands,
         "host_write_commands": ours.write_commands,
@@ -95,23 +93,23 @@ def test_smart_agrees(cli: Cli) -> None:
         "thm_temp1_total_time": ours.thermal_seconds_1,
         "thm_temp2_total_time": ours.thermal_seconds_2,
     }
-    assert {name: int(told[name]) for name in counters} == counters
+    assert {name: int(printed[name]) for name in counters} == counters
     for number, kelvin in enumerate(ours.sensors_k, start=1):
-        assert told.get(f"temperature_sensor_{number}") == kelvin
+        assert printed.get(f"temperature_sensor_{number}") == kelvin
 
 
 @on(*having(0x09))
 def test_endurance_group_agrees(cli: Cli) -> None:
-    told = cli.json("endurance-log", "-g", "1")
+    printed = cli.json("endurance-log", "-g", "1")
     ours = decode_endurance_group(cli.dump.logs[0x09])
-    assert told["critical_warning"] == ours.critical_warning
-    assert (told["avl_spare"], told["percent_used"]) == (
+    assert printed["critical_warning"] == ours.critical_warning
+    assert (printed["avl_spare"], printed["percent_used"]) == (
         ours.available_spare_percent,
         ours.percentage_used,
     )
-    assert int(told["media_units_written"]) * 10**9 == ours.media_written_bytes
-    assert int(told["data_units_read"]) * 10**9 == ours.read_bytes
-    assert int(told["host_read_cmds"]) == ours.read_commands
+    assert int(printed["media_units_written"]) * 10**9 == ours.media_written_bytes
+    assert int(printed["data_units_read"]) * 10**9 == ours.read_bytes
+    assert int(printed["host_read_cmds"]) == ours.read_commands
 
 
 @on(*having(0x05))
@@ -120,9 +118,9 @@ def test_effects_agree(cli: Cli) -> None:
     ours = decode_effects(cli.dump.logs[0x05])
     for kind, effects in (("ACS", ours.admin), ("IOCS", ours.io)):
         found = re.findall(rf"^{kind}(\d+) .*\] ([0-9a-f]{{8}})$", text, re.MULTILINE)
-        told = {int(opcode): int(word, 16) for opcode, word in found}
-        assert set(told) == {code for code, effect in enumerate(effects) if effect.supported}
-        for opcode, word in told.items():
+        printed = {int(opcode): int(word, 16) for opcode, word in found}
+        assert set(printed) == {code for code, effect in enumerate(effects) if effect.supported}
+        for opcode, word in printed.items():
             assert effects[opcode].restriction == word >> 16 & 7
             assert effects[opcode].changes_data is bool(word & 2)
             assert effects[opcode].changes_controller is bool(word & 16)
@@ -131,5 +129,5 @@ def test_effects_agree(cli: Cli) -> None:
 @on(*having(0x00))
 def test_supported_pages_agree(cli: Cli) -> None:
     text = cli.text("supported-log-pages")
-    told = {int(page, 16) for page in re.findall(r"^LID 0x([0-9a-f]+) ", text, re.MULTILINE)}
-    assert told == decode_supported_pages(cli.dump.logs[0x00])
+    printed = {int(page, 16) for page in re.findall(r"^LID 0x([0-9a-f]+) ", text, re.MULTILINE)}
+    assert printed == decode_supported_pages(cli.dump.logs[0x00])

@@ -19,15 +19,17 @@ from wattload.power.nvme.features import (
     read_background_power,
     read_capabilities,
     read_power_management,
+    read_thermal_management,
     read_transitions,
     read_write_cache,
 )
-from wattload.power.nvme.firmware import read_firmware_slot
-from wattload.power.nvme.identify import identify_controller
-from wattload.power.nvme.namespace import active_namespaces, identify_namespace
-from wattload.power.nvme.ocp import decode_ocp_smart
-from wattload.power.nvme.thermal import read_thermal_management
-from wattload.power.nvme.uuids import decode_uuid_list
+from wattload.power.nvme.identify import (
+    active_namespaces,
+    decode_uuid_list,
+    identify_controller,
+    identify_namespace,
+)
+from wattload.power.nvme.logs import decode_ocp_smart, read_firmware_slot
 from wattload.power.nvme.vendor import find_vendor_page, read_vendor_power
 
 pytestmark = NEEDED
@@ -45,8 +47,8 @@ def test_power_management_agrees(cli: Cli) -> None:
 def test_thermal_thresholds_agree(cli: Cli) -> None:
     text = cli.text("get-feature", "-f", "0x10", "-n", "1", "-H")
     ours = read_thermal_management(cli.dump.device())
-    told = [int(kelvin) for kelvin in re.findall(r"\(TMT[12]\) : (\d+) Kelvin", text)]
-    assert told == [ours.light_k or 0, ours.heavy_k or 0]
+    printed = [int(kelvin) for kelvin in re.findall(r"\(TMT[12]\) : (\d+) Kelvin", text)]
+    assert printed == [ours.light_k or 0, ours.heavy_k or 0]
 
 
 @on(*with_feature(0x11))
@@ -75,18 +77,18 @@ def test_namespaces_agree(cli: Cli) -> None:
     device = cli.dump.device()
     listed = re.findall(r"\[ *\d+\]:0x([0-9a-f]+)", cli.text("list-ns", "-n", "1"))
     assert tuple(int(number, 16) for number in listed) == active_namespaces(device)
-    told, ours = cli.json("id-ns", "-n", "1"), identify_namespace(device, 1)
-    block = 1 << told["lbafs"][told["flbas"] & 0xF]["ds"]
+    printed, ours = cli.json("id-ns", "-n", "1"), identify_namespace(device, 1)
+    block = 1 << printed["lbafs"][printed["flbas"] & 0xF]["ds"]
     assert block == ours.lba_bytes
     sizes = (ours.size_bytes, ours.capacity_bytes, ours.used_bytes)
-    assert tuple(told[name] * block for name in ("nsze", "ncap", "nuse")) == sizes
-    assert told["endgid"] == ours.endurance_group
+    assert tuple(printed[name] * block for name in ("nsze", "ncap", "nuse")) == sizes
+    assert printed["endgid"] == ours.endurance_group
 
 
 @on(*having(0x03))
 def test_firmware_slot_agrees(cli: Cli) -> None:
-    (told,) = cli.json("fw-log").values()
-    (active,) = (value for name, value in told.items() if "afi" in name)
+    (printed,) = cli.json("fw-log").values()
+    (active,) = (value for name, value in printed.items() if "afi" in name)
     assert (int(active) & 7 or None) == read_firmware_slot(cli.dump.device())
 
 
@@ -94,8 +96,8 @@ def test_firmware_slot_agrees(cli: Cli) -> None:
 def test_transitions_agree(cli: Cli) -> None:
     text = cli.text("get-feature", "-f", "0x0c", "-n", "1", "-H")
     ours = read_transitions(cli.dump.device())
-    told = re.findall(r"Entry\[ ?(\d+)\].*?\(ITPT\): (\d+) ms.*?\(ITPS\): (\d+)", text, re.DOTALL)
-    rules = [(int(state), int(target), int(ms)) for state, ms, target in told if int(ms)]
+    found = re.findall(r"Entry\[ ?(\d+)\].*?\(ITPT\): (\d+) ms.*?\(ITPS\): (\d+)", text, re.DOTALL)
+    rules = [(int(state), int(target), int(ms)) for state, ms, target in found if int(ms)]
     assert rules == [(r.state, r.target, round(r.idle_s * 1000)) for r in ours.transitions]
     assert ("(APSTE): Enabled" in text) is ours.enabled
 
@@ -109,12 +111,12 @@ def test_uuids_agree(cli: Cli) -> None:
 
 @on("synthetic-datacenter")
 def test_extended_smart_agrees(cli: Cli) -> None:
-    told = cli.json("ocp smart-add-log")
+    printed = cli.json("ocp smart-add-log")
     ours = decode_ocp_smart(cli.dump.logs[0xC0])
-    assert told["Physical media units written"]["lo"] == ours.media_written_bytes
-    assert told["Number of Thermal throttling events"] == ours.throttle_events
-    assert told["Log page version"] == ours.log_version
-    version = (told[f"{part} Version Field"] for part in ("Major", "Minor", "Point"))
+    assert printed["Physical media units written"]["lo"] == ours.media_written_bytes
+    assert printed["Number of Thermal throttling events"] == ours.throttle_events
+    assert printed["Log page version"] == ours.log_version
+    version = (printed[f"{part} Version Field"] for part in ("Major", "Minor", "Point"))
     assert ".".join(map(str, version)) == ours.specification
 
 
@@ -129,8 +131,8 @@ def test_extended_smart_agrees(cli: Cli) -> None:
     indirect=["cli"],
 )
 def test_vendor_s_watts_agree(cli: Cli, command: str, pattern: str) -> None:
-    told = re.search(pattern, cli.text(command))
-    assert told is not None
+    printed = re.search(pattern, cli.text(command))
+    assert printed is not None
     device = cli.dump.device()
     controller = identify_controller(device)
     page = find_vendor_page(device, controller)
@@ -138,4 +140,4 @@ def test_vendor_s_watts_agree(cli: Cli, command: str, pattern: str) -> None:
     ours = read_vendor_power(device, controller, page)
     assert ours is not None
     unit_w = 0.001 if "mW" in pattern else 1.0
-    assert ours.power_w == pytest.approx(int(told[1]) * unit_w)
+    assert ours.power_w == pytest.approx(int(printed[1]) * unit_w)

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from tests.power.nvme import packing
 from tests.power.nvme.admin import Answers
 from wattload.core.errors import PowerError
-from wattload.power.nvme.identify import decode_controller
-from wattload.power.nvme.ocp import decode_ocp_smart, is_ocp_smart, read_ocp_smart
-from wattload.power.nvme.uuids import decode_uuid_list, read_ocp_uuid_index
+from wattload.power.nvme.identify import decode_controller, decode_uuid_list, read_ocp_uuid_index
+from wattload.power.nvme.logs import decode_ocp_smart, is_ocp_smart, read_ocp_smart
 
 WIDE = st.integers(0, 2**128 - 1)
 BYTE = st.integers(0, 0xFF)
@@ -50,8 +49,8 @@ def test_extended_smart_comes_back_and_its_power_from_version_5_on(
     assert (log.power_state_changes, log.log_version) == (changes, version)
     assert log.highest_temperature_k == (highest + 273 if highest else None)
     power = (log.peak_power_w, log.average_power_w, log.lifetime_energy_kwh)
-    told = (peak or None, average or None, lifetime or None)
-    assert power == (told if version >= 5 else (None, None, None))
+    reported = (peak or None, average or None, lifetime or None)
+    assert power == (reported if version >= 5 else (None, None, None))
 
 
 @settings(deadline=None)
@@ -64,7 +63,7 @@ def test_foreign_guid_is_refused(guid: bytes, bit: int) -> None:
             continue
         data = c0(guid=foreign)
         assert not is_ocp_smart(data)
-        with pytest.raises(PowerError, match=f"C0h carries the GUID {foreign.hex()}, not OCP"):
+        with pytest.raises(PowerError, match=f"C0h has the GUID {foreign.hex()}, not OCP"):
             decode_ocp_smart(data)
 
 

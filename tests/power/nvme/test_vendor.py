@@ -10,9 +10,9 @@ from tests.power.nvme import packing
 from tests.power.nvme.admin import Answers
 from wattload.core.errors import PowerError
 from wattload.power.nvme.identify import Controller, decode_controller
-from wattload.power.nvme.solidigm import decode_workload_log
 from wattload.power.nvme.vendor import (
     decode_vendor_power,
+    decode_workload_log,
     find_vendor_page,
     read_vendor_power,
     vendor_pages,
@@ -184,5 +184,5 @@ def test_ring_comes_back_oldest_first(
 
 
 def test_ring_with_more_entries_than_room_is_refused() -> None:
-    with pytest.raises(PowerError, match="keeps 126 entries, the drive says 127"):
+    with pytest.raises(PowerError, match="at most 126 entries, got 127"):
         decode_workload_log(packing.workload(count=127))

@@ -1,7 +1,7 @@
-"""A management controller for tests: a real HTTPS server with a certificate of its own.
+"""A management controller for tests: a real HTTPS server with its own certificate.
 
-The documents are laid out as DMTF's schemas (DSP8010) have Chassis, EnvironmentMetrics, Sensor and
-Drive. Any answer can be replaced, by path.
+The documents follow DMTF's schemas (DSP8010) of Chassis, EnvironmentMetrics, Sensor and Drive. Any
+answer can be replaced, by path.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ METRICS = "/redfish/v1/Chassis/1U/EnvironmentMetrics"
 SENSOR = "/redfish/v1/Chassis/1U/Sensors/TotalPower"
 DRIVE_METRICS = "/redfish/v1/Chassis/1U/Drives/Bay1/EnvironmentMetrics"
 NOW_S = 1_700_000_000
-"""What the BMC's clock says, in seconds since 1970."""
+"""The BMC's clock, in seconds since 1970."""
 
 
 def link(path: str) -> dict[str, str]:
@@ -36,7 +36,7 @@ def link(path: str) -> dict[str, str]:
 
 
 def documents() -> dict[str, Any]:
-    """Return a chassis with power, energy, a Sensor behind the power, and two drives."""
+    """Return a chassis with power, energy, a Sensor of the power, and two drives."""
     drives = "/redfish/v1/Chassis/1U/Drives"
     return {
         "/redfish/v1/Chassis": {"Members": [link("/redfish/v1/Chassis/1U")]},
@@ -70,7 +70,7 @@ def documents() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Raw:
-    """An answer as it is: ``pieces`` of the body are sent ``delay_s`` apart."""
+    """A raw answer: ``pieces`` of the body are sent ``delay_s`` apart."""
 
     status: int = 200
     pieces: tuple[bytes, ...] = (b"{}",)
@@ -81,14 +81,14 @@ class Raw:
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate that signs itself, and its key."""
+    """A self-signed certificate and its key."""
 
     certificate: Path
     key: Path
 
     @classmethod
     def make(cls, folder: Path, names: str) -> Certificate:
-        """Make one for ``names``, as ``subjectAltName`` has them, by the program openssl."""
+        """Create one for ``names`` (as in ``subjectAltName``) with the program openssl."""
         if shutil.which("openssl") is None:
             pytest.skip("the program openssl is not installed")
         made = cls(folder / "bmc.pem", folder / "bmc.key")
@@ -102,14 +102,14 @@ class Certificate:
 
 
 class FakeBmc:
-    """Serves ``answers`` on a port of its own until it is closed; ``asked`` has the paths.
+    """Serves ``answers`` on its own port until it is closed; ``asked`` has the requested paths.
 
-    It answers while ``gate`` is open, and hangs while it is not.
+    It answers while ``gate`` is open, and hangs otherwise.
     """
 
     def __init__(self, certificate: Certificate) -> None:
         self.answers: dict[str, Any] = documents()
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         self.closing: list[Any] = []
         self.gate = threading.Event()
         self.gate.set()
@@ -128,7 +128,7 @@ class FakeBmc:
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self) -> None:
-        """End the server and, before it, whatever a test left open."""
+        """Stop the server and close the connections that a test left open."""
         for each in self.closing:
             each.close()
         self._server.shutdown()
@@ -169,7 +169,7 @@ class _Server(ThreadingHTTPServer):
                 continue
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        """Say nothing: clients go as they like."""
+        """Print nothing: clients may disconnect at any time."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -179,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         bmc = self.server.bmc
-        bmc.asked.append(self.path)
+        bmc.requested.append(self.path)
         bmc.gate.wait(10)
         bmc.authorizations.add(self.headers["Authorization"])
         answer = bmc.answers.get(self.path, Raw(404))
@@ -203,4 +203,4 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(answer.delay_s)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Print nothing."""

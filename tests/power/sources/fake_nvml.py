@@ -1,6 +1,6 @@
-"""A stand-in for the module ``pynvml``: no machine that runs the tests has an NVIDIA GPU.
+"""A fake of the module ``pynvml``: no machine that runs the tests has an NVIDIA GPU.
 
-``test_fake_has_the_calls_of_the_real_module`` holds its names and parameters to the real one.
+``test_fake_has_the_calls_of_the_real_module`` compares its names and parameters with the real ones.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ ARCH_VOLTA, ARCH_AMPERE, ARCH_HOPPER = 5, 7, 9
 
 
 class FakeNvmlError(Exception):
-    """What every call raises that the device does not answer."""
+    """Raised by every call that the device does not support."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ class FakeGpu:
 
 @dataclass
 class FakeNvml:
-    """Holds GPUs; ``is_lost`` makes every question fail, as when one falls off the bus."""
+    """Holds GPUs; ``is_lost`` makes every call fail, as when one falls off the bus."""
 
     gpus: list[FakeGpu] = field(default_factory=lambda: [FakeGpu()])
     has_driver: bool = True

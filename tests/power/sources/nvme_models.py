@@ -1,4 +1,4 @@
-"""Model drives as the NVMe sources' tests need them."""
+"""Model drives for the tests of the NVMe sources."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar, cast
 
-from tests.power.model_drive import Model, ModelDrive, load, store
-from tests.power.model_power import Meter
+from tools.model_host.drive import Model, ModelDrive, load, store
+from tools.model_host.power import Meter
 from wattload.core.power import Channel, PowerSource, Sample
 from wattload.power.config import PowerConfig
-from wattload.power.journal import Journal
+from wattload.power.control.journal import ChangeJournal
 from wattload.power.nvme.admin import OpenDevice
-from wattload.power.sources import PowerDevice
+from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.nvme import find
 
 SERIAL = "MODEL0001"
@@ -22,8 +22,8 @@ S = TypeVar("S")
 
 
 def device(folder: Path | None = None) -> PowerDevice:
-    """Return the model's place under a target; with a folder, what is changed is journalled."""
-    journal = None if folder is None else Journal(folder / "state")
+    """Return the model as a device under a target; with a folder, its changes are journalled."""
+    journal = None if folder is None else ChangeJournal(folder / "state")
     return PowerDevice(key=SERIAL, name="nvme0", is_nvme=True, journal=journal, run_id="run-1")
 
 
@@ -48,7 +48,7 @@ def sources(
 
 
 def change(folder: Path, **fields: object) -> None:
-    """Change the model, or of its meter what the model itself has not."""
+    """Change fields of the model, or of its meter if the model lacks them."""
     model = load(folder / "nvme0.json")
     own = {name: value for name, value in fields.items() if hasattr(model, name)}
     other = {name: value for name, value in fields.items() if name not in own}
@@ -59,17 +59,17 @@ def change(folder: Path, **fields: object) -> None:
 
 
 def meter(folder: Path) -> Meter:
-    """Return what the model measures now."""
+    """Return the model's meter."""
     return load(folder / "nvme0.json").meter
 
 
 def values(samples: Iterable[Sample]) -> dict[Channel, float | None]:
-    """Return what was read, by channel."""
+    """Return the values of samples by channel."""
     return {sample.channel: sample.value for sample in samples}
 
 
 def opened(source: PowerSource, kind: type[S]) -> S:
-    """Return the source, open and of its type."""
+    """Return the source, open and with its type."""
     source.open()
     assert isinstance(source, kind)
     return cast("S", source)

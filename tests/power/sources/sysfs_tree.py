@@ -1,4 +1,4 @@
-"""Trees of ``/sys`` as the kernel's pages describe them, for sensors that no machine here has."""
+"""Trees of ``/sys`` after the kernel's documentation, for sensors that no test machine has."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ NVME: Chip = {"name": "nvme", "temp1_input": 49850}
 
 
 def hwmon_tree(folder: Path, *chips: Chip, addresses: tuple[str, ...] = ()) -> Roots:
-    """Write the chips as hwmon0, hwmon1 and so on, each with the device that it belongs to."""
+    """Write the chips as hwmon0, hwmon1 and so on, each with its device."""
     for index, chip in enumerate(chips):
         at = folder / f"sys/class/hwmon/hwmon{index}"
         for name, value in chip.items():
@@ -84,7 +84,7 @@ def hwmon_tree(folder: Path, *chips: Chip, addresses: tuple[str, ...] = ()) -> R
 def powercap_tree(
     folder: Path, zones: Mapping[str, str], *, vendor: str = "GenuineIntel", energy_uj: int = 10**6
 ) -> Roots:
-    """Write zones by folder and name; the layout is Documentation/power/powercap/powercap.rst's."""
+    """Write zones by folder and name, as in Documentation/power/powercap/powercap.rst."""
     top = folder / "sys/class/powercap"
     write(top / "intel-rapl/enabled", "1\n")
     for zone, name in zones.items():

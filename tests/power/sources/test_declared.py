@@ -6,7 +6,7 @@ from tests.contracts.power_source import PowerSourceContract
 from wattload.core.errors import ConfigError
 from wattload.core.power import Bounds, Channel, Evidence, PowerSource, Scope
 from wattload.power.config import DeclaredProfile, PowerConfig
-from wattload.power.sources import PowerDevice
+from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.declared import DeclaredSource, find
 
 DRIVE = PowerDevice(key="SERIAL1", name="nvme0", is_nvme=True)

@@ -28,10 +28,9 @@ from wattload.core.power import (
     SourceFacts,
 )
 from wattload.core.sysfs import LIVE, Roots
-from wattload.power.meterconfig import HwmonConfig
-from wattload.power.sources import PowerDevice
-from wattload.power.sources.hwmon import find_channels
-from wattload.power.sources.hwmon_channels import list_channels
+from wattload.power.config import HwmonConfig
+from wattload.power.sources.base import PowerDevice
+from wattload.power.sources.hwmon import find_channels, list_channels
 
 DRIVE = PowerDevice(key="SERIAL1", name="nvme0", is_nvme=True)
 OTHER = PowerDevice(key="SERIAL2", name="nvme1", is_nvme=True)
@@ -111,7 +110,7 @@ def test_rails_of_a_drive_are_read_together_and_summed(tmp_path: Path) -> None:
     assert facts.period_s == 0.01
     assert facts.detail == (
         "power of ina3221/curr1, P12V_SSD + ina3221/curr2, P3V3_SSD "
-        "(the drive's rails as power.hwmon.rails names them; ±0.5 %)"
+        "(the drive's rails according to power.hwmon.rails; ±0.5 %)"
     )
 
 
@@ -124,7 +123,7 @@ def test_rail_is_read_often_enough_to_see_each_of_its_means(
     assert drive.facts().period_s == pytest.approx(period_s)
 
 
-def test_sum_with_a_rail_missing_is_no_sum(tmp_path: Path) -> None:
+def test_sum_with_a_rail_missing_is_not_a_sum(tmp_path: Path) -> None:
     roots = hwmon_tree(tmp_path, INA3221)
     drive = found(roots, {"ina3221/curr1": "nvme0", "ina3221/curr2": "nvme0"})[0]
     drive.open()
@@ -201,7 +200,7 @@ def test_sum_of_counters_is_a_counter(tmp_path: Path) -> None:
     assert drive.facts().sensor == Counter(quantum_j=2e-6)
 
 
-def test_energy_and_power_can_not_be_summed(tmp_path: Path) -> None:
+def test_energy_and_power_cannot_be_summed(tmp_path: Path) -> None:
     rails = {"ltc2947/energy1": "nvme0", "ltc2947/power1": "nvme0"}
     with pytest.raises(ConfigError, match="gives nvme0 energy and power channels"):
         found(hwmon_tree(tmp_path, LTC2947), rails)
@@ -213,7 +212,7 @@ def test_current_is_paired_with_its_own_bus_voltage(tmp_path: Path) -> None:
     assert [file.name for file in channels["ina3221/curr2"].files] == ["in2_input", "curr2_input"]
 
 
-def test_current_of_an_unknown_chip_is_no_power(tmp_path: Path) -> None:
+def test_current_of_an_unknown_chip_is_not_power(tmp_path: Path) -> None:
     unknown: Chip = {"name": "mystery", "in1_input": 12000, "curr1_input": 100}
     lacking: Chip = {"name": "ina219", "curr1_input": 100}
     assert list_channels(hwmon_tree(tmp_path, unknown, lacking)) == ()
@@ -253,7 +252,9 @@ def test_step_of_a_power_register_is_that_of_the_coarser_driver(tmp_path: Path) 
 
 
 def test_rail_that_is_not_here_names_those_that_are(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"'ina226/power2', which is not here; .* ina226/power1"):
+    with pytest.raises(
+        ConfigError, match=r"'ina226/power2', which does not exist; .* ina226/power1"
+    ):
         found(hwmon_tree(tmp_path, INA226), {"ina226/power2": "nvme0"})
 
 
@@ -273,7 +274,7 @@ def test_channel_that_has_gone_is_refused_at_open(tmp_path: Path) -> None:
         source.open()
 
 
-def test_folder_that_is_no_chip_is_passed_over(tmp_path: Path) -> None:
+def test_folder_that_is_not_a_chip_is_passed_over(tmp_path: Path) -> None:
     roots = hwmon_tree(tmp_path, ACPI)
     (roots.sys / "class/hwmon/hwmon-odd").mkdir()
     assert [each.key for each in list_channels(roots)] == ["power_meter/power1"]
@@ -292,16 +293,16 @@ def test_this_machines_own_sensors_are_read_where_it_has_any() -> None:
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        (HwmonConfig(rails=["power1:nvme0"]), "takes chip/channel:drive .*, got 'power1:nvme0'"),
-        (HwmonConfig(rails=["ina226/temp1:nvme0"]), "takes chip/channel:drive"),
-        (HwmonConfig(rails=["ina226/power1"]), "takes chip/channel:drive"),
-        (HwmonConfig(rails=["ina226/power1:"]), "takes chip/channel:drive"),
+        (HwmonConfig(rails=["power1:nvme0"]), "must be chip/channel:drive, .*'power1:nvme0'"),
+        (HwmonConfig(rails=["ina226/temp1:nvme0"]), "must be chip/channel:drive"),
+        (HwmonConfig(rails=["ina226/power1"]), "must be chip/channel:drive"),
+        (HwmonConfig(rails=["ina226/power1:"]), "must be chip/channel:drive"),
         (HwmonConfig(rails=["ina226/power1:/dev/nvme0"]), "got 'ina226/power1:/dev/nvme0'"),
-        (HwmonConfig(rails=["a/power1:nvme0", "a/power1:nvme1"]), "name each channel once, got a/"),
+        (HwmonConfig(rails=["a/power1:nvme0", "a/power1:nvme1"]), "list each channel once, got a/"),
         (HwmonConfig(accuracy_percent=0), "accuracy_percent must be more than 0 .*, got 0"),
         (HwmonConfig(accuracy_percent=100), "less than 100, got 100"),
     ],
 )
-def test_rails_that_can_not_be_are_one_sentence(config: HwmonConfig, sentence: str) -> None:
+def test_rails_that_cannot_be_are_one_sentence(config: HwmonConfig, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         config.check()

@@ -15,9 +15,15 @@ from tests.contracts.power_source import PowerSourceContract
 from wattload.core.errors import PowerError, PowerPermissionError
 from wattload.core.power import Evidence, Instant, PowerSource, Scope
 from wattload.power.config import PowerConfig
-from wattload.power.sources import ipmi, ipmi_device
-from wattload.power.sources.ipmi import IpmiSource, PowerReading, decode_power_reading, find
-from wattload.power.sources.ipmi_device import DEVICE, IpmiDevice
+from wattload.power.sources import ipmi
+from wattload.power.sources.ipmi import (
+    DEVICE,
+    IpmiDevice,
+    IpmiSource,
+    PowerReading,
+    decode_power_reading,
+    find,
+)
 
 ACTIVE = 0x40
 
@@ -29,12 +35,12 @@ def answer(watts: int = 212, *, state: int = ACTIVE, code: int = 0, group: int =
 
 
 class FakeBmc:
-    """Answers as it is told; ``trouble`` is raised instead."""
+    """Answers with given bytes; raises ``trouble`` instead if set."""
 
     def __init__(self, reply: bytes | None = None) -> None:
         self.reply = answer() if reply is None else reply
         self.trouble: PowerError | None = None
-        self.asked: list[tuple[int, int, bytes]] = []
+        self.requested: list[tuple[int, int, bytes]] = []
         self.open_count = 0
 
     def __call__(self) -> FakeBmc:
@@ -42,7 +48,7 @@ class FakeBmc:
         return self
 
     def command(self, netfn: int, command: int, data: bytes) -> bytes:
-        self.asked.append((netfn, command, data))
+        self.requested.append((netfn, command, data))
         if self.trouble is not None:
             raise self.trouble
         return self.reply
@@ -57,7 +63,7 @@ class TestIpmi(PowerSourceContract):
         return IpmiSource(period_s=0.1, open_link=self.bmc)
 
     def break_reads(self, source: PowerSource) -> None:
-        self.bmc.trouble = PowerError("the BMC gave no answer within 5 s")
+        self.bmc.trouble = PowerError("the BMC did not answer within 5 s")
 
 
 def test_node_is_asked_as_dcmi_says() -> None:
@@ -67,11 +73,11 @@ def test_node_is_asked_as_dcmi_says() -> None:
     (sample,) = source.read()
     source.close()
     assert sample.value == 212.0
-    assert set(bmc.asked) == {(0x2C, 0x02, b"\xdc\x01\x00\x00")}
+    assert set(bmc.requested) == {(0x2C, 0x02, b"\xdc\x01\x00\x00")}
     assert bmc.open_count == 0
 
 
-def test_it_is_the_nodes_in_steps_of_a_watt_and_no_oftener_than_a_second() -> None:
+def test_it_is_the_nodes_in_steps_of_a_watt_and_no_more_often_than_a_second() -> None:
     facts = IpmiSource(period_s=0.1, open_link=FakeBmc()).facts()
     assert (facts.scope, facts.evidence) == (Scope.NODE, Evidence.SELF_REPORTED)
     assert (facts.sensor, facts.resolution_w, facts.period_s) == (Instant(), 1.0, 1.0)
@@ -83,7 +89,7 @@ def test_answer_is_decoded() -> None:
 
 
 @pytest.mark.parametrize("reply", [answer(0), answer(212, state=0)])
-def test_bmc_that_does_not_measure_is_no_reading(reply: bytes) -> None:
+def test_bmc_that_does_not_measure_is_not_a_reading(reply: bytes) -> None:
     bmc = FakeBmc()
     source = IpmiSource(period_s=1.0, open_link=bmc)
     source.open()
@@ -92,7 +98,7 @@ def test_bmc_that_does_not_measure_is_no_reading(reply: bytes) -> None:
     source.close()
     assert sample.value is None
     bmc.reply = reply
-    with pytest.raises(PowerError, match="its BMC says that it does not measure now"):
+    with pytest.raises(PowerError, match="its BMC reports that it is not measuring"):
         source.open()
     assert bmc.open_count == 0
 
@@ -104,8 +110,8 @@ def test_bmc_that_does_not_measure_is_no_reading(reply: bytes) -> None:
         (b"\xd4", "its BMC denies the privilege"),
         (b"\xff", "completion code 0xff"),
         (b"", "with no completion code"),
-        (b"\x00", "its BMC answers nothing, which is no DCMI power reading"),
-        (answer()[:-1], "which is no DCMI power reading"),
+        (b"\x00", "its BMC answers nothing, which is not a DCMI power reading"),
+        (answer()[:-1], "which is not a DCMI power reading"),
         (answer(group=0xDD), "answers dd d4 00"),
     ],
 )
@@ -116,7 +122,7 @@ def test_answer_that_is_none_says_what_came(reply: bytes, sentence: str) -> None
 
 def test_host_without_bmc_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ipmi, "DEVICE", tmp_path / "ipmi0")
-    with pytest.raises(PowerError, match=r"ipmi0 is not here: .* `sudo modprobe -a ipmi_si"):
+    with pytest.raises(PowerError, match=r"ipmi0 is missing: .* `sudo modprobe -a ipmi_si"):
         find((), PowerConfig())
     (tmp_path / "ipmi0").touch()
     assert len(find((), PowerConfig())) == 1
@@ -146,16 +152,16 @@ class FakeKernel:
         monkeypatch.setattr("fcntl.ioctl", self.ioctl)
 
     def ioctl(self, descriptor: int, operation: int, argument: ctypes.Structure) -> int:
-        if operation == ipmi_device.SEND_COMMAND:
-            assert isinstance(argument, ipmi_device.Request)
+        if operation == ipmi.SEND_COMMAND:
+            assert isinstance(argument, ipmi.Request)
             self.send(argument)
         else:
-            assert operation == ipmi_device.RECEIVE
-            assert isinstance(argument, ipmi_device.Received)
+            assert operation == ipmi.RECEIVE
+            assert isinstance(argument, ipmi.Received)
             self.receive(argument)
         return 0
 
-    def send(self, request: ipmi_device.Request) -> None:
+    def send(self, request: ipmi.Request) -> None:
         address = ctypes.string_at(request.addr, request.addr_len)
         kind, channel, lun = struct.unpack_from("<ihB", address)
         message = request.msg
@@ -165,7 +171,7 @@ class FakeKernel:
         self.answers += self.answering(request.msgid)
         os.write(self.writer, b"." * len(self.answers))
 
-    def receive(self, received: ipmi_device.Received) -> None:
+    def receive(self, received: ipmi.Received) -> None:
         os.read(self.reader, 1)
         number, data = self.answers.pop(0)
         data = data[: received.msg.data_len]
@@ -199,12 +205,14 @@ def test_answer_to_an_earlier_command_is_passed_over(kernel: FakeKernel) -> None
 def test_bmc_that_hangs_is_given_up(kernel: FakeKernel) -> None:
     kernel.answering = lambda number: []
     device = IpmiDevice(timeout_s=0.01)
-    with pytest.raises(PowerError, match=r"the BMC gave no answer within 0\.01 s"):
+    with pytest.raises(PowerError, match=r"the BMC did not answer within 0\.01 s"):
         device.command(6, 1, b"")
     device.close()
 
 
-def test_refusal_of_the_kernel_is_told(kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusal_of_the_kernel_is_reported(
+    kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> int:
         raise OSError(errno.EINVAL, "Invalid argument")
 
@@ -243,13 +251,15 @@ def test_layouts_and_numbers_are_the_kernel_headers(tmp_path: Path) -> None:
     )
     program = tmp_path / "layout"
     subprocess.run([compiler, str(source), "-o", str(program)], check=True)
-    told = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout.split()
-    assert [int(each, 16) for each in told[:2]] == [ipmi_device.SEND_COMMAND, ipmi_device.RECEIVE]
+    reported = subprocess.run(
+        [str(program)], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert [int(each, 16) for each in reported[:2]] == [ipmi.SEND_COMMAND, ipmi.RECEIVE]
     structures = (
-        ipmi_device.Address,
-        ipmi_device.Message,
-        ipmi_device.Request,
-        ipmi_device.Received,
+        ipmi.Address,
+        ipmi.Message,
+        ipmi.Request,
+        ipmi.Received,
     )
-    assert [int(each) for each in told[2:6]] == [ctypes.sizeof(each) for each in structures]
-    assert int(told[6]) == ipmi_device.Received.msg.offset
+    assert [int(each) for each in reported[2:6]] == [ctypes.sizeof(each) for each in structures]
+    assert int(reported[6]) == ipmi.Received.msg.offset

@@ -1,4 +1,4 @@
-"""Tier C and what all tiers of a drive share: states, bounds, temperature, one handle."""
+"""Power states and bounds, and what all sources of a drive share: temperature, one handle."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.power_source import PowerSourceContract
-from tests.power.model_drive import INVALID_FIELD, Model, ModelDrive, RawState, store
-from tests.power.model_power import Meter, centiwatts
 from tests.power.sources.nvme_models import change, device, sources, values
+from tools.model_host.drive import INVALID_FIELD, Model, ModelDrive, RawState, store
+from tools.model_host.power import Meter, centiwatts
 from wattload.core.errors import PowerError, PowerPermissionError
 from wattload.core.power import Bounds, Channel, Evidence, PowerSource
 from wattload.power.config import PowerConfig
 from wattload.power.nvme.admin import IDENTIFY, AdminCommand, Completion
-from wattload.power.nvme.patience import PatientDevice
-from wattload.power.sources import PowerDevice, find_sources, nvme_drive
+from wattload.power.nvme.admin_timeout import DeviceWithTimeout
+from wattload.power.sources import nvme_drive
+from wattload.power.sources.base import PowerDevice, find_sources
 
 ONCE_A_SECOND = {
     Channel.TEMPERATURE_K,
@@ -68,7 +69,7 @@ def test_sensor_says_how_long_a_change_of_state_takes(tmp_path: Path) -> None:
     assert sensor.highest_w == 25.0
 
 
-def test_drive_that_sleeps_by_itself_may_draw_less_than_its_state_says(tmp_path: Path) -> None:
+def test_drive_that_sleeps_autonomously_may_draw_less_than_its_state_says(tmp_path: Path) -> None:
     source = make(tmp_path, Model(apst=True))
     source.open()
     assert values(source.read())[Channel.LOWER_W] == 0.0
@@ -106,7 +107,7 @@ def test_state_beyond_the_table_has_no_watts(tmp_path: Path) -> None:
     assert (got[Channel.POWER_STATE], got[Channel.UPPER_W]) == (9, None)
 
 
-def test_drive_without_figures_tells_its_state_alone(tmp_path: Path) -> None:
+def test_drive_without_figures_reports_its_state_alone(tmp_path: Path) -> None:
     source = make(tmp_path, Model(states=(RawState(),), temperature_k=0))
     source.open()
     got = values(source.read())
@@ -159,11 +160,11 @@ def test_drive_that_answers_with_an_error_goes_on_when_it_recovers(tmp_path: Pat
     assert values(source.read())[Channel.POWER_STATE] == 0
 
 
-def test_hung_command_leaves_holes_and_ends(tmp_path: Path) -> None:
+def test_hung_command_leaves_gaps_and_ends(tmp_path: Path) -> None:
     found = sources(
         tmp_path,
         Model(meter=Meter(ipm=centiwatts(9))),
-        open_device=lambda name: PatientDevice(ModelDrive(tmp_path, name), limit_s=0.05),
+        open_device=lambda name: DeviceWithTimeout(ModelDrive(tmp_path, name), limit_s=0.05),
     )
     power, state = found["nvme_ipm"], found["nvme"]
     power.open()
@@ -197,7 +198,7 @@ def test_only_controllers_are_found() -> None:
 
 
 class Counting(ModelDrive):
-    """A model that keeps the commands it is sent."""
+    """A model that records the commands it receives."""
 
     def __init__(self, folder: Path, name: str, sent: list[AdminCommand]) -> None:
         super().__init__(folder, name)
@@ -212,7 +213,7 @@ class Counting(ModelDrive):
         self.closed += 1
 
 
-def asked(command: AdminCommand) -> tuple[int, int]:
+def requested(command: AdminCommand) -> tuple[int, int]:
     """Return opcode, and identifier of log or feature."""
     return command.opcode, command.cdw10 & 0xFF
 
@@ -250,10 +251,10 @@ def test_one_smart_read_serves_all_sources_of_a_round(tmp_path: Path) -> None:
         for sample in source.read()
         if sample.channel in {Channel.POWER_W, Channel.ENERGY_J, Channel.TEMPERATURE_K}
     }
-    assert sorted(asked(each) for each in sent) == [(0x02, 0x02), (0x0A, 0x02)]
+    assert sorted(requested(each) for each in sent) == [(0x02, 0x02), (0x0A, 0x02)]
     assert len(times) == 1
     used[0].read()
-    assert [asked(each) for each in sent].count((0x02, 0x02)) == 2
+    assert [requested(each) for each in sent].count((0x02, 0x02)) == 2
     assert len(drives) == 1
     for source in used:
         assert drives[0].closed == 0
@@ -283,10 +284,10 @@ def test_drive_that_is_not_there_is_tried_once_for_all_its_sources(tmp_path: Pat
 
 
 def test_drive_that_hangs_when_it_is_opened_is_waited_for_once(tmp_path: Path) -> None:
-    opened: list[PatientDevice] = []
+    opened: list[DeviceWithTimeout] = []
 
-    def open_device(name: str) -> PatientDevice:
-        opened.append(PatientDevice(ModelDrive(tmp_path, name), limit_s=0.05))
+    def open_device(name: str) -> DeviceWithTimeout:
+        opened.append(DeviceWithTimeout(ModelDrive(tmp_path, name), limit_s=0.05))
         return opened[-1]
 
     found = sources(tmp_path, Model(hanging=(IDENTIFY,)), open_device=open_device)
@@ -298,7 +299,7 @@ def test_drive_that_hangs_when_it_is_opened_is_waited_for_once(tmp_path: Path) -
 
 
 class Lister(ModelDrive):
-    """A model that says it has a list of UUIDs (bit 9 of CTRATT) and refuses to give it."""
+    """A model that claims a list of UUIDs (bit 9 of CTRATT) and refuses to return it."""
 
     def submit(self, command: AdminCommand) -> Completion:
         if command.opcode == IDENTIFY and command.cdw10 & 0xFF == 0x17:

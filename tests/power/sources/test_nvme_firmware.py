@@ -1,4 +1,4 @@
-"""Tier B2: OCP's whole watts and vendors' logs, believed only where they can be true."""
+"""OCP's whole watts and vendors' logs, accepted only if plausible."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.power_source import PowerSourceContract
-from tests.power.model_drive import Model, RawState
-from tests.power.model_power import Meter
 from tests.power.nvme import packing
 from tests.power.sources.nvme_models import change, sources, values
+from tools.model_host.drive import Model, RawState
+from tools.model_host.power import Meter
 from wattload.core.errors import PowerError
 from wattload.core.power import Boxcar, Channel, Evidence, Instant, PowerSource
 
@@ -71,12 +71,12 @@ def test_ocp_power_is_in_whole_watts(tmp_path: Path) -> None:
 
 
 def test_ocp_log_before_version_5_has_no_power(tmp_path: Path) -> None:
-    with pytest.raises(PowerError, match=r"no believable average power .*: nothing"):
+    with pytest.raises(PowerError, match=r"no plausible average power .*: nothing"):
         ocp(tmp_path, version=4).open()
 
 
-def test_ocp_power_beyond_twice_the_maximum_is_not_believed(tmp_path: Path) -> None:
-    with pytest.raises(PowerError, match=r"no believable average power .*: 51 W"):
+def test_ocp_power_beyond_twice_the_maximum_is_not_trusted(tmp_path: Path) -> None:
+    with pytest.raises(PowerError, match=r"no plausible average power .*: 51 W"):
         ocp(tmp_path, watts=51).open()
     source = ocp(tmp_path, watts=50)
     source.open()
@@ -119,14 +119,14 @@ def test_vendor_power_is_keyed_by_the_vendor(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("milliwatts", "vendor_id"), [(60_000, DERA), (0, DERA), (9_000, 0x1B36)])
-def test_vendor_power_that_can_not_be_true_is_refused(
+def test_vendor_power_that_cannot_be_true_is_refused(
     tmp_path: Path, milliwatts: int, vendor_id: int
 ) -> None:
-    with pytest.raises(PowerError, match="no vendor log that is known to hold its power"):
+    with pytest.raises(PowerError, match="no vendor log with a known power figure"):
         vendor(tmp_path, milliwatts=milliwatts, vendor_id=vendor_id).open()
 
 
-def test_vendor_power_that_becomes_absurd_is_a_hole(tmp_path: Path) -> None:
+def test_vendor_power_that_becomes_absurd_is_a_gap(tmp_path: Path) -> None:
     source = vendor(tmp_path)
     source.open()
     change(tmp_path, pages=dera(65_000))
@@ -142,7 +142,7 @@ def test_mean_over_an_unstated_time_is_the_power_of_no_phase(tmp_path: Path) -> 
     item = bytes([0xE8, 0, 0, 0, 0]) + struct.pack("<HHH", 25, 5, 7) + b"\0"
     pages = {str(0xCB): item.ljust(240, b"\0").hex()}
     model = Model(vendor_id=0x1E3B, meter=Meter(pages=pages))
-    with pytest.raises(PowerError, match="a mean over a time that is not stated in DapuStor's log"):
+    with pytest.raises(PowerError, match="a mean over an unstated time in DapuStor's log"):
         sources(tmp_path, model)["nvme_vendor"].open()
 
 
@@ -151,5 +151,5 @@ def test_figure_of_one_input_says_that_it_is_of_no_more(tmp_path: Path) -> None:
     model = Model(vendor_id=0x025E, meter=Meter(pages={str(0xF9): ring.hex()}))
     source = sources(tmp_path, model)["nvme_vendor"]
     source.open()
-    assert "input 1 alone" in source.facts().detail
+    assert "input 1 only" in source.facts().detail
     assert values(source.read()) == {Channel.POWER_W: 9.0}

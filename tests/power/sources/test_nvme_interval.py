@@ -1,4 +1,4 @@
-"""Tier B1: interval power of the SMART log, with the limits that the drive's own log 25h states."""
+"""Interval power of the SMART log, with the limits that the drive's own log 25h states."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.power_source import PowerSourceContract
-from tests.power.model_drive import Model, ModelDrive, RawState
-from tests.power.model_power import Meter, centiwatts
 from tests.power.sources.nvme_models import change, sources, values
+from tools.model_host.drive import Model, ModelDrive, RawState
+from tools.model_host.power import Meter, centiwatts
 from wattload.core.errors import PowerError
 from wattload.core.power import Boxcar, Channel, Evidence, PowerSource
 from wattload.power.nvme.admin import AdminCommand, Completion
-from wattload.power.sources import nvme_interval
+from wattload.power.sources import nvme
 
 METER = Meter(ipm=centiwatts(9.25))
 
@@ -69,7 +69,7 @@ def test_drive_that_samples_its_power_is_given_time_for_a_first_mean(tmp_path: P
 def test_drive_that_samples_and_tells_nothing_is_refused_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nvme_interval, "FIRST_MEAN_S", 0.05)
+    monkeypatch.setattr(nvme, "FIRST_MEAN_S", 0.05)
     with pytest.raises(PowerError, match="reports no interval power"):
         make(tmp_path, Meter(interval_ms=10)).open()
 
@@ -81,17 +81,17 @@ def test_accuracy_is_what_the_drives_measurement_states(tmp_path: Path) -> None:
     source.open()
     assert source.facts().accuracy_percent == 3
     assert source.facts().detail == (
-        "mean of the drive's own samples of the last second, taken every 0.01 s or oftener; off "
-        "by 3 % at most"
+        "mean of the drive's own samples of the last second, taken every 0.01 s or more often; "
+        "error at most 3 %"
     )
 
 
-def test_drive_that_reckons_gives_estimates(tmp_path: Path) -> None:
+def test_drive_that_estimates_gives_estimates(tmp_path: Path) -> None:
     source = make(tmp_path, Meter(ipm=centiwatts(9), measures=True, estimated=True))
     source.open()
     assert source.facts().evidence is Evidence.ESTIMATED
     assert {sample.evidence for sample in source.read()} == {Evidence.ESTIMATED}
-    assert "which it says are estimates" in source.facts().detail
+    assert "estimates according to the drive" in source.facts().detail
 
 
 @pytest.mark.parametrize("raw", [0, 900, 3 << 16 | 900, 12 << 20 | centiwatts(9)])
@@ -100,7 +100,7 @@ def test_drive_that_reports_none_is_refused(tmp_path: Path, raw: int) -> None:
         make(tmp_path, Meter(ipm=raw)).open()
 
 
-def test_figure_that_vanishes_is_a_hole(tmp_path: Path) -> None:
+def test_figure_that_vanishes_is_a_gap(tmp_path: Path) -> None:
     source = make(tmp_path)
     source.open()
     change(tmp_path, ipm=0)
@@ -112,7 +112,7 @@ def test_log_that_would_stop_io_is_not_sampled(tmp_path: Path) -> None:
         make(tmp_path, freezing=(0x02,)).open()
 
 
-def test_log_that_is_refused_is_told(tmp_path: Path) -> None:
+def test_log_that_is_refused_is_reported(tmp_path: Path) -> None:
     source = make(tmp_path)
     change(tmp_path, failing=(0x02,))
     with pytest.raises(PowerError, match="Internal Error"):
@@ -120,7 +120,7 @@ def test_log_that_is_refused_is_told(tmp_path: Path) -> None:
 
 
 def test_drive_whose_log_was_not_readable_at_open_gives_estimates(tmp_path: Path) -> None:
-    """The log may say that the drive reckons: what nobody read is not taken for a measurement."""
+    """The log may report estimates: a log that was not read is not taken for a measurement."""
 
     class Refuses(ModelDrive):
         def submit(self, command: AdminCommand) -> Completion:
@@ -134,4 +134,4 @@ def test_drive_whose_log_was_not_readable_at_open_gives_estimates(tmp_path: Path
     source.open()
     assert source.facts().evidence is Evidence.ESTIMATED
     assert {sample.evidence for sample in source.read()} == {Evidence.ESTIMATED}
-    assert "taken for estimates, as its log 25h" in source.facts().detail
+    assert "treated as estimates because its log 25h" in source.facts().detail

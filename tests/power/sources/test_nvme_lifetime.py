@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.power_source import PowerSourceContract
-from tests.power.model_drive import Model
-from tests.power.model_power import Meter
 from tests.power.sources.nvme_models import change, sources, values
+from tools.model_host.drive import Model
+from tools.model_host.power import Meter
 from wattload.core.errors import PowerError
 from wattload.core.power import Channel, Counter, Evidence, PowerSource
 from wattload.power.sources import nvme_drive
@@ -53,7 +53,7 @@ def test_count_is_read_once_a_second(tmp_path: Path) -> None:
     assert not source.read()
 
 
-def test_count_of_a_drive_that_reckons_is_an_estimate(tmp_path: Path) -> None:
+def test_count_of_a_drive_that_estimates_is_an_estimate(tmp_path: Path) -> None:
     source = make(tmp_path, Meter(olec=1, measures=True, estimated=True))
     source.open()
     assert source.facts().evidence is Evidence.ESTIMATED
@@ -69,7 +69,7 @@ def test_log_that_would_stop_io_is_not_sampled(tmp_path: Path) -> None:
         make(tmp_path, freezing=(0x02,)).open()
 
 
-def test_log_that_is_refused_is_told(tmp_path: Path) -> None:
+def test_log_that_is_refused_is_reported(tmp_path: Path) -> None:
     source = make(tmp_path)
     change(tmp_path, failing=(0x02,))
     with pytest.raises(PowerError, match="Internal Error"):

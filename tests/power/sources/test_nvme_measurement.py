@@ -1,4 +1,4 @@
-"""Whole-run energy by feature and log 25h: started, stopped, journalled, and judged."""
+"""Whole-run energy by feature and log 25h: started, stopped, journalled, and checked."""
 
 from __future__ import annotations
 
@@ -12,26 +12,30 @@ from typing import cast
 import pytest
 
 from tests.contracts.power_source import PowerSourceContract
-from tests.power.model_drive import Model, ModelDrive, sent
-from tests.power.model_power import Meter, centiwatts, measurement_bytes
 from tests.power.sources.nvme_models import change, device, meter, sources, values
+from tools.model_host.drive import Model, ModelDrive, sent
+from tools.model_host.power import Meter, centiwatts, measurement_bytes
 from wattload.core.errors import PowerError
 from wattload.core.power import Evidence, Integral, PowerBin, PowerSource, WindowEnergy
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.units import NS_PER_S
-from wattload.power import change as change_module
-from wattload.power.account import build_energy_records
-from wattload.power.host import PowerHost
-from wattload.power.journal import Journal, Key
-from wattload.power.leftovers import undo_leftovers
+from wattload.power.control import change as change_module
+from wattload.power.control.host import PowerHost
+from wattload.power.control.journal import ChangeJournal, Key
+from wattload.power.control.recovery import recover_changes
+from wattload.power.energy.ledger import EnergyLedger
 from wattload.power.nvme.admin import AdminDevice
+from wattload.power.nvme.admin_timeout import DeviceWithTimeout
 from wattload.power.nvme.measurement import PowerMeasurementLog, decode_power_measurement
-from wattload.power.nvme.patience import PatientDevice
 from wattload.power.sources import nvme_measurement as measurement_module
-from wattload.power.sources.nvme_integral import Answers, integrated
-from wattload.power.sources.nvme_measurement import CUT_OFF_S, LOOK_S, SETTLED_S
-from wattload.power.wholerun import whole_run_records
+from wattload.power.sources.nvme_measurement import (
+    CUT_OFF_S,
+    POLL_S,
+    SETTLED_S,
+    Answers,
+    window_energy,
+)
 
 FEATURE = 0x25
 METER = Meter(
@@ -60,7 +64,7 @@ def stopped(source: PowerSource) -> WindowEnergy:
 
 
 def journalled(folder: Path) -> bool:
-    return Journal(folder / "state").read(Key(device().key, FEATURE, 1), "run") is not None
+    return ChangeJournal(folder / "state").read(Key(device().key, FEATURE, 1), "run") is not None
 
 
 class TestPowerMeasurement(PowerSourceContract):
@@ -133,17 +137,17 @@ def test_run_that_dies_leaves_a_journal_and_restore_stops_the_drive(tmp_path: Pa
 def test_measurement_of_a_run_that_died_is_stopped_at_the_next_start(tmp_path: Path) -> None:
     started(tmp_path)
     host = PowerHost(
-        journal=Journal(tmp_path / "state"),
+        journal=ChangeJournal(tmp_path / "state"),
         open_device=lambda name: ModelDrive(tmp_path, name),
         list_names=lambda: ["nvme0"],
     )
-    (leftover,) = undo_leftovers(host)
+    (leftover,) = recover_changes(host)
     assert leftover.closed
     assert meter(tmp_path).setting == 0
     assert not journalled(tmp_path)
 
 
-def test_drive_that_tells_no_setting_is_judged_by_its_log(tmp_path: Path) -> None:
+def test_drive_that_reports_no_setting_is_judged_by_its_log(tmp_path: Path) -> None:
     source = started(tmp_path, replace(METER, hides_setting=True))
     assert journalled(tmp_path)
     assert stopped(source).energy_j is not None
@@ -151,22 +155,22 @@ def test_drive_that_tells_no_setting_is_judged_by_its_log(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("setting", [0, 1])
-def test_measurement_left_on_a_drive_that_tells_no_setting_is_undone(
+def test_measurement_left_on_a_drive_that_reports_no_setting_is_undone(
     tmp_path: Path, setting: int
 ) -> None:
     started(tmp_path, replace(METER, hides_setting=True))
     change(tmp_path, setting=setting)
     host = PowerHost(
-        journal=Journal(tmp_path / "state"),
+        journal=ChangeJournal(tmp_path / "state"),
         open_device=lambda name: ModelDrive(tmp_path, name),
         list_names=lambda: ["nvme0"],
     )
-    (leftover,) = undo_leftovers(host)
+    (leftover,) = recover_changes(host)
     assert (leftover.restored, leftover.closed) == (0, True)
     assert meter(tmp_path).setting == 0
 
 
-def test_drive_that_reckons_gives_an_estimate(tmp_path: Path) -> None:
+def test_drive_that_estimates_gives_an_estimate(tmp_path: Path) -> None:
     energy = stopped(started(tmp_path, replace(METER, estimated=True)))
     assert energy.evidence is Evidence.ESTIMATED
 
@@ -210,7 +214,7 @@ def test_stop_comes_just_after_an_interval_of_the_drive(tmp_path: Path) -> None:
 def test_interval_that_the_drive_s_clock_still_owes_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, late_s: float, phase_s: float
 ) -> None:
-    """A drive whose clock lags or leads by ``late_s``, or whose seconds begin on their own."""
+    """A drive whose clock is ``late_s`` late or early, or whose seconds start at another time."""
     now_s, start_s = 1800.3, 0.0
 
     def sleep(seconds: float) -> None:
@@ -224,20 +228,20 @@ def test_interval_that_the_drive_s_clock_still_owes_is_waited_for(
     monkeypatch.setattr(time, "monotonic_ns", lambda: round(now_s * NS_PER_S))
     monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.setattr(measurement_module, "read_measurement_header", header)
-    found = measurement_module._after_an_interval(cast("AdminDevice", None), 0)
+    found = measurement_module._read_at_interval_end(cast("AdminDevice", None), 0)
     owed_s = (now_s - start_s - late_s + phase_s) % 1
     assert abs(found.count - math.floor(now_s)) <= 1
-    assert owed_s < CUT_OFF_S + SETTLED_S + LOOK_S or late_s < 0 or phase_s
+    assert owed_s < CUT_OFF_S + SETTLED_S + POLL_S or late_s < 0 or phase_s
 
 
 @pytest.mark.parametrize(
     ("during", "reason"),
     [
-        ({"generation": 2}, "somebody else has started"),
+        ({"generation": 2}, "another program restarted"),
         ({"setting": 0}, "ended before the run did"),
-        ({"holes": True}, "has holes"),
+        ({"holes": True}, "has gaps"),
         ({"kind": 12}, "measured type 12"),
-        ({"aipwr": 0}, "tells no mean power"),
+        ({"aipwr": 0}, "reports no mean power"),
         ({"count": 3}, "counted 3 intervals of 1 s"),
         ({"measures": False}, "refused Get Log Page 25h"),
     ],
@@ -253,7 +257,7 @@ def test_answer_of_another_window_is_refused_with_its_reason(
     assert reason in energy.reason
 
 
-def test_device_that_vanishes_is_told_and_stays_journalled(tmp_path: Path) -> None:
+def test_device_that_vanishes_is_reported_and_stays_journalled(tmp_path: Path) -> None:
     source = started(tmp_path)
     change(tmp_path, gone=True)
     energy = stopped(source)
@@ -267,7 +271,7 @@ def test_device_that_vanishes_is_told_and_stays_journalled(tmp_path: Path) -> No
 def test_drive_that_hangs_at_the_end_is_waited_for_no_longer(tmp_path: Path) -> None:
     source = make(
         tmp_path,
-        open_device=lambda name: PatientDevice(ModelDrive(tmp_path, name), limit_s=0.05),
+        open_device=lambda name: DeviceWithTimeout(ModelDrive(tmp_path, name), limit_s=0.05),
     )
     source.open()
     source.start()
@@ -293,26 +297,26 @@ def test_drive_that_refuses_the_start_does_not_end_the_run(tmp_path: Path) -> No
     assert not journalled(tmp_path)
 
 
-def test_drive_that_takes_the_start_and_measures_nothing_is_told(
+def test_drive_that_takes_the_start_and_measures_nothing_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(change_module, "GRACE_S", 0.02)
     source = started(tmp_path, replace(METER, deaf=True))
     reason = stopped(source).reason
-    assert "accepted power measurement on and is in power measurement off" in reason
+    assert "accepted power measurement on but reports power measurement off" in reason
     assert not journalled(tmp_path)
     assert meter(tmp_path).setting == 0
 
 
-def test_measurement_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_measurement_of_another_program_is_left_alone(tmp_path: Path) -> None:
     source = make(tmp_path, replace(METER, setting=1))
-    with pytest.raises(PowerError, match="is measuring its power already"):
+    with pytest.raises(PowerError, match="is already measuring its power"):
         source.open()
     assert sent(tmp_path) == []
 
 
 def test_nothing_is_started_without_a_journal(tmp_path: Path) -> None:
-    with pytest.raises(PowerError, match="nothing is started outside a run"):
+    with pytest.raises(PowerError, match="this is started only in a run"):
         make(tmp_path, journalled=False).open()
 
 
@@ -349,7 +353,7 @@ def log(**fields: object) -> PowerMeasurementLog:
 
 def ended_with(logs: Sequence[PowerMeasurementLog]) -> WindowEnergy:
     begun, running, ended = logs
-    return integrated(
+    return window_energy(
         Answers(begun=begun, running=running, ended=ended),
         source="nvme_25h",
         device="D",
@@ -359,7 +363,7 @@ def ended_with(logs: Sequence[PowerMeasurementLog]) -> WindowEnergy:
 
 
 def window(seconds: float, **fields: object) -> WindowEnergy:
-    return integrated(
+    return window_energy(
         answers(**fields),
         source="nvme_25h",
         device="D",
@@ -394,7 +398,7 @@ def test_two_clocks_may_drift_apart_over_many_hours() -> None:
 def test_record_of_the_whole_run_keeps_the_histogram(tmp_path: Path) -> None:
     source = started(tmp_path)
     energy, facts = stopped(source), source.facts()
-    (record,) = whole_run_records([], [facts], [energy], host="box")
+    (record,) = EnergyLedger([], [facts], host="box").whole_run_records([energy])
     assert record.energy_j == energy.energy_j
     assert record.histogram == energy.histogram
     assert EnergyRecord.model_validate_json(record.model_dump_json()) == record
@@ -419,6 +423,4 @@ def test_energy_of_the_whole_run_is_of_no_phase(tmp_path: Path) -> None:
         operations=0,
         cpu_s=0.0,
     )
-    assert not build_energy_records(
-        [], [source.facts()], [window], idle_window=None, host="box", traffic={}
-    )
+    assert not EnergyLedger([], [source.facts()], host="box").phase_records([window])

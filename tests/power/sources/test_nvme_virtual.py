@@ -1,4 +1,4 @@
-"""The sources against the lab's virtual drive, which knows the truth and shares no code here."""
+"""The sources with the lab's virtual drive, which knows the true energy and shares no code here."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 
 from tests.lab.virtual_ssd.meters import Updates
 from tests.lab_unit.virtual import NS, Bench, VirtualAdmin
+from tests.power.energy_facts import window
 from wattload.core.power import Integral, PowerSource, Sample, WindowEnergy
 from wattload.core.record.energy import EnergyRecord
 from wattload.power.config import PowerConfig
-from wattload.power.journal import Journal
-from wattload.power.meter import Meter
-from wattload.power.sources import PowerDevice
+from wattload.power.control.journal import ChangeJournal
+from wattload.power.energy.ledger import EnergyLedger
+from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.nvme import find
-from wattload.power.trace import traces
 
 TICK_NS = NS // 10
 CYCLE_TICKS, BURST_TICKS = 70, 23
@@ -30,7 +30,7 @@ NAMES = ("nvme", "nvme_ipm", "nvme_olec", "nvme_ocp", "nvme_25h")
 
 @dataclass
 class Run:
-    """What was read of a virtual drive under bursts of writes, and the drive itself."""
+    """The samples of a virtual drive under bursts of writes, and the drive itself."""
 
     bench: Bench
     used: Sequence[PowerSource]
@@ -40,8 +40,11 @@ class Run:
 
     def record(self, name: str) -> EnergyRecord:
         (facts,) = [each.facts() for each in self.used if each.facts().name == name]
-        meter = Meter.build(traces(self.samples), facts, idle=None, resets_ns=())
-        return meter.record("bursts", self.window, host="box")
+        bursts = window("bursts", 0, 1, host="box").model_copy(
+            update={"start_ns": self.window[0], "end_ns": self.window[1]}
+        )
+        (record,) = EnergyLedger(self.samples, [facts], host="box").phase_records([bursts])
+        return record
 
     @property
     def truth_j(self) -> float:
@@ -49,7 +52,7 @@ class Run:
 
 
 def burst(bench: Bench, until_ns: int) -> None:
-    """Keep the drive busy writing until a moment."""
+    """Keep the drive busy with writes until a given time."""
     while bench.now_ns < until_ns:
         while bench.outstanding < DEPTH:
             bench.give(is_write=True)
@@ -60,7 +63,7 @@ def burst(bench: Bench, until_ns: int) -> None:
 
 def sampled(bench: Bench, folder: Path, seconds: float, *, names: Collection[str] = NAMES) -> Run:
     device = PowerDevice(
-        key="V", name="nvme7", is_nvme=True, journal=Journal(folder / "state"), run_id="run-1"
+        key="V", name="nvme7", is_nvme=True, journal=ChangeJournal(folder / "state"), run_id="run-1"
     )
     found = find(
         [device],

@@ -11,14 +11,7 @@ from tests.power.sources.fake_nvml import ARCH_AMPERE, ARCH_VOLTA, FakeGpu, Fake
 from wattload.core.errors import MissingExtraError, PowerError
 from wattload.core.power import Boxcar, Channel, Counter, Instant, PowerSource, Scope, Sensor
 from wattload.power.config import PowerConfig
-from wattload.power.sources.nvml import (
-    Nvml,
-    NvmlEnergy,
-    NvmlPower,
-    find,
-    find_gpus,
-    load_nvml,
-)
+from wattload.power.sources.nvml import Nvml, NvmlEnergy, NvmlPower, find, find_gpus, load_nvml
 
 
 class TestNvmlEnergy(PowerSourceContract):
@@ -70,7 +63,7 @@ def test_counter_says_how_often_it_moves() -> None:
     sensor = source.facts().sensor
     assert isinstance(sensor, Counter)
     assert sensor.update_period_s == pytest.approx(0.05, abs=0.011)
-    assert "moves every" in source.facts().detail
+    assert "updated every" in source.facts().detail
 
 
 def test_counter_that_stands_still_is_taken_to_move_once_in_the_time_it_was_watched() -> None:
@@ -128,15 +121,15 @@ def test_gpu_that_fails_while_listed_is_one_sentence() -> None:
 def test_gpu_that_has_gone_since_is_one_sentence_and_leaves_nvml() -> None:
     nvml = FakeNvml()
     source = NvmlPower("GPU-9", nvml, period_s=0.1)
-    with pytest.raises(PowerError, match="GPU GPU-9 tells no power: Not Found"):
+    with pytest.raises(PowerError, match="GPU GPU-9 reports no power: Not Found"):
         source.open()
     assert nvml.open_count == 0
 
 
-def test_gpu_that_tells_no_power_is_refused() -> None:
+def test_gpu_that_reports_no_power_is_refused() -> None:
     nvml = FakeNvml(gpus=[FakeGpu(counts_energy=False, tells_power=False)])
     (source,) = find_gpus(nvml, period_s=0.1)
-    with pytest.raises(PowerError, match="tells no power: Not Supported"):
+    with pytest.raises(PowerError, match="reports no power: Not Supported"):
         source.open()
 
 
@@ -162,11 +155,11 @@ def test_fake_has_the_calls_of_the_real_module() -> None:
     assert real.NVML_DEVICE_ARCH_AMPERE == ARCH_AMPERE
 
 
-def test_real_module_lists_gpus_or_tells_that_there_is_no_driver() -> None:
+def test_real_module_lists_gpus_or_reports_that_there_is_no_driver() -> None:
     sources: Sequence[PowerSource] = ()
-    told = ""
+    reported = ""
     try:
         sources = find((), PowerConfig())
     except PowerError as error:
-        told = str(error)
-    assert sources or "NVIDIA's driver" in told
+        reported = str(error)
+    assert sources or "NVIDIA's driver" in reported

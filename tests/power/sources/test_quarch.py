@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from tests.contracts.power_source import PowerSourceContract
-from tests.power.qis_mock import GREETING, MODULE, Module, QisMock, qis, steady
+from tests.power.sources.qis_mock import GREETING, MODULE, Module, QisMock, qis, steady
 from wattload.core.errors import ConfigError, PowerDataLostError, PowerError
 from wattload.core.power import Channel, Counter, Evidence, PowerSource, Sample, Scope
-from wattload.power.config import PowerConfig
-from wattload.power.energy import integrate
-from wattload.power.quarch.config import QuarchConfig
-from wattload.power.sources import PowerDevice
+from wattload.power.config import PowerConfig, QuarchConfig
+from wattload.power.energy.integration import integrate
+from wattload.power.energy.trace import TraceKey, traces
+from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.quarch import QuarchSource, find
-from wattload.power.trace import TraceKey, traces
 
 DRIVE = PowerDevice(key="SERIAL1", name="nvme0", is_nvme=True)
 OTHER = PowerDevice(key="SERIAL2", name="nvme1", is_nvme=True)
@@ -33,7 +32,7 @@ def source_of(mock: QisMock, **fields: object) -> QuarchSource:
 
 
 def drained(source: PowerSource) -> list[Sample]:
-    """Return all that has come: a read gives back what it has after one period."""
+    """Return all that has arrived: a read returns what it has after one period."""
     samples: list[Sample] = []
     while got := source.read():
         samples += got
@@ -115,7 +114,7 @@ def test_not_a_joule_is_lost_on_the_way_from_the_rails() -> None:
 
 
 def test_energy_of_a_window_is_that_of_the_rails() -> None:
-    """The window lies between readings, its edges are cut out of two of them."""
+    """The window lies between readings: both edges cut a reading."""
     with qis(real_time=True) as mock:
         source = source_of(mock)
         source.open()
@@ -143,7 +142,7 @@ def test_readings_are_steps_of_the_modules_clock(mock: QisMock, source: QuarchSo
 
 def test_facts_state_measured_drive_power_with_its_steps(mock: QisMock) -> None:
     source = source_of(mock, accuracy_percent=0.5)
-    assert "not reached yet" in source.facts().detail
+    assert "not opened yet" in source.facts().detail
     source.open()
     facts = source.facts()
     source.close()
@@ -154,7 +153,7 @@ def test_facts_state_measured_drive_power_with_its_steps(mock: QisMock) -> None:
     assert facts.sensor.quantum_j == pytest.approx(17e-6 * 4e-6)
     assert facts.detail == (
         "HD Programmable Power Module +Triggering tcp::qtl1999-02-020: 5V (mV x uA) + "
-        "12V (mV x uA) at 250,000 readings a second, kept as joules, least and greatest watts "
+        "12V (mV x uA) at 250,000 readings per second, kept as joules, least and greatest watts "
         "per 0.001 s; accuracy 0.5 %"
     )
 
@@ -198,7 +197,7 @@ def test_overrun_is_lost_data_after_what_came_before(mock: QisMock, source: Quar
             source.read()
 
 
-def test_overrun_after_the_last_read_is_told_at_the_end(
+def test_overrun_after_the_last_read_is_reported_at_the_end(
     mock: QisMock, source: QuarchSource
 ) -> None:
     mock.produce(PER_PERIOD)
@@ -222,7 +221,7 @@ def test_readings_that_are_missing_without_a_word_are_lost_data(
         source.stop()
 
 
-def test_stream_that_ends_otherwise_is_a_hole(mock: QisMock, source: QuarchSource) -> None:
+def test_stream_that_ends_otherwise_is_a_gap(mock: QisMock, source: QuarchSource) -> None:
     mock.produce(PER_PERIOD)
     mock.state = "Stopped: Over Temperature"
     assert len(source.read()) == 3
@@ -230,7 +229,7 @@ def test_stream_that_ends_otherwise_is_a_hole(mock: QisMock, source: QuarchSourc
     source.stop()
 
 
-def test_answer_that_is_none_is_a_hole(mock: QisMock, source: QuarchSource) -> None:
+def test_answer_that_is_none_is_a_gap(mock: QisMock, source: QuarchSource) -> None:
     mock.faults["stream text all"] = b"FAIL: busy\r\n>"
     source.read()
     assert [sample.value for sample in source.read()] == [None]
@@ -239,12 +238,12 @@ def test_answer_that_is_none_is_a_hole(mock: QisMock, source: QuarchSource) -> N
 def test_server_that_hangs_is_given_up_and_makes_a_hole(
     mock: QisMock, source: QuarchSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wattload.power.quarch.stream._STREAM_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("wattload.power.sources.quarch_stream._STREAM_TIMEOUT_S", 0.05)
     mock.mute.add("stream text all")
     assert source.read() == []
-    asked = len(mock.commands)
+    requested = len(mock.commands)
     assert [sample.value for sample in source.read()] == [None]
-    assert len(mock.commands) == asked
+    assert len(mock.commands) == requested
     source.stop()
     assert mock.state == "Stopped: User"
 
@@ -258,8 +257,8 @@ def test_stream_is_ended_and_the_module_left_alone(mock: QisMock) -> None:
     source.stop()
     assert mock.state == "Stopped: User"
     source.close()
-    asked = {command.removeprefix(MODULE).strip() for command in mock.commands}
-    assert asked == {
+    requested = {command.removeprefix(MODULE).strip() for command in mock.commands}
+    assert requested == {
         "hello?",
         "stream?",
         "stream mode header v3",
@@ -278,9 +277,9 @@ def test_restore_ends_a_stream_that_nobody_stopped(mock: QisMock) -> None:
     source.close()
 
 
-def test_someone_elses_stream_is_not_disturbed(mock: QisMock) -> None:
+def test_another_clients_stream_is_not_disturbed(mock: QisMock) -> None:
     mock.state = "Running"
-    with pytest.raises(PowerError, match="streams already, for somebody else"):
+    with pytest.raises(PowerError, match="another client already streams"):
         source_of(mock).open()
     assert not any("rec" in command for command in mock.commands)
 
@@ -296,15 +295,17 @@ def test_module_that_is_not_there_is_refused_with_those_that_are(mock: QisMock) 
 def test_module_that_refuses_to_stream_is_quoted() -> None:
     with (
         qis(Module(refuses="FAIL: output is off")) as mock,
-        pytest.raises(PowerError, match="does not stream: FAIL: output is off"),
+        pytest.raises(PowerError, match="refuses to stream: FAIL: output is off"),
     ):
         source_of(mock).open()
 
 
-def test_header_that_never_comes_is_waited_for_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wattload.power.quarch.stream._HEADER_WAIT_S", 0.05)
+def test_header_that_never_comes_is_waited_for_and_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("wattload.power.sources.quarch_stream._HEADER_WAIT_S", 0.05)
     with qis(Module(header_polls=10**6)) as mock:
-        with pytest.raises(PowerError, match="gives no header"):
+        with pytest.raises(PowerError, match="sent no header"):
             source_of(mock).open()
         assert mock.state == "Stopped: User"
 
@@ -313,16 +314,16 @@ def test_module_that_was_set_otherwise_since_open_is_refused(mock: QisMock) -> N
     source = source_of(mock)
     source.open()
     mock.module.period_us = 8
-    with pytest.raises(PowerError, match="set to another stream"):
+    with pytest.raises(PowerError, match=r"stream settings of .* were changed"):
         source.start()
     source.restore()
     assert mock.state == "Stopped: User"
     source.close()
 
 
-def test_nothing_that_listens_is_told_with_what_to_do(mock: QisMock) -> None:
+def test_missing_server_is_reported_with_what_to_do(mock: QisMock) -> None:
     mock.close()
-    with pytest.raises(PowerError, match=r"no QIS answers on 127\.0\.0\.1:.*power\.quarch\.host="):
+    with pytest.raises(PowerError, match=r"no QIS answers on 127\.0\.0\.1:.*power\.quarch\.host"):
         source_of(mock).open()
 
 
@@ -334,24 +335,27 @@ def test_greeting_may_come_in_parts_and_with_a_cursor() -> None:
             source.close()
 
 
-def test_silence_is_no_qis(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wattload.power.quarch.qis._CONNECT_TIMEOUT_S", 0.05)
+def test_silence_is_not_a_qis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wattload.power.sources.quarch_protocol._CONNECT_TIMEOUT_S", 0.05)
     with (
         qis(greeting_parts=()) as mock,
-        pytest.raises(PowerError, match=r"127\.0\.0\.1:\d+ does not greet as QIS does"),
+        pytest.raises(PowerError, match=r"127\.0\.0\.1:\d+ did not send the greeting of QIS"),
     ):
         source_of(mock).open()
 
 
-def test_whoever_hangs_up_at_once_is_no_qis() -> None:
-    with qis(greeting_parts=None) as mock, pytest.raises(PowerError, match="hung up: is it QIS"):
+def test_server_that_hangs_up_at_once_is_not_a_qis() -> None:
+    with (
+        qis(greeting_parts=None) as mock,
+        pytest.raises(PowerError, match="closed the connection: is QIS"),
+    ):
         source_of(mock).open()
 
 
 def test_endless_answer_is_cut_off(
     mock: QisMock, source: QuarchSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wattload.power.quarch.qis._LONGEST_ANSWER_BYTES", 10)
+    monkeypatch.setattr("wattload.power.sources.quarch_protocol._MAX_ANSWER_BYTES", 10)
     mock.produce(PER_PERIOD)
     source.read()
     assert [sample.value for sample in source.read()] == [None]
@@ -383,14 +387,16 @@ def test_of_several_drives_the_one_that_is_fed_is_named(name: str) -> None:
 @pytest.mark.parametrize("devices", [[], [DRIVE, OTHER]])
 def test_unclear_drive_is_refused(devices: list[PowerDevice]) -> None:
     config = PowerConfig(source="quarch", quarch=QuarchConfig(module=MODULE))
-    with pytest.raises(ConfigError, match=r"power\.quarch\.device must name the one drive"):
+    with pytest.raises(
+        ConfigError, match=r"power\.quarch\.device must be the serial or name of the measured drive"
+    ):
         find(devices, config)
 
 
 def test_no_module_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"power\.quarch\.module="):
         find([DRIVE], PowerConfig(source="quarch"))
-    with pytest.raises(ConfigError, match=r"power\.quarch\.module must be a module"):
+    with pytest.raises(ConfigError, match=r"power\.quarch\.module must be a QIS module"):
         PowerConfig(source="quarch").check()
 
 

@@ -14,9 +14,9 @@ from wattload.core.errors import PowerError, PowerPermissionError
 from wattload.core.power import Channel, Counter, Evidence, PowerSource, Sample, Scope
 from wattload.core.sysfs import LIVE, Roots
 from wattload.core.units import NS_PER_S
-from wattload.power.energy import integrate
+from wattload.power.energy.integration import integrate
+from wattload.power.energy.trace import Trace, TraceKey
 from wattload.power.sources.rapl import find_zones, list_zones
-from wattload.power.trace import Trace, TraceKey
 
 SERVER = {
     "intel-rapl:0": "package-0",
@@ -54,11 +54,11 @@ def test_no_zone_is_read_that_lies_within_another(tmp_path: Path) -> None:
     ]
 
 
-def test_psys_is_told_apart(tmp_path: Path) -> None:
+def test_psys_is_distinguished(tmp_path: Path) -> None:
     sources = find_zones(powercap_tree(tmp_path, SERVER), period_s=0.1)
     details = {source.facts().device: source.facts().detail for source in sources}
-    assert "packages within it: never added" in details["psys"]
-    assert "not in its package's" in details["package-0 dram"]
+    assert "including the packages: never added" in details["psys"]
+    assert "which its package does not include" in details["package-0 dram"]
     assert {source.facts().scope for source in sources} == {Scope.NODE}
 
 
@@ -72,11 +72,11 @@ def test_step_and_range_are_the_registers(tmp_path: Path) -> None:
     assert sensor.wrap_j == pytest.approx(RANGE_J)
 
 
-def test_model_is_no_measurement(tmp_path: Path) -> None:
+def test_model_is_not_a_measurement(tmp_path: Path) -> None:
     amd = powercap_tree(tmp_path, {"intel-rapl:0": "package-0"}, vendor="AuthenticAMD")
     (source,) = find_zones(amd, period_s=0.1)
     assert source.facts().evidence is Evidence.ESTIMATED
-    assert "of a model, no sensor" in source.facts().detail
+    assert "of a model, not a sensor" in source.facts().detail
 
 
 def test_processor_that_is_not_told_is_taken_to_measure(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_counter_for_root_alone_says_so(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", open_as_nobody, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "is for root alone since CVE-2020-8694: start the sampler as root" in done.stdout
+    assert "since CVE-2020-8694: start the sampler as root" in done.stdout
     assert "sudo chmod a+r sys/class/powercap/intel-rapl:0/energy_uj" in done.stdout
 
 
@@ -152,7 +152,7 @@ def test_refusal_by_permission_is_its_own_error(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(PowerPermissionError, match="root alone"):
+    with pytest.raises(PowerPermissionError, match="only root may read"):
         source.open()
 
 
@@ -160,8 +160,8 @@ def test_refusal_by_permission_is_its_own_error(
     ("file", "text", "sentence"),
     [
         ("max_energy_range_uj", "0\n", "states an energy range of 0 uJ"),
-        ("max_energy_range_uj", "?\n", "gives no energy: .*no whole number"),
-        ("energy_uj", "", "gives no energy"),
+        ("max_energy_range_uj", "?\n", "can't be read: .*not an integer"),
+        ("energy_uj", "", "can't be read"),
     ],
 )
 def test_zone_that_makes_no_sense_is_refused(

@@ -9,9 +9,8 @@ from tests.contracts.power_source import PowerSourceContract
 from wattload.core.clock import ClockAnchor
 from wattload.core.errors import ConfigError, DataError, PowerError
 from wattload.core.power import Boxcar, Channel, Evidence, PowerSource, Sample, Scope
-from wattload.power.config import PowerConfig
-from wattload.power.replay.config import ReplayConfig
-from wattload.power.sources import PowerDevice
+from wattload.power.config import PowerConfig, ReplayConfig
+from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.replay import ReplaySource, find
 
 DRIVE = PowerDevice(key="SERIAL1", name="nvme0", is_nvme=True)
@@ -104,7 +103,7 @@ def test_first_reading_is_played_at_the_start_whatever_zero_the_file_has(tmp_pat
     assert samples[1].time_ns - samples[0].time_ns == 20_000_000
 
 
-def test_end_of_the_trace_is_a_hole_and_no_figure(tmp_path: Path) -> None:
+def test_end_of_the_trace_is_a_gap_and_no_figure(tmp_path: Path) -> None:
     source = source_of(written(tmp_path, HEAD + "time_s,power_w\n0,5\n"))
     assert len(replayed(source, 0.02)) == 1
 
@@ -171,7 +170,7 @@ def test_attached_trace_leaves_out_what_was_before_the_run(tmp_path: Path) -> No
     assert source.read() == []
 
 
-def test_attached_trace_that_spoils_is_a_hole_from_then_on(tmp_path: Path) -> None:
+def test_attached_trace_that_spoils_is_a_gap_from_then_on(tmp_path: Path) -> None:
     path = written(tmp_path, HEAD + "monotonic_ns,power_w\n")
     source = source_of(path, align="monotonic")
     source.open()
@@ -223,7 +222,9 @@ def test_trace_is_the_one_drives(tmp_path: Path) -> None:
     config = PowerConfig(source="replay", replay=ReplayConfig(path=str(tmp_path / "x.csv")))
     (found,) = find([DRIVE], config)
     assert found.facts().device == "SERIAL1"
-    with pytest.raises(ConfigError, match=r"power\.replay\.device must name"):
+    with pytest.raises(
+        ConfigError, match=r"power\.replay\.device must be the serial or name of the measured drive"
+    ):
         find([DRIVE, PowerDevice(key="S2", name="nvme1", is_nvme=True)], config)
 
 

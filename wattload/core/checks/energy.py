@@ -1,4 +1,4 @@
-"""Checks on power: coverage, closure, and its parts by power state."""
+"""Checks on power: coverage, lost data, closure, and the sums over power states."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Container, Sequence
 
 from wattload.core.power import MEASURING, Scope
-from wattload.core.record.check import Check, Verdict
 from wattload.core.record.energy import EnergyRecord, HostPower
+from wattload.core.record.results import Check, Verdict
 from wattload.core.record.run import RunRecord
 
 COVERAGE_WARN, COVERAGE_FAIL = 0.99, 0.95
@@ -16,15 +16,15 @@ TOLERANCE = 1e-6
 CLOSURE = 1e-3
 
 
-def _chosen(record: RunRecord) -> list[EnergyRecord]:
+def _selected(record: RunRecord) -> list[EnergyRecord]:
     return [energy for energy in record.power.energy if energy.chosen]
 
 
 def power_coverage(record: RunRecord) -> Sequence[Check]:
-    """Judge how much of each timed window the trace covers that stands for it, per device.
+    """Judge how much of each timed window its chosen trace covers, per device.
 
-    Where no source has a figure for want of coverage, the best of them is judged; every source that
-    measures is judged as strictly where something weaker had to stand for it.
+    If no source has a figure because coverage is too low, the best one is judged. If a weaker
+    source replaced meters with low coverage, those meters are judged as strictly.
     """
     groups: defaultdict[tuple[str, str, str, Scope], list[EnergyRecord]] = defaultdict(list)
     for energy in record.power.energy:
@@ -49,12 +49,12 @@ def power_coverage(record: RunRecord) -> Sequence[Check]:
 def _unread(
     record: RunRecord, bare: Container[str], read: Container[tuple[str, str]]
 ) -> Sequence[Check]:
-    """Return what can't be judged of drives beside those that were read: the total lacks them."""
+    """Return a check per drive without a power source: the total energy lacks these drives."""
     return [
         Check(
             name=f"power_coverage_{phase}_{serial}",
             verdict="not_checked",
-            sentence=f"Nothing reads the power of {serial}: {record.power.choice}",
+            sentence=f"No source reads the power of {serial}: {record.power.choice}",
             mandatory=True,
         )
         for phase in dict.fromkeys(window.name for window in record.timed_windows())
@@ -64,19 +64,19 @@ def _unread(
 
 
 def _coverages(record: RunRecord, group: Sequence[EnergyRecord]) -> Sequence[Check]:
-    chosen = next((energy for energy in group if energy.chosen), None)
+    selected = next((energy for energy in group if energy.chosen), None)
     measured = [energy for energy in group if energy.evidence in MEASURING]
-    if chosen is None:
+    if selected is None:
         lost = [energy for energy in measured if (energy.coverage or 0.0) < COVERAGE_FAIL]
         best = max(lost or measured or group, key=lambda energy: energy.coverage or 0.0)
         return [_coverage(record, best)]
-    if chosen.evidence in MEASURING:
-        return [_coverage(record, chosen)]
-    return [_coverage(record, chosen), *(_stood_in_for(record, energy) for energy in measured)]
+    if selected.evidence in MEASURING:
+        return [_coverage(record, selected)]
+    return [_coverage(record, selected), *(_replaced(record, energy) for energy in measured)]
 
 
-def _stood_in_for(record: RunRecord, energy: EnergyRecord) -> Check:
-    """Judge a meter that bounds had to stand for: that they cover the phase mends nothing of it."""
+def _replaced(record: RunRecord, energy: EnergyRecord) -> Check:
+    """Judge a meter that bounds replaced: their coverage does not make up for its own."""
     check = _coverage(record, energy)
     changes: dict[str, object] = {"name": f"{check.name}_{energy.source}"}
     if energy.phase not in {window.name for window in record.timed_windows()}:
@@ -88,12 +88,12 @@ def _stood_in_for(record: RunRecord, energy: EnergyRecord) -> Check:
 
 
 def _coverage(record: RunRecord, energy: EnergyRecord) -> Check:
-    """Judge one trace; a hole in a node's or a GPU's leaves the drive's figure as it is."""
+    """Judge one trace; a gap in that of a node or GPU does not affect the drive's figure."""
     name = f"power_coverage_{energy.phase}_{energy.device}{of_host(record, energy.host)}"
     is_drive = energy.scope is Scope.DRIVE
     if energy.coverage is None:
-        why = energy.missing["coverage"]
-        return Check(name=name, verdict="not_checked", mandatory=is_drive, sentence=why)
+        reason = energy.missing["coverage"]
+        return Check(name=name, verdict="not_checked", mandatory=is_drive, sentence=reason)
     worst: Verdict = "fail" if is_drive else "warn"
     verdict: Verdict = (
         worst
@@ -112,12 +112,12 @@ def _coverage(record: RunRecord, energy: EnergyRecord) -> Check:
 
 
 def of_host(record: RunRecord, host: str) -> str:
-    """Return what tells hosts apart in a check's name: nothing where there is one."""
+    """Return the suffix of a check's name for a host; empty if the run has one host."""
     return f"_{host}" if len(record.hosts) > 1 else ""
 
 
 def power_data_lost(record: RunRecord) -> Sequence[Check]:
-    """Fail a run in which a meter said that it dropped readings."""
+    """Fail a run in which a meter reported dropped readings."""
     if not record.power.hosts:
         return [Check(name="power_data_lost", verdict="not_checked", sentence=record.power.choice)]
     return [check for host in record.power.hosts for check in _data_lost(record, host)]
@@ -136,25 +136,25 @@ def _data_lost(record: RunRecord, host: HostPower) -> Sequence[Check]:
             for sentence in host.data_lost
         ]
     if host.lost:
-        sentence = f"Whether a meter dropped readings is unknown: the sampler was lost: {host.lost}"
+        sentence = f"Dropped readings are unknown because the sampler was lost: {host.lost}"
         return [Check(name=name, verdict="not_checked", sentence=sentence)]
     if not any(source.used for source in record.power.sources if source.host == host.host):
         return [Check(name=name, verdict="not_checked", sentence=host.choice)]
-    sentence = "No meter said that it dropped readings."
+    sentence = "No meter reported dropped readings."
     return [Check(name=name, verdict="pass", sentence=sentence, mandatory=True)]
 
 
 def power_of_this_run(record: RunRecord) -> Sequence[Check]:
-    """Bar the energy of a drive whose readings are a recording of another run: it ranks nothing."""
+    """Exclude energy that replays a recording of another run from comparisons."""
     return [
         Check(
             name=f"power_of_this_run_{source.facts.device}_{source.facts.name}"
             + of_host(record, source.host),
             verdict="not_checked",
             sentence=(
-                f"{source.facts.name} plays a recording of another run: its joules are not this "
-                "run's and are not compared; power.replay.align=wall or monotonic attaches one of "
-                "this run."
+                f"{source.facts.name} replays a recording of another run, so its energy is not "
+                "compared; to attach a recording of this run, set power.replay.align=wall or "
+                "monotonic."
             ),
             mandatory=True,
         )
@@ -165,15 +165,15 @@ def power_of_this_run(record: RunRecord) -> Sequence[Check]:
 
 
 def energy_closure(record: RunRecord) -> Sequence[Check]:
-    """Compare each chosen energy with its mean power times the phase's own active seconds."""
-    checks = [_closure(record, energy) for energy in _chosen(record)]
+    """Compare each chosen energy with its mean power times the phase's active seconds."""
+    checks = [_closure(record, energy) for energy in _selected(record)]
     if checks:
         return checks
     return [
         Check(
             name="energy_closure",
             verdict="not_checked",
-            sentence=f"There is no energy to compare with power times time: {record.power.choice}",
+            sentence=f"No energy to compare with power times time: {record.power.choice}",
         )
     ]
 
@@ -185,16 +185,16 @@ def _closure(record: RunRecord, energy: EnergyRecord) -> Check:
         (w for w in record.windows if (w.name, w.host) == (energy.phase, energy.host)), None
     )
     if energy.energy_j is None or energy.mean_w is None or window is None:
-        reason = energy.missing.get("energy_j", f"the phase {energy.phase} has no window")
-        return Check(name=name, verdict="not_checked", sentence=f"There is no figure: {reason}.")
+        reason = energy.missing.get("energy_j", f"phase {energy.phase} has no window")
+        return Check(name=name, verdict="not_checked", sentence=f"No energy figure: {reason}.")
     product_j = energy.mean_w * window.active_s
     agree = abs(product_j - energy.energy_j) <= CLOSURE * abs(energy.energy_j)
     return Check(
         name=name,
         verdict="pass" if agree else "fail",
         sentence=(
-            f"{energy.energy_j:.6g} J against mean power times the phase's seconds, "
-            f"{product_j:.6g} J" + ("." if agree else ": these must be one figure.")
+            f"The energy is {energy.energy_j:.6g} J; mean power times the phase's seconds is "
+            f"{product_j:.6g} J" + ("." if agree else ": these must be equal.")
         ),
         figures={"energy_j": energy.energy_j, "product_j": product_j},
     )
@@ -203,10 +203,10 @@ def _closure(record: RunRecord, energy: EnergyRecord) -> Check:
 def power_state_shares(record: RunRecord) -> Sequence[Check]:
     """Compare the sums over observed power states with the window's seconds, bytes and joules.
 
-    The bytes are those that the phase itself counted; both bounds are summed like the figure.
+    The bytes come from the phase's own counter. Both energy bounds are checked like the figure.
     """
     checks = []
-    for energy in _chosen(record):
+    for energy in _selected(record):
         name = f"power_state_shares_{energy.phase}_{energy.device}{of_host(record, energy.host)}"
         if energy.states:
             checks.append(_shares(record, energy, name))
@@ -234,14 +234,14 @@ def _shares(record: RunRecord, energy: EnergyRecord, name: str) -> Check:
         verdict="fail" if apart else "pass",
         sentence=(
             f"The power states' seconds sum to {seconds:.3f} of {energy.seconds:.3f}"
-            + (f": {', '.join(apart)} of the parts must sum to the whole." if apart else ".")
+            + (f"; {', '.join(apart)} do not sum to the window's total." if apart else ".")
         ),
         figures=figures,
     )
 
 
 def _wholes(record: RunRecord, energy: EnergyRecord) -> dict[str, float | None]:
-    """Return what the shares must sum to, each from outside of them."""
+    """Return the totals that the shares must sum to, from independent counters."""
     window = next(
         (w for w in record.windows if (w.name, w.host) == (energy.phase, energy.host)), None
     )

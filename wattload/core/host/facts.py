@@ -1,24 +1,291 @@
-"""What does not change of a host during a run."""
+"""Properties of a host that do not change during a run.
+
+Hardware, processors and their interrupts, hypervisor or container, control group limits, and
+software versions.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
+import shutil
 import socket
-from collections.abc import Sequence
-from pathlib import Path
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path, PurePosixPath
 
-from wattload.core.host.cgroup import cpu_limit, memory_limit_bytes
-from wattload.core.host.cpu import read_cpu
-from wattload.core.host.guest import find_container, find_hypervisor
-from wattload.core.host.interrupts import interrupt_affinity
-from wattload.core.host.meminfo import read_meminfo
-from wattload.core.record.host import HostFacts, NumaNode
-from wattload.core.sysfs import LIVE, Observation, Roots, bracketed, read_text
+import wattload
+from wattload import __version__
+from wattload.core.record.host import HostFacts, NumaNode, SoftwareFacts
+from wattload.core.storage.mounts import Mount, read_mounts
+from wattload.core.sysfs import (
+    LIVE,
+    Observation,
+    Roots,
+    block_folder,
+    bracketed,
+    explain,
+    read_int,
+    read_meminfo,
+    read_text,
+)
+
+_NO_LIMIT = "no limit is set"
+_UNLIMITED_V1_BYTES = 2**62
+"""cgroup v1 shows "unlimited" as the largest page-aligned 63-bit number."""
+
+_CLOCKS = {"kvm-clock": "kvm", "xen": "xen", "hyperv_clocksource_tsc_page": "hyper-v"}
+_CGROUP_WORDS = ("docker", "kubepods", "libpod", "containerd", "lxc", "garden")
+_NONE = "none"
+_ENGINE_MOUNTS = (Path("/etc/hosts"), Path("/etc/hostname"), Path("/etc/resolv.conf"))
+
+LIBRARIES = (
+    "dlio-benchmark",
+    "hydra-core",
+    "mpi4py",
+    "mpich",
+    "numpy",
+    "nvidia-dali-cuda130",
+    "nvidia-ml-py",
+    "omegaconf",
+    "pyarrow",
+    "pydantic",
+    "torch",
+)
+_GIT_TIMEOUT_S = 10.0
+
+
+def read_cpu(observation: Observation, roots: Roots) -> None:
+    """Add the host facts about processors to the observation."""
+    folder = roots.sys / "devices/system/cpu"
+    info = _cpuinfo(roots)
+    model = info.get("model name") or info.get("Model") or info.get("cpu model")
+    observation.put("cpu_model", model, "cpuinfo has no model")
+    observation.put("microcode", info.get("microcode"), "cpuinfo has no microcode revision")
+    governors = sorted(
+        {read_text(path) for path in folder.glob("cpu[0-9]*/cpufreq/scaling_governor")}
+    )
+    observation.put(
+        "governor",
+        ", ".join(governors) or None,
+        "no cpufreq: nothing on this host sets the frequency",
+    )
+    observation.read("c_states", lambda: _idle_states(folder), "no cpuidle: no idle states shown")
+    observation.read("smt_active", lambda: read_int(folder / "smt/active") == 1)
+
+
+def cpu_flags(roots: Roots) -> frozenset[str]:
+    """Return the flags of the first processor."""
+    return frozenset(_cpuinfo(roots).get("flags", "").split())
+
+
+def _cpuinfo(roots: Roots) -> dict[str, str]:
+    """Return the first processor's part of ``/proc/cpuinfo``; empty if it can't be read."""
+    try:
+        text = read_text(roots.proc / "cpuinfo")
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _idle_states(folder: Path) -> tuple[str, ...] | None:
+    states = sorted((folder / "cpu0/cpuidle").glob("state*"), key=lambda path: int(path.name[5:]))
+    return tuple(_idle_state(path) for path in states) or None
+
+
+def _idle_state(folder: Path) -> str:
+    name = read_text(folder / "name")
+    return f"{name} (disabled)" if read_int(folder / "disable") else name
+
+
+def interrupt_affinity(devices: Sequence[str], roots: Roots) -> dict[str, str]:
+    """Return the CPU list of each interrupt of the PCI functions behind block devices.
+
+    Empty if sysfs shows no interrupts for the devices, as for a software device. Keys are
+    ``<number> <name>``: names alone may repeat.
+
+    Raises:
+        OSError: ``/proc/interrupts`` can't be read.
+    """
+    names = _interrupt_names(roots)
+    affinity: dict[str, str] = {}
+    for device in devices:
+        for number in _numbers(device, roots):
+            if number not in names:  # allocated but never requested
+                continue
+            file = roots.proc / "irq" / number / "smp_affinity_list"
+            affinity[f"{number} {names[number]}"] = read_text(file)
+    return affinity
+
+
+def _interrupt_names(roots: Roots) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for line in read_text(roots.proc / "interrupts").splitlines()[1:]:
+        number, _, rest = line.strip().partition(":")
+        if number.isdecimal() and rest.split():
+            names[number] = rest.split()[-1]
+    return names
+
+
+def _numbers(device: str, roots: Roots) -> Iterator[str]:
+    folder = block_folder(device, roots)
+    if folder is None:
+        return
+    for parent in folder.parents:
+        if (parent / "msi_irqs").is_dir():
+            yield from sorted(_names(parent / "msi_irqs"), key=int)
+            return
+        if (parent / "config").exists() and (parent / "irq").exists():
+            yield read_text(parent / "irq")
+            return
+
+
+def _names(folder: Path) -> list[str]:
+    return [entry.name for entry in folder.iterdir()]
+
+
+def cpu_limit(roots: Roots) -> tuple[float | None, str]:
+    """Return the smallest CPU quota of this process's groups, in CPUs, or ``None`` and why."""
+    return _least(roots, "cpu", _cpu_quota)
+
+
+def memory_limit_bytes(roots: Roots) -> tuple[int | None, str]:
+    """Return the smallest memory limit of this process's groups, or ``None`` and why."""
+    limit, reason = _least(roots, "memory", _memory_limit)
+    return (None if limit is None else int(limit)), reason
+
+
+def _least(
+    roots: Roots, controller: str, read: Callable[[Path], float | None]
+) -> tuple[float | None, str]:
+    try:
+        limits = [read(folder) for folder in _folders(roots, controller)]
+    except (OSError, ValueError) as error:
+        return None, explain(error)
+    return min((limit for limit in limits if limit is not None), default=None), _NO_LIMIT
+
+
+def _cpu_quota(folder: Path) -> float | None:
+    if (folder / "cpu.max").exists():
+        quota, _, period = read_text(folder / "cpu.max").partition(" ")
+    elif (folder / "cpu.cfs_quota_us").exists():
+        quota = read_text(folder / "cpu.cfs_quota_us")
+        period = read_text(folder / "cpu.cfs_period_us")
+    else:
+        return None
+    return None if quota in ("max", "-1") else int(quota) / int(period)
+
+
+def _memory_limit(folder: Path) -> float | None:
+    for name in ("memory.max", "memory.limit_in_bytes"):
+        if (folder / name).exists():
+            text = read_text(folder / name)
+            unlimited = text == "max" or int(text) >= _UNLIMITED_V1_BYTES
+            return None if unlimited else int(text)
+    return None
+
+
+def _folders(roots: Roots, controller: str) -> Iterator[Path]:
+    """Yield the folders of this process's groups for one controller, from its own upwards."""
+    mounts = read_mounts(roots)
+    for line in read_text(roots.proc / "self/cgroup").splitlines():
+        number, controllers, path = line.split(":", 2)
+        version_2 = number == "0" and not controllers
+        if not version_2 and controller not in controllers.split(","):
+            continue
+        for mount in mounts:
+            if _serves(mount, controller, version_2=version_2):
+                yield from _upwards(mount, PurePosixPath(path), roots)
+
+
+def _serves(mount: Mount, controller: str, *, version_2: bool) -> bool:
+    if version_2:
+        return mount.type == "cgroup2"
+    return mount.type == "cgroup" and controller in mount.options
+
+
+def _upwards(mount: Mount, group: PurePosixPath, roots: Roots) -> Iterator[Path]:
+    # A container without a cgroup namespace sees the host's path but has its own group mounted.
+    inside = group.relative_to(mount.root) if group.is_relative_to(mount.root) else PurePosixPath()
+    top = roots.sys / mount.mount_point.relative_to("/sys")
+    folder = top / inside
+    while folder != top:
+        yield folder
+        folder = folder.parent
+    yield top
+
+
+def find_hypervisor(roots: Roots) -> str:
+    """Return the hypervisor's name, ``unnamed`` if only the processor's flag shows it, or ``none``.
+
+    Names come from ``/sys/hypervisor``, clock sources that only guests have, and the firmware's
+    product name. Without a hypervisor flag (ARM has none) only these count.
+    """
+    named = [*_hypervisor_folder(roots), *_paravirtual_clocks(roots), *_firmware_names(roots)]
+    if named:
+        return ", ".join(dict.fromkeys(named))
+    return "unnamed" if "hypervisor" in cpu_flags(roots) else _NONE
+
+
+def _text(roots: Roots, name: str) -> str:
+    try:
+        return read_text(roots.sys / name)
+    except OSError:
+        return ""
+
+
+def _hypervisor_folder(roots: Roots) -> list[str]:
+    kind = _text(roots, "hypervisor/type")
+    return [kind] if kind else []
+
+
+def _paravirtual_clocks(roots: Roots) -> list[str]:
+    clocks = _text(roots, "devices/system/clocksource/clocksource0/available_clocksource").split()
+    return [_CLOCKS[clock] for clock in clocks if clock in _CLOCKS]
+
+
+def _firmware_names(roots: Roots) -> list[str]:
+    if "hypervisor" not in cpu_flags(roots):
+        return []
+    words = [_text(roots, f"class/dmi/id/{name}") for name in ("sys_vendor", "product_name")]
+    return [" ".join(word for word in words if word)] if any(words) else []
+
+
+def find_container(roots: Roots) -> str:
+    """Return the kind of container that this process runs in, or ``none``."""
+    if (roots.top / ".dockerenv").exists() and _has_engine_mounts(roots):
+        return "docker"
+    if (roots.top / "run/.containerenv").exists():
+        return "podman"
+    named = _named_by_manager(roots)
+    if named:
+        return named
+    cgroups = read_text(roots.proc / "self/cgroup")
+    return next((word for word in _CGROUP_WORDS if word in cgroups), _NONE)
+
+
+def _has_engine_mounts(roots: Roots) -> bool:
+    """Return whether an engine mounted its own files over ``/etc``.
+
+    A machine created from an image has the image's marker file but is not a container.
+    """
+    return any(mount.mount_point in _ENGINE_MOUNTS for mount in read_mounts(roots))
+
+
+def _named_by_manager(roots: Roots) -> str:
+    """Return the container manager's name from the environment of process 1 (systemd interface)."""
+    try:
+        environment = (roots.proc / "1/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    names = (entry[len(b"container=") :] for entry in environment if entry[:10] == b"container=")
+    return next(names, b"").decode("utf-8", "replace")
 
 
 def host_facts(devices: Sequence[str], roots: Roots = LIVE) -> HostFacts:
-    """Return what the host is.
+    """Return the host's hardware and system.
 
     Args:
         devices: kernel names of the targets' block devices, whose interrupts are looked up.
@@ -26,7 +293,7 @@ def host_facts(devices: Sequence[str], roots: Roots = LIVE) -> HostFacts:
     """
     observation = Observation()
     uname = platform.uname()
-    observation.put("machine", uname.machine or None, "uname names none")
+    observation.put("machine", uname.machine or None, "uname reports none")
     observation.read("os", lambda: _os_name(roots), "os-release has no PRETTY_NAME")
     observation.read("kernel_command_line", lambda: read_text(roots.proc / "cmdline"))
     read_cpu(observation, roots)
@@ -87,3 +354,55 @@ def _read_memory(observation: Observation, roots: Roots) -> None:
 
 def _count(folder: Path) -> int:
     return len(list(folder.iterdir()))
+
+
+def software_facts(checkout: Path | None = None) -> SoftwareFacts:
+    """Return versions, and the commit and dirty flag if this package is in a git checkout.
+
+    Args:
+        checkout: a folder in the checkout; by default the folder of this package.
+    """
+    observation = Observation()
+    folder = Path(wattload.__file__).resolve().parent if checkout is None else checkout
+    commit, reason = _git(folder, "rev-parse", "HEAD")
+    observation.put("git_commit", commit, reason)
+    changes, reason = (None, reason) if commit is None else _git(folder, "status", "--porcelain")
+    observation.put("git_dirty", None if changes is None else bool(changes), reason)
+    return observation.build(
+        SoftwareFacts,
+        wattload=__version__,
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        libraries=dict(_versions()),
+    )
+
+
+def _versions() -> list[tuple[str, str]]:
+    found = []
+    for name in LIBRARIES:
+        try:
+            found.append((name, version(name)))
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _git(folder: Path, *words: str) -> tuple[str | None, str]:
+    """Return git's output, or ``None`` and the reason."""
+    if not any((parent / ".git").exists() for parent in (folder, *folder.parents)):
+        return None, "wattload does not run from a git checkout"
+    git = shutil.which("git")
+    if git is None:
+        return None, "git is not installed"
+    try:
+        done = subprocess.run(
+            [git, "-C", str(folder), *words],
+            capture_output=True,
+            text=True,
+            timeout=_GIT_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return None, f"git: {error}"
+    if done.returncode:
+        return None, f"git: {done.stderr.strip().splitlines()[0] if done.stderr else 'failed'}"
+    return done.stdout.strip(), ""

@@ -1,17 +1,34 @@
-"""An NVMe controller in the record: identity, link, power and health, before and after the run."""
+"""An NVMe controller in the record: identity, link, power and health, before and after a run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from wattload.core.record.base import Frozen, Observed
+from wattload.core.base_models import Frozen, Observed
+
+ADMIN_QUEUE_FIELDS = (
+    "firmware_slot",
+    "capacity_bytes",
+    "unallocated_bytes",
+    "volatile_write_cache",
+    "power_state",
+    "power_state_default",
+    "power_state_saved",
+    "apst_enabled",
+    "apst_table",
+    "media_written_bytes",
+    "thermal_light_k",
+    "thermal_heavy_k",
+    "background_power",
+)
+"""Fields of ``ControllerState`` that only NVMe commands can read; sysfs does not have them."""
 
 
 class PowerStateFacts(Observed):
     """One power state descriptor (NVMe Base, Identify Controller bytes 2048 on), in SI units.
 
-    Ranks run from 0 (best) to 31. ``active_workload`` is what ``active_w`` was taken with: 0 is
-    unknown, 1 idleness and 32 random writes of 1 MiB, 2 sequential writes of 128 KiB.
+    Ranks run from 0 (best) to 31. ``active_workload`` is the workload behind ``active_w``: 0 is
+    unknown, 1 idle periods with 32 random writes of 1 MiB, 2 sequential writes of 128 KiB.
     """
 
     index: int
@@ -33,7 +50,7 @@ class PowerStateFacts(Observed):
 
 
 class PowerCapabilities(Observed):
-    """What a drive can tell and be told of power and heat (NVMe Base 2.3, Identify Controller).
+    """What a drive reports and controls of power and heat (NVMe Base 2.3, Identify Controller).
 
     ``unlimited_power_w`` is MUP, ``power_sample_interval_s`` IPMSR, ``longest_measurement_minutes``
     MSMT; the temperatures are WCTEMP, CCTEMP, MNTMT and MXTMT.
@@ -55,7 +72,7 @@ class PowerCapabilities(Observed):
 
 
 class ControllerFacts(Observed):
-    """What does not change during a run. Keyed by ``host`` and ``serial``."""
+    """Properties that do not change during a run. Keyed by ``host`` and ``serial``."""
 
     host: str
     serial: str
@@ -70,7 +87,7 @@ class ControllerFacts(Observed):
     link_width_max: int | None
     power_states: tuple[PowerStateFacts, ...] | None
     holds_system: bool | None
-    """Whether root or swap lies on it."""
+    """Whether it holds the root file system or swap."""
     power: PowerCapabilities | None = None
 
 
@@ -78,8 +95,8 @@ class SmartState(Observed):
     """SMART / Health log 02h (NVMe Base 5.16.1.3), counters in SI units.
 
     ``sensors_k`` has the eight temperature sensors, ``None`` for those that are absent.
-    ``lifetime_energy_wh`` (OLEC) and ``interval_power_w`` (IPM, the mean of the last second) came
-    with NVMe 2.3; an ``interval_power_type`` of 0 is the whole NVM subsystem.
+    ``lifetime_energy_wh`` (OLEC) and ``interval_power_w`` (IPM, the mean of the last second) are
+    new in NVMe 2.3; an ``interval_power_type`` of 0 is the whole NVM subsystem.
     """
 
     critical_warning: int | None
@@ -111,12 +128,12 @@ class SmartState(Observed):
 
 
 class ControllerState(Observed):
-    """What may change in a run, read before and after it; media bytes give write amplification.
+    """State that may change in a run, read before and after it.
 
-    From ``thermal_light_k`` and ``thermal_heavy_k`` on (feature 10h) the drive throttles itself;
+    Above ``thermal_light_k`` and ``thermal_heavy_k`` (feature 10h) the drive throttles itself.
     ``background_power`` (11h) allows it to exceed a non-operational state's power.
-    ``throttle_events`` is OCP's own count of throttling (log C0h, one byte), ``throttle_status``
-    what of it is going on, 0 for nothing.
+    ``throttle_events`` is OCP's throttling counter (log C0h, one byte), ``throttle_status`` its
+    current throttling, 0 for none. Media bytes give the write amplification.
     """
 
     firmware: str | None
@@ -149,7 +166,7 @@ class ControllerState(Observed):
 
 
 class ControllerDifference(Observed):
-    """After minus before; a change of firmware, link or power state is named in ``changed``."""
+    """After minus before; ``changed`` names a changed firmware, link or power state."""
 
     changed: tuple[str, ...]
     read_bytes: int | None

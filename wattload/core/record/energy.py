@@ -1,4 +1,7 @@
-"""Energy in the record: one figure per phase, device and source, with its evidence."""
+"""Energy in the record.
+
+One figure per phase, device and source with its evidence, and the cost of measuring.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,53 @@ from typing import Literal
 
 from pydantic import Field
 
+from wattload.core.base_models import Frozen, Observed
 from wattload.core.power import Evidence, PowerBin, Scope, SourceFacts
-from wattload.core.record.base import Frozen, Observed
-from wattload.core.record.sampler import SamplerRecord
 
 WHOLE_RUN = "whole_run"
-"""The phase of an energy that is of the run as a whole: of all the time in which drives were read.
+"""The phase of the whole run's energy: all the time in which drives were read.
 
-That is from the sampler's start to its end, less a quiet at the start and one at the end.
+That is from the sampler's start to its end, without the quiet periods at either end.
 """
 
 Moment = Literal["before", "after"]
-"""Which idle baseline: that before the run, or that after it."""
+"""Which idle baseline: before or after the run."""
 
 Freshness = Literal["", "fresh", "stale", "unjudged"]
-"""Whether a sensor went on measuring in a window; empty where that was not asked."""
+"""Whether a sensor kept measuring in a window; empty if this was not judged."""
+
+
+class SamplerRecord(Observed):
+    """The sampler of one host from its start to its finish.
+
+    ``missed_tick_count`` counts deadlines that passed while a round was in progress,
+    ``lost_sample_count`` readings that could not be written. ``cpu_s`` is the CPU time of all its
+    threads. Of ``seconds``, ``quiet_s`` were quiet: no drive was read. Rates and rounds refer to
+    the rest: ``cpu_share`` is CPU time per second, so 0.005 is 0.5 % of a core; ``tick_mean_s``
+    and ``tick_max_s`` are the length of a round over all sources. Admin commands are those that
+    the sampler sent to drives, timed from submission to completion.
+    """
+
+    host: str
+    period_s: float = Field(gt=0)
+    seconds: float = Field(ge=0)
+    tick_count: int
+    missed_tick_count: int
+    sample_count: int
+    lost_sample_count: int
+    cpu_s: float = Field(ge=0)
+    cpu_share: float | None
+    quiet_s: float = Field(default=0.0, ge=0)
+    tick_mean_s: float | None
+    tick_max_s: float | None
+    admin_command_count: int
+    admin_commands_per_s: float | None
+    admin_mean_s: float | None
+    admin_max_s: float | None
 
 
 class PowerStateShare(Observed):
-    """What of a window was spent in one observed power state.
+    """The part of a window spent in one observed power state.
 
     ``state`` is ``"0"`` to ``"31"``, ``"transition"`` (both ends of a segment differ) or
     ``"unknown"`` (not observed). Over a window, shares sum to its seconds, bytes and joules.
@@ -42,17 +73,17 @@ class PowerStateShare(Observed):
 class EnergyRecord(Observed):
     """Energy of one device in one phase, by one source, over the phase's active intervals.
 
-    ``start_ns`` and ``end_ns`` are the first interval's start and the last one's end; ``seconds``
-    is the intervals' length, so that joules, seconds and bytes are of the same time.
+    ``start_ns`` is the first interval's start and ``end_ns`` the last one's end. ``seconds`` is the
+    length of the intervals, so joules, seconds and bytes refer to the same time.
 
-    ``energy_j`` is gross. For bounds it is ``None`` and ``lower_j`` to ``upper_j`` holds it; a lone
-    maximum gives ``upper_j`` only. ``coverage`` is the share of the window that the trace covers.
-    ``net_j`` is gross minus ``idle_w`` times seconds, never clamped. ``uncertainty_j`` is at k = 2,
-    its parts in ``uncertainty_parts_j``. ``chosen`` marks the device's best source for this window.
-    ``change_count`` is how often the power that was read changed. ``histogram`` is the device's own
-    measurements by power, where it keeps any (feature 25h). ``stale_s`` is for how long one reading
-    was repeated while other accounts of the drive moved: it is not covered. ``freshness_reason``
-    says what decided that, or why it could not be told.
+    ``energy_j`` is gross. For bounds it is ``None`` and lies between ``lower_j`` and ``upper_j``; a
+    maximum alone gives only ``upper_j``. ``coverage`` is the share of the window that the trace
+    covers. ``net_j`` is gross minus ``idle_w`` times seconds, never clamped. ``uncertainty_j`` is
+    at k = 2, with its parts in ``uncertainty_parts_j``. ``chosen`` marks the device's best source
+    for this window. ``change_count`` is how often the reading changed. ``histogram`` is the
+    device's own histogram of power, if it keeps one (feature 25h). ``stale_s`` is how long a
+    reading was repeated while the drive's activity changed; this time is not covered.
+    ``freshness_reason`` is what decided this, or why it could not be judged.
     """
 
     host: str
@@ -86,8 +117,8 @@ class EnergyRecord(Observed):
 class IdleRecord(Observed):
     """Mean power of an idle drive before or after a run, by one source.
 
-    ``polled`` is idle under the sampler's reads; the other is quiet: nothing was sent to the drive
-    until one read at its end. ``power_state`` is what was read throughout.
+    ``polled`` is idle power under the sampler's reads. Otherwise the period was quiet: no command
+    was sent to the drive until one read at its end. ``power_state`` was read throughout.
     """
 
     host: str
@@ -107,7 +138,7 @@ class IdleRecord(Observed):
 
 
 class PollingCost(Observed):
-    """What the sampler's reads cost a drive at idle: ``difference_w`` is polled minus quiet."""
+    """Extra idle power caused by the sampler's reads: ``difference_w`` is polled minus quiet."""
 
     host: str
     device: str
@@ -119,11 +150,10 @@ class PollingCost(Observed):
 
 
 class ThrottlingRecord(Observed):
-    """What a drive's SMART log counted of its own throttling while a timed phase was active.
+    """Thermal throttling that a drive's SMART log counted while a timed phase was active.
 
-    ``transition_count`` are the entries into either level of thermal management, ``throttled_s``
-    the seconds in them. They run from the last read before each active interval to the first after
-    it.
+    ``transition_count`` counts entries into either level of thermal management, ``throttled_s`` the
+    seconds in them, from the last read before each active interval to the first after it.
     """
 
     host: str
@@ -134,7 +164,7 @@ class ThrottlingRecord(Observed):
 
 
 class PowerSourceRecord(Frozen):
-    """A source that the run used, or why it could not."""
+    """A power source that the run used, or why it could not be used."""
 
     host: str
     facts: SourceFacts | None
@@ -147,9 +177,10 @@ class PowerSourceRecord(Frozen):
 class PowerSettingRecord(Observed):
     """A feature of a drive, other than its power state, that the run set.
 
-    ``option`` is the setting that asked for it (``power.limit_w``), ``feature`` the feature's
-    identifier. Values are in ``unit``, 1 and 0 where it is a switch: as found, read back, read at
-    the run's end and put back. ``saved`` and ``saved_after`` are what the drive itself has saved.
+    ``option`` is the run's setting (``power.limit_w``), ``feature`` the feature's identifier.
+    Values are in ``unit``, or 1 and 0 for a switch: ``before`` as found, ``verified`` as read back,
+    ``after`` at the run's end, ``restored`` at last. ``saved`` and ``saved_after`` are the drive's
+    own saved values before and after the run.
     """
 
     option: str
@@ -166,10 +197,10 @@ class PowerSettingRecord(Observed):
 
 
 class PowerStateRecord(Observed):
-    """What became of a controller's power state, and of its other power settings, during the run.
+    """A controller's power state and its other power settings during the run.
 
-    ``knob`` is the setting that the run changed, and that its arms may differ in. ``saved`` and
-    ``saved_after`` are the state that the drive itself has saved, before the run and after it.
+    ``knob`` is the setting that the run changed; arms may differ in it. ``saved`` and
+    ``saved_after`` are the drive's own saved state before and after the run.
     """
 
     host: str
@@ -189,9 +220,9 @@ class PowerStateRecord(Observed):
 class HostPower(Frozen):
     """Power on one of the run's hosts.
 
-    ``tail_s`` is ``None`` where no tail was watched or it did not end. ``lost`` says how the
-    sampler was lost, ``data_lost`` which meters said that they dropped readings. ``idle_after_s``
-    and ``quiet_s`` are the lengths of the idle times after the run and without polling.
+    ``tail_s`` is ``None`` if the tail was not watched or did not end. ``lost`` is how the sampler
+    was lost, ``data_lost`` which meters reported dropped readings. ``idle_after_s`` is the length
+    of the idle period after the run, ``quiet_s`` that of the periods without polling.
     """
 
     host: str
@@ -205,13 +236,13 @@ class HostPower(Frozen):
 
 
 class PowerSection(Frozen):
-    """All that a run knows of power; ``choice`` says which source was taken and why.
+    """Everything a run knows about power; ``choice`` says which source was chosen and why.
 
-    ``idle_s`` is the shortest idle baseline of all hosts, ``tail_s`` the longest tail, ``None``
-    where one did not end or was not watched. ``whole_run`` has the energy from the sampler's start
-    to its end, both quiets left out, by every source that measures, also by drives that integrate
-    it themselves; it is never split into phases, and no total holds it. ``throttling`` is empty
-    where no drive's thermal counters were sampled.
+    ``idle_s`` is the shortest idle baseline of all hosts. ``tail_s`` is the longest tail, ``None``
+    if one did not end or was not watched. ``whole_run`` is the energy from the sampler's start to
+    its end without quiet periods, by every measuring source and by drives that integrate it
+    themselves; it is never split into phases or added to a total. ``throttling`` is empty if no
+    drive's thermal counters were sampled.
     """
 
     requested: str

@@ -1,11 +1,11 @@
-"""A host in the record: what it is, and how busy it was before and after the run."""
+"""A host in the record: its properties, and its load before and after the run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from wattload.core.base_models import Frozen, Observed
 from wattload.core.clock import ClockAnchor
-from wattload.core.record.base import Frozen, Observed
 
 
 class NumaNode(Frozen):
@@ -17,7 +17,7 @@ class NumaNode(Frozen):
 
 
 class HostFacts(Observed):
-    """What does not change during a run. ``name`` is masked by ``wattload report --redact``."""
+    """Properties that do not change during a run. ``wattload report --redact`` masks ``name``."""
 
     name: str
     machine: str | None
@@ -32,7 +32,7 @@ class HostFacts(Observed):
     smt_active: bool | None
     numa_nodes: tuple[NumaNode, ...] | None
     interrupt_affinity: Mapping[str, str] | None
-    """Interrupt name of a target's device to the CPUs it may run on."""
+    """CPUs that each interrupt of a target's device may run on, by interrupt name."""
     memory_bytes: int | None
     swap_bytes: int | None
     transparent_huge_pages: str | None
@@ -44,7 +44,7 @@ class HostFacts(Observed):
 
 
 class HostState(Observed):
-    """What changes during a run. Times are CPU seconds since boot, summed over CPUs."""
+    """State that changes during a run. Times are CPU seconds since boot, summed over CPUs."""
 
     clock: ClockAnchor
     cpu_busy_s: float | None
@@ -68,7 +68,7 @@ class HostRecord(Frozen):
 
 
 class RankRecord(Observed):
-    """One process of the run. ``cpu_s`` is user plus system time, its children's included."""
+    """One process of the run. ``cpu_s`` is user plus system time, including its children's."""
 
     rank: int
     host: str
@@ -79,7 +79,7 @@ class RankRecord(Observed):
 
 
 class SoftwareFacts(Observed):
-    """What ran: versions of ours, of Python and of the libraries that move bytes."""
+    """Versions of wattload, Python and the libraries that move bytes."""
 
     wattload: str
     python: str

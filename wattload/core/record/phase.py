@@ -1,16 +1,30 @@
-"""Phases, windows, counters, traces: what happened when, and how many bytes each counter saw."""
+"""Phases, windows, counters and traces: what happened when, and the bytes of each counter."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import Literal, TypeVar
 
 from pydantic import Field
 
-from wattload.core.record.base import Frozen, Observed
+from wattload.core.base_models import Frozen, Observed
+
+T = TypeVar("T", int, float)
+
+
+def merge_intervals(intervals: Iterable[tuple[T, T]]) -> list[tuple[T, T]]:
+    """Return the union of intervals as disjoint ones, in order; intervals that touch are joined."""
+    union: list[tuple[T, T]] = []
+    for start, end in sorted(intervals):
+        if union and start <= union[-1][1]:
+            union[-1] = (union[-1][0], max(union[-1][1], end))
+        else:
+            union.append((start, end))
+    return union
 
 
 class PhaseSpan(Frozen):
-    """One phase on one rank: CLOCK_MONOTONIC of ``host``, bytes as the application counted."""
+    """One phase on one rank: CLOCK_MONOTONIC of ``host``, and the application's byte counts."""
 
     name: str
     parent: str | None
@@ -26,12 +40,12 @@ class PhaseSpan(Frozen):
 
 
 class PhaseWindow(Frozen):
-    """One phase over all ranks of one host: first start to last end, and how far ranks were apart.
+    """One phase over all ranks of one host: first start to last end, and the spread of the ranks.
 
-    A phase that was entered several times (an epoch, a checkpoint) has the spans' sum in ``bytes``,
-    first start to last end in ``seconds``, the union of its spans in ``intervals`` (start and end
-    in ns) and their length in ``active_s``. ``half_rates_bytes_per_s`` are the
-    rates of the first and the second half of its active time, from two active seconds on.
+    For a phase that was entered several times (epochs, checkpoints), byte counts are the sum over
+    its spans, ``seconds`` runs from the first start to the last end, ``intervals`` is the union of
+    the spans (start and end in ns) and ``active_s`` its length. ``half_rates_bytes_per_s`` are the
+    rates of the first and second half of the active time, if that is at least 2 s.
     """
 
     name: str
@@ -51,13 +65,18 @@ class PhaseWindow(Frozen):
     intervals: tuple[tuple[int, int], ...] = ()
     half_rates_bytes_per_s: tuple[float, float] | None = None
 
+    @property
+    def active_intervals(self) -> tuple[tuple[int, int], ...]:
+        """The active intervals in order of time; the whole window if the record has none."""
+        return self.intervals or ((self.start_ns, self.end_ns),)
+
 
 class IoCounter(Observed):
-    """Bytes of one phase by one counter. ``source`` says who counted.
+    """Bytes of one phase by one counter, named by ``source``.
 
-    ``application`` counts in our loops (device is the target's index), ``block`` is
-    ``/sys/block/<device>/stat``, ``smart`` the drive's own log. ``busy_s`` and ``weighted_s`` are
-    the block layer's: their quotient is the mean queue depth.
+    ``application`` is counted in our loops (``device`` is the target's index), ``block`` is
+    ``/sys/block/<device>/stat``, ``smart`` is the drive's own log. ``busy_s`` and ``weighted_s``
+    are the block layer's; ``weighted_s`` / ``busy_s`` is the mean queue depth.
     """
 
     host: str
@@ -82,7 +101,7 @@ class Total(Observed):
 
 
 class TraceFile(Frozen):
-    """A trace beside the record: Parquet, with the unit in each column's name."""
+    """A Parquet file in the run's folder, with the unit in each column's name."""
 
     name: str
     file: str

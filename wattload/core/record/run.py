@@ -1,34 +1,22 @@
-"""The run record and its file: read, write, publish the schema."""
+"""The run record: everything known about one run."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
-from pydantic_core import from_json, to_json
+from pydantic import Field
 
-from wattload.core.errors import RecordError
+from wattload.core.base_models import Frozen, Observed
 from wattload.core.io import DataPath
 from wattload.core.power import Scope
-from wattload.core.record.base import Frozen, Observed
-from wattload.core.record.check import Check
 from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.energy import PowerSection
 from wattload.core.record.host import HostRecord, RankRecord, SoftwareFacts
-from wattload.core.record.latency import Latency
-from wattload.core.record.metric import Metric
 from wattload.core.record.phase import IoCounter, PhaseSpan, PhaseWindow, Total, TraceFile
-from wattload.core.record.seal import BLANK, SealState, seal_of, seal_state
+from wattload.core.record.results import Check, Latency, Metric
 from wattload.core.record.target import TargetRecord
-from wattload.core.record.versions import SEALED_SINCE, migrate
 
-RECORD_FILE = "record.json"
 WARM_UP_BLOCK = -1
 """The block of a warm-up; see ``Comparison``."""
 
@@ -37,9 +25,9 @@ Interleave = Literal["none", "abba", "aa"]
 
 
 class StartTemperature(Observed):
-    """How warm a drive was when a run began, and when the session's first compared run on it did.
+    """A drive's temperature at the start of a run and of the session's first compared run on it.
 
-    Both are whole kelvins, as drives tell them.
+    Both are whole kelvins, as drives report them.
     """
 
     host: str
@@ -49,10 +37,10 @@ class StartTemperature(Observed):
 
 
 class RunStart(Frozen):
-    """How a run of an interleaved session waited for its drives to be as warm as at the first.
+    """How a run waited for its drives to reach the temperature of the session's first run.
 
-    ``waited_s`` is how long, at most about ``limit_s``; a run may begin no more than ``allowed_k``
-    off. ``drives`` is empty where no NVMe controller lies under the target.
+    It waited ``waited_s``, at most about ``limit_s``, until each drive was within ``allowed_k``.
+    ``drives`` is empty if there is no NVMe controller under the target.
     """
 
     waited_s: float = Field(ge=0)
@@ -62,27 +50,27 @@ class RunStart(Frozen):
 
 
 class Comparison(Frozen):
-    """Where a run stands in an experiment of several.
+    """A run's place in an experiment of several runs.
 
-    ``session_id`` is one command's, and stays when that command goes on after an interruption.
-    ``arm`` is what is compared: the run's label. Where ``interleave`` is ``aa`` all runs have one
-    label, and the arm is that label with ``-1`` or ``-2`` behind it.
+    ``session_id`` identifies a command and stays the same when the command resumes after an
+    interruption. ``arm`` is what is compared: the run's label. If ``interleave`` is ``aa``, all
+    runs have one label, and the arm is that label followed by ``-1`` or ``-2``.
 
-    ``interleave`` says how runs take turns. With ``abba`` and ``aa`` runs of equal ``session_id``
-    and ``block`` are a pair: one run of each arm, alike in every other setting, made one after the
-    other. ``block`` counts pairs from 0 over the whole session, so that no two points of a sweep
-    share one; the arm that leads in even blocks follows in odd ones. With ``none`` it is the number
-    of the repetition, which many runs share: no pair.
+    ``interleave`` is how runs alternate. With ``abba`` and ``aa``, runs of equal ``session_id`` and
+    ``block`` are a pair: one run of each arm, equal in every other setting, one after the other.
+    ``block`` counts pairs from 0 over the whole session, so no two points of a sweep share one. The
+    arm that leads in even blocks follows in odd ones. With ``none``, ``block`` is the repetition,
+    which many runs share; these are not pairs.
 
-    A run that failed, was cut off or failed a check stays in its block beside the run that took
-    its place: pairs are made of valid runs, and of an arm's valid runs in one block the one that
-    started last counts.
-    A ``warm_up`` comes before the runs of its point, has ``block`` -1, and is never compared.
+    A run that failed, was interrupted or failed a check stays in its block with the run that
+    replaced it. Pairs consist of valid runs; of an arm's valid runs in a block, the last one to
+    start counts. A ``warm_up`` precedes the runs of its point, has ``block`` -1 and is
+    not compared.
 
-    ``order`` is the place in the session's running order, from 0, warm-ups included; a run that is
-    made again keeps its place. ``pair_gap_s`` is the time from the end of the pair's first run to
-    the start of its second, by the wall clock; ``None`` in the first. ``start``, and ``command``,
-    the session's as it was given, are told of interleaved sessions alone.
+    ``order`` is the position in the session's order, from 0, warm-ups included; a repeated run
+    keeps its position. ``pair_gap_s`` is the wall-clock time from the end of the pair's first run
+    to the start of its second, ``None`` in the first. ``start`` and ``command`` (the session's
+    command line) are recorded for interleaved sessions only.
     """
 
     session_id: str
@@ -97,7 +85,7 @@ class Comparison(Frozen):
 
 
 class DataRecord(Frozen):
-    """The data a run worked on. ``folder`` is masked by ``wattload report --redact``."""
+    """The data that a run used. ``wattload report --redact`` masks ``folder``."""
 
     key: str
     folder: str
@@ -108,7 +96,7 @@ class DataRecord(Frozen):
 
 
 class WorkloadSection(Frozen):
-    """What was run, and what it says of itself. ``remarks`` are sentences the page must print."""
+    """The workload and its own statements. ``remarks`` are sentences that the page must print."""
 
     name: str
     loader: str
@@ -150,19 +138,19 @@ class RunRecord(Frozen):
     power: PowerSection
     checks: tuple[Check, ...]
     limits: tuple[str, ...]
-    """What could not be measured and why, a sentence each; the page opens with them."""
+    """What could not be measured and why, one sentence each; the page opens with them."""
     traces: tuple[TraceFile, ...]
     latencies: tuple[Latency, ...] = ()
-    """By phase, kind and size of operation, over all ranks; ``()`` where no loader took any."""
+    """By phase, kind and size of operation, over all ranks; ``()`` if no loader measured any."""
     seal: str | None = None
-    """SHA-256 of the file without the line of this field, set as it is written; see ``seal.py``."""
+    """SHA-256 of the file without this field's line, set when written; see ``core.record.file``."""
 
     def metric(self, name: str) -> Metric | None:
-        """Return the metric of that name, or ``None``."""
+        """Return the metric with this name, or ``None``."""
         return next((metric for metric in self.metrics if metric.name == name), None)
 
     def unread_drives(self, phase: str) -> Sequence[str]:
-        """Return the serials of the targets' drives that no source stands for in a timed phase.
+        """Return the serials of the targets' drives without a chosen source in a timed phase.
 
         A drive belongs to the phase if its host took part in it.
         """
@@ -178,134 +166,5 @@ class RunRecord(Frozen):
         return sorted({serial for host, serial in drives - read if host in hosts})
 
     def timed_windows(self) -> Sequence[PhaseWindow]:
-        """Return the windows that enter metrics and energy."""
+        """Return the windows that metrics and energy are computed from."""
         return [window for window in self.windows if window.timed]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRecord:
-    """A record as it lies on disk: what its seal says, its version then, its file's SHA-256."""
-
-    record: RunRecord
-    seal: SealState
-    schema_version: int
-    sha256: str
-
-
-def write_record(record: RunRecord, folder: Path) -> Path:
-    """Write ``record.json``, sealed, whole or not at all, fsynced; returns its path."""
-    path = folder / RECORD_FILE
-    temporary = folder / (RECORD_FILE + ".tmp")
-    temporary.unlink(missing_ok=True)
-    # "x": whatever somebody else puts there, a link or a pipe, is not written to.
-    with temporary.open("xb") as file:
-        file.write(_sealed(record))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-    return path
-
-
-def _sealed(record: RunRecord) -> bytes:
-    """Return the file of a record, its seal in the last line but one."""
-    blank = _laid_out(record.model_copy(update={"seal": BLANK}))
-    return _laid_out(record.model_copy(update={"seal": seal_of(blank)}))
-
-
-def _laid_out(record: RunRecord) -> bytes:
-    return record.model_dump_json(indent=1).encode() + b"\n"
-
-
-def read_record(path: Path) -> RunRecord:
-    """Return the record in ``path`` (a run folder, or its ``record.json``).
-
-    Raises:
-        RecordError: the file is missing, cut short, no record, or of a newer schema version.
-    """
-    return read_stored(path).record
-
-
-def read_stored(path: Path) -> StoredRecord:
-    """Return the record in ``path`` and what its file says of itself; raises as ``read_record``."""
-    file = path / RECORD_FILE if path.is_dir() else path
-    try:
-        content = file.read_bytes()
-    except FileNotFoundError as error:
-        raise RecordError(
-            f"{file} is a link to {file.readlink()}, which does not exist"
-            if file.is_symlink()
-            else f"{path} holds no {RECORD_FILE}; name a run folder such as runs/*"
-        ) from error
-    except OSError as error:
-        raise RecordError(f"{file} can't be read as a record: {error}") from error
-    document = _parsed(content, file)
-    record = _validated(document, file)
-    version = int(document["schema_version"])
-    return StoredRecord(
-        record=record,
-        seal=seal_state(content, record.seal, sealed=version >= SEALED_SINCE),
-        schema_version=version,
-        sha256=hashlib.sha256(content).hexdigest(),
-    )
-
-
-def decode_record(text: str, file: Path) -> RunRecord:
-    """Return the record in the text of a file; raises ``RecordError`` that names the file."""
-    return _validated(_parsed(text, file), file)
-
-
-def _parsed(text: str | bytes, file: Path) -> Any:  # noqa: ANN401 - JSON
-    try:
-        document = from_json(text)
-        twin = _twin_key(text, document)
-    except ValueError as error:
-        raise RecordError(
-            f"{file} can't be read as a record (cut short or no JSON): {error}"
-        ) from error
-    if twin is not None:
-        raise RecordError(
-            f"{file} is no valid record: it has the key {twin!r} twice in one object, of which "
-            "readers keep one or the other; a record has each key once"
-        )
-    return document
-
-
-def _twin_key(text: str | bytes, document: object) -> str | None:
-    """Return a key that an object has twice; ``None`` where there is none."""
-    content = text.encode() if isinstance(text, str) else text
-    # What is laid out as we write it lost no key as it was read; to look at each takes ten times as
-    # long, and a page may be of a thousand records.
-    if content == to_json(document, indent=1) + b"\n":
-        return None
-    try:
-        json.loads(content, object_pairs_hook=_once)
-    except _TwinKeyError as error:
-        return str(error)
-    return None
-
-
-class _TwinKeyError(Exception):
-    """An object has a key twice; its text is the key."""
-
-
-def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _TwinKeyError(next(name for name in names if names.count(name) > 1))
-    return found
-
-
-def _validated(document: Any, file: Path) -> RunRecord:  # noqa: ANN401 - JSON
-    migrated = migrate(document, file)
-    try:
-        return RunRecord.model_validate(migrated)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise RecordError(f"{file} is no valid record: {place}: {first['msg']}") from error

@@ -7,24 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from wattload.core.record.base import Frozen, Observed
-
-
-class QueueFacts(Observed):
-    """Settings of one block device's request queue, from ``/sys/block/<name>/queue``."""
-
-    scheduler: str | None
-    write_cache: str | None
-    nr_requests: int | None
-    hardware_queues: int | None
-    max_sectors_kb: int | None
-    read_ahead_kb: int | None
-    wbt_lat_us: int | None
-    logical_block_bytes: int | None
-    physical_block_bytes: int | None
-    rotational: bool | None
-    dma_alignment_bytes: int | None
-
+from wattload.core.base_models import Frozen, Observed
 
 NodeKind = Literal[
     "pool",
@@ -43,13 +26,28 @@ NodeKind = Literal[
 ]
 
 
-class BlockNode(Observed):
-    """One level of the block stack; leaves are controllers, or the lowest device that has none.
+class QueueFacts(Observed):
+    """Settings of one block device's request queue, from ``/sys/block/<name>/queue``."""
 
-    ``pool`` is a file system's own set of devices (btrfs), ``path`` one way to a multipath
-    namespace.
-    ``name`` is the kernel's (``nvme0n1p1``), ``serial`` keys a controller. ``redundancy`` is how
-    many copies this level writes of each byte (1 for a plain device).
+    scheduler: str | None
+    write_cache: str | None
+    nr_requests: int | None
+    hardware_queues: int | None
+    max_sectors_kb: int | None
+    read_ahead_kb: int | None
+    wbt_lat_us: int | None
+    logical_block_bytes: int | None
+    physical_block_bytes: int | None
+    rotational: bool | None
+    dma_alignment_bytes: int | None
+
+
+class BlockNode(Observed):
+    """One level of the block stack; leaves are controllers, or the lowest device without one.
+
+    ``pool`` is a file system's own set of devices (btrfs), ``path`` one path to a multipath
+    namespace. ``name`` is the kernel's (``nvme0n1p1``); ``serial`` identifies a controller.
+    ``redundancy`` is the number of copies this level writes of each byte (1 for a plain device).
     """
 
     kind: NodeKind
@@ -63,9 +61,9 @@ class BlockNode(Observed):
     children: tuple[BlockNode, ...] = ()
 
     def written_factor(self) -> float | None:
-        """Return how many bytes the lowest devices write in all for one that this level is given.
+        """Return the bytes that the lowest devices write in total for one byte at this level.
 
-        The product of all levels; ``None`` where one of them is not known, or branches differ.
+        This is the product over all levels, ``None`` if one is unknown or branches differ.
         """
         below = {child.written_factor() for child in self.children} or {1.0}
         factor = below.pop()
@@ -75,7 +73,7 @@ class BlockNode(Observed):
 
 
 class FileSystemFacts(Observed):
-    """The file system under a target; ``category`` names what a reader must know of it."""
+    """The file system under a target; ``category`` is what matters for a measurement."""
 
     category: Literal["local", "memory", "overlay", "network", "fuse", "unknown"]
     type: str
@@ -88,12 +86,12 @@ class FileSystemFacts(Observed):
 
 
 class TargetFacts(Observed):
-    """One target of a run. ``path`` is masked by ``wattload report --redact``.
+    """One target of a run. ``wattload report --redact`` masks ``path``.
 
-    ``virtual`` is true where a hypervisor's disk lies under it: cold then means guest-cold.
-    ``controllers`` are the serials of the leaves, keys of the record's controller list.
-    ``shared_with`` are other mount points and swaps on the same devices.
-    ``warnings`` are sentences the page must print (tmpfs, overlay, network, root file system).
+    ``virtual`` is true on a hypervisor's disk: cold then means guest-cold. ``controllers`` are the
+    serials of the leaves, keys of the record's controller list. ``shared_with`` are other mount
+    points and swap areas on the same devices. ``warnings`` are sentences that the page must print
+    (tmpfs, overlay, network, root file system).
     """
 
     index: int
@@ -112,17 +110,17 @@ class TargetFacts(Observed):
 
 
 class TargetState(Observed):
-    """What of a target changes during a run, read before and after it."""
+    """State of a target that changes during a run, read before and after it."""
 
     index: int
     free_bytes: int | None
     fill_fraction: float | None = Field(ge=0, le=1)
     extents_per_file: Mapping[str, int] | None
-    """Data file (relative to the data folder) to its number of extents."""
+    """Number of extents of each data file, by path relative to the data folder."""
 
 
 class DriveHistory(Frozen):
-    """What was done to a drive before the run; ``unknown`` where we did not do it."""
+    """What was done to a drive before the run; ``unknown`` if wattload did not do it."""
 
     last_format: str = "unknown"
     last_trim: str = "unknown"

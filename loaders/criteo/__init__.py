@@ -1,1 +1,0 @@
-"""Criteo click logs: the day files' TSV, their Parquet form, and DLRM's packed binary rows."""

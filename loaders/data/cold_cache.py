@@ -1,0 +1,171 @@
+"""The page cache: evict files from it, and prove that they are evicted."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from wattload.core.record.results import Check
+
+RESIDENT_LIMIT = 0.01
+"""The share of a cold data set that may be in memory: 1 %."""
+
+_WORST_FIRST = ("fail", "not_checked", "warn", "pass")
+_WINDOW_BYTES = 1 << 30
+_PROT_READ = 1
+_MAP_SHARED = 1
+_MAP_FAILED = ctypes.c_void_p(-1).value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residency:
+    """How much of a set of files is in the page cache, in whole pages.
+
+    ``resident_bytes`` is ``None`` if it is unknown; ``missing`` then has the reason.
+    """
+
+    resident_bytes: int | None
+    total_bytes: int
+    missing: str | None = None
+
+    @property
+    def fraction(self) -> float | None:
+        """The resident share in [0, 1]; 0 for no bytes at all, ``None`` where unknown."""
+        if self.resident_bytes is None:
+            return None
+        return self.resident_bytes / self.total_bytes if self.total_bytes else 0.0
+
+
+def evict(paths: Iterable[Path]) -> None:
+    """Write the files' dirty pages and drop all their pages from the page cache.
+
+    Needs no privilege. Pages that another process maps or locks stay; ``residency`` counts them.
+
+    Raises:
+        OSError: a file can't be opened or written.
+    """
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def residency(paths: Iterable[Path]) -> Residency:
+    """Return how much of the files is in the page cache, by ``mincore``.
+
+    Linux reports it to a file's owner, to users who may write it, and to root. For others it
+    reports every page as resident (``can_do_mincore`` in the kernel's mm/mincore.c), so the answer
+    is then unknown.
+
+    Raises:
+        OSError: a file can't be opened or mapped.
+    """
+    resident = total = 0
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            status = os.fstat(descriptor)
+            total += status.st_size
+            if not _may_know(path, status):
+                reason = f"{path} belongs to another user; the kernel reports it to the owner only"
+                return Residency(resident_bytes=None, total_bytes=total, missing=reason)
+            resident += _resident_bytes(descriptor, status.st_size, path)
+        finally:
+            os.close(descriptor)
+    return Residency(resident_bytes=resident, total_bytes=total)
+
+
+def resident_fraction(paths: Iterable[Path]) -> float | None:
+    """Return the share of the files that is in the page cache, ``None`` if it is unknown."""
+    return residency(paths).fraction
+
+
+def cold_cache_check(paths: Iterable[Path], *, name: str = "cold_cache") -> Check:
+    """Return the check that the files are not in the page cache, before a timed read."""
+    found = residency(paths)
+    if found.fraction is None:
+        return Check(
+            name=name,
+            verdict="not_checked",
+            sentence=f"Whether the page cache was cold is unknown: {found.missing}.",
+            mandatory=True,
+        )
+    return Check(
+        name=name,
+        verdict="pass" if found.fraction <= RESIDENT_LIMIT else "fail",
+        sentence=(
+            f"{found.fraction:.2%} of the files' {found.total_bytes} bytes were in the page cache "
+            f"before the read; at most {RESIDENT_LIMIT:.0%} may be."
+        ),
+        figures={
+            "resident_bytes": found.resident_bytes,
+            "total_bytes": found.total_bytes,
+            "limit_fraction": RESIDENT_LIMIT,
+        },
+        mandatory=True,
+    )
+
+
+def worst_of(checks: Iterable[Check]) -> Check:
+    """Return the worst of one or more cold-cache checks made at several times."""
+    made = list(checks)
+    worst = min(made, key=lambda check: _WORST_FIRST.index(check.verdict))
+    return worst.model_copy(update={"figures": {**worst.figures, "times_checked": len(made)}})
+
+
+def _may_know(path: Path, status: os.stat_result) -> bool:
+    user = os.geteuid()
+    return user in {0, status.st_uid} or os.access(path, os.W_OK, effective_ids=True)
+
+
+def _resident_bytes(descriptor: int, size_bytes: int, path: Path) -> int:
+    """Return the resident bytes of one file, counted a window at a time."""
+    found = 0
+    for offset in range(0, size_bytes, _WINDOW_BYTES):
+        length = min(_WINDOW_BYTES, size_bytes - offset)
+        pages = _resident_pages(descriptor, offset, length, path)
+        tail_bytes = -length % mmap.PAGESIZE if pages[-1] else 0
+        found += int(np.count_nonzero(pages)) * mmap.PAGESIZE - tail_bytes
+    return found
+
+
+def _resident_pages(descriptor: int, offset: int, length: int, path: Path) -> np.ndarray:
+    """Return one flag per page of a window, shape ``(ceil(length / page),)``."""
+    libc = _libc()
+    address = libc.mmap(None, length, _PROT_READ, _MAP_SHARED, descriptor, offset)
+    if address == _MAP_FAILED:
+        raise _failed(path)
+    try:
+        pages = np.zeros(-(-length // mmap.PAGESIZE), dtype=np.uint8)
+        if libc.mincore(address, length, pages.ctypes.data):
+            raise _failed(path)
+    finally:
+        libc.munmap(address, length)
+    return pages & 1
+
+
+def _failed(path: Path) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number), str(path))
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    """Return the C library with the three calls typed; Python's mmap hides its address."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    libc.mmap.argtypes = (pointer, size, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
+    libc.mmap.restype = pointer
+    libc.munmap.argtypes = (pointer, size)
+    libc.mincore.argtypes = (pointer, size, pointer)
+    return libc

@@ -1,0 +1,437 @@
+"""Day files of Criteo's click logs.
+
+Their columns, their parts and blocks of lines, and synthetic ones.
+
+TSV: no header, tab-separated, one line per click: a label (0 or 1), 13 integers that may be empty
+or negative, 26 categorical ids of 8 hex digits that may be empty. Packed: 40 little-endian int32,
+160 B a row, in the same order, which is the layout of facebookresearch/dlrm's ``numpy_to_binary``
+(label, integers, categoricals). The transform is that project's ``data_utils.py``: an empty
+integer and a negative one become 0, an empty id becomes 0, an id is its uint32 modulo 40,000,000
+(MLPerf's ``max_ind_range``). ``log(x + 1)`` is taken when packed rows are loaded, so it has no
+place here. Ids are not renumbered by frequency and days are not shuffled.
+
+In synthetic files each column's values are Zipf-distributed with exponent 1 in its continuous
+form: value ``floor(exp(u * ln(n + 1)))`` of a uniform ``u`` has rank k with probability ``ln((k +
+1) / k) / ln(n + 1)``. The categorical cardinalities ``n`` are those of Criteo 1TB that
+pytorch/torchrec's DLRM inference example names; an id is a bijective hash of its rank, so that ids
+look like Criteo's and distinct ranks stay distinct. The shares of gaps and the integers' ranges
+are round figures in the manner of Criteo's Kaggle set: they give a row its size, some 246 B.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import re
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.errors import DataError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+Moved = Callable[[int, int, int], None]
+"""Takes bytes read, bytes written and the number of system calls that moved them."""
+
+LINE_LIMIT_BYTES = 64 << 10
+"""No line of a day file is longer; Criteo's have some 250 bytes."""
+
+_DAY_NAME = re.compile(r"day_([0-9]+)\Z")
+
+
+LABEL = "label"
+INTEGERS = tuple(f"i{number}" for number in range(1, 14))
+CATEGORICALS = tuple(f"c{number}" for number in range(1, 27))
+COLUMNS = (LABEL, *INTEGERS, *CATEGORICALS)
+
+ID_MODULUS = 40_000_000
+ROW_BYTES = 4 * len(COLUMNS)
+
+_ROW = struct.Struct(f"<{len(COLUMNS)}i")
+_INTEGER = re.compile(rb"-?[0-9]+\Z")
+_HEX_ID = re.compile(rb"[0-9a-fA-F]{8}\Z")
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
+
+MEAN_ROW_BYTES = 246
+
+BLOCK_ROWS = 2048
+"""Rows made at a time: a block and its temporaries stay within a core's cache."""
+
+CARDINALITIES = (
+    45833188, 36746, 17245, 7413, 20243, 3, 7114, 1441, 62, 29275261, 1572176, 345138, 10,
+    2209, 11267, 128, 4, 974, 14, 48937457, 11316796, 40094537, 452104, 12606, 104, 35,
+)  # fmt: skip
+INTEGER_RANGES = (100, 5000, 1000, 50, 65000, 5000, 500, 100, 1000, 5, 50, 20, 500)
+INTEGER_GAPS = (0.45, 0.0, 0.21, 0.22, 0.03, 0.22, 0.04, 0.0, 0.04, 0.45, 0.04, 0.76, 0.22)
+CATEGORICAL_GAPS = (
+    0.0, 0.0, 0.03, 0.03, 0.0, 0.12, 0.0, 0.0, 0.0, 0.0, 0.0, 0.03, 0.0,
+    0.0, 0.0, 0.03, 0.0, 0.0, 0.44, 0.44, 0.03, 0.76, 0.0, 0.03, 0.44, 0.44,
+)  # fmt: skip
+LABEL_SHARE = 0.034
+NEGATIVE_COLUMN, LOWEST = 1, -2
+"""The second integer goes down to -2, as in Criteo's files; all others start at 0."""
+
+_FIELD_BYTES = 9  # up to 8 characters and a tab or line end
+_HIGHEST = 65533
+
+COUNTING_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Whole lines of one day file: bytes ``start_bytes`` (inclusive) to ``end_bytes`` (exclusive).
+
+    ``name`` is unique among the parts of a conversion and sorts in the order of the rows.
+    """
+
+    source: Path
+    start_bytes: int
+    end_bytes: int
+    name: str
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of TSV in the part."""
+        return self.end_bytes - self.start_bytes
+
+
+class CountedFile(io.FileIO):
+    """A file that reports every byte as it moves; unbuffered, through the page cache."""
+
+    def __init__(self, path: Path, mode: str, moved: Moved) -> None:
+        super().__init__(path, mode)
+        self._moved = moved
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Read into the buffer, count what came and return it, in bytes."""
+        count = super().readinto(buffer) or 0
+        self._moved(count, 0, 1)
+        return count
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read up to ``size`` bytes, all for a negative size; count them and return them."""
+        data = super().read(-1 if size is None else size) or b""
+        self._moved(len(data), 0, 1)
+        return data
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Write the whole buffer, count it and return its size in bytes.
+
+        Raises:
+            OSError: the target is full or failed; the message has the file.
+        """
+        view = memoryview(data).cast("B")
+        done = 0
+        while done < len(view):
+            count = super().write(view[done:]) or 0
+            self._moved(0, count, 1)
+            done += count
+        return done
+
+
+def day_files(source: Path) -> tuple[Path, ...]:
+    """Return the day files of a path: itself, or ``day_0``, ``day_1``, ... in it.
+
+    Symbolic links are resolved; nothing is opened for writing.
+
+    Raises:
+        DataError: there are none, one is empty, or they are still compressed.
+    """
+    if source.is_dir():
+        found = {int(match[1]): path for path in source.iterdir() if (match := _day(path))}
+        paths = tuple(found[day].resolve() for day in sorted(found))
+    else:
+        paths = (source.resolve(),)
+    if not paths:
+        packed = " (unpack day_*.gz first)" if any(source.glob("day_*.gz")) else ""
+        raise DataError(f"{source} has no day files, which are named day_0, day_1, ...{packed}")
+    for path in paths:
+        _require_text(path)
+    return paths
+
+
+def _day(path: Path) -> re.Match[str] | None:
+    return _DAY_NAME.match(path.name) if path.is_file() else None
+
+
+def _require_text(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            start = file.read(2)
+    except OSError as error:
+        raise DataError(f"{path} can't be read: {error.strerror}") from error
+    if not start:
+        raise DataError(f"{path} is empty; a day file has a line for each click")
+    if start == b"\x1f\x8b":
+        raise DataError(f"{path} is compressed; unpack it first, with gunzip --keep {path}")
+
+
+def balanced_count(*, file_count: int, worker_count: int, size_bytes: int, part_bytes: int) -> int:
+    """Return into how many parts files of one size are cut so that workers get equal numbers.
+
+    It is the smallest multiple of both counts whose parts do not exceed ``part_bytes``.
+    """
+    together = math.lcm(file_count, worker_count)
+    return together * max(-(-size_bytes // (together * part_bytes)), 1)
+
+
+def cut_parts(paths: Sequence[Path], part_count: int) -> tuple[Part, ...]:
+    """Cut day files into about ``part_count`` parts of nearly equal size, each of whole lines.
+
+    Every file has at least one part, so all workers have work even with fewer files. A part never
+    spans two files. No byte is in two parts; empty parts are left out.
+
+    Raises:
+        DataError: a line has more than 64 KiB.
+    """
+    sizes = [path.stat().st_size for path in paths]
+    share = max(sum(sizes) / part_count, 1)
+    return tuple(
+        part
+        for path, size in zip(paths, sizes, strict=True)
+        for part in _cut_file(path, size, max(round(size / share), 1))
+    )
+
+
+def first_lines(part: Part, size_bytes: int) -> Part:
+    """Return the first whole lines of a part, ``size_bytes`` or up to a line more."""
+    if part.size_bytes <= size_bytes:
+        return part
+    with part.source.open("rb") as file:
+        end = _next_line(file, part.source, part.start_bytes + size_bytes)
+    return Part(part.source, part.start_bytes, min(end, part.end_bytes), part.name)
+
+
+def _cut_file(path: Path, size_bytes: int, count: int) -> Iterator[Part]:
+    with path.open("rb") as file:
+        cuts = [_next_line(file, path, size_bytes * index // count) for index in range(1, count)]
+    edges = sorted({0, *cuts, size_bytes})
+    for index, (start, end) in enumerate(pairwise(edges)):
+        yield Part(path, start, end, f"{path.name}.{index:05d}")
+
+
+def _next_line(file: io.BufferedReader, path: Path, offset: int) -> int:
+    """Return the start of the first line that begins at ``offset`` or after it."""
+    file.seek(max(offset - 1, 0))
+    rest = file.readline(LINE_LIMIT_BYTES)
+    if len(rest) == LINE_LIMIT_BYTES and not rest.endswith(b"\n"):
+        raise long_line(path, offset)
+    return max(offset - 1, 0) + len(rest)
+
+
+def long_line(path: Path, offset: int) -> DataError:
+    """Return the error for a file that has no line end within the limit."""
+    return DataError(
+        f"{path} has no line end within {LINE_LIMIT_BYTES} bytes after byte {offset}; "
+        "it is not a Criteo day file, or it is damaged there"
+    )
+
+
+def parse_line(line: bytes) -> tuple[int, ...]:
+    """Return the 40 packed values of one TSV line, with or without its line end.
+
+    This is the definition that the fast path is compared with.
+
+    Raises:
+        ValueError: the line is invalid; the message is a clause with the reason.
+    """
+    fields = line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
+    if len(fields) != len(COLUMNS):
+        raise ValueError(f"{len(fields)} columns where {len(COLUMNS)} are needed")
+    first, end = 1, 1 + len(INTEGERS)
+    return (
+        _label(fields[0]),
+        *map(_count, INTEGERS, fields[first:end]),
+        *map(_id, CATEGORICALS, fields[end:]),
+    )
+
+
+def pack_row(values: tuple[int, ...]) -> bytes:
+    """Return the 160 bytes of one row."""
+    return _ROW.pack(*values)
+
+
+def _label(text: bytes) -> int:
+    if text not in {b"0", b"1"}:
+        raise ValueError(f"{LABEL} is {text!r}; it must be 0 or 1")
+    return int(text)
+
+
+def _count(name: str, text: bytes) -> int:
+    if not text:
+        return 0
+    if not _INTEGER.match(text) or not _INT32_MIN <= int(text) <= _INT32_MAX:
+        raise ValueError(f"{name} is {text!r}; it must be empty or a 32-bit whole number")
+    return max(int(text), 0)
+
+
+def _id(name: str, text: bytes) -> int:
+    if not text:
+        return 0
+    if not _HEX_ID.match(text):
+        raise ValueError(f"{name} is {text!r}; it must be empty or 8 hex digits")
+    return int(text, 16) % ID_MODULUS
+
+
+def synthetic_blocks(seed: int, day: int, row_count: int) -> Iterator[NDArray[np.uint8]]:
+    """Yield the text of one day file, a block of rows at a time; each block is uint8, shape (n,).
+
+    The same seed and day always give the same bytes.
+    """
+    generator = np.random.Generator(np.random.SFC64((seed, day)))
+    grid = np.empty((BLOCK_ROWS, len(COLUMNS), _FIELD_BYTES), dtype=np.uint8)
+    grid[:, :, -1] = ord("\t")
+    grid[:, -1, -1] = ord("\n")
+    for first in range(0, row_count, BLOCK_ROWS):
+        _draw_rows(grid, generator)
+        text = grid[: row_count - first].reshape(-1)
+        yield text[text != 0]
+
+
+def _draw_rows(grid: NDArray[np.uint8], generator: np.random.Generator) -> None:
+    """Draw one block of rows; a field is its text, padded with zero bytes that are cut later."""
+    strides = grid.strides[:2]
+    words = np.ndarray(grid.shape[:2], dtype="<u8", buffer=grid.data, strides=strides)
+    split = len(INTEGERS)
+    shape = (len(grid), split + len(CATEGORICALS))
+    ranks = np.exp(generator.random(shape, dtype=np.float32) * _logarithms()).astype(np.int32)
+    present = generator.random(shape, dtype=np.float32) < _shares()
+    decimals = _decimal_words()
+    labels = generator.random(len(grid), dtype=np.float32) < LABEL_SHARE
+    words[:, 0] = decimals[labels.astype(np.int64) - LOWEST]
+    integers = ranks[:, :split] + _lowest_index()
+    words[:, 1 : 1 + split] = decimals.take(integers, mode="clip") * present[:, :split]
+    ids = _hash(ranks[:, split:].view(np.uint32))
+    hexes = _hex_words().take(ids.view(np.uint16), mode="clip").view("<u8")
+    words[:, 1 + split :] = hexes * present[:, split:]
+
+
+def _hash(ranks: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return a 32-bit id for each rank; per column a bijection, in each a different one."""
+    salts = np.arange(ranks.shape[1], dtype=np.uint32) * np.uint32(0x85EBCA6B)
+    ids = ranks * np.uint32(0x9E3779B1) + salts
+    ids ^= ids >> np.uint32(15)
+    ids *= np.uint32(0x2C1B3C6D)
+    ids ^= ids >> np.uint32(12)
+    return ids
+
+
+@cache
+def _logarithms() -> NDArray[np.float32]:
+    sizes = np.array(INTEGER_RANGES + CARDINALITIES, dtype=np.float64)
+    return np.log(sizes + 1).astype(np.float32)
+
+
+@cache
+def _shares() -> NDArray[np.float32]:
+    return 1 - np.array(INTEGER_GAPS + CATEGORICAL_GAPS, dtype=np.float32)
+
+
+@cache
+def _lowest_index() -> NDArray[np.int32]:
+    """Return what turns a rank, from 1, into an index of ``_decimal_words``, from ``LOWEST``."""
+    index = np.full(len(INTEGERS), -1 - LOWEST, dtype=np.int32)
+    index[NEGATIVE_COLUMN] += LOWEST
+    return index
+
+
+@cache
+def _decimal_words() -> NDArray[np.uint64]:
+    """Return the texts of ``LOWEST`` to 65533 as little-endian words, padded with zero bytes."""
+    texts = (str(value).encode().ljust(8, b"\0") for value in range(LOWEST, _HIGHEST + 1))
+    return np.frombuffer(b"".join(texts), dtype="<u8")
+
+
+@cache
+def _hex_words() -> NDArray[np.uint32]:
+    """Return the four hex digits of each 16-bit number."""
+    return np.frombuffer(b"".join(b"%04x" % value for value in range(1 << 16)), dtype="<u4")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole lines of a day file; ``text`` is valid until the next block is requested.
+
+    ``row_count`` is the number of line ends, plus one for a last line without one. ``is_plain`` is
+    false if there is a blank or an x in it: pyarrow parses `` 5`` and ``0x5`` as numbers.
+    """
+
+    text: memoryview
+    offset_bytes: int
+    row_count: int
+    is_plain: bool
+
+
+def read_blocks(part: Part, block_bytes: int, moved: Moved) -> Iterator[Block]:
+    """Yield the lines of a part in blocks of at most ``block_bytes``.
+
+    Raises:
+        DataError: a line is longer than a block, or the file became shorter while it was read.
+    """
+    buffer = bytearray(min(block_bytes, part.size_bytes))
+    view = memoryview(buffer)
+    offset, held = part.start_bytes, 0
+    with CountedFile(part.source, "rb", moved) as file:
+        os.posix_fadvise(file.fileno(), offset, part.size_bytes, os.POSIX_FADV_SEQUENTIAL)
+        file.seek(offset)
+        while (left := part.end_bytes - offset) > 0:
+            held = _fill_view(file, view[: min(len(view), left)], held, part)
+            end = held if held == left else buffer.rfind(b"\n", 0, held) + 1
+            if not end:
+                raise long_line(part.source, offset)
+            ragged = buffer[end - 1] != ord("\n")
+            yield Block(
+                text=view[:end],
+                offset_bytes=offset,
+                row_count=buffer.count(b"\n", 0, end) + ragged,
+                is_plain=all(buffer.find(odd, 0, end) < 0 for odd in (b" ", b"x", b"X")),
+            )
+            offset, held = offset + end, held - end
+            view[:held] = bytes(view[end : end + held])
+
+
+def _fill_view(file: CountedFile, view: memoryview, held: int, part: Part) -> int:
+    """Read until the view is full; it holds ``held`` bytes already; return its size."""
+    while held < len(view):
+        count = file.readinto(view[held:])
+        if not count:
+            raise DataError(f"{part.source} became shorter while it was read")
+        held += count
+    return held
+
+
+def find_fault(part: Part) -> DataError | None:
+    """Return the error of the first bad line of a part, with file, line and byte offset.
+
+    ``None`` if every line is valid. Slow: used only after a fast path has failed.
+    """
+    with part.source.open("rb") as file:
+        file.seek(part.start_bytes)
+        offset = part.start_bytes
+        while offset < part.end_bytes:
+            line = file.readline()
+            try:
+                parse_line(line)
+            except ValueError as error:
+                number = _lines_before(part, offset) + 1
+                return DataError(f"{part.source}, line {number} (byte {offset}): {error}")
+            offset += len(line)
+    return None
+
+
+def _lines_before(part: Part, offset: int) -> int:
+    count = 0
+    with part.source.open("rb", buffering=0) as file:
+        while (left := offset - file.tell()) > 0:
+            count += file.read(min(left, COUNTING_BYTES)).count(b"\n")
+    return count

@@ -1,0 +1,553 @@
+"""Data folders on a target: claimed by a marker, emptied by a manifest.
+
+All data is in ``<target>/wattload-data/<workload>-<12 hex>/``, where the 12 digits begin the
+SHA-256 of the canonical JSON of the workload's parameters and seed. The folder also has:
+
+* ``.wattload-marker.json``: the owner of the folder, and how its data was generated;
+* ``.wattload-manifest-<part>.jsonl``: one line per file, one part per rank. Each line is on the
+  disk before the call that wrote it returns; a torn last line counts as not written;
+* ``.wattload-sealed.json``: written when the data is complete.
+
+Files are removed only if they are listed under a valid marker; the removal uses descriptors and
+follows no symbolic link. All other files stay, and ``foreign`` lists them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from wattload.core.errors import DataError, TargetError
+from wattload.core.storage.targets import DATA_FOLDER_NAME, Target
+from wattload.loaders.data.safe_files import (
+    checked_parts,
+    open_folder,
+    open_regular,
+    read_text,
+    regular_size,
+    remove_folder,
+    remove_listed,
+    sync_folder,
+    walk_names,
+    write_durably,
+)
+
+MANIFEST_PREFIX = ".wattload-manifest-"
+MANIFEST_SUFFIX = ".jsonl"
+
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND
+
+
+MARKER_NAME = ".wattload-marker.json"
+
+_FORMAT = 1
+
+SEAL_NAME = ".wattload-sealed.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestEntry:
+    """One finished file: its size in bytes and its SHA-256, ``None`` if it was not hashed."""
+
+    size_bytes: int
+    sha256: str | None
+
+
+class ManifestPart:
+    """The part of a manifest that one rank writes.
+
+    Lines are ``{"name", "size_bytes", "sha256"}`` for a finished file, ``{"name", "reserved"}`` for
+    an announced one, ``{"name", "removed"}`` for a removed one; the last line on a name counts.
+    """
+
+    def __init__(self, folder: Path, part: int) -> None:
+        self._folder = folder
+        self._name = f"{MANIFEST_PREFIX}{part}{MANIFEST_SUFFIX}"
+        self._descriptor: int | None = None
+
+    def append(self, name: str, entry: ManifestEntry | None) -> None:
+        """Add a finished file, or with no entry an announced one; durable on return."""
+        checked_parts(name)
+        if entry is None:
+            self._write({"name": name, "reserved": True})
+        else:
+            self._write({"name": name, "size_bytes": entry.size_bytes, "sha256": entry.sha256})
+
+    def forget(self, name: str) -> None:
+        """Note that a file was removed; durable on return."""
+        self._write({"name": name, "removed": True})
+
+    def close(self) -> None:
+        """Close the descriptor; the next line reopens it."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _write(self, line: dict[str, Any]) -> None:
+        """Append a whole line durably; after an error the part is as it was before."""
+        if self._descriptor is None:
+            self._descriptor = self._open()
+        size_bytes = _cut_torn_line(self._descriptor)
+        try:
+            _write_all(self._descriptor, (json.dumps(line) + "\n").encode())
+            os.fsync(self._descriptor)
+        except OSError as error:
+            # The caller gets an error, so the line must not be kept.
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, size_bytes)
+            path = self._folder / self._name
+            raise OSError(error.errno, error.strerror, str(path)) from error
+
+    def _open(self) -> int:
+        with open_folder(self._folder) as folder:
+            descriptor = open_regular(self._name, _FLAGS, folder)
+            os.fsync(folder)
+        return descriptor
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Write all bytes: when space runs out, the kernel first accepts a part of them."""
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _cut_torn_line(descriptor: int) -> int:
+    """Cut off an incomplete last line, so that the next starts a new one; return the bytes left."""
+    size_bytes = os.fstat(descriptor).st_size
+    if size_bytes == 0 or os.pread(descriptor, 1, size_bytes - 1) == b"\n":
+        return size_bytes
+    size_bytes = os.pread(descriptor, size_bytes, 0).rfind(b"\n") + 1
+    os.ftruncate(descriptor, size_bytes)
+    return size_bytes
+
+
+def is_manifest_name(name: str) -> bool:
+    """Return whether this is the file name of a manifest part."""
+    return name.startswith(MANIFEST_PREFIX) and name.endswith(MANIFEST_SUFFIX)
+
+
+def read_parts(folder: Path) -> tuple[dict[str, ManifestEntry], set[str]]:
+    """Return the finished files and the announced names of all parts of a manifest.
+
+    A name that one part lists as finished and another as removed counts as finished: callers check
+    the file as well. An incomplete last line is ignored.
+
+    Raises:
+        DataError: a line is not a valid manifest line.
+    """
+    entries: dict[str, ManifestEntry] = {}
+    reserved: set[str] = set()
+    if not folder.is_dir():
+        return entries, reserved
+    names = sorted(path.name for path in folder.iterdir())
+    for part in filter(is_manifest_name, names):
+        for name, entry in _read_part(folder, part).items():
+            if entry is None:
+                reserved.add(name)
+            else:
+                entries[name] = entry
+    return entries, reserved - entries.keys()
+
+
+def _read_part(folder: Path, part: str) -> dict[str, ManifestEntry | None]:
+    """Return the state of each name after the last line of one part; ``None`` is announced."""
+    states: dict[str, ManifestEntry | None] = {}
+    *lines, _torn = (read_text(folder, part) or "").split("\n")
+    for number, line in enumerate(lines, 1):
+        try:
+            fields = json.loads(line)
+            name = str(fields["name"])
+            checked_parts(name)
+            if fields.get("removed"):
+                states.pop(name, None)
+            elif fields.get("reserved"):
+                states[name] = None
+            else:
+                states[name] = _entry(fields)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise DataError(
+                f"{folder / part}, line {number}: invalid manifest line ({error}); "
+                "delete the folder yourself if its data is not needed"
+            ) from error
+    return states
+
+
+def _entry(fields: dict[str, Any]) -> ManifestEntry:
+    size_bytes, sha256 = fields["size_bytes"], fields["sha256"]
+    if not isinstance(size_bytes, int) or not isinstance(sha256, str | None):
+        raise TypeError("size_bytes must be an integer and sha256 a string or null")
+    return ManifestEntry(size_bytes=size_bytes, sha256=sha256)
+
+
+def marker_of(workload: str, parameters: Mapping[str, object], seed: int) -> dict[str, Any]:
+    """Return the marker for a workload's parameters and seed; ``key`` names the folder.
+
+    Raises:
+        DataError: JSON can't represent the parameters.
+    """
+    try:
+        made_from = json.dumps({"parameters": parameters, "seed": seed}, sort_keys=True)
+    except TypeError as error:
+        raise DataError(f"the parameters of {workload} are not plain values: {error}") from error
+    digest = hashlib.sha256(made_from.encode()).hexdigest()
+    return {
+        "made_by": "wattload",
+        "format": _FORMAT,
+        "workload": workload,
+        "key": f"{workload}-{digest[:12]}",
+        # Through JSON, so that it compares equal to what is read back (tuples become lists).
+        **json.loads(made_from),
+    }
+
+
+def make_folders(target_path: Path, *below: str) -> None:
+    """Create ``<target>/wattload-data``, or a folder ``below`` it, durably, following no link.
+
+    Raises:
+        TargetError: the target is missing or not a directory.
+        DataError: a link or a foreign file is in the place of a folder.
+        OSError: the kernel refuses (read-only, full, no permission).
+    """
+    if not target_path.is_dir():
+        raise TargetError(
+            f"{target_path} is not a directory; give an existing one with target.path="
+        )
+    path = target_path
+    for name in (DATA_FOLDER_NAME, *below):
+        above, path = path, path / name
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            raise DataError(
+                f"{path} is not a folder of wattload; move it, or choose another target"
+            )
+        if not path.exists():
+            path.mkdir(exist_ok=True)
+            sync_folder(above)
+
+
+def claim_marker(path: Path, marker: Mapping[str, Any]) -> None:
+    """Write the marker into a new folder, or check that an existing one is equal.
+
+    Raises:
+        DataError: the folder is foreign, or was created with other parameters.
+    """
+    found = read_marker(path)
+    if found == marker:
+        return
+    if found is not None:
+        raise DataError(
+            f"{path} was created with other parameters ({_difference(found, marker)}); "
+            "remove it with `make clean`, or choose another target"
+        )
+    if read_text(path, MARKER_NAME) is not None or not _is_new(path):
+        raise DataError(
+            f"{path} was not created by wattload (no valid {MARKER_NAME} in it), so nothing in it "
+            "is changed; move it, or choose another target"
+        )
+    write_durably(path, MARKER_NAME, json.dumps(marker, indent=1))
+
+
+def read_marker(path: Path) -> dict[str, Any] | None:
+    """Return the valid marker of a data folder, ``None`` if there is none.
+
+    A valid marker is a JSON object of ours in a known format, with the folder's name as its key. A
+    marker that was copied to another folder is therefore invalid and permits no removal.
+    """
+    try:
+        found = json.loads(read_text(path, MARKER_NAME) or "null")
+    except (ValueError, OSError, RecursionError):  # DataError is a ValueError
+        return None
+    if not isinstance(found, dict) or found.get("made_by") != "wattload":
+        return None
+    return found if found.get("format") == _FORMAT and found.get("key") == path.name else None
+
+
+def require_marker(path: Path) -> None:
+    """Raise ``DataError`` unless the folder has a valid marker, which removal requires."""
+    if read_marker(path) is None:
+        raise DataError(
+            f"{path} has no valid {MARKER_NAME}, so nothing in it is removed; "
+            "delete it yourself if it is not needed"
+        )
+
+
+def _is_new(path: Path) -> bool:
+    """Whether a folder without a marker is empty, or what an interrupted claim leaves."""
+    return {entry.name for entry in path.iterdir()} <= {f"{MARKER_NAME}.tmp"}
+
+
+def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    names = sorted(name for name in wanted if found.get(name) != wanted[name])
+    return f"its {', '.join(names)} differ"
+
+
+class DataFolder:
+    """One data folder of one workload; open it with ``claim``.
+
+    ``entries`` and ``reserved`` are as of the last ``reload``, or of their first use, plus the
+    changes by this object. Safe for several threads; each process uses its own ``part``.
+    """
+
+    def __init__(self, path: Path, key: str, *, part: int = 0) -> None:
+        self.path = path
+        self.key = key
+        self._lock = threading.Lock()
+        self._lists: tuple[dict[str, ManifestEntry], set[str]] | None = None
+        self._lock_descriptor: int | None = None
+        self._part = ManifestPart(path, part)
+
+    @classmethod
+    def claim(
+        cls,
+        target_path: Path,
+        workload: str,
+        parameters: Mapping[str, object],
+        *,
+        seed: int,
+        part: int = 0,
+    ) -> Self:
+        """Create the folder for these parameters and seed, or reopen it.
+
+        With several ranks, rank 0 claims first; the others follow after a barrier, each with its
+        own ``part``.
+
+        Raises:
+            TargetError: the target is missing, not a directory, or can't be written.
+            DataError: the folder is foreign, or was created with other parameters.
+        """
+        marker = marker_of(workload, parameters, seed)
+        key = str(marker["key"])
+        path = target_path / DATA_FOLDER_NAME / key
+        try:
+            make_folders(target_path, key)
+            claim_marker(path, marker)
+        except (DataError, TargetError):
+            raise
+        except OSError as error:
+            raise TargetError(
+                f"{target_path} can't hold data: {error.strerror}; "
+                "choose a target that exists, is writable and has space, with target.path="
+            ) from error
+        folder = cls(path, key, part=part)
+        folder.reload()
+        return folder
+
+    @property
+    def entries(self) -> dict[str, ManifestEntry]:
+        """The size and digest of each listed file by name (relative, with ``/``).
+
+        Raises ``DataError`` on first use for a manifest that can't be read.
+        """
+        with self._lock:
+            return self._listed()[0]
+
+    @property
+    def reserved(self) -> set[str]:
+        """The names that were announced and not yet recorded.
+
+        Raises ``DataError`` on first use for a manifest that can't be read.
+        """
+        with self._lock:
+            return self._listed()[1]
+
+    def reload(self) -> None:
+        """Read all parts of the manifest again, to see what other ranks have recorded.
+
+        Raises ``DataError`` for a manifest that can't be read.
+        """
+        with self._lock:
+            self._lists = read_parts(self.path)
+
+    def reserve(self, name: str) -> None:
+        """Announce a file before it is written, so that a partial one can be removed after a crash.
+
+        A reserved file is not valid until it is recorded.
+
+        Raises:
+            DataError: the name leads out of the folder or is one of our own.
+        """
+        self._append(name, None)
+
+    def record(self, name: str, size_bytes: int, sha256: str | None) -> None:
+        """List a finished file; the line is on the disk on return.
+
+        Raises:
+            DataError: the name leads out of the folder or is one of our own.
+        """
+        self._append(name, ManifestEntry(size_bytes=size_bytes, sha256=sha256))
+
+    def is_valid(self, name: str) -> bool:
+        """Return whether the file is listed and has its listed size on the disk."""
+        entry = self.entries.get(name)
+        return entry is not None and regular_size(self.path, name) == entry.size_bytes
+
+    def seal(self) -> None:
+        """Declare the data complete: it consists of the files listed now, over all parts."""
+        self.reload()
+        write_durably(self.path, SEAL_NAME, json.dumps(self._summary()))
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the folder is sealed and still lists the same count and bytes of files."""
+        return read_text(self.path, SEAL_NAME) == json.dumps(self._summary())
+
+    def discard(self, name: str) -> int:
+        """Remove one listed or reserved file and return the bytes freed; 0 if it was missing.
+
+        Raises:
+            DataError: the name is not listed, or is no longer a regular file.
+        """
+        if name not in self.entries and name not in self.reserved:
+            raise DataError(f"{self.path / name} is not listed in the manifest, so it is kept")
+        removal = remove_listed(self.path, [name])
+        if removal.left:
+            raise DataError(f"{self.path / name} is no longer a regular file, so it is kept")
+        with self._lock:
+            self._part.forget(name)
+            entries, reserved = self._listed()
+            entries.pop(name, None)
+            reserved.discard(name)
+        return removal.freed_bytes
+
+    def foreign(self) -> tuple[str, ...]:
+        """Return the names in the folder that are not ours, sorted; folders end in ``/``."""
+        ours = self.entries.keys() | self.reserved
+        parents = {str(parent) + "/" for name in ours for parent in Path(name).parents}
+        return tuple(
+            name
+            for name in sorted(walk_names(self.path))
+            if name not in ours and name not in parents and not self._is_kept(name)
+        )
+
+    def lock(self) -> None:
+        """Exclude other runs until ``close``, ``remove`` or the end of this process.
+
+        Raises:
+            DataError: another run holds the folder.
+        """
+        with open_folder(self.path) as folder:
+            descriptor = open_regular(MARKER_NAME, os.O_RDONLY, folder)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise DataError(
+                f"{self.path} is in use by another run; wait for it, or choose another target"
+            ) from error
+        self._lock_descriptor = descriptor
+
+    def empty(self) -> int:
+        """Remove the listed files of all parts and the list; return the bytes of data freed.
+
+        Raises:
+            DataError: the marker is no longer valid.
+        """
+        require_marker(self.path)
+        self.reload()
+        removal = remove_listed(self.path, sorted(self.entries.keys() | self.reserved))
+        with self._lock:
+            self._part.close()
+        own = {name for name in walk_names(self.path) if _is_own(name)}
+        remove_listed(self.path, own - {MARKER_NAME})
+        self.reload()
+        return removal.freed_bytes
+
+    def remove(self) -> int:
+        """Remove the listed files, then, if nothing else is left, the folder itself.
+
+        Returns the bytes of data freed. If foreign files stay, so does the marker: the folder
+        remains ours, and ``foreign`` lists them.
+
+        Raises:
+            DataError: the marker is no longer valid.
+        """
+        freed_bytes = self.empty()
+        if set(walk_names(self.path)) <= {MARKER_NAME}:
+            remove_listed(self.path, [MARKER_NAME])
+            remove_folder(self.path)
+        self.close()
+        return freed_bytes
+
+    def close(self) -> None:
+        """Close the manifest and release the lock; the manifest is reopened when needed."""
+        with self._lock:
+            self._part.close()
+            if self._lock_descriptor is not None:
+                os.close(self._lock_descriptor)
+                self._lock_descriptor = None
+
+    def _append(self, name: str, entry: ManifestEntry | None) -> None:
+        if _is_own(name):
+            raise DataError(f"{name}: this name is reserved for the folder's own files")
+        with self._lock:
+            entries, reserved = self._listed()
+            self._part.append(name, entry)
+            if entry is None:
+                entries.pop(name, None)
+                reserved.add(name)
+            else:
+                reserved.discard(name)
+                entries[name] = entry
+
+    def _listed(self) -> tuple[dict[str, ManifestEntry], set[str]]:
+        """Return entries and reserved names, read on first use; requires the lock."""
+        if self._lists is None:
+            self._lists = read_parts(self.path)
+        return self._lists
+
+    def _is_kept(self, name: str) -> bool:
+        return _is_own(name) and regular_size(self.path, name) is not None
+
+    def _summary(self) -> dict[str, int]:
+        sizes = [entry.size_bytes for entry in self.entries.values()]
+        return {"file_count": len(sizes), "data_bytes": sum(sizes)}
+
+
+def list_folders(target_path: Path) -> tuple[DataFolder, ...]:
+    """Return the data folders under a target that have a valid marker, by name.
+
+    Their manifests are not read yet, so an unreadable one fails only where it is used.
+    """
+    data_path = target_path / DATA_FOLDER_NAME
+    if not data_path.is_dir() or data_path.is_symlink():
+        return ()
+    return tuple(
+        DataFolder(path, path.name)
+        for path in sorted(data_path.iterdir())
+        if not path.is_symlink() and path.is_dir() and read_marker(path) is not None
+    )
+
+
+def claim_on_targets(
+    targets: Sequence[Target],
+    workload: str,
+    parameters: Mapping[str, object],
+    *,
+    seed: int,
+    part: int,
+) -> list[DataFolder]:
+    """Claim the folder on every target; see ``DataFolder.claim``."""
+    return [
+        DataFolder.claim(target.data_folder.parent, workload, parameters, seed=seed, part=part)
+        for target in targets
+    ]
+
+
+def existing_on_targets(targets: Sequence[Target], key: str) -> list[DataFolder | None]:
+    """Return each target's folder with this key, ``None`` where there is none; makes nothing."""
+    return [
+        next((each for each in list_folders(target.data_folder.parent) if each.key == key), None)
+        for target in targets
+    ]
+
+
+def _is_own(name: str) -> bool:
+    own = {MARKER_NAME, SEAL_NAME, f"{MARKER_NAME}.tmp", f"{SEAL_NAME}.tmp"}
+    return name in own or is_manifest_name(name)

@@ -1,0 +1,337 @@
+"""Whole samples by O_DIRECT: read ahead into reused buffers, decoded in place, cut into batches.
+
+Files are read in the order of the samples by ``FileReader``, with several blocks in flight, across
+file borders too. Each file goes into one of a fixed set of slots: one piece of pre-touched memory
+in huge pages, registered with the kernel once. When a file has been read, a decoding thread finds
+the payload in its slot, copies the front of it into a row of a batch and frees the slot for the
+next file. That is the only copy, and memory does not grow with the batches prepared ahead. Batches
+use pre-touched memory too: the first touch of a page costs more than a copy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.histogram import Histogram
+from wattload.core.io import Batch, DataPath, IOKind, TracedOperations
+from wattload.core.units import NS_PER_S
+from wattload.loaders.aligned_io import aligned_buffers
+from wattload.loaders.data.record_formats import record_format
+from wattload.loaders.direct.config import (
+    SLOT_ALIGN_BYTES,
+    Config,
+    slot_count,
+    slot_size_bytes,
+    tensor_count,
+)
+from wattload.loaders.direct.reader import FileReader
+from wattload.loaders.operation_log import OperationLog
+from wattload.loaders.samples import ReadCounter, SampleSet, copy_resized
+
+Arrival = Callable[[Future[int]], None]
+"""Called with the future of a file that was read or failed; its result is the bytes read."""
+
+Fetch = Callable[[int, NDArray[np.uint8], Arrival], None]
+"""Begins to read the file of a sample into a slot."""
+
+
+class _Assembly:
+    """A batch in preparation: the rows still missing, and the sums so far."""
+
+    def __init__(self, tensor: NDArray[np.uint8], indices: Sequence[int]) -> None:
+        self.tensor = tensor
+        self.indices = tuple(indices)
+        self.rows_left = len(indices)
+        self.payload_bytes = 0
+        self.read_bytes = 0
+        self.hash_cpu_s = 0.0
+        self.decode_ns = 0
+        self.digests: dict[int, str] = {}
+
+    def finished(self) -> Batch:
+        """Return the finished batch."""
+        return Batch(
+            tensor=self.tensor,
+            indices=self.indices,
+            payload_bytes=self.payload_bytes,
+            read_bytes=self.read_bytes,
+            digests=self.digests,
+            hash_cpu_s=self.hash_cpu_s,
+            decode_s=self.decode_ns / NS_PER_S,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A sample in preparation: its place in the order, its file's slot, its row in the batch."""
+
+    index: int
+    position: int
+    number: int
+    slot: NDArray[np.uint8]
+    assembly: _Assembly
+
+
+class Pass:
+    """One pass over an order of samples; reads begin as slots, tensors and the queue allow.
+
+    ``fetch`` begins to read a sample's file into a slot and calls back, on any other thread, when
+    it has been read or has failed. The callback decodes it and begins the next. With ``held``, the
+    files' bytes by sample, those are decoded instead of the content of the slot.
+
+    Beyond the file that is read now, at most ``queued_bytes`` are requested, and at least one file:
+    enough to keep the reader's queue full across the border between two files. Beyond that, it is
+    better to reuse the slot that was used last, while it is still in the CPU's caches.
+    """
+
+    def __init__(
+        self,
+        samples: SampleSet,
+        order: Sequence[int],
+        slots: Sequence[NDArray[np.uint8]],
+        tensors: Sequence[NDArray[np.uint8]],
+        fetch: Fetch,
+        *,
+        queued_bytes: int,
+        held: Sequence[NDArray[np.uint8]] | None = None,
+    ) -> None:
+        self._samples = samples
+        self._layout = record_format(samples.record_format)
+        self._size = samples.batch_samples
+        self._order = order[: len(order) // self._size * self._size]
+        self._tensors = tensors
+        self._fetch = fetch
+        self._queued_bytes = queued_bytes
+        self._held = held
+        self._reading: dict[int, int] = {}
+        self._free = list(slots)
+        self._slot_count = len(slots)
+        self._begun = 0
+        self._returned = 0
+        self._assemblies: dict[int, _Assembly] = {}
+        self._failure: BaseException | None = None
+        self._stopped = False
+        self._changed = threading.Condition()
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the batches in order; each tensor is reused when the next batch is requested."""
+        for number in range(len(self._order) // self._size):
+            self._advance()
+            with self._changed:
+                self._changed.wait_for(partial(self._is_settled, number))
+                if self._failure is not None:
+                    raise self._failure
+                if self._stopped:
+                    raise RuntimeError("this epoch was ended before its last batch was taken")
+                assembly = self._assemblies.pop(number)
+            yield assembly.finished()
+            with self._changed:
+                self._returned += 1
+
+    def stop(self) -> None:
+        """Begin no more files, and wait until the slots of those in flight are free."""
+        with self._changed:
+            self._stopped = True
+            self._changed.wait_for(lambda: len(self._free) == self._slot_count)
+
+    def _is_settled(self, number: int) -> bool:
+        assembly = self._assemblies.get(number)
+        return self._stopped or (assembly is not None and not assembly.rows_left)
+
+    def _advance(self) -> None:
+        """Begin to read as many files as there are free slots and batch tensors."""
+        while True:
+            with self._changed:
+                position = self._begun
+                batch, number = divmod(position, self._size)
+                if not self._may_begin(batch, position):
+                    return
+                self._begun += 1
+                assembly = self._assemblies.get(batch) or self._assemble(batch)
+                index = self._order[position]
+                self._reading[position] = self._samples.file_bytes[index]
+                row = _Row(index, position, number, self._free.pop(), assembly)
+            self._begin(row)
+
+    def _may_begin(self, batch: int, position: int) -> bool:
+        return (
+            bool(self._free)
+            and not self._stopped
+            and position < len(self._order)
+            and batch < self._returned + len(self._tensors)
+            and self._may_queue()
+        )
+
+    def _may_queue(self) -> bool:
+        """Whether the reader's queue could run empty before the current file has been read."""
+        later = list(self._reading.values())[1:]
+        return sum(later) < self._queued_bytes
+
+    def _assemble(self, number: int) -> _Assembly:
+        first = number * self._size
+        tensor = self._tensors[number % len(self._tensors)]
+        assembly = _Assembly(tensor, self._order[first : first + self._size])
+        self._assemblies[number] = assembly
+        return assembly
+
+    def _begin(self, row: _Row) -> None:
+        try:
+            self._fetch(row.index, row.slot, partial(self._arrived, row))
+        except BaseException as error:  # the slot must be freed in any case
+            self._settle(row.slot, error)
+
+    def _arrived(self, row: _Row, ticket: Future[int]) -> None:
+        """Begin the next file, then decode this one; called on a decoding thread."""
+        failure: BaseException | None = None
+        with self._changed:
+            del self._reading[row.position]
+        self._advance()
+        try:
+            read_bytes = ticket.result()
+            content = row.slot if self._held is None else self._held[row.index]
+            self._decode(row, content[:read_bytes])
+        except BaseException as error:  # raised in batches()
+            failure = error
+        self._settle(row.slot, failure)
+        self._advance()
+
+    def _settle(self, slot: NDArray[np.uint8], failure: BaseException | None) -> None:
+        with self._changed:
+            self._free.append(slot)
+            if failure is not None:
+                self._failure = self._failure or failure
+                self._stopped = True
+            self._changed.notify_all()
+
+    def _decode(self, row: _Row, raw: NDArray[np.uint8]) -> None:
+        samples, assembly = self._samples, row.assembly
+        name = str(samples.paths[row.index])
+        start_ns = time.monotonic_ns()
+        payload = self._layout.payload(raw, name, check_crc=samples.check_crc)
+        copy_resized(payload, assembly.tensor[row.number])
+        decode_ns = time.monotonic_ns() - start_ns
+        digest, hash_cpu_s = "", 0.0
+        if row.index in samples.hashed:
+            start_s = time.thread_time()
+            digest = hashlib.sha256(payload.data).hexdigest()
+            hash_cpu_s = time.thread_time() - start_s
+        with self._changed:
+            assembly.rows_left -= 1
+            assembly.payload_bytes += len(payload)
+            assembly.read_bytes += len(raw)
+            assembly.hash_cpu_s += hash_cpu_s
+            assembly.decode_ns += decode_ns
+            if digest:
+                assembly.digests[row.index] = digest
+
+
+def make_loader(config: Config, samples: SampleSet, on_read: ReadCounter) -> DirectSampleLoader:
+    """Return the loader of whole samples by O_DIRECT, its threads and buffers ready."""
+    return DirectSampleLoader(config, samples, on_read)
+
+
+class DirectSampleLoader:
+    """Batches of samples read by ``FileReader``; passes no byte through the page cache."""
+
+    def __init__(self, config: Config, samples: SampleSet, on_read: ReadCounter) -> None:
+        config.check()
+        self._samples = samples
+        self._on_read = on_read
+        self._pass: Pass | None = None
+        self._held = held_files(samples) if samples.in_memory else None
+        count = slot_count(config, samples)
+        self._slots = aligned_buffers(count, slot_size_bytes(samples), SLOT_ALIGN_BYTES)
+        self._tensors = [
+            memory.reshape(samples.batch_samples, samples.resize_bytes)
+            for memory in aligned_buffers(tensor_count(config, samples), samples.batch_bytes)
+        ]
+        self._log = OperationLog(config.trace_operations)
+        self._reader = FileReader(
+            config,
+            buffers=self._slots,
+            log=None if samples.in_memory else self._log,
+            is_null=samples.in_memory,
+        )
+        self._block_bytes = config.block_bytes
+        self._queued_bytes = 2 * config.queue_depth * config.pollers * config.block_bytes
+        self._decoders = ThreadPoolExecutor(
+            config.workers * samples.accelerators, thread_name_prefix="decode"
+        )
+
+    def epoch(self, order: Sequence[int]) -> Iterator[Batch]:
+        """Return the batches of one epoch; an earlier epoch is ended first.
+
+        Raises:
+            DataError: a file is truncated, corrupt, or not a record.
+            OSError: the kernel refused a read; the message has the file and the offset.
+            RuntimeError: the loader was closed.
+        """
+        if not self._slots:
+            raise RuntimeError("the loader is closed")
+        self._end_pass()
+        self._pass = Pass(
+            self._samples,
+            order,
+            self._slots,
+            self._tensors,
+            self._fetch,
+            queued_bytes=self._queued_bytes,
+            held=self._held,
+        )
+        return self._pass.batches()
+
+    def path(self) -> DataPath:
+        """Return the requested path of the bytes."""
+        if self._samples.in_memory:
+            return DataPath(data_path="memory", path_requested="memory")
+        return self._reader.path()
+
+    @property
+    def operation_bytes(self) -> int:
+        """The size of one read, ``loader.block_bytes``."""
+        return self._block_bytes
+
+    def latency(self, kind: IOKind) -> Histogram:
+        """Return the latencies of block reads so far; there are no writes."""
+        return self._reader.latency() if kind is IOKind.READ else Histogram.of(())
+
+    def traced(self, kind: IOKind, phase: str) -> Sequence[TracedOperations]:
+        """Return the sample of block reads so far; there are no writes."""
+        return self._log.traced(kind, phase) if kind is IOKind.READ else ()
+
+    def close(self) -> None:
+        """End the threads and release the buffers; safe to call twice."""
+        self._end_pass()
+        self._reader.close()
+        self._decoders.shutdown()
+        self._slots, self._tensors = [], []
+
+    def _end_pass(self) -> None:
+        """Wait for files in flight: the reader writes into their slots until then."""
+        if self._pass is not None:
+            self._pass.stop()
+            self._pass = None
+
+    def _fetch(self, index: int, slot: NDArray[np.uint8], then: Arrival) -> None:
+        """Begin to read a sample's file into a slot; ``then`` is called on a decoding thread."""
+        ticket = self._reader.submit(
+            self._samples.paths[index], slot, self._samples.file_bytes[index], moved=self._on_read
+        )
+        ticket.add_done_callback(lambda done: self._decode(then, done))
+
+    def _decode(self, then: Arrival, done: Future[int]) -> None:
+        self._decoders.submit(then, done)
+
+
+def held_files(samples: SampleSet) -> Sequence[NDArray[np.uint8]]:
+    """Return the files' bytes, each of shape ``(file bytes,)``, read through the page cache."""
+    return [np.fromfile(path, dtype=np.uint8) for path in samples.paths]

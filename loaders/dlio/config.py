@@ -1,0 +1,226 @@
+"""The settings of loader=dlio, and those that our code inside its processes receives.
+
+The program runs in its own processes. There ``launch`` replaces two packages that it imports and
+does not need. The replacement for its tracer reports to the ``epoch_server``, in our process, when
+an epoch begins and ends, and waits for it until the page cache is cold. Settings for our code in
+those processes are passed in the environment (``ChildSettings``).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+from wattload.core.errors import ConfigError, MissingExtraError
+from wattload.core.io import Harness
+from wattload.core.storage.targets import Target
+from wattload.core.workload import PYTORCH, Requirement, require_installed
+from wattload.loaders.data.record_formats import record_format
+from wattload.loaders.direct.config import Config as DirectConfig
+from wattload.loaders.direct.config import check_alignment
+from wattload.loaders.factories import make_harness
+from wattload.loaders.samples import SampleSet, Training, TrainingResult
+
+READERS = ("dlio", "wattload")
+START_METHODS = ("fork", "forkserver", "spawn")
+
+
+SETTINGS_VARIABLE = "WATTLOAD_DLIO_SETTINGS"
+
+
+@dataclass(slots=True, kw_only=True)
+class Config:
+    """dlio-benchmark 2.0.0 in the environment that runs wattload, one process per accelerator.
+
+    ``workers`` (DLIO's ``read_threads``) and ``prefetch_factor`` (its prefetch size divided by the
+    workers, rounded up) are those of its PyTorch DataLoader; ``start_method`` is its
+    ``multiprocessing_context``. ``cold_epochs`` empties the page cache before every epoch; without
+    it before the first alone, as DLIO does. ``reader`` selects what reads files inside DLIO: its
+    own code by ``np.load``, or ours by O_DIRECT, with ``reader_queue_depth`` blocks of
+    ``reader_block_bytes`` in flight per worker.
+    """
+
+    name: ClassVar[str] = "dlio"
+    requires: ClassVar[tuple[Requirement, ...]] = (
+        # Its own requirements can't be resolved by pip, so wattload's extra lists them instead.
+        Requirement(
+            module="dlio_benchmark",
+            software="dlio-benchmark",
+            extra="dlio",
+            install=(
+                "pip install 'wattload[dlio,torch]' && pip install --no-deps dlio-benchmark==2.0.0"
+            ),
+        ),
+        PYTORCH,
+        *(
+            Requirement(
+                module=module,
+                software=module,
+                extra="dlio",
+                install="pip install 'wattload[dlio]'",
+            )
+            for module in ("mpi4py", "pandas", "psutil")
+        ),
+    )
+    """What the program imports for unet3d."""
+
+    _target_: str = "wattload.loaders.dlio.config.Config"
+    workers: int = 4
+    prefetch_factor: int = 1
+    start_method: str = "fork"
+    cold_epochs: bool = True
+    reader: str = "dlio"
+    reader_block_bytes: int = 4 << 20
+    reader_queue_depth: int = 8
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` for a setting outside its range."""
+        for name in ("workers", "prefetch_factor"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"loader.{name} must be 1 or more, got {getattr(self, name)}")
+        for name, allowed in (("reader", READERS), ("start_method", START_METHODS)):
+            if getattr(self, name) not in allowed:
+                raise ConfigError(
+                    f"loader.{name} must be one of {', '.join(allowed)}, "
+                    f"got {getattr(self, name)!r}"
+                )
+        with _reader_setting_names():
+            self._reader_config().check()
+
+    def check_samples(self, samples: SampleSet, targets: Sequence[Target]) -> None:
+        """Raise for a program that is not installed, and for settings that our reader can't use."""
+        require_installed(self.requires, user="loader=dlio")
+        if samples.accelerators > 1:
+            mpirun()
+        if self.sample_path_is_direct:
+            self._reader_config().require_checkpoint_library()
+            with _reader_setting_names():
+                for target in targets:
+                    check_alignment(target, self.reader_block_bytes)
+
+    def training_harness(self, training: Training) -> Harness[TrainingResult]:
+        """Return the program, ready to run the job."""
+        return make_harness(self, training)
+
+    def sample_memory_bytes(self, samples: SampleSet) -> int:
+        """Return a bound on the buffers: a record per worker, and the batches in preparation.
+
+        PyTorch itself and the processes need more.
+        """
+        workers = self.workers * samples.accelerators
+        batches = workers * (self.prefetch_factor + 1) + samples.accelerators
+        return workers * max(samples.file_bytes) + batches * samples.batch_bytes
+
+    def sample_checks_crc(self, samples: SampleSet) -> bool:
+        """Return whether the CRC-32 is computed: by ``np.load`` for each npz, by ours if asked."""
+        has_crc = record_format(samples.record_format).HAS_CRC
+        return has_crc and (self.reader == "dlio" or samples.check_crc)
+
+    @property
+    def sample_bytes_counted(self) -> str:
+        """Workers are other processes: what they read is reported with the batch."""
+        return (
+            "as each batch reaches DLIO's loop, by the size of its files; workers had read them "
+            "earlier, so these times are not those of the I/O"
+        )
+
+    @property
+    def sample_decode_timed(self) -> str:
+        """Why the decoding time is unknown; for the record."""
+        return "dlio-benchmark does not time decoding and reading separately"
+
+    @property
+    def sample_path_is_direct(self) -> bool:
+        """Whether our reader is used: DLIO's own reads through the page cache."""
+        return self.reader == "wattload"
+
+    @property
+    def is_cold_in_every_epoch(self) -> bool:
+        """Whether the page cache is emptied before every epoch."""
+        return self.cold_epochs
+
+    def _reader_config(self) -> DirectConfig:
+        return DirectConfig(
+            block_bytes=self.reader_block_bytes, queue_depth=self.reader_queue_depth
+        )
+
+    def differences(self, training: Training) -> Sequence[str]:
+        """Return the differences that matter in a comparison with our own loop."""
+        side = math.isqrt(training.samples.resize_bytes)
+        found = [
+            "DLIO ran its own loop. It read links that were changed before each epoch, so that it "
+            "read the same files in the same order as the other loaders; its own shuffling was "
+            "off. It starts its workers in the first epoch, which other loaders do before the "
+            "measurement."
+        ]
+        if self.reader == "dlio":
+            found.append(
+                "DLIO discards the bytes that it reads: each sample of its batches is the same "
+                f"synthetic image of {side} x {side} bytes."
+            )
+        else:
+            found.append(
+                "Files were read by wattload's reader, as a plug-in of DLIO; it delivers the first "
+                f"{side * side} bytes of each record."
+            )
+        return found
+
+
+def mpirun() -> str:
+    """Return the launcher of this environment, else the first on the path.
+
+    Raises:
+        MissingExtraError: there is none.
+    """
+    local = Path(sys.executable).parent / "mpirun"
+    found = str(local) if local.exists() else shutil.which("mpirun")
+    if found is None:
+        raise MissingExtraError(
+            "loader=dlio starts one process per accelerator by mpirun, which is not installed; "
+            "install it with: pip install 'wattload[mpi]', or use accelerator.count=1"
+        )
+    return found
+
+
+@contextmanager
+def _reader_setting_names() -> Iterator[None]:
+    """Rename the direct loader's settings in an error message to the names used here."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("loader.", "loader.reader_", 1)) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildSettings:
+    """The epoch server's socket, and the settings of our reader (``plugin``).
+
+    ``journal`` is where the reader logs each file that it has read, ``largest_bytes`` the size of
+    the largest. The other fields are those of the loader's and the workload's configuration.
+    """
+
+    socket: str
+    journal: str
+    largest_bytes: int
+    record_format: str
+    block_bytes: int
+    queue_depth: int
+    check_crc: bool
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment variable with these settings."""
+        return {SETTINGS_VARIABLE: json.dumps(asdict(self))}
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self | None:
+        """Return the settings of this process, ``None`` outside a run of ours."""
+        text = environment.get(SETTINGS_VARIABLE)
+        return cls(**json.loads(text)) if text else None

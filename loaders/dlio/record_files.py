@@ -1,0 +1,85 @@
+"""Whole record files by O_DIRECT, one at a time, with a journal of what was read."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.loaders.aligned_io import HUGE_PAGE_BYTES, aligned_buffer, round_up
+from wattload.loaders.data.record_formats import record_format
+from wattload.loaders.direct.config import Config
+from wattload.loaders.direct.reader import FileReader
+from wattload.loaders.dlio.config import ChildSettings
+
+
+class RecordFiles:
+    """Reads record files one at a time into one buffer, made for the largest of them."""
+
+    def __init__(self, settings: ChildSettings) -> None:
+        self._settings = settings
+        self._layout = record_format(settings.record_format)
+        # Room for the end of a file in the largest logical block of any drive.
+        self._buffer = aligned_buffer(round_up(settings.largest_bytes, HUGE_PAGE_BYTES))
+        self._reader = FileReader(
+            Config(block_bytes=settings.block_bytes, queue_depth=settings.queue_depth),
+            buffers=[self._buffer],
+        )
+        self._journal = os.open(
+            settings.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+        )
+        path = self._reader.path()
+        self._note({"engine": path.engine, "remarks": path.remarks})
+
+    def payload(self, link: str) -> NDArray[np.uint8]:
+        """Return a record's payload, a view that the next call overwrites; log what was read.
+
+        Raises:
+            DataError: the file is not a record.
+            OSError: the file can't be read.
+        """
+        path = Path(link).resolve()  # DLIO reads links, which O_NOFOLLOW refuses
+        size_bytes = path.stat().st_size
+        read_bytes = self._reader.submit(path, self._buffer, size_bytes).result()
+        at_ns = time.monotonic_ns()
+        self._note({"at_ns": at_ns, "path": str(path), "read_bytes": read_bytes})
+        return self._layout.payload(
+            self._buffer[:size_bytes], str(path), check_crc=self._settings.check_crc
+        )
+
+    def close(self) -> None:
+        """Release the reader and the journal."""
+        self._reader.close()
+        os.close(self._journal)
+
+    def _note(self, line: dict[str, Any]) -> None:
+        os.write(self._journal, json.dumps(line).encode() + b"\n")
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderSummary:
+    """What our reader logged inside the program: bytes read, and the engines used."""
+
+    read_bytes: int
+    engines: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+def read_summary(path: Path) -> ReaderSummary:
+    """Return what our reader logged; nothing if the journal does not exist."""
+    try:
+        lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    except FileNotFoundError:
+        lines = []
+    opened = [line for line in lines if "engine" in line]
+    return ReaderSummary(
+        read_bytes=sum(int(line["read_bytes"]) for line in lines if "read_bytes" in line),
+        engines=tuple(dict.fromkeys(line["engine"] for line in opened)),
+        remarks=tuple(dict.fromkeys(remark for line in opened for remark in line["remarks"])),
+    )

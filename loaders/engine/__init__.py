@@ -1,0 +1,1 @@
+"""The I/O engine: io_uring in C, its plans and what they yield."""

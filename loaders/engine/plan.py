@@ -1,0 +1,230 @@
+"""The encoded form of a plan that the engine parses, as ``src/wattload_engine.h`` specifies it."""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.errors import ConfigError
+from wattload.core.io import Allocation, Extent, ExtentArrays, IOKind, IOOrder, IOPlan
+from wattload.core.units import NS_PER_S
+
+MAGIC = 0x31504C57
+HEADER = struct.Struct("<2I4B5I6QQ2IQ4IQ")
+FILE = struct.Struct("<Q2I")
+EXTENT = struct.Struct("<2I2Q")
+EXTENT_ROW = np.dtype([("file", "<u4"), ("reserved", "<u4"), ("offset", "<u8"), ("length", "<u8")])
+"""``EXTENT`` as a numpy type."""
+
+FSYNC = 1
+DIRECT = 2
+STAMP = 4
+CHECK = 8
+DESTINATION = 16
+NO_CHANGE = 32
+
+_WORDS = 1 << 64
+_END_LIMIT = (1 << 63) - 1 - (1 << 30)
+"""The last byte of a file that the library takes: ``off_t``, with room to round up."""
+
+_LIMITS: dict[str, int] = {
+    "operation_count": 1 << 62,
+    "duration_s": (1 << 62) // NS_PER_S,
+    "rate_bytes_per_s": 1 << 62,
+    "trace_every": (1 << 32) - 1,
+}
+"""The largest values that the layout and the engine accept."""
+
+_KINDS = {IOKind.READ: 0, IOKind.WRITE: 1}
+_ORDERS = {IOOrder.SEQUENTIAL: 0, IOOrder.RANDOM: 1}
+_ALLOCATIONS = {Allocation.PREALLOCATED: 0, Allocation.OVERWRITE: 1, Allocation.EXTENDING: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A position in the engine's memory: ``offset_bytes`` into region ``number``."""
+
+    number: int
+    offset_bytes: int
+
+
+def check(plan: IOPlan, *, block_bytes: int, depth: int, alignment_bytes: int) -> None:
+    """Raise ``ConfigError`` for a plan that an engine with these limits can't execute.
+
+    Offsets, ends inside a written file, and the plan's ``block_bytes`` must be multiples of
+    ``alignment_bytes``; only the end of a file may be unaligned.
+    """
+    if not 1 <= plan.depth <= depth:
+        raise ConfigError(f"the plan's depth must be 1 to queue_depth {depth}, got {plan.depth}")
+    if not alignment_bytes <= plan.block_bytes <= block_bytes or plan.block_bytes % alignment_bytes:
+        raise ConfigError(
+            f"the plan's block_bytes must be a multiple of {alignment_bytes} up to the engine's "
+            f"{block_bytes}, got {plan.block_bytes}"
+        )
+    for name, limit in _LIMITS.items():
+        value = getattr(plan, name)
+        if value is not None and not value > 0:  # also true for NaN
+            raise ConfigError(f"the plan's {name} must be above 0, got {value}")
+        if value is not None and value > limit:
+            raise ConfigError(f"the plan's {name} must be at most {limit}, got {value}")
+    _check_extents(plan, alignment_bytes)
+
+
+def ends_of(plan: IOPlan) -> dict[Path, int]:
+    """Return the files of a plan, in the order of their first extents, with the end of each."""
+    if isinstance(plan.extents, ExtentArrays):
+        rows, last = _rows(plan.extents), np.zeros(len(plan.extents.paths), dtype=np.uint64)
+        np.maximum.at(last, rows["file"], rows["offset"] + rows["length"])
+        return dict(zip(plan.extents.paths, map(int, last), strict=True))
+    ends: dict[Path, int] = {}
+    for extent in plan.extents:
+        end_bytes = extent.offset_bytes + extent.length_bytes
+        ends[extent.path] = max(ends.get(extent.path, 0), end_bytes)
+    return ends
+
+
+def encode(
+    plan: IOPlan, *, alignment_bytes: int, direct: bool, destination: Place | None = None
+) -> bytes:
+    """Return the encoded form of a plan that ``check`` has accepted.
+
+    ``direct`` opens its files with O_DIRECT. Files that are read must not change meanwhile.
+    """
+    ends = ends_of(plan)
+    numbers = {path: number for number, path in enumerate(ends)}
+    names = [os.fsencode(path) for path in ends]
+    body = bytearray()
+    position = 0
+    for name, end_bytes in zip(names, ends.values(), strict=True):
+        body += FILE.pack(end_bytes if plan.kind is IOKind.WRITE else 0, position, len(name))
+        position += len(name)
+    if isinstance(plan.extents, ExtentArrays):
+        body += _rows(plan.extents).tobytes()
+    else:
+        for extent in plan.extents:
+            body += EXTENT.pack(numbers[extent.path], 0, extent.offset_bytes, extent.length_bytes)
+    paths = b"".join(names)
+    place = destination or Place(0, 0)
+    nonce, word, first = _stamp_words(plan)
+    head = HEADER.pack(
+        MAGIC,
+        HEADER.size + len(body) + len(paths),
+        *(_KINDS[plan.kind], _ORDERS[plan.order], _ALLOCATIONS[plan.allocation], 0),
+        _flags(plan, direct=direct, places=destination is not None),
+        *(plan.block_bytes, alignment_bytes, plan.depth, plan.trace_every or 0),
+        plan.operation_count or 0,
+        _whole((plan.duration_s or 0) * NS_PER_S),
+        _whole(plan.rate_bytes_per_s or 0),
+        *(plan.seed % _WORDS, nonce, word, first),
+        *(place.number, 0, place.offset_bytes),
+        *(len(ends), len(plan.extents), len(paths), 0, 0),
+    )
+    return head + bytes(body) + paths
+
+
+def needed_bytes(plan: IOPlan, alignment_bytes: int) -> int:
+    """Return the memory that a plan's blocks need in a row, the last one in whole units."""
+    count, last = 0, 0
+    if isinstance(plan.extents, ExtentArrays):
+        lengths = _rows(plan.extents)["length"]
+        lengths = lengths[lengths > 0]
+        count = int((-(-lengths.astype(np.int64) // plan.block_bytes)).sum())
+        last = (int(lengths[-1]) - 1) % plan.block_bytes + 1 if count else 0
+    else:
+        for extent in plan.extents:
+            if extent.length_bytes:
+                blocks = -(-extent.length_bytes // plan.block_bytes)
+                count += blocks
+                last = extent.length_bytes - (blocks - 1) * plan.block_bytes
+    whole = (count - 1) * plan.block_bytes if count else 0
+    return whole + -(-last // alignment_bytes) * alignment_bytes
+
+
+def _rows(extents: ExtentArrays) -> NDArray[np.void]:
+    """Return the extents as the plan's bytes have them."""
+    rows = np.zeros(len(extents), dtype=EXTENT_ROW)
+    rows["file"] = extents.files
+    rows["offset"] = extents.offsets_bytes
+    rows["length"] = extents.lengths_bytes
+    return rows
+
+
+def _check_arrays(plan: IOPlan, extents: ExtentArrays, alignment_bytes: int) -> None:
+    """Raise ``ConfigError`` for invalid arrays, or for an extent that O_DIRECT can't move."""
+    offsets = extents.offsets_bytes
+    lengths, files = np.asarray(extents.lengths_bytes), np.asarray(extents.files)
+    for name, values in (("offsets", offsets), ("lengths", lengths), ("files", files)):
+        if values.dtype.kind not in "iu" or values.shape not in {(len(extents),), ()}:
+            raise ConfigError(
+                f"a plan's arrays must be integers of one dimension and one length, {len(extents)} "
+                f"as the offsets, got {name} of {values.dtype} and shape {values.shape}"
+            )
+    if len(set(extents.paths)) != len(extents.paths):
+        raise ConfigError("each path of a plan's arrays must be listed once")
+    if len(extents) and not 0 <= files.min() <= files.max() < len(extents.paths):
+        raise ConfigError(
+            f"a plan's arrays have files 0 to {len(extents.paths) - 1}, got {files.min()} to "
+            f"{files.max()}"
+        )
+    bad = (offsets < 0) | (lengths < 0) | (offsets > _END_LIMIT) | (lengths > _END_LIMIT)
+    if not bad.any():
+        rows, ends = _rows(extents), np.array(list(ends_of(plan).values()), dtype=np.uint64)
+        end = rows["offset"] + rows["length"]
+        bad = (rows["offset"] % np.uint64(alignment_bytes) > 0) | (end > _END_LIMIT)
+        if plan.kind is IOKind.WRITE:
+            bad |= (end < ends[rows["file"]]) & (end % np.uint64(alignment_bytes) > 0)
+    if bad.any():
+        first = int(np.argmax(bad))
+        each = np.broadcast_arrays(files, offsets, lengths)
+        file, offset, length = (int(values[first]) for values in each)
+        raise _refused(Extent(extents.paths[file], offset, length), alignment_bytes)
+
+
+def _refused(extent: Extent, alignment_bytes: int) -> ConfigError:
+    return ConfigError(
+        f"{extent.path}: an extent of {extent.length_bytes} bytes at "
+        f"{extent.offset_bytes} can't be moved by O_DIRECT; offsets, and ends inside a "
+        f"file, are multiples of {alignment_bytes}"
+    )
+
+
+def _check_extents(plan: IOPlan, alignment_bytes: int) -> None:
+    if isinstance(plan.extents, ExtentArrays):
+        _check_arrays(plan, plan.extents, alignment_bytes)
+        return
+    ends = ends_of(plan)
+    for extent in plan.extents:
+        end_bytes = extent.offset_bytes + extent.length_bytes
+        cuts = plan.kind is IOKind.WRITE and end_bytes < ends[extent.path]
+        if (
+            extent.offset_bytes < 0
+            or extent.length_bytes < 0
+            or extent.offset_bytes % alignment_bytes
+            or (cuts and end_bytes % alignment_bytes)
+        ):
+            raise _refused(extent, alignment_bytes)
+
+
+def _whole(value: float) -> int:
+    """Return the nearest whole number, at least 1 for any value above 0."""
+    return max(round(value), 1) if value else 0
+
+
+def _stamp_words(plan: IOPlan) -> tuple[int, int, int]:
+    stamps = plan.stamps
+    return (stamps.nonce, stamps.word, stamps.first_block) if stamps else (0, 0, 0)
+
+
+def _flags(plan: IOPlan, *, direct: bool, places: bool) -> int:
+    reads = plan.kind is IOKind.READ
+    flags = (DIRECT if direct else 0) | (DESTINATION if places else 0)
+    if plan.stamps is not None:
+        flags |= CHECK if reads else STAMP
+    if plan.fsync and not reads:
+        flags |= FSYNC
+    return flags | (NO_CHANGE if reads else 0)

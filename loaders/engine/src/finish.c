@@ -1,0 +1,121 @@
+/* The end of files and jobs. A file that is done is cut to its size and synced by an operation of
+ * its own; a job ends, on the last poller to leave it, with the files that are left and with the
+ * folders. */
+#include <string.h>
+
+#include "engine.h"
+
+static bool is_halted(const wl_job *job) {
+    return atomic_load_explicit(&job->halted, memory_order_relaxed);
+}
+
+/* Opens a file, once; the error is the job's. */
+int32_t wl_file_prepare(wl_job *job, wl_file *file) {
+    wl_error error;
+    int32_t code = WL_OK;
+    pthread_mutex_lock(&job->opening);
+    if (is_halted(job))
+        code = WL_UNAVAILABLE;
+    else if (atomic_load_explicit(&file->fd, memory_order_relaxed) < 0)
+        code = file->is_folder ? wl_folder_open(file, &error)
+                               : wl_file_open(file, &job->plan, &job->extending_files, &error);
+    pthread_mutex_unlock(&job->opening);
+    if (code && !is_halted(job))
+        wl_job_fail(job, &error);
+    return code;
+}
+
+static void queue_sync(wl_poller *poller, wl_share *share, wl_file *file) {
+    file->share = share;
+    file->next = NULL;
+    if (poller->sync_first)
+        poller->sync_last->next = file;
+    else
+        poller->sync_first = file;
+    poller->sync_last = file;
+    share->inflight++;
+}
+
+void wl_file_finish(wl_poller *poller, wl_share *share, wl_file *file) {
+    wl_job *job = share->job;
+    wl_error error;
+    file->is_finished = 1;
+    if (is_halted(job)) {
+        wl_file_close(file);
+        return;
+    }
+    if (atomic_load_explicit(&file->fd, memory_order_acquire) < 0 && wl_file_prepare(job, file))
+        return;
+    int32_t code = wl_file_settle(file, &job->plan, &error);
+    if (code)
+        wl_job_fail(job, &error);
+    if (!code && job->plan.flags & WL_FSYNC)
+        queue_sync(poller, share, file);
+    else
+        wl_file_close(file);
+}
+
+void wl_sync_done(wl_poller *poller, wl_share *share, wl_file *file, uint64_t submit_ns,
+                  int32_t result) {
+    uint64_t took_ns = poller->now_ns - submit_ns;
+    if (result < 0) {
+        wl_error error;
+        wl_fail(&error, -result, file->path, WL_NOWHERE, "fsync: %s", strerror(-result));
+        wl_job_fail(share->job, &error);
+    } else if (!file->is_folder && took_ns > share->sync_ns) {
+        share->sync_ns = took_ns;
+    }
+    wl_file_close(file);
+    share->inflight--;
+    if (!share->inflight && !share->issuing)
+        wl_share_release(poller, share);
+}
+
+/* Files without blocks are created too, except those that a count or a duration did not reach. */
+static void finish_files(wl_poller *poller, wl_share *share) {
+    wl_job *job = share->job;
+    for (uint32_t i = 0; i < job->plan.file_count; i++) {
+        wl_file *file = &job->files[i];
+        bool is_open = atomic_load_explicit(&file->fd, memory_order_acquire) >= 0;
+        if (!file->is_finished && (is_open || job->is_one_pass))
+            wl_file_finish(poller, share, file);
+    }
+}
+
+static void sync_folders(wl_poller *poller, wl_share *share) {
+    wl_job *job = share->job;
+    for (uint32_t i = 0; i < job->folder_count && !is_halted(job); i++)
+        if (!wl_file_prepare(job, &job->folders[i]))
+            queue_sync(poller, share, &job->folders[i]);
+}
+
+/* Runs the stages in order; each continues here when its last sync is done. */
+static void advance(wl_poller *poller, wl_share *share) {
+    wl_job *job = share->job;
+    while (!share->inflight && job->stage != WL_ENDED) {
+        job->stage++;
+        if (job->stage == WL_SETTLING)
+            finish_files(poller, share);
+        else if (job->stage == WL_SYNCING_FOLDERS)
+            sync_folders(poller, share);
+    }
+    share->cpu_ns = wl_clock_ns(CLOCK_THREAD_CPUTIME_ID) - share->cpu_start_ns;
+    if (share->inflight)
+        return;
+    job->workers_ns = wl_workers_look(&job->engine->workers, wl_now_ns()) - job->workers_start_ns;
+    wl_job_end(job);
+}
+
+void wl_share_release(wl_poller *poller, wl_share *share) {
+    wl_job *job = share->job;
+    if (job->stage == WL_MOVING) {
+        share->cpu_ns = wl_clock_ns(CLOCK_THREAD_CPUTIME_ID) - share->cpu_start_ns;
+        if (job->fixes_files)
+            poller->engine->backend->forget(poller, job);
+        if (!wl_jobs_leave(job))
+            return;
+    }
+    if (job->is_diskless)
+        job->stage = WL_SYNCING_FOLDERS;
+    advance(poller, share);
+}

@@ -1,0 +1,37 @@
+/* Which block an operation moves: a pure function of the plan and the operation's number, so that
+ * pollers need no lock to share a plan. */
+#ifndef WL_PATTERN_H
+#define WL_PATTERN_H
+
+#include "plan.h"
+
+typedef enum { WL_IN_SEQUENCE, WL_UNIFORM, WL_PERMUTED } wl_mode;
+
+typedef struct {
+    const wl_plan *plan;
+    wl_mode mode;
+    uint32_t bits; /* a permutation of [0, 2^bits), the least that holds all blocks */
+    uint64_t keys[8];
+} wl_pattern;
+
+/* The position of a poller's last sequential operation; the next one needs no search. */
+typedef struct {
+    uint64_t next_number;
+    uint64_t block;
+    uint32_t extent;
+} wl_cursor;
+
+typedef struct {
+    uint64_t number; /* of the block in the plan */
+    uint64_t offset;
+    uint32_t length;
+    uint32_t file;
+} wl_block;
+
+void wl_pattern_init(wl_pattern *pattern, const wl_plan *plan);
+/* The plan has at least one block. `cursor` starts as WL_CURSOR_START. */
+wl_block wl_pattern_block(const wl_pattern *pattern, wl_cursor *cursor, uint64_t operation);
+
+#define WL_CURSOR_START ((wl_cursor){.next_number = UINT64_MAX})
+
+#endif

@@ -1,0 +1,224 @@
+/* The I/O engine's C interface: plans in, counts, latencies and errors out.
+ *
+ * An engine is a set of poller threads, each with its own ring, over memory that the caller owns. A
+ * job is the execution of one plan. Jobs of one engine run in the order of submission, with `depth`
+ * operations in flight per poller, across the border between two jobs too. Every call returns at
+ * once, except wl_job_wait, which returns within its timeout, and wl_engine_close and wl_job_free,
+ * which wait for operations in flight. Pollers block all signals.
+ */
+#ifndef WATTLOAD_ENGINE_H
+#define WATTLOAD_ENGINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define WL_ABI 2u
+
+#if defined(__GNUC__)
+#define WL_API __attribute__((visibility("default")))
+#else
+#define WL_API
+#endif
+
+typedef struct wl_engine wl_engine;
+typedef struct wl_job wl_job;
+
+/* Errors. `code` is an errno (above 0), or one of these (below 0); `offset` is the position in
+ * `path`, in bytes, and UINT64_MAX where there is none. `text` is an English clause that names the
+ * operation or the field, for use in the caller's error message. */
+enum {
+    WL_OK = 0,
+    WL_BAD_PLAN = -1,     /* the encoded plan is inconsistent */
+    WL_BAD_SETUP = -2,    /* a field of wl_setup is out of range */
+    WL_UNAVAILABLE = -3,  /* this backend can't run here; text has the reason */
+    WL_SHORT_READ = -4,   /* the file ends before the extent does */
+    WL_CHANGED = -5,      /* size, mtime or ctime of a file changed while it was read */
+    WL_NOT_DIRECT = -6,   /* the file system refused O_DIRECT, or dropped it */
+    WL_SHORT_WRITE = -7   /* the device wrote a partial block */
+};
+
+typedef struct {
+    int32_t code;
+    uint32_t reserved;
+    uint64_t offset;
+    char path[4096];
+    char text[512];
+} wl_error;
+
+/* Properties of a backend, as fio declares its engines: callers check these flags, never names. */
+enum {
+    WL_B_DISKLESS = 1,       /* accesses no file */
+    WL_B_SYNC = 2,           /* one operation at a time per thread: depth becomes threads */
+    WL_B_FIXED_BUFFERS = 4,  /* can register the caller's memory */
+    WL_B_FIXED_FILES = 8     /* can register descriptors */
+};
+
+typedef struct {
+    const char *name; /* "io_uring", "pread", "memory", "null" */
+    uint32_t flags;
+    uint32_t reserved;
+} wl_backend_info;
+
+/* A piece of the caller's memory, which must outlive the engine. Region 0 holds the slots:
+ * `depth` x `pollers` of `block_bytes` each, used by plans without a destination. */
+typedef struct {
+    void *base;
+    uint64_t bytes;
+} wl_region;
+
+/* wl_setup.flags: what to try; wl_facts has what was granted. */
+enum { WL_REGISTER_BUFFERS = 1, WL_REGISTER_FILES = 2 };
+
+typedef struct {
+    uint32_t struct_bytes; /* sizeof(wl_setup) */
+    uint32_t depth;        /* operations in flight per poller, 1 to 4096 */
+    uint32_t pollers;      /* 1 to 64 */
+    uint32_t block_bytes;  /* the largest block of any plan, 512 to 1 GiB */
+    uint32_t region_count; /* 1 to 1024 */
+    uint32_t flags;
+    const wl_region *regions;
+    const char *backend;
+} wl_setup;
+
+/* What an engine was granted: 0 for a registration that succeeded, its errno if it was refused,
+ * -1 if it was not tried. */
+typedef struct {
+    int32_t buffers_refused;
+    int32_t files_refused;
+    uint32_t threads;    /* threads that move bytes */
+    uint32_t ring_flags; /* IORING_SETUP_* granted; 0 without a ring */
+} wl_facts;
+
+/* What has moved so far; may be read while the job runs. */
+typedef struct {
+    uint64_t bytes;
+    uint64_t operations;
+    uint32_t done; /* 1 when nothing is in flight any more, whatever the outcome */
+    uint32_t reserved;
+} wl_progress;
+
+/* The outcome of a job that is done; zeros before. Times are CLOCK_MONOTONIC. `cpu_ns` is CPU
+ * time from the job's first operation to its last, overlapping jobs included. It is the time of
+ * the pollers and of the kernel's io_uring workers of this process, which do writes that extend
+ * a file, I/O through the page cache, and fsync. The workers' time is 0 where the kernel has no
+ * /proc/self/task/N/schedstat. It counts for every engine that is active meanwhile, since in a
+ * container the owner of a worker is unknown. `latency_sum_ns`, `latency_min_ns` and
+ * `latency_max_ns` cover completed operations, from just before an operation is handed to the
+ * kernel until its completion is seen; delays by a rate limit are not included. `checksum` is
+ * the sum, modulo 2^64, of the little-endian 64-bit words written (WL_STAMP) or read (WL_CHECK),
+ * a partial last word padded with zeros; 0 without these flags. */
+typedef struct {
+    uint64_t bytes;
+    uint64_t operations;
+    uint64_t start_ns;
+    uint64_t end_ns; /* after the fsync, if the plan has one */
+    uint64_t last_io_ns;
+    uint64_t cpu_ns;
+    uint64_t checksum;
+    uint64_t bad_blocks;
+    uint64_t latency_sum_ns;
+    uint64_t latency_min_ns;
+    uint64_t latency_max_ns;
+    uint64_t sync_ns; /* the longest fsync of a file */
+    uint32_t extending_files; /* not preallocated or overwritten as the plan requires */
+    uint32_t stopped;         /* 1 after wl_job_stop */
+    wl_error error;           /* of the first failed operation; code WL_OK if none failed */
+} wl_result;
+
+/* One in `trace_every` operations: its submission (CLOCK_MONOTONIC), offset and latency. A job
+ * has at most WL_TRACE_LIMIT rows; beyond that every second row is dropped and the step doubles. */
+#define WL_TRACE_LIMIT 65536u
+typedef struct {
+    uint64_t submit_ns;
+    uint64_t offset;
+    uint32_t latency_ns; /* UINT32_MAX for anything longer */
+    uint32_t file;
+} wl_trace_row;
+
+/* Latency histogram, log-linear: values below 64 ns have a bucket each, above that every octave has
+ * 64. Bucket of v >= 64: e = floor(log2 v), index = (e - 5) * 64 + ((v >> (e - 6)) - 64). The last
+ * bucket, WL_BUCKETS - 1, also holds all that is longer than 2^41 ns (36 minutes). */
+#define WL_BUCKETS_PER_OCTAVE 64u
+#define WL_BUCKETS 2304u
+
+/* The plan: little-endian, at these offsets, with no padding except as listed. Lengths in bytes.
+ *
+ *   0 u32 magic 0x31504c57 ("WLP1")     4 u32 total length of the plan
+ *   8 u8  kind  (WL_READ, WL_WRITE)     9 u8  order (WL_SEQUENTIAL, WL_RANDOM)
+ *  10 u8  allocation (WL_PREALLOCATED, WL_OVERWRITE, WL_EXTENDING; of writes)
+ *  11 u8  reserved                     12 u32 flags (WL_FSYNC ...)
+ *  16 u32 block length                 20 u32 alignment of offsets, lengths and memory: power of 2
+ *  24 u32 depth, 1 to wl_setup.depth   28 u32 trace_every, 0 for none
+ *  32 u64 operation count, 0: every block of every extent once
+ *  40 u64 duration in ns, 0: none; nothing is issued after it
+ *  48 u64 rate limit in bytes per second, 0: none
+ *  56 u64 seed (WL_RANDOM)
+ *  64 u64 stamp nonce                  72 u64 stamp word
+ *  80 u64 number of the first block    88 u32 destination region
+ *  92 u32 reserved                     96 u64 destination offset in that region (WL_DESTINATION)
+ * 104 u32 file count                  108 u32 extent count
+ * 112 u32 length of all paths         116 u32 reserved      120 u64 reserved
+ * 128 files: u64 end (where a written file ends; 0 for reads), u32 offset of the path among the
+ *     paths, u32 length of the path (no NUL in it)
+ *     extents: u32 file, u32 reserved, u64 offset, u64 length
+ *     paths
+ *
+ * Sequential: extent after extent, block after block, repeated until the operation count or the
+ * duration is reached. Random: each operation takes a block of the extents, uniformly; without
+ * count and duration every block once, in an order drawn from the seed (a permutation). A block
+ * whose end is unaligned, at the end of a file, is moved rounded up: a read may return less, and a
+ * written file is cut to `end` afterwards. With WL_DESTINATION block i of the plan is moved to or
+ * from destination + i x block length; no slot is used, and the plan must fit.
+ *
+ * Reads do not update access times where the kernel permits it. A written file is created if it is
+ * missing. With WL_OVERWRITE it must exist, and keeps its length if it is longer than the plan.
+ * WL_EXTENDING first cuts it to the start of its first extent. Every file of a plan is opened when
+ * its first block is issued, and closed after its last one; files without blocks are opened at the
+ * end, unless there is a count or a duration. While a job with WL_STAMP runs, nothing else may
+ * change the slots: their sums are kept from one block to the next. */
+enum { WL_READ = 0, WL_WRITE = 1 };
+enum { WL_SEQUENTIAL = 0, WL_RANDOM = 1 };
+enum { WL_PREALLOCATED = 0, WL_OVERWRITE = 1, WL_EXTENDING = 2 };
+enum {
+    WL_FSYNC = 1,        /* files and their folders */
+    WL_DIRECT = 2,       /* open with O_DIRECT */
+    WL_STAMP = 4,        /* stamp each 4096-byte block before it is written: nonce, word, number */
+    WL_CHECK = 8,        /* count the 4096-byte blocks with another stamp, sum the words */
+    WL_DESTINATION = 16,
+    WL_NO_CHANGE = 32    /* fail with WL_CHANGED if a read file changes meanwhile */
+};
+
+WL_API uint32_t wl_abi(void);
+/* A hash of this library's sources, set by the build; "" without one. */
+WL_API const char *wl_sources(void);
+/* The backend with that number, NULL after the last. */
+WL_API const wl_backend_info *wl_backend(uint32_t number);
+/* WL_OK if it can run here, else WL_UNAVAILABLE (io_uring switched off by sysctl or seccomp). */
+WL_API int32_t wl_backend_probe(const char *name, wl_error *error);
+
+WL_API int32_t wl_engine_open(const wl_setup *setup, wl_engine **engine, wl_error *error);
+WL_API void wl_engine_facts(const wl_engine *engine, wl_facts *facts);
+WL_API void wl_engine_close(wl_engine *engine);
+
+/* Parses the plan and queues it; opens no file yet, so WL_BAD_PLAN is the only error of the
+ * plan. */
+WL_API int32_t wl_job_submit(wl_engine *engine, const uint8_t *plan, size_t plan_bytes,
+                             wl_job **job, wl_error *error);
+/* Waits until the job is done or the timeout has passed; returns 1 if it is done, else 0. */
+WL_API int32_t wl_job_wait(wl_job *job, uint32_t timeout_ms);
+WL_API void wl_job_progress(const wl_job *job, wl_progress *progress);
+/* Issues no more operations. Those in flight are finished and files are closed, without fsync. As
+ * after a failure, a written file is not cut to size: a preallocated one keeps its full length,
+ * whatever was written. */
+WL_API void wl_job_stop(wl_job *job);
+WL_API void wl_job_result(const wl_job *job, wl_result *result);
+WL_API void wl_job_histogram(const wl_job *job, uint64_t counts[WL_BUCKETS]);
+/* Rows by time of submission; valid until the job is freed. */
+WL_API const wl_trace_row *wl_job_trace(const wl_job *job, uint64_t *row_count);
+/* Stops and waits for a job that is not done. */
+WL_API void wl_job_free(wl_job *job);
+
+/* Parses a plan and discards it: for tests and fuzzing. */
+WL_API int32_t wl_plan_check(const uint8_t *plan, size_t plan_bytes, wl_error *error);
+
+#endif

@@ -1,1 +1,0 @@
-"""The native engine: io_uring in C, its plans, and what they yield."""

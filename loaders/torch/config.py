@@ -1,0 +1,132 @@
+"""The settings of loader=torch, and the checks of them before a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from wattload.core.errors import ConfigError
+from wattload.core.io import Loader
+from wattload.core.storage.targets import Target
+from wattload.core.units import format_bytes
+from wattload.core.workload import PYTORCH, Requirement, require_installed
+from wattload.loaders.aligned_io import PAGE_BYTES
+from wattload.loaders.checkpoint_store import Shard, ShardStore
+from wattload.loaders.data.record_formats import record_format
+from wattload.loaders.factories import make_loader, make_store
+from wattload.loaders.samples import ReadCounter, SampleSet
+
+SHARED_MEMORY = "/dev/shm"
+START_METHODS = ("forkserver", "spawn", "fork")
+
+
+@dataclass(slots=True, kw_only=True)
+class Config:
+    """PyTorch's DataLoader, and ``torch.save``.
+
+    ``workers`` is the number of worker processes per accelerator (DLIO's ``read_threads``) and
+    ``prefetch_factor`` the batches that each prepares at once (DLIO: its prefetch size of 2 divided
+    by the workers, rounded up). ``start_method`` is how workers start: ``forkserver`` imports
+    PyTorch once for all of them; ``fork``, as in DLIO 2.0, can deadlock with threads and MPI.
+    ``bucket_bytes`` bounds one file of ``torch.save``.
+    """
+
+    name: ClassVar[str] = "torch"
+    requires: ClassVar[tuple[Requirement, ...]] = (PYTORCH,)
+
+    _target_: str = "wattload.loaders.torch.config.Config"
+    workers: int = 4
+    prefetch_factor: int = 1
+    start_method: str = "forkserver"
+    bucket_bytes: int = 1 << 30
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` for a setting outside its range."""
+        for name in ("workers", "prefetch_factor", "bucket_bytes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"loader.{name} must be 1 or more, got {getattr(self, name)}")
+        if self.start_method not in START_METHODS:
+            raise ConfigError(
+                f"loader.start_method must be one of {', '.join(START_METHODS)}, "
+                f"got {self.start_method!r}"
+            )
+
+    def require_checkpoint_library(self) -> None:
+        """Raise ``MissingExtraError`` if PyTorch is not installed; does not import it."""
+        require_installed(self.requires, user="loader=torch")
+
+    def checkpoint_store(self, shard: Shard, *, seed: int, diskless: bool = False) -> ShardStore:
+        """Return the store that saves a rank's shard by ``torch.save`` + fsync."""
+        return make_store(self, shard, seed=seed, diskless=diskless)
+
+    def checkpoint_memory_bytes(self, shard: Shard) -> int:
+        """Return a bound on the tensors of one file: one copy, and one more while loading."""
+        return 2 * (min(self.bucket_bytes, shard.size_bytes) + PAGE_BYTES * len(shard.tensors))
+
+    @property
+    def checkpoint_path_is_direct(self) -> bool:
+        """``False``: ``torch.save`` writes through the page cache."""
+        return False
+
+    def check_samples(self, samples: SampleSet, targets: Sequence[Target]) -> None:
+        """Raise if PyTorch is not installed, or shared memory is too small."""
+        require_installed(self.requires, user="loader=torch")
+        require_shared_memory(self, samples)
+
+    def sample_loader(self, samples: SampleSet, on_read: ReadCounter) -> Loader:
+        """Return the DataLoader over these samples, with its workers running."""
+        return make_loader(self, samples, on_read)
+
+    def sample_memory_bytes(self, samples: SampleSet) -> int:
+        """Return a bound on the buffers: a whole record per worker, and the batches in preparation.
+
+        ``np.load`` of an npz holds its member once; PyTorch itself and its processes need more.
+        """
+        workers = self.workers * samples.accelerators
+        held_bytes = 2 if samples.in_memory else 1
+        batches = workers * (self.prefetch_factor + 1) + 1
+        return workers * held_bytes * max(samples.file_bytes) + batches * samples.batch_bytes
+
+    def sample_checks_crc(self, samples: SampleSet) -> bool:
+        """Return whether the CRC-32 is computed: ``np.load`` always does for an npz."""
+        return record_format(samples.record_format).HAS_CRC
+
+    @property
+    def sample_bytes_counted(self) -> str:
+        """Workers are other processes: what they read is reported with the batch."""
+        return (
+            "at delivery of each batch, by the size of its files; workers had read them earlier, "
+            "so these times are not those of the I/O"
+        )
+
+    @property
+    def sample_decode_timed(self) -> str:
+        """``np.load`` alternates reading and decoding: the time of file reads is subtracted."""
+        return (
+            "headers, the CRC that np.load computes of every npz, its copies, and those into rows; "
+            "for an npy, which np.load reads directly into its array, the copies into rows alone"
+        )
+
+    @property
+    def sample_path_is_direct(self) -> bool:
+        """``False``: ``np.load`` reads through the page cache."""
+        return False
+
+
+def require_shared_memory(config: Config, samples: SampleSet) -> None:
+    """Raise ``ConfigError`` if the workers' tensors do not fit: they would die of SIGBUS."""
+    workers = config.workers * samples.accelerators
+    needed_bytes = (workers * config.prefetch_factor + 1) * samples.batch_bytes
+    try:
+        status = os.statvfs(SHARED_MEMORY)
+    except OSError:
+        return
+    free_bytes = status.f_bavail * status.f_frsize
+    if free_bytes < needed_bytes:
+        raise ConfigError(
+            f"{workers} workers with {config.prefetch_factor} batches each need "
+            f"{format_bytes(needed_bytes)} of {SHARED_MEMORY}, got {format_bytes(free_bytes)}; "
+            "use fewer loader.workers, or start the container with a larger --shm-size"
+        )

@@ -1,0 +1,1 @@
+"""A drive's power settings: changing them, the journal of changes, undo and crash recovery."""

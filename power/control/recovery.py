@@ -1,0 +1,215 @@
+"""Undo changes that a process left behind when it died."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from wattload.core.errors import PowerError, PowerStateError
+from wattload.power.control import change
+from wattload.power.control.change import restore_setting
+from wattload.power.control.host import PowerHost
+from wattload.power.control.journal import ChangeJournal, Entry, Key, Owner, Setting, boot_id
+from wattload.power.control.power_settings import (
+    Feature,
+    SettingValue,
+    feature_of,
+    power_state_of,
+    read_setting,
+)
+from wattload.power.nvme.admin import AdminDevice
+from wattload.power.nvme.admin_timeout import when_settled
+from wattload.power.nvme.features import POWER_MANAGEMENT, TIMESTAMP
+from wattload.power.nvme.identify import Controller, identify_controller
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """The result for one open entry; ``restored`` is the value read back, else ``None``.
+
+    ``feature`` is the identifier of the feature. ``closed`` is false if the entry stays for a later
+    start.
+    """
+
+    serial: str
+    run_id: str
+    feature: int
+    restored: SettingValue | None
+    closed: bool
+    sentence: str
+
+
+def recover_changes(
+    host: PowerHost | None = None, *, owner: Owner = "run", serial: str | None = None
+) -> list[Recovery]:
+    """Undo every change whose run has ended; the lock of a running one protects its changes.
+
+    ``owner="user"`` undoes what ``power set`` has set; ``serial`` selects one drive. A drive never
+    makes this raise: a change that can't be undone keeps its entry, and the result gives the
+    reason.
+    """
+    here = host or PowerHost()
+    changes = [each for each in here.journal.changes(owner) if serial in (None, each.serial)]
+    undone = (_undo(here, each, owner) for each in changes)
+    return [recovery for recovery in undone if recovery is not None]
+
+
+def _undo(host: PowerHost, key: Key, owner: Owner) -> Recovery | None:
+    try:
+        entry = host.journal.read(key, owner)
+    except PowerError as error:
+        return Recovery(
+            serial=key.serial,
+            run_id="",
+            feature=key.feature,
+            restored=None,
+            closed=False,
+            sentence=str(error),
+        )
+    return _undo_entry(host, entry) if entry is not None else None
+
+
+def _undo_entry(host: PowerHost, entry: Entry) -> Recovery:
+    lock, names = ExitStack(), list[str]()
+    try:
+        lock.enter_context(host.journal.lock(entry.serial, needed=True))
+        with _opened(host, entry) as (device, controller):
+            names.append(device.name)
+            return _undo_open(host.journal, entry, device, controller)
+    except _AbsentError as error:
+        if not _has_restarted(entry):
+            return _report(entry, None, str(error), closed=False)
+        host.journal.remove(entry)
+        return _report(entry, None, f"{error}, and the host has restarted since: nothing to undo")
+    except PowerError as error:
+        return _report(entry, None, str(error), closed=False)
+    finally:
+        when_settled(names, lock.close)
+
+
+def _undo_open(
+    journal: ChangeJournal, entry: Entry, device: AdminDevice, controller: Controller
+) -> Recovery:
+    if journal.read(entry.key, entry.owner) != entry:
+        return _report(entry, None, "another process has undone it in the meantime")
+    feature = feature_of(entry)
+    if entry.feature == TIMESTAMP:
+        journal.remove(entry)
+        return _report(entry, None, "a clock that was set to the host's is not reset")
+    current = read_setting(device, feature) if feature.readable else entry.new
+    is_back = feature.same(current, entry.old)
+    if is_back and _has_restarted(entry):
+        journal.remove(entry)
+        return _report(
+            entry, current, f"it is back at {feature.describe(current)} without our help"
+        )
+    if (
+        not is_back
+        and not feature.same(current, entry.new)
+        and _is_kept(entry, controller, current)
+    ):
+        journal.remove(entry)
+        reason = (
+            "as the restart of the host has left it"
+            if _has_restarted(entry)
+            else "which something else has set since"
+        )
+        return _report(entry, None, f"kept at {feature.describe(current)}, {reason}")
+    try:
+        restored = restore_setting(device, controller, feature, entry.old, current)
+    except PowerStateError:
+        if not (is_back and _stays_back(entry, device, feature)):
+            raise
+        journal.remove(entry)
+        return _report(entry, current, f"it is back at {feature.describe(current)} and stays there")
+    journal.remove(entry)
+    return _report(entry, restored, f"restored to {feature.describe(restored)}")
+
+
+def _stays_back(entry: Entry, device: AdminDevice, feature: Feature) -> bool:
+    """Return whether the drive keeps the old value during its grace period though it refuses it.
+
+    Such a drive has refused the new value too, or the run died before sending it.
+    """
+    time.sleep(change.GRACE_S)
+    return feature.readable and feature.same(read_setting(device, feature), entry.old)
+
+
+def _is_kept(entry: Entry, controller: Controller, current: Setting) -> bool:
+    """Return whether to keep a value that is neither the old nor the new one.
+
+    A sleeping drive reports its sleep state, not the one it will wake to. What ``power set`` has
+    set is always restored on request, unless a reset has already undone it.
+    """
+    if entry.feature == POWER_MANAGEMENT:
+        descriptor = controller.state(power_state_of(current.value))
+        if descriptor is None or not descriptor.operational:
+            return False
+    return entry.owner == "run" or _has_restarted(entry)
+
+
+def _has_restarted(entry: Entry) -> bool:
+    return bool(entry.boot_id) and entry.boot_id != boot_id()
+
+
+class _AbsentError(PowerError):
+    """Every controller of this host answers, and none has this serial."""
+
+
+@contextmanager
+def _opened(host: PowerHost, entry: Entry) -> Iterator[tuple[AdminDevice, Controller]]:
+    """Yield the controller of an entry, whatever its name is now.
+
+    The likeliest controller is tried first, so that one that hangs delays as few others as
+    possible.
+    """
+    refusal, renumbered = "", ""
+    names = _by_likelihood(host, entry)
+    while names:
+        name = names.pop(0)
+        with ExitStack() as stack:
+            try:
+                device = host.open_device(name)
+                stack.callback(device.close)
+                controller = identify_controller(device)
+            except PowerError as error:
+                refusal = f": {error}"
+                continue
+            if controller.serial != entry.serial:
+                continue
+            if name == renumbered or entry.controller_id in (None, controller.controller_id):
+                yield device, controller
+                return
+            if name == entry.device_name and not _has_restarted(entry):
+                # A controller on a network may get another identifier when it reconnects.
+                renumbered = name
+                names.append(name)
+    kind = PowerError if refusal else _AbsentError
+    raise kind(f"no controller with this serial can be opened here{refusal}")
+
+
+def _by_likelihood(host: PowerHost, entry: Entry) -> list[str]:
+    def unlikeliness(name: str) -> tuple[bool, bool]:
+        return host.serial_of(name) != entry.serial, name != entry.device_name
+
+    return sorted(host.list_names(), key=unlikeliness)
+
+
+def _report(entry: Entry, restored: Setting | None, what: str, *, closed: bool = True) -> Recovery:
+    feature = feature_of(entry)
+    owner = f"run {entry.run_id}" if entry.owner == "run" else "`power set`"
+    when = ", before the host restarted" if _has_restarted(entry) else ""
+    sentence = (
+        f"{entry.device_name} ({entry.serial}), which {owner} had set from "
+        f"{feature.describe(entry.old)} to {feature.describe(entry.new)}{when}: {what}"
+    )
+    return Recovery(
+        serial=entry.serial,
+        run_id=entry.run_id,
+        feature=entry.feature,
+        restored=None if restored is None else feature.decode(restored.value),
+        closed=closed,
+        sentence=sentence,
+    )

@@ -1,0 +1,1 @@
+"""From samples to energy records: traces, power over time, windows, uncertainty, the ledger."""

@@ -1,0 +1,216 @@
+"""Seconds, bytes and joules per observed power state, and throttling in each timed phase.
+
+The shares of the states sum to the totals of a window. Throttling is counted from samples of the
+SMART log, because the counters before and after a whole run include phases that are not timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.power import Channel
+from wattload.core.record.energy import PowerStateShare, ThrottlingRecord
+from wattload.core.record.phase import PhaseWindow
+from wattload.core.units import NS_PER_S
+from wattload.power.energy.integration import WindowCurve
+from wattload.power.energy.profile import max_gap_ns
+from wattload.power.energy.trace import ByteSeries, Times, Trace, TraceKey, Values
+
+TRANSITION = -1
+UNKNOWN = -2
+_NAMES = {TRANSITION: "transition", UNKNOWN: "unknown"}
+
+ENERGIES = ("energy_j", "lower_j", "upper_j")
+
+_CHANNELS = {
+    "transition_count": Channel.THERMAL_TRANSITIONS,
+    "throttled_s": Channel.THROTTLED_S,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DivisibleEnergy:
+    """One energy of a window to divide among the states.
+
+    If the window has no such energy, ``curve`` is ``None`` and ``reason`` says why.
+    """
+
+    curve: WindowCurve | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Stretches:
+    """The window, divided at each read of the state: edges (n + 1,), the labels between (n,)."""
+
+    edge_ns: Times
+    label: NDArray[np.int64]
+
+
+def shares(
+    states: Trace,
+    energies: Mapping[str, DivisibleEnergy],
+    start_ns: int,
+    end_ns: int,
+    *,
+    period_s: float,
+    traffic: ByteSeries | None,
+    changes: Trace | None = None,
+) -> tuple[PowerStateShare, ...]:
+    """Return the window's shares by state: numbered states first, then transition, unknown.
+
+    ``energies`` has the three keys of ``ENERGIES``. The time between two reads of the state belongs
+    to state k only if both read k. If they differ, it is ``transition``. If a read failed or was
+    more than a gap away, it is ``unknown``; ``period_s`` is the configured time between reads.
+    Some drives count their changes of state (``changes``). If the count grew by more than the
+    changes seen, the time between two reads of the count is ``transition`` too.
+    """
+    stretches = _stretches(states, changes, start_ns, end_ns, max_gap_ns(period_s))
+    columns: dict[str, Values | None] = {
+        name: None if part.curve is None else part.curve.energy_j(stretches.edge_ns)
+        for name, part in energies.items()
+    }
+    reasons = {name: part.reason for name, part in energies.items() if part.curve is None}
+    columns["seconds"] = (stretches.edge_ns - start_ns) / NS_PER_S
+    columns["moved_bytes"] = None
+    if traffic is not None and traffic.covers(start_ns, end_ns):
+        columns["moved_bytes"] = traffic.at(stretches.edge_ns)
+    else:
+        reasons["moved_bytes"] = "the bytes of this device were not counted over time"
+    labels = sorted(set(stretches.label.tolist()), key=lambda label: (label < 0, abs(label)))
+    return tuple(_share(stretches, label, columns, reasons) for label in labels)
+
+
+def _share(
+    stretches: _Stretches,
+    label: int,
+    columns: Mapping[str, Values | None],
+    reasons: Mapping[str, str],
+) -> PowerStateShare:
+    """Return one state's share of each quantity; ``columns`` are its totals up to each edge."""
+    parts = {name: _sum(stretches, label, column) for name, column in columns.items()}
+    moved = parts["moved_bytes"]
+    return PowerStateShare(
+        state=_NAMES.get(label, str(label)),
+        seconds=parts["seconds"] or 0.0,
+        moved_bytes=None if moved is None else round(moved),
+        **{name: parts[name] for name in ENERGIES},
+        missing=reasons,
+    )
+
+
+def _stretches(
+    states: Trace, changes: Trace | None, start_ns: int, end_ns: int, gap_ns: int
+) -> _Stretches:
+    inside = (states.time_ns > start_ns) & (states.time_ns < end_ns)
+    edge_ns = np.unique(np.concatenate(([start_ns], states.time_ns[inside], [end_ns])))
+    if states.time_ns.size < 2:  # noqa: PLR2004 - a stretch has two ends
+        return _Stretches(edge_ns=edge_ns, label=np.full(edge_ns.size - 1, UNKNOWN))
+    before, after = states.value[:-1], states.value[1:]
+    is_known = ~np.isnan(before + after) & (np.diff(states.time_ns) <= gap_ns)
+    state = np.where(before == after, np.nan_to_num(before), TRANSITION).astype(np.int64)
+    between = np.where(is_known, state, UNKNOWN)
+    if changes is not None:
+        between[_is_unexplained(between, states.time_ns, changes) & (between >= 0)] = TRANSITION
+    # The first and the last entry are the time before the first and after the last read.
+    padded = np.concatenate(([UNKNOWN], between, [UNKNOWN]))
+    return _Stretches(
+        edge_ns=edge_ns,
+        label=padded[np.searchsorted(states.time_ns, edge_ns[:-1], "right")],
+    )
+
+
+def _is_unexplained(
+    between: NDArray[np.int64], read_ns: Times, changes: Trace
+) -> NDArray[np.bool_]:
+    """Return which stretches between reads of the state have more counted changes than seen ones.
+
+    A count belongs to the nearest read of the state, as both are read in one round. A count that
+    decreased was reset, so its time is unexplained too.
+    """
+    known = ~np.isnan(changes.value)
+    counted_ns, count = changes.time_ns[known], changes.value[known]
+    right = np.clip(np.searchsorted(read_ns, counted_ns), 1, read_ns.size - 1)
+    is_left = counted_ns - read_ns[right - 1] < read_ns[right] - counted_ns
+    at = right - is_left
+    seen = np.concatenate(([0], np.cumsum(between == TRANSITION)))
+    step = np.diff(count)
+    unexplained = (step < 0) | (step > np.diff(seen[at]))
+    is_marked = np.zeros(between.size, np.bool_)
+    for first, last in zip(at[:-1][unexplained], at[1:][unexplained], strict=True):
+        is_marked[first:last] = True
+    return is_marked
+
+
+def _sum(stretches: _Stretches, label: int, at_edges: Values | None) -> float | None:
+    """Return how much a total, given at the edges, grew in the stretches of a state."""
+    if at_edges is None:
+        return None
+    return float(np.diff(at_edges)[stretches.label == label].sum())
+
+
+def throttling_records(
+    by_key: Mapping[TraceKey, Trace], windows: Sequence[PhaseWindow], *, host: str
+) -> tuple[ThrottlingRecord, ...]:
+    """Return the growth of each drive's thermal counters in each timed phase of ``host``.
+
+    A drive whose counters were not sampled has no record.
+    """
+    counted = {
+        (key.device, key.channel): trace
+        for key, trace in by_key.items()
+        if key.channel in _CHANNELS.values()
+    }
+    devices = sorted({device for device, _ in counted})
+    return tuple(
+        _record(
+            {name: counted.get((device, channel)) for name, channel in _CHANNELS.items()},
+            window,
+            host=host,
+            device=device,
+        )
+        for window in windows
+        if window.timed and window.host == host
+        for device in devices
+    )
+
+
+def _record(
+    counters: dict[str, Trace | None], window: PhaseWindow, *, host: str, device: str
+) -> ThrottlingRecord:
+    grown = {name: _growth(trace, window) for name, trace in counters.items()}
+    return ThrottlingRecord(
+        host=host,
+        device=device,
+        phase=window.name,
+        missing={name: reason for name, (value, reason) in grown.items() if value is None},
+        **{name: value for name, (value, _) in grown.items()},
+    )
+
+
+def _growth(trace: Trace | None, window: PhaseWindow) -> tuple[int | None, str]:
+    """Return the growth of a counter over all active intervals of the phase.
+
+    Each interval is counted from the last read before it to the first read after it. That is a
+    little more than the interval but misses nothing. Growth between two reads is counted once.
+    """
+    if trace is None:
+        return None, "it was not read"
+    known = ~np.isnan(trace.value)
+    read_ns, count = trace.time_ns[known], trace.value[known]
+    stretches: list[tuple[int, int]] = []
+    for start_ns, end_ns in window.active_intervals:
+        first = int(np.searchsorted(read_ns, start_ns, "right")) - 1
+        last = int(np.searchsorted(read_ns, end_ns, "left"))
+        if first < 0 or last == read_ns.size:
+            return None, "it was not read both before and after the phase"
+        if stretches and first < stretches[-1][1]:
+            first = stretches.pop()[0]
+        stretches.append((first, last))
+    if any(np.any(np.diff(count[first : last + 1]) < 0) for first, last in stretches):
+        return None, "it decreased, so it was reset"
+    return sum(round(float(count[last] - count[first])) for first, last in stretches), ""

@@ -1,0 +1,185 @@
+"""Series over time: the readings of one device by one source, and the bytes moved so far."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.power import EVIDENCE_RANK, Channel, Evidence, Sample, weakest
+from wattload.core.units import NS_PER_S
+
+Times = NDArray[np.int64]
+"""Nanoseconds of CLOCK_MONOTONIC, shape (n,)."""
+Values = NDArray[np.float64]
+
+_BY_RANK = tuple(EVIDENCE_RANK)
+
+
+class TraceKey(NamedTuple):
+    """The identity of a trace."""
+
+    source: str
+    device: str
+    channel: Channel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trace:
+    """Readings in ascending ``time_ns``; all arrays have shape (n,).
+
+    ``value`` is in the channel's unit; a failed read is NaN, in traces only. ``evidence_rank``
+    is that of ``EVIDENCE_RANK``, strongest 0.
+    """
+
+    key: TraceKey
+    time_ns: Times
+    spread_ns: Times
+    value: Values
+    evidence_rank: NDArray[np.int8]
+
+    @classmethod
+    def from_samples(cls, key: TraceKey, samples: Sequence[Sample]) -> Trace:
+        """Return the trace of samples that all have ``key``, in any order."""
+        ordered = sorted(samples, key=lambda sample: sample.time_ns)
+        return cls(
+            key=key,
+            time_ns=np.array([sample.time_ns for sample in ordered], dtype=np.int64),
+            spread_ns=np.array([sample.spread_ns for sample in ordered], dtype=np.int64),
+            value=np.array(
+                [np.nan if sample.value is None else sample.value for sample in ordered],
+                dtype=np.float64,
+            ),
+            evidence_rank=np.array(
+                [EVIDENCE_RANK[sample.evidence] for sample in ordered], dtype=np.int8
+            ),
+        )
+
+    def sample_count(self, start_ns: int, end_ns: int) -> int:
+        """Return how many reads succeeded in ``[start_ns, end_ns]``, both ends included."""
+        inside = (self.time_ns >= start_ns) & (self.time_ns <= end_ns)
+        return int(np.count_nonzero(inside & ~np.isnan(self.value)))
+
+    def evidence(self, start_ns: int, end_ns: int) -> Evidence:
+        """Return the weakest evidence of the samples that determine the window.
+
+        These are the samples inside and the next one beyond each edge, which is used to interpolate
+        at the edge. ``NONE`` without any.
+        """
+        part = self._around(start_ns, end_ns)
+        ranks = self.evidence_rank[part][~np.isnan(self.value[part])]
+        return weakest(_BY_RANK[rank] for rank in np.unique(ranks))
+
+    def change_count(self, start_ns: int, end_ns: int) -> int:
+        """Return how many times the reading changed in ``[start_ns, end_ns]``."""
+        inside = (self.time_ns >= start_ns) & (self.time_ns <= end_ns) & ~np.isnan(self.value)
+        return int(np.count_nonzero(np.diff(self.value[inside])))
+
+    def usual_period_s(self) -> float | None:
+        """Return the median time between two reads in seconds; ``None`` for fewer than two."""
+        if self.time_ns.size < 2:  # noqa: PLR2004 - a period has two ends
+            return None
+        return float(np.median(np.diff(self.time_ns))) / NS_PER_S
+
+    def greatest_spread_s(self, start_ns: int, end_ns: int) -> float:
+        """Return the duration in seconds of the longest successful read in or at an interval."""
+        part = self._around(start_ns, end_ns)
+        spread_ns = self.spread_ns[part][~np.isnan(self.value[part])]
+        return float(spread_ns.max(initial=0)) / NS_PER_S
+
+    def timing_j(self, start_ns: int, end_ns: int) -> float:
+        """Return the error in joules due to the duration of the reads, as root of squares.
+
+        If the time of a reading is wrong by dt, the integral changes by dt times half the
+        difference of its neighbours. dt is at most half the duration of the read.
+        """
+        part = self._around(start_ns, end_ns)
+        known = ~np.isnan(self.value[part])
+        value, spread_ns = self.value[part][known], self.spread_ns[part][known]
+        each = spread_ns[1:-1] / 2 * (value[2:] - value[:-2]) / 2
+        return float(np.linalg.norm(each)) / NS_PER_S
+
+    def _around(self, start_ns: int, end_ns: int) -> slice:
+        """Return the reads in the interval, with the next one beyond each edge."""
+        first = max(0, int(np.searchsorted(self.time_ns, start_ns, "right")) - 1)
+        return slice(first, int(np.searchsorted(self.time_ns, end_ns, "left")) + 1)
+
+
+def traces(samples: Iterable[Sample]) -> dict[TraceKey, Trace]:
+    """Return the samples as traces."""
+    groups: defaultdict[TraceKey, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        groups[TraceKey(sample.source, sample.device, sample.channel)].append(sample)
+    return {key: Trace.from_samples(key, group) for key, group in groups.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ByteSeries:
+    """The total ``moved_bytes[i]`` up to ``time_ns[i]``; both ascending, shape (n,), n >= 2."""
+
+    time_ns: Times
+    moved_bytes: Values
+
+    @classmethod
+    def from_bins(
+        cls, bins: Mapping[int, int], *, bin_ns: int, intervals: Sequence[tuple[int, int]]
+    ) -> ByteSeries:
+        """Return the series of one phase from its bytes per bin of ``bin_ns``, by bin start.
+
+        The bytes of a bin are spread evenly over its parts in the phase's active ``intervals``
+        (start and end in ns, ascending). None moved in a pause, so the series ends at their exact
+        sum. A bin outside all intervals counts at the nearest end of one.
+        """
+        ends = [end_ns for _, end_ns in intervals]
+        grown: dict[int, float] = {moment: 0.0 for span in intervals for moment in span}
+        pieces = [
+            piece
+            for bin_start_ns, moved in sorted(bins.items())
+            for piece in _spread(
+                moved, *_parts(bin_start_ns, bin_start_ns + bin_ns, intervals, ends)
+            )
+        ]
+        for first, last, moved in pieces:
+            grown.setdefault(first, 0.0)
+            grown[last] = grown.get(last, 0.0) + moved
+        times = sorted(grown)
+        moved_bytes = np.cumsum([grown[time_ns] for time_ns in times])
+        return cls(time_ns=np.array(times, dtype=np.int64), moved_bytes=moved_bytes)
+
+    def covers(self, start_ns: int, end_ns: int) -> bool:
+        """Return whether the series covers all of ``[start_ns, end_ns]``."""
+        return bool(self.time_ns[0] <= start_ns and self.time_ns[-1] >= end_ns)
+
+    def at(self, time_ns: Times) -> Values:
+        """Return bytes moved by each time, interpolated and rounded to whole bytes, shape (n,)."""
+        origin = self.time_ns[0]
+        moved: Values = np.interp(time_ns - origin, self.time_ns - origin, self.moved_bytes)
+        return np.rint(moved)
+
+
+def _parts(
+    start_ns: int, end_ns: int, intervals: Sequence[tuple[int, int]], ends: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Return a bin's parts in the intervals, at least one; ``ends`` are the intervals' ends."""
+    parts: list[tuple[int, int]] = []
+    for index in range(bisect_right(ends, start_ns), len(intervals)):
+        first, last = intervals[index]
+        if first >= end_ns:
+            break
+        parts.append((max(start_ns, first), min(end_ns, last)))
+    nearest = min(ends, key=lambda moment: abs(moment - start_ns)) if not parts else 0
+    return parts or [(nearest, nearest)]
+
+
+def _spread(moved: int, *parts: tuple[int, int]) -> Iterator[tuple[int, int, int]]:
+    """Yield start, end and bytes of each part of a bin; the integers sum to ``moved``."""
+    left, left_ns = moved, sum(last - first for first, last in parts)
+    for first, last in parts:
+        share = left * (last - first) // left_ns if left_ns else left
+        yield first, last, share
+        left, left_ns = left - share, left_ns - (last - first)

@@ -1,1 +1,0 @@
-"""A Quarch power module (PPM, PAM) behind QIS: its protocol, its stream, its clock."""

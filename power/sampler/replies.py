@@ -1,0 +1,86 @@
+"""The sampler's replies to ``open``, ``status`` and ``finish``, as JSON.
+
+They are apart from ``protocol``, which a sampler imports before it listens and which has to load
+fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
+
+from wattload.core.base_models import Frozen
+from wattload.core.power import WindowEnergy
+from wattload.core.record.controller import PowerCapabilities, PowerStateFacts
+from wattload.core.record.energy import PowerSourceRecord, PowerStateRecord, SamplerRecord
+
+SAMPLES_NAME = r"^samples-[A-Za-z0-9._-]+\.jsonl$"
+"""A name in the run's folder without a path: the run reads this file, and removes it."""
+
+
+class ControllerReading(Frozen):
+    """The part of a controller's state that admin commands report.
+
+    ``fields`` are fields of ``ControllerState`` with their values, ``missing`` the reasons for the
+    others. ``nvme_version``, the table ``power_states`` and ``power`` belong to
+    ``ControllerFacts``; they are ``None`` if the controller can't be identified.
+    """
+
+    serial: str
+    fields: Mapping[str, Any]
+    missing: Mapping[str, str]
+    nvme_version: str | None
+    power_states: tuple[PowerStateFacts, ...] | None
+    power: PowerCapabilities | None = None
+
+
+class OpenReply(Frozen):
+    """What can be sampled, and what was set. Controllers are keyed by name (``nvme0``).
+
+    ``choice`` says which sources were selected for the drives and why. ``recovered``, in the
+    protocol ``leftovers``, has sentences about changes that earlier runs left behind.
+    ``not_counted`` gives the reason for each block device whose throughput over time is unknown.
+    """
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    host: str
+    choice: str
+    sources: tuple[PowerSourceRecord, ...]
+    states: tuple[PowerStateRecord, ...]
+    controllers: Mapping[str, ControllerReading]
+    recovered: tuple[str, ...] = Field(alias="leftovers")
+    not_counted: Mapping[str, str]
+
+
+class StatusReply(Frozen):
+    """The sampler's progress. ``cpu_s`` is its own CPU time since ``start``."""
+
+    state: str
+    tick_count: int
+    missed_tick_count: int
+    sample_count: int
+    lost_sample_count: int
+    cpu_s: float
+
+
+class FinishReply(Frozen):
+    """What was sampled, the final state of the controllers, and what was restored.
+
+    ``data_lost`` has a sentence for each meter that lost readings; such a run has failed.
+    """
+
+    host: str
+    samples_file: Annotated[str, Field(pattern=SAMPLES_NAME)] | None
+    states: tuple[PowerStateRecord, ...]
+    controllers: Mapping[str, ControllerReading]
+    own_energies: tuple[WindowEnergy, ...]
+    tick_count: int
+    missed_tick_count: int
+    sample_count: int
+    lost_sample_count: int
+    cpu_s: float
+    data_lost: tuple[str, ...] = ()
+    cost: SamplerRecord | None = None

@@ -1,0 +1,154 @@
+"""The samples file: a line that names the columns, then one JSON array per sample.
+
+Each round is written with one ``write()`` and no fsync. So the file survives the death of every
+process of the run, and only its last line may be truncated.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from wattload.core.clock import anchor
+from wattload.core.errors import PowerError, RecordError
+from wattload.core.power import Channel, Evidence, Sample
+
+SCHEMA_VERSION = 1
+SAMPLE_COLUMNS = ("time_ns", "spread_ns", "source", "device", "channel", "value", "evidence")
+
+
+class SampleFile:
+    """Appends rounds of samples to a descriptor that it owns.
+
+    Raises:
+        PowerError: the first line can't be written.
+    """
+
+    def __init__(self, descriptor: int, *, host: str, period_s: float) -> None:
+        self._descriptor = descriptor
+        self._size_bytes = 0
+        self._middles: dict[tuple[str, str, Channel], str] = {}
+        self.sample_count = 0
+        self.lost_count = 0
+        """Samples that could not be written, for example on a full disk."""
+        head = {
+            "schema_version": SCHEMA_VERSION,
+            "host": host,
+            "period_s": period_s,
+            "clock": anchor().model_dump(),
+            "columns": SAMPLE_COLUMNS,
+        }
+        if not self._append(json.dumps(head, separators=(",", ":")) + "\n"):
+            self.close()
+            raise PowerError(
+                "the samples file can't be written; is the disk of the runs folder full?"
+            )
+
+    def write(self, samples: Iterable[Sample]) -> None:
+        """Append one round as a whole; if that fails, its samples count as lost."""
+        lines = [self._line(sample) for sample in samples]
+        if self._append("".join(lines)):
+            self.sample_count += len(lines)
+        else:
+            self.lost_count += len(lines)
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _line(self, sample: Sample) -> str:
+        key = (sample.source, sample.device, sample.channel)
+        middle = self._middles.get(key)
+        if middle is None:
+            middle = ",".join(json.dumps(part) for part in key)
+            self._middles[key] = middle
+        value = sample.value
+        text = "null" if value is None or not math.isfinite(value) else repr(value)
+        return f'[{sample.time_ns},{sample.spread_ns},{middle},{text},"{sample.evidence}"]\n'
+
+    def _append(self, text: str) -> bool:
+        data = text.encode()
+        try:
+            written = os.write(self._descriptor, data)
+        except OSError:
+            written = 0
+        if written == len(data):
+            self._size_bytes += written
+            return True
+        if written:
+            # A truncated line in the middle of the file would damage the next one.
+            os.ftruncate(self._descriptor, self._size_bytes)
+        return False
+
+
+def read_samples(path: Path, *, since_ns: int = 0) -> Iterator[Sample]:
+    """Yield the samples of a file in the order they were taken, without a truncated last line.
+
+    Samples before ``since_ns`` are skipped, at a tenth of the cost.
+
+    Raises:
+        RecordError: the file is missing, has another schema, or is damaged before its last line.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            yield from _decoded(path, file, since_ns)
+    except OSError as error:
+        raise RecordError(f"{path} can't be read: {error.strerror}") from error
+
+
+def samples_of_host(folder: Path, host: str) -> Path | None:
+    """Return the samples file of ``host`` in a run's folder, ``None`` if there is none."""
+    for path in sorted(folder.glob("samples-*.jsonl")):
+        with path.open(encoding="utf-8") as file:
+            head = file.readline()
+        if head.endswith("\n") and json.loads(head)["host"] == host:
+            return path
+    return None
+
+
+def _decoded(path: Path, lines: Iterable[str], since_ns: int) -> Iterator[Sample]:
+    for number, line in enumerate(lines, start=1):
+        if not line.endswith("\n"):
+            return
+        try:
+            if number > 1 and since_ns and int(line[1 : line.index(",")]) < since_ns:
+                continue
+            row = json.loads(line)
+            if number == 1:
+                _check_head(path, row)
+                continue
+            yield _sample(row)
+        except (ValueError, TypeError, KeyError) as error:
+            if isinstance(error, RecordError):
+                raise
+            raise RecordError(f"{path}, line {number}: not a sample: {error}") from error
+
+
+def _check_head(path: Path, head: dict[str, object]) -> None:
+    if head["schema_version"] != SCHEMA_VERSION or head["columns"] != list(SAMPLE_COLUMNS):
+        raise RecordError(
+            f"{path} has schema version {head['schema_version']!r}; this wattload reads "
+            f"version {SCHEMA_VERSION}"
+        )
+
+
+def _sample(row: list[object]) -> Sample:
+    time_ns, spread_ns, source, device, channel, value, evidence = row
+    if not isinstance(time_ns, int) or not isinstance(spread_ns, int):
+        raise TypeError("time_ns and spread_ns must be whole numbers")
+    if value is not None and not isinstance(value, int | float):
+        raise TypeError("value must be a number or null")
+    return Sample(
+        time_ns=time_ns,
+        spread_ns=spread_ns,
+        source=str(source),
+        device=str(device),
+        channel=Channel(str(channel)),
+        value=value,
+        evidence=Evidence(str(evidence)),
+    )

@@ -1,0 +1,146 @@
+"""The sampler's options and its start, as a service or as the process of one run."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+from types import TracebackType
+
+from wattload import __version__
+from wattload.core.errors import ConfigError, WattloadError
+from wattload.power.sampler.access import Access, SamplerHost
+from wattload.power.sampler.protocol import PROTOCOL_VERSION
+from wattload.power.sampler.server import SamplerServer
+
+DEFAULT_SOCKET = Path("/run/wattload/sampler.sock")
+_MAX_LOGGED = 2000
+_Failure = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the sampler's options."""
+    parser.add_argument(
+        "--socket",
+        type=Path,
+        default=DEFAULT_SOCKET,
+        help=f"the Unix socket to listen on; default: {DEFAULT_SOCKET}",
+    )
+    parser.add_argument("--runs", type=Path, required=True, help="the folder of the run folders")
+    parser.add_argument(
+        "--user",
+        action="append",
+        default=[],
+        help=(
+            "a user who may connect besides root and the sampler's own, by name or "
+            "number; repeatable"
+        ),
+    )
+    parser.add_argument(
+        "--group",
+        action="append",
+        default=[],
+        help="a group whose members may connect, by name or number; repeatable",
+    )
+    parser.add_argument(
+        "--device",
+        action="append",
+        metavar="NAME",
+        help="a controller to serve, e.g. nvme0; repeatable; default: all",
+    )
+    parser.add_argument(
+        "--allow-system-drive",
+        action="store_true",
+        help="let runs set the power state of a drive that holds root or swap",
+    )
+
+
+def serve(arguments: argparse.Namespace, host: SamplerHost, *, once: bool = False) -> int:
+    """Serve until a signal or the last client ends it; return 0.
+
+    Raises:
+        ConfigError: a user, a group or the runs folder does not exist.
+        PowerError: the socket can't be created.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    access = Access.named(arguments.user, arguments.group)
+    server = SamplerServer(host, path=arguments.socket, once=once, access=access)
+    if not once:
+        from wattload.power.control.recovery import recover_changes
+
+        if not host.runs.is_dir():
+            raise ConfigError(f"--runs must be an existing folder, got {host.runs}")
+        # Files in the users' folders belong to them and must not be writable for others.
+        os.umask(0o022)
+        _print_summary(host, arguments.socket, access)
+        # A sampler of one run does this when the run opens.
+        for recovery in recover_changes(host):
+            logging.getLogger(__name__).warning("%s", recovery.sentence)
+    server.serve()
+    return 0
+
+
+def _print_summary(host: SamplerHost, socket: Path, access: Access) -> None:
+    """Print what is served, to whom, and with which rights."""
+    served = [name for name in host.list_names() if host.devices is None or name in host.devices]
+    lines = [
+        f"wattload sampler {__version__}, protocol {PROTOCOL_VERSION}, as user {os.geteuid()}",
+        f"socket       {socket} (mode {access.socket_mode:04o})",
+        f"for          {access.describe()}",
+        f"run folders  below {host.runs}",
+        f"journal      {host.journal.folder}",
+        *(f"{name:<11}  {host.serial_of(name)}: {_access_text(host, name)}" for name in served),
+    ]
+    if not served:
+        lines.append(
+            "controllers  none on this host: only other sources and block devices are sampled"
+        )
+    lines += _warnings()
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def _access_text(host: SamplerHost, name: str) -> str:
+    try:
+        host.open_device(name).close()
+    except WattloadError as error:
+        return str(error)
+    return "opened"
+
+
+def _warnings() -> list[str]:
+    """Return a warning if other users can change the code that root runs."""
+    found = Path(__file__).stat()
+    if os.geteuid() != 0 or (found.st_uid == 0 and not found.st_mode & 0o022):
+        return []
+    return [
+        (
+            f"warning: {Path(__file__).parent} can be changed by user {found.st_uid} or "
+            "others, and root runs it; install wattload where only root can write, e.g. "
+            "in /opt/wattload"
+        )
+    ]
+
+
+class OneLineFormatter(logging.Formatter):
+    """Limits a message to one printable line: a client may have written part of it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
+        """Return the line of a record."""
+        record.message = _printable(record.message[:_MAX_LOGGED])
+        return super().formatMessage(record)
+
+    def formatException(self, ei: _Failure) -> str:  # noqa: N802 - logging's own name
+        """Return a traceback with a mark on each line."""
+        lines = super().formatException(ei).split("\n")
+        return "\n".join(f"| {_printable(line)}" for line in lines)
+
+
+def _printable(text: str) -> str:
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )

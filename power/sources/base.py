@@ -1,0 +1,169 @@
+"""What a power source is, and how sources are found by name.
+
+A meter's module offers ``find``: the sources of that kind on this host, one per device, not yet
+opened. ``power.registry`` describes the rest of a meter.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, cast
+
+from wattload.core.errors import ConfigError, PowerError
+from wattload.core.power import (
+    PowerSource,
+    Sample,
+    SourceFacts,
+    WindowEnergy,
+)
+from wattload.power.config import PowerConfig
+from wattload.power.control.journal import ChangeJournal
+from wattload.power.registry import meter_module, meter_names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerDevice:
+    """A leaf of a target's block stack, which a drive-scope source may read.
+
+    ``key`` identifies it in every sample and record: the controller's serial, else the kernel's
+    name. ``name`` is the kernel's (``nvme0``, ``vda``). ``is_nvme`` is true for an NVMe controller.
+    A source that changes a feature of the drive needs ``journal`` and ``run_id``, and does so only
+    through ``power.control.change.FeatureChange``. ``rights`` grants the rights of the run's user,
+    for files in the run's folder.
+    """
+
+    key: str
+    name: str
+    is_nvme: bool
+    journal: ChangeJournal | None = None
+    run_id: str = ""
+    rights: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+class Find(Protocol):
+    """The function ``find`` of each meter's module."""
+
+    def __call__(
+        self, devices: Sequence[PowerDevice], config: PowerConfig
+    ) -> Sequence[PowerSource]:
+        """Return the sources of one kind, unopened; empty if there is no device for it.
+
+        Raises:
+            PowerError: the host lacks something the source needs, such as a driver.
+            MissingExtraError: a module is not installed; the message names the extra.
+        """
+        ...
+
+
+def find_sources(
+    name: str, devices: Sequence[PowerDevice], config: PowerConfig
+) -> Sequence[PowerSource]:
+    """Return the sources of the meter ``name``, unopened; see ``Find``.
+
+    Raises:
+        ConfigError: the name is unknown.
+    """
+    if name not in meter_names():
+        raise ConfigError(f"unknown power source {name!r}; available: {', '.join(meter_names())}")
+    return cast("Find", meter_module(name).find)(devices, config)
+
+
+def single_device(devices: Sequence[PowerDevice], wanted: str, *, setting: str) -> PowerDevice:
+    """Return the device with that serial or kernel name; with ``""`` the only one.
+
+    Raises:
+        ConfigError: no device fits, or several do; the message names ``setting`` and the devices.
+    """
+    fitting = [device for device in devices if wanted in ("", device.key, device.name)]
+    if len(fitting) == 1:
+        return fitting[0]
+    names = ", ".join(f"{device.name} ({device.key})" for device in devices) or "none"
+    raise ConfigError(
+        f"{setting} must be the serial or name of the measured drive, got {wanted!r}; "
+        f"drives under the target: {names}"
+    )
+
+
+class PolledSource(ABC):
+    """One quantity of one device, queried at every read.
+
+    Joules if the sensor in the facts is a counter, else watts. ``is_slow`` means that an answer may
+    take longer than a tick; the sampler then queries it in a separate thread, every ``period_s`` of
+    the facts.
+    """
+
+    is_slow: ClassVar[bool] = False
+
+    def __init__(self, facts: SourceFacts) -> None:
+        """Store the facts known before the source is opened."""
+        self._facts = facts
+        self._is_open = False
+
+    @abstractmethod
+    def _prepare(self) -> SourceFacts:
+        """Find the device, query it once and return the facts; raises ``PowerError``."""
+
+    @abstractmethod
+    def _query(self) -> float | None:
+        """Return joules or watts; ``None``, ``OSError``, ``ValueError``, ``PowerError``: no value.
+
+        This may be called after the device has disappeared.
+        """
+
+    def _release(self) -> None:  # noqa: B027 - most sources hold nothing
+        """Release what ``_prepare`` acquired; safe to call twice."""
+
+    def facts(self) -> SourceFacts:
+        """Return the facts of the source; the sensor is known after ``open``."""
+        return self._facts
+
+    def open(self) -> None:
+        """Find the device; raises ``PowerError`` if it can't be read."""
+        try:
+            self._facts = self._prepare()
+        except BaseException:
+            self._release()
+            raise
+        self._is_open = True
+
+    def start(self) -> None:  # noqa: B027 - nothing to do here
+        """Nothing to start: the sensor always measures."""
+
+    def read(self) -> Sequence[Sample]:
+        """Return one sample, without value if the device gave none."""
+        if not self._is_open:
+            raise PowerError(f"{self._facts.name} was read before it was opened")
+        start_ns = time.monotonic_ns()
+        value: float | None
+        try:
+            value = self._query()
+        except (OSError, ValueError, PowerError):
+            value = None
+        end_ns = time.monotonic_ns()
+        sample = Sample(
+            time_ns=(start_ns + end_ns) // 2,
+            spread_ns=end_ns - start_ns,
+            source=self._facts.name,
+            device=self._facts.device,
+            channel=self._facts.figure_channel,
+            value=value if value is not None and math.isfinite(value) else None,
+            evidence=self._facts.evidence,
+        )
+        return (sample,)
+
+    def stop(self) -> Sequence[WindowEnergy]:
+        """Return nothing: the energy is integrated from the samples."""
+        return ()
+
+    def restore(self) -> None:  # noqa: B027 - nothing to do here
+        """Nothing to undo: these sources only read."""
+
+    def close(self) -> None:
+        """Close the device; safe to call twice."""
+        self._is_open = False
+        self._release()

@@ -1,0 +1,211 @@
+"""The index of a folder of runs.
+
+One table with a row per run folder; a script sorts and filters it, but is not needed to read it. A
+broken record has a row with the error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from wattload.core.errors import RecordError
+from wattload.core.record.file import SealState, StoredRecord, read_record, read_stored
+from wattload.core.record.run import RunRecord
+from wattload.reports.quantity import MISSING, counted, label, quantity
+from wattload.reports.render.page import policy, style_sheet, template
+from wattload.reports.runs.energy import energy_text
+from wattload.reports.runs.load import record_files
+from wattload.reports.runs.redact import Masker
+from wattload.reports.sanitize import file_name
+from wattload.reports.sections.runs import Line, line_of
+from wattload.reports.sections.wording import moment
+from wattload.reports.stats.subject import UNKNOWN_STATE
+
+PAGE = "report.html"
+"""The name of a run's own page in the run's folder."""
+
+TITLES = (
+    "Started, UTC",
+    "Workload",
+    "Label",
+    "Drive",
+    "Power state",
+    "Scale",
+    "Status",
+    "Failed checks",
+    "Headline figures",
+    "Energy",
+)
+FIGURES = frozenset({"Failed checks", "Headline figures", "Energy"})
+"""The columns that are sorted by number."""
+
+_FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field of a row: its text, its sort key, a remark, and a tone."""
+
+    text: str
+    key: str = ""
+    remark: str = ""
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexRow:
+    """One run folder: its link, and its fields; ``broken`` is the error of an unreadable record."""
+
+    name: str
+    link: str
+    fields: tuple[Field, ...] = ()
+    broken: str = ""
+
+
+def render_index(folder: Path, *, output: Path, redact: bool = False) -> str:
+    """Return the index of the runs in a folder, as HTML.
+
+    Args:
+        folder: the folder that contains the run folders.
+        output: the path of the page; links are relative to it. With ``redact`` there are no links.
+        redact: mask host names, serials and paths.
+
+    Raises:
+        RecordError: the folder does not exist or has no run.
+    """
+    rows = index_rows(folder, output, redact=redact)
+    broken = sum(bool(row.broken) for row in rows)
+    style = style_sheet() + (_FOLDER / "index.css").read_text(encoding="utf-8")
+    script = (_FOLDER / "index.js").read_text(encoding="utf-8")
+    return template(_FOLDER / "index.html").render(
+        title="Runs" if redact else f"Runs in {file_name(folder.resolve().name)}",
+        count=counted(len(rows), "run"),
+        broken=counted(broken, "record") if broken else "",
+        columns=[(title, title in FIGURES) for title in TITLES],
+        rows=rows,
+        style=style,
+        script=script,
+        policy=policy(style, script),
+    )
+
+
+def index_rows(folder: Path, output: Path, *, redact: bool) -> tuple[IndexRow, ...]:
+    """Return a row for each run folder in a folder, the latest name first.
+
+    Raises:
+        RecordError: the folder does not exist or has no run.
+    """
+    if not folder.is_dir():
+        raise RecordError(f"{folder} is not a folder; --index takes a folder of runs such as runs")
+    files = record_files(folder)[::-1]
+    if not files:
+        raise RecordError(f"no runs in {folder}; name the folder that contains the run folders")
+    masker = _masker(files) if redact else None
+    return tuple(_row(file, output, masker) for file in files)
+
+
+def _masker(files: Sequence[Path]) -> Masker:
+    def readable() -> list[RunRecord]:
+        records = []
+        for file in files:
+            try:
+                records.append(read_record(file))
+            except RecordError:
+                continue  # its row only shows the reason
+        return records
+
+    return Masker(readable())
+
+
+def _row(file: Path, output: Path, masker: Masker | None) -> IndexRow:
+    try:
+        stored = read_stored(file)
+    except RecordError as error:
+        return _unreadable_row(file, output, str(error), masked=masker is not None)
+    if masker is not None:
+        record = masker.record(stored.record)
+        # A folder may have any name; only names in the record are known to be masked.
+        return IndexRow(name=record.run_id, link="", fields=_fields(record, stored))
+    link = _link(file.parent, output)
+    return IndexRow(
+        name=file_name(file.parent.name), link=link, fields=_fields(stored.record, stored)
+    )
+
+
+def _unreadable_row(file: Path, output: Path, error: str, *, masked: bool) -> IndexRow:
+    """Return the row of an unreadable record; if masked, without the error."""
+    if masked:
+        return IndexRow(name="unnamed run", link="", broken="unreadable record")
+    # The row names the folder. The message must not: its path depends on the working folder.
+    reason = file_name(error.removeprefix(f"{file} "))
+    name, link = file_name(file.parent.name), _link(file.parent, output)
+    return IndexRow(name=name, link=link, broken=reason)
+
+
+def _link(folder: Path, output: Path) -> str:
+    """Return the link to a run, relative to the index: its own page, or its folder."""
+    page = folder / PAGE
+    target = page if page.is_file() else folder
+    place = os.path.relpath(target.resolve(), output.parent.resolve())
+    return quote(os.fsencode(place) + (b"" if page.is_file() else b"/"))
+
+
+def _fields(record: RunRecord, stored: StoredRecord) -> tuple[Field, ...]:
+    line = line_of(record)
+    return (
+        Field(text=moment(line.started_utc).removesuffix(" UTC"), key=line.started_utc),
+        *(Field(text=text) for text in (line.workload, line.label, line.drive)),
+        Field(text="unknown" if line.state == UNKNOWN_STATE else line.state),
+        Field(text=line.scale),
+        _status(line, stored.seal),
+        _checks(line),
+        _figures(line),
+        _energy(line),
+    )
+
+
+def _status(line: Line, seal: SealState) -> Field:
+    if seal == "broken":
+        return Field(text=line.status, remark="edited after the run", tone="bad")
+    tone = "good" if line.status == "complete" else "bad"
+    return Field(text=line.status, remark="no seal" if seal == "none" else "", tone=tone)
+
+
+def _checks(line: Line) -> Field:
+    names = ", ".join(name.replace("_", " ") for name in line.failed)
+    count = len(line.failed)
+    return Field(text=str(count), key=str(count), remark=names, tone="bad" if count else "")
+
+
+def _figures(line: Line) -> Field:
+    if not line.figures:
+        return Field(text=MISSING)
+    first, *others = line.figures
+    return Field(
+        text=quantity(first.value, first.unit),
+        key="" if first.value is None else repr(first.value),
+        remark=", ".join(
+            [
+                label(first.name, first.unit),
+                *(f"{label(o.name, o.unit)} {quantity(o.value, o.unit)}" for o in others),
+            ]
+        ),
+    )
+
+
+def _energy(line: Line) -> Field:
+    energy = line.energy
+    if energy is None:
+        return Field(text=MISSING, remark="no timed phase finished")
+    text = energy_text(energy)
+    value = energy.energy_j if energy.energy_j is not None else energy.upper_j
+    return Field(
+        text=text,
+        key="" if value is None else repr(value),
+        remark=energy.reason.partition(";")[0] if text == MISSING else energy.words,
+        tone="" if energy.ranks else "quiet",
+    )

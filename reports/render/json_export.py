@@ -1,0 +1,363 @@
+"""The figures of a report as one JSON document: runs, ratios, verdicts, noise, claims, inputs.
+
+Values are in SI base units. A missing figure is ``null``, next to what is known about it.
+Everything else about a run is in its record, and the data of charts over time is in its traces.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Any
+
+from wattload.reports.claims.comparison import (
+    ComparedClaims,
+    Measured,
+    compare_claims,
+    unmeasured_claims,
+)
+from wattload.reports.claims.papers import Claim, Paper
+from wattload.reports.runs.energy import Energy, phase_energies, whole_energy
+from wattload.reports.runs.load import Run, inputs_digest
+from wattload.reports.sanitize import escape_unseen
+from wattload.reports.sections.ratios import by_quantity, method
+from wattload.reports.stats.comparison import (
+    Row,
+    compare,
+    excluding_conditions,
+    noise_floors,
+    unused_sessions,
+)
+from wattload.reports.stats.conditions import compared_group, differences
+from wattload.reports.stats.effects import Effect, Spread
+from wattload.reports.stats.figures import Quantity, RunFigure, quantities
+from wattload.reports.stats.intervals import Interval, sign_flip_p_value
+from wattload.reports.stats.subject import LETTERS, Group, Subject
+
+FORMAT, VERSION = "wattload-report", 1
+
+
+def json_report(subject: Subject) -> str:
+    """Return the report as JSON, indented; invisible characters are escaped."""
+    text = json.dumps(document(subject), indent=1, ensure_ascii=False, allow_nan=False)
+    return escape_unseen(text) + "\n"
+
+
+def json_data(subject: Subject) -> str:
+    """Return the report as JSON that is safe inside a ``<script>``: it has no markup."""
+    text = json.dumps(document(subject), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = escape_unseen(text)
+    for sign in "<>&":  # translate() takes ten times as long
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def document(subject: Subject) -> dict[str, Any]:
+    """Return all figures of a report as plain data."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "wattload": sorted({run.record.software.wattload for run in subject.runs}),
+        "by": subject.by,
+        "forced": subject.forced,
+        "arms": [
+            {"letter": LETTERS[index] if index < len(LETTERS) else None, "name": arm}
+            for index, arm in enumerate(subject.arms)
+        ],
+        "inputs_sha256": inputs_digest(subject.runs),
+        "quantities": _quantities(subject),
+        "runs": [_run(subject, run) for run in subject.runs],
+        "comparisons": [comparison_data(subject, group) for group in subject.groups],
+        "noise": noise_data(subject),
+        "published": published_data(subject),
+    }
+
+
+def _run(subject: Subject, run: Run) -> dict[str, Any]:
+    record = run.record
+    checks = [*record.checks, *subject.closures[run.id]]
+    faults = subject.faults(run)
+    energies = [*phase_energies(record), *([total] if (total := whole_energy(record)) else [])]
+    return {
+        "run_id": run.id,
+        "record_sha256": run.sha256 or None,
+        "seal": run.seal,
+        "workload": record.workload.name,
+        "arm": subject.arm(run),
+        "label": record.label,
+        "status": record.status,
+        "started_utc": record.started_utc,
+        "command": list(record.command),
+        "valid": not faults,
+        "faults": list(faults),
+        "energy_faults": list(subject.energy_faults(run)),
+        "checks_passed": sum(check.verdict == "pass" for check in checks),
+        "checks_open": [
+            {"name": check.name, "verdict": check.verdict, "sentence": check.sentence}
+            for check in checks
+            if check.verdict != "pass"
+        ],
+        "figures": {key: _figure(figure) for key, (_, figure) in quantities(record).items()},
+        "energies": [_energy(energy) for energy in energies],
+    }
+
+
+def _quantities(subject: Subject) -> dict[str, Any]:
+    """Return the meaning and unit of each key of figures."""
+    known: dict[str, Quantity] = {}
+    for run in subject.runs:
+        known.update({key: quantity for key, (quantity, _) in quantities(run.record).items()})
+    return {key: _quantity(quantity) for key, quantity in sorted(known.items())}
+
+
+def _quantity(quantity: Quantity) -> dict[str, Any]:
+    return {
+        "label": quantity.label,
+        "unit": quantity.unit.value,
+        "better": quantity.better,
+        "headline": quantity.headline,
+        "phase": quantity.phase,
+    }
+
+
+def _figure(figure: RunFigure) -> dict[str, Any]:
+    """Return a figure of one run: its value, and what else is known."""
+    found: dict[str, Any] = {"value": finite(figure.value)}
+    if figure.upper is not None:
+        found |= {"lower": finite(figure.lower), "upper": finite(figure.upper)}
+    if figure.evidence:
+        found["evidence"] = figure.evidence
+    if not figure.ranks:
+        found["ranks"] = False
+    if figure.note and figure.note != figure.evidence:
+        found["note"] = figure.note
+    return found
+
+
+def _energy(energy: Energy) -> dict[str, Any]:
+    """Return the window of an energy, and its evidence and uncertainty."""
+    share = None
+    if energy.uncertainty_j is not None and energy.energy_j:
+        share = energy.uncertainty_j / energy.energy_j
+    return {
+        "phase": energy.phase,
+        "seconds": finite(energy.seconds),
+        "moved_bytes": energy.moved_bytes,
+        "evidence": energy.evidence.value,
+        "sources": list(energy.keys),
+        "net_j": finite(energy.net_j),
+        "uncertainty_j": finite(energy.uncertainty_j),
+        "uncertainty": finite(share),
+    }
+
+
+def comparison_data(subject: Subject, group: Group) -> dict[str, Any]:
+    """Return a workload's arms, their differences, and a row per quantity and point."""
+    rows, barred = compare(subject, group), excluding_conditions(subject, group)
+    return {
+        "workload": group.workload,
+        "arms": {arm: [run.id for run in runs] for arm, runs in group.arms.items()},
+        "unsealed": [run.id for run in group.runs if run.is_unsealed],
+        "differences": [
+            {
+                "condition": each.name,
+                "values": dict(each.values),
+                "sets_the_work": each.name in barred,
+            }
+            for each in differences(compared_group(subject, group), subject.by)
+        ],
+        "rows": [_row(row) for row in rows],
+        "sweeps": list(_sweeps(rows)),
+    }
+
+
+def noise_data(subject: Subject) -> dict[str, Any]:
+    """Return the noise of A/A sessions, and the sessions that set no floor."""
+    return {
+        "floors": [
+            {
+                "workload": noise.workload,
+                "session": noise.session_id,
+                "quantity": noise.quantity.key,
+                "share": finite(noise.share),
+                "effect": _effect(noise.effect, flips=False),
+            }
+            for noise in noise_floors(subject)
+        ],
+        "unused": [
+            {"workload": session.workload, "session": session.session_id, "reason": reason}
+            for session, reason in unused_sessions(subject)
+        ],
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    headline = row.quantity.headline
+    return {
+        "quantity": row.quantity.key,
+        "axis": row.axis,
+        "at": row.at,
+        "arms": {arm: _arm(row.figures[arm], row.spreads.get(arm)) for arm in row.figures},
+        "effect": _effect(row.effect, flips=headline) if row.effect else None,
+        "call": row.call,
+        "words": row.words,
+        "reason": row.reason,
+        "forced": row.forced,
+    }
+
+
+def _sweeps(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """Yield the summary of a quantity over the points of a sweep, never of one point alone."""
+    for of_quantity in by_quantity(rows):
+        ratios = [row.effect.ratio for row in of_quantity if row.effect]
+        if len(ratios) > 1:
+            yield {
+                "quantity": of_quantity[0].quantity.key,
+                "axis": of_quantity[0].axis,
+                "points": len(ratios),
+                "median": finite(median(ratios)),
+                "minimum": finite(min(ratios)),
+                "maximum": finite(max(ratios)),
+            }
+
+
+def _arm(figures: tuple[RunFigure, ...], spread: Spread | None) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "values": [finite(figure.value) for figure in figures],
+        "valid": [figure.valid for figure in figures],
+    }
+    if any(figure.upper is not None for figure in figures):
+        found["lower"] = [finite(figure.lower) for figure in figures]
+        found["upper"] = [finite(figure.upper) for figure in figures]
+    if spread is None:
+        return found | {"n": 0, "median": None}
+    return found | {
+        "n": spread.count,
+        "median": finite(spread.median),
+        "minimum": finite(spread.minimum),
+        "maximum": finite(spread.maximum),
+        "cv": finite(spread.cv),
+        "gate": spread.gate,
+    }
+
+
+def _effect(effect: Effect, *, flips: bool) -> dict[str, Any]:
+    """Return B against A: ratio, the 95 % interval that is shown, and their basis.
+
+    ``flips`` is whether to enumerate sign flips, which is only done for headline figures.
+    """
+    counted = sign_flip_p_value(effect.estimate) if flips and effect.estimate else None
+    return {
+        "ratio": finite(effect.ratio),
+        "inverse": finite(1 / effect.ratio),
+        "lower": finite(effect.lower),
+        "upper": finite(effect.upper),
+        "ratio_of_medians": finite(effect.medians),
+        "n_a": effect.count_a,
+        "n_b": effect.count_b,
+        "pairs": effect.pairs,
+        "pairs_parted": effect.parted,
+        "pairs_undated": effect.undated,
+        "method": method(effect),
+        "t": _ends(effect.t),
+        "bootstrap": _ends(effect.bootstrap),
+        "p_value": finite(effect.p_value),
+        "p_value_sign_flips": finite(counted),
+        "p_value_without_spread": finite(effect.least_p_value),
+        "holm": _holm(effect),
+        "floor": finite(effect.floor),
+        "drift": finite(effect.drift),
+        "drift_between_arms": finite(effect.between.share),
+        "between_arms": effect.between.words,
+        "noise": finite(effect.noise),
+        "accuracy": finite(effect.accuracy),
+    }
+
+
+def _holm(effect: Effect) -> dict[str, Any] | None:
+    """Return what one of a workload's comparisons has to reach; ``None`` without a comparison."""
+    if effect.demand is None:
+        return None
+    return {
+        "family": effect.demand.family,
+        "confidence": effect.demand.confidence,
+        "p_value": finite(effect.demand.p_value),
+        "intervals": [_ends(each) for each in effect.demanded],
+    }
+
+
+def _ends(interval: Interval | None) -> list[float | None] | None:
+    return None if interval is None else [finite(interval.lower), finite(interval.upper)]
+
+
+def finite(value: float | None) -> float | None:
+    """Return a number that JSON can represent; an overflow becomes ``None``."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def published_data(subject: Subject) -> dict[str, Any]:
+    """Return each claim on a page with its measurements, and the papers' arithmetic."""
+    found = compare_claims(subject)
+    shown = list({part.paper.id: part.paper for part in found}.values())
+    rest = unmeasured_claims(found) if found else ()
+    papers = {paper.id: paper for paper in [*shown, *(paper for paper, _ in rest)]}
+    return {
+        "beside": [_part(part) for part in found],
+        "arithmetic": [each for paper in papers.values() for each in _arithmetic(paper)],
+        "not_measured": [
+            {"paper": paper.id, **_claim(each)} for paper, own in rest for each in own
+        ],
+    }
+
+
+def _part(part: ComparedClaims) -> dict[str, Any]:
+    first, second = part.group.arms
+    a, b = (first, second) if part.straight else (second, first)
+    return {
+        "paper": part.paper.id,
+        "workload": part.group.workload,
+        "a": a,
+        "b": b,
+        "claims": [
+            {**_claim(claim), "measured": [_measured(each) for each in measured]}
+            for claim, measured in part.claims
+        ],
+    }
+
+
+def _claim(claim: Claim) -> dict[str, Any]:
+    return {
+        "claim": claim.id,
+        "printed": claim.printed.value,
+        "read": claim.printed.read,
+        "up_to": claim.printed.up_to,
+        "formula": claim.formula,
+        "words": claim.printed.words,
+    }
+
+
+def _measured(measured: Measured) -> dict[str, Any]:
+    return {
+        "at": measured.at,
+        "ratio": finite(measured.ratio),
+        "lower": finite(measured.lower),
+        "upper": finite(measured.upper),
+        "ratio_of_medians": finite(measured.medians),
+        "n": measured.counts,
+        "verdict": measured.verdict,
+        "reason": measured.reason,
+    }
+
+
+def _arithmetic(paper: Paper) -> list[dict[str, Any]]:
+    return [
+        {
+            "paper": paper.id,
+            "closure": closure.id,
+            "sides": [finite(side) for side in paper.computed(closure)],
+            "closes": paper.closes(closure),
+        }
+        for closure in paper.closures
+    ]

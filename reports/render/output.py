@@ -1,0 +1,230 @@
+"""Reports in their formats, and as files that are written completely or not at all."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import os
+import secrets
+import select
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from wattload.core.errors import TargetError
+from wattload.core.record.file import RECORD_FILE
+from wattload.reports.render.json_export import FORMAT, json_report
+from wattload.reports.render.page import page_of
+from wattload.reports.render.text_export import csv_report, markdown_report
+from wattload.reports.runs.compact import Compactor
+from wattload.reports.runs.load import Run, load_runs
+from wattload.reports.stats.subject import Subject, make_subject
+
+FORMS: Mapping[str, Callable[[Subject], str]] = {
+    "html": page_of,
+    "json": json_report,
+    "csv": csv_report,
+    "markdown": markdown_report,
+}
+"""The formats of a report, by their names on the command line."""
+
+_OF_RUNS = frozenset({".json", ".jsonl", ".parquet", ".yaml"})
+"""Suffixes of files of runs and sessions: records, drafts, journals, traces, configurations."""
+
+
+def report_text(
+    paths: Sequence[Path],
+    *,
+    form: str = "html",
+    by: str = "label",
+    redact: bool = False,
+    forced: bool = False,
+) -> str:
+    """Return the report of the runs under ``paths``.
+
+    Args:
+        paths: run folders, records, or folders of run folders.
+        form: a key of ``FORMS``.
+        by: what defines the arms: see ``make_subject``.
+        redact: mask host names, serials and paths.
+        forced: also compare runs and figures that are excluded.
+
+    Raises:
+        RecordError: a run is missing, truncated, or named twice.
+        ConfigError: ``by`` does not name a property or a configuration key of these runs.
+    """
+    with _loaded_runs(paths, redact=redact) as runs:
+        return FORMS[form](make_subject(runs, by, forced=forced))
+
+
+@contextmanager
+def _loaded_runs(paths: Sequence[Path], *, redact: bool) -> Iterator[tuple[Run, ...]]:
+    """Yield the runs, exempt from garbage collection, which took a third of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        runs = load_runs(paths, redact=redact, keep=Compactor())
+        gc.freeze()
+    finally:
+        if was_enabled:
+            gc.enable()
+    try:
+        yield runs
+    finally:
+        gc.unfreeze()
+
+
+def refuse_input(output: Path, paths: Sequence[Path]) -> None:
+    """Refuse to overwrite the inputs of a report.
+
+    Args:
+        output: the path of the report.
+        paths: its inputs: run folders, records, or folders of run folders.
+
+    Raises:
+        TargetError: ``output`` is data of those runs or of their session, by any path, or has the
+            name of a record.
+    """
+    if RECORD_FILE in (output.name, Path(os.path.realpath(output)).name):
+        raise TargetError(
+            f"{output} has the name of a run record, which a report must not replace; use another "
+            "-o, such as report.html"
+        )
+    own = _identity(output)
+    if own is None or not any(own == _identity(file) for file in _data(paths)):
+        return
+    if not _is_report(output):
+        raise TargetError(
+            f"{output} belongs to the input runs and would be lost; use another -o, such as "
+            "report.html"
+        )
+
+
+def _data(paths: Sequence[Path]) -> Iterator[Path]:
+    """Yield the named paths and all files that a run or a session may have written there."""
+    yield from paths
+    for folder in _folders(paths):
+        yield from (file for file in _listed(folder) if file.suffix in _OF_RUNS)
+
+
+def _folders(paths: Sequence[Path]) -> set[Path]:
+    """Return the named folders, their content, and the parent folders of named runs."""
+    found: set[Path] = set()
+    for path in paths:
+        own = Path(os.path.realpath(path if path.is_dir() else path.parent))
+        within = _listed(own)
+        found |= {own, *within}  # also a run without a record: it may get one later
+        if own / RECORD_FILE in within:
+            found.add(own.parent)  # with the journal of its session
+    return found
+
+
+def _listed(folder: Path) -> list[Path]:
+    """Return the content of a folder; nothing if it is not a folder or unreadable."""
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _is_report(file: Path) -> bool:
+    """Return whether a file is a JSON report, which can be generated again."""
+    try:
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.get("format") == FORMAT
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    """Return the device and inode of a regular file; ``None`` for anything else."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+
+
+def write_whole(text: str, output: Path) -> Path:
+    """Write a text to a file completely or leave the file unchanged; returns its path.
+
+    A link stays, and its target is replaced. A pipe or a character device is written to.
+
+    Raises:
+        TargetError: it can't be written.
+    """
+    try:
+        if _is_replaced(output):
+            _replace(text.encode(), Path(os.path.realpath(output)))
+        else:
+            _write_into(text.encode(), output)
+    except OSError as error:
+        raise TargetError(f"can't write {output}: {error.strerror}; use another -o") from error
+    return output
+
+
+def _is_replaced(output: Path) -> bool:
+    """Return whether to replace the file; pipes and character devices are written to."""
+    try:
+        mode = output.stat().st_mode
+    except FileNotFoundError:
+        return True
+    if stat.S_ISBLK(mode):
+        raise OSError(errno.EINVAL, "it is a block device, whose data would be lost")
+    return stat.S_ISREG(mode)
+
+
+def _replace(content: bytes, file: Path) -> None:
+    """Replace a file atomically, keeping its mode; a new file gets the default mode."""
+    temporary = file.with_name(f".wattload-{secrets.token_hex(8)}.tmp")
+    # Not with ``tempfile``: its files are private to their owner, whatever the umask.
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            with suppress(FileNotFoundError):
+                os.fchmod(stream.fileno(), stat.S_IMODE(file.stat().st_mode))
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(file)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _write_into(content: bytes, output: Path) -> None:
+    """Write into an existing pipe or device, which has no content to replace."""
+    descriptor = os.open(output, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content)
+
+
+def write_out(text: str) -> None:
+    """Write a text to standard output completely.
+
+    Raises:
+        BrokenPipeError: the reader has closed the pipe.
+        TargetError: it can't be written, for example because the disk is full.
+    """
+    if sys.stdout is None:
+        raise TargetError("standard output is closed; use -o to write to a file")
+    try:
+        sys.stdout.flush()
+        stream = sys.stdout.buffer
+        raw = getattr(stream, "raw", stream)  # its write() returns the number of bytes written
+        rest = memoryview(text.encode())
+        while rest:
+            count = raw.write(rest)
+            if count is None:  # a full non-blocking pipe
+                select.select([], [raw], [])
+            rest = rest[count or 0 :]
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise TargetError(
+            f"standard output failed: {error.strerror}; the report written so far is truncated"
+        ) from error

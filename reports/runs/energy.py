@@ -1,0 +1,225 @@
+"""Energy per phase from the chosen drive-scope sources, with the evidence for each figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from wattload.core.power import Evidence, Scope, SourceFacts, weakest
+from wattload.core.record.energy import EnergyRecord, PowerStateShare
+from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
+from wattload.reports.quantity import DIGITS, MISSING, bounded_quantity
+from wattload.reports.runs.load import cache_by_identity
+from wattload.reports.runs.phases import leading, overlap
+
+RANKS = frozenset({Evidence.MEASURED, Evidence.SELF_REPORTED, Evidence.ESTIMATED})
+"""Evidence good enough to decide which arm is better."""
+
+ALL_PHASES = "all timed phases"
+
+REPLAYED = "replayed from another run"
+"""The text for a recording replayed from its start: its joules are of another run."""
+
+SOFT_BOUND = (
+    "A lower bound is soft: it is the typical idle power of the power state, not its minimum, so "
+    "the drive may have used less"
+)
+"""The text for bounds: IDLP of a power state descriptor is typical, so this end is soft."""
+
+EVIDENCE_TEXT = {
+    Evidence.MEASURED: "measured by a meter or a rail sensor",
+    Evidence.SELF_REPORTED: "measured and reported by the device",
+    Evidence.ESTIMATED: "estimated by the device",
+    Evidence.BOUNDS: "bounds from power states, not measured",
+    Evidence.DECLARED: "declared in a data sheet or by the user, not measured",
+    Evidence.NONE: "unknown",
+}
+_SIMULATED_VENDOR = "0x1b36"  # QEMU's PCI vendor id: there is no drive behind it
+_SIMULATED_MODELS = ("QEMU", "VIRTUAL DRIVE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Energy:
+    """Energy of all drives over one window, in joules: a figure, an interval, or a reason.
+
+    ``keys`` names the summed sources, ``moved_bytes`` is what the application moved meanwhile.
+    ``recorded`` is whether the figure is from a recorded trace, ``replayed`` whether that trace is
+    of another run.
+    """
+
+    phase: str
+    seconds: float
+    moved_bytes: int
+    evidence: Evidence
+    energy_j: float | None = None
+    lower_j: float | None = None
+    upper_j: float | None = None
+    net_j: float | None = None
+    uncertainty_j: float | None = None
+    keys: tuple[str, ...] = ()
+    reason: str = ""
+    simulated: bool = False
+    recorded: bool = False
+    replayed: bool = False
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the figure may decide a comparison."""
+        is_real = not (self.simulated or self.replayed)
+        return self.energy_j is not None and self.evidence in RANKS and is_real
+
+    @property
+    def mean_w(self) -> float | None:
+        """Energy divided by the window's seconds."""
+        if self.energy_j is None or self.seconds <= 0:
+            return None
+        return self.energy_j / self.seconds
+
+    @property
+    def bytes_per_j(self) -> float | None:
+        """Bytes moved divided by energy over the same window: MB/s per W when divided by 1e6."""
+        if self.energy_j is None or self.energy_j <= 0:
+            return None
+        return self.moved_bytes / self.energy_j
+
+    @property
+    def words(self) -> str:
+        """The evidence for the figure, in words."""
+        text = evidence_text(self.evidence, recorded=self.recorded, replayed=self.replayed)
+        return text + (", of a simulated drive" if self.simulated else "")
+
+
+def evidence_text(evidence: Evidence, *, recorded: bool, replayed: bool) -> str:
+    """Return the evidence for a figure, in words; recordings are marked."""
+    if replayed:
+        return REPLAYED
+    return EVIDENCE_TEXT[evidence] + (" (recorded trace)" if recorded else "")
+
+
+def sources_of(record: RunRecord) -> Mapping[tuple[str, str, str], SourceFacts]:
+    """Return the facts of each source of a run, by host, name and device."""
+    return {
+        (source.host, source.facts.name, source.facts.device): source.facts
+        for source in record.power.sources
+        if source.facts is not None
+    }
+
+
+@cache_by_identity
+def phase_energies(record: RunRecord) -> tuple[Energy, ...]:
+    """Return the energy of each leading timed phase, with a reason where there is none."""
+    return tuple(
+        _of_phase(record, phase.name, phase.active_s, phase.moved_bytes)
+        for phase in leading(record)
+    )
+
+
+def _of_phase(record: RunRecord, phase: str, seconds: float, moved_bytes: int) -> Energy:
+    parts = [
+        part
+        for part in record.power.energy
+        if part.phase == phase and part.chosen and part.scope is Scope.DRIVE
+    ]
+    unread = record.unread_drives(phase)
+    if unread or not parts:
+        choice = record.power.choice
+        return Energy(
+            phase=phase,
+            seconds=seconds,
+            moved_bytes=moved_bytes,
+            evidence=Evidence.NONE,
+            reason=f"no energy figure for {', '.join(unread)}: {choice}" if parts else choice,
+        )
+    return _summed(record, parts, phase, moved_bytes)
+
+
+def _summed(
+    record: RunRecord, parts: Sequence[EnergyRecord], phase: str, moved_bytes: int
+) -> Energy:
+    known = sources_of(record)
+    facts = [known.get((part.host, part.source, part.device)) for part in parts]
+    impossible = next(filter(None, map(_impossible, parts)), "")
+    return Energy(
+        phase=phase,
+        seconds=max(part.seconds for part in parts),
+        moved_bytes=moved_bytes,
+        evidence=weakest(part.evidence for part in parts),
+        energy_j=None if impossible else _sum(parts, "energy_j"),
+        lower_j=_sum(parts, "lower_j"),
+        upper_j=_sum(parts, "upper_j"),
+        net_j=_sum(parts, "net_j"),
+        uncertainty_j=_sum(parts, "uncertainty_j"),
+        keys=tuple(f"{part.device} ({part.source})" for part in parts),
+        reason=impossible or next((part.missing.get("energy_j", "") for part in parts), ""),
+        simulated=is_simulated(record),
+        recorded=any(each.is_recorded for each in facts if each is not None),
+        replayed=any(each.is_of_another_run for each in facts if each is not None),
+    )
+
+
+def _impossible(part: EnergyRecord) -> str:
+    """Return why an energy is physically impossible; empty if it is possible."""
+    if part.energy_j is None or part.energy_j > 0:
+        return ""
+    return f"the record has {part.energy_j:.3g} J for {part.device}; energy must be positive"
+
+
+def _sum(parts: Sequence[EnergyRecord] | Sequence[Energy], field: str) -> float | None:
+    """Return the sum, or ``None`` if a part is missing; uncertainties add linearly (worst case)."""
+    values = [getattr(part, field) for part in parts]
+    return None if any(value is None for value in values) else float(sum(values))
+
+
+@cache_by_identity
+def whole_energy(record: RunRecord) -> Energy | None:
+    """Return the energy of all leading phases together.
+
+    ``None`` if there is one phase only, or if phases share time, which a sum would count twice.
+    """
+    phases = leading(record)
+    energies = phase_energies(record)
+    if len(phases) < 2 or overlap(phases):  # noqa: PLR2004 - one phase is its own whole
+        return None
+
+    return Energy(
+        phase=ALL_PHASES,
+        seconds=sum(energy.seconds for energy in energies),
+        moved_bytes=sum(energy.moved_bytes for energy in energies),
+        evidence=weakest(energy.evidence for energy in energies),
+        energy_j=_sum(energies, "energy_j"),
+        lower_j=_sum(energies, "lower_j"),
+        upper_j=_sum(energies, "upper_j"),
+        net_j=_sum(energies, "net_j"),
+        uncertainty_j=_sum(energies, "uncertainty_j"),
+        keys=energies[0].keys,
+        reason=next((energy.reason for energy in energies if energy.reason), ""),
+        simulated=is_simulated(record),
+        recorded=any(energy.recorded for energy in energies),
+        replayed=any(energy.replayed for energy in energies),
+    )
+
+
+def is_simulated(record: RunRecord) -> bool:
+    """Return whether a controller is emulated, so that its power figures are made up."""
+    return any(
+        controller.facts.vendor_id == _SIMULATED_VENDOR
+        or any(mark in (controller.facts.model or "").upper() for mark in _SIMULATED_MODELS)
+        for controller in record.controllers
+    )
+
+
+def energy_text(energy: Energy | EnergyRecord | PowerStateShare, digits: int = DIGITS) -> str:
+    """Return the energy as printed: ≤ for a lone maximum, both ends for bounds."""
+    return bounded_quantity(energy.energy_j, energy.lower_j, energy.upper_j, Unit.JOULES, digits)
+
+
+def power_text(energy: Energy) -> str:
+    """Return the mean power as printed, like ``energy_text``."""
+    if energy.seconds <= 0:
+        return MISSING
+    lower_w, upper_w = (
+        None if end_j is None else end_j / energy.seconds
+        for end_j in (energy.lower_j, energy.upper_j)
+    )
+    return bounded_quantity(energy.mean_w, lower_w, upper_w, Unit.WATTS)

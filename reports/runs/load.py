@@ -1,0 +1,223 @@
+"""Runs from disk: records with their traces, checked for duplicates, masked on request.
+
+One digest covers all of them. Results that many sections need are cached by object identity.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Generator, Hashable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial, wraps
+from pathlib import Path
+from typing import TypeVar
+from weakref import ref
+
+from wattload.core.errors import RecordError
+from wattload.core.record.file import RECORD_FILE, SealState, read_record, read_stored
+from wattload.core.record.phase import TraceFile
+from wattload.core.record.results import Check
+from wattload.core.record.run import RunRecord
+from wattload.reports.runs.parallel import share
+from wattload.reports.runs.redact import Masker
+from wattload.reports.runs.traces import LazyTraces, Traces, read_traces
+
+DETAILED_RUNS = 16
+"""With more runs the page has only a row for each, and their traces are not held in memory."""
+
+INPUTS_COMMAND = "sha256sum */record.json | cut -d' ' -f1 | LC_ALL=C sort | sha256sum"
+"""Prints the digest over all records of a folder of runs."""
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
+class Run:
+    """One run of a report: the record and the traces stored with it.
+
+    ``seal`` is whether the record's seal matches its content. ``sha256`` is the digest of its file,
+    or of its JSON if ``masked``; it is empty for a run that was never on disk. ``closures`` are its
+    closure checks, if they ran before parts of the record were dropped; ``highest_temperature_k``
+    is then from its trace.
+    """
+
+    record: RunRecord
+    traces: Traces
+    seal: SealState = "none"
+    sha256: str = ""
+    masked: bool = False
+    closures: tuple[Check, ...] | None = None
+    highest_temperature_k: float | None = None
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self.record.run_id
+
+    @property
+    def is_unsealed(self) -> bool:
+        """Whether its file has no seal, so that edits can't be detected."""
+        return self.seal == "none" and bool(self.sha256)
+
+
+def find_records(paths: Sequence[Path]) -> list[Path]:
+    """Return the record files under paths: run folders, records, or folders of run folders.
+
+    Raises:
+        RecordError: a path does not exist, or contains no record.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if not path.exists():
+            raise RecordError(f"{path} does not exist; name a run folder such as runs/*")
+        own = path / RECORD_FILE if path.is_dir() else path
+        below = record_files(path) if path.is_dir() else []
+        if not own.is_file() and not below:
+            raise RecordError(f"{path} contains no {RECORD_FILE}; name a run folder such as runs/*")
+        found.extend([own] if own.is_file() else below)
+    return found
+
+
+def record_files(folder: Path) -> list[Path]:
+    """Return the record of each run folder in a folder, by name, including broken links.
+
+    Raises:
+        RecordError: the folder can't be listed.
+    """
+    try:
+        files = [run / RECORD_FILE for run in folder.iterdir()]
+    except OSError as error:
+        raise RecordError(
+            f"can't list {folder}: {error.strerror}; name a readable folder"
+        ) from error
+    return sorted(file for file in files if os.path.lexists(file))
+
+
+def load_runs(
+    paths: Sequence[Path], *, redact: bool = False, keep: Callable[[Run], Run] | None = None
+) -> tuple[Run, ...]:
+    """Return the runs under the given paths, in that order.
+
+    With ``redact``, host names, serials and paths are masked consistently over all runs. ``keep``
+    makes runs compact if there are more than ``DETAILED_RUNS``; their traces stay on disk. It must
+    be picklable, and idempotent except for sharing parts between runs.
+
+    Raises:
+        RecordError: a record is missing, truncated or invalid, or two are of the same run.
+    """
+    files = find_records(paths)
+    masker = Masker(read_record(file) for file in files) if redact else None
+    several = len(files) > DETAILED_RUNS
+    work = _Work(masker, several=several, keep=keep if several else None)
+    if work.keep is not None and masker is None:  # masks are numbered in order
+        loaded: Generator[Run, None, None] = share(files, work, work.keep)
+    else:
+        loaded = (work(file) for file in files)
+    runs: list[Run] = []
+    places: dict[Hashable, Path] = {}
+    with closing(loaded):  # ends the second process here, even after an error
+        for file, run in zip(files, loaded, strict=True):
+            _refuse_duplicate(run.record, file, places)
+            runs.append(work.with_traces(run, file) if work.keep is not None else run)
+    return tuple(runs)
+
+
+class _Work:
+    """The work on each record file; in another process it starts without cached traces."""
+
+    def __init__(
+        self, masker: Masker | None, *, several: bool, keep: Callable[[Run], Run] | None
+    ) -> None:
+        self.keep = keep
+        self._masker = masker
+        self._several = several
+        self._trace_files: dict[Path, tuple[TraceFile, ...]] = {}
+        self._latest = lru_cache(maxsize=1)(self._read)
+
+    def __reduce__(self) -> tuple[Callable[[], _Work], tuple[()]]:
+        return partial(_Work, self._masker, several=self._several, keep=self.keep), ()
+
+    def __call__(self, file: Path) -> Run:
+        """Return the run; the traces of a compact run stay on disk."""
+        stored = read_stored(file)
+        self._trace_files[file.parent] = stored.record.traces
+        read = partial(self._latest, file.parent)
+        traces = LazyTraces(read) if self._several else read()
+        run = Run(record=stored.record, traces=traces, seal=stored.seal, sha256=stored.sha256)
+        run = _masked(run, self._masker) if self._masker else run
+        if self.keep is None:
+            return run
+        kept = self.keep(run)
+        known = Traces(throughput=None, power=None, notes=traces.notes, digests=traces.digests)
+        return replace(kept, traces=known)
+
+    def with_traces(self, run: Run, file: Path) -> Run:
+        """Return a compact run that reads its traces on demand."""
+        self._trace_files[file.parent] = run.record.traces
+        known = (run.traces.notes, run.traces.digests)
+        return replace(run, traces=LazyTraces(partial(self._latest, file.parent), known))
+
+    def _read(self, folder: Path) -> Traces:
+        return read_traces(
+            folder, self._trace_files[folder], self._masker.text if self._masker else str
+        )
+
+
+def _masked(run: Run, masker: Masker) -> Run:
+    """Return a run masked, with a new digest: the original could be used to test guesses."""
+    record = masker.record(run.record)
+    digest = hashlib.sha256(record.model_dump_json().encode()).hexdigest()
+    return replace(run, record=record, sha256=digest, masked=True)
+
+
+def _refuse_duplicate(record: RunRecord, file: Path, seen: dict[Hashable, Path]) -> None:
+    """Refuse a run that was named before, by its id or by its place and time."""
+    key = _time_key(record)
+    first = seen.get(record.run_id) or (seen.get(key) if key is not None else None)
+    if first is not None:
+        raise RecordError(
+            f"{first} and {file} are the same run, {record.run_id}; name each run once"
+        )
+    seen[record.run_id] = file
+    if key is not None:
+        seen[key] = file
+
+
+def _time_key(record: RunRecord) -> Hashable:
+    """Return a key that no two runs share, whatever their names; ``None`` without a window.
+
+    Windows are in nanoseconds since the start of each host. A copy under another id has the same
+    windows; its label, session or place in a session do not make it another run.
+    """
+    windows = tuple((each.name, each.host, each.start_ns, each.end_ns) for each in record.windows)
+    return (record.started_utc, windows) if windows else None
+
+
+def inputs_digest(runs: Sequence[Run]) -> str:
+    """Return the SHA-256, in hex, of the sorted digests of the records' files, one per line.
+
+    The line of a run that was never on disk is empty. The order of the files makes no difference.
+    """
+    lines = sorted(run.sha256 for run in runs)
+    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
+
+
+def cache_by_identity(function: Callable[[Argument], Result]) -> Callable[[Argument], Result]:
+    """Return the function with cached results, which live as long as their arguments.
+
+    The key is the identity of the argument, because a record is too large to compare. Arguments and
+    results must be immutable.
+    """
+    results: dict[int, tuple[ref[Argument], Result]] = {}
+
+    @wraps(function)
+    def cached(argument: Argument) -> Result:
+        key = id(argument)
+        if key not in results:
+            results[key] = (ref(argument, lambda _: results.pop(key)), function(argument))
+        return results[key][1]
+
+    return cached

@@ -1,0 +1,258 @@
+"""A run over time: rates and power on one time axis, phases as strips."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.power import Channel, Evidence, Scope, weakest
+from wattload.core.record.run import RunRecord
+from wattload.core.units import NS_PER_S
+from wattload.reports.runs.energy import evidence_text, is_simulated
+from wattload.reports.runs.load import Run
+from wattload.reports.runs.phases import CommonClock, depth, parents, phases_of
+from wattload.reports.runs.traces import PowerTrace, Signal, ThroughputTrace
+
+BIN_NS = NS_PER_S // 10
+"""The bin width of the throughput trace."""
+
+_GAP_PERIODS = 3
+"""Samples further apart than this many median periods leave a gap in the line."""
+
+_STRIP_LIMIT = 200
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One series: seconds since the first phase and values in SI base units, both (points,).
+
+    NaN is a gap. ``role`` defines its colour. ``evidence`` describes the evidence for power.
+    """
+
+    name: str
+    role: str
+    time_s: Array
+    value: Array
+    evidence: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """Bounds on power over time; ``lower`` is ``None`` if only a maximum is known."""
+
+    name: str
+    time_s: Array
+    lower: Array | None
+    upper: Array
+    evidence: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strip:
+    """One active interval of a phase; ``lane`` 0 is the outermost."""
+
+    name: str
+    timed: bool
+    start_s: float
+    end_s: float
+    lane: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """All series of one run over time."""
+
+    strips: tuple[Strip, ...]
+    rates: tuple[Line, ...]
+    watts: tuple[Line, ...]
+    bands: tuple[Band, ...]
+    start_s: float
+    end_s: float
+
+
+def make_timeline(run: Run) -> Timeline:
+    """Return the series of a run; those without a trace are empty."""
+    clock = CommonClock(run.record)
+    strips = tuple(_strips(run.record))
+    rates: list[Line] = []
+    watts: list[Line] = []
+    bands: list[Band] = []
+    if run.traces.throughput is not None:
+        rates.extend(_rates(run.traces.throughput, clock))
+    if run.traces.power is not None:
+        rates.extend(_device_rates(run, run.traces.power, clock))
+        watts.extend(_watts(run, run.traces.power, clock))
+        bands.extend(_bands(run, run.traces.power, clock))
+    ends = [float(line.time_s[-1]) for line in (*rates, *watts) if line.time_s.size]
+    starts = [float(line.time_s[0]) for line in (*rates, *watts) if line.time_s.size]
+    return Timeline(
+        strips=strips,
+        rates=tuple(rates),
+        watts=tuple(watts),
+        bands=tuple(bands),
+        start_s=min([strip.start_s for strip in strips] + starts, default=0.0),
+        end_s=max([strip.end_s for strip in strips] + ends, default=1.0),
+    )
+
+
+def _strips(record: RunRecord) -> Iterator[Strip]:
+    """Yield each phase's intervals; if there are very many, only first start to last end."""
+    above = parents(record)
+    for phase in phases_of(record):
+        stretches = phase.intervals_s
+        if len(stretches) > _STRIP_LIMIT:
+            stretches = ((phase.start_s, phase.start_s + phase.seconds),)
+        for start_s, end_s in stretches:
+            yield Strip(
+                name=phase.name,
+                timed=phase.timed,
+                start_s=start_s,
+                end_s=end_s,
+                lane=depth(phase.name, above),
+            )
+
+
+def _rates(trace: ThroughputTrace, clock: CommonClock) -> Iterator[Line]:
+    """Yield the read and write rates of the application, all hosts and ranks together."""
+    if trace.time_ns.size == 0:
+        return
+    shift_ns = np.array([clock.shift_ns(host) for host in trace.host.words])
+    common_ns = trace.time_ns + shift_ns[trace.host.numbers]
+    slot = common_ns // BIN_NS
+    first, count = int(slot.min()) - 1, int(slot.max() - slot.min()) + 3
+    time_s = np.arange(first, first + count, dtype=np.float64) * (BIN_NS / NS_PER_S)
+    for name, counts in (("read", trace.read_bytes), ("write", trace.written_bytes)):
+        if not counts.any():
+            continue
+        # Bins that are missing from the trace moved no bytes, nor did those before and after.
+        per_bin = np.bincount(slot - first, weights=counts, minlength=count).astype(np.float64)
+        yield Line(name=name, role=name, time_s=time_s, value=per_bin * (NS_PER_S / BIN_NS))
+
+
+def _device_rates(run: Run, trace: PowerTrace, clock: CommonClock) -> Iterator[Line]:
+    """Yield the rate of each block device, reads and writes together."""
+    reads = {signal.device: signal for signal in trace.of(Channel.READ_BYTES)}
+    for signal in trace.of(Channel.WRITTEN_BYTES):
+        other = reads.get(signal.device)
+        if other is None or signal.time_ns.size < 2:  # noqa: PLR2004 - a rate needs two readings
+            continue
+        if not np.array_equal(other.time_ns, signal.time_ns):
+            continue
+        total = signal.value + other.value
+        seconds = np.diff(signal.time_ns) / NS_PER_S
+        rate = np.diff(total) / np.maximum(seconds, 1e-9)
+        if not np.nan_to_num(rate).any():
+            continue
+        time_s = (signal.time_ns[:-1] + _shift_ns(run.record, signal, clock)) / NS_PER_S
+        yield Line(name=f"device {signal.device}", role="device", time_s=time_s, value=rate)
+
+
+def _shift_ns(record: RunRecord, signal: Signal, clock: CommonClock) -> int:
+    """Return the clock shift of the host of a signal's device; of the first host if unknown."""
+    for source in record.power.sources:
+        if source.device == signal.device:
+            return clock.shift_ns(source.host)
+    for target in record.targets:
+        if signal.device in target.facts.devices:
+            return clock.shift_ns(target.facts.host)
+    return clock.shift_ns(record.hosts[0].facts.name if record.hosts else "")
+
+
+def _drawn_sources(record: RunRecord) -> frozenset[tuple[str, str]]:
+    """Return (source, device) of a run's energy; all drive sources if it has none."""
+    chosen = {(e.source, e.device) for e in record.power.energy if e.chosen}
+    scopes = {
+        (source.name, source.device): source.facts.scope
+        for source in record.power.sources
+        if source.used and source.facts is not None
+    }
+    drives = {key for key, scope in scopes.items() if scope is Scope.DRIVE}
+    return frozenset(chosen & drives or drives)
+
+
+def _watts(run: Run, trace: PowerTrace, clock: CommonClock) -> Iterator[Line]:
+    evidence_by_key = _evidence(run.record)
+    for signal in trace.of(Channel.POWER_W):
+        key = (signal.source, signal.device)
+        if key in evidence_by_key:
+            evidence, words = evidence_by_key[key]
+            role = "declared" if evidence is Evidence.DECLARED else "power"
+            time_s = (signal.time_ns + _shift_ns(run.record, signal, clock)) / NS_PER_S
+            yield _with_gaps(_line(signal, role, words, time_s, signal.value))
+    for signal in trace.of(Channel.ENERGY_J):
+        key = (signal.source, signal.device)
+        if key in evidence_by_key:
+            yield from _from_counter(
+                signal, evidence_by_key[key][1], _shift_ns(run.record, signal, clock)
+            )
+
+
+def _evidence(record: RunRecord) -> Mapping[tuple[str, str], tuple[Evidence, str]]:
+    """Return the drawn sources by (source, device): the weakest evidence, and its text."""
+    found = {}
+    facts = {(source.name, source.device): source.facts for source in record.power.sources}
+    for key in _drawn_sources(record):
+        own = [e.evidence for e in record.power.energy if (e.source, e.device) == key]
+        known = facts.get(key)
+        stated = known.evidence if known is not None else Evidence.NONE
+        evidence = weakest(own or [stated])
+        words = evidence_text(
+            evidence,
+            recorded=known is not None and known.is_recorded,
+            replayed=known is not None and known.is_of_another_run,
+        )
+        suffix = ", of a simulated drive" if is_simulated(record) else ""
+        found[key] = (evidence, words + suffix)
+    return found
+
+
+def _line(signal: Signal, role: str, evidence: str, time_s: Array, value: Array) -> Line:
+    name = f"{signal.device} by {signal.source}"
+    return Line(name=name, role=role, time_s=time_s, value=value, evidence=evidence)
+
+
+def _from_counter(signal: Signal, evidence: str, shift_ns: int) -> Iterator[Line]:
+    """Yield mean watts between the steps of an energy counter; a wrap leaves a gap."""
+    changes = np.flatnonzero(np.diff(signal.value, prepend=np.nan) != 0)
+    if changes.size < 2:  # noqa: PLR2004 - power needs two steps
+        return
+    time_s = (signal.time_ns[changes] + shift_ns) / NS_PER_S
+    watts = np.diff(signal.value[changes]) / np.diff(time_s)
+    watts[watts < 0] = np.nan
+    yield _line(signal, "power", evidence, time_s[:-1], watts)
+
+
+def _with_gaps(line: Line) -> Line:
+    """Return a line with gaps where samples are missing."""
+    steps = np.diff(line.time_s)
+    if steps.size < 2:  # noqa: PLR2004 - a median period needs two
+        return line
+    gaps = np.flatnonzero(steps > _GAP_PERIODS * np.median(steps)) + 1
+    return replace(
+        line,
+        value=np.insert(line.value, gaps, np.nan),
+        time_s=np.insert(line.time_s, gaps, line.time_s[gaps - 1]),
+    )
+
+
+def _bands(run: Run, trace: PowerTrace, clock: CommonClock) -> Iterator[Band]:
+    evidence_by_key = _evidence(run.record)
+    lower = {(s.source, s.device): s for s in trace.of(Channel.LOWER_W)}
+    for signal in trace.of(Channel.UPPER_W):
+        key = (signal.source, signal.device)
+        if key not in evidence_by_key:
+            continue
+        floor = lower.get(key)
+        same = floor is not None and np.array_equal(floor.time_ns, signal.time_ns)
+        yield Band(
+            name=f"{signal.device} by {signal.source}",
+            time_s=(signal.time_ns + _shift_ns(run.record, signal, clock)) / NS_PER_S,
+            lower=floor.value if floor is not None and same else None,
+            upper=signal.value,
+            evidence=evidence_by_key[key][1],
+        )

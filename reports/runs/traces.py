@@ -1,0 +1,380 @@
+"""The Parquet traces of a run, as arrays, read at once or on demand.
+
+An unreadable trace becomes a note, not an error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.power import Channel
+from wattload.core.record.phase import TraceFile
+from wattload.core.units import NS_PER_S
+
+THROUGHPUT_COLUMNS = ("time_ns", "host", "rank", "phase", "read_bytes", "written_bytes")
+POWER_COLUMNS = ("time_ns", "spread_ns", "source", "device", "channel", "value", "evidence")
+OPERATION_COLUMNS = (
+    "time_ns",
+    "host",
+    "rank",
+    "phase",
+    "kind",
+    "target",
+    "file",
+    "file_bytes",
+    "offset_bytes",
+    "latency_ns",
+)
+SPAN_NS_MAX = 30 * 86_400 * NS_PER_S
+_NOT_DRAWN = frozenset({"rank", "spread_ns", "evidence"})
+"""Required columns that no page draws; the record has the evidence."""
+
+_NAME_COLUMNS = frozenset({"host", "phase", "kind", "file", "source", "device", "channel"})
+_BATCH_ROWS = 1 << 16
+Trace = TypeVar("Trace")
+Mask = Callable[[str], str]
+NotesAndDigests = tuple[tuple[str, ...], Mapping[str, str]]
+_Part = tuple[NDArray[np.int64], NDArray[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Categories:
+    """A column with few distinct values, as the index of each row's value, shape (rows,).
+
+    A day of samples names its device a million times: as text that needs more memory than all
+    figures.
+    """
+
+    words: tuple[str, ...]
+    numbers: NDArray[np.integer[Any]]
+
+    def are(self, word: str) -> NDArray[np.bool_]:
+        """Return which rows have this value."""
+        mine = [number for number, each in enumerate(self.words) if each == word]
+        same = np.zeros(self.numbers.shape, dtype=np.bool_)
+        for number in mine:  # nearly always one: comparing is ten times faster than searching
+            same |= self.numbers == number
+        return same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThroughputTrace:
+    """Bytes that the application moved, per 100 ms bin; all arrays have shape (rows,).
+
+    ``time_ns`` is the start of the bin on CLOCK_MONOTONIC of ``host``.
+    """
+
+    time_ns: NDArray[np.int64]
+    host: Categories
+    phase: Categories
+    read_bytes: NDArray[np.int64]
+    written_bytes: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """One channel of one device by one source: times and values, both (samples,), in time order.
+
+    A failed read is NaN: a gap in the trace.
+    """
+
+    source: str
+    device: str
+    channel: Channel
+    time_ns: NDArray[np.int64]
+    value: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerTrace:
+    """All signals of a run, in order of source, device and channel."""
+
+    signals: tuple[Signal, ...]
+
+    def of(self, channel: Channel) -> tuple[Signal, ...]:
+        """Return the signals of one channel."""
+        return tuple(signal for signal in self.signals if signal.channel is channel)
+
+    def signal(self, channel: Channel, source: str, device: str) -> Signal | None:
+        """Return one signal, or ``None`` if it was not sampled."""
+        own = (s for s in self.of(channel) if (s.source, s.device) == (source, device))
+        return next(own, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationTrace:
+    """A sample of single operations; all arrays have shape (rows,).
+
+    ``time_ns`` is the submission to the kernel, on CLOCK_MONOTONIC of ``host``. ``offset_bytes`` is
+    in ``file``, of size ``file_bytes``; its name is relative to the folder of target number
+    ``target`` in the record.
+    """
+
+    time_ns: NDArray[np.int64]
+    host: Categories
+    phase: Categories
+    kind: Categories
+    target: NDArray[np.int64]
+    file: Categories
+    file_bytes: NDArray[np.int64]
+    offset_bytes: NDArray[np.int64]
+    latency_ns: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traces:
+    """The traces of one record. ``notes`` states what is missing; ``digests`` are of the files.
+
+    A run has a trace of ``operations`` only if its loader sampled them, so a missing one is not
+    noted.
+    """
+
+    throughput: ThroughputTrace | None
+    power: PowerTrace | None
+    notes: tuple[str, ...]
+    digests: Mapping[str, str]
+    operations: OperationTrace | None = None
+
+
+class LazyTraces(Traces):
+    """The traces of one run, read from disk on demand; only notes and digests stay in memory.
+
+    ``read`` should cache the latest traces, because a reader of one usually reads all. ``known``
+    are notes and digests, if already read.
+    """
+
+    __slots__ = ("_known", "_read")
+    _read: Callable[[], Traces]
+    _known: NotesAndDigests | None
+
+    def __init__(self, read: Callable[[], Traces], known: NotesAndDigests | None = None) -> None:
+        object.__setattr__(self, "_read", read)
+        object.__setattr__(self, "_known", known)
+
+    @property
+    def throughput(self) -> ThroughputTrace | None:
+        """The bytes over time."""
+        return self._read().throughput
+
+    @property
+    def power(self) -> PowerTrace | None:
+        """The samples of power and of drive telemetry."""
+        return self._read().power
+
+    @property
+    def operations(self) -> OperationTrace | None:
+        """The sampled single operations."""
+        return self._read().operations
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is missing from the traces."""
+        return self._kept()[0]
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """The SHA-256 of each file."""
+        return self._kept()[1]
+
+    def _kept(self) -> NotesAndDigests:
+        if self._known is not None:
+            return self._known
+        traces = self._read()
+        known = (traces.notes, traces.digests)
+        object.__setattr__(self, "_known", known)
+        return known
+
+
+def read_traces(folder: Path, files: tuple[TraceFile, ...], mask: Mask) -> Traces:
+    """Return the traces that a record names; text in them goes through ``mask``."""
+    notes: list[str] = []
+    digests: dict[str, str] = {}
+    named = {file.name: file for file in files}
+
+    def one(name: str, build: Callable[[Path, Mask], Trace]) -> Trace | None:
+        if name not in named:
+            notes.append(f"The record has no {name} trace.")
+            return None
+        path = folder / named[name].file
+        if path.name != named[name].file:
+            notes.append(f"The {name} trace {named[name].file} is outside the run's folder.")
+            return None
+        if not path.is_file():
+            notes.append(f"The {name} trace {path.name} is missing from the run's folder.")
+            return None
+        try:
+            digests[name] = _digest(path)
+            return build(path, mask)
+        except (OSError, ValueError, KeyError) as error:
+            first = str(error).strip().splitlines()[0][:200]
+            notes.append(f"The {name} trace {path.name} can't be read: {first}")
+            return None
+
+    return Traces(
+        throughput=one("throughput", _throughput),
+        power=one("power", _power),
+        operations=one("operations", _operations) if "operations" in named else None,
+        notes=tuple(map(mask, notes)),
+        digests=digests,
+    )
+
+
+def _digest(path: Path) -> str:
+    import hashlib
+
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _categories(column: Any, mask: Mask) -> Categories:  # noqa: ANN401 - an Arrow array
+    if column.null_count:
+        raise ValueError("a name is null")
+    encoded = column.dictionary_encode()
+    words = tuple(mask(str(word)) for word in encoded.dictionary.to_pylist())
+    return Categories(words, np.asarray(array_of(encoded.indices), dtype=np.int32))
+
+
+def _integers(column: Any) -> NDArray[np.int64]:  # noqa: ANN401 - an Arrow array
+    if column.null_count:
+        raise ValueError("a count or a time is null")
+    return np.asarray(array_of(column), dtype=np.int64)
+
+
+def _times(columns: Mapping[str, Any]) -> NDArray[np.int64]:
+    """Return the times; refused over 30 days, because bins are allocated over the whole span."""
+    time_ns = _integers(columns["time_ns"])
+    if time_ns.size:
+        _check_span(int(time_ns.min()), int(time_ns.max()))
+    return time_ns
+
+
+def _check_span(start_ns: int, end_ns: int) -> None:
+    if end_ns - start_ns > SPAN_NS_MAX:
+        raise ValueError("its times span more than 30 days")
+
+
+def _throughput(path: Path, mask: Mask) -> ThroughputTrace:
+    columns = columns_of(path, THROUGHPUT_COLUMNS)
+    return ThroughputTrace(
+        time_ns=_times(columns),
+        host=_categories(columns["host"], mask),
+        phase=_categories(columns["phase"], mask),
+        read_bytes=_integers(columns["read_bytes"]),
+        written_bytes=_integers(columns["written_bytes"]),
+    )
+
+
+def _power(path: Path, mask: Mask) -> PowerTrace:
+    """Return the signals, collected batch by batch: a day of samples is never in memory twice."""
+    parts: dict[tuple[str, str, str], list[_Part]] = {}
+    for columns in batches_of(path, POWER_COLUMNS):
+        time_ns = _times(columns)
+        value = np.asarray(array_of(columns["value"]), dtype=np.float64)
+        for name, rows in _by_signal(columns, mask):
+            parts.setdefault(name, []).append((time_ns[rows], value[rows]))
+    signals = [_signal(name, parts.pop(name)) for name in sorted(parts)]
+    starts = [int(signal.time_ns[0]) for signal in signals]
+    ends = [int(signal.time_ns[-1]) for signal in signals]
+    _check_span(min(starts, default=0), max(ends, default=0))
+    return PowerTrace(signals=tuple(signals))
+
+
+def _by_signal(
+    columns: Mapping[str, Any], mask: Mask
+) -> Iterator[tuple[tuple[str, str, str], NDArray[np.intp]]]:
+    """Yield the source, device and channel of each signal in a batch, and its rows in order."""
+    source, device = _categories(columns["source"], mask), _categories(columns["device"], mask)
+    channel = _categories(columns["channel"], str)
+    shape = tuple(max(len(one.words), 1) for one in (source, device, channel))
+    keys = np.ravel_multi_index((source.numbers, device.numbers, channel.numbers), shape)
+    order = np.argsort(keys, kind="stable")
+    found, starts = np.unique(keys[order], return_index=True)
+    for key, rows in zip(found.tolist(), np.split(order, starts[1:]), strict=False):
+        at = [int(index) for index in np.unravel_index(key, shape)]
+        yield (source.words[at[0]], device.words[at[1]], channel.words[at[2]]), rows
+
+
+def _signal(name: tuple[str, str, str], parts: Sequence[_Part]) -> Signal:
+    source, device, channel = name
+    time_ns, value = parts[0]
+    if len(parts) > 1:
+        time_ns = np.concatenate([time for time, _ in parts])
+        value = np.concatenate([part for _, part in parts])
+    if (time_ns[1:] < time_ns[:-1]).any():
+        order = np.argsort(time_ns, kind="stable")
+        time_ns, value = time_ns[order], value[order]
+    return Signal(
+        source=source, device=device, channel=Channel(channel), time_ns=time_ns, value=value
+    )
+
+
+def _operations(path: Path, mask: Mask) -> OperationTrace:
+    columns = columns_of(path, OPERATION_COLUMNS)
+    return OperationTrace(
+        time_ns=_times(columns),
+        host=_categories(columns["host"], mask),
+        phase=_categories(columns["phase"], mask),
+        kind=_categories(columns["kind"], mask),
+        target=_integers(columns["target"]),
+        file=_categories(columns["file"], mask),
+        file_bytes=_integers(columns["file_bytes"]),
+        offset_bytes=_integers(columns["offset_bytes"]),
+        latency_ns=_integers(columns["latency_ns"]),
+    )
+
+
+def columns_of(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the Arrow arrays of the drawn columns of a file, by name.
+
+    Raises:
+        ValueError: a column of ``names`` is missing, or the file is not Parquet.
+        OSError: the file can't be read.
+    """
+    with _opened(path, names) as (file, drawn):
+        table = file.read(columns=drawn, use_threads=False)
+        return {name: table.column(name).combine_chunks() for name in drawn}
+
+
+def batches_of(path: Path, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """Yield the columns in batches of rows; raises as ``columns_of``."""
+    with _opened(path, names) as (file, drawn):
+        for batch in file.iter_batches(_BATCH_ROWS, columns=drawn, use_threads=False):
+            yield {name: batch.column(name) for name in drawn}
+
+
+@contextmanager
+def _opened(path: Path, names: tuple[str, ...]) -> Iterator[tuple[Any, list[str]]]:
+    """Open a file; names are read as dictionary codes, in a third of the time of text."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # Arrow's errors are ValueError, OSError or KeyError by inheritance.
+    drawn = [name for name in names if name not in _NOT_DRAWN]
+    encoded = [name for name in drawn if name in _NAME_COLUMNS]
+    # As bytes: Arrow accepts only UTF-8 text, but a folder's name can be any bytes.
+    with (
+        pa.OSFile(os.fsencode(path)) as stored,
+        pq.ParquetFile(stored, read_dictionary=encoded, pre_buffer=False) as file,
+    ):
+        if missing := sorted(set(names) - set(file.schema_arrow.names)):
+            raise ValueError(f"missing columns: {', '.join(missing)}")
+        yield file, drawn
+
+
+def array_of(column: Any) -> NDArray[Any]:  # noqa: ANN401 - an Arrow array
+    """Return a column's values; a null in a numeric column is NaN."""
+    import pyarrow as pa
+
+    is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    if is_number and not column.null_count:
+        return np.from_dlpack(column)  # to_numpy would import pandas: 0.3 s and 40 MB
+    found: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return found

@@ -1,0 +1,401 @@
+"""Ratios of a comparison: as sentences, in tables, their confidence, and the noise floor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from statistics import median
+
+from wattload.reports.blocks import (
+    Block,
+    Cell,
+    Fold,
+    Notice,
+    Paragraph,
+    Section,
+    Table,
+    Tone,
+    columns,
+    row,
+)
+from wattload.reports.charts.captions import evidence
+from wattload.reports.quantity import (
+    DIRECTIONS,
+    MISSING,
+    Scale,
+    counted,
+    interval_text,
+    listed,
+    number,
+    percent,
+    scale_for,
+    scaled,
+)
+from wattload.reports.sections.wording import sentence_of, unique
+from wattload.reports.stats.comparison import Row, noise_floors, sentence, unused_sessions
+from wattload.reports.stats.effects import FLOOR, Effect, Gate, Spread
+from wattload.reports.stats.intervals import Interval, sign_flip_p_value
+from wattload.reports.stats.noise_floor import Noise, Session
+from wattload.reports.stats.subject import Group, Subject
+
+_CALL_TONES: dict[str, Tone] = {"a": "a", "b": "b", "none": "quiet", "barred": "quiet"}
+_GATE_REMARKS = {"noisy": ": noisy, run more", "unstable": ": unstable"}
+_GATE_BADGES: dict[Gate, tuple[str, Tone]] = {
+    "steady": ("steady", "good"),
+    "noted": ("noted", "quiet"),
+    "noisy": ("noisy, run more", "warn"),
+    "unstable": ("unstable", "bad"),
+}
+_CV = "CV is the sample standard deviation over the mean of an arm's valid runs."
+_RATIO = (
+    "Arms are medians of valid runs. B/A and its interval are of geometric means; an interval of "
+    "energy is widened by its stated uncertainty. "
+)
+_ENERGY_P_VALUES = (
+    " For energy, p before and after Holm tests for a difference beyond the uncertainty of the "
+    "instruments; p by sign flips has no such allowance and tests for any difference."
+)
+
+
+def quantities_table(rows: Sequence[Row], group: Group, caption: str) -> Table:
+    """Return a row per quantity."""
+    return Table(
+        columns=columns("quantity", "better", *_titles(group)),
+        rows=[
+            row(
+                Cell(entry.quantity.label, remark=_unit_and_evidence([entry])),
+                Cell(entry.quantity.better),
+                *_comparison_cells(entry, group, _scale([entry])),
+            )
+            for entry in rows
+        ],
+        caption=caption,
+        note=_note(group),
+    )
+
+
+def points_table(rows: Sequence[Row], group: Group) -> Table:
+    """Return a row per point of one quantity, under a row with the median of their ratios."""
+    first, scale = rows[0], _scale(rows)
+    known = [entry.effect.ratio for entry in rows if entry.effect]
+    cells = [row(entry.at, *_comparison_cells(entry, group, scale)) for entry in rows]
+    if len(known) > 1:
+        ends = f"{number(min(known), 3)} to {number(max(known), 3)}"
+        middle = Cell(number(median(known), 3), remark=f"points: {ends}")
+        blanks = [Cell("")] * len(group.arms)
+        cells.insert(0, row(f"median of {len(known)} points", *blanks, middle, "", ""))
+    parts = [_unit_and_evidence(rows), DIRECTIONS[first.quantity.better]]
+    return Table(
+        columns=columns(first.axis, *_titles(group)),
+        rows=cells,
+        caption=(
+            f"{first.quantity.label} by {first.axis} ({', '.join(part for part in parts if part)})"
+        ),
+        note=_note(group),
+    )
+
+
+def _note(group: Group) -> str:
+    return _RATIO + _CV if group.is_pair else _CV
+
+
+def _titles(group: Group) -> list[str]:
+    letters = group.letters if len(group.arms) > 1 else ("figure",)
+    titles = [f"#{letter}" for letter in letters]
+    return [*titles, "#B/A", "#95 % interval", "verdict"] if group.is_pair else titles
+
+
+def _unit_and_evidence(rows: Sequence[Row]) -> str:
+    """Return the unit of a quantity, and how its energies are known."""
+    known = unique(text for entry in rows if (text := evidence(entry)))
+    return ", ".join(part for part in [_scale(rows).unit, *known] if part)
+
+
+def _scale(rows: Sequence[Row]) -> Scale:
+    medians = [spread.median for entry in rows for spread in entry.spreads.values() if spread]
+    uppers = [figure.upper for entry in rows for own in entry.figures.values() for figure in own]
+    return scale_for(rows[0].quantity.unit, *medians, *uppers)
+
+
+def _comparison_cells(entry: Row, group: Group, scale: Scale) -> list[Cell]:
+    """Return the arms' cells, and with two arms the ratio, its interval and the call."""
+    cells = [_arm_cell(entry, arm, scale, _multiple(entry, arm, group)) for arm in group.arms]
+    if not group.is_pair:
+        return cells
+    effect = entry.effect
+    remark = entry.reason + (f"; forced: {entry.forced}" if entry.forced else "")
+    return [
+        *cells,
+        _ratio_cell(effect) if effect else Cell(MISSING),
+        _interval_cell(effect) if effect else Cell(MISSING),
+        Cell("", _CALL_TONES[entry.call], entry.words, remark),
+    ]
+
+
+def _ratio_cell(effect: Effect) -> Cell:
+    ratio, medians = number(effect.ratio, 3), number(effect.medians, 3)
+    return Cell(ratio, remark=f"medians: {medians}" if medians != ratio else "")
+
+
+def _interval_cell(effect: Effect) -> Cell:
+    """Return the interval; where t and bootstrap disagree, with both of them."""
+    if effect.interval is None:
+        return Cell(MISSING)
+    parts = []
+    if effect.pairs:
+        parts.append(f"{effect.pairs} pairs")
+    if effect.disagrees and effect.t is not None and effect.bootstrap is not None:
+        parts.append(f"by t: {_ends(effect.t)}")
+        parts.append(f"by bootstrap: {_ends(effect.bootstrap)}")
+    if effect.least_p_value is not None:
+        parts.append("no spread among the runs")
+    return Cell(_ends(effect.interval), remark="; ".join(parts))
+
+
+def _ends(interval: Interval) -> str:
+    # One digit more than the ratio, to show on which side of 1 an end is.
+    return f"{number(interval.lower, 4)} to {number(interval.upper, 4)}"
+
+
+def _multiple(entry: Row, arm: str, group: Group) -> str:
+    """Return an arm's median as a multiple of the first arm's, where arms are not compared."""
+    first_arm = next(iter(group.arms))
+    first, own = entry.spreads.get(first_arm), entry.spreads.get(arm)
+    if group.is_pair or arm == first_arm or first is None or own is None or first.median <= 0:
+        return ""
+    return f"{number(own.median / first.median, 3)} x {group.letters[0]}; "
+
+
+def _arm_cell(entry: Row, arm: str, scale: Scale, multiple: str) -> Cell:
+    """Return an arm's median with its spread; without a valid run, the figures of its runs."""
+    spread = entry.spreads.get(arm)
+    if spread is not None:
+        return Cell(scaled(spread.median, scale), remark=multiple + _spread_text(spread, scale))
+    figures = entry.figures.get(arm, ())
+    values = [figure.value for figure in figures if figure.value is not None]
+    if values:
+        shown = ", ".join(scaled(value, scale) for value in values)
+        return Cell(shown, "quiet", remark="no valid run: not compared")
+    uppers = [figure.upper for figure in figures if figure.upper is not None]
+    if uppers:
+        lowers = [figure.lower for figure in figures if figure.lower is not None]
+        text = interval_text(min(lowers, default=None), max(uppers), scale)
+        return Cell(text, "quiet", remark="bounds")
+    note = next((figure.note for figure in figures if figure.note), "")
+    if not note and not any(figure.valid for figure in figures):
+        note = "no valid run"
+    return Cell(MISSING, "open", remark=note)
+
+
+def _spread_text(spread: Spread, scale: Scale) -> str:
+    if spread.count == 1:
+        return "n = 1"
+    ends = f"{scaled(spread.minimum, scale)} to {scaled(spread.maximum, scale)}"
+    text = f"n = {spread.count}, {ends}"
+    if spread.cv is None:
+        return text
+    return f"{text}, CV {percent(spread.cv, 2)}{_GATE_REMARKS.get(spread.gate or '', '')}"
+
+
+def ratio_summary(rows: Sequence[Row], group: Group) -> Iterator[Block]:
+    """Yield a sentence for each quantity that has a ratio and a better direction."""
+    if len(group.arms) < 2:  # noqa: PLR2004 - nothing to compare
+        yield Paragraph(
+            "There is only one arm: its runs are shown with their spread, without a comparison."
+        )
+        return
+    if not group.is_pair:
+        yield Paragraph(
+            "Medians of the valid runs of each arm, also as multiples of "
+            f"{group.letters[0]}'s. Winners need exactly two arms: pass the runs of two arms "
+            "to get intervals and verdicts."
+        )
+        return
+    directed = [entry for entry in rows if entry.effect and entry.quantity.better != "neither"]
+    sentences = [
+        _point_sentence(own[0]) if len(own) == 1 else _sweep_sentence(own)
+        for own in by_quantity(directed)
+    ]
+    reasons = unique(entry.reason for entry in directed if entry.call == "barred")
+    if sentences:
+        yield Notice("Results", [*sentences, *map(sentence_of, reasons)], "")
+
+
+def by_quantity(rows: Sequence[Row]) -> list[list[Row]]:
+    """Return rows by quantity, each with its points in their order."""
+    found: dict[str, list[Row]] = {}
+    for entry in rows:
+        found.setdefault(entry.quantity.key, []).append(entry)
+    return list(found.values())
+
+
+def _point_sentence(entry: Row) -> str:
+    at = f"At {entry.axis} = {entry.at}, " if entry.axis else ""
+    ending = "" if entry.call == "barred" else f": {entry.words}"
+    return f"{at}{sentence(entry, 'A', 'B')}{ending}{_forced([entry])}."
+
+
+def _sweep_sentence(rows: Sequence[Row]) -> str:
+    """Return the median of the points' ratios, both ends, and how often each call is made."""
+    ratios = {entry.at: entry.effect.ratio for entry in rows if entry.effect}
+    effect = next(entry.effect for entry in rows if entry.effect)
+    middle = replace(rows[0], effect=replace(effect, ratio=median(ratios.values())))
+    least, most = min(ratios, key=lambda at: ratios[at]), max(ratios, key=lambda at: ratios[at])
+    text = sentence(middle, "A", "B").removesuffix(")")
+    axis, words = rows[0].axis, [entry.words for entry in rows]
+    calls = [f"{each} at {counted(words.count(each), 'point')}" for each in dict.fromkeys(words)]
+    ends = (
+        f"{number(ratios[least], 3)} at {axis} = {least} to {number(ratios[most], 3)} at "
+        f"{axis} = {most}"
+    )
+    return (
+        f"{text}, the median of {counted(len(ratios), 'point')} of {axis}; {ends}): "
+        f"{listed(calls)}{_forced(rows)}."
+    )
+
+
+def _forced(rows: Sequence[Row]) -> str:
+    reasons = unique(entry.forced for entry in rows if entry.forced)
+    return f" (forced despite: {'; '.join(reasons)})" if reasons else ""
+
+
+def confidence_fold(rows: Sequence[Row]) -> Fold | None:
+    """Return the statistics behind each call; ``None`` where no figure has a ratio."""
+    known = [entry for entry in rows if entry.effect is not None]
+    if not known:
+        return None
+    is_widened = any(entry.effect.accuracy for entry in known if entry.effect)
+    swept = [known[0].axis] if known[0].axis else []
+    titles = ("figure", *swept, "compared", "#floor", "#p", "#p, Holm", "#p, sign flips")
+    table = Table(
+        columns=columns(*titles, "spread of A", "spread of B"),
+        rows=[_confidence_row(entry, entry.effect) for entry in known if entry.effect],
+        caption="Statistics behind each verdict",
+        note=(
+            "p is that of the t test behind the interval; Holm's correction covers all verdicts of "
+            "the workload. The verdicts in the table above depend on intervals and floor alone."
+            + (_ENERGY_P_VALUES if is_widened else "")
+        ),
+    )
+    return Fold("Confidence: method, noise floor, p values, spread", [table])
+
+
+def _confidence_row(entry: Row, effect: Effect) -> tuple[Cell, ...]:
+    flips = sign_flip_p_value(effect.estimate) if effect.estimate else None
+    return row(
+        entry.quantity.label,
+        *([entry.at] if entry.axis else []),
+        method(effect),
+        Cell(percent(effect.floor, 2), remark=effect.floor_of),
+        _p(effect.p_value),
+        _p(effect.demand.p_value if effect.demand else None),
+        _p(flips),
+        *(_gate(spread) for spread in entry.spreads.values()),
+    )
+
+
+def method(effect: Effect) -> str:
+    """Return how the interval of an effect was computed, and from how many runs."""
+    runs = f"{effect.count_a} and {counted(effect.count_b, 'run')}"
+    if not effect.enough:
+        return f"{runs}: no interval"
+    if effect.pairs:
+        how = counted(effect.pairs, "pair")
+        left = effect.count_a + effect.count_b - 2 * effect.pairs
+        rest = f", {counted(left, 'run')} without a partner left out" if left > 0 else ""
+    else:
+        how, rest = runs, ""
+        if effect.parted:
+            why = "too far apart in time" if effect.parted > effect.undated else "without times"
+            rest = f", {counted(effect.parted, 'pair')} {why}"
+    kind = "t on pairs" if effect.pairs else "Welch's t"
+    return f"{how}, {kind}{' and BCa bootstrap' if effect.bootstrap else ''}{rest}"
+
+
+def _p(value: float | None) -> str:
+    if value is None:
+        return MISSING
+    return "< 0.0001" if value < 1e-4 else number(value, 2)  # noqa: PLR2004 - no digits help there
+
+
+def _gate(spread: Spread | None) -> Cell:
+    if spread is None or spread.gate is None:
+        return Cell(MISSING)
+    words, tone = _GATE_BADGES[spread.gate]
+    return Cell("", tone, words, f"CV {percent(spread.cv, 2)}")
+
+
+def noise_section(subject: Subject) -> Section | None:
+    """Return the noise floors of A/A sessions; ``None`` without such a session."""
+    found, unused = noise_floors(subject), unused_sessions(subject)
+    if not found and not unused:
+        return None
+    return Section(
+        anchor="noise",
+        title="Noise floor of one setting against itself",
+        blocks=[*_unused(unused), *(_noise(found) if found else ())],
+    )
+
+
+def _unused(unused: Sequence[tuple[Session, str]]) -> Iterator[Notice]:
+    """Yield the A/A sessions that set no floor on this page, with the reasons."""
+    texts = [
+        f"{session.workload}, session {session.session_id}: {reason}." for session, reason in unused
+    ]
+    if texts:
+        yield Notice(
+            "Sessions of one setting against itself without a noise floor on this page",
+            texts,
+            "open",
+        )
+
+
+def _noise(found: Sequence[Noise]) -> Iterator[Block]:
+    yield Paragraph(
+        "One setting alternated with itself: any difference between its two halves is noise of the "
+        "host, the drive and the method. Differences below this noise are not reported as wins "
+        "where an arm has the same settings, drive, power state and host. It does not apply to "
+        "other runs."
+    )
+    apart = [each for each in found if each.effect.excludes_one and each.share > FLOOR]
+    if apart:
+        yield Notice(
+            "One setting differs from itself",
+            [
+                f"{each.workload}, {each.quantity.label}: the halves are up to "
+                f"{percent(each.share, 2)} apart and their interval excludes 1, so the order of "
+                "runs has an effect here."
+                for each in apart
+            ],
+            "warn",
+        )
+    headlines = [each for each in found if each.quantity.headline]
+    others = [each for each in found if not each.quantity.headline]
+    yield _noise_table(headlines, "Noise floor of headline figures and energy")
+    if others:
+        yield Fold("All other figures", [_noise_table(others, "Noise floor of other figures")])
+
+
+def _noise_table(found: Sequence[Noise], caption: str) -> Table:
+    rows = [
+        row(
+            each.workload,
+            each.quantity.label,
+            each.session_id,
+            str(each.effect.pairs),
+            number(each.effect.ratio, 4),
+            f"{number(each.effect.lower, 4)} to {number(each.effect.upper, 4)}",
+            percent(each.share, 2),
+        )
+        for each in found
+    ]
+    titles = ("workload", "figure", "session", "#pairs", "#second/first", "#95 % interval")
+    return Table(
+        columns=columns(*titles, "#noise floor"),
+        rows=rows,
+        caption=caption,
+        note=(
+            "The ratio of geometric means of the halves, in pairs. The floor is the distance "
+            f"of the interval's farther end from 1, and at least {percent(FLOOR, 1)}."
+        ),
+    )

@@ -1,0 +1,299 @@
+"""The comparison of two arms.
+
+A row for each quantity and point, with its ratio and its verdict, and the conditions that exclude
+a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from wattload.core.units import Unit
+from wattload.reports.quantity import number
+from wattload.reports.runs.load import Run, cache_by_identity
+from wattload.reports.stats.conditions import (
+    compared_group,
+    differences,
+    exclusions,
+    is_compared,
+    is_energy_compared,
+)
+from wattload.reports.stats.effects import Effect, Pairing, Spread, effect, spread
+from wattload.reports.stats.figures import Accuracy, Quantity, RunFigure, accuracy, quantities
+from wattload.reports.stats.intervals import Demand, demands
+from wattload.reports.stats.noise_floor import FiguresByKey, Noise, Session, sessions
+from wattload.reports.stats.pairs import Valued, began_s, value_pairs
+from wattload.reports.stats.subject import Group, Subject
+from wattload.reports.stats.sweeps import Point, points
+from wattload.reports.stats.verdicts import Call, Case, Verdict, exclusion, judge
+
+_WORDS: Mapping[Unit, tuple[str, str]] = {
+    Unit.SECONDS: ("takes", "time"),
+    Unit.JOULES: ("uses", "energy"),
+    Unit.WATTS: ("draws", "power"),
+    Unit.BYTES_PER_SECOND: ("reaches", "rate"),
+    Unit.BYTES_PER_JOULE: ("reaches", "rate per watt"),
+    Unit.JOULES_PER_BYTE: ("uses", "energy per byte"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One quantity at one point over the runs of each arm, and the verdict on B against A.
+
+    ``figures`` holds the figures of all runs, ``spreads`` only those of valid runs. ``at`` is the
+    value of ``axis``; both are empty without a sweep. ``forced`` is what would have excluded the
+    comparison if the user had not forced it. ``is_open`` is whether a verdict is possible but not
+    yet made.
+    """
+
+    quantity: Quantity
+    figures: Mapping[str, tuple[RunFigure, ...]]
+    spreads: Mapping[str, Spread | None]
+    effect: Effect | None
+    verdict: Verdict
+    axis: str = ""
+    at: str = ""
+    forced: str = ""
+    is_open: bool = False
+
+    @property
+    def call(self) -> Call:
+        """The better arm, ``none`` for no difference shown, ``barred`` for no verdict."""
+        return self.verdict.call
+
+    @property
+    def words(self) -> str:
+        """The verdict in words."""
+        return self.verdict.words
+
+    @property
+    def reason(self) -> str:
+        """The reason for the verdict."""
+        return self.verdict.reason
+
+
+_OPEN = Verdict("none", "", "")
+
+
+class _Compared(NamedTuple):
+    """All comparisons of a page."""
+
+    rows: tuple[tuple[Point, tuple[Row, ...]], ...]
+    sessions: tuple[Session, ...]
+    unused: tuple[tuple[Session, str], ...]
+
+
+def compare(subject: Subject, group: Group) -> tuple[Row, ...]:
+    """Return a row for each quantity and point of a group of one arm or two, headlines first.
+
+    ``group`` is one of the subject's, or one narrowed to a point of its sweep. In both cases Holm's
+    correction counts all comparisons of the workload, over its quantities and points.
+    """
+    ids = {run.id for run in group.runs}
+    found = [
+        row
+        for point, rows in _compared(subject).rows
+        if point.group.workload == group.workload and {run.id for run in point.group.runs} <= ids
+        for row in rows
+    ]
+    return tuple(sorted(found, key=lambda row: not row.quantity.headline))
+
+
+def noise_floors(subject: Subject) -> tuple[Noise, ...]:
+    """Return how far one setting was from itself, for every figure of every A/A session."""
+    return tuple(noise for session in _compared(subject).sessions for noise in session.noises)
+
+
+def unused_sessions(subject: Subject) -> tuple[tuple[Session, str], ...]:
+    """Return the A/A sessions that set no floor here, and why."""
+    return _compared(subject).unused
+
+
+def excluding_conditions(subject: Subject, group: Group) -> frozenset[str]:
+    """Return the names of the conditions by which the arms of a group do different work.
+
+    A swept setting is not among them if both arms ran it, nor is the setting that defines the arms.
+    """
+    return frozenset(
+        item.name
+        for point in points(group)
+        for item in differences(compared_group(subject, point.group), subject.by)
+        if item.is_work and len(point.group.arms) > 1
+    )
+
+
+def sentence(row: Row, a: str, b: str) -> str:
+    """Return the ratio in words, always as A's share of B's, never as "x % slower"."""
+    if row.effect is None:
+        return ""
+    share = number(100 / row.effect.ratio, 3)
+    ratio = number(row.effect.ratio, 3)
+    verb, thing = _WORDS.get(row.quantity.unit, ("shows", row.quantity.label))
+    what = f"{thing} in {row.quantity.phase}" if row.quantity.phase else thing
+    return f"{a} {verb} {share} % of {b}'s {what} (B/A = {ratio})"
+
+
+@cache_by_identity
+def _compared(subject: Subject) -> _Compared:
+    """Return the rows of every point of a subject; several sections use the same ones."""
+    figures = {run.id: quantities(run.record) for run in subject.runs}
+    known = sessions(subject, figures)
+    rows: list[tuple[Point, tuple[Row, ...]]] = []
+    used_sessions: set[tuple[str, str]] = set()
+    for group in subject.groups:
+        own = [each for each in known if each.workload == group.workload]
+        places = [PointComparison(subject, point, figures, own) for point in points(group)]
+        rows += _with_verdicts(places)
+        used_sessions |= {
+            each.key for place in places for each in place.used_sessions if each.noises
+        }
+    unused = [(each, _why(subject, each)) for each in known if each.key not in used_sessions]
+    return _Compared(tuple(rows), known, tuple(unused))
+
+
+def _why(subject: Subject, session: Session) -> str:
+    groups = [group for group in subject.groups if group.workload == session.workload]
+    runs = [run for group in groups for run in compared_group(subject, group).runs]
+    return session.why_unused([run.record for run in runs])
+
+
+def _with_verdicts(places: Sequence[PointComparison]) -> list[tuple[Point, tuple[Row, ...]]]:
+    """Return the rows of a workload's points with verdicts: the open ones are one family."""
+    rows = [(place.point, row) for place in places for row in place.rows()]
+    p_values = [_p_value(row) for _, row in rows if row.is_open]
+    ids = iter(demands(p_values))
+    judged = [(point, _judged(row, next(ids)) if row.is_open else row) for point, row in rows]
+    return [
+        (place.point, tuple(row for point, row in judged if point is place.point))
+        for place in places
+    ]
+
+
+def _p_value(row: Row) -> float:
+    found = row.effect.p_value if row.effect else None
+    return 1.0 if found is None else found
+
+
+def _judged(row: Row, demand: Demand) -> Row:
+    if row.effect is None:
+        return row
+    found = replace(row.effect, demand=demand)
+    return replace(row, effect=found, verdict=judge(row.quantity, found), is_open=False)
+
+
+class PointComparison:
+    """One point of a group, and the figures of its runs.
+
+    ``used_sessions`` are the A/A sessions whose noise applies to its runs.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        point: Point,
+        figures: Mapping[str, FiguresByKey],
+        sessions: Sequence[Session],
+    ) -> None:
+        self.point = point
+        self._subject = subject
+        self._exclusions = exclusions(subject, point.group)
+        compared = [run.record for run in compared_group(subject, point.group).runs]
+        self.used_sessions = [each for each in sessions if each.applies_to(compared)]
+        self._by_arm = {
+            arm: [(run, self._judged(run, figures[run.id])) for run in runs]
+            for arm, runs in point.group.arms.items()
+        }
+
+    def _judged(self, run: Run, figures: FiguresByKey) -> FiguresByKey:
+        """Return the figures of a run, marked invalid if its checks exclude them."""
+        valid, valid_energy = (
+            is_compared(self._subject, run),
+            is_energy_compared(self._subject, run),
+        )
+        return {
+            key: (quantity, replace(found, valid=valid_energy if quantity.is_energy else valid))
+            for key, (quantity, found) in figures.items()
+        }
+
+    def rows(self) -> tuple[Row, ...]:
+        """Return a row per quantity, without verdict unless something excludes one."""
+        names: dict[str, Quantity] = {}
+        for runs in self._by_arm.values():
+            for _, figures in runs:
+                names.update({key: q for key, (q, _) in figures.items() if key not in names})
+        return tuple(self._row(quantity) for quantity in names.values())
+
+    def _row(self, quantity: Quantity) -> Row:
+        figures = {
+            arm: tuple(of[quantity.key][1] for _, of in runs if quantity.key in of)
+            for arm, runs in self._by_arm.items()
+        }
+        values = {arm: self._values(arm, quantity.key) for arm in self._by_arm}
+        pairing = value_pairs(*values.values()) if self.point.group.is_pair else Pairing()
+        known = self._accuracy(quantity, values)
+        found = self._effect(quantity, values, pairing, known.share)
+        verdict = exclusion(
+            Case(
+                quantity=quantity,
+                group=self.point.group,
+                figures=figures,
+                effect=found,
+                pairing=pairing,
+                exclusions=() if self._subject.forced else self._exclusions.reasons(quantity),
+                accuracy_gap=known.reason,
+            )
+        )
+        return Row(
+            quantity=quantity,
+            figures=figures,
+            spreads={arm: spread([v for _, v in of_arm]) for arm, of_arm in values.items()},
+            effect=found,
+            verdict=verdict or _OPEN,
+            axis=self.point.axis,
+            at=self.point.value,
+            forced=self._exclusions.forced(quantity) if self._subject.forced else "",
+            is_open=verdict is None,
+        )
+
+    def _values(self, arm: str, key: str) -> list[tuple[Run, float]]:
+        found = [(run, of[key][1]) for run, of in self._by_arm[arm] if key in of]
+        return [
+            (run, figure.value)
+            for run, figure in found
+            if figure.valid and figure.value is not None
+        ]
+
+    def _accuracy(self, quantity: Quantity, values: Mapping[str, Valued]) -> Accuracy:
+        """Return the accuracy of an energy against the other arm; the rest is exact."""
+        if not quantity.is_energy or not self.point.group.is_pair:
+            return Accuracy()
+        arms = [[run.record for run, _ in of_arm] for of_arm in values.values()]
+        return accuracy(arms, quantity.phase)
+
+    def _effect(
+        self,
+        quantity: Quantity,
+        values: Mapping[str, Valued],
+        pairing: Pairing,
+        known: float,
+    ) -> Effect | None:
+        if not self.point.group.is_pair:
+            return None
+        a, b = ([value for _, value in of_arm] for of_arm in values.values())
+        seen = [
+            noise.share
+            for session in self.used_sessions
+            for noise in session.noises
+            if noise.quantity.key == quantity.key
+        ]
+        return effect(
+            a,
+            b,
+            pairing=pairing,
+            noise=max(seen, default=None),
+            accuracy=known,
+            began=began_s(*([run.record for run, _ in of_arm] for of_arm in values.values())),
+        )

@@ -1,0 +1,354 @@
+"""The conditions of runs, how the arms of a group differ in them, and what excludes a comparison.
+
+A user may force an excluded comparison; the report then states what was forced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from wattload.core.record.controller import ControllerRecord
+from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
+from wattload.reports.quantity import counted, listed, quantity
+from wattload.reports.runs import energy as energies
+from wattload.reports.runs.load import Run, cache_by_identity
+from wattload.reports.runs.phases import leading
+from wattload.reports.stats.figures import Quantity
+from wattload.reports.stats.subject import CAPS, Group, Subject, flat, power_state_text
+
+_NOT_CONDITIONS = frozenset({"_target_", "label", "runs", "seed", "repeat", "scales"})
+"""Settings that name a run or a class and not its work, and tables for all scales."""
+
+_WORK_PREFIXES = (
+    "workload",
+    "scale",
+    "accelerator",
+    "processes",
+    "data set",
+    "config workload.",
+    "config accelerator.",
+)
+"""What defines the work: in a paced job also the number and step time of accelerators."""
+
+_NO_RUN = "no valid run"
+_NOT_RECORDED = "not recorded"
+_PATH = "config target.path"
+_SETUP_PARTS: Mapping[str, frozenset[str]] = {
+    "host": frozenset({"host", "processor", "kernel", "governor"}),
+    "drive": frozenset({"drive", "serial", "firmware", "link", "logical block", _PATH}),
+    "file system": frozenset({"file system", "I/O scheduler"}),
+    "loader": frozenset({"loader"}),
+    "power state": frozenset({"power state", *(f"config {key}" for key in ("power.state", *CAPS))}),
+    "wattload": frozenset({"wattload", "commit"}),
+}
+"""The conditions that change together with one part of the set-up, by its name."""
+
+BYTES_TOLERANCE = 0.01
+"""Runs whose bytes in a phase differ by more did different work in it."""
+
+_CONSTANT_IN_ARM = (
+    "loader",
+    "wattload",
+    "commit",
+    "host",
+    "processor",
+    "kernel",
+    "drive",
+    "serial",
+    "firmware",
+    "power state",
+    "data set",
+)
+"""Conditions that should be constant within an arm: otherwise its runs are not repeats."""
+
+_EXCLUDING = frozenset({"loader", "host", "drive", "serial", "firmware", "power state", "data set"})
+"""Those that exclude a comparison: an arm of two drives, or two firmwares, is not an arm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One condition that is not the same in both arms; values by arm, each once."""
+
+    name: str
+    values: Mapping[str, str]
+    is_work: bool
+
+
+@cache_by_identity
+def conditions(record: RunRecord) -> dict[str, str]:
+    """Return the conditions of a run by name; what could not be read is left out."""
+    found: dict[str, list[str]] = {}
+    for name, value in _all(record):
+        if value not in ("", "None") and value not in found.setdefault(name, []):
+            found[name].append(value)
+    return {name: listed(values) for name, values in found.items() if values}
+
+
+def _all(record: RunRecord) -> Iterator[tuple[str, str]]:
+    yield "workload", record.workload.name
+    yield "scale", record.workload.scale
+    yield "accelerator", record.workload.accelerator
+    yield "processes", str(record.workload.rank_count)
+    yield "loader", record.workload.loader
+    if record.workload.data is not None:
+        yield "data set", record.workload.data.key
+    yield "wattload", record.software.wattload
+    yield "commit", str(record.software.git_commit)[:12]
+    for key, value in settings(record.config).items():
+        yield f"config {key}", value
+    yield from _hosts(record)
+    yield from _targets(record)
+    yield from _controllers(record)
+
+
+def settings(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return a configuration as dotted keys and texts, without keys that only name the run."""
+    return {key: str(value) for key, value in flat(config, without=_NOT_CONDITIONS)}
+
+
+def _hosts(record: RunRecord) -> Iterator[tuple[str, str]]:
+    for host in record.hosts:
+        facts = host.facts
+        yield "host", facts.name
+        yield "processor", str(facts.cpu_model)
+        yield "kernel", facts.kernel
+        yield "governor", str(facts.governor)
+
+
+def _targets(record: RunRecord) -> Iterator[tuple[str, str]]:
+    for target in record.targets:
+        system = target.facts.file_system
+        if system is not None:
+            yield "file system", f"{system.type} ({', '.join(system.mount_options)})"
+        queue = target.facts.stack.queue if target.facts.stack else None
+        if queue is not None:
+            yield "I/O scheduler", str(queue.scheduler)
+        fill = target.before.fill_fraction if target.before else None
+        if fill is not None:
+            yield "file system fill", f"{fill:.0%}"
+
+
+def _controllers(record: RunRecord) -> Iterator[tuple[str, str]]:
+    for controller in record.controllers:
+        yield "drive", str(controller.facts.model)
+        yield "serial", controller.facts.serial
+        yield from _drive_state(controller)
+    for state in record.power.states:
+        yield "power state", power_state_text(record, state)
+
+
+def _drive_state(controller: ControllerRecord) -> Iterator[tuple[str, str]]:
+    state = controller.before
+    if state is None:
+        return
+    yield "firmware", str(state.firmware)
+    yield "logical block", f"{state.lba_bytes} B"
+    yield "link", link_text(state.link_speed_gt_per_s, state.link_width)
+    yield "write cache", str(state.volatile_write_cache)
+    if state.smart is not None and state.smart.temperature_k is not None:
+        yield "temperature at start", f"{state.smart.temperature_k - 273} °C"
+
+
+def link_text(speed_gt_per_s: float | None, width: int | None) -> str:
+    """Return a PCIe link as ``16 GT/s x4``."""
+    if speed_gt_per_s is None or width is None:
+        return "unknown"
+    return f"{speed_gt_per_s:g} GT/s x{width}"
+
+
+def differences(group: Group, by: str = "") -> tuple[Difference, ...]:
+    """Return the conditions in which the arms of a group differ, those that define the work first.
+
+    The setting ``by`` that defines the arms differs, but is not counted as other work. An arm
+    without a run differs in nothing.
+    """
+    by_arm = {arm: _values(runs) for arm, runs in group.arms.items()}
+    full = [arm for arm, runs in group.arms.items() if runs]
+    names = dict.fromkeys(name for values in by_arm.values() for name in values)
+    found = []
+    for name in names:
+        values = {arm: of_arm.get(name, ()) for arm, of_arm in by_arm.items()}
+        if len({values[arm] for arm in full}) > 1:
+            shown = {
+                arm: (listed([*values[arm]]) or _NOT_RECORDED) if arm in full else _NO_RUN
+                for arm in values
+            }
+            is_work = name.startswith(_WORK_PREFIXES) and name != f"config {by}"
+            found.append(Difference(name, shown, is_work))
+    return tuple(sorted(found, key=lambda difference: not difference.is_work))
+
+
+def _values(runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
+    values: dict[str, set[str]] = {}
+    for run in runs:
+        for name, value in conditions(run.record).items():
+            values.setdefault(name, set()).add(value)
+    return {name: tuple(sorted(texts)) for name, texts in values.items()}
+
+
+def changed_together(group: Group, by: str = "") -> tuple[str, ...]:
+    """Return the parts of the set-up that differ between the arms if several do; otherwise nothing.
+
+    If only one part changed, the ratio is due to it. Differences in the work exclude a comparison
+    anyway. The setting ``by`` that defines the arms is a part of its own unless it belongs to
+    another.
+    """
+    names = {item.name for item in differences(group, by) if not item.is_work}
+    if any("serial" in conditions(run.record) for run in group.runs):
+        parts = names - {_PATH}  # with serials known, two folders of one drive count as one drive
+    else:
+        parts = names
+    found = [name for name in _SETUP_PARTS if any(_is_part(name, each) for each in parts)]
+    compared = _PATH if by == "target" else f"config {by}"
+    if compared in names and not any(_is_part(name, compared) for name in found):
+        found.append(by.removesuffix(".name").rpartition(".")[2])
+    return tuple(found) if len(found) > 1 else ()
+
+
+def _is_part(name: str, condition: str) -> bool:
+    """Return whether a condition, or a setting, changes with a part of the set-up."""
+    return condition in _SETUP_PARTS[name] or condition.startswith(f"config {name}.")
+
+
+def different_work(group: Group, by: str = "") -> str:
+    """Return why the arms did different work; empty if they did the same."""
+    names = [difference.name for difference in differences(group, by) if difference.is_work]
+    return f"different work: {listed(names)} differ" if names else ""
+
+
+def mixtures(group: Group) -> tuple[str, ...]:
+    """Return a sentence for each condition that varies within an arm."""
+    return tuple(
+        f"The runs of {arm} differ in {name}: {listed(list(values))}."
+        for arm, name, values in _mixed(group)
+    )
+
+
+def mixed_runs(group: Group) -> str:
+    """Return how the runs of one arm differ, so that they are not repeats; empty if they are.
+
+    This concerns the runs of one point: swept settings differ between the points of the group.
+    """
+    mixed = [(arm, name) for arm, name, _ in _mixed(group) if name in _EXCLUDING]
+    if not mixed:
+        return ""
+    names = listed([*dict.fromkeys(name for _, name in mixed)])
+    arms = listed([*dict.fromkeys(arm for arm, _ in mixed)])
+    return f"not repeats of one configuration: the runs of {arms} differ in {names}"
+
+
+def _mixed(group: Group) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield arm, condition and values where the runs of an arm differ; unrecorded is a value."""
+    for arm, runs in group.arms.items():
+        found = [conditions(run.record) for run in runs]
+        for name in _CONSTANT_IN_ARM:
+            values = tuple(sorted({of_run.get(name, _NOT_RECORDED) for of_run in found}))
+            if len(values) > 1:
+                yield arm, name, values
+
+
+def different_bytes(group: Group) -> dict[str, str]:
+    """Return the leading phases in which two runs moved different bytes, to a sentence on it.
+
+    All runs are compared with each other, not the medians of the arms: a few runs with different
+    work do not change a median. A run without a phase moved nothing in it.
+    """
+    moved = {
+        arm: [{phase.name: phase.moved_bytes for phase in leading(run.record)} for run in runs]
+        for arm, runs in group.arms.items()
+        if runs
+    }
+    found = {}
+    for name in dict.fromkeys(name for runs in moved.values() for run in runs for name in run):
+        arms = [[run.get(name, 0) for run in runs] for runs in moved.values()]
+        every = [value for values in arms for value in values]
+        if max(every) - min(every) > BYTES_TOLERANCE * max(every):
+            found[name] = f"different bytes in {name}: {listed([_range(each) for each in arms])}"
+    return found
+
+
+def _range(values: Sequence[int]) -> str:
+    low, high = (quantity(value, Unit.BYTES, 3) for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def is_compared(subject: Subject, run: Run) -> bool:
+    """Return whether a run is compared: it has no fault, or only faults that a user may force.
+
+    A warm-up and an unfinished run have no figures to compare, even if forced.
+    """
+    if run.record.comparison.warm_up or run.record.status != "complete":
+        return False
+    return subject.forced or not subject.faults(run)
+
+
+def is_energy_compared(subject: Subject, run: Run) -> bool:
+    """Return whether a run's energy is compared."""
+    return is_compared(subject, run) and (subject.forced or not subject.energy_faults(run))
+
+
+def compared_group(subject: Subject, group: Group) -> Group:
+    """Return a group with the runs that are compared; an arm may become empty.
+
+    Excluded runs neither prevent a comparison nor show that the arms are the same.
+    """
+    arms = {
+        arm: tuple(run for run in runs if is_compared(subject, run))
+        for arm, runs in group.arms.items()
+    }
+    return replace(group, arms=arms)
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusions:
+    """What excludes comparisons of a group: different work, or by phase different bytes.
+
+    ``mixed`` states how the runs of one arm differ from each other. ``faulty`` and
+    ``faulty_energy`` count runs that only count because they were forced.
+    """
+
+    work: str
+    mixed: str
+    bytes_by_phase: Mapping[str, str]
+    faulty: str
+    faulty_energy: str
+
+    def reasons(self, quantity: Quantity) -> tuple[str, ...]:
+        """Return why a quantity is not compared: times and energies need equal bytes too."""
+        found = [reason for reason in (self.work, self.mixed) if reason]
+        if quantity.unit in (Unit.SECONDS, Unit.JOULES) and self.bytes_by_phase:
+            if quantity.phase in ("", energies.ALL_PHASES):
+                found.append(next(iter(self.bytes_by_phase.values())))
+            elif quantity.phase in self.bytes_by_phase:
+                found.append(self.bytes_by_phase[quantity.phase])
+        return tuple(found)
+
+    def forced(self, quantity: Quantity) -> str:
+        """Return what would exclude a quantity if nothing were forced; empty for nothing."""
+        faulty = self.faulty_energy if quantity.is_energy else self.faulty
+        return listed([*self.reasons(quantity), *([faulty] if faulty else [])])
+
+
+def exclusions(subject: Subject, group: Group) -> Exclusions:
+    """Return what excludes comparisons of a group, from the compared runs alone."""
+    compared = compared_group(subject, group)
+    return Exclusions(
+        work=different_work(compared, subject.by),
+        mixed=mixed_runs(compared),
+        bytes_by_phase=different_bytes(compared),
+        faulty=_faulty(subject, compared, of_energy=False),
+        faulty_energy=_faulty(subject, compared, of_energy=True),
+    )
+
+
+def _faulty(subject: Subject, compared: Group, *, of_energy: bool) -> str:
+    """Return how many runs are compared despite a failed or missing check; empty for none."""
+    found = [
+        run
+        for run in compared.runs
+        if subject.faults(run) or (of_energy and subject.energy_faults(run))
+    ]
+    return f"{counted(len(found), 'run')} with a failed or missing check" if found else ""

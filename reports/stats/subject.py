@@ -1,0 +1,300 @@
+"""The subject of a page: runs, grouped by workload, in the arms of a comparison.
+
+Arms differ in a property of the runs or in a configuration key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from wattload.core.errors import ConfigError
+from wattload.core.record.energy import PowerStateRecord
+from wattload.core.record.results import Check
+from wattload.core.record.run import RunRecord
+from wattload.reports.quantity import listed
+from wattload.reports.runs.closure import SEAL_CHECK, closure_checks
+from wattload.reports.runs.load import Run, cache_by_identity
+
+LETTERS = ("A", "B", "C", "D", "E", "F")
+"""The letters of the arms on a page, in order; two are compared, more are shown side by side."""
+
+WARM_UP = "it is a warm-up run"
+NOT_SET = "not set"
+UNKNOWN_STATE = "power state unknown"
+CAPS = ("power.dssd_watts", "power.limit_w")
+"""The settings other than the power state that cap a drive's power."""
+
+NEAREST = 5
+"""How many valid keys an error names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
+class Group:
+    """The runs of one workload, by arm; an arm without a run of it is left out.
+
+    ``page`` names all arms of the page, in their order; empty if these are all.
+    """
+
+    workload: str
+    arms: Mapping[str, tuple[Run, ...]]
+    page: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """All runs of the group, arm by arm."""
+        return tuple(run for runs in self.arms.values() for run in runs)
+
+    @property
+    def letters(self) -> tuple[str, ...]:
+        """The letters of its arms on the page, in the order of its arms."""
+        named = zip(LETTERS, self.page or self.arms, strict=False)
+        return tuple(letter for letter, arm in named if arm in self.arms)
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether it has both arms of a page of two: they are then compared."""
+        return len(self.arms) == len(self.page or self.arms) == 2  # noqa: PLR2004 - A and B
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
+class Subject:
+    """Everything that the sections of a page show.
+
+    ``arms`` are in order of the first run of each: the first is A. ``closures`` are by run id.
+    ``groups`` leave out warm-ups, and A/A runs if there are others. ``forced`` is whether the user
+    forced excluded comparisons.
+    """
+
+    runs: tuple[Run, ...]
+    by: str
+    arms: tuple[str, ...]
+    groups: tuple[Group, ...]
+    closures: Mapping[str, tuple[Check, ...]]
+    forced: bool = False
+
+    def arm(self, run: Run) -> str:
+        """Return the name of the arm of a run."""
+        return arm_name(run.record, self.by)
+
+    @property
+    def compares(self) -> bool:
+        """Whether there are two arms, and a workload that both ran."""
+        return any(group.is_pair for group in self.groups)
+
+    def faults(self, run: Run) -> tuple[str, ...]:
+        """Return why a run is not compared as valid; empty for a valid one."""
+        return (*_faults(run.record), *_broken(self.closures[run.id]))
+
+    def energy_faults(self, run: Run) -> tuple[str, ...]:
+        """Return why a run's energy is not compared, in addition to the faults of the run."""
+        return tuple(
+            f"{check.name} was not checked: {check.sentence}"
+            for check in run.record.checks
+            if _is_missing(check) and _is_of_power(check)
+        )
+
+
+def make_subject(runs: Sequence[Run], by: str = "label", *, forced: bool = False) -> Subject:
+    """Return the runs in their groups and arms, with closure checks.
+
+    Args:
+        runs: the runs of the page; the first run that is in an arm decides which is A.
+        by: one of ``ARMS``, or a dotted configuration key such as ``workload.workers``.
+        forced: also compare runs and figures that are excluded.
+
+    Raises:
+        ConfigError: ``by`` does not name a property or a configuration key of these runs.
+    """
+    if by not in ARMS:
+        require_key([run.record for run in runs], by, tuple(ARMS))
+    sided = _arm_runs(runs)
+    arms = _arms(sided, by)
+    groups: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    for run in sided:
+        groups[run.record.workload.name][arm_name(run.record, by)].append(run)
+    return Subject(
+        runs=tuple(runs),
+        by=by,
+        arms=arms,
+        groups=tuple(
+            Group(
+                workload=workload,
+                arms={
+                    arm: tuple(
+                        sorted(members[arm], key=lambda run: (run.record.started_utc, run.id))
+                    )
+                    for arm in arms
+                    if arm in members
+                },
+                page=arms,
+            )
+            for workload, members in groups.items()
+        ),
+        closures={
+            run.id: closure_checks(run) if run.closures is None else run.closures for run in runs
+        },
+        forced=forced,
+    )
+
+
+def _arm_runs(runs: Sequence[Run]) -> Sequence[Run]:
+    """Return the runs that make arms: no warm-ups, and A/A runs only if there are no others."""
+    warm = [run for run in runs if not run.record.comparison.warm_up]
+    others = [run for run in warm if run.record.comparison.interleave != "aa"]
+    return others or warm or runs
+
+
+def _arms(runs: Sequence[Run], by: str) -> tuple[str, ...]:
+    """Return the arms in order of their first run; arms called A and B keep their letters."""
+    arms = tuple(dict.fromkeys(arm_name(run.record, by) for run in runs))
+    return tuple(sorted(arms)) if set(arms) == {"A", "B"} else arms
+
+
+def lettered(letter: str, arm: str) -> str:
+    """Return an arm with its letter on this page, or the letter alone if that is its name."""
+    return arm if arm == letter else f"{letter} ({arm})"
+
+
+def arm_name(record: RunRecord, by: str) -> str:
+    """Return the arm of a run: by ``ARMS``, or by a configuration key."""
+    return ARMS[by](record) if by in ARMS else setting(record, by)
+
+
+def setting(record: RunRecord, key: str) -> str:
+    """Return ``workers=8`` for the key ``workload.workers``; ``not set`` if the run has none."""
+    value = dict(flat(record.config)).get(key, NOT_SET)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"{key.rpartition('.')[2]}={text}"
+
+
+def flat(
+    value: Any,  # noqa: ANN401 - JSON
+    key: str = "",
+    *,
+    without: frozenset[str] = frozenset(),
+) -> Iterator[tuple[str, Any]]:
+    """Yield every leaf of nested mappings with its dotted key; a list is a leaf.
+
+    Names in ``without`` are skipped at any level.
+    """
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            if name not in without:
+                yield from flat(part, f"{key}.{name}" if key else str(name), without=without)
+    else:
+        yield key, value
+
+
+def require_key(records: Sequence[RunRecord], key: str, named: Sequence[str]) -> None:
+    """Refuse a key that is missing from the configuration of all runs, naming similar ones.
+
+    ``named`` are the other allowed words.
+
+    Raises:
+        ConfigError: no run was configured with this key, or it names a group of keys.
+    """
+    known = sorted({each for record in records for each, _ in flat(record.config)})
+    if key not in known:
+        raise ConfigError(
+            f"--by must be one of {', '.join(named)}, or a configuration key of the runs, "
+            f"got {key!r}; {_nearest(key, known)}"
+        )
+
+
+def _nearest(key: str, known: Sequence[str]) -> str:
+    """Return the keys under this one, or similar ones, as the end of a sentence."""
+    below = [each for each in known if each.startswith(f"{key}.")]
+    same_end = [each for each in known if each.rpartition(".")[2] == key]
+    near = below or same_end or get_close_matches(key, known, n=NEAREST, cutoff=0.5)
+    if not near:
+        return f"none of the {len(known)} keys of the runs has a similar name"
+    return f"did you mean {', '.join(near[:NEAREST])}?"
+
+
+def _target(record: RunRecord) -> str:
+    models = [c.facts.model for c in record.controllers if c.facts.model]
+    paths = [target.facts.path for target in record.targets if target.facts.path]
+    return listed([*dict.fromkeys(models)]) or listed([*dict.fromkeys(paths)]) or "no target"
+
+
+def _power_state(record: RunRecord) -> str:
+    states = [power_state_text(record, state) for state in record.power.states]
+    return listed([*dict.fromkeys(states)]) or UNKNOWN_STATE
+
+
+def power_state_text(record: RunRecord, state: PowerStateRecord) -> str:
+    """Return the power state of a drive during a run, with the other power caps that were set.
+
+    If the run set no state, it is the state found before the run, unless that was an idle state.
+    """
+    number = state.verified
+    if state.requested is None and state.before not in _idle_states(record, state.serial):
+        number = state.before
+    text = UNKNOWN_STATE if number is None else f"PS{number}"
+    caps = [each for each in state.settings if each.option in CAPS and each.verified is not None]
+    return ", ".join([text, *(f"{each.name} {each.verified:g} {each.unit}" for each in caps)])
+
+
+def _idle_states(record: RunRecord, serial: str) -> set[int]:
+    return {
+        each.index
+        for controller in record.controllers
+        if controller.facts.serial == serial
+        for each in controller.facts.power_states or ()
+        if not each.operational
+    }
+
+
+def _firmware(record: RunRecord) -> str:
+    before = [controller.before for controller in record.controllers]
+    found = [state.firmware for state in before if state is not None and state.firmware]
+    return listed([*dict.fromkeys(found)]) or "firmware unknown"
+
+
+ARMS: Mapping[str, Callable[[RunRecord], str]] = {
+    "label": lambda record: record.label,
+    "target": _target,
+    "power_state": _power_state,
+    "loader": lambda record: record.workload.loader,
+    "firmware": _firmware,
+}
+"""The properties that can define the arms, in addition to configuration keys."""
+
+
+def _is_missing(check: Check) -> bool:
+    return check.mandatory and check.verdict == "not_checked"
+
+
+def _is_of_power(check: Check) -> bool:
+    """Return whether a check is about power alone: if missing, it excludes energy only."""
+    return check.name.startswith(("power_", "energy_"))
+
+
+@cache_by_identity
+def _faults(record: RunRecord) -> tuple[str, ...]:
+    faults = []
+    if record.comparison.warm_up:
+        faults.append(WARM_UP)
+    if record.status != "complete":
+        faults.append(f"it is {record.status}: {record.status_reason or 'no reason recorded'}")
+    for check in record.checks:
+        if check.verdict == "fail":
+            faults.append(f"the check {check.name} failed: {check.sentence}")
+        elif _is_missing(check) and not _is_of_power(check):
+            faults.append(f"the mandatory check {check.name} is missing: {check.sentence}")
+    return tuple(faults)
+
+
+def _broken(closures: Sequence[Check]) -> list[str]:
+    return [
+        f"it was edited: {check.sentence}"
+        if check.name == SEAL_CHECK
+        else f"its figures are inconsistent, {check.name}: {check.sentence}"
+        for check in closures
+        if check.verdict == "fail"
+    ]

@@ -1,0 +1,427 @@
+"""The points of a sweep, and curves over them.
+
+Points are defined by the settings that vary within an arm. Curves are latency against throughput,
+and rates against the swept setting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from statistics import median
+from typing import Literal
+
+from wattload.core.histogram import Histogram
+from wattload.core.record.results import SHARES, percentile_s
+from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
+from wattload.reports.quantity import label, out_of_range
+from wattload.reports.runs.load import Run, cache_by_identity
+from wattload.reports.runs.phases import Phase, phases_of
+from wattload.reports.stats.conditions import settings
+from wattload.reports.stats.subject import LETTERS, NOT_SET, Group, Subject, lettered
+
+_NOT_AXES = (
+    "sweep",
+    "interleave",
+    "interleave_by",
+    "start_wait_max_s",
+    "target.max_write_bytes",
+    "power.allow_system_drive",
+)
+"""Settings for the order of runs or for guards: they do not define a point."""
+
+Kind = Literal["read", "write"]
+PERCENTILES = {"p50": SHARES["p50_s"], "p99": SHARES["p99_s"]}
+"""The percentiles that are drawn, each with its share."""
+
+_RATES = (Unit.BYTES_PER_SECOND, Unit.SAMPLES_PER_SECOND)
+_COUNTING = (
+    "accelerators",
+    "depth",
+    "devices",
+    "pollers",
+    "processes",
+    "queue_depth",
+    "queue_pairs",
+    "ranks",
+    "targets",
+    "threads",
+    "workers",
+)
+"""Settings that count parallel workers: for these, a proportional rate is ideal."""
+
+Rate = Callable[[RunRecord], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One point of a sweep: the value of the swept setting, and the runs made there.
+
+    ``axis`` is the last part of the swept key, or several joined by a comma; it is empty without a
+    sweep. ``number`` is ``value`` as a finite number, or ``None``.
+    """
+
+    axis: str
+    value: str
+    number: float | None
+    group: Group
+
+
+@cache_by_identity
+def points(group: Group) -> tuple[Point, ...]:
+    """Return a group's runs by the settings that vary within an arm, in order of their values.
+
+    A setting that only differs between arms is not an axis. Of settings that vary together, such as
+    those of a scale, the one named in a command is used.
+    """
+    keys = axes(group)
+    if not keys:
+        return (Point("", "", None, group),)
+    members: dict[tuple[str, ...], dict[str, list[Run]]] = {}
+    for arm, runs in group.arms.items():
+        for run in runs:
+            members.setdefault(setting_values(run.record, keys), {}).setdefault(arm, []).append(run)
+    return tuple(
+        Point(
+            axis=", ".join(axis_names(keys)),
+            value=", ".join(at),
+            number=_number(at[0]) if len(at) == 1 else None,
+            group=Group(
+                workload=group.workload,
+                arms={arm: tuple(of_arm[arm]) for arm in group.arms if arm in of_arm},
+                page=group.page or tuple(group.arms),
+            ),
+        )
+        for at, of_arm in _in_order(members)
+    )
+
+
+def facts_of(record: RunRecord) -> dict[str, str]:
+    """Return what identifies the work of a run: settings, loader, scale and process count."""
+    workload = record.workload
+    found = {
+        key: value
+        for key, value in settings(record.config).items()
+        if not any(key == name or key.startswith(f"{name}.") for name in _NOT_AXES)
+    }
+    return found | {
+        "loader": workload.loader,
+        "scale": workload.scale,
+        "processes": str(workload.rank_count),
+    }
+
+
+def setting_values(record: RunRecord, keys: Sequence[str]) -> tuple[str, ...]:
+    """Return the values of a run's settings, by their keys."""
+    if not keys:
+        return ()
+    facts = facts_of(record)
+    return tuple(facts.get(key, NOT_SET) for key in keys)
+
+
+@cache_by_identity
+def axes(group: Group) -> tuple[str, ...]:
+    """Return the keys that split the arms' runs, without redundant ones."""
+    facts = {run.id: facts_of(run.record) for run in group.runs}
+    parts: dict[str, tuple[str, ...]] = {
+        run.id: (arm,) for arm, runs in group.arms.items() for run in runs
+    }
+    found = []
+    for key in _varying(group, facts):
+        finer = {name: (*part, facts[name].get(key, NOT_SET)) for name, part in parts.items()}
+        if len(set(finer.values())) > len(set(parts.values())):
+            parts = finer
+            found.append(key)
+    return tuple(found)
+
+
+def _varying(group: Group, facts: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return the keys with two values or more within an arm, those named in commands first.
+
+    A run that lacks a key, such as an older record, does not make it vary.
+    """
+    found: dict[str, None] = {}
+    for runs in group.arms.values():
+        values: dict[str, set[str]] = {}
+        for run in runs:
+            for key, value in facts[run.id].items():
+                values.setdefault(key, set()).add(value)
+        found.update(dict.fromkeys(key for key, seen in values.items() if len(seen) > 1))
+    named = {key for run in group.runs for key in _command_keys(run.record.command)}
+    return sorted(found, key=lambda key: not (key in named or key.removesuffix(".name") in named))
+
+
+def _command_keys(command: Sequence[str]) -> Iterator[str]:
+    for word in command:
+        key, equals, _ = word.partition("=")
+        if equals:
+            yield key.lstrip("+")
+
+
+def axis_names(keys: Sequence[str]) -> list[str]:
+    """Return each key's last part, or the whole key if two last parts are equal.
+
+    A choice from a configuration group, such as ``scale.name``, is named by the group.
+    """
+    short = [key.removesuffix(".name").rpartition(".")[2] for key in keys]
+    return [name if short.count(name) == 1 else key for name, key in zip(short, keys, strict=True)]
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _in_order(
+    members: Mapping[tuple[str, ...], dict[str, list[Run]]],
+) -> list[tuple[tuple[str, ...], dict[str, list[Run]]]]:
+    """Return the points by value: numbers by size, then texts in their order."""
+    seen = list(members)
+
+    def rank(entry: tuple[tuple[str, ...], object]) -> list[tuple[bool, float]]:
+        places = []
+        for index, text in enumerate(entry[0]):
+            value = _number(text)
+            texts = list(dict.fromkeys(at[index] for at in seen))
+            places.append((value is None, float(texts.index(text)) if value is None else value))
+        return places
+
+    return sorted(members.items(), key=rank)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPoint:
+    """Latency at one point of a sweep: the value swept, the rate, and percentiles in seconds.
+
+    ``rate_bytes_per_s`` is the bytes of all valid runs ÷ their seconds. Percentiles are of the
+    merged histograms, ``None`` if there are too few operations.
+    """
+
+    value: str
+    run_count: int
+    operation_count: int
+    rate_bytes_per_s: float
+    percentiles_s: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadCurve:
+    """One arm's points of latency against throughput, in order of the swept values."""
+
+    letter: str
+    name: str
+    points: tuple[LoadPoint, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadCurves:
+    """The curves of one kind of operation in one phase; ``axis`` is the swept setting."""
+
+    phase: str
+    kind: Kind
+    axis: str
+    curves: tuple[LoadCurve, ...]
+
+
+def load_curves(subject: Subject, group: Group) -> tuple[LoadCurves, ...]:
+    """Return latency against throughput for arms with two or more points with latencies."""
+    found = points(group)
+    keys = dict.fromkeys(
+        (row.phase, row.kind) for run in group.runs for row in run.record.latencies
+    )
+    made = (_load_curves(subject, found, phase, kind) for phase, kind in keys)
+    return tuple(curves for curves in made if curves.curves)
+
+
+def _load_curves(subject: Subject, found: Sequence[Point], phase: str, kind: Kind) -> LoadCurves:
+    curves = []
+    for letter, name, arm in _arms(subject):
+        loaded = tuple(
+            at
+            for point in found
+            if (at := _load_point(point.value, _valid(subject, point, arm), phase, kind))
+            is not None
+        )
+        if len(loaded) > 1:
+            curves.append(LoadCurve(letter=letter, name=name, points=loaded))
+    return LoadCurves(phase=phase, kind=kind, axis=found[0].axis, curves=tuple(curves))
+
+
+def _arms(subject: Subject) -> Iterator[tuple[str, str, str]]:
+    """Yield each arm's letter, its title on the page, and its name."""
+    alone = len(subject.arms) == 1
+    for letter, arm in zip(LETTERS, subject.arms, strict=False):
+        yield letter, arm if alone else lettered(letter, arm), arm
+
+
+def _valid(subject: Subject, point: Point, arm: str) -> list[Run]:
+    return [run for run in point.group.arms.get(arm, ()) if not subject.faults(run)]
+
+
+def _load_point(value: str, runs: Sequence[Run], phase: str, kind: Kind) -> LoadPoint | None:
+    """Return a point's latency and rate over all of its runs that have both.
+
+    ``None`` if there are too few operations for any percentile.
+    """
+    parts = [part for run in runs if (part := _timed(run.record, phase, kind)) is not None]
+    if not parts:
+        return None
+    whole = reduce(Histogram.merged, (histogram for histogram, _, _ in parts))
+    seconds = sum(active_s for _, _, active_s in parts)
+    percentiles_s = {name: percentile_s(whole, share) for name, share in PERCENTILES.items()}
+    if all(value is None for value in percentiles_s.values()):
+        return None
+    return LoadPoint(
+        value=value,
+        run_count=len(parts),
+        operation_count=whole.count,
+        rate_bytes_per_s=sum(moved_bytes for _, moved_bytes, _ in parts) / seconds,
+        percentiles_s=percentiles_s,
+    )
+
+
+def _timed(record: RunRecord, phase: str, kind: Kind) -> tuple[Histogram, int, float] | None:
+    """Return a run's latencies of one kind in a phase, the bytes of it, and its active seconds."""
+    rows = [row for row in record.latencies if (row.phase, row.kind) == (phase, kind)]
+    histograms = [row.histogram() for row in rows if row.buckets]
+    own = _phase(record, phase)
+    if not histograms or own is None or own.active_s <= 0:
+        return None
+    moved_bytes = own.read_bytes if kind == "read" else own.written_bytes
+    return reduce(Histogram.merged, histograms), moved_bytes, own.active_s
+
+
+def _phase(record: RunRecord, name: str) -> Phase | None:
+    return next((phase for phase in phases_of(record) if phase.name == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatePoint:
+    """A rate at one point of a sweep: the position on the axis, and the rates of valid runs."""
+
+    number: float
+    rates: tuple[float, ...]
+
+    @property
+    def middle(self) -> float:
+        """The median of the runs."""
+        return median(self.rates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleCurve:
+    """One arm's rate over a numeric axis, in order of the axis."""
+
+    letter: str
+    name: str
+    places: tuple[RatePoint, ...]
+
+    def ideal(self, number: float) -> float:
+        """Return the rate at ``number`` if it were proportional to that of the first point."""
+        first = self.places[0]
+        return first.middle * number / first.number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """One rate of all arms over the swept setting.
+
+    ``is_count`` is whether the axis counts parallel workers, so that proportional growth is ideal;
+    for a size or a state it is not.
+    """
+
+    axis: str
+    label: str
+    unit: Unit
+    is_count: bool
+    curves: tuple[ScaleCurve, ...]
+
+
+def scalings(subject: Subject, group: Group) -> tuple[Scaling, ...]:
+    """Return each headline rate, and operations per second, over a numeric axis of two or more.
+
+    Empty for a group without a sweep over numbers.
+    """
+    axis, found = _numbered(points(group))
+    if len(found) < 2:  # noqa: PLR2004 - a line needs two points
+        return ()
+    made = []
+    for name, unit, rate in _rates(group):
+        curves = tuple(_scale_curves(subject, found, rate))
+        if curves:
+            is_count = axis.rpartition(".")[2] in _COUNTING
+            made.append(Scaling(axis=axis, label=name, unit=unit, is_count=is_count, curves=curves))
+    return tuple(made)
+
+
+def _numbered(found: Sequence[Point]) -> tuple[str, list[tuple[float, Point]]]:
+    """Return the axis and the points along it; paths are numbered."""
+    numbers = [point.number for point in found]
+    axis = found[0].axis
+    if axis == "path":
+        axis = "targets"
+        numbers = [_target_count(point) for point in found]
+    known = [
+        (number, point)
+        for number, point in zip(numbers, found, strict=True)
+        if number is not None and number > 0 and not out_of_range(number)
+    ]
+    if len(known) < len(found) or len({number for number, _ in known}) < len(found):
+        return axis, []
+    return axis, sorted(known, key=lambda pair: pair[0])
+
+
+def _target_count(point: Point) -> float | None:
+    counts = {len(run.record.targets) for run in point.group.runs}
+    return float(counts.pop()) if len(counts) == 1 else None
+
+
+def _rates(group: Group) -> list[tuple[str, Unit, Rate]]:
+    """Return the rates that the group's runs have: the name of each, and how to read it."""
+    found: dict[tuple[str, ...], tuple[str, Unit, Rate]] = {}
+    for run in group.runs:
+        for metric in run.record.metrics:
+            if metric.headline and metric.unit in _RATES and metric.better == "higher":
+                name = label(metric.name, metric.unit)
+                found[(metric.name,)] = (name, metric.unit, _metric(metric.name))
+        for row in run.record.latencies:
+            name = f"{row.phase}: {row.kind} operations per second (IOPS)"
+            rate = _operations(row.phase, row.kind)
+            found[row.phase, row.kind] = (name, Unit.SAMPLES_PER_SECOND, rate)
+    return list(found.values())
+
+
+def _metric(name: str) -> Rate:
+    def value(record: RunRecord) -> float | None:
+        found = next((metric.value for metric in record.metrics if metric.name == name), None)
+        return None if out_of_range(found) else found
+
+    return value
+
+
+def _operations(phase: str, kind: Kind) -> Rate:
+    def value(record: RunRecord) -> float | None:
+        found = _timed(record, phase, kind)
+        return found[0].count / found[2] if found is not None else None
+
+    return value
+
+
+def _scale_curves(
+    subject: Subject, found: Sequence[tuple[float, Point]], rate: Rate
+) -> Iterator[ScaleCurve]:
+    for letter, name, arm in _arms(subject):
+        places = []
+        for number, point in found:
+            values = (rate(run.record) for run in _valid(subject, point, arm))
+            rates = tuple(value for value in values if value is not None)
+            if rates:
+                places.append(RatePoint(number=number, rates=rates))
+        if len(places) > 1:
+            yield ScaleCurve(letter=letter, name=name, places=tuple(places))

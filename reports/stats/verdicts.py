@@ -1,0 +1,179 @@
+"""Verdicts on B against A, in words and with reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from wattload.core.checks.conditions import LONGEST_GAP_S
+from wattload.reports.quantity import counted, listed, number, percent
+from wattload.reports.stats.effects import MARGIN, MINIMUM_PAIRS, MINIMUM_RUNS, Effect, Pairing
+from wattload.reports.stats.figures import Quantity, RunFigure
+from wattload.reports.stats.intervals import CONFIDENCE
+from wattload.reports.stats.subject import Group
+
+Call = Literal["a", "b", "none", "barred"]
+
+SAME = f"same within {number(MARGIN * 100, 1)} %"
+FEW = "too few runs"
+FEW_PAIRS = "too few pairs"
+INCONCLUSIVE = "inconclusive"
+NO_DIFFERENCE = "no difference shown"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The better arm, ``none`` or ``barred``, its text and the reason."""
+
+    call: Call
+    words: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What is known of a quantity at one point before its verdict.
+
+    ``figures`` has every run's figures, by arm. ``exclusions`` lists how the arms differ in their
+    work, and ``accuracy_gap`` which accuracy the records do not state; both make the case
+    inconclusive. ``pairing`` is of the figures of valid runs.
+    """
+
+    quantity: Quantity
+    group: Group
+    figures: Mapping[str, Sequence[RunFigure]]
+    effect: Effect | None
+    pairing: Pairing
+    exclusions: Sequence[str] = ()
+    accuracy_gap: str = ""
+
+    @property
+    def valid(self) -> dict[str, list[RunFigure]]:
+        """The figures that are compared, by arm."""
+        return {arm: [f for f in of_arm if f.valid] for arm, of_arm in self.figures.items()}
+
+
+def exclusion(case: Case) -> Verdict | None:
+    """Return the most important reason against a verdict; ``None`` if there is none."""
+    return next(_exclusions(case), None)
+
+
+def _exclusions(case: Case) -> Iterator[Verdict]:
+    if len(case.group.arms) < 2:  # noqa: PLR2004 - nothing to compare
+        yield _inconclusive("one arm only")
+    elif not case.group.is_pair:
+        yield _inconclusive("more than two arms")
+    yield from (_inconclusive(reason) for reason in case.exclusions)
+    for figure in (figure for of_arm in case.valid.values() for figure in of_arm):
+        if not figure.ranks:
+            yield _inconclusive(f"not comparable: {figure.note or 'the evidence is too weak'}")
+    yield from _unequal_evidence(case)
+    yield from _too_few(case)
+    if case.accuracy_gap:
+        yield _inconclusive(case.accuracy_gap)
+    if case.effect is None:
+        yield _inconclusive("no ratio: not every figure is positive")
+    elif case.effect.between.is_unknown:
+        yield _inconclusive(case.effect.between.words)
+    if case.quantity.better == "neither":
+        yield _inconclusive("neither direction is better")
+    if not case.quantity.headline:
+        yield _inconclusive("only headline figures get a verdict")
+
+
+def _inconclusive(reason: str) -> Verdict:
+    return Verdict("barred", INCONCLUSIVE, reason)
+
+
+def _unequal_evidence(case: Case) -> Iterator[Verdict]:
+    """Yield a verdict if figures have different evidence: sensors may explain the difference."""
+    valid = case.valid.values()
+    of_arms = [list(dict.fromkeys(f.evidence for f in of_arm if f.evidence)) for of_arm in valid]
+    if len({words for of_arm in of_arms for words in of_arm}) < 2:  # noqa: PLR2004 - all alike
+        return
+    shown = [
+        f"{letter} {listed(words)}"
+        for letter, words in zip(case.group.letters, of_arms, strict=True)
+        if words
+    ]
+    yield _inconclusive(f"different kinds of evidence: {'; '.join(shown)}")
+
+
+def _too_few(case: Case) -> Iterator[Verdict]:
+    valid = [[f for f in of_arm if f.value is not None] for of_arm in case.valid.values()]
+    counts = [len(of_arm) for of_arm in valid]
+    if case.pairing.few:
+        pairs = counted(case.pairing.count, "pair")
+        yield Verdict(
+            "barred",
+            FEW_PAIRS,
+            f"too few pairs: {pairs} of alternating runs; {MINIMUM_PAIRS} needed",
+        )
+    if min(counts) < MINIMUM_RUNS:
+        shown = listed([str(count) for count in counts])
+        yield Verdict("barred", FEW, f"{FEW}: n = {shown}; {MINIMUM_RUNS} per arm needed")
+
+
+def judge(quantity: Quantity, found: Effect) -> Verdict:
+    """Return the verdict on an effect that nothing excludes."""
+    floor = f"{number(found.floor * 100, 2)} %"
+    floor += f" ({found.floor_of})" if found.floor_of else ""
+    notes = list(_notes(found))
+    if found.differs:
+        b_wins = (found.ratio > 1) == (quantity.better == "higher")
+        reason = f"{_deciding_interval(found)} excludes 1, the effect exceeds {floor}"
+        if all(each.within(MARGIN) for each in found.demanded):
+            reason += f"; the whole interval is within {number(MARGIN * 100, 1)} % of 1"
+        winner: Call = "b" if b_wins else "a"
+        return Verdict(winner, f"{winner.upper()} is better", "; ".join([reason, *notes]))
+    reasons = [] if found.excludes_one else [_why_not_significant(found)]
+    if not found.beats_floor:
+        reasons.append(f"the effect is below {floor}")
+    if found.is_near:
+        reasons.append(f"the whole interval is within {number(MARGIN * 100, 1)} % of 1")
+        if found.floor > MARGIN:
+            notes.insert(0, "the noise floor is too high to show that arms are the same")
+        elif not found.same and found.hidden:
+            hidden = f"{number(found.hidden * 100, 2)} %"
+            notes.insert(0, f"but not after widening by {hidden} of drift or noise")
+    words = SAME if found.same else NO_DIFFERENCE
+    return Verdict("none", words, "; ".join([listed(reasons), *notes]))
+
+
+def _notes(found: Effect) -> Iterator[str]:
+    """Yield what a reader has to know of an effect, whatever the verdict."""
+    known = found.parted - found.undated
+    if known:
+        apart = f"more than {number(LONGEST_GAP_S, 3)} s apart"
+        yield f"the runs of {counted(known, 'pair')} were {apart} and count as single runs"
+    if found.undated:
+        pairs = counted(found.undated, "pair")
+        yield f"the start times of {pairs} are unreadable, so their runs count as single runs"
+    if found.between.words:
+        yield found.between.words
+    if found.least_p_value is not None:
+        yield f"no spread among the runs: p is at least {number(found.least_p_value, 2)}"
+
+
+def _deciding_interval(found: Effect) -> str:
+    """Return which interval decides: the one shown, or the wider one that Holm requires."""
+    demand = found.demand
+    if demand is None or demand.confidence <= CONFIDENCE:
+        return "the interval"
+    return f"the {percent(demand.confidence, 4)} interval (Holm, {demand.family} comparisons)"
+
+
+def _why_not_significant(found: Effect) -> str:
+    """Return why the intervals do not exclude 1, as precisely as possible."""
+    if found.t is None or found.t.lower <= 1 <= found.t.upper:
+        return "the interval includes 1"
+    if not found.decides:
+        return f"too few runs without spread to reach {percent(found.confidence, 4)}"
+    if all(each.excludes_one() for each in found.demanded):
+        return (
+            f"the median of the {'pairs' if found.pairs else 'runs'} does not confirm the interval"
+        )
+    if found.bootstrap is not None and not found.bootstrap.excludes_one():
+        return "the bootstrap interval includes 1, the t interval does not"
+    return f"{_deciding_interval(found)} includes 1"

@@ -1,0 +1,300 @@
+"""Each check is shown a record that it must pass and the same record tampered with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.records import Scenario, make_run
+from wattload.core.checks.evaluation import evaluate
+from wattload.core.record.results import Check, Metric
+from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
+
+
+def _record(**scenario: Any) -> RunRecord:  # noqa: ANN401 - any field of a scenario
+    record, _ = make_run(Scenario(**scenario))
+    return record
+
+
+def _check(record: RunRecord, name: str) -> Check:
+    (found,) = [check for check in evaluate(record) if check.name.startswith(name)]
+    return found
+
+
+def _tampered(record: RunRecord, **changes: Any) -> RunRecord:  # noqa: ANN401 - any field
+    return record.model_copy(update=changes)
+
+
+def test_bytes_add_up_until_a_rank_is_tampered_with() -> None:
+    record = _record()
+    assert _check(record, "bytes_add_up").verdict == "pass"
+    spans = list(record.spans)
+    last = next(i for i, span in reversed(list(enumerate(spans))) if span.timed)
+    spans[last] = spans[last].model_copy(update={"read_bytes": spans[last].read_bytes + 1})
+    assert _check(_tampered(record, spans=tuple(spans)), "bytes_add_up").verdict == "fail"
+
+
+def test_a_total_that_differs_by_a_byte_fails() -> None:
+    record = _record()
+    totals = tuple(
+        total.model_copy(update={"value": (total.value or 0) + 1})
+        if total.name == "moved_bytes"
+        else total
+        for total in record.totals
+    )
+    assert _check(_tampered(record, totals=totals), "bytes_add_up").verdict == "fail"
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "pass"), (1.01, "pass"), (0.5, "fail")])
+def test_device_bytes_prove_a_direct_path(factor: float, verdict: str) -> None:
+    record = _record(virtual=False)
+    counters = tuple(
+        counter.model_copy(update={"read_bytes": int((counter.read_bytes or 0) * factor)})
+        if counter.source == "block"
+        else counter
+        for counter in record.counters
+    )
+    assert _check(_tampered(record, counters=counters), "device_bytes").verdict == verdict
+
+
+def _with_copies(record: RunRecord, copies: float | None) -> RunRecord:
+    (target,) = record.targets
+    stack = target.facts.stack
+    assert stack is not None
+    missing = {"redundancy": "not shown"} if copies is None else {}
+    lower = stack.children[0].model_copy(
+        update={"redundancy": copies, "missing": {**stack.children[0].missing, **missing}}
+    )
+    facts = target.facts.model_copy(
+        update={"stack": stack.model_copy(update={"children": (lower,)})}
+    )
+    return _tampered(record, targets=(target.model_copy(update={"facts": facts}),))
+
+
+def _with_device_bytes(record: RunRecord, *, read: float, written: float) -> RunRecord:
+    counters = tuple(
+        counter.model_copy(
+            update={
+                "read_bytes": int((counter.read_bytes or 0) * read),
+                "written_bytes": int((counter.written_bytes or 0) * written),
+            }
+        )
+        if counter.source == "block"
+        else counter
+        for counter in record.counters
+    )
+    return _tampered(record, counters=counters)
+
+
+@pytest.mark.parametrize(
+    ("copies", "written", "verdict"),
+    [(2.0, 2.0, "pass"), (2.0, 1.0, "fail"), (None, 2.0, "not_checked"), (1.0, 1.0, "pass")],
+)
+def test_an_array_writes_its_copies_and_not_fewer(
+    copies: float | None, written: float, verdict: str
+) -> None:
+    record = _with_copies(_record(workload="checkpoint", virtual=False), copies)
+    tampered = _with_device_bytes(record, read=1.0, written=written)
+    assert _check(tampered, "device_bytes_write_written").verdict == verdict
+
+
+def test_bytes_that_never_came_from_the_device_fail_whoever_shares_it() -> None:
+    """Other load only adds bytes: on a root disk, too, a ratio below one is no direct path."""
+    record = _record(virtual=True)
+    (target,) = record.targets
+    facts = target.facts.model_copy(update={"shared_with": ("/",)})
+    shared = _tampered(record, targets=(target.model_copy(update={"facts": facts}),))
+    assert (
+        _check(_with_device_bytes(shared, read=0.07, written=1.0), "device_bytes").verdict == "fail"
+    )
+    assert (
+        _check(_with_device_bytes(shared, read=3.0, written=1.0), "device_bytes").verdict == "warn"
+    )
+
+
+@pytest.mark.parametrize(("ratio", "verdict"), [(0.95, "warn"), (0.5, "fail"), (1.0, "pass")])
+def test_the_page_cache_may_serve_what_is_read_again_and_no_more(
+    ratio: float, verdict: str
+) -> None:
+    record = _record(virtual=False)
+    paths = tuple(
+        path.model_copy(update={"path_requested": "page_cache"}) for path in record.workload.paths
+    )
+    workload = record.workload.model_copy(update={"paths": paths})
+    tampered = _with_device_bytes(_tampered(record, workload=workload), read=ratio, written=1.0)
+    assert _check(tampered, "device_bytes").verdict == verdict
+
+
+def test_a_ratio_in_range_proves_nothing_with_other_traffic() -> None:
+    record = _record(virtual=False)
+    counters = tuple(
+        counter.model_copy(update={"written_bytes": counter.read_bytes})
+        if counter.source == "block"
+        else counter
+        for counter in record.counters
+    )
+    found = _check(_tampered(record, counters=counters), "device_bytes")
+    assert found.verdict == "warn"
+    assert "other traffic" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "weighted", "verdict"),
+    [
+        (4 << 20, 8.0, "pass"),
+        (1 << 20, 32.0, "pass"),
+        (1 << 20, 8.0, "warn"),
+        (4 << 20, 20.0, "warn"),
+    ],
+)
+def test_queue_depth_is_in_blocks_of_the_requested_size(
+    request_bytes: int, weighted: float, verdict: str
+) -> None:
+    """Requests are blocks cut up: 32 in flight of a quarter block each are eight blocks."""
+    record = _record(virtual=False)
+    workload = record.workload.model_copy(
+        update={"queue_depth_asked": 8, "block_bytes_asked": 4 << 20}
+    )
+    counters = tuple(
+        counter.model_copy(
+            update={
+                "read_operations": (counter.read_bytes or 0) // request_bytes,
+                "write_operations": 0,
+                "busy_s": 10.0,
+                "weighted_s": 10.0 * weighted,
+            }
+        )
+        if counter.source == "block"
+        else counter
+        for counter in record.counters
+    )
+    found = _check(_tampered(record, workload=workload, counters=counters), "queue_depth")
+    assert found.verdict == verdict
+
+
+def test_device_bytes_without_a_device_counter_are_not_checked() -> None:
+    record = _record()
+    counters = tuple(c for c in record.counters if c.source != "block")
+    found = _check(_tampered(record, counters=counters), "device_bytes")
+    assert found.verdict == "not_checked"
+    assert found.mandatory
+
+
+def test_a_rate_that_its_phase_excludes_fails() -> None:
+    record = _record()
+    window = next(w for w in record.windows if w.timed)
+    moved = (window.read_bytes + window.written_bytes) / window.seconds
+    for factor, verdict in ((1.0, "pass"), (1.2, "fail")):
+        metric = Metric(
+            name="throughput_bytes_per_s",
+            value=moved * factor,
+            unit=Unit.BYTES_PER_SECOND,
+            better="higher",
+            meaning="a rate",
+            phase=window.name,
+        )
+        found = _check(_tampered(record, metrics=(metric,)), "closure_throughput")
+        assert found.verdict == verdict
+
+
+def test_a_stepped_wall_clock_is_reported() -> None:
+    record = _record()
+    host = record.hosts[0]
+    assert host.after is not None
+    assert _check(record, "clocks_agree").verdict == "pass"
+    clock = host.after.clock.model_copy(
+        update={"realtime_ns": host.after.clock.realtime_ns + 5_000_000_000}
+    )
+    after = host.after.model_copy(update={"clock": clock})
+    stepped = _tampered(record, hosts=(host.model_copy(update={"after": after}),))
+    assert _check(stepped, "clocks_agree").verdict == "warn"
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(32.0, "pass"), (5.0, "warn")])
+def test_a_short_window_warns(seconds: float, verdict: str) -> None:
+    assert _check(_record(seconds=seconds), "short_run").verdict == verdict
+
+
+@pytest.mark.parametrize(("second", "verdict"), [(0.95, "pass"), (0.8, "warn"), (1.3, "warn")])
+def test_halves_more_than_ten_percent_apart_are_not_steady(second: float, verdict: str) -> None:
+    record = _record()
+    windows = tuple(
+        window.model_copy(update={"half_rates_bytes_per_s": (1e9, second * 1e9)})
+        if window.timed
+        else window
+        for window in record.windows
+    )
+    assert _check(_tampered(record, windows=windows), "steady").verdict == verdict
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(3.0, "pass"), (1.5, "warn")])
+def test_a_ceiling_under_twice_the_result_reports_that_the_host_was_measured(
+    factor: float, verdict: str
+) -> None:
+    record = _record()
+    rate = Metric(
+        name="throughput_bytes_per_s",
+        value=1e9,
+        unit=Unit.BYTES_PER_SECOND,
+        better="higher",
+        meaning="a rate",
+        headline=True,
+    )
+    ceiling = Metric(
+        name="harness_ceiling_bytes_per_s",
+        value=factor * 1e9,
+        unit=Unit.BYTES_PER_SECOND,
+        better="higher",
+        meaning="a ceiling",
+    )
+    found = _check(_tampered(record, metrics=(rate, ceiling)), "bottleneck")
+    assert found.verdict == verdict
+
+
+def test_energy_that_is_not_mean_power_times_seconds_fails() -> None:
+    record = _record(power="measured", virtual=False)
+    assert _check(record, "energy_closure").verdict == "pass"
+    energy = tuple(
+        e.model_copy(update={"energy_j": (e.energy_j or 0) * 1.01}) for e in record.power.energy
+    )
+    power = record.power.model_copy(update={"energy": energy})
+    assert _check(_tampered(record, power=power), "energy_closure").verdict == "fail"
+
+
+@pytest.mark.parametrize(("coverage", "verdict"), [(1.0, "pass"), (0.97, "warn"), (0.9, "fail")])
+def test_coverage_is_judged_at_99_and_95_percent(coverage: float, verdict: str) -> None:
+    record = _record(power="measured", virtual=False)
+    energy = tuple(e.model_copy(update={"coverage": coverage}) for e in record.power.energy)
+    power = record.power.model_copy(update={"energy": energy})
+    assert _check(_tampered(record, power=power), "power_coverage").verdict == verdict
+
+
+def test_power_without_a_source_is_not_checked_and_bars_a_verdict() -> None:
+    found = _check(_record(power="none"), "power_coverage")
+    assert found.verdict == "not_checked"
+    assert found.mandatory
+
+
+def test_power_states_whose_seconds_do_not_sum_fail() -> None:
+    record = _record(power="measured", virtual=False)
+    assert _check(record, "power_state_shares").verdict == "pass"
+    energy = tuple(
+        e.model_copy(
+            update={
+                "states": tuple(s.model_copy(update={"seconds": s.seconds * 0.9}) for s in e.states)
+            }
+        )
+        for e in record.power.energy
+    )
+    power = record.power.model_copy(update={"energy": energy})
+    assert _check(_tampered(record, power=power), "power_state_shares").verdict == "fail"
+
+
+def test_a_lost_power_state_fails() -> None:
+    record = _record(power="measured", virtual=False, state=1)
+    assert _check(record, "power_state_held").verdict == "pass"
+    states = tuple(s.model_copy(update={"after": 0}) for s in record.power.states)
+    power = record.power.model_copy(update={"states": states})
+    assert _check(_tampered(record, power=power), "power_state_held").verdict == "fail"

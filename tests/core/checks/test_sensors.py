@@ -1,0 +1,346 @@
+"""Checks of power against power: each is shown a record that passes, and one that must not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.records import Scenario, make_run
+from wattload.core.checks.evaluation import evaluate
+from wattload.core.power import Evidence, Scope
+from wattload.core.record.energy import WHOLE_RUN, EnergyRecord, HostPower
+from wattload.core.record.results import Check, Metric
+from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
+
+
+def record_of(**scenario: Any) -> RunRecord:  # noqa: ANN401 - any field of a scenario
+    record, _ = make_run(Scenario(**{"power": "measured", "virtual": False, **scenario}))
+    return record
+
+
+def checks(record: RunRecord, name: str) -> list[Check]:
+    return [check for check in evaluate(record) if check.name.startswith(name)]
+
+
+def check(record: RunRecord, name: str) -> Check:
+    (found,) = checks(record, name)
+    return found
+
+
+def with_power(record: RunRecord, **changes: Any) -> RunRecord:  # noqa: ANN401 - any field
+    return record.model_copy(update={"power": record.power.model_copy(update=changes)})
+
+
+def with_energy(record: RunRecord, **changes: Any) -> RunRecord:  # noqa: ANN401 - any field
+    energy = tuple(each.model_copy(update=changes) for each in record.power.energy)
+    return with_power(record, energy=energy)
+
+
+def whole(record: RunRecord, source: str, energy_j: float | None) -> EnergyRecord:
+    """Return the energy of the whole run by one source, a hundred seconds long."""
+    (first, *_) = record.power.energy
+    missing = {**first.missing, "lower_j": "-", "upper_j": "-", "change_count": "-"}
+    if energy_j is None:
+        missing |= dict.fromkeys(("energy_j", "mean_w"), "the meter was away")
+    return EnergyRecord.model_validate(
+        {
+            **first.model_dump(),
+            "phase": WHOLE_RUN,
+            "source": source,
+            "start_ns": 0,
+            "end_ns": 100_000_000_000,
+            "seconds": 100.0,
+            "energy_j": energy_j,
+            "mean_w": None if energy_j is None else energy_j / 100,
+            "uncertainty_j": 3.0,
+            "uncertainty_parts_j": {"gain": 3.0},
+            "states": (),
+            "change_count": None,
+            "missing": missing,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("other_j", "verdict"), [(1200.0, "pass"), (1211.9, "pass"), (1230.0, "warn"), (1300.0, "fail")]
+)
+def test_two_sources_of_the_whole_run_must_agree(other_j: float, verdict: str) -> None:
+    record = record_of()
+    pair = (whole(record, "ipm", 1200.0), whole(record, "nvme_25h", other_j))
+    assert check(with_power(record, whole_run=pair), "energy_cross_check").verdict == verdict
+
+
+@pytest.mark.parametrize("evidence", [Evidence.SELF_REPORTED, Evidence.ESTIMATED])
+def test_a_drive_that_reports_otherwise_than_a_meter_is_warned_of(evidence: Evidence) -> None:
+    record = record_of()
+    other = whole(record, "nvme_ocp", 1300.0).model_copy(update={"evidence": evidence})
+    pair = (whole(record, "meter", 1200.0), other)
+    assert check(with_power(record, whole_run=pair), "energy_cross_check").verdict == "warn"
+    both = tuple(each.model_copy(update={"evidence": Evidence.ESTIMATED}) for each in pair)
+    assert check(with_power(record, whole_run=both), "energy_cross_check").verdict == "warn"
+
+
+def test_one_source_alone_or_without_a_figure_is_not_checked() -> None:
+    record = record_of()
+    alone = with_power(record, whole_run=(whole(record, "ipm", 1200.0),))
+    found = check(alone, "energy_cross_check")
+    assert found.verdict == "not_checked"
+    assert "ipm is the only source" in found.sentence
+    pair = (whole(record, "ipm", 1200.0), whole(record, "nvme_25h", None))
+    found = check(with_power(record, whole_run=pair), "energy_cross_check")
+    assert found.verdict == "not_checked"
+    assert found.sentence == "nvme_25h has no figure: the meter was away."
+    assert "there is no source" in check(record, "energy_cross_check").sentence
+
+
+def with_lifetime(record: RunRecord, before_wh: int | None, after_wh: int | None) -> RunRecord:
+    (controller,) = record.controllers
+
+    def state(moment: str, value: int | None) -> Any:  # noqa: ANN401 - a model
+        found = getattr(controller, moment)
+        reasons = {k: v for k, v in found.smart.missing.items() if k != "lifetime_energy_wh"}
+        if value is None:
+            reasons["lifetime_energy_wh"] = "the drive does not count it"
+        smart = found.smart.model_copy(update={"lifetime_energy_wh": value, "missing": reasons})
+        return found.model_copy(update={"smart": smart})
+
+    changed = controller.model_copy(
+        update={"before": state("before", before_wh), "after": state("after", after_wh)}
+    )
+    return record.model_copy(update={"controllers": (changed,)})
+
+
+@pytest.mark.parametrize(
+    ("energy_j", "verdict"), [(9000.0, "pass"), (14399.0, "pass"), (14500.0, "fail")]
+)
+def test_a_run_uses_no_more_than_the_drive_counted_in_its_life(
+    energy_j: float, verdict: str
+) -> None:
+    record = with_lifetime(record_of(), 100, 103)
+    ran = with_power(record, whole_run=(whole(record, "ipm", energy_j),))
+    assert check(ran, "energy_lifetime").verdict == verdict
+
+
+def test_a_run_uses_no_less_than_the_time_around_it_leaves() -> None:
+    record = with_lifetime(record_of(), 100, 200)
+    ran = with_power(record, whole_run=(whole(record, "ipm", 10.0),))
+    assert check(ran, "energy_lifetime").verdict == "fail"
+
+
+def test_a_drive_that_counts_no_lifetime_energy_is_not_checked() -> None:
+    record = record_of()
+    ran = with_power(record, whole_run=(whole(record, "ipm", 1200.0),))
+    uncounted = check(with_lifetime(ran, None, None), "energy_lifetime")
+    assert uncounted.verdict == "not_checked"
+    assert "the drive does not count it" in uncounted.sentence
+    fallen = check(with_lifetime(ran, 9, 3), "energy_lifetime")
+    assert (fallen.verdict, "fell from 9 to 3 Wh" in fallen.sentence) == ("not_checked", True)
+    unmeasured = check(with_lifetime(record, 1, 3), "energy_lifetime")
+    assert "the whole run's energy is unknown" in unmeasured.sentence
+    bare = record.model_copy(update={"controllers": ()})
+    assert check(bare, "energy_lifetime").verdict == "not_checked"
+
+
+@pytest.mark.parametrize(("upper_w", "verdict"), [(25.0, "pass"), (1.0, "warn")])
+def test_a_drive_draws_no_more_than_its_power_state_allows(upper_w: float, verdict: str) -> None:
+    record = record_of()
+    (energy,) = record.power.energy
+    missing = dict.fromkeys(
+        ("energy_j", "lower_j", "mean_w", "idle_w", "net_j", "uncertainty_j"), "-"
+    )
+    bound = EnergyRecord.model_validate(
+        {
+            **energy.model_dump(),
+            **dict.fromkeys(missing),
+            "source": "nvme",
+            "evidence": Evidence.BOUNDS,
+            "upper_j": upper_w * energy.seconds,
+            "change_count": None,
+            "states": (),
+            "chosen": False,
+            "missing": {**missing, "change_count": "-"},
+        }
+    )
+    both = with_power(record, energy=(energy, bound))
+    assert check(both, "power_within_bounds").verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("changed", "idle_w", "resolution_w", "verdict"),
+    [
+        (400, 5.0, 0.01, "pass"),
+        (0, 5.0, 0.01, "warn"),
+        (0, 5.0, 1.0, "pass"),
+        (0, 14.0, 1.0, "warn"),
+    ],
+)
+def test_a_sensor_with_one_power_all_through_the_work_looks_stuck(
+    changed: int, idle_w: float, resolution_w: float, verdict: str
+) -> None:
+    record = with_energy(record_of(), change_count=changed, idle_w=idle_w, mean_w=14.0)
+    sources = tuple(
+        source.model_copy(
+            update={"facts": source.facts.model_copy(update={"resolution_w": resolution_w})}
+        )
+        for source in record.power.sources
+        if source.facts is not None
+    )
+    assert check(with_power(record, sources=sources), "power_updates").verdict == verdict
+
+
+def test_readings_whose_changes_nobody_counted_are_not_judged() -> None:
+    assert checks(record_of(), "power_updates") == []
+
+
+def host_power(**changes: Any) -> HostPower:  # noqa: ANN401 - any field
+    return HostPower.model_validate(
+        {"host": "box", "choice": "nothing was read", "idle_s": 0, "tail_s": None, **changes}
+    )
+
+
+def test_a_meter_that_dropped_readings_fails_the_run() -> None:
+    record = record_of()
+    lossy = host_power(data_lost=("quarch: the stream overran",))
+    found = check(with_power(record, hosts=(lossy,)), "power_data_lost")
+    assert found.verdict == "fail"
+    assert "the stream overran" in found.sentence
+
+
+def test_meters_that_kept_all_readings_pass_and_none_is_not_checked() -> None:
+    record = record_of()
+    (source,) = record.power.sources
+    kept = with_power(record, hosts=(host_power(host=source.host),))
+    assert check(kept, "power_data_lost").verdict == "pass"
+    gone = with_power(record, hosts=(host_power(host=source.host, lost="it was killed"),))
+    found = check(gone, "power_data_lost")
+    assert (found.verdict, "it was killed" in found.sentence) == ("not_checked", True)
+    found = check(with_power(record, hosts=(host_power(host="other"),)), "power_data_lost")
+    assert (found.verdict, found.sentence) == ("not_checked", "nothing was read")
+    found = check(with_power(record, hosts=()), "power_data_lost")
+    assert (found.verdict, found.sentence) == ("not_checked", record.power.choice)
+
+
+def test_a_figure_that_was_refused_for_its_coverage_still_fails() -> None:
+    """Under 95 % there is no figure and nothing is chosen, yet the check must not vanish."""
+    record = record_of()
+    (energy,) = record.power.energy
+    gone = dict.fromkeys(("energy_j", "mean_w", "net_j", "uncertainty_j"), "readings cover 90 %")
+    refused = energy.model_copy(
+        update={
+            **dict.fromkeys(gone),
+            "coverage": 0.9,
+            "chosen": False,
+            "missing": {**energy.missing, **gone},
+        }
+    )
+    assert check(with_power(record, energy=(refused,)), "power_coverage").verdict == "fail"
+    assert check(with_power(record, energy=(refused,)), "energy_closure").verdict == "not_checked"
+
+
+def test_a_meter_that_bounds_had_to_stand_for_fails_under_95_percent() -> None:
+    """Bounds that cover the phase whole mend nothing of a meter that did not."""
+    record = record_of()
+    (energy,) = record.power.energy
+    bound = energy.model_copy(
+        update={"source": "nvme", "evidence": Evidence.BOUNDS, "coverage": 1.0}
+    )
+    lost = energy.model_copy(update={"coverage": 0.5, "chosen": False})
+    found = {c.name: c.verdict for c in checks(with_power(record, energy=(lost, bound)), "power_c")}
+    assert sorted(found.values()) == ["fail", "pass"]
+
+
+def test_a_gpu_does_not_stand_for_a_drive() -> None:
+    found = checks(with_energy(record_of(), scope=Scope.GPU), "power_coverage")
+    assert [each.name for each in found if each.verdict == "not_checked"] == ["power_coverage"]
+
+
+def test_no_energy_closes_with_nothing() -> None:
+    found = check(record_of(power="none"), "energy_closure")
+    assert found.verdict == "not_checked"
+
+
+@pytest.mark.parametrize("field", ["moved_bytes", "energy_j", "seconds"])
+def test_parts_by_power_state_must_sum_in_every_quantity(field: str) -> None:
+    record = record_of()
+    (energy,) = record.power.energy
+    assert check(record, "power_state_shares").verdict == "pass"
+    parts = tuple(
+        share.model_copy(update={field: round(getattr(share, field) * 0.9)})
+        for share in energy.states
+    )
+    found = check(with_energy(record, states=parts), "power_state_shares")
+    assert found.verdict == "fail"
+    assert field in found.sentence
+
+
+@pytest.mark.parametrize("field", ["lower_j", "upper_j"])
+def test_bounds_by_power_state_must_sum_too(field: str) -> None:
+    record = record_of(power="bounds")
+    (energy,) = record.power.energy
+    assert check(record, "power_state_shares").verdict == "pass"
+    parts = tuple(
+        share.model_copy(update={field: getattr(share, field) * 0.9}) for share in energy.states
+    )
+    assert check(with_energy(record, states=parts), "power_state_shares").verdict == "fail"
+
+
+def test_an_energy_without_power_states_reports_it() -> None:
+    found = check(with_energy(record_of(), states=()), "power_state_shares")
+    assert found.verdict == "not_checked"
+
+
+def test_a_link_that_is_not_known_is_not_checked() -> None:
+    record = record_of()
+    (controller,) = record.controllers
+    facts = controller.facts.model_copy(
+        update={
+            "link_width_max": None,
+            "missing": {**controller.facts.missing, "link_width_max": "it is no PCIe device"},
+        }
+    )
+    bare = record.model_copy(
+        update={"controllers": (controller.model_copy(update={"facts": facts}),)}
+    )
+    found = check(bare, "link_at_maximum")
+    assert (found.verdict, "it is no PCIe device" in found.sentence) == ("not_checked", True)
+    assert check(record.model_copy(update={"controllers": ()}), "link_at_maximum").verdict == (
+        "not_checked"
+    )
+
+
+@pytest.mark.parametrize(("rate_of", "verdict"), [("read", "pass"), ("written", "fail")])
+def test_a_rate_is_computed_anew_from_the_bytes_that_it_names(rate_of: str, verdict: str) -> None:
+    record = record_of()
+    window = next(w for w in record.windows if w.timed)
+    metric = Metric.model_validate(
+        {
+            "name": "parquet_input_bytes_per_s",
+            "value": window.read_bytes / window.active_s,
+            "unit": Unit.BYTES_PER_SECOND,
+            "better": "higher",
+            "meaning": "a rate",
+            "phase": window.name,
+            "rate_of": rate_of,
+        }
+    )
+    found = check(record.model_copy(update={"metrics": (metric,)}), "closure_parquet")
+    assert found.verdict == verdict
+
+
+def test_no_rate_of_a_phase_is_not_checked() -> None:
+    found = check(record_of().model_copy(update={"metrics": ()}), "closure")
+    assert found.verdict == "not_checked"
+
+
+def test_an_unread_drive_next_to_a_read_one_bars_a_verdict() -> None:
+    record = record_of()
+    (drive,) = record.controllers
+    unread = drive.model_copy(update={"facts": drive.facts.model_copy(update={"serial": "UNREAD"})})
+    found = checks(record.model_copy(update={"controllers": (drive, unread)}), "power_coverage")
+    of_unread = [each for each in found if each.name.endswith("UNREAD")]
+    phases = [window.name for window in record.timed_windows()]
+    assert [each.name for each in of_unread] == [f"power_coverage_{name}_UNREAD" for name in phases]
+    assert all(each.verdict == "not_checked" and each.mandatory for each in of_unread)
+    assert not [each for each in checks(record, "power_coverage") if each.verdict != "pass"]

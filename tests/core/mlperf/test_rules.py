@@ -1,0 +1,246 @@
+"""Each rule of MLPerf Storage is shown a run that it takes and the same run made otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.mlperf_runs import (
+    COLD,
+    READ_START,
+    checkpoint,
+    figure,
+    finding,
+    five,
+    training,
+    with_config,
+    with_loader,
+)
+from tests.records import Scenario, make_run
+from wattload.core.mlperf.rules import RULES, judge
+from wattload.core.units import Unit
+
+
+def test_a_run_by_all_rules_is_closed() -> None:
+    for record, others in ((training(1), five()), (checkpoint(), [])):
+        judgement = judge(record, others)
+        assert judgement is not None
+        assert {(each.rule, each.standing) for each in judgement.findings} == {
+            (name, "closed") for workload, name, _ in RULES if workload == record.workload.name
+        }
+        assert judgement.standing == "closed"
+        assert all(each.figures for each in judgement.findings)
+
+
+def test_other_workloads_have_no_rules() -> None:
+    assert judge(make_run(Scenario(workload="dlrm"))[0]) is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "details"),
+    [
+        ("data_set_size", {"data_set_rule": {"epoch_files": 28}}),
+        ("data_set_size", {"data_set_rule": None, "file_count": 28}),
+        ("data_set_size", {"accelerators": 4000}),
+        ("steps", {"steps_per_epoch": 499}),
+        ("record_size", {"record_mean_bytes_configured": 2e6}),
+        ("record_size", {"resize_bytes": 4096}),
+        ("batch", {"batch_samples": 4}),
+        ("step_time", {"step_s": 0.1}),
+        ("epochs", {"epochs": 24}),
+    ],
+)
+def test_another_training_job_is_invalid(rule: str, details: dict[str, Any]) -> None:
+    record = training(**details)
+    found = finding(record, rule)
+    assert found.standing == "invalid"
+    judgement = judge(record)
+    assert judgement is not None
+    assert judgement.standing == "invalid"
+
+
+def test_an_accelerator_that_is_not_published_is_invalid() -> None:
+    found = finding(with_config(training(), accelerator={"name": "unpaced"}), "step_time")
+    assert found.standing == "invalid"
+    assert "a100, h100, b200" in found.sentence
+
+
+def test_a_utilisation_under_the_threshold_is_invalid_and_without_one_not_checked() -> None:
+    record = training()
+    low = (figure("au_dlio", 0.899, Unit.FRACTION),)
+    found = finding(record.model_copy(update={"metrics": low}), "accelerator_utilisation")
+    assert found.standing == "invalid"
+    assert "89.90%" in found.sentence
+    none = finding(record.model_copy(update={"metrics": ()}), "accelerator_utilisation")
+    assert none.standing == "not_checked"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "standing"), [("fail", "invalid"), ("not_checked", "not_checked")]
+)
+def test_a_cache_that_was_not_cold_is_no_run(verdict: str, standing: str) -> None:
+    check = COLD.model_copy(update={"verdict": verdict})
+    record = training().model_copy(update={"checks": (check,)})
+    assert finding(record, "cold_cache").standing == standing
+    assert finding(training().model_copy(update={"checks": ()}), "cold_cache").standing == (
+        "not_checked"
+    )
+
+
+def test_open_takes_another_format_or_loader() -> None:
+    assert finding(training(record_format="npy"), "record_format").standing == "open"
+    for loader in ("direct", "dali"):
+        assert finding(with_loader(training(), loader), "data_loader").standing == "open"
+    dlio = with_loader(training(), "dlio")
+    assert finding(dlio, "data_loader").standing == "closed"
+    ours = with_config(dlio, loader={"reader": "wattload"})
+    assert finding(ours, "data_loader").standing == "open"
+    runs = [with_loader(run, "direct") for run in five()]
+    whole, alone = judge(runs[0], runs), judge(runs[0])
+    assert whole is not None
+    assert whole.standing == "open"
+    assert alone is not None
+    assert alone.standing == "not_checked"
+
+
+@pytest.mark.parametrize(("factor", "standing"), [(1, "closed"), (2, "closed"), (3, "open")])
+def test_more_batches_ahead_than_closed_has_are_open(factor: int, standing: str) -> None:
+    for loader in ("torch", "dlio"):
+        record = with_loader(with_config(training(), loader={"prefetch_factor": factor}), loader)
+        assert finding(record, "prefetch").standing == standing
+    assert finding(with_config(training(), loader={}), "prefetch").standing == "not_checked"
+    assert finding(with_loader(training(), "direct"), "prefetch").standing == "open"
+
+
+@pytest.mark.parametrize("make", [training, checkpoint])
+def test_a_run_that_failed_or_has_a_failed_check_is_invalid(make: Any) -> None:  # noqa: ANN401
+    failed = COLD.model_copy(update={"name": "delivered_bytes", "verdict": "fail"})
+    found = finding(make().model_copy(update={"checks": (COLD, failed)}), "sound_run")
+    assert (found.standing, found.figures["faults"]) == ("invalid", 1)
+    assert "delivered_bytes failed" in found.sentence
+    aborted = finding(make().model_copy(update={"status": "aborted"}), "sound_run")
+    assert "it is aborted" in aborted.sentence
+    of_power = COLD.model_copy(update={"name": "power_coverage", "verdict": "fail"})
+    power = finding(make().model_copy(update={"checks": (COLD, of_power)}), "sound_run")
+    assert power.standing == "closed"
+
+
+def test_a_run_on_another_drive_is_none_of_the_five() -> None:
+    runs = five()
+    (target,) = runs[4].targets
+    facts = target.facts.model_copy(update={"controllers": ("another",)})
+    moved = target.model_copy(update={"facts": facts})
+    runs[4] = runs[4].model_copy(update={"targets": (moved,)})
+    assert finding(runs[0], "five_runs", runs).standing == "not_checked"
+
+
+def test_a_run_with_a_failed_check_is_none_of_the_five() -> None:
+    runs = five()
+    failed = COLD.model_copy(update={"name": "delivered_bytes", "verdict": "fail"})
+    runs[4] = runs[4].model_copy(update={"checks": (COLD, failed)})
+    assert finding(runs[0], "five_runs", runs).standing == "not_checked"
+
+
+def test_hosts_with_different_numbers_of_ranks_are_invalid() -> None:
+    record = training()
+    (rank,) = record.ranks
+    others = [rank.model_copy(update={"rank": n, "host": "second"}) for n in (1, 2)]
+    found = finding(record.model_copy(update={"ranks": (rank, *others)}), "hosts_alike")
+    assert found.standing == "invalid"
+    assert "box: 1, second: 2" in found.sentence
+
+
+def test_a_result_is_five_runs_with_seeds_of_their_own_near_their_mean() -> None:
+    runs = five()
+    assert finding(runs[0], "five_runs", runs[:4]).standing == "not_checked"
+    assert finding(runs[0], "five_runs", runs).standing == "closed"
+    twice = [*runs[:4], runs[4].model_copy(update={"config": runs[3].config})]
+    assert finding(twice[0], "five_runs", twice).standing == "invalid"
+    slow = runs[4].model_copy(
+        update={"metrics": (figure("samples_per_s", 40.0, Unit.SAMPLES_PER_SECOND),)}
+    )
+    assert finding(runs[0], "five_runs", [*runs[:4], slow]).standing == "invalid"
+    other = with_config(runs[4], loader={"queue_depth": 3})
+    assert finding(runs[0], "five_runs", [*runs[:4], other]).standing == "not_checked"
+
+
+@pytest.mark.parametrize(
+    ("rule", "details"),
+    [
+        ("model", {"model": "405b_server"}),
+        ("processes", {"model": "mlperf_subset_70b", "rank_count": 4}),
+        ("whole_checkpoint", {"checkpoint_bytes": 79}),
+        ("checkpoint_count", {"checkpoint_count": 4}),
+        ("checkpoint_interval", {"interval_s": 0.0}),
+        ("writes_before_reads", {"kept": 1}),
+        ("synchronous", {"mode": "async"}),
+    ],
+)
+def test_another_checkpoint_job_is_invalid(rule: str, details: dict[str, Any]) -> None:
+    ranks = details.pop("rank_count", 8)
+    record = checkpoint(**details)
+    work = record.workload.model_copy(update={"rank_count": ranks})
+    assert finding(record.model_copy(update={"workload": work}), rule).standing == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("model", "ranks", "standing"),
+    [
+        ("8b", 8, "closed"),
+        ("8b", 4, "invalid"),
+        ("70b", 64, "closed"),
+        ("70b", 8, "closed"),
+        ("70b", 16, "invalid"),
+        ("mlperf_subset", 8, "closed"),
+        ("405b_server", 8, "not_checked"),
+    ],
+)
+def test_processes_are_exactly_the_models_or_a_subset(
+    model: str, ranks: int, standing: str
+) -> None:
+    record = checkpoint(model=model)
+    work = record.workload.model_copy(update={"rank_count": ranks})
+    found = finding(record.model_copy(update={"workload": work}), "processes")
+    assert found.standing == standing
+    is_subset = model in {"70b", "mlperf_subset"} and ranks == 8
+    assert ("v2.0's subset" in found.sentence) == is_subset
+
+
+def test_checkpoints_without_fsync_are_invalid_and_another_loader_is_open() -> None:
+    assert finding(with_config(checkpoint(), workload={"fsync": False}), "fsync").standing == (
+        "invalid"
+    )
+    assert finding(with_config(checkpoint(), workload={}), "fsync").standing == "not_checked"
+    assert finding(with_loader(checkpoint(), "direct"), "framework").standing == "open"
+
+
+def test_reads_that_began_too_early_are_invalid_and_unknown_ones_not_checked() -> None:
+    assert finding(checkpoint(), "read_start").standing == "closed"
+    early = READ_START.model_copy(update={"verdict": "fail"})
+    for checks, standing in (((COLD, early), "invalid"), ((COLD,), "not_checked")):
+        record = checkpoint().model_copy(update={"checks": checks})
+        assert finding(record, "read_start").standing == standing
+
+
+def test_caches_must_be_dropped_under_three_times_a_clients_memory() -> None:
+    large = checkpoint()
+    assert "caches may stay" in finding(large, "cache_rule").sentence
+    small = checkpoint(rank_bytes=[1000] * 8)
+    assert finding(small, "cache_rule").standing == "closed"
+    assert "caches must be dropped" in finding(small, "cache_rule").sentence
+    warm = small.model_copy(update={"checks": (COLD.model_copy(update={"verdict": "fail"}),)})
+    assert finding(warm, "cache_rule").standing == "invalid"
+    unknown = small.model_copy(update={"hosts": ()})
+    found = finding(unknown, "cache_rule")
+    assert (found.standing, found.figures) == ("not_checked", {})
+    assert "memory of a host is unknown" in found.sentence
+
+
+def test_a_record_with_few_facts_is_not_checked() -> None:
+    record = training()
+    bare = record.model_copy(
+        update={"workload": record.workload.model_copy(update={"details": {}}), "config": {}}
+    )
+    for rule in ("data_set_size", "steps", "record_size", "batch", "step_time", "epochs"):
+        assert finding(bare, rule).standing == "not_checked"

@@ -1,0 +1,223 @@
+"""The record's file: what is read back, what is refused, and what its schema promises."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from tests.records import Scenario, make_run
+from wattload.core.errors import RecordError
+from wattload.core.record.file import (
+    MIGRATIONS,
+    RECORD_FILE,
+    SCHEMA_VERSION,
+    SEAL_COMMAND,
+    read_record,
+    read_stored,
+    write_record,
+)
+from wattload.core.record.results import Metric
+from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
+
+ROOT = Path(__file__).parents[3]
+GOLDEN = ROOT / "tests/data/records/version-1.json"
+SCHEMA = ROOT / "docs/record.schema.json"
+
+
+def _record() -> RunRecord:
+    return make_run(Scenario(power="measured", virtual=False))[0]
+
+
+def test_a_record_reads_back_as_it_was_written(tmp_path: Path) -> None:
+    record = _record()
+    read = read_record(write_record(record, tmp_path))
+    assert read.model_copy(update={"seal": None}) == record
+    assert read_record(tmp_path) == read
+    assert [path.name for path in tmp_path.iterdir()] == [RECORD_FILE]
+
+
+def test_the_first_version_is_migrated() -> None:
+    """This file is never written again: a later schema has to migrate it."""
+    stored = read_stored(GOLDEN)
+    assert (stored.schema_version, stored.record.schema_version) == (1, SCHEMA_VERSION)
+    assert (stored.record.label, stored.seal) == ("golden", "none")
+
+
+def test_the_second_version_stays_readable_and_sealed() -> None:
+    stored = read_stored(GOLDEN.with_name("version-2.json"))
+    assert (stored.schema_version, stored.record.label, stored.seal) == (2, "golden", "holds")
+
+
+def test_every_older_version_has_a_step_to_the_next() -> None:
+    assert sorted(MIGRATIONS) == list(range(1, SCHEMA_VERSION))
+
+
+def test_a_record_is_sealed_as_it_is_written(tmp_path: Path) -> None:
+    file = write_record(_record(), tmp_path)
+    stored = read_stored(file)
+    assert stored.seal == "holds"
+    assert stored.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert read_stored(write_record(stored.record, tmp_path)).seal == "holds"
+
+
+def test_a_seal_is_checked_with_two_common_tools(tmp_path: Path) -> None:
+    stored = read_stored(write_record(_record(), tmp_path))
+    said = subprocess.run(["sh", "-c", SEAL_COMMAND], cwd=tmp_path, capture_output=True, check=True)
+    assert said.stdout.decode().split()[0] == stored.record.seal
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"label": "other"},
+        {"command": []},
+        {"seal": None},
+        {"seal": "0" * 64},
+    ],
+)
+def test_an_edit_breaks_the_seal(tmp_path: Path, change: dict[str, object]) -> None:
+    file = write_record(_record(), tmp_path)
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | change, indent=1))
+    assert read_stored(file).seal == "broken"
+
+
+def test_a_seal_taken_out_is_an_edit(tmp_path: Path) -> None:
+    file = write_record(_record(), tmp_path)
+    document = json.loads(file.read_text("utf-8"))
+    del document["seal"]
+    file.write_text(json.dumps(document))
+    assert read_stored(file).seal == "broken"
+
+
+SEAL_LINE = re.compile(r'"seal": "[0-9a-f]{64}"')
+
+
+@pytest.mark.parametrize("beside", ["", ', "label": "FORGED"'])
+def test_nothing_shares_the_line_of_the_seal(tmp_path: Path, beside: str) -> None:
+    """What stood there would not be digested."""
+    file = write_record(_record(), tmp_path)
+    text = file.read_text("utf-8")
+    (seal,) = SEAL_LINE.findall(text)
+    own = ' "label": "A",\n' if beside else ""
+    file.write_text(text.replace(own, "").replace(seal, f"{seal}{beside} "), "utf-8")
+    stored = read_stored(file)
+    assert (stored.seal, stored.record.label) == ("broken", "FORGED" if beside else "A")
+    said = subprocess.run(["sh", "-c", SEAL_COMMAND], cwd=tmp_path, capture_output=True, check=True)
+    assert said.stdout.decode().split()[0] not in seal
+
+
+def test_a_second_line_like_a_seal_breaks_it(tmp_path: Path) -> None:
+    file = write_record(_record(), tmp_path)
+    nested = '"config": {\n "seal": "' + "1" * 64 + '",'
+    file.write_text(file.read_text("utf-8").replace('"config": {', nested, 1), "utf-8")
+    assert read_stored(file).seal == "broken"
+
+
+@pytest.mark.parametrize(
+    ("once", "twice"),
+    [
+        (r' "label": "A",', ' "label": "A",\n "label": "B",'),
+        (r'"values": \{', '"values": {"x": 1, "x": 2, '),
+        (r"( \"seal\": \"[0-9a-f]+\")", r'\1, "label": "FORGED"'),
+        (r"( \"seal\": \"[0-9a-f]+\")", r"\1,\n\1"),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path, once: str, twice: str) -> None:
+    """Of two equal keys readers keep the later one, or the first."""
+    record = _record().model_copy(update={"config": {"values": {"y": 1}}})
+    file = write_record(record, tmp_path)
+    text, count = re.subn(once, twice, file.read_text("utf-8"))
+    file.write_text(text, "utf-8")
+    assert count == 1
+    with pytest.raises(RecordError, match="twice in one object"):
+        read_record(file)
+
+
+def test_a_record_laid_out_otherwise_is_read(tmp_path: Path) -> None:
+    file = write_record(_record(), tmp_path)
+    record = read_record(file)
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8"))), "utf-8")
+    assert read_record(file) == record
+    assert read_stored(file).seal == "broken"
+
+
+def test_a_seal_taken_out_with_the_version_leaves_none(tmp_path: Path) -> None:
+    """No file can prove that it never had one: nothing is said of whether it was edited."""
+    file = write_record(_record(), tmp_path)
+    document = json.loads(file.read_text("utf-8")) | {"schema_version": 1, "label": "Z"}
+    del document["seal"]
+    file.write_text(json.dumps(document))
+    assert read_stored(file).seal == "none"
+
+
+def test_the_published_schema_is_the_records_own() -> None:
+    published = json.loads(SCHEMA.read_text("utf-8"))
+    assert published == RunRecord.model_json_schema(mode="serialization"), (
+        "docs/record.schema.json is out of date: write it from RunRecord.model_json_schema"
+    )
+
+
+def test_a_gap_without_a_reason_is_refused() -> None:
+    fields = {
+        "name": "rate",
+        "unit": Unit.BYTES_PER_SECOND,
+        "better": "higher",
+        "meaning": "a rate",
+    }
+    with pytest.raises(ValidationError, match="no reason given"):
+        Metric.model_validate({**fields, "value": None})
+    with pytest.raises(ValidationError, match="both a value"):
+        Metric.model_validate({**fields, "value": 1.0, "missing": {"value": "why"}})
+    metric = Metric.of("rate", None, Unit.BYTES_PER_SECOND, "higher", "a rate", reason="no device")
+    assert metric.missing == {"value": "no device"}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_no_figure_is_nan_or_infinite(value: float) -> None:
+    with pytest.raises(ValidationError):
+        Metric(name="x", value=value, unit=Unit.COUNT, better="neither", meaning="x")
+
+
+def test_a_record_is_frozen_and_takes_no_unknown_field() -> None:
+    record = _record()
+    with pytest.raises(ValidationError, match="frozen"):
+        record.label = "B"  # type: ignore[misc]  # that is the point
+    document = {**json.loads(record.model_dump_json()), "colour": "blue"}
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        RunRecord.model_validate(document)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "truncated"),
+        ('{"schema_version": 1, "run_id"', "truncated"),
+        ("[]", "schema version None"),
+        ('{"schema_version": 3}', "schema version 3, written by a newer .* reads 1 to 2"),
+        ('{"schema_version": 0}', "schema version 0; this wattload reads versions 1 to 2"),
+        ('{"schema_version": true}', "schema version True; this wattload reads"),
+        ('{"schema_version": 1}', "not a valid record"),
+        ('{"schema_version": 2}', "not a valid record"),
+        ("\x00\x01", "truncated"),
+        ("[" * 2000, "truncated"),
+        ('{"label": "\\ud800"}', "truncated"),
+    ],
+)
+def test_what_is_no_record_is_refused_in_one_sentence(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    (tmp_path / RECORD_FILE).write_text(text)
+    with pytest.raises(RecordError, match=words):
+        read_record(tmp_path)
+
+
+def test_a_folder_without_a_record_reports_what_to_name(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="name a run folder"):
+        read_record(tmp_path)

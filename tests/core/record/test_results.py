@@ -1,0 +1,82 @@
+"""Latencies of a record: percentiles that stand for something, and rows that merge exactly."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wattload.core.histogram import Histogram
+from wattload.core.record.results import SHARES, Latency, latencies_of, least_count
+from wattload.run.record import latencies_of_rank, merge_latencies
+
+VALUES = st.lists(st.integers(1, 10**12), min_size=1, max_size=50)
+
+
+def latency(values_ns: list[int], *, phase: str = "read", size: int = 4096) -> Latency:
+    (row,) = latencies_of(Histogram.of(values_ns), phase=phase, kind="read", operation_bytes=size)
+    return row
+
+
+def test_percentiles_are_those_of_a_known_ramp() -> None:
+    row = latency([1000 * value for value in range(1, 10_001)])
+    assert row.count == 10_000
+    assert row.mean_s == pytest.approx(5.0005e-3)
+    assert (row.min_s, row.max_s) == (1e-6, 1e-2)
+    for name, share in SHARES.items():
+        exact = share * 1e-2
+        assert exact <= getattr(row, name) + 1e-12
+        assert getattr(row, name) <= exact * (1 + 1 / 64) + 1e-9
+
+
+def test_a_percentile_of_too_few_operations_is_missing_with_the_reason() -> None:
+    row = latency([5] * 150)
+    assert row.p99_s == 5e-9
+    assert row.p999_s is None
+    assert row.missing["p999_s"] == "it needs at least 1000 operations; there were 150"
+    assert set(row.missing) == {"p999_s", "p9999_s"}
+    assert [least_count(share) for share in SHARES.values()] == [2, 10, 20, 100, 1000, 10_000]
+
+
+def test_nothing_has_no_row() -> None:
+    for histogram in (None, Histogram.of(())):
+        assert latencies_of(histogram, phase="read", kind="read", operation_bytes=1) == ()
+
+
+@given(values=VALUES)
+def test_a_row_gives_its_histogram_back(values: list[int]) -> None:
+    before, after = Histogram.of(values), latency(values).histogram()
+    assert list(before.counts) == list(after.counts)
+    assert (before.minimum_ns, before.maximum_ns) == (after.minimum_ns, after.maximum_ns)
+    assert after.sum_ns == pytest.approx(before.sum_ns)
+
+
+@given(first=VALUES, second=VALUES)
+def test_ranks_merge_to_what_one_would_have_counted(first: list[int], second: list[int]) -> None:
+    ranks = [
+        latencies_of_rank([latency(values)], host="here", rank=rank)
+        for rank, values in enumerate((first, second))
+    ]
+    whole, *own = merge_latencies(ranks)
+    expected = latency([*first, *second])
+    assert whole.buckets == expected.buckets
+    assert whole.mean_s == pytest.approx(expected.mean_s)
+    assert (whole.hosts, whole.ranks) == (("here",), (0, 1))
+    for name in ("count", "min_s", "max_s", *SHARES):
+        assert getattr(whole, name) == getattr(expected, name)
+    assert [(row.ranks, row.count, row.buckets) for row in own] == [
+        ((0,), len(first), ()),
+        ((1,), len(second), ()),
+    ]
+
+
+def test_phases_kinds_and_sizes_stay_apart() -> None:
+    values = [random.Random(1).randrange(1, 10**6) for _ in range(20)]
+    rows = [latency(values, phase=phase, size=size) for phase in "ab" for size in (1, 2)]
+    found = merge_latencies([latencies_of_rank(rows, host="here", rank=0)])
+    assert [(row.phase, row.operation_bytes) for row in found] == [
+        ("a", 1), ("a", 2), ("b", 1), ("b", 2),
+    ]  # fmt: skip
+    assert all(row.buckets for row in found)

@@ -1,0 +1,69 @@
+"""loader=direct: which engine a configuration gets, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.context import directory_target
+from wattload.core.errors import ConfigError, MissingExtraError
+from wattload.core.storage.direct_io import DirectIo
+from wattload.loaders.direct.config import Config, check_alignment, open_engine
+from wattload.loaders.engine import library
+from wattload.loaders.engine.engine import IOEngine
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"block_bytes": 0}, r"loader\.block_bytes must be a multiple of 4096"),
+        ({"block_bytes": 1000}, r"loader\.block_bytes must be a multiple of 4096"),
+        ({"block_bytes": 2 << 30}, r"loader\.block_bytes must be a multiple of 4096"),
+        ({"queue_depth": 0}, r"loader\.queue_depth must be 1 to 1024, got 0"),
+        ({"queue_depth": 5000}, r"loader\.queue_depth must be"),
+        ({"pollers": 0}, r"loader\.pollers must be 1 to 64, got 0"),
+        (
+            {"engine": "libaio"},
+            r"loader\.engine must be one of auto, io_uring, pread, got",
+        ),
+        ({"workers": 0}, r"loader\.workers must be 1 or more"),
+    ],
+)
+def test_a_setting_out_of_range_is_named(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        open_engine(Config(**settings))
+
+
+@pytest.mark.skipif(not library.library_path().exists(), reason="the engine is not built")
+@pytest.mark.parametrize("diskless", [False, True])
+def test_auto_takes_the_native_engine(diskless: bool) -> None:
+    engine = open_engine(Config(block_bytes=65536, queue_depth=2, pollers=2), diskless=diskless)
+    assert isinstance(engine, IOEngine)
+    assert engine.capabilities().diskless == diskless
+    assert len(engine.buffers) == 4
+    assert engine.path().engine
+    engine.close()
+
+
+def test_where_nothing_was_built_auto_is_an_error_and_no_fallback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "library_path", lambda: tmp_path / "none.so")
+    library.load.cache_clear()
+    try:
+        for needed in (Config().require_checkpoint_library, lambda: open_engine(Config())):
+            with pytest.raises(MissingExtraError, match="`make setup`"):
+                needed()
+    finally:
+        library.load.cache_clear()
+
+
+def test_blocks_are_multiples_of_what_the_target_needs(tmp_path: Path) -> None:
+    needs = DirectIo(memory_align_bytes=512, offset_align_bytes=16384, found_by="test")
+    target = replace(directory_target(tmp_path), direct_io=needs)
+    check_alignment(target, 65536)
+    with pytest.raises(ConfigError, match=r"multiples of 16384 bytes; loader\.block_bytes must"):
+        check_alignment(target, 4096)

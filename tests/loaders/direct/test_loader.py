@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.context import directory_target
+from tests.contracts.loader import RESIZE, Counter, LoaderContract, make_samples, payload_of
+from wattload.core.errors import ConfigError, DataError
+from wattload.core.storage.direct_io import DirectIo
+from wattload.loaders.data.cold_cache import evict, residency
+from wattload.loaders.direct.config import Config, slot_count
+from wattload.loaders.direct.loader import DirectSampleLoader
+from wattload.loaders.engine.library import backend_unavailable
+from wattload.loaders.samples import SampleSet
+
+
+def config(
+    *,
+    prefetch_bytes: int = 1 << 20,
+    prefetch_batches: int = 4,
+    workers: int = 2,
+    queue_depth: int = 3,
+) -> Config:
+    return Config(
+        block_bytes=16 << 10,
+        queue_depth=queue_depth,
+        workers=workers,
+        prefetch_batches=prefetch_batches,
+        prefetch_bytes=prefetch_bytes,
+    )
+
+
+class TestDirectSampleLoader(LoaderContract):
+    def config(self) -> Config:
+        return config()
+
+
+class TestDirectSampleLoaderWithOneSlot(LoaderContract):
+    def config(self) -> Config:
+        return config(prefetch_bytes=320 << 10, prefetch_batches=1, workers=1, queue_depth=1)
+
+
+def test_nothing_passes_through_the_page_cache(tmp_path: Path) -> None:
+    samples = make_samples(tmp_path)
+    evict(samples.paths)
+    loader = DirectSampleLoader(config(), samples, Counter())
+    assert len(list(loader.epoch(range(9)))) == 3
+    loader.close()
+    assert residency(samples.paths).resident_bytes == 0
+    assert loader.path().path_requested == "o_direct"
+
+
+def test_threads_end_with_the_loader(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    loader = DirectSampleLoader(config(), make_samples(tmp_path), Counter())
+    next(loader.epoch(list(range(9))))
+    assert set(threading.enumerate()) > before
+    loader.close()
+    assert set(threading.enumerate()) == before
+
+
+def test_no_more_files_are_read_ahead_than_batches_are_allowed(tmp_path: Path) -> None:
+    samples, counter = make_samples(tmp_path), Counter()
+    loader = DirectSampleLoader(config(prefetch_batches=1, workers=1), samples, counter)
+    next(loader.epoch([1, 2, 3, 4, 5, 6, 7, 8, 9]))
+    loader.close()  # waits for whatever was begun
+    assert counter.read_bytes <= sum(samples.file_bytes[index] for index in range(1, 7))
+
+
+def test_an_epoch_that_was_replaced_yields_no_more(tmp_path: Path) -> None:
+    loader = DirectSampleLoader(config(), make_samples(tmp_path), Counter())
+    old = loader.epoch(list(range(9)))
+    next(old)
+    assert len(list(loader.epoch([1, 2, 3]))) == 1
+    with pytest.raises(RuntimeError, match="ended"):
+        next(old)
+    loader.close()
+
+
+def test_memory_too_small_for_one_file_is_refused(tmp_path: Path) -> None:
+    samples = make_samples(tmp_path)
+    with pytest.raises(ConfigError, match=r"prefetch_bytes must hold the largest file, \d+ bytes"):
+        config(prefetch_bytes=100_000).sample_loader(samples, Counter())
+
+
+def test_slots_are_no_more_than_the_batches_ahead_need(tmp_path: Path) -> None:
+    samples = make_samples(tmp_path)
+    assert slot_count(config(prefetch_bytes=1 << 30, prefetch_batches=2), samples) == 9
+    two = replace(samples, accelerators=2)
+    assert slot_count(config(prefetch_bytes=1 << 30, prefetch_batches=2), two) == 15
+    assert slot_count(config(prefetch_bytes=640 << 10), samples) == 2
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    samples = make_samples(tmp_path)
+    samples.paths[2].unlink()
+    loader = DirectSampleLoader(config(), samples, Counter())
+    with pytest.raises(FileNotFoundError, match=r"2\.npz"):
+        list(loader.epoch([1, 2, 3]))
+    loader.close()
+
+
+def test_targets_with_larger_blocks_than_files_end_in_are_refused(tmp_path: Path) -> None:
+    samples, target = make_samples(tmp_path), directory_target(tmp_path)
+    config().check_samples(samples, (target,))
+    large = DirectIo(memory_align_bytes=4, offset_align_bytes=32768, found_by="test")
+    with pytest.raises(ConfigError, match=r"multiples of 32768 bytes"):
+        config().check_samples(samples, (target, replace(target, direct_io=large)))
+    refused = replace(target, direct_io=None, direct_io_missing="the test says so")
+    config().check_samples(samples, (refused,))  # the preflight's to judge
+
+
+def test_memory_too_small_is_known_before_there_is_a_file(tmp_path: Path) -> None:
+    samples = make_samples(tmp_path)
+    with pytest.raises(ConfigError, match="prefetch_bytes must hold the largest file"):
+        config(prefetch_bytes=100_000).check_samples(samples, ())
+
+
+def test_the_record_is_told_that_blocks_count_as_they_come() -> None:
+    assert config().sample_bytes_counted.startswith("as each block is read")
+
+
+@pytest.mark.parametrize("name", ["workers", "prefetch_batches", "prefetch_bytes"])
+def test_settings_below_one_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"loader.{name} must be 1 or more, got 0"):
+        Config(**{name: 0}).check()  # type: ignore[arg-type]
+
+
+def test_the_crc_is_paid_only_when_asked(tmp_path: Path) -> None:
+    samples = make_samples(tmp_path)
+    assert not config().sample_checks_crc(samples)
+    assert config().sample_checks_crc(replace(samples, check_crc=True))
+    assert not config().sample_checks_crc(replace(samples, check_crc=True, record_format="npy"))
+    assert config().sample_path_is_direct
+
+
+def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    """Another process writes to it all the time; its bytes stay what they are."""
+    path = tmp_path / "large.npy"
+    np.save(path, np.ones((8 << 20, 1), dtype=np.uint8))
+    samples = SampleSet(
+        paths=(path,),
+        file_bytes=(path.stat().st_size,),
+        record_format="npy",
+        batch_samples=1,
+        resize_bytes=4096,
+    )
+    stopped = threading.Event()
+
+    def rewrite() -> None:
+        with path.open("r+b") as file:
+            while not stopped.is_set():
+                file.seek(4 << 20)
+                file.write(b"\1")
+                file.flush()
+
+    writer = threading.Thread(target=rewrite)
+    writer.start()
+    loader = config(prefetch_bytes=32 << 20).sample_loader(samples, Counter())
+    try:
+        with pytest.raises(DataError, match=r"large\.npy.*changed"):
+            list(loader.epoch([0] * 1000))
+    finally:
+        stopped.set()
+        writer.join()
+        loader.close()
+
+
+@pytest.mark.parametrize("engine", ["io_uring", "pread"])
+def test_blocks_count_as_they_come_whatever_moves_them(tmp_path: Path, engine: str) -> None:
+    if reason := backend_unavailable(engine):
+        pytest.skip(reason)
+    samples, counter = make_samples(tmp_path), Counter()
+    with_engine = replace(config(), engine=engine)
+    loader = with_engine.sample_loader(samples, counter)
+    seen = [batch.tensor.tobytes() for batch in loader.epoch(range(9))]
+    path = loader.path()
+    loader.close()
+    assert counter.read_bytes == sum(samples.file_bytes[:9])
+    front = payload_of(8)[:RESIZE].tobytes()
+    assert seen[2][2 * RESIZE :] == front
+    assert path.path_requested == "o_direct"
+    assert engine in str(path.engine).lower()

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.loaders.dlio.job import processes_that_say
+from wattload.loaders.dlio import epoch_server as module
+from wattload.loaders.dlio.epoch_server import STDOUT, Program
+
+
+def program(folder: Path, code: str) -> Program:
+    return Program([sys.executable, "-c", code], folder, os.environ)
+
+
+def wait_for(path: Path) -> None:
+    give_up_s = time.monotonic() + 30
+    while not path.exists():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.01)
+
+
+def test_output_and_status_are_kept(tmp_path: Path) -> None:
+    started = program(tmp_path, "import sys; print('said'); sys.exit(3)")
+    assert started.status() == 3
+    started.end()
+    started.end()
+    assert (tmp_path / STDOUT).read_text() == "said\n"
+    assert started.last_error_line() == ""
+
+
+def test_a_signal_is_a_negative_status(tmp_path: Path) -> None:
+    started = program(tmp_path, "import os; os.kill(os.getpid(), 9)")
+    assert started.status() == -signal.SIGKILL
+    started.end()
+
+
+def test_ending_it_ends_what_it_started(tmp_path: Path) -> None:
+    started = program(
+        tmp_path,
+        "import subprocess, sys, pathlib, time\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "pathlib.Path('up').touch(); time.sleep(600)",
+    )
+    wait_for(tmp_path / "up")
+    assert len(processes_that_say(str(tmp_path))) == 2
+    started.end()
+    assert processes_that_say(str(tmp_path)) == []
+
+
+def test_what_outlives_the_program_is_ended_too(tmp_path: Path) -> None:
+    started = program(
+        tmp_path,
+        "import subprocess, sys\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])",
+    )
+    assert started.status() == 0
+    assert processes_that_say(str(tmp_path))
+    started.end()
+    assert processes_that_say(str(tmp_path)) == []
+
+
+def test_what_ignores_a_polite_end_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_END_TIMEOUT_S", 0.2)
+    started = program(
+        tmp_path,
+        "import signal, pathlib, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "pathlib.Path('up').touch(); time.sleep(600)",
+    )
+    wait_for(tmp_path / "up")
+    started.end()
+    assert started.status() == -signal.SIGKILL
+
+
+def test_last_words_are_the_exception_not_what_was_logged_after_it(tmp_path: Path) -> None:
+    started = program(
+        tmp_path,
+        "import sys\n"
+        "sys.stderr.write('[INFO] begin\\nTraceback (most recent call last):\\n  here\\n'\n"
+        "'zipfile.BadZipFile: Bad CRC-32\\n\\n[INFO] later\\nSystemExit: 1\\n')",
+    )
+    started.status()
+    started.end()
+    assert started.last_error_line() == "zipfile.BadZipFile: Bad CRC-32"
+
+
+def test_last_words_without_an_exception_are_the_last_line(tmp_path: Path) -> None:
+    started = program(tmp_path, "import sys; sys.stderr.write('one\\ntwo\\n \\n')")
+    started.status()
+    started.end()
+    assert started.last_error_line() == "two"

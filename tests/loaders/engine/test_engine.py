@@ -1,0 +1,415 @@
+"""The I/O engine does what every engine does, over files and over the caller's memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.contracts.engine import (
+    BLOCK,
+    DEPTH,
+    MEMORY_BYTES,
+    EngineContract,
+    open_descriptors,
+    plan,
+)
+from wattload.core.errors import ConfigError, DataError, TargetError
+from wattload.core.io import (
+    Allocation,
+    Engine,
+    Extent,
+    ExtentArrays,
+    IOKind,
+    IOPlan,
+    MemoryKind,
+    MemoryRegion,
+    Stamps,
+)
+from wattload.loaders.aligned_io import aligned_buffer
+from wattload.loaders.data.cold_cache import evict, resident_fraction
+from wattload.loaders.engine.engine import IOEngine
+from wattload.loaders.engine.library import (
+    backend_unavailable,
+    backends,
+    choose_backend,
+    library_path,
+)
+from wattload.loaders.engine.plan import needed_bytes
+from wattload.loaders.stamps import bad_blocks
+
+pytestmark = pytest.mark.skipif(
+    not library_path().exists(), reason="the engine is not built: make setup builds it"
+)
+
+FILE_BACKENDS = ("io_uring", "pread")
+
+
+class BackendContract(EngineContract):
+    """The contract over one of the engine's backends."""
+
+    backend: str
+
+    pollers = 1
+
+    def make(self, memory: NDArray[np.uint8]) -> Engine:
+        reason = backend_unavailable(self.backend)
+        if reason is not None:
+            pytest.skip(f"{self.backend} can't run here: {reason}")
+        return IOEngine(
+            backend=self.backend,
+            block_bytes=BLOCK,
+            depth=DEPTH,
+            pollers=self.pollers,
+            regions=[memory],
+        )
+
+
+class TestUring(BackendContract):
+    backend = "io_uring"
+
+
+class TestPread(BackendContract):
+    backend = "pread"
+
+
+class TestSeveralPollers(BackendContract):
+    backend = "io_uring"
+    pollers = 3
+
+
+@pytest.fixture(params=FILE_BACKENDS)
+def engine(request: pytest.FixtureRequest) -> Iterator[IOEngine]:
+    reason = backend_unavailable(request.param)
+    if reason is not None:
+        pytest.skip(f"{request.param} can't run here: {reason}")
+    made = IOEngine(backend=request.param, block_bytes=BLOCK, depth=DEPTH)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("backend", ["null", "memory"])
+def test_a_diskless_backend_touches_no_file(tmp_path: Path, backend: str) -> None:
+    engine = IOEngine(backend=backend, block_bytes=BLOCK, depth=DEPTH)
+    for kind in ("write", "read"):
+        result = engine.run(plan(kind, Extent(tmp_path / "none", 0, 1_000_000)))
+        assert result.moved_bytes == 1_000_000
+        assert result.path.path_requested == backend
+    assert engine.capabilities().diskless
+    assert not engine.capabilities().direct
+    engine.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_direct_reads_leave_the_page_cache_cold(engine: IOEngine, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(1 << 20))
+    evict([path])
+    result = engine.run(plan("read", Extent(path, 0, 1 << 20)))
+    assert result.path.path_requested == "o_direct"
+    assert resident_fraction([path]) == 0.0
+
+
+def test_without_direct_files_pass_through_the_page_cache(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(1 << 20))
+    evict([path])
+    engine = IOEngine(block_bytes=BLOCK, depth=DEPTH, direct=False)
+    result = engine.run(plan("read", Extent(path, 0, 1 << 20)))
+    engine.close()
+    assert result.path.path_requested == "page_cache"
+    assert not engine.capabilities().direct
+    # Most of it, not all: a kernel that reclaims idle memory (DAMON) may take a page at once.
+    assert (resident_fraction([path]) or 0) > 0.5
+
+
+def test_plans_in_a_queue_keep_their_own_results(engine: IOEngine, tmp_path: Path) -> None:
+    paths = [tmp_path / str(number) for number in range(5)]
+    for number, path in enumerate(paths):
+        path.write_bytes(os.urandom(BLOCK * (number + 1)))
+    tickets = [
+        engine.submit(plan("read", Extent(path, 0, BLOCK * (number + 1))))
+        for number, path in enumerate(paths)
+    ]
+    bad = engine.submit(plan("read", Extent(tmp_path / "none", 0, BLOCK)))
+    for number, ticket in reversed(list(enumerate(tickets))):
+        result = ticket.result()
+        assert result.moved_bytes == BLOCK * (number + 1)
+        assert result is ticket.result()
+        assert ticket.progress() == (0, 0) or ticket.progress()[0] <= result.moved_bytes
+    with pytest.raises(FileNotFoundError, match="open failed"):
+        bad.result()
+
+
+def test_two_destinations_are_filled_at_once(tmp_path: Path) -> None:
+    memory = aligned_buffer(MEMORY_BYTES)
+    engine = IOEngine(block_bytes=BLOCK, depth=DEPTH, regions=[memory])
+    contents = [os.urandom(500_000), os.urandom(700_001)]
+    parts = [memory[: 1 << 20], memory[1 << 20 :]]
+    tickets = []
+    for number, content in enumerate(contents):
+        (tmp_path / str(number)).write_bytes(content)
+        extent = Extent(tmp_path / str(number), 0, len(content))
+        tickets.append(engine.submit(plan("read", extent), destination=parts[number]))
+    for ticket, part, content in zip(tickets, parts, contents, strict=True):
+        assert ticket.result().moved_bytes == len(content)
+        assert part[: len(content)].tobytes() == content
+    engine.close()
+
+
+def test_a_destination_elsewhere_is_refused(tmp_path: Path) -> None:
+    memory = aligned_buffer(1 << 20)
+    engine = IOEngine(block_bytes=BLOCK, depth=DEPTH, regions=[memory])
+    read = plan("read", Extent(tmp_path / "f", 0, 100_000))
+    with pytest.raises(ConfigError, match="not in any of the engine's regions"):
+        engine.submit(read, destination=aligned_buffer(1 << 20))
+    with pytest.raises(ConfigError, match=r"at least the plan's 102400 bytes, got 98304"):
+        engine.submit(read, destination=memory[:98304])
+    assert engine.holds(memory[4096:])
+    engine.close()
+
+
+def test_memory_that_is_no_plain_run_of_bytes_is_refused() -> None:
+    with pytest.raises(ConfigError, match="contiguous uint8 of one dimension"):
+        IOEngine(block_bytes=BLOCK, depth=1, regions=[np.zeros((2, 4096), dtype=np.uint8)])
+
+
+def test_a_destination_needs_whole_units_of_the_last_block_only() -> None:
+    def needed(*sizes: int, alignment: int = 4096) -> int:
+        extents = [Extent(Path("f"), 0, size) for size in sizes]
+        return needed_bytes(plan("read", *extents, block=65536), alignment)
+
+    assert needed(0) == 0
+    assert needed(1) == 4096
+    assert needed(65536) == 65536
+    assert needed(65537, 5) == 2 * 65536 + 4096
+    assert needed(65537, alignment=16384) == 65536 + 16384
+
+
+def test_a_stopped_plan_is_no_result(engine: IOEngine, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(BLOCK))
+    before = open_descriptors()
+    ticket = engine.submit(plan("read", Extent(path, 0, BLOCK), duration_s=60))
+    assert not ticket.wait(0.01)
+    ticket.stop()
+    with pytest.raises(CancelledError, match="stopped after"):
+        ticket.result()
+    ticket.stop()
+    thrown = engine.submit(plan("read", Extent(path, 0, BLOCK), duration_s=60))
+    thrown.discard()
+    with pytest.raises(CancelledError, match="discarded"):
+        thrown.result()
+    assert open_descriptors() == before
+
+
+def test_closing_ends_what_is_under_way(engine: IOEngine, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(BLOCK))
+    engine.submit(plan("read", Extent(path, 0, BLOCK), duration_s=60))
+    engine.close()
+    engine.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        engine.submit(plan("read", Extent(path, 0, BLOCK)))
+
+
+def test_closing_from_another_thread_ends_a_wait(engine: IOEngine, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(BLOCK))
+    ended: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            engine.run(plan("read", Extent(path, 0, BLOCK), duration_s=60))
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.1)
+    engine.close()
+    thread.join()
+    assert isinstance(ended[0], CancelledError)
+
+
+def test_bytes_are_told_while_they_move(engine: IOEngine, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(10 * BLOCK))
+    told: list[tuple[int, int]] = []
+
+    def moved(count: int) -> None:
+        told.append((time.monotonic_ns(), count))
+
+    rate = 10 * BLOCK / 0.5
+    result = engine.run(
+        plan("read", Extent(path, 0, 10 * BLOCK), rate_bytes_per_s=rate), moved=moved
+    )
+    assert [count for _, count in told] == [BLOCK] * 10
+    assert len({at // 20_000_000 for at, _ in told}) > 3
+    assert result.operation_count == 10
+
+
+def test_one_operation_in_so_many_is_traced(engine: IOEngine, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(20 * BLOCK))
+    start_ns = time.monotonic_ns()
+    trace = engine.run(plan("read", Extent(path, 0, 20 * BLOCK), trace_every=4)).trace
+    assert trace is not None
+    assert len(trace) == 5
+    assert set(trace["offset_bytes"]) <= {number * BLOCK for number in range(20)}
+    assert start_ns <= trace["submit_ns"].min() <= trace["submit_ns"].max() <= time.monotonic_ns()
+    assert list(trace["submit_ns"]) == sorted(trace["submit_ns"])
+    assert engine.run(plan("read", Extent(path, 0, BLOCK))).trace is None
+
+
+def test_a_file_that_grows_while_it_is_read_is_no_result(engine: IOEngine, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(8 * BLOCK))
+    rate = 8 * BLOCK / 0.4
+    ticket = engine.submit(plan("read", Extent(path, 0, 8 * BLOCK), rate_bytes_per_s=rate))
+    while ticket.progress()[1] < 2:
+        ticket.wait(0.001)
+    with path.open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(DataError, match=re.escape(f"{path} changed while it was read")):
+        ticket.result()
+
+
+def test_a_file_system_without_direct_io_is_named(engine: IOEngine) -> None:
+    with pytest.raises(TargetError, match=r"/proc/self/status: this file system refuses O_DIRECT"):
+        engine.run(plan("read", Extent(Path("/proc/self/status"), 0, 100)))
+
+
+@pytest.mark.parametrize("alignment", [4096, 16384])
+def test_ends_are_moved_in_whole_units_of_the_drives_blocks(
+    engine: IOEngine, tmp_path: Path, alignment: int
+) -> None:
+    """A file of a drive with blocks of 16 KiB: its end is moved in those, and cut after."""
+    path = tmp_path / "file"
+    written = plan("write", Extent(path, 0, BLOCK + 5000))
+    assert engine.run(written, alignment_bytes=alignment).moved_bytes == BLOCK + 5000
+    assert path.stat().st_size == BLOCK + 5000
+    read = plan("read", Extent(path, 0, BLOCK + 5000))
+    assert engine.run(read, alignment_bytes=alignment).moved_bytes == BLOCK + 5000
+    if alignment > 4096:
+        with pytest.raises(ConfigError, match=r"block_bytes must be a multiple of 16384"):
+            engine.run(plan("read", Extent(path, 0, 1), block=4096), alignment_bytes=alignment)
+        with pytest.raises(ConfigError, match="are multiples of 16384"):
+            engine.run(plan("read", Extent(path, 4096, 1)), alignment_bytes=alignment)
+
+
+def test_other_python_threads_run_meanwhile(engine: IOEngine, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(BLOCK))
+    turns = 0
+    ended = threading.Event()
+
+    def count() -> None:
+        nonlocal turns
+        while not ended.wait(0.01):
+            turns += 1
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    engine.run(plan("read", Extent(path, 0, BLOCK), duration_s=0.3))
+    ended.set()
+    thread.join()
+    assert turns >= 5
+
+
+def test_what_a_backend_is_stands_in_its_flags() -> None:
+    found = backends()
+    assert set(found) == {"io_uring", "pread", "memory", "null"}
+    assert [name for name, flags in found.items() if flags & flags.DISKLESS] == ["memory", "null"]
+
+
+def test_an_unknown_backend_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"unknown engine 'cufile'; available: io_uring"):
+        choose_backend("cufile")
+
+
+def test_numbers_out_of_range_are_the_librarys_to_refuse() -> None:
+    with pytest.raises(ConfigError, match="poller"):
+        IOEngine(
+            backend="null",
+            block_bytes=4096,
+            depth=1,
+            pollers=65,
+            slots=aligned_buffer(65 * 4096),
+        )
+
+
+def test_cpu_time_of_the_kernels_workers_is_counted(tmp_path: Path) -> None:
+    """Writes that extend a file are done by them, not by the poller."""
+    engine = IOEngine(block_bytes=BLOCK, depth=DEPTH, direct=False)
+    written = plan("write", Extent(tmp_path / "file", 0, 64 << 20), allocation=Allocation.EXTENDING)
+    before_s = time.process_time()
+    result = engine.run(written)
+    whole_s = time.process_time() - before_s
+    engine.close()
+    assert whole_s / 2 < result.cpu_s <= whole_s * 1.05
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_random_offsets_in_arrays_are_read_in_their_order(
+    tmp_path: Path, dtype: type[np.int64] | type[np.uint64]
+) -> None:
+    """One million operations would be three arrays; a thousand of them prove where bytes go."""
+    paths = (tmp_path / "a", tmp_path / "b")
+    contents = [np.frombuffer(os.urandom(4096 * 512), dtype=np.uint8) for _ in paths]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content.tobytes())
+    generator = np.random.default_rng(5)
+    files = generator.integers(0, 2, 1000, dtype=np.uint32)
+    offsets = (generator.integers(0, 512, 1000) * 4096).astype(dtype)
+    memory = aligned_buffer(1000 * 4096)
+    reader = IOEngine(block_bytes=4096, depth=DEPTH, regions=[memory])
+    extents = ExtentArrays(paths=paths, files=files, offsets_bytes=offsets, lengths_bytes=4096)
+    result = reader.run(
+        IOPlan(kind=IOKind.READ, extents=extents, block_bytes=4096, depth=DEPTH),
+        destination=memory,
+    )
+    reader.close()
+    assert (result.operation_count, result.moved_bytes) == (1000, 1000 * 4096)
+    expected = [
+        contents[file][int(offset) : int(offset) + 4096]
+        for file, offset in zip(files, offsets, strict=True)
+    ]
+    np.testing.assert_array_equal(memory, np.concatenate(expected))
+
+
+def test_extents_in_arrays_are_written_and_cut(engine: IOEngine, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    extents = ExtentArrays(
+        paths=(path,), offsets_bytes=np.array([8192, 0]), lengths_bytes=np.array([5000, 8192])
+    )
+    stamps = Stamps(nonce=5, word=6)
+    wrote = engine.run(
+        IOPlan(kind=IOKind.WRITE, extents=extents, block_bytes=4096, depth=1, stamps=stamps)
+    )
+    content = np.frombuffer(path.read_bytes(), dtype=np.uint8)
+    assert wrote.moved_bytes == content.size == 13192
+    assert wrote.operation_count == 4
+    assert bad_blocks(content, stamps, 0) == 0
+
+
+def test_memory_of_a_device_is_refused(tmp_path: Path) -> None:
+    memory = aligned_buffer(BLOCK)
+    device = MemoryRegion(
+        address=memory.ctypes.data, size_bytes=BLOCK, kind=MemoryKind.DEVICE, owner=memory
+    )
+    with pytest.raises(ConfigError, match="host memory only, got 65536 bytes of device memory"):
+        IOEngine(block_bytes=BLOCK, depth=1, regions=[device])
+    engine = IOEngine(block_bytes=BLOCK, depth=1, regions=[replace(device, kind=MemoryKind.HOST)])
+    assert engine.holds(memory)
+    assert engine.capabilities().memory == {MemoryKind.HOST}
+    engine.close()

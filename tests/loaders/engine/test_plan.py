@@ -1,0 +1,320 @@
+"""A plan's bytes: what the header says, for any plan, and what the library accepts."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import struct
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wattload.core.errors import ConfigError, MissingExtraError
+from wattload.core.io import Allocation, Extent, ExtentArrays, IOKind, IOOrder, IOPlan, Stamps
+from wattload.loaders.engine import library
+from wattload.loaders.engine.plan import (
+    EXTENT,
+    FILE,
+    HEADER,
+    Place,
+    check,
+    encode,
+    ends_of,
+    needed_bytes,
+)
+
+WORDS = st.integers(0, 2**64 - 1)
+HEADER_FILE = Path(__file__).parents[3] / "loaders/engine/src/wattload_engine.h"
+
+
+def u32(data: bytes, offset: int) -> int:
+    return int.from_bytes(data[offset : offset + 4], "little")
+
+
+def u64(data: bytes, offset: int) -> int:
+    return int.from_bytes(data[offset : offset + 8], "little")
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> IOPlan:
+    """Return a plan that an engine can do: extents of whole blocks, one tail per file."""
+    kind = draw(st.sampled_from(IOKind))
+    name = st.text("abcé/ ", min_size=1).map(lambda text: Path("/" + text))
+    paths = draw(st.lists(name, min_size=1, max_size=4, unique=True))
+    extents = []
+    for path in paths:
+        starts = sorted(draw(st.sets(st.integers(0, 1000), min_size=1, max_size=4)))
+        extents += [Extent(path, 65536 * start, 65536) for start in starts]
+        extents.append(Extent(path, 65536 * 2000, draw(st.integers(0, 200_000))))
+    return IOPlan(
+        kind=kind,
+        extents=tuple(extents),
+        block_bytes=draw(st.sampled_from([4096, 65536, 1 << 20])),
+        depth=draw(st.integers(1, 64)),
+        fsync=draw(st.booleans()),
+        order=draw(st.sampled_from(IOOrder)),
+        operation_count=draw(st.none() | st.integers(1, 2**62)),
+        duration_s=draw(st.none() | st.floats(1e-6, 1e6)),
+        rate_bytes_per_s=draw(st.none() | st.floats(0.1, 1e12)),
+        allocation=draw(st.sampled_from(Allocation)),
+        stamps=draw(st.none() | st.builds(Stamps, WORDS, WORDS, st.integers(0, 2**40))),
+        seed=draw(WORDS),
+        trace_every=draw(st.none() | st.integers(1, 2**31)),
+    )
+
+
+@settings(deadline=None)
+@given(
+    given_plan=plans(),
+    direct=st.booleans(),
+    place=st.none() | st.builds(Place, st.integers(0, 3), st.just(8192)),
+)
+def test_every_field_stands_where_the_header_puts_it(
+    given_plan: IOPlan, direct: bool, place: Place | None
+) -> None:
+    check(given_plan, block_bytes=1 << 20, depth=64, alignment_bytes=4096)
+    data = encode(given_plan, alignment_bytes=4096, direct=direct, destination=place)
+    assert_header(data, given_plan, direct, place)
+    assert_body(data, given_plan)
+
+
+def assert_header(data: bytes, given_plan: IOPlan, direct: bool, place: Place | None) -> None:
+    reads = given_plan.kind is IOKind.READ
+    stamps = given_plan.stamps or Stamps(0, 0)
+    assert u32(data, 0) == 0x31504C57
+    assert u32(data, 4) == len(data)
+    assert data[8] == (0 if reads else 1)
+    assert data[9] == (0 if given_plan.order is IOOrder.SEQUENTIAL else 1)
+    assert data[10] == list(Allocation).index(given_plan.allocation)
+    flags = u32(data, 12)
+    assert bool(flags & 1) == (given_plan.fsync and not reads)
+    assert bool(flags & 2) == direct
+    assert bool(flags & 4) == (given_plan.stamps is not None and not reads)
+    assert bool(flags & 8) == (given_plan.stamps is not None and reads)
+    assert bool(flags & 16) == (place is not None)
+    assert bool(flags & 32) == reads
+    sizes = (given_plan.block_bytes, 4096, given_plan.depth, given_plan.trace_every or 0)
+    assert struct.unpack_from("<4I", data, 16) == sizes
+    assert u64(data, 32) == (given_plan.operation_count or 0)
+    assert (u64(data, 40) > 0) == (given_plan.duration_s is not None)
+    assert u64(data, 40) == pytest.approx((given_plan.duration_s or 0) * 1e9, abs=1)
+    assert (u64(data, 48) > 0) == (given_plan.rate_bytes_per_s is not None)
+    assert u64(data, 48) == pytest.approx(given_plan.rate_bytes_per_s or 0, abs=1)
+    words = (given_plan.seed, stamps.nonce, stamps.word, stamps.first_block)
+    assert struct.unpack_from("<4Q", data, 56) == words
+    where = place or Place(0, 0)
+    assert (u32(data, 88), u64(data, 96)) == (where.number, where.offset_bytes)
+    assert data[11] == u32(data, 92) == u32(data, 116) == u64(data, 120) == 0
+
+
+def assert_body(data: bytes, given_plan: IOPlan) -> None:
+    assert not isinstance(given_plan.extents, ExtentArrays)
+    ends = ends_of(given_plan)
+    file_count, extent_count, path_bytes = struct.unpack_from("<3I", data, 104)
+    assert (file_count, extent_count) == (len(ends), len(given_plan.extents))
+    at = 128 + 16 * file_count
+    paths = data[at + 24 * extent_count :]
+    assert len(paths) == path_bytes
+    files = [struct.unpack_from("<Q2I", data, 128 + 16 * number) for number in range(file_count)]
+    for (end, start, length), (path, end_bytes) in zip(files, ends.items(), strict=True):
+        assert paths[start : start + length] == os.fsencode(path)
+        assert end == (end_bytes if given_plan.kind is IOKind.WRITE else 0)
+    for number, extent in enumerate(given_plan.extents):
+        found = struct.unpack_from("<2I2Q", data, at + 24 * number)
+        file = list(ends).index(extent.path)
+        assert found == (file, 0, extent.offset_bytes, extent.length_bytes)
+
+
+@settings(deadline=None)
+@given(given_plan=plans(), direct=st.booleans(), dtype=st.sampled_from([np.int64, np.uint64]))
+def test_extents_in_arrays_are_the_same_plan(
+    given_plan: IOPlan, direct: bool, dtype: type[np.int64] | type[np.uint64]
+) -> None:
+    assert not isinstance(given_plan.extents, ExtentArrays)
+    paths = tuple(ends_of(given_plan))
+    arrays = ExtentArrays(
+        paths=paths,
+        files=np.array([paths.index(e.path) for e in given_plan.extents], dtype=np.uint32),
+        offsets_bytes=np.array([e.offset_bytes for e in given_plan.extents], dtype=dtype),
+        lengths_bytes=np.array([e.length_bytes for e in given_plan.extents], dtype=dtype),
+    )
+    same = replace(given_plan, extents=arrays)
+    check(same, block_bytes=1 << 20, depth=64, alignment_bytes=4096)
+    assert encode(same, alignment_bytes=4096, direct=direct) == encode(
+        given_plan, alignment_bytes=4096, direct=direct
+    )
+    assert ends_of(same) == ends_of(given_plan)
+    assert needed_bytes(same, 4096) == needed_bytes(given_plan, 4096)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"offsets_bytes": np.array([0, 100])}, "an extent of 4096 bytes at 100 can't be moved"),
+        ({"offsets_bytes": np.array([0, -4096])}, "an extent of 4096 bytes at -4096 can't"),
+        ({"offsets_bytes": np.array([0, 2**64 - 4096], dtype=np.uint64)}, "can't be moved"),
+        ({"lengths_bytes": np.array([4096, -1])}, "an extent of -1 bytes at 4096 can't"),
+        ({"lengths_bytes": np.array([4096, 4096, 4096])}, r"got lengths of int64 and shape \(3,\)"),
+        ({"offsets_bytes": np.array([0.0, 4096.0])}, "got offsets of float64"),
+        ({"files": 1}, "files 0 to 0, got 1 to 1"),
+        ({"paths": (Path("f"), Path("f"))}, "listed once"),
+    ],
+)
+def test_arrays_that_are_no_extents_are_refused(changed: dict[str, Any], message: str) -> None:
+    fields: dict[str, Any] = {
+        "paths": (Path("f"),),
+        "offsets_bytes": np.array([0, 4096]),
+        "lengths_bytes": 4096,
+    }
+    extents = ExtentArrays(**fields | changed)
+    given_plan = IOPlan(kind=IOKind.READ, extents=extents, block_bytes=4096, depth=1)
+    with pytest.raises(ConfigError, match=message):
+        check(given_plan, block_bytes=65536, depth=8, alignment_bytes=4096)
+
+
+@settings(deadline=None)
+@given(given_plan=plans(), direct=st.booleans())
+def test_the_library_accepts_every_plan_that_is_checked(given_plan: IOPlan, direct: bool) -> None:
+    if not library.library_path().exists():
+        pytest.skip("the engine is not built: make setup builds it")
+    data = encode(given_plan, alignment_bytes=4096, direct=direct)
+    error = library.Error()
+    code = library.load().wl_plan_check(data, len(data), ctypes.byref(error))
+    assert (code, error.text) == (0, b"")
+    code = library.load().wl_plan_check(data[:-1], len(data) - 1, ctypes.byref(error))
+    assert code == library.BAD_PLAN
+    assert error.text
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"operation_count": 0}, "operation_count must be above 0, got 0"),
+        ({"duration_s": -1.0}, r"duration_s must be above 0, got -1\.0"),
+        ({"rate_bytes_per_s": 0.0}, "rate_bytes_per_s must be above 0"),
+        ({"trace_every": 0}, "trace_every must be above 0"),
+        ({"trace_every": 1 << 32}, "trace_every must be at most 4294967295, got 4294967296"),
+        ({"rate_bytes_per_s": float("inf")}, "rate_bytes_per_s must be at most .*, got inf"),
+        ({"rate_bytes_per_s": float("nan")}, "rate_bytes_per_s must be above 0, got nan"),
+        ({"duration_s": 1e300}, r"duration_s must be at most 4611686018, got 1e\+300"),
+        ({"operation_count": 1 << 63}, "operation_count must be at most .*, got"),
+        ({"depth": 9}, "depth must be 1 to queue_depth 8, got 9"),
+        ({"block_bytes": 2048}, "block_bytes must be a multiple of 4096 up to the engine's 65536"),
+        ({"block_bytes": 131072}, "up to the engine's 65536, got 131072"),
+    ],
+)
+def test_a_number_out_of_range_is_named(more: dict[str, Any], message: str) -> None:
+    given_plan: dict[str, Any] = {
+        "kind": IOKind.READ,
+        "extents": (Extent(Path("f"), 0, 1),),
+        "block_bytes": 4096,
+        "depth": 1,
+    }
+    with pytest.raises(ConfigError, match=message):
+        check(IOPlan(**given_plan | more), block_bytes=65536, depth=8, alignment_bytes=4096)
+
+
+def test_structures_have_the_sizes_of_the_header() -> None:
+    """Sums of the header's fields; the layouts have no padding but what is named there."""
+    assert ctypes.sizeof(library.Error) == 16 + 4096 + 512
+    assert ctypes.sizeof(library.Setup) == 6 * 4 + 2 * ctypes.sizeof(ctypes.c_void_p)
+    assert ctypes.sizeof(library.Progress) == 24
+    assert ctypes.sizeof(library.Facts) == 16
+    assert ctypes.sizeof(library.Result) == 12 * 8 + 8 + ctypes.sizeof(library.Error)
+    assert (HEADER.size, FILE.size, EXTENT.size) == (128, 16, 24)
+
+
+@pytest.mark.skipif(not HEADER_FILE.exists(), reason="an installed package has no header")
+def test_the_compiler_lays_structures_out_as_ctypes_does(tmp_path: Path) -> None:
+    structures = (
+        library.Error,
+        library.BackendInfo,
+        library.Region,
+        library.Setup,
+        library.Facts,
+        library.Progress,
+        library.Result,
+    )
+    lines: list[str] = []
+    expected: list[tuple[int, ...]] = []
+    for structure in structures:
+        name = "wl_" + re.sub(r"(?<!^)([A-Z])", r"_\1", structure.__name__).lower()
+        lines.append(f'printf("%zu\\n", sizeof({name}));')
+        expected.append((ctypes.sizeof(structure),))
+        for field, *_ in structure._fields_:
+            at = f"offsetof({name}, {field}), sizeof((({name} *)0)->{field})"
+            lines.append(f'printf("%zu %zu\\n", {at});')
+            described = getattr(structure, field)
+            expected.append((described.offset, described.size))
+    source, program = tmp_path / "layout.c", tmp_path / "layout"
+    body = "\n".join(lines)
+    include = f'#include "{HEADER_FILE}"'
+    source.write_text(f"#include <stdio.h>\n{include}\nint main(void) {{\n{body}\n}}\n")
+    try:
+        subprocess.run(["cc", "-o", str(program), str(source)], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("there is no C compiler")
+    told = subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout
+    numbers = [tuple(map(int, line.split())) for line in told.splitlines()]
+    assert numbers == expected
+
+
+@pytest.mark.skipif(not HEADER_FILE.exists(), reason="an installed package has no header")
+def test_fields_and_codes_are_those_of_the_header() -> None:
+    header = HEADER_FILE.read_text()
+    names = {
+        "wl_error": library.Error,
+        "wl_setup": library.Setup,
+        "wl_facts": library.Facts,
+        "wl_progress": library.Progress,
+        "wl_result": library.Result,
+    }
+    for name, structure in names.items():
+        body = re.search(r"typedef struct \{([^{}]*)\} " + name + ";", header)
+        assert body is not None
+        code = re.sub(r"/\*.*?\*/", "", body.group(1), flags=re.DOTALL)
+        fields = re.findall(r"(\w+)(?:\[\d+\])?;", code)
+        assert fields == [field for field, *_ in structure._fields_]
+    for code, value in re.findall(r"WL_(\w+) = (-\d+)", header):
+        assert getattr(library, code) == int(value)
+    assert f"#define WL_ABI {library.ABI}u" in header
+
+
+def test_a_missing_library_says_what_builds_it(tmp_path: Path) -> None:
+    with pytest.raises(
+        MissingExtraError, match=r"is missing; install a C compiler .*pip install \."
+    ):
+        library.load_from(tmp_path / "none.so")
+
+
+def test_a_library_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "bad.so").write_bytes(b"no library at all")
+    with pytest.raises(MissingExtraError, match="can't be loaded"):
+        library.load_from(tmp_path / "bad.so")
+
+
+def test_a_library_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not library.library_path().exists():
+        pytest.skip("the engine is not built: make setup builds it")
+    monkeypatch.setattr(library, "ABI", 99)
+    with pytest.raises(MissingExtraError, match="interface version 2, this wattload needs 99"):
+        library.load_from(library.library_path())
+
+
+def test_a_library_built_from_other_sources_is_refused(tmp_path: Path) -> None:
+    if not library.library_path().exists():
+        pytest.skip("the engine is not built: make setup builds it")
+    copy = tmp_path / library.FILE_NAME
+    copy.write_bytes(library.library_path().read_bytes())
+    library.load_from(copy)  # no sources beside it, as in an installed package
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/engine.c").write_text("int changed;")
+    with pytest.raises(MissingExtraError, match=r"built from other sources .*make setup"):
+        library.load_from(copy)

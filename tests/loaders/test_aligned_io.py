@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wattload.core.errors import TargetError
+from wattload.loaders.aligned_io import aligned_buffer, open_direct, round_down, round_up
+
+
+@given(st.integers(0, 1 << 60), st.sampled_from([1, 512, 4096, 1 << 20]))
+def test_rounding_brackets_the_count_by_less_than_one_alignment(count: int, alignment: int) -> None:
+    low, high = round_down(count, alignment), round_up(count, alignment)
+    assert low <= count <= high
+    assert low % alignment == high % alignment == 0
+    assert high - low == (0 if count % alignment == 0 else alignment)
+
+
+@pytest.mark.parametrize("alignment", [512, 4096, 1 << 16, 1 << 21])
+@pytest.mark.parametrize("size", [1, 4096, 5_000_001])
+def test_buffer_starts_at_its_alignment_and_is_zero(size: int, alignment: int) -> None:
+    buffer = aligned_buffer(size, alignment)
+    assert buffer.shape == (size,)
+    assert buffer.dtype == np.uint8
+    assert buffer.ctypes.data % alignment == 0
+    assert not buffer.any()
+    buffer[-1] = 7
+    assert buffer[-1] == 7
+
+
+def test_buffer_is_resident_on_return() -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    before = resident()
+    buffer = aligned_buffer(64 << 20)
+    assert resident() - before >= buffer.size * 0.9
+
+
+@pytest.mark.parametrize(("size", "alignment"), [(0, 4096), (-1, 4096), (1, 0), (1, 3000)])
+def test_buffer_refuses_sizes_and_alignments_that_are_none(size: int, alignment: int) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        aligned_buffer(size, alignment)
+
+
+def test_direct_descriptor_carries_the_flag_and_moves_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    written = aligned_buffer(8192)
+    written[:] = np.arange(8192) % 251
+    descriptor = open_direct(path, os.O_RDWR | os.O_CREAT)
+    try:
+        assert fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT
+        assert os.pwritev(descriptor, [written.data], 0) == 8192
+        read = aligned_buffer(8192)
+        assert os.preadv(descriptor, [read.data], 0) == 8192
+    finally:
+        os.close(descriptor)
+    assert np.array_equal(read, written)
+
+
+def test_a_file_system_without_direct_io_is_a_target_error() -> None:
+    with pytest.raises(TargetError, match="refuses O_DIRECT"):
+        open_direct("/proc/self/status", os.O_RDONLY)
+
+
+def test_a_missing_file_is_an_ordinary_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        open_direct(tmp_path / "none", os.O_RDONLY)
+
+
+def test_a_flag_that_was_dropped_is_a_target_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some stacked file systems open the file and forget the flag; no machine here has one."""
+    (tmp_path / "file").write_bytes(b"x")
+    real_open = os.open
+    monkeypatch.setattr(
+        os, "open", lambda path, flags, *rest, **named: real_open(path, os.O_RDONLY)
+    )
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(TargetError, match="refuses O_DIRECT"):
+        open_direct(tmp_path / "file", os.O_RDONLY)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

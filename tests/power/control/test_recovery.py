@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.power.control.recovery_host import LEFT, Host
+from tools.model_host.drive import NOT_CHANGEABLE, Model, ModelDrive, load, sent
+from tools.model_host.power import Meter
+from tools.model_host.settings import Knobs
+from wattload.core.errors import PowerError
+from wattload.power.control.journal import Owner, Setting, boot_id
+from wattload.power.nvme.features import get_command
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def test_state_of_a_dead_run_is_restored(host: Host) -> None:
+    host.drive("nvme0", Model(state=1))
+    host.journal.write(LEFT)
+    (leftover,) = host.undo("nvme0")
+    assert (leftover.restored, leftover.closed) == (0, True)
+    assert "restored to power state 0" in leftover.sentence
+    assert load(host.folder / "nvme0.json").state == 0
+    assert host.undo("nvme0") == []
+
+
+def test_controller_is_found_by_serial_under_another_name(host: Host) -> None:
+    host.drive("nvme0", Model(serial="OTHER", state=1))
+    host.drive("nvme3", Model(state=1))
+    host.journal.write(LEFT)
+    (leftover,) = host.undo("nvme0", "nvme3", "nvme9")
+    assert leftover.restored == 0
+    assert sent(host.folder, "nvme0") == []
+    assert sent(host.folder, "nvme3") == ["0x2 0"]
+
+
+def test_entry_stays_while_the_controller_is_not_there(host: Host) -> None:
+    host.journal.write(LEFT)
+    (leftover,) = host.undo("nvme7")
+    assert not leftover.closed
+    assert "no controller with this serial can be opened here: /dev/nvme7" in leftover.sentence
+    assert host.journal.read(LEFT.key, "run") == LEFT
+
+
+def test_running_run_keeps_its_state(host: Host) -> None:
+    host.drive("nvme0", Model(state=1))
+    host.journal.write(LEFT)
+    with host.journal.lock("MODEL0001", needed=True):
+        (leftover,) = host.undo("nvme0")
+    assert not leftover.closed
+    assert load(host.folder / "nvme0.json").state == 1
+
+
+def test_state_that_outlived_a_restart_is_restored_and_reported(host: Host) -> None:
+    host.drive("nvme0", Model(state=1))
+    host.journal.write(replace(LEFT, boot_id="another boot"))
+    (leftover,) = host.undo("nvme0")
+    assert (leftover.restored, leftover.closed) == (0, True)
+    assert "before the host restarted: restored to power state 0" in leftover.sentence
+    assert load(host.folder / "nvme0.json").state == 0
+
+
+@pytest.mark.parametrize("owner", ["run", "user"])
+def test_drive_that_a_restart_has_reset_is_left_as_it_is(host: Host, owner: Owner) -> None:
+    host.drive("nvme0", Model(state=2, default_state=2))
+    host.journal.write(replace(LEFT, boot_id="another boot", owner=owner))
+    (leftover,) = host.undo("nvme0", owner=owner)
+    assert "kept at power state 2, as the restart of the host" in leftover.sentence
+    assert sent(host.folder) == []
+    assert host.undo("nvme0", owner=owner) == []
+
+
+def test_drive_that_is_gone_since_a_restart_is_reported_once(host: Host) -> None:
+    host.drive("nvme0", Model(serial="OTHER"))
+    host.journal.write(replace(LEFT, boot_id="another boot"))
+    (leftover,) = host.undo("nvme0")
+    assert leftover.closed
+    assert "the host has restarted since: nothing to undo" in leftover.sentence
+    assert host.undo("nvme0") == []
+
+
+def test_drive_that_cannot_be_opened_since_a_restart_keeps_its_entry(host: Host) -> None:
+    host.journal.write(replace(LEFT, boot_id="another boot"))
+    (leftover,) = host.undo("nvme7")
+    assert not leftover.closed
+
+
+def test_what_another_program_has_set_since_is_left(host: Host) -> None:
+    host.drive("nvme0", Model(state=2))
+    host.journal.write(LEFT)
+    (leftover,) = host.undo("nvme0")
+    assert "something else" in leftover.sentence
+    assert (leftover.restored, leftover.closed) == (None, True)
+    assert load(host.folder / "nvme0.json").state == 2
+
+
+def test_drive_asleep_is_restored_anyway(host: Host) -> None:
+    host.drive("nvme0", Model(state=4))
+    host.journal.write(LEFT)
+    (leftover,) = host.undo("nvme0")
+    assert leftover.restored == 0
+
+
+def test_drive_that_a_restart_has_restored_is_sent_nothing(host: Host) -> None:
+    host.drive("nvme0", Model(state=0))
+    host.journal.write(replace(LEFT, boot_id="another boot"))
+    (leftover,) = host.undo("nvme0")
+    assert leftover.restored == 0
+    assert "it is back at power state 0 without our help" in leftover.sentence
+    assert sent(host.folder) == []
+
+
+def test_change_that_a_drive_has_accepted_and_not_made_yet_is_undone(host: Host) -> None:
+    late = Knobs(late_s=0.3, pending=(1, time.monotonic() + 0.3))
+    host.drive("nvme0", Model(state=0, knobs=late))
+    host.journal.write(LEFT)
+    (leftover,) = host.undo("nvme0")
+    assert (leftover.restored, leftover.closed) == (0, True)
+    assert sent(host.folder) == ["0x2 0"]
+    drive = ModelDrive(host.folder, "nvme0")
+    while load(drive.path).knobs.pending is not None:
+        drive.submit(get_command(0x02))
+    assert load(drive.path).state == 0
+
+
+@pytest.mark.parametrize(
+    ("then", "closed", "reported"),
+    [(0, True, "it is back at power state 0 and stays"), (1, False, "refuses power state 0")],
+)
+def test_drive_that_refuses_the_value_it_has_is_judged_by_what_it_does_next(
+    host: Host, monkeypatch: pytest.MonkeyPatch, then: int, closed: bool, reported: str
+) -> None:
+    refusing = Model(state=0, refuses=NOT_CHANGEABLE)
+    host.drive("nvme0", refusing)
+    host.journal.write(LEFT)
+    monkeypatch.setattr("time.sleep", lambda _: host.drive("nvme0", replace(refusing, state=then)))
+    (leftover,) = host.undo("nvme0")
+    assert leftover.closed is closed
+    assert reported in leftover.sentence
+
+
+def test_user_s_own_change_is_not_a_leftover(host: Host) -> None:
+    host.drive("nvme0", Model(state=1))
+    host.journal.write(replace(LEFT, owner="user"))
+    assert host.undo("nvme0") == []
+    (undone,) = host.undo("nvme0", owner="user")
+    assert undone.restored == 0
+    assert "`power set` had set from power state 0 to power state 1" in undone.sentence
+
+
+def test_user_s_restore_goes_back_from_any_state(host: Host) -> None:
+    host.drive("nvme0", Model(state=2))
+    host.journal.write(replace(LEFT, owner="user"))
+    assert host.undo("nvme0", owner="user", serial="OTHER") == []
+    (undone,) = host.undo("nvme0", owner="user", serial="MODEL0001")
+    assert undone.restored == 0
+
+
+@pytest.mark.parametrize(
+    "text", ['{"schema_version": 1', '{"schema_version": 1, "serial": "x"}', "[]", "7"]
+)
+def test_damaged_entry_is_reported_and_stays(host: Host, text: str) -> None:
+    host.journal.write(LEFT)
+    (path,) = host.journal.folder.iterdir()
+    path.write_text(text)
+    (leftover,) = host.undo("nvme0")
+    assert (leftover.serial, leftover.closed) == ("MODEL0001", False)
+    assert f"{path} is not a valid journal entry" in leftover.sentence
+    with pytest.raises(PowerError, match="wattload power states"):
+        host.journal.read(LEFT.key, "run")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"MODEL0001"', '"OTHER"'),
+        ('"feature": 2', '"feature": "x"'),
+        ('"run",', '"user",'),
+        ('"controller_id": null', '"controller_id": 1'),
+    ],
+)
+def test_entry_about_something_else_than_its_name_is_reported(
+    host: Host, before: str, after: str
+) -> None:
+    host.drive("nvme0", Model(state=1))
+    host.journal.write(LEFT)
+    (path,) = host.journal.folder.iterdir()
+    path.write_text(path.read_text().replace(before, after))
+    (leftover,) = host.undo("nvme0")
+    assert not leftover.closed
+    assert "describes another drive or feature than its name" in leftover.sentence
+    assert sent(host.folder) == []
+
+
+def test_entry_of_the_first_version_is_still_read(host: Host) -> None:
+    host.drive("nvme0", Model(state=1))
+    host.journal.folder.mkdir()
+    old = {
+        "schema_version": 1,
+        "serial": "MODEL0001",
+        "device_name": "nvme0",
+        "owner": "run",
+        "old_state": 0,
+        "new_state": 1,
+        "run_id": "run-1",
+        "boot_id": boot_id(),
+        "time_utc": "2026-11-21T00:00:00.000+00:00",
+    }
+    (host.journal.folder / "power-state-MODEL0001.run.json").write_text(json.dumps(old))
+    assert host.journal.changes("run") == [LEFT.key]
+    assert host.journal.read(LEFT.key, "run") == LEFT
+    (leftover,) = host.undo("nvme0")
+    assert leftover.restored == 0
+    assert list(host.journal.folder.glob("*.json")) == []
+
+
+LIMITED = replace(LEFT, feature=0x23, old=Setting(value=0), new=Setting(value=1000 | 2 << 16))
+
+
+@pytest.mark.parametrize("dword", [11, 13])
+def test_power_limit_of_a_dead_run_is_restored(host: Host, dword: int) -> None:
+    knobs = Knobs(limits=True, limit=1000 | 2 << 16, limit_dword=dword)
+    host.drive("nvme0", Model(knobs=knobs))
+    host.journal.write(replace(LIMITED, old=Setting(value=1500 | 2 << 16)))
+    (leftover,) = host.undo("nvme0")
+    assert (leftover.feature, leftover.restored) == (0x23, 15.0)
+    assert "set from power limit 15 W to power limit 10 W" in leftover.sentence
+    assert load(host.folder / "nvme0.json").knobs.limit == 1500 | 2 << 16
+
+
+def test_measurement_that_a_dead_run_started_is_stopped(host: Host) -> None:
+    meter = Meter(measures=True, setting=1 | 60 << 16)
+    host.drive("nvme0", Model(meter=meter))
+    host.journal.write(
+        replace(LEFT, feature=0x25, old=Setting(value=0), new=Setting(value=1 | 90 << 16))
+    )
+    (leftover,) = host.undo("nvme0")
+    assert leftover.restored == 0
+    assert "restored to power measurement off" in leftover.sentence
+    assert load(host.folder / "nvme0.json").meter.setting == 0
+
+
+def test_clock_is_reported_and_left(host: Host) -> None:
+    host.drive("nvme0", Model(knobs=Knobs(clock=True)))
+    host.journal.write(replace(LEFT, feature=0x0E, old=Setting(value=0, data=bytes(8))))
+    (leftover,) = host.undo("nvme0")
+    assert leftover.closed
+    assert "a clock that was set to the host's is not reset" in leftover.sentence
+    assert sent(host.folder) == []
+
+
+def test_vendor_s_feature_is_restored_though_it_cannot_be_read(host: Host) -> None:
+    host.drive("nvme0", Model())
+    host.journal.write(replace(LEFT, feature=0xF1, new=Setting(value=0x2801)))
+    (leftover,) = host.undo("nvme0")
+    assert not leftover.closed
+    assert "refuses feature F1h 0: Invalid Field" in leftover.sentence
+    assert sent(host.folder) == ["0xf1 0"]
+
+
+def test_every_feature_of_a_dead_run_is_undone(host: Host) -> None:
+    knobs = Knobs(limits=True, limit=LIMITED.new.value, apste=0)
+    host.drive("nvme0", Model(state=1, apst=True, knobs=knobs))
+    table = bytes.fromhex(knobs.apst_table)
+    switched = replace(
+        LEFT, feature=0x0C, old=Setting(value=1, data=table), new=Setting(value=0, data=table)
+    )
+    for entry in (LEFT, LIMITED, switched):
+        host.journal.write(entry)
+    assert [each.closed for each in host.undo("nvme0")] == [True] * 3
+    model = load(host.folder / "nvme0.json")
+    assert (model.state, model.knobs.limit, model.knobs.apste) == (0, 0, 1)
+    assert model.knobs.apst_table == knobs.apst_table
+    assert host.journal.changes("run") == []

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.power.nvme.admin import Answers
+from wattload.core.errors import PowerError
+from wattload.power.nvme.features import (
+    PowerThreshold,
+    Select,
+    decode_capabilities,
+    decode_power_management,
+    decode_power_threshold,
+    decode_thermal_management,
+    decode_timestamp,
+    decode_transitions,
+    get_command,
+    read_background_power,
+    read_dssd_power_w,
+    read_power_limit,
+    read_power_threshold,
+    read_thermal_management,
+    read_timestamp,
+    set_command,
+)
+from wattload.power.nvme.fields import ScaledPower, decode_power
+
+
+@settings(deadline=None)
+@given(st.integers(0, 31), st.integers(0, 7))
+def test_power_management_is_state_and_hint(state: int, hint: int) -> None:
+    power = decode_power_management(state | hint << 5)
+    assert (power.state, power.workload_hint) == (state, hint)
+
+
+def test_capabilities_are_three_bits() -> None:
+    capabilities = decode_capabilities(0b101)
+    assert capabilities.saveable
+    assert not capabilities.namespace_specific
+    assert capabilities.changeable
+
+
+def test_select_stands_in_bits_10_to_8() -> None:
+    assert get_command(0x02, Select.CAPABILITIES).cdw10 == 0x302
+    assert get_command(0x02).cdw10 == 0x02
+    assert get_command(0x02).data_bytes == 0
+    assert get_command(0x0C).data_bytes == 256
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 31), st.integers(1, 0xFFFFFF)), min_size=32, max_size=32))
+def test_transitions_come_back(entries: list[tuple[int, int]]) -> None:
+    data = struct.pack("<32Q", *(target << 3 | idle << 8 for target, idle in entries))
+    table = decode_transitions(1, data)
+    assert table.enabled
+    assert [rule.state for rule in table.transitions] == list(range(32))
+    assert [rule.target for rule in table.transitions] == [target for target, _ in entries]
+    assert [rule.idle_s for rule in table.transitions] == [idle / 1000 for _, idle in entries]
+
+
+def test_transition_without_idle_time_is_off() -> None:
+    table = decode_transitions(0, struct.pack("<Q", 0xC818).ljust(256, b"\0"))
+    assert not table.enabled
+    assert len(table.transitions) == 1
+    assert (table.transitions[0].target, table.transitions[0].idle_s) == (3, 0.2)
+
+
+def test_cut_table_is_refused() -> None:
+    with pytest.raises(PowerError, match="256 bytes, got 8"):
+        decode_transitions(1, bytes(8))
+
+
+ENTRIES = st.lists(
+    st.tuples(st.integers(0, 31), st.integers(0, 0xFFFFFF)), min_size=32, max_size=32
+)
+
+
+@settings(deadline=None)
+@given(ENTRIES, st.booleans(), st.integers(0, 7), st.integers(0, 2**32 - 1))
+def test_table_of_transitions_comes_back_whatever_reserved_bits_say(
+    entries: list[tuple[int, int]], enabled: bool, low: int, high: int
+) -> None:
+    words = [target << 3 | idle << 8 for target, idle in entries]
+    clean = struct.pack("<32Q", *words)
+    noisy = struct.pack("<32Q", *(word | low | high << 32 for word in words))
+    table = decode_transitions(enabled | 0xFFFF_FFFE, noisy)
+    assert table == decode_transitions(int(enabled), clean)
+    # A target without an idle time means nothing.
+    rules = [(rule.state, rule.target, round(rule.idle_s * 1000)) for rule in table.transitions]
+    assert rules == [(at, target, idle) for at, (target, idle) in enumerate(entries) if idle]
+
+
+@settings(deadline=None)
+@given(
+    st.integers(0, 0xFF),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([11, 12, 13]),
+    st.integers(0, 127),
+    st.binary(max_size=16),
+)
+def test_value_stands_in_the_dword_that_carries_it_and_saves_nothing(
+    feature: int, value: int, dword: int, index: int, payload: bytes
+) -> None:
+    command = set_command(
+        feature, "this", value=value, dword=dword, uuid_index=index, payload=payload
+    )
+    assert (command.opcode, command.cdw10) == (0x09, feature)
+    carried = {11: command.cdw11, 12: command.cdw12, 13: command.cdw13}
+    assert carried.pop(dword) == value
+    assert set(carried.values()) == {0}
+    assert (command.cdw14, command.payload) == (index, payload)
+    assert command.name == f"Set Features {feature:02X}h (this)"
+
+
+def test_value_goes_by_dword_11_unless_told() -> None:
+    assert set_command(0x02, "power state 1", value=1).cdw11 == 1
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_background_power_comes_back(allowed: bool) -> None:
+    device = Answers(features={(0x11, 0): (int(allowed) | 0xFFFF_FFFE, b"")})
+    assert read_background_power(device) is allowed
+
+
+@settings(deadline=None)
+@given(st.integers(0, 0xFFFF), st.integers(0, 0xFFFF))
+def test_thermal_thresholds_come_back(light: int, heavy: int) -> None:
+    raw = light << 16 | heavy
+    setting = decode_thermal_management(raw)
+    assert (setting.light_k, setting.heavy_k) == (light or None, heavy or None)
+    assert read_thermal_management(Answers(features={(0x10, 0): (raw, b"")})) == setting
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**48 - 1), st.integers(0, 7), st.booleans(), st.integers(0, 15))
+def test_timestamp_comes_back(ms: int, origin: int, stopped: bool, high: int) -> None:
+    raw = ms.to_bytes(6, "little") + bytes([stopped | origin << 1 | high << 4, 0xFF])
+    stamp = decode_timestamp(raw)
+    assert (stamp.ms, stamp.host_set, stamp.stopped) == (ms, origin == 1, stopped)
+    assert read_timestamp(Answers(features={(0x0E, 0): (0, raw)})) == stamp
+
+
+POWERS = st.builds(ScaledPower, value=st.integers(0, 0xFFFF), scale=st.integers(0, 3))
+
+
+@settings(deadline=None)
+@given(POWERS, st.integers(0, 0x3FFF))
+def test_limit_comes_back(power: ScaledPower, high: int) -> None:
+    raw = power.value | power.scale << 16
+    assert power.dword == raw
+    assert decode_power(raw | high << 18) == power
+
+
+def test_limit_of_0_is_none() -> None:
+    device = Answers(features={(0x23, 0): (0, b""), (0x23, 1): (900 | 2 << 16, b"")})
+    assert read_power_limit(device).watts is None
+    assert read_power_limit(device, Select.DEFAULT).watts == 9.0
+
+
+@settings(deadline=None)
+@given(POWERS, st.integers(0, 15), st.booleans(), st.integers(0, 3), st.integers(0, 0x7F))
+def test_threshold_comes_back(
+    power: ScaledPower, kind: int, event: bool, low: int, high: int
+) -> None:
+    threshold = PowerThreshold(power=power, measurement_type=kind, event_enabled=event)
+    raw = power.value | power.scale << 16 | kind << 20 | event << 31
+    assert decode_power_threshold(raw | low << 18 | high << 24) == threshold
+    assert read_power_threshold(Answers(features={(0x24, 0): (raw, b"")})) == threshold
+
+
+@settings(deadline=None)
+@given(st.integers(0, 255), st.integers(0, 127), st.integers(0, 0xFFFFFF))
+def test_ocp_watts_come_back_under_the_uuid_index(watts: int, index: int, high: int) -> None:
+    device = Answers(features={(0xC7, 0): (watts | high << 8, b"")})
+    assert read_dssd_power_w(device, uuid_index=index) == watts
+    assert device.sent[0].cdw14 == index

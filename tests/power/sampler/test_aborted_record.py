@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.records import Scenario, make_run
+from wattload.core.errors import RecordError
+from wattload.core.record.energy import PowerStateRecord
+from wattload.core.record.file import RECORD_FILE, read_record
+from wattload.core.record.phase import PhaseSpan
+from wattload.power.sampler.aborted_record import finish_aborted, read_journals
+
+SPAN = PhaseSpan(
+    name="read", parent=None, host="h", rank=0, timed=True, start_ns=1, end_ns=5, read_bytes=7,
+    written_bytes=0, operations=1, cpu_s=0.0,
+)  # fmt: skip
+
+
+def state(serial: str, restored: int) -> PowerStateRecord:
+    return PowerStateRecord(
+        host="h", serial=serial, requested=1, before=0, verified=1, after=1, restored=restored,
+        sentence="it was put back",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    record, _ = make_run(Scenario())
+    power = record.power.model_copy(update={"states": (state("A", 5), state("B", 6))})
+    draft = record.model_copy(update={"spans": (), "limits": ("a limit",), "power": power})
+    (tmp_path / "draft.json").write_text(draft.model_dump_json())
+    return tmp_path
+
+
+def journal(run: Path, rank: int, *events: dict[str, object]) -> None:
+    text = "".join(json.dumps(event) + "\n" for event in events)
+    (run / f"journal-{rank}.jsonl").write_text(text)
+
+
+def span(**changes: object) -> dict[str, object]:
+    return {"event": "span", "time_ns": 9, **SPAN.model_dump(), **changes}
+
+
+def begin(name: str, parent: str | None = None) -> dict[str, object]:
+    return {"event": "begin", "name": name, "parent": parent, "time_ns": 1, "rank": 0}
+
+
+def test_record_is_the_draft_with_what_the_ranks_did(run: Path) -> None:
+    journal(run, 0, begin("read"), span())
+    journal(run, 1, span(rank=1), {"event": "something else"})
+    finish_aborted(run, "aborted", "killed")
+    record = read_record(run)
+    assert (record.status, record.status_reason) == ("aborted", "killed")
+    assert record.finished_utc is not None
+    assert record.spans == (SPAN, SPAN.model_copy(update={"rank": 1}))
+    assert record.limits == ("a limit",)
+
+
+def test_first_rank_that_said_why_it_failed_is_believed(run: Path) -> None:
+    journal(run, 0, {"event": "failed", "status": "failed", "reason": "the target is full"})
+    journal(run, 1, {"event": "failed", "status": "aborted", "reason": "interrupted"})
+    finish_aborted(run, "aborted", "the run ended without finishing")
+    record = read_record(run)
+    assert (record.status, record.status_reason) == ("failed", "the target is full")
+
+
+def test_states_replace_the_draft_s_by_serial(run: Path) -> None:
+    finish_aborted(run, "failed", "x", states=[state("B", 0)])
+    assert [(each.serial, each.restored) for each in read_record(run).power.states] == [
+        ("A", 5),
+        ("B", 0),
+    ]
+
+
+def test_existing_record_is_left_alone(run: Path) -> None:
+    (run / RECORD_FILE).write_text("mine")
+    finish_aborted(run, "aborted", "killed")
+    assert (run / RECORD_FILE).read_text() == "mine"
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "{}"])
+def test_run_without_a_draft_is_an_error(run: Path, text: str | None) -> None:
+    draft = run / "draft.json"
+    draft.unlink() if text is None else draft.write_text(text)
+    with pytest.raises(RecordError):
+        finish_aborted(run, "aborted", "killed")
+    assert not (run / RECORD_FILE).exists()
+
+
+def test_open_phases_are_limits_and_never_zeros(run: Path) -> None:
+    journal(run, 0, begin("epoch"), begin("read", "epoch"), span(parent="epoch"))
+    journal(run, 3, begin("read"), begin("read"), span(rank=3))
+    finish_aborted(run, "aborted", "killed")
+    record = read_record(run)
+    assert len(record.spans) == 2
+    assert record.limits[-1] == (
+        "The run ended with rank 0 in phase epoch, rank 3 in phase read: "
+        "how much moved there is unknown."
+    )
+
+
+def test_cut_last_line_is_left_out(run: Path) -> None:
+    whole = json.dumps(span())
+    (run / "journal-0.jsonl").write_text(f"{whole}\n{whole[:-5]}")
+    reported = read_journals(run)
+    assert reported.spans == [SPAN]
+    assert reported.unreadable == []
+
+
+def test_damaged_lines_are_named_and_the_others_kept(run: Path) -> None:
+    text = "\n".join(["{", "[]", json.dumps(span(read_bytes=-1)), json.dumps(span()), ""])
+    (run / "journal-0.jsonl").write_text(text)
+    (run / "journal-1.jsonl").mkdir()
+    finish_aborted(run, "aborted", "killed")
+    record = read_record(run)
+    assert record.spans == (SPAN,)
+    assert record.limits[-1] == (
+        "These journals of ranks could not be read: journal-0.jsonl, line 1, "
+        "journal-0.jsonl, line 2, journal-0.jsonl, line 3, journal-1.jsonl."
+    )
+
+
+def test_first_failure_by_the_clock_is_the_run_s(run: Path) -> None:
+    for rank, time_ns in ((0, 30), (2, "soon"), (10, 20)):
+        journal(
+            run,
+            rank,
+            {"event": "failed", "time_ns": time_ns, "status": "failed", "reason": f"rank {rank}"},
+        )
+    finish_aborted(run, "aborted", "killed")
+    record = read_record(run)
+    assert (record.status, record.status_reason) == ("failed", "rank 10")

@@ -1,0 +1,182 @@
+"""The cost of sampling is counted; meters and traces work with a real sampler."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.power.sampler_bench import RUN_ID, Bench, wait_for
+from tests.power.sources.qis_mock import MODULE, Module, qis
+from wattload.core.errors import DataError, PowerError
+from wattload.core.power import Channel
+from wattload.core.units import NS_PER_S
+from wattload.power.config import PowerConfig, QuarchConfig, ReplayConfig
+from wattload.power.nvme.admin import ADMIN_COST, CommandCost, NvmeAdmin
+from wattload.power.nvme.features import get_command
+from wattload.power.sampler.polling import CostMeter, Schedule
+from wattload.power.sampler.samples import SampleFile, read_samples
+from wattload.power.sources.replay_trace import stage
+
+PERIOD_S = 0.02
+
+
+def replayed(bench: Bench, rows: str) -> PowerConfig:
+    path = bench.folder / "trace.csv"
+    path.write_text("# evidence: measured\ntime_s,power_w\n" + rows)
+    config = PowerConfig(source="replay", period_s=PERIOD_S, replay=ReplayConfig(path=str(path)))
+    return stage(config, bench.run)
+
+
+def test_longest_and_mean_command_are_kept() -> None:
+    cost = CommandCost()
+    for spent_ns in (3, 9, 6):
+        cost.add(spent_ns)
+    assert (cost.count, cost.total_ns, cost.max_ns) == (3, 18, 9)
+    cost.reset()
+    assert (cost.count, cost.total_ns, cost.max_ns) == (0, 0, 0)
+
+
+def test_every_command_that_is_sent_is_counted_also_one_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nvme0").write_bytes(b"")
+    device = NvmeAdmin("nvme0", tmp_path)
+    ADMIN_COST.reset()
+    with pytest.raises(PowerError):
+        device.submit(get_command(0x02))
+    monkeypatch.setattr(fcntl, "ioctl", lambda *_: 0)
+    device.submit(get_command(0x02))
+    device.close()
+    assert ADMIN_COST.count == 2
+    assert 0 < ADMIN_COST.max_ns <= ADMIN_COST.total_ns
+    ADMIN_COST.reset()
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> Iterator[SampleFile]:
+    descriptor = os.open(tmp_path / "samples", os.O_WRONLY | os.O_CREAT)
+    file = SampleFile(descriptor, host="h", period_s=0.1)
+    yield file
+    file.close()
+
+
+def test_cost_of_a_run_without_rounds_or_commands_has_reasons(samples: SampleFile) -> None:
+    record = CostMeter().record(host="h", period_s=0.1, schedule=Schedule(0.1, 0), file=samples)
+    assert (record.tick_mean_s, record.admin_mean_s) == (None, None)
+    assert record.missing["admin_mean_s"] == "no admin command was sent"
+    assert record.missing["tick_max_s"] == "nothing was sampled"
+    assert record.admin_commands_per_s == 0
+
+
+def test_rounds_and_missed_deadlines_are_in_the_cost(samples: SampleFile) -> None:
+    meter, schedule = CostMeter(), Schedule(0.1, 0)
+    for start_ns, end_ns in ((0, 10_000_000), (100_000_000, 350_000_000)):
+        meter.add_tick(start_ns, end_ns)
+        schedule.advance(end_ns)
+    ADMIN_COST.add(2_000_000)
+    record = meter.record(host="h", period_s=0.1, schedule=schedule, file=samples)
+    ADMIN_COST.reset()
+    assert (record.tick_count, record.missed_tick_count) == (2, 2)
+    assert (record.tick_mean_s, record.tick_max_s) == (0.13, 0.25)
+    assert (record.admin_command_count, record.admin_mean_s, record.admin_max_s) == (
+        1,
+        0.002,
+        0.002,
+    )
+
+
+def test_quiet_does_not_dilute_what_is_reported_per_second(
+    samples: SampleFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0, 0.0]
+    monkeypatch.setattr(time, "monotonic_ns", lambda: round(clock[0] * NS_PER_S))
+    monkeypatch.setattr(time, "process_time", lambda: clock[1])
+    meter = CostMeter(is_quiet=True)
+    clock[:] = 60, 0.5
+    meter.add_tick(0, NS_PER_S)
+    meter.quiet(is_on=False)
+    meter.add_tick(0, 2_000_000)
+    clock[:] = 100, 0.9
+    for _ in range(800):
+        ADMIN_COST.add(1_000_000)
+    meter.quiet(is_on=True)
+    clock[:] = 160, 1.5
+    record = meter.record(host="h", period_s=0.1, schedule=Schedule(0.1, 0), file=samples)
+    ADMIN_COST.reset()
+    assert (record.seconds, record.quiet_s, record.cpu_s) == (160, 120, 1.5)
+    assert record.admin_commands_per_s == 20
+    assert record.cpu_share == pytest.approx(0.4 / 40)
+    assert (record.tick_mean_s, record.tick_max_s) == (0.002, 0.002)
+
+
+def test_finish_reports_what_the_run_has_cost(bench: Bench) -> None:
+    client = bench.opened(PowerConfig(period_s=PERIOD_S))
+    client.start()
+    wait_for(lambda: client.status().tick_count >= 3)
+    finished = client.finish()
+    assert finished.cost is not None
+    assert finished.cost.tick_count == finished.tick_count
+    assert finished.cost.period_s == PERIOD_S
+    assert finished.cost.cpu_s > 0
+    assert finished.cost.cpu_share == pytest.approx(finished.cost.cpu_s / finished.cost.seconds)
+
+
+def test_run_that_was_never_sampled_has_cost_nothing(bench: Bench) -> None:
+    assert bench.opened(PowerConfig(period_s=PERIOD_S)).finish().cost is None
+
+
+def test_trace_is_replayed_out_of_the_runs_folder(bench: Bench) -> None:
+    rows = "".join(f"{row / 100},{row}\n" for row in range(1000))
+    client = bench.opened(replayed(bench, rows))
+    client.start()
+    wait_for(lambda: client.status().tick_count >= 4)
+    finished = client.finish()
+    samples = list(read_samples(bench.run / (finished.samples_file or "")))
+    watts = [s.value for s in samples if s.channel is Channel.POWER_W and s.source == "replay"]
+    assert watts == list(range(len(watts)))
+    assert {s.device for s in samples} == {"MODEL0001"}
+    assert Channel.POWER_STATE in {s.channel for s in samples}
+
+
+def test_sampler_opens_no_other_file(bench: Bench) -> None:
+    client = bench.spawn()
+    client.hello(RUN_ID)
+    config = PowerConfig(source="replay", replay=ReplayConfig(path="/etc/passwd"))
+    with pytest.raises(PowerError, match=r"replays only replay\.csv in the run's folder"):
+        client.open(config, devices=["nvme0"], block_devices=[])
+
+
+def test_link_in_place_of_the_trace_is_not_followed(bench: Bench) -> None:
+    config = replayed(bench, "0,5\n")
+    (bench.run / "replay.csv").unlink()
+    (bench.run / "replay.csv").symlink_to("/etc/passwd")
+    client = bench.spawn()
+    client.hello(RUN_ID)
+    with pytest.raises(DataError, match="can't be replayed"):
+        client.open(config, devices=["nvme0"], block_devices=[])
+
+
+def test_overrun_of_a_meter_is_in_the_report_and_the_others_go_on(bench: Bench) -> None:
+    with qis(Module(), real_time=True) as mock:
+        meter = QuarchConfig(module=MODULE, port=mock.port)
+        client = bench.opened(PowerConfig(source="quarch", period_s=PERIOD_S, quarch=meter))
+        client.start()
+        wait_for(lambda: client.status().sample_count > 20)
+        mock.state = "Stopped: Overrun"
+        seen = client.status().tick_count
+        wait_for(lambda: client.status().tick_count > seen + 3)
+        finished = client.finish()
+    (sentence,) = finished.data_lost
+    assert "Stopped: Overrun" in sentence
+    samples = list(read_samples(bench.run / (finished.samples_file or "")))
+    assert {s.channel for s in samples if s.source == "quarch"} == {
+        Channel.ENERGY_J,
+        Channel.MIN_W,
+        Channel.MAX_W,
+    }
+    assert samples[-1].source == "nvme"

@@ -1,0 +1,168 @@
+"""A run, its power state and its record after processes have died."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.power.sampler_bench import RUN_ID, Bench, is_running, wait_for
+from tools.model_host.drive import ModelDrive, load, store
+from wattload.core.errors import PowerError
+from wattload.core.record.file import RECORD_FILE
+from wattload.power.config import PowerConfig
+from wattload.power.control.host import PowerHost
+from wattload.power.control.journal import ChangeJournal
+from wattload.power.control.recovery import recover_changes
+from wattload.power.sampler.client import SamplerClient
+from wattload.power.sampler.samples import read_samples
+
+
+def wait_for_record(bench: Bench) -> None:
+    wait_for((bench.run / RECORD_FILE).exists)
+
+
+def test_killed_process_group_leaves_an_aborted_record_and_the_old_state(bench: Bench) -> None:
+    client = bench.killable_client()
+    os.killpg(client.pid, signal.SIGKILL)
+    wait_for_record(bench)
+    assert bench.state() == 0
+    record = bench.record()
+    assert record.status == "aborted"
+    assert record.status_reason.startswith("the run ended without finishing")
+    assert record.finished_utc is not None
+    (state,) = [each for each in record.power.states if each.serial == "MODEL0001"]
+    assert (state.requested, state.verified, state.after, state.restored) == (1, 1, 1, 0)
+    assert list(read_samples(bench.run / "samples-host-1.jsonl"))
+    assert not list((bench.models / "state").glob("power-state-*"))
+
+
+def test_worker_that_outlives_the_run_does_not_hide_its_death(bench: Bench) -> None:
+    client = bench.killable_client("--with-worker")
+    os.kill(client.pid, signal.SIGKILL)
+    wait_for_record(bench)
+    assert bench.state() == 0
+    os.killpg(client.pid, signal.SIGKILL)
+
+
+def test_signals_to_the_run_s_group_do_not_reach_the_sampler(bench: Bench) -> None:
+    client = bench.killable_client()
+    os.killpg(client.pid, signal.SIGINT)
+    wait_for_record(bench)
+    assert bench.state() == 0
+    assert bench.record().status == "aborted"
+
+
+def test_journals_of_the_ranks_go_into_the_record(bench: Bench) -> None:
+    span = (
+        '{"event":"span","time_ns":9,"name":"read","parent":null,"host":"host-1","rank":0,'
+        '"timed":true,"start_ns":1,"end_ns":9,"read_bytes":4096,"written_bytes":0,'
+        '"operations":1,"cpu_s":0.1}'
+    )
+    begun = '{"event":"begin","time_ns":10,"rank":0,"name":"verify","parent":null}'
+    (bench.run / "journal-0.jsonl").write_text(f"{span}\n{begun}\n{span[:40]}")
+    client = bench.killable_client()
+    os.killpg(client.pid, signal.SIGKILL)
+    wait_for_record(bench)
+    record = bench.record()
+    assert [(each.name, each.read_bytes) for each in record.spans] == [("read", 4096)]
+    assert any("rank 0 in phase verify" in limit for limit in record.limits)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_ending_signal_restores_and_tells_the_run(bench: Bench, number: signal.Signals) -> None:
+    client = bench.opened(PowerConfig(state=1))
+    client.start()
+    assert client.pid is not None
+    os.kill(client.pid, number)
+    wait_for(lambda: bench.state() == 0)
+    with pytest.raises(PowerError, match=f"the sampler was ended by {number.name}"):
+        client.finish()
+    os.kill(client.pid, number)
+    client.close()
+    assert bench.record().status == "aborted"
+
+
+def test_idle_sampler_ends_at_once(bench: Bench) -> None:
+    client = bench.spawn()
+    assert client.pid is not None
+    os.kill(client.pid, signal.SIGTERM)
+    wait_for(lambda: not is_running(client))
+    with pytest.raises(PowerError, match="the sampler ended with status 0 before it answered"):
+        client.hello(RUN_ID)
+
+
+def test_killed_sampler_is_an_error_and_its_state_can_be_recovered(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = bench.opened(PowerConfig(state=1))
+    client.start()
+    assert client.pid is not None
+    os.kill(client.pid, signal.SIGKILL)
+    wait_for(lambda: not is_running(client))
+    with pytest.raises(PowerError, match=r"ended with status -9 before it answered finish.*log"):
+        client.finish()
+    assert bench.state() == 1
+    journal = ChangeJournal(bench.models / "state")
+    monkeypatch.setenv("WATTLOAD_STATE_DIR", str(journal.folder))
+    # No controller of this machine has the model's serial: the entry stays, with a reason.
+    (leftover,) = SamplerClient.recover(RUN_ID)
+    assert not leftover.closed
+    assert SamplerClient.recover("another-run") == []
+    host = PowerHost(
+        journal=journal,
+        open_device=lambda name: ModelDrive(bench.models, name),
+        list_names=lambda: ["nvme0"],
+    )
+    undone = recover_changes(host)
+    assert [each.restored for each in undone] == [0]
+    assert bench.state() == 0
+
+
+def test_sampler_with_a_bug_restores_before_it_ends(bench: Bench) -> None:
+    client = bench.opened(PowerConfig(state=1, period_s=0.02))
+    client.start()
+    model = load(bench.models / "nvme0.json")
+    model.crashes = (0x02,)
+    store(bench.models / "nvme0.json", model)
+    wait_for(lambda: not is_running(client))
+    assert bench.state() == 0
+    assert bench.record().status_reason.startswith("the sampler failed")
+    log = bench.folder / "sampler.log"
+    wait_for(lambda: "ZeroDivisionError: a bug" in log.read_text())
+    with pytest.raises(PowerError, match="the sampler ended with status 1"):
+        client.finish()
+
+
+def test_run_without_a_draft_is_undone_anyway(bench: Bench) -> None:
+    (bench.run / "draft.json").unlink()
+    client = bench.killable_client()
+    os.killpg(client.pid, signal.SIGKILL)
+    wait_for(lambda: bench.state() == 0)
+    wait_for(lambda: "has no record" in (bench.folder / "sampler.log").read_text())
+    assert not (bench.run / RECORD_FILE).exists()
+
+
+def test_spawned_sampler_has_its_own_session_and_no_descriptor_of_the_run(bench: Bench) -> None:
+    with (bench.folder / "open").open("w") as file:
+        os.set_inheritable(file.fileno(), True)
+        client = bench.spawn()
+        assert client.pid is not None
+        links = [str(each.readlink()) for each in Path(f"/proc/{client.pid}/fd").iterdir()]
+    assert os.getsid(client.pid) == client.pid != os.getsid(0)
+    assert str(bench.folder / "open") not in links
+    own = ("/dev/null", str(bench.folder / "sampler.log"))
+    foreign = {link for link in links if link.startswith("/")} - set(own)
+    # The lock of its socket, in a folder that is removed as soon as the run is connected.
+    assert all(link.endswith("/s.lock (deleted)") for link in foreign)
+
+
+def test_sampler_leaves_no_socket_behind(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    private = bench.folder / "tmp"
+    private.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(private))
+    client = bench.spawn()
+    assert list(private.iterdir()) == []
+    client.close()

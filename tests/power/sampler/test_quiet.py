@@ -1,0 +1,240 @@
+"""In a quiet time drives are not read but meters are; the drives' own measurements leave it out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.power.energy_facts import facts
+from tests.power.sampler_bench import RUN_ID, Bench, wait_for
+from tools.model_host.drive import Model, ModelDrive, store
+from tools.model_host.power import Meter, centiwatts
+from wattload.core.errors import PowerDataLostError, PowerError
+from wattload.core.power import (
+    Bounds,
+    Channel,
+    Evidence,
+    Integral,
+    PowerSource,
+    Sample,
+    Sensor,
+    SourceFacts,
+    WindowEnergy,
+)
+from wattload.power.config import PowerConfig
+from wattload.power.control.journal import ChangeJournal
+from wattload.power.nvme.admin import AdminCommand, Completion, OpenDevice
+from wattload.power.sampler.polling import SourceReader
+from wattload.power.sampler.protocol import Quiet, encode, parse
+from wattload.power.sampler.samples import read_samples
+from wattload.power.sources.base import PowerDevice
+from wattload.power.sources.nvme import find
+
+SMART = "Get Log Page 02h (SMART)"
+
+
+class Source:
+    """Returns one sample per read and records its calls; may lose its data."""
+
+    def __init__(self, name: str, evidence: Evidence, sensor: Sensor, *, lost_at: int = -1) -> None:
+        self.calls: list[str] = []
+        self._facts = facts(name, evidence, sensor)
+        self._lost_at = lost_at
+
+    def facts(self) -> SourceFacts:
+        return self._facts
+
+    def open(self) -> None:
+        self.calls.append("open")
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def read(self) -> Sequence[Sample]:
+        self.calls.append("read")
+        if self.calls.count("read") == self._lost_at:
+            raise PowerDataLostError(f"{self._facts.name} overran")
+        return [
+            Sample(
+                time_ns=len(self.calls),
+                spread_ns=0,
+                source=self._facts.name,
+                device="SERIAL1",
+                channel=Channel.POWER_W,
+                value=1.0,
+                evidence=self._facts.evidence,
+            )
+        ]
+
+    def stop(self) -> Sequence[WindowEnergy]:
+        self.calls.append("stop")
+        if self._lost_at == 0:
+            raise PowerDataLostError(f"{self._facts.name} lost its end")
+        if not isinstance(self._facts.sensor, Integral):
+            return ()
+        return [
+            WindowEnergy(
+                source=self._facts.name,
+                device="SERIAL1",
+                start_ns=0,
+                end_ns=1,
+                energy_j=1.0,
+                evidence=Evidence.SELF_REPORTED,
+            )
+        ]
+
+    def restore(self) -> None:
+        self.calls.append("restore")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def names(samples: Sequence[Sample]) -> list[str]:
+    return [sample.source for sample in samples]
+
+
+def test_the_quiet_is_for_drives_alone() -> None:
+    drive = Source("nvme", Evidence.BOUNDS, Bounds())
+    meter = Source("quarch", Evidence.MEASURED, Bounds())
+    reading = SourceReader([drive, meter])
+    reading.start()
+    assert names(reading.read()) == ["nvme", "quarch"]
+    reading.quiet(is_on=True)
+    assert names(reading.read()) == ["quarch"]
+    reading.quiet(is_on=False)
+    assert names(reading.read()) == ["nvme", "quarch"]
+
+
+def test_what_a_drive_integrates_is_of_the_time_between_both_quiets() -> None:
+    own = Source("nvme_25h", Evidence.SELF_REPORTED, Integral())
+    reading = SourceReader([own])
+    reading.quiet(is_on=True)
+    reading.start()
+    assert own.calls == []
+    reading.quiet(is_on=False)
+    assert own.calls == []
+    reading.read()
+    assert own.calls == ["start"]
+    reading.quiet(is_on=True)
+    assert own.calls == ["start", "stop"]
+    reading.quiet(is_on=False)
+    reading.read()
+    assert [energy.energy_j for energy in reading.stop()] == [1.0]
+    assert own.calls == ["start", "stop"]
+
+
+def test_every_drive_is_read_before_any_begins_to_integrate(tmp_path: Path) -> None:
+    """The start of feature 25h is a command, which would wake the drive before its first read."""
+    meter = Meter(ipm=centiwatts(3.0), measures=True, interval_ms=10, aipwr=centiwatts(3))
+    for name, serial in (("nvme0", "ONE"), ("nvme1", "TWO")):
+        store(tmp_path / f"{name}.json", Model(serial=serial, meter=meter))
+    requested: list[tuple[str, str]] = []
+
+    class Spy(ModelDrive):
+        def submit(self, command: AdminCommand) -> Completion:
+            requested.append((self.name, command.name))
+            return super().submit(command)
+
+    sources = _readable(tmp_path, lambda name: Spy(tmp_path, name))
+    reading = SourceReader(sources)
+    reading.quiet(is_on=True)
+    reading.start()
+    requested.clear()
+    reading.read()
+    assert requested == []
+    reading.quiet(is_on=False)
+    assert requested == []
+    reading.read()
+    for source in sources:
+        source.restore()
+        source.close()
+    names = [command for _, command in requested]
+    first_set = next(at for at, name in enumerate(names) if name.startswith("Set Features"))
+    for drive in ("nvme0", "nvme1"):
+        assert next(command for name, command in requested if name == drive) == SMART
+        assert (drive, SMART) in requested[:first_set]
+
+
+def _readable(folder: Path, open_device: OpenDevice) -> list[PowerSource]:
+    """Return the sources of two model drives that could be opened."""
+    devices = [
+        PowerDevice(
+            key=name, name=name, is_nvme=True, journal=ChangeJournal(folder / "state"), run_id="r"
+        )
+        for name in ("nvme0", "nvme1")
+    ]
+    found = find(
+        devices,
+        PowerConfig(source="nvme"),
+        open_device=open_device,
+        holds_system=lambda _: False,
+    )
+    opened = []
+    for source in found:
+        with suppress(PowerError):
+            source.open()
+            opened.append(source)
+    return opened
+
+
+def test_without_a_quiet_it_is_of_the_whole_run() -> None:
+    own = Source("nvme_25h", Evidence.SELF_REPORTED, Integral())
+    reading = SourceReader([own])
+    reading.start()
+    assert names(reading.read()) == []
+    assert len(reading.stop()) == 1
+    assert own.calls == ["start", "stop"]
+
+
+def test_a_source_that_lost_data_is_read_no_more_and_the_others_are() -> None:
+    lost = Source("quarch", Evidence.MEASURED, Bounds(), lost_at=2)
+    other = Source("nvme", Evidence.BOUNDS, Bounds())
+    reading = SourceReader([lost, other])
+    reading.start()
+    taken = [names(reading.read()) for _ in range(3)]
+    assert taken == [["quarch", "nvme"], ["nvme"], ["nvme"]]
+    assert reading.data_lost == ("quarch overran",)
+    assert lost.calls.count("read") == 2
+
+
+def test_data_may_be_found_lost_at_the_end_only() -> None:
+    reading = SourceReader([Source("quarch", Evidence.MEASURED, Bounds(), lost_at=0)])
+    reading.start()
+    assert reading.stop() == []
+    assert reading.data_lost == ("quarch lost its end",)
+
+
+def test_quiet_says_on_or_off_and_nothing_else() -> None:
+    assert parse(encode({"command": "quiet", "on": True})) == Quiet(is_on=True)
+    for wrong in (None, 1, "yes"):
+        with pytest.raises(PowerError, match="on must be true or false"):
+            parse(encode({"command": "quiet", "on": wrong}))
+
+
+def test_a_drive_is_not_asked_in_the_quiet_and_once_at_its_end(bench: Bench) -> None:
+    client = bench.spawn()
+    client.hello(RUN_ID)
+    with pytest.raises(PowerError, match="belongs after open or sampling"):
+        client.quiet(is_on=True)
+    client.open(PowerConfig(period_s=0.02), devices=["nvme0"], block_devices=[])
+    client.quiet(is_on=True)
+    client.start()
+    wait_for(lambda: client.status().tick_count >= 5)
+    assert client.status().sample_count == 0
+    client.quiet(is_on=False)
+    wait_for(lambda: client.status().sample_count > 0)
+    client.quiet(is_on=True)
+    before = client.status().sample_count
+    finished = client.finish()
+    assert finished.sample_count > before
+    assert finished.samples_file is not None
+    states = [
+        sample
+        for sample in read_samples(bench.run / finished.samples_file)
+        if sample.channel is Channel.POWER_STATE
+    ]
+    assert states

@@ -1,0 +1,371 @@
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.power.sampler_bench import RUN_ID, Bench, is_running, wait_for
+from tools.model_host.drive import NOT_CHANGEABLE, Model, RawState, load, sent, store
+from wattload.core.errors import ConfigError, PowerError, PowerStateError
+from wattload.core.power import Channel
+from wattload.core.record.file import RECORD_FILE
+from wattload.power.config import DeclaredProfile, PowerConfig
+from wattload.power.control.journal import ChangeJournal
+from wattload.power.sampler.access import Peer, SamplerHost
+from wattload.power.sampler.recording import Recording
+from wattload.power.sampler.samples import read_samples
+
+
+def a_disk() -> str:
+    disks = (path.parent.name for path in Path("/sys/class/block").glob("*/stat"))
+    return next(iter(sorted(disks)))
+
+
+def test_a_run_from_hello_to_finish(bench: Bench) -> None:
+    client = bench.spawn()
+    client.hello(RUN_ID)
+    disk = a_disk()
+    opened = client.open(
+        PowerConfig(period_s=0.02, state=1), devices=["nvme0"], block_devices=[disk]
+    )
+    assert bench.state() == 1
+    assert "took nvme for nvme0" in opened.choice
+    assert [source.used for source in opened.sources if source.name == "nvme"] == [True]
+    (state,) = opened.states
+    assert (state.serial, state.before, state.requested, state.verified) == ("MODEL0001", 0, 1, 1)
+    reading = opened.controllers["nvme0"]
+    assert reading.fields["power_state"] == 0
+    assert reading.fields["smart"]["temperature_k"] == 310
+    assert reading.power_states is not None
+    assert [each.max_w for each in reading.power_states] == [25.0, 18.0, 11.0, 4.0, 0.05]
+    client.start()
+    wait_for(lambda: client.status().tick_count >= 5)
+    finished = client.finish()
+    assert bench.state() == 0
+    (state,) = finished.states
+    assert (state.after, state.restored) == (1, 0)
+    assert "restored to 0" in state.sentence
+    assert finished.samples_file == "samples-host-1.jsonl"
+    assert finished.controllers["nvme0"].fields["power_state"] == 1
+    samples = list(read_samples(bench.run / finished.samples_file))
+    assert len(samples) == finished.sample_count
+    assert finished.lost_sample_count == 0
+    channels = {(sample.device, sample.channel) for sample in samples}
+    assert channels == {
+        ("MODEL0001", Channel.POWER_STATE),
+        ("MODEL0001", Channel.UPPER_W),
+        ("MODEL0001", Channel.LOWER_W),
+        ("MODEL0001", Channel.TEMPERATURE_K),
+        ("MODEL0001", Channel.THERMAL_TRANSITIONS),
+        ("MODEL0001", Channel.THROTTLED_S),
+        (disk, Channel.READ_BYTES),
+        (disk, Channel.WRITTEN_BYTES),
+    }
+    assert {s.value for s in samples if s.channel is Channel.UPPER_W} == {18.0}
+    assert not (bench.run / RECORD_FILE).exists()
+    assert is_running(client)
+    client.close()
+    assert not is_running(client)
+
+
+def test_controllers_are_read_as_they_were_found(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.set_up(nvme0=Model(apst=True))
+    try:
+        client = bench.spawn()
+        client.hello(RUN_ID)
+        config = PowerConfig(state=2, apst=False)
+        opened = client.open(config, devices=["nvme0"], block_devices=[])
+        before = opened.controllers["nvme0"].fields
+        assert (before["power_state"], before["apst_enabled"]) == (0, True)
+        after = client.finish().controllers["nvme0"].fields
+        assert (after["power_state"], after["apst_enabled"]) == (2, False)
+    finally:
+        bench.clean()
+
+
+def test_samples_are_on_disk_while_the_run_goes_on(bench: Bench) -> None:
+    client = bench.opened()
+    client.start()
+    path = bench.run / "samples-host-1.jsonl"
+    wait_for(lambda: len(list(read_samples(path))) > 6)
+
+
+def test_one_sampler_serves_run_after_run(bench: Bench) -> None:
+    client = bench.spawn()
+    for run_id in (RUN_ID, "run-2"):
+        if run_id != RUN_ID:
+            bench.add_run(run_id)
+        client.hello(run_id)
+        client.open(PowerConfig(state=2), devices=["nvme0"], block_devices=[])
+        client.start()
+        assert client.finish().states[0].restored == 0
+        assert (bench.runs / run_id / "samples-host-1.jsonl").exists()
+
+
+def test_abort_restores_and_writes_the_record(bench: Bench) -> None:
+    client = bench.opened(PowerConfig(state=1))
+    client.start()
+    client.abort("failed", "the target is full")
+    assert bench.state() == 0
+    record = bench.record()
+    assert record.status == "failed"
+    assert record.status_reason.startswith("the target is full")
+    assert record.power.states[-1].restored == 0
+
+
+def test_run_that_has_a_record_keeps_it(bench: Bench) -> None:
+    client = bench.opened()
+    (bench.run / RECORD_FILE).write_text("the run's own")
+    client.abort("aborted", "interrupted")
+    assert (bench.run / RECORD_FILE).read_text() == "the run's own"
+
+
+def test_state_out_of_range_is_refused_and_nothing_is_set(bench: Bench) -> None:
+    client = bench.spawn()
+    client.hello(RUN_ID)
+    with pytest.raises(PowerStateError, match=r"no power state 7; operational states: 0 \(25 W"):
+        client.open(PowerConfig(state=7), devices=["nvme0"], block_devices=[])
+    assert sent(bench.models) == []
+
+
+def test_refusal_of_the_drive_reaches_the_run(bench: Bench) -> None:
+    store(bench.models / "nvme0.json", Model(refuses=NOT_CHANGEABLE))
+    client = bench.spawn()
+    client.hello(RUN_ID)
+    with pytest.raises(PowerStateError, match="Feature Not Changeable"):
+        client.open(PowerConfig(state=1), devices=["nvme0"], block_devices=[])
+    client.abort("failed", "the drive refuses")
+    assert bench.record().power.states[-1].verified is None
+
+
+def test_second_drive_s_refusal_restores_the_first(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.set_up(nvme0=Model(), nvme1=Model(serial="TWO", refuses=NOT_CHANGEABLE))
+    try:
+        client = bench.spawn()
+        client.hello(RUN_ID)
+        with pytest.raises(PowerStateError, match="nvme1"):
+            client.open(PowerConfig(state=1), devices=["nvme0", "nvme1"], block_devices=[])
+        assert sent(bench.models) == ["0x2 1", "0x2 0"]
+    finally:
+        bench.clean()
+
+
+def test_system_drive_needs_permission(bench: Bench) -> None:
+    (bench.models / "nvme0.system").touch()
+    client = bench.spawn()
+    client.hello(RUN_ID)
+    with pytest.raises(PowerStateError, match="holds root or swap"):
+        client.open(PowerConfig(state=1), devices=["nvme0"], block_devices=[])
+
+
+def test_state_without_a_controller_is_refused(bench: Bench) -> None:
+    client = bench.spawn()
+    client.hello(RUN_ID)
+    with pytest.raises(PowerError, match="there is no NVMe controller under the target"):
+        client.open(PowerConfig(state=1), devices=[], block_devices=[a_disk()])
+
+
+def test_closed_drive_leaves_a_run_without_drive_power(bench: Bench) -> None:
+    store(bench.models / "nvme0.json", Model(privileged=False))
+    client = bench.spawn()
+    client.hello(RUN_ID)
+    opened = client.open(PowerConfig(), devices=["nvme0"], block_devices=[])
+    assert "nothing for nvme0" in opened.choice
+    assert "CAP_SYS_ADMIN" in opened.states[0].sentence
+    assert "CAP_SYS_ADMIN" in opened.controllers["nvme0"].missing["smart"]
+    assert opened.controllers["nvme0"].nvme_version == "2.3.0"
+
+
+def test_closed_drive_cannot_be_set(bench: Bench) -> None:
+    store(bench.models / "nvme0.json", Model(privileged=False))
+    client = bench.spawn()
+    client.hello(RUN_ID)
+    with pytest.raises(PowerError, match=r"power\.state=1 is not available: .*CAP_SYS_ADMIN"):
+        client.open(PowerConfig(state=1), devices=["nvme0"], block_devices=[])
+
+
+def test_absent_drive_is_reported(bench: Bench) -> None:
+    client = bench.spawn()
+    client.hello(RUN_ID)
+    opened = client.open(PowerConfig(), devices=["nvme5"], block_devices=["no-such-disk"])
+    assert opened.controllers["nvme5"].fields == {}
+    assert opened.controllers["nvme5"].power_states is None
+    assert "no-such-disk" in opened.not_counted
+    client.start()
+    assert client.finish().controllers["nvme5"].serial == "nvme5"
+
+
+def test_data_sheet_run_still_watches_the_power_state(bench: Bench) -> None:
+    profile = DeclaredProfile(name="sheet", citation="made up", typical_w=20.0)
+    client = bench.opened(PowerConfig(source="declared", profile=profile, period_s=0.02))
+    client.start()
+    client.finish()
+    samples = list(read_samples(bench.run / "samples-host-1.jsonl"))
+    kinds = {(sample.source, sample.channel) for sample in samples}
+    assert ("declared", Channel.POWER_W) in kinds
+    assert ("nvme", Channel.POWER_STATE) in kinds
+
+
+def test_power_none_touches_no_drive(bench: Bench) -> None:
+    client = bench.opened(PowerConfig(source="none"))
+    client.start()
+    client.finish()
+    assert list(read_samples(bench.run / "samples-host-1.jsonl")) == []
+
+
+def test_leftovers_of_an_earlier_run_are_undone_and_reported(bench: Bench) -> None:
+    client = bench.opened(PowerConfig(state=1))
+    assert client.pid is not None
+    os.kill(client.pid, 9)
+    wait_for(lambda: not is_running(client))
+    assert bench.state() == 1
+    second = bench.spawn()
+    second.hello(RUN_ID)
+    opened = second.open(PowerConfig(), devices=["nvme0"], block_devices=[])
+    assert bench.state() == 0
+    (sentence,) = opened.recovered
+    assert "restored to power state 0" in sentence
+
+
+def test_two_runs_do_not_set_one_drive(bench: Bench) -> None:
+    bench.opened(PowerConfig(state=1))
+    bench.add_run("run-2")
+    second = bench.spawn()
+    second.hello("run-2")
+    with pytest.raises(PowerError, match="in use by another run"):
+        second.open(PowerConfig(state=2), devices=["nvme0"], block_devices=[])
+    with pytest.raises(PowerError, match="the run is ended"):
+        second.open(PowerConfig(), devices=["nvme0"], block_devices=[])
+    assert bench.state() == 1
+
+
+def test_drive_that_vanishes_leaves_gaps_and_its_entry(bench: Bench) -> None:
+    client = bench.opened(PowerConfig(state=1, period_s=0.02))
+    client.start()
+    model = load(bench.models / "nvme0.json")
+    model.gone = True
+    store(bench.models / "nvme0.json", model)
+    seen = client.status().tick_count
+    wait_for(lambda: client.status().tick_count > seen + 1)
+    finished = client.finish()
+    assert finished.states[0].restored is None
+    assert "not restored" in finished.states[0].sentence
+    samples = list(read_samples(bench.run / "samples-host-1.jsonl"))
+    assert samples[-1].value is None
+    assert list((bench.models / "state").glob("power-state-*"))
+
+
+def test_request_of_wrong_type_is_a_configuration_error(bench: Bench) -> None:
+    client = bench.spawn()
+    client.hello(RUN_ID)
+    with pytest.raises(ConfigError, match=r"power\.source must be one of"):
+        client.open(PowerConfig(source="meter"), devices=[], block_devices=[])
+
+
+def test_samples_file_is_made_once(bench: Bench) -> None:
+    (bench.run / "samples-host-1.jsonl").symlink_to("/etc/hostname")
+    client = bench.opened()
+    with pytest.raises(PowerError, match="can't be created"):
+        client.start()
+
+
+def test_unknown_run_is_refused(bench: Bench) -> None:
+    client = bench.spawn()
+    with pytest.raises(PowerError, match=r"run folder .* is not available"):
+        client.hello("another-run")
+    (bench.runs / "linked").symlink_to(bench.run)
+    with pytest.raises(PowerError, match="linked is not a run folder"):
+        client.hello("linked")
+
+
+def test_drive_with_one_state_runs_in_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.set_up(nvme0=Model(states=(RawState(mp=2500),)))
+    try:
+        client = bench.opened(PowerConfig(state=0))
+        client.start()
+        state = client.finish().states[0]
+        assert (state.verified, state.restored) == (0, 0)
+    finally:
+        bench.clean()
+
+
+def test_sampler_that_cannot_start_names_its_log(bench: Bench) -> None:
+    from wattload.power.sampler.client import SamplerClient
+
+    with pytest.raises(PowerError, match=r"ended with status 2 at its start.*the\.log"):
+        SamplerClient.spawn(
+            bench.runs, bench.folder / "the.log", program=(*bench.program, "--no-such-option")
+        )
+    with pytest.raises(PowerError, match="can't be started"):
+        SamplerClient.spawn(bench.runs, bench.folder / "the.log", program=("/no/such/program",))
+
+
+def test_service_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
+    from wattload.power.sampler.client import SamplerClient
+
+    with pytest.raises(PowerError, match="WATTLOAD_SAMPLER_SOCKET"):
+        SamplerClient.connect(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "deaf"))
+        with pytest.raises(PowerError, match="no sampler answers"):
+            SamplerClient.connect(tmp_path / "deaf")
+
+
+class Step:
+    """A drive, a source or a file that records its calls and fails in the given ones."""
+
+    def __init__(
+        self, name: str, done: list[str], error: Exception, breaks: Collection[str] = ()
+    ) -> None:
+        self._name = name
+        self._done = done
+        self._error = error
+        self._breaks = breaks
+
+    def restore(self) -> None:
+        self._do("restore")
+
+    def close(self) -> None:
+        self._do("close")
+
+    def _do(self, what: str) -> None:
+        self._done.append(f"{what} {self._name}")
+        if what in self._breaks:
+            raise self._error
+
+
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError("a bug"), PowerError("it hangs"), OSError("it is gone")]
+)
+def test_what_breaks_in_one_step_keeps_no_other_from_being_done(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    (tmp_path / "run-1").mkdir()
+    host = SamplerHost(runs=tmp_path, journal=ChangeJournal(tmp_path / "state"))
+    recording: Any = Recording(host, Peer(os.getpid(), os.geteuid(), os.getegid()), "run-1")
+    done: list[str] = []
+    both = ("restore", "close")
+    recording._drives = [Step("drive", done, error, both)]
+    recording._sources = [Step("25h", done, error, both), Step("meter", done, error)]
+    recording._counters = [Step("counter", done, error, both)]
+    recording._file = Step("file", done, error)
+    recording.end()
+    recording.end()
+    assert done == [
+        "restore drive",
+        "restore 25h",
+        "restore meter",
+        "close drive",
+        "close 25h",
+        "close meter",
+        "close counter",
+        "close file",
+    ]
+    assert caplog.text.count(str(error)) >= 5

@@ -1,0 +1,116 @@
+"""Where the time went, and in which power state the energy was used."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.records import Scenario, make_run
+from tests.reports.sessions import checkpoint_record
+from wattload.core.record.results import Metric
+from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
+from wattload.reports.charts.stacks import parts_figures, stages_figure
+from wattload.reports.charts.themes import light
+from wattload.reports.quantity import MISSING
+
+
+def test_stages_are_the_timed_phases_and_their_sum_is_the_time_in_them() -> None:
+    made = checkpoint_record()
+    found = stages_figure("c", "checkpoint", {"A": [made]})
+    assert found is not None
+    assert [[cell.text for cell in row] for row in found.table.rows] == [
+        ["write", "10.00"],
+        ["read", "6.000"],
+    ]
+    assert ">16.0, n = 1<" in found.svg
+    assert "Where does the time go?" in found.svg
+
+
+def test_one_phase_is_no_stack() -> None:
+    made, _ = make_run(Scenario(run_id="run-1"))
+    assert stages_figure("c", "unet3d", {"A": [made]}) is None
+
+
+def test_phases_that_share_time_are_never_stacked() -> None:
+    made = checkpoint_record()
+    timed = [window for window in made.windows if window.timed]
+    shared = ((timed[0].start_ns, timed[-1].end_ns),)
+    windows = [
+        window.model_copy(update={"intervals": shared} if window.timed else {})
+        for window in made.windows
+    ]
+    assert stages_figure("c", "x", {"A": [made.model_copy(update={"windows": windows})]}) is None
+
+
+def test_each_run_has_its_mark_at_its_own_sum() -> None:
+    runs = [checkpoint_record(seconds=10.0), checkpoint_record(seconds=20.0)]
+    found = stages_figure("c", "checkpoint", {"A": runs})
+    assert found is not None
+    assert ">24.0, n = 2<" in found.svg  # medians of 10 and 20, and of 6 and 12
+    assert "a mark under a bar is the sum of one run" in found.caption
+
+
+def test_no_mark_of_a_run_lies_over_a_figure() -> None:
+    runs = [checkpoint_record(seconds=seconds) for seconds in (10.0, 12.0, 40.0)]
+    found = stages_figure("c", "checkpoint", {"A": runs, "B": runs[:2]})
+    assert found is not None
+    at = r'transform="translate\([\d.]+,([\d.-]+)\)"'
+    dot = rf'<path {at} d="[^"]*" fill="{light("strong")}" stroke="{light("surface")}"'
+    marks = [float(y) for y in re.findall(dot, found.svg)]
+    words = [float(y) for y in re.findall(rf"<text [^>]*{at}[^>]*>[^<]*\d, n = ", found.svg)]
+    words += [float(y) for y in re.findall(rf"<text [^>]*{at}[^>]*>(?:write|read) \d", found.svg)]
+    assert len(marks) == 5
+    assert len(words) >= 4
+    assert min(abs(mark - word) for mark in marks for word in words) > 9  # half a line and a mark
+
+
+WHOLE = "a step"
+
+
+def _part(name: str, value: float | None) -> Metric:
+    return Metric.of(name, value, Unit.SECONDS, "lower", "A part.", part_of=WHOLE, reason="untold")
+
+
+def _record(**parts: float | None) -> RunRecord:
+    record, _ = make_run(Scenario(run_id="run-1"))
+    metrics = [_part(name, value) for name, value in parts.items()]
+    return record.model_copy(update={"metrics": (*record.metrics, *metrics)})
+
+
+def _cells(arms: dict[str, list[RunRecord]]) -> list[list[str]]:
+    (figure,) = parts_figures("c", "unet3d", arms)
+    return [[cell.text for cell in row] for row in figure.table.rows]
+
+
+def test_parts_are_stacked_in_their_order_with_their_sum_at_the_end() -> None:
+    (figure,) = parts_figures("c", "unet3d", {"A": [_record(load_s=2.0, compute_s=1.5)]})
+    assert [text for _, text in figure.legend] == ["load time", "compute time"]
+    assert "3.50" in figure.svg
+    assert _cells({"A": [_record(load_s=2.0, compute_s=1.5)]}) == [
+        ["load time", "2.000"],
+        ["compute time", "1.500"],
+    ]
+
+
+def test_an_arm_has_the_median_of_its_runs() -> None:
+    runs = [_record(load_s=value) for value in (1.0, 9.0, 2.0)]
+    assert _cells({"A": runs}) == [["load time", "2.000"]]
+
+
+def test_what_an_arm_does_not_tell_is_missing_and_not_zero() -> None:
+    cells = _cells({"A": [_record(load_s=1.0, barrier_s=0.5)], "B": [_record(load_s=None)]})
+    assert cells == [["load time", "1.000", MISSING], ["barrier time", "0.5000", MISSING]]
+
+
+@pytest.mark.parametrize("parts", [{}, {"load_s": None}, {"load_s": 0.0}])
+def test_of_nothing_there_is_no_chart(parts: dict[str, float | None]) -> None:
+    assert parts_figures("c", "unet3d", {"A": [_record(**parts)]}) == ()
+
+
+def test_each_arm_has_a_bar_of_its_own() -> None:
+    arms = {"direct": [_record(load_s=2.0, barrier_s=1.0)], "torch": [_record(load_s=8.0)]}
+    (figure,) = parts_figures("c", "unet3d", arms)
+    assert "direct" in figure.svg
+    assert "torch" in figure.svg

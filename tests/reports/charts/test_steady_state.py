@@ -1,0 +1,151 @@
+"""The rule of steady state, against windows that were worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.records import Scenario
+from tests.reports.conftest import one
+from wattload.core.steady import ROUND_S, MeasurementWindow, measurement_window
+from wattload.reports.charts.steady_state import progress_of
+from wattload.reports.runs.load import Run
+from wattload.reports.runs.phases import Phase, phases_of
+from wattload.reports.runs.traces import Categories, ThroughputTrace
+
+
+def _window(rounds: list[float]) -> MeasurementWindow:
+    found = measurement_window(rounds)
+    assert found is not None
+    return found
+
+
+def test_a_flat_window_is_steady_from_its_first_round() -> None:
+    window = _window([7.0] * 5)
+    assert (window.first, window.average, window.is_steady) == (0, 7.0, True)
+    assert (window.range_fraction, window.excursion_fraction) == pytest.approx((0.0, 0.0))
+
+
+def test_the_fitted_line_covers_four_steps_in_a_window_of_five_rounds() -> None:
+    # 96, 98, 100, 102, 104: slope 2 a round, 8 over the window, 8 % of the average of 100.
+    window = _window([96.0, 98.0, 100.0, 102.0, 104.0])
+    assert window.slope_per_round == pytest.approx(2.0)
+    assert window.excursion_fraction == pytest.approx(0.08)
+    assert window.range_fraction == pytest.approx(0.08)
+    assert window.is_steady
+    assert [window.fitted(place) for place in range(5)] == pytest.approx([96, 98, 100, 102, 104])
+
+
+def test_a_slope_that_five_steps_would_refuse_and_four_allow_is_steady() -> None:
+    # 2.2 a round: 8.8 % over four steps, 11 % had it been five.
+    assert _window([95.6, 97.8, 100.0, 102.2, 104.4]).is_steady
+
+
+def test_a_drift_of_more_than_a_tenth_is_not_steady_though_its_range_is_small() -> None:
+    # 94 to 106: range 12 % of 100, slope 3 a round, so 12 % over the window.
+    window = _window([94.0, 97.0, 100.0, 103.0, 106.0])
+    assert window.range_fraction == pytest.approx(0.12)
+    assert window.excursion_fraction == pytest.approx(0.12)
+    assert not window.is_steady
+
+
+def test_a_spike_is_not_steady_though_its_slope_is_nil() -> None:
+    # 100, 100, 130, 100, 100: average 106, range 30 ÷ 106 = 28.3 %, slope 0 by symmetry.
+    window = _window([100.0, 100.0, 130.0, 100.0, 100.0])
+    assert window.range_fraction == pytest.approx(30 / 106)
+    assert window.excursion_fraction == pytest.approx(0.0, abs=1e-12)
+    assert not window.is_steady
+
+
+def test_the_limits_themselves_are_steady() -> None:
+    # 90, 110, 100, 90, 110 has range 20 of 100; its slope is (-2*90-110+90+2*110)/10 = 2: 8 %.
+    window = _window([90.0, 110.0, 100.0, 90.0, 110.0])
+    assert window.range_fraction == pytest.approx(0.2)
+    assert window.excursion_fraction == pytest.approx(0.08)
+    assert window.is_steady
+
+
+def test_the_first_steady_window_is_taken_after_the_fall_of_a_fresh_drive() -> None:
+    window = _window([400.0, 300.0, 200.0, 102.0, 101.0, 100.0, 99.0, 98.0, 98.0])
+    assert (window.first, window.is_steady) == (3, True)
+
+
+def test_without_a_steady_window_the_last_one_is_told() -> None:
+    window = _window([100.0, 200.0, 300.0, 400.0, 500.0, 600.0])
+    assert (window.first, window.is_steady) == (1, False)
+
+
+def test_four_rounds_are_no_window() -> None:
+    assert measurement_window([1.0] * 4) is None
+
+
+def test_rounds_without_a_byte_are_not_steady() -> None:
+    assert not _window([0.0] * 5).is_steady
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(1.0, 1e6), min_size=5, max_size=5), st.floats(0.5, 1e6))
+def test_the_verdict_is_the_same_in_any_unit(rounds: list[float], factor: float) -> None:
+    here, there = _window(rounds), _window([value * factor for value in rounds])
+    assert there.range_fraction == pytest.approx(here.range_fraction)
+    assert there.excursion_fraction == pytest.approx(here.excursion_fraction, abs=1e-9)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return one(tmp_path, Scenario(run_id="run-a", workload="checkpoint", seconds=4.0))
+
+
+def _phase(run: Run, *intervals_s: tuple[float, float]) -> Phase:
+    found = next(phase for phase in phases_of(run.record) if phase.name == "write")
+    return replace(found, intervals_s=intervals_s)
+
+
+def _traced(run: Run, time_s: list[float], written_bytes: list[int]) -> Run:
+    """Return the run with this trace of its phase ``write``; times on the common clock."""
+    first_ns = min(window.start_ns for window in run.record.windows)
+    zeros = np.zeros(len(time_s), dtype=np.int64)
+    trace = ThroughputTrace(
+        time_ns=np.array([first_ns + round(t * 1e9) for t in time_s]),
+        host=Categories((run.record.windows[0].host,), zeros),
+        phase=Categories(("write",), zeros),
+        read_bytes=zeros,
+        written_bytes=np.array(written_bytes),
+    )
+    return replace(run, traces=replace(run.traces, throughput=trace))
+
+
+def test_a_round_is_its_bytes_over_its_seconds_and_the_rest_is_left_out(run: Run) -> None:
+    times = [float(second) for second in range(150)]
+    traced = _traced(run, times, [600] * 60 + [1200] * 90)
+    found = progress_of(traced, _phase(run, (0.0, 150.0)))
+    assert found is not None
+    assert found.rounds.tolist() == [600.0, 1200.0]
+    assert found.seconds.size == 150
+
+
+def test_time_between_two_stretches_of_a_phase_is_in_no_round(run: Run) -> None:
+    # 40 s of work, a pause of 100 s, 20 s of work: one round, and the pause is not in it.
+    times = [float(second) for second in [*range(40), *range(140, 160)]]
+    traced = _traced(run, times, [100] * 60)
+    found = progress_of(traced, _phase(run, (0.0, 40.0), (140.0, 160.0)))
+    assert found is not None
+    assert found.rounds.tolist() == [100.0]
+    assert found.seconds.tolist() == [100.0] * 60
+
+
+def test_a_bin_that_begins_before_its_stretch_counts_in_it(run: Run) -> None:
+    traced = _traced(run, [99.95, 100.5], [70, 50])
+    found = progress_of(traced, _phase(run, (0.0, 60.0), (100.0, 160.0)))
+    assert found is not None
+    assert found.rounds.tolist() == [0.0, 120 / ROUND_S]
+
+
+def test_without_a_trace_there_is_no_progress(run: Run) -> None:
+    bare = replace(run, traces=replace(run.traces, throughput=None))
+    assert progress_of(bare, _phase(run, (0.0, 60.0))) is None

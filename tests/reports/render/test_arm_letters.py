@@ -1,0 +1,102 @@
+"""An arm has one letter on the whole page, even if a workload lacks an earlier arm."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.reports.conftest import render_page
+from tests.reports.parsing import Page
+from tests.reports.sessions import run
+from wattload.reports.blocks import Block, Figure, Section, Table
+from wattload.reports.render.text_export import markdown_report
+from wattload.reports.runs.load import Run
+from wattload.reports.sections.comparison import comparison_section
+from wattload.reports.sections.wording import letter_of
+from wattload.reports.stats.comparison import compare
+from wattload.reports.stats.subject import Group, Subject, make_subject
+from wattload.reports.stats.sweeps import points
+
+
+def made(workload: str, label: str, index: int, workers: int = 1) -> Run:
+    rate = {"old": 1e9, "new": 2e9, "third": 3e9}[label] * (1 + 0.001 * index)
+    return run(
+        f"{workload}-{label}-{workers}-{index}",
+        {"workload": {"workers": workers}},
+        label=label,
+        workload=workload,
+        rate_bytes_per_s=rate,
+        seconds=3e9 / rate,
+        order=2 * index + (label != "old"),
+        seed=index + 2,
+    )
+
+
+def several(workload: str, *labels: str, workers: tuple[int, ...] = (1,)) -> list[Run]:
+    return [
+        made(workload, label, index, each)
+        for each in workers
+        for label in labels
+        for index in range(5)
+    ]
+
+
+def parts(subject: Subject, workload: str) -> list[Block]:
+    section = comparison_section(subject)
+    assert isinstance(section, Section)
+    (part,) = [each for each in section.parts if each.title == workload]
+    return list(part.blocks)
+
+
+def group_of(subject: Subject, workload: str) -> Group:
+    (group,) = [each for each in subject.groups if each.workload == workload]
+    return group
+
+
+@pytest.mark.parametrize("workers", [(1,), (1, 2)])
+def test_a_workload_that_only_b_ran_draws_b(workers: tuple[int, ...]) -> None:
+    runs = [*several("unet3d", "old", "new"), *several("checkpoint", "new", workers=workers)]
+    subject = make_subject(runs)
+    group = group_of(subject, "checkpoint")
+    assert group.letters == ("B",)
+    assert {letter_of(subject, each) for each in group.runs} == {"B"}
+    assert {point.group.letters for point in points(group)} == {("B",)}
+    figures = [block for block in parts(subject, "checkpoint") if isinstance(block, Figure)]
+    assert figures
+    roles = {role for figure in figures for role, _ in figure.legend or ()}
+    assert "b" in roles
+    assert "a" not in roles
+
+
+def test_of_three_arms_two_keep_their_letters_and_are_not_compared() -> None:
+    runs = [*several("unet3d", "old", "new", "third"), *several("checkpoint", "new", "third")]
+    subject = make_subject(runs)
+    group = group_of(subject, "checkpoint")
+    assert group.letters == ("B", "C")
+    assert not group.is_pair
+    assert not subject.compares
+    assert {row.reason for row in compare(subject, group)} == {"more than two arms"}
+    assert {row.effect for row in compare(subject, group)} == {None}
+    blocks = parts(subject, "checkpoint")
+    titles = {
+        column.title for block in blocks if isinstance(block, Table) for column in block.columns
+    }
+    assert {"B", "C"} <= titles
+    assert not {"A", "B/A", "call"} & titles
+    text = Page(render_page(runs)).text()
+    assert "B (new): 5 runs, C (third): 5 runs" in text.replace("\u00a0", " ")
+    assert "x B; " in text
+
+
+def test_markdown_has_the_letters_of_the_page() -> None:
+    runs = [*several("unet3d", "old", "new", "third"), *several("checkpoint", "new", "third")]
+    text = markdown_report(make_subject(runs))
+    _, _, checkpoint = text.partition("### checkpoint")
+    assert "B (new), C (third)." in checkpoint
+    assert "| B | C |" in checkpoint.replace("  ", " ")
+
+
+def test_two_arms_of_a_page_of_two_are_a_and_b() -> None:
+    subject = make_subject(several("unet3d", "old", "new"))
+    (group,) = subject.groups
+    assert (group.letters, group.is_pair) == (("A", "B"), True)
+    assert Group(workload="x", arms=group.arms).letters == ("A", "B")

@@ -1,0 +1,146 @@
+"""Impossible values are not drawn and break nothing: they are missing, with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.records import Scenario, make_run
+from tests.reports.parsing import Page
+from tests.reports.sessions import session
+from wattload.core.histogram import Histogram
+from wattload.core.record.results import Metric, latencies_of
+from wattload.core.units import Unit
+from wattload.reports.charts.arms import arms_figure
+from wattload.reports.charts.bars import Bar, Dot, Panel, checked_range
+from wattload.reports.charts.energy import energy_figure
+from wattload.reports.charts.latency import latency_figure
+from wattload.reports.charts.stacks import parts_figures
+from wattload.reports.quantity import MISSING, Scale
+from wattload.reports.render.page import page_of
+from wattload.reports.runs.energy import phase_energies
+from wattload.reports.runs.load import Run
+from wattload.reports.stats.comparison import compare
+from wattload.reports.stats.subject import Subject, make_subject
+
+BEYOND = [1.7e308, -1e308, 1e200, 1e-200, 5e-324]
+RATES = [1e9, 1.01e9, 0.99e9, 1e9, 1.02e9]
+
+
+def with_metrics(run: Run, value: float) -> Run:
+    changes = {"value": value, "missing": {}}
+    metrics = tuple(metric.model_copy(update=changes) for metric in run.record.metrics)
+    return replace(run, record=run.record.model_copy(update={"metrics": metrics}))
+
+
+def with_energy(run: Run, value: float) -> Run:
+    power = run.record.power
+    known = ("energy_j", "lower_j", "upper_j", "net_j", "uncertainty_j")
+    energy = tuple(
+        each.model_copy(update={k: value for k in known if getattr(each, k) is not None})
+        for each in power.energy
+    )
+    record = run.record.model_copy(update={"power": power.model_copy(update={"energy": energy})})
+    return replace(run, record=record)
+
+
+def subject_of(changed: Sequence[Run]) -> Subject:
+    """Return B's changed runs beside five of A."""
+    a = session({"A": RATES}, interleave="none", power="measured", virtual=False)
+    return make_subject([*a, *changed])
+
+
+def b_runs() -> list[Run]:
+    return session({"B": RATES}, interleave="none", power="measured", virtual=False)
+
+
+@pytest.mark.parametrize("value", [*BEYOND, 0.0, -0.0, 1e30, 1e-30])
+def test_a_page_is_made_of_whatever_a_record_says(value: float) -> None:
+    metrics = page_of(subject_of([with_metrics(run, value) for run in b_runs()]))
+    energy = page_of(subject_of([with_energy(run, value) for run in b_runs()]))
+    if value in BEYOND:
+        assert "out of range" in Page(metrics).text()
+        assert "out of range" in Page(energy).text()
+    for source in (metrics, energy):
+        assert "NaN" not in source
+        assert "Infinity" not in source
+        assert ">-0<" not in source
+
+
+@pytest.mark.parametrize("value", BEYOND)
+def test_an_arm_out_of_range_has_its_reason_beside_the_other_s_bar(value: float) -> None:
+    subject = subject_of([with_metrics(run, value) for run in b_runs()])
+    (group,) = subject.groups
+    row = next(r for r in compare(subject, group) if "throughput" in r.quantity.key)
+    assert row.effect is None
+    found = arms_figure("c", "x", [row], group.arms)
+    assert found is not None
+    (line,) = [line for line in found.table.rows if line[2].text == "B"]
+    reported = f"(the record has {value:.3g}, which is out of range)"
+    assert line[4].text.count(reported) == 5
+
+
+@pytest.mark.parametrize(
+    "changes", [{"value": 1e308}, {"upper": 1e308}, {"value": 1.0, "error": 1e308}]
+)
+def test_a_bar_that_can_t_be_drawn_says_why(changes: dict[str, Any]) -> None:
+    found = checked_range(Bar(label="A", role="a", dots=[Dot(1.0)], **changes))
+    assert found.end is None
+    assert found.reason == "the record has 1e+308, which is out of range"
+
+
+def test_a_bar_checked_range_stays_as_it_is() -> None:
+    bar = Bar(label="A", role="a", value=1e30, dots=[Dot(0.0)])
+    assert checked_range(bar) is bar
+
+
+def test_energy_out_of_range_is_a_reason_beside_the_other_phases() -> None:
+    run = with_energy(b_runs()[0], 1e308)
+    found = energy_figure("c", "x", phase_energies(run.record))
+    assert found is not None
+    assert "the record has 1e+308" in found.svg
+
+
+def test_a_percentile_out_of_range_is_none() -> None:
+    record, _ = make_run(Scenario(run_id="run-1"))
+    histogram = Histogram.of([1_000_000 + 100 * index for index in range(20_000)])
+    rows = latencies_of(histogram, phase="train", kind="read", operation_bytes=1 << 20)
+    changed = tuple(row.model_copy(update={"p99_s": 1e308}) for row in rows)
+    found = latency_figure("c", "x", {"A": [record.model_copy(update={"latencies": changed})]})
+    assert found is not None
+    assert "No p99: the record has 1e+308, which is out of range." in found.caption
+
+
+def test_a_part_out_of_range_is_in_no_sum() -> None:
+    record, _ = make_run(Scenario(run_id="run-1"))
+    parts = [
+        Metric.of(name, value, Unit.SECONDS, "lower", "A part.", part_of="a step")
+        for name, value in (("load_s", 2.0), ("compute_s", 1e308))
+    ]
+    changed = record.model_copy(update={"metrics": (*record.metrics, *parts)})
+    (found,) = parts_figures("c", "unet3d", {"A": [changed]})
+    load, compute = found.table.rows
+    assert load[1].text == "2.000"
+    assert (compute[1].text, compute[1].remark) == (
+        MISSING,
+        "the record has 1e+308, which is out of range",
+    )
+
+
+@pytest.mark.parametrize(("largest", "label"), [(3e6, "1\u202f000\u202f000"), (3e-7, "1e-7")])
+def test_an_axis_writes_large_and_small_numbers_as_the_page_does(
+    largest: float, label: str
+) -> None:
+    panel = Panel(
+        key="k", bars=[Bar(label="A", role="a", value=largest)], scale=Scale(1, ""),
+        question="How much?", remark=[], better="lower", width=600,
+    )  # fmt: skip
+    import vl_convert
+
+    document = panel.chart().to_dict(validate=False)
+    document["datasets"] = panel.data()
+    svg = vl_convert.vegalite_to_svg(document, vl_version="6.4", show_warnings=False)
+    assert f">{label}<" in svg

@@ -1,0 +1,364 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.records import Scenario, write_run
+from tests.reports.conftest import LIMITS, arm, one, render_page
+from tests.reports.parsing import Page
+from wattload.core.record.results import Check, Metric
+from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
+from wattload.reports.charts.themes import tint
+from wattload.reports.render.page import style_sheet
+from wattload.reports.runs.load import Run
+
+ROOT = Path(__file__).parents[3]
+FETCHING = ("src", "srcset", "action", "data", "poster", "formaction", "background", "ping")
+DATA = [("type", "application/json"), ("id", "wattload-data")]
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{7*7}}"
+
+
+@pytest.fixture(scope="module")
+def virtual_page(virtual_runs: tuple[Run, ...]) -> Page:
+    return Page(render_page(virtual_runs))
+
+
+@pytest.fixture(scope="module")
+def arms_page(arms: tuple[Run, ...]) -> Page:
+    return Page(render_page(arms))
+
+
+@pytest.fixture(params=["virtual_page", "arms_page"])
+def page(request: pytest.FixtureRequest) -> Page:
+    found: Page = request.getfixturevalue(request.param)
+    return found
+
+
+def test_tags_are_balanced_and_ids_are_unique(page: Page) -> None:
+    assert page.unbalanced == []
+    ids = page.values("id")
+    assert len(ids) == len(set(ids))
+
+
+def test_links_and_references_lead_to_something_on_the_page(page: Page) -> None:
+    ids = set(page.values("id"))
+    for href in page.values("href"):
+        assert href == "data:," or href.removeprefix("#") in ids, href
+    for names in page.values("aria-labelledby"):
+        assert set(names.split()) <= ids
+    for place in re.findall(r"url\(([^)]*)\)", page.source):
+        assert place.removeprefix("#") in ids
+
+
+def test_nothing_is_fetched_from_anywhere(page: Page) -> None:
+    for name in FETCHING:
+        assert page.values(name) == [], name
+    assert "@import" not in page.source
+    schemes = [value for tag, name, value in page.attributes if "://" in value and name != "xmlns"]
+    assert schemes == []
+    assert set(page.values("xmlns")) == {"http://www.w3.org/2000/svg"}
+
+
+def test_no_script_runs_and_no_style_is_inline(page: Page) -> None:
+    assert page.scripts() == DATA
+    assert page.values("style") == []
+    assert not [name for _tag, name, _value in page.attributes if name.startswith("on")]
+
+
+def test_the_policy_allows_this_one_style_sheet_and_nothing_else(page: Page) -> None:
+    import base64
+    import hashlib
+
+    digest = base64.b64encode(hashlib.sha256(style_sheet().encode()).digest()).decode()
+    policy = next(value for value in page.values("content") if "default-src" in value)
+    assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}';")
+    assert "unsafe" not in policy
+    assert f"<style>{style_sheet()}</style>" in page.source
+
+
+def test_every_chart_has_a_name_a_description_and_its_data(page: Page) -> None:
+    charts = page.tags.count("svg")
+    assert charts > 0
+    assert page.values("role").count("img") == charts
+    assert sum(tag == "title" for tag, _ in page.texts) == charts + 1
+    assert sum(tag == "desc" for tag, _ in page.texts) == charts
+    assert page.text().count("Data of this chart") == charts
+
+
+def test_the_same_records_give_the_same_bytes_in_any_process(tmp_path: Path) -> None:
+    for name in ("A", "B"):
+        write_run(tmp_path, arm(name, 0))
+    program = (
+        "import hashlib, pathlib, sys; from wattload.reports.runs.load import load_runs; "
+        "from wattload.reports.render.page import page_of; "
+        "from wattload.reports.stats.subject import make_subject; "
+        "page = page_of(make_subject(load_runs([pathlib.Path(sys.argv[1])]))); "
+        "print(hashlib.sha256(page.encode()).hexdigest())"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(digests) == 1
+
+
+def test_the_page_opens_with_what_was_run_on_what(virtual_page: Page) -> None:
+    text = virtual_page.text().replace("\u00a0", " ")
+    assert (
+        "3 runs of checkpoint, dlrm and unet3d at scale quick, loader direct, on box (2 CPUs, "
+        "25.8 GB of memory, a guest under kvm), against /mnt/ssd (ext4 on virtio vda)"
+    ) in text
+    assert "unet3d : throughput 1.50 GB/s and AU nominal 71.4 %." in text
+    assert "There is no figure of a drive's energy : no drive-scope power source" in text
+
+
+def test_what_could_not_be_measured_comes_before_any_figure(virtual_page: Page) -> None:
+    text = virtual_page.text()
+    gaps = text.index("What could not be measured, and why")
+    assert gaps < text.index("Over time", text.index("How the figures are made") + 30)
+    head = text[gaps : gaps + 900]
+    assert "Power was not measured. No drive-scope power source" in head
+    assert LIMITS[0] in head
+    assert "Not checked, harness ceiling: The same run against memory" in head
+    assert "1000 batches are the least" not in head
+    assert "1000 batches are the least" in text
+
+
+def test_without_a_source_the_power_panel_is_words_and_no_empty_chart(virtual_page: Page) -> None:
+    assert "No power source" in virtual_page.text()
+    assert ">Power, W" not in virtual_page.source
+    # Each run over time, and where the time of the two that have several phases went.
+    assert virtual_page.tags.count("svg") == 5
+
+
+def test_a_virtual_disk_is_said_to_be_guest_cold(virtual_page: Page) -> None:
+    assert "cold means guest-cold" in virtual_page.text()
+
+
+def test_the_link_in_use_stands_beside_the_best_one(arms_page: Page) -> None:
+    text = arms_page.text()
+    assert "16 GT/s x4, 32 GT/s x4" in text
+    assert "Its link runs at 16 GT/s x4; the drive supports 32 GT/s x4." in text
+
+
+def test_the_command_and_the_configuration_are_there(virtual_page: Page) -> None:
+    assert "wattload run workload=unet3d target.path=/mnt/ssd label=A" in virtual_page.text()
+    assert '"file_count": 28' in virtual_page.source.replace("&#34;", '"')
+
+
+def test_the_embedded_record_is_the_record(virtual_runs: tuple[Run, ...]) -> None:
+    page = Page(render_page(virtual_runs))
+    for run in virtual_runs:
+        document = json.loads(page.block(f"record-{run.id}"))
+        assert RunRecord.model_validate(document) == run.record
+
+
+def test_a_record_too_large_to_embed_says_where_it_is(tmp_path: Path) -> None:
+    run = one(tmp_path, Scenario(run_id="big", seconds=1.0, details={"text": "x" * 1_000_001}))
+    text = Page(render_page([run])).text()
+    assert "The record is not embedded" in text
+    assert "see record.json of run big" in text
+
+
+def test_two_arms_stand_side_by_side_with_the_call(arms_page: Page) -> None:
+    text = arms_page.text().replace("\u00a0", " ")
+    assert "A and B are distinguished by label ." in text
+    assert "Speed: in unet3d A reaches 250 % of B's rate in train (B/A = 0.400)" in text
+    assert re.search(r"Energy: in unet3d A uses 40\.\d % of B's energy in train", text)
+    assert "Of 4 headline figures A is better in 4." in text
+    assert "n = 5" in text
+    assert "slower" not in text[: text.rindex("Published figures")]  # quotes are theirs
+
+
+def test_few_runs_are_drawn_and_nothing_is_called(tmp_path: Path) -> None:
+    runs = [one(tmp_path, arm("A", 0)), one(tmp_path, arm("B", 0, rate=0.6e9))]
+    text = Page(render_page(runs)).text()
+    assert "None of 4 headline figures is called: too few runs: n = 1 and 1" in text
+    assert "is better in" not in text
+    assert "A better" not in text
+
+
+def test_bounds_and_maxima_carry_their_signs_in_charts_and_tables(tmp_path: Path) -> None:
+    runs = [
+        one(tmp_path, arm("A", 0, power="bounds")),
+        one(tmp_path, arm("B", 0, power="upper", rate=0.6e9)),
+    ]
+    source = render_page(runs).replace("\u00a0", " ")
+    assert "Power, W: between these bounds" in source
+    assert "Power, W: at most" in source
+    assert "0.00444 to 0.0222 Wh" in source
+    assert "≤ 0.0694 Wh" in source
+    assert "not comparable: bounds from power states, not measured" in source
+    assert source.count("A lower bound is soft") >= 3
+
+
+def test_a_declared_figure_is_labelled_wherever_it_stands(tmp_path: Path) -> None:
+    page = Page(render_page([one(tmp_path, arm("A", 0, power="declared"))]))
+    text = page.text()
+    assert "Power was not measured" in text
+    assert text.count("declared in a data sheet or by the user, not measured") >= 4
+    assert "Power, W: declared, not measured" in page.source
+    assert f'fill="{tint("declared").light}"' in page.source  # hatched, as no measurement is
+
+
+def test_repeats_of_one_arm_show_their_spread(arms: tuple[Run, ...]) -> None:
+    page = Page(render_page([run for run in arms if run.record.label == "A"]))
+    text = page.text()
+    assert "Repeats" in text
+    assert "There is only one arm" in text
+    assert "n = 5" in text
+    assert "B/A" not in text
+
+
+def test_three_arms_are_shown_and_not_compared(tmp_path: Path) -> None:
+    runs = [one(tmp_path, arm(name, 0)) for name in ("x", "y", "z")]
+    text = Page(render_page(runs)).text()
+    assert "3 arms by label (x, y and z); name the runs of two to have them compared" in text
+    assert "B/A" not in text
+    assert "better:" not in text
+
+
+def test_three_arms_stand_side_by_side_as_shares_of_the_first(tmp_path: Path) -> None:
+    rates = {"x": 1e9, "y": 2e9, "z": 0.5e9}
+    runs = [one(tmp_path, arm(name, 0, rate=rate)) for name, rate in rates.items()]
+    page = Page(render_page(runs))
+    text = page.text()
+    assert "Side by side" in text
+    assert "2.00 x A; n = 1" in text
+    assert "0.500 x A; n = 1" in text
+    assert "Winners need exactly two arms" in text
+
+
+def test_more_arms_than_letters_are_not_set_side_by_side(tmp_path: Path) -> None:
+    runs = [one(tmp_path, arm(name, 0)) for name in "abcdefg"]
+    assert "Side by side" not in Page(render_page(runs)).text()
+
+
+def test_an_arm_that_did_not_run_a_workload_is_named(tmp_path: Path) -> None:
+    runs = [
+        one(tmp_path, arm("A", 0)),
+        one(tmp_path, arm("B", 0)),
+        one(tmp_path, arm("A", 1, workload="checkpoint")),
+    ]
+    assert "in checkpoint only A ran it." in Page(render_page(runs)).text()
+
+
+def test_a_run_with_a_failed_check_is_shown_at_the_top_and_in_its_table(tmp_path: Path) -> None:
+    failed = Check(
+        name="delivered", verdict="fail", sentence="3 of 4 hashes differ.", figures={"bad": 3}
+    )
+    runs = [
+        one(tmp_path, arm("A", 0, checks=(failed,))),
+        one(tmp_path, arm("B", 0, status="aborted")),
+    ]
+    text = Page(render_page(runs)).text()
+    assert "Shown, but not compared as valid" in text
+    assert "the check delivered failed: 3 of 4 hashes differ." in text
+    assert "it is aborted: the run was interrupted." in text
+    assert "bad = 3" in text
+    assert "in unet3d no ratio can be formed" in text
+    assert "2 of 2 runs shown, but not compared as valid" in text
+
+
+def _bare(run: Run) -> Run:
+    """Return what is left of a run that was killed before its first phase ended."""
+    (host,) = run.record.hosts
+    record = run.record.model_copy(
+        update={
+            "status": "aborted",
+            "status_reason": "all ranks were killed",
+            "finished_utc": None,
+            "windows": (),
+            "spans": (),
+            "metrics": (),
+            "counters": (),
+            "totals": (),
+            "checks": (),
+            "controllers": (),
+            "ranks": (),
+            "hosts": (host.model_copy(update={"after": None}),),
+            "power": run.record.power.model_copy(update={"energy": (), "states": ()}),
+        }
+    )
+    gone = replace(run.traces, throughput=None, power=None, notes=("No trace was written.",))
+    return replace(run, record=record, traces=gone)
+
+
+def test_an_aborted_run_has_a_page_that_says_so(tmp_path: Path) -> None:
+    text = Page(render_page([_bare(one(tmp_path, arm("A", 0)))])).text()
+    assert "it is aborted: all ranks were killed." in text
+    assert "No check was made" in text
+    assert "no phase finished" in text
+    assert "No trace was written." in text
+
+
+def test_a_missing_headline_is_a_dash_with_its_reason(tmp_path: Path) -> None:
+    run = one(tmp_path, Scenario(run_id="gap", seconds=1.0))
+    gap = Metric.of(
+        "restore_bytes_per_s",
+        None,
+        Unit.BYTES_PER_SECOND,
+        "higher",
+        "Bytes read.",
+        headline=True,
+        reason="the checkpoint was never read back",
+    )
+    record = run.record.model_copy(update={"metrics": (gap, *run.record.metrics)})
+    text = Page(render_page([replace(run, record=record)])).text()
+    assert "No restore rate: the checkpoint was never read back." in text
+    assert "restore rate \u2013" in text
+
+
+def _hostile() -> Scenario:
+    return Scenario(
+        run_id="run-hostile",
+        label=HOSTILE,
+        host=HOSTILE,
+        path=f"/mnt/{HOSTILE}",
+        serial=HOSTILE,
+        model=HOSTILE,
+        seconds=1.0,
+        virtual=False,
+        power="measured",
+        limits=(HOSTILE,),
+        remarks=(HOSTILE,),
+        details={HOSTILE: HOSTILE},
+        checks=(Check(name=HOSTILE, verdict="warn", sentence=HOSTILE, figures={HOSTILE: 1}),),
+    )
+
+
+def test_hostile_names_are_text_and_nothing_else(tmp_path: Path) -> None:
+    run = one(tmp_path, _hostile())
+    clean = one(tmp_path, replace(_hostile(), run_id="run-clean", label="A", host="h", serial="S"))
+    page = Page(render_page([run, clean]))
+    assert page.scripts() == DATA
+    assert "img" not in page.tags
+    assert page.unbalanced == []
+    assert not [name for _tag, name, _value in page.attributes if name.startswith("on")]
+    assert HOSTILE in page.raw()
+    assert "49" not in re.findall(r"\{\{.*?\}\}|&\d+", page.raw())
+    assert "{{7*7}}" in page.raw()
+
+
+def test_hostile_names_in_the_charts_are_text(tmp_path: Path) -> None:
+    source = render_page([one(tmp_path, _hostile())])
+    drawn = re.findall(r"<svg .*?</svg>", source, flags=re.DOTALL)
+    assert drawn
+    for chart in drawn:
+        assert "<script" not in chart
+        assert "<img" not in chart

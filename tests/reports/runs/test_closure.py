@@ -1,0 +1,230 @@
+"""Each test alters one figure of a consistent record; the check of that figure must fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.records import Scenario, write_run
+from tests.reports.conftest import one
+from wattload.core.record.energy import EnergyRecord
+from wattload.core.record.phase import PhaseWindow, Total
+from wattload.core.record.run import RunRecord
+from wattload.reports.runs.closure import closure_checks, trapezoid_j
+from wattload.reports.runs.load import Run, load_runs
+from wattload.reports.runs.traces import Signal
+from wattload.reports.stats.subject import make_subject
+
+MEASURED = Scenario(
+    run_id="run-a", workload="checkpoint", seconds=4.0, power="measured", virtual=False, ranks=2
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return one(tmp_path_factory.mktemp("closure"), MEASURED)
+
+
+def failed(run: Run) -> set[str]:
+    return {check.name for check in closure_checks(run) if check.verdict == "fail"}
+
+
+def altered(run: Run, **changes: object) -> Run:
+    return replace(run, record=run.record.model_copy(update=changes))
+
+
+def with_window(run: Run, name: str, **changes: object) -> Run:
+    windows = tuple(
+        window.model_copy(update=changes) if window.name == name else window
+        for window in run.record.windows
+    )
+    return altered(run, windows=windows)
+
+
+def with_energy(run: Run, phase: str, **changes: object) -> Run:
+    energy = tuple(
+        part.model_copy(update=changes) if part.phase == phase else part
+        for part in run.record.power.energy
+    )
+    return altered(run, power=run.record.power.model_copy(update={"energy": energy}))
+
+
+def window(run: Run, name: str) -> PhaseWindow:
+    return next(one for one in run.record.windows if one.name == name)
+
+
+def energy(run: Run, phase: str) -> EnergyRecord:
+    return next(part for part in run.record.power.energy if part.phase == phase)
+
+
+def test_an_untouched_run_closes(run: Run) -> None:
+    assert failed(run) == set()
+    names = {check.name for check in closure_checks(run)}
+    assert {"traced_bytes_write_box", "spans_write_box", "counters_write_box"} <= names
+    assert {"trace_digest_power", "traced_energy_write_S4EVNX0R900001_meter"} <= names
+
+
+def test_other_bytes_in_a_phase_are_found_by_every_counter(run: Run) -> None:
+    written = window(run, "write").written_bytes
+    tampered = with_window(run, "write", written_bytes=written * 2)
+    assert {
+        "bytes_add_up",
+        "spans_write_box",
+        "counters_write_box",
+        "traced_bytes_write_box",
+    } <= failed(tampered)
+
+
+def test_other_seconds_are_found(run: Run) -> None:
+    own = window(run, "write")
+    assert "seconds_write_box" in failed(with_window(run, "write", seconds=own.seconds * 0.9))
+    assert "seconds_write_box" in failed(with_window(run, "write", active_s=own.active_s * 0.9))
+
+
+def test_a_moved_end_is_found(run: Run) -> None:
+    tampered = with_window(run, "write", end_ns=window(run, "write").end_ns + 1_000_000_000)
+    assert {"seconds_write_box", "spans_write_box"} <= failed(tampered)
+
+
+def test_another_rate_is_found(run: Run) -> None:
+    metrics = tuple(
+        metric.model_copy(update={"value": (metric.value or 0) * 1.35})
+        if metric.name == "write_bytes_per_s"
+        else metric
+        for metric in run.record.metrics
+    )
+    found = failed(altered(run, metrics=metrics))
+    assert any("write_bytes_per_s" in name for name in found)
+
+
+def test_another_energy_is_found_by_power_times_time_and_by_the_trace(run: Run) -> None:
+    own = energy(run, "write").energy_j or 0.0
+    found = failed(with_energy(run, "write", energy_j=own * 0.65))
+    assert "traced_energy_write_S4EVNX0R900001_meter" in found
+    assert "net_energy_write_S4EVNX0R900001_meter" in found
+    assert any(name.startswith("energy_closure_write") for name in found)
+    assert any(name.startswith("power_state_shares_write") for name in found)
+
+
+def test_another_net_energy_is_found(run: Run) -> None:
+    own = energy(run, "write").net_j or 0.0
+    assert failed(with_energy(run, "write", net_j=own - 1)) == {
+        "net_energy_write_S4EVNX0R900001_meter"
+    }
+
+
+def test_a_total_that_is_not_its_parts_is_found(run: Run) -> None:
+    parts = run.record.power.energy
+    keys = tuple(f"{p.host}/{p.device}/{p.source}/{p.phase}" for p in parts)
+    whole_j = sum(part.energy_j or 0.0 for part in parts)
+
+    def total(value: float, names: tuple[str, ...]) -> set[str]:
+        stated = Total(name="drive_energy", value=value, unit="J", keys=names)
+        return failed(altered(run, totals=(*run.record.totals, stated)))
+
+    assert total(whole_j, keys) == set()
+    assert total(whole_j * 1.01, keys) == {"total_drive_energy"}
+    assert total(whole_j, (*keys, "box/other/meter/write")) == {"total_drive_energy"}
+
+
+def test_an_edited_verdict_is_refuted_by_the_figures(run: Run) -> None:
+    checks = tuple(
+        check.model_copy(update={"verdict": "pass"})
+        for check in run.record.checks
+        if check.name == "bytes_add_up"
+    )
+    written = window(run, "write").written_bytes
+    tampered = with_window(altered(run, checks=checks), "write", written_bytes=written + 4096)
+    assert "verdicts_stand" in failed(tampered)
+
+
+def test_a_verdict_that_says_fail_is_not_refuted_again(run: Run) -> None:
+    checks = tuple(
+        check.model_copy(update={"verdict": "fail"})
+        for check in run.record.checks
+        if check.name == "bytes_add_up"
+    )
+    written = window(run, "write").written_bytes
+    tampered = with_window(altered(run, checks=checks), "write", written_bytes=written + 4096)
+    assert "verdicts_stand" not in failed(tampered)
+
+
+def test_a_failing_check_that_was_taken_out_is_made_again(run: Run) -> None:
+    checks = tuple(check for check in run.record.checks if check.name != "bytes_add_up")
+    assert checks != run.record.checks
+    written = window(run, "write").written_bytes
+    tampered = with_window(altered(run, checks=checks), "write", written_bytes=written + 4096)
+    assert "verdicts_stand" in failed(tampered)
+    assert "verdicts_stand" not in failed(altered(run, checks=checks))
+
+
+def test_a_record_without_any_check_was_robbed_of_them(run: Run) -> None:
+    assert "verdicts_stand" in failed(altered(run, checks=()))
+
+
+def test_an_altered_trace_file_is_found(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, MEASURED)
+    other = write_run(tmp_path / "other", replace(MEASURED, seed=9))
+    (folder / "power.parquet").write_bytes((other / "power.parquet").read_bytes())
+    (run,) = load_runs([folder])
+    assert "trace_digest_power" in failed(run)
+
+
+def test_a_run_whose_figures_do_not_close_is_not_compared_as_valid(run: Run) -> None:
+    tampered = with_window(run, "write", written_bytes=1)
+    faults = make_subject([tampered]).faults(tampered)
+    assert any(fault.startswith("its figures are inconsistent, bytes_add_up") for fault in faults)
+    assert make_subject([run]).faults(run) == ()
+
+
+def test_without_traces_what_needs_them_is_left_out(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, MEASURED)
+    for name in ("power", "throughput"):
+        (folder / f"{name}.parquet").unlink()
+    (run,) = load_runs([folder])
+    assert failed(run) == set()
+    assert not any(check.name.startswith("trace") for check in closure_checks(run))
+
+
+def _signal(watts: Callable[[float], float], times_s: list[float]) -> Signal:
+    import numpy as np
+
+    from wattload.core.power import Channel
+
+    return Signal(
+        source="meter",
+        device="d",
+        channel=Channel.POWER_W,
+        time_ns=np.array([round(t * 1e9) for t in times_s], dtype=np.int64),
+        value=np.array([watts(t) for t in times_s], dtype=np.float64),
+    )
+
+
+def test_the_trapezoid_of_a_ramp_between_samples() -> None:
+    # 2 W/s from 0: over [0.25, 1.75] s that is 1.75^2 - 0.25^2 = 3 J, with samples at 0, 0.5, 2 s.
+    ramp = _signal(lambda t: 2 * t, [0.0, 0.5, 2.0])
+    assert trapezoid_j(ramp, 250_000_000, 1_750_000_000) == pytest.approx(3.0, rel=1e-12)
+
+
+def test_the_trapezoid_bridges_a_hole_and_of_nothing_is_nothing() -> None:
+    holed = _signal(lambda t: float("nan") if t == 1.0 else 5.0, [0.0, 1.0, 2.0])
+    assert trapezoid_j(holed, 0, 2_000_000_000) == pytest.approx(10.0)
+    assert trapezoid_j(_signal(lambda t: float("nan"), [0.0, 1.0]), 0, 1_000_000_000) == 0.0
+
+
+def test_late_times_cost_no_digits() -> None:
+    start_ns = 9_000_000 * 1_000_000_000  # a hundred days after boot
+    late = _signal(lambda t: 7.0, [9_000_000.0, 9_000_001.0])
+    assert trapezoid_j(late, start_ns, start_ns + 1_000_000) == pytest.approx(0.007, rel=1e-9)
+
+
+def _drop(record: RunRecord) -> RunRecord:
+    return record.model_copy(update={"windows": (), "spans": (), "counters": (), "totals": ()})
+
+
+def test_a_run_that_never_began_has_nothing_to_close(run: Run) -> None:
+    empty = replace(run, record=_drop(run.record))
+    assert "bytes_add_up" not in failed(empty)

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.records import Scenario, make_run, write_made_run
+from wattload.core.power import Evidence
+from wattload.core.record.run import RunRecord
+from wattload.reports.blocks import Table
+from wattload.reports.quantity import MISSING
+from wattload.reports.runs.energy import (
+    ALL_PHASES,
+    Energy,
+    energy_text,
+    is_simulated,
+    phase_energies,
+    power_text,
+    whole_energy,
+)
+from wattload.reports.runs.load import load_runs
+from wattload.reports.sections.energy import energy_section
+from wattload.reports.stats.subject import make_subject
+
+CHECKPOINT = Scenario(workload="checkpoint", seconds=10.0, virtual=False)
+
+
+def record(power: str, **changes: object) -> RunRecord:
+    return make_run(replace(CHECKPOINT, power=power, **changes))[0]  # type: ignore[arg-type]
+
+
+def plain(text: str) -> str:
+    return text.replace("\u00a0", " ")
+
+
+def energy(**figures: float | None) -> Energy:
+    values: dict[str, object] = {
+        "phase": "write",
+        "seconds": 100.0,
+        "moved_bytes": 50_000_000_000,
+        "evidence": Evidence.MEASURED,
+    }
+    return Energy(**(values | figures))  # type: ignore[arg-type]
+
+
+def test_energy_is_watt_hours_and_rate_per_watt_is_bytes_over_joules() -> None:
+    figure = energy(energy_j=1800.0)
+    assert plain(energy_text(figure)) == "0.5000 Wh"
+    assert plain(power_text(figure)) == "18.00 W"
+    assert figure.bytes_per_j == pytest.approx(50e9 / 1800)  # 500 MB/s over 18 W is 27.8 MB/s per W
+
+
+def test_a_lone_maximum_is_printed_with_the_sign_for_at_most() -> None:
+    figure = energy(upper_j=2500.0)
+    assert plain(energy_text(figure)) == "≤ 0.6944 Wh"
+    assert plain(power_text(figure)) == "≤ 25.00 W"
+    assert figure.bytes_per_j is None
+    assert not figure.ranks
+
+
+def test_bounds_are_printed_with_both_ends_in_one_unit() -> None:
+    figure = energy(lower_j=10.0, upper_j=2500.0)
+    assert plain(energy_text(figure)) == "0.002778 to 0.6944 Wh"
+    assert plain(power_text(figure)) == "0.1000 to 25.00 W"
+
+
+def test_nothing_known_is_a_dash_and_no_zero() -> None:
+    assert energy_text(energy()) == power_text(energy()) == MISSING
+    assert power_text(energy(seconds=0.0, energy_j=1.0)) == MISSING
+    assert energy(energy_j=0.0).bytes_per_j is None
+
+
+@pytest.mark.parametrize(
+    ("power", "evidence", "ranks"),
+    [
+        ("measured", Evidence.MEASURED, True),
+        ("self_reported", Evidence.SELF_REPORTED, True),
+        ("declared", Evidence.DECLARED, False),
+        ("bounds", Evidence.BOUNDS, False),
+        ("upper", Evidence.BOUNDS, False),
+        ("none", Evidence.NONE, False),
+    ],
+)
+def test_evidence_decides_what_may_rank(power: str, evidence: Evidence, ranks: bool) -> None:
+    for figure in phase_energies(record(power)):
+        assert figure.evidence is evidence
+        assert figure.ranks is ranks
+
+
+def test_without_a_source_the_reason_is_the_choice() -> None:
+    own = record("none")
+    assert {figure.reason for figure in phase_energies(own)} == {own.power.choice}
+
+
+def test_the_whole_is_the_sum_of_the_leading_phases() -> None:
+    own = record("measured")
+    parts = phase_energies(own)
+    total = whole_energy(own)
+    assert total is not None
+    assert total.phase == ALL_PHASES
+    assert total.energy_j == pytest.approx(sum(part.energy_j or 0.0 for part in parts))
+    assert total.seconds == pytest.approx(16.0)
+    assert total.moved_bytes == sum(part.moved_bytes for part in parts)
+
+
+def test_one_phase_is_its_own_whole() -> None:
+    assert whole_energy(record("measured", workload="unet3d")) is None
+
+
+def _without(own: RunRecord, phase: str) -> RunRecord:
+    kept = tuple(part for part in own.power.energy if part.phase != phase)
+    return own.model_copy(update={"power": own.power.model_copy(update={"energy": kept})})
+
+
+def test_a_whole_with_a_missing_part_is_unknown_and_not_shortened() -> None:
+    total = whole_energy(_without(record("measured"), "read"))
+    assert total is not None
+    assert total.energy_j is None
+    assert total.evidence is Evidence.NONE
+
+
+def _second_drive(own: RunRecord, **changes: object) -> RunRecord:
+    more = tuple(
+        part.model_copy(update={"device": "OTHER", **changes}) for part in own.power.energy
+    )
+    energy = (*own.power.energy, *more)
+    return own.model_copy(update={"power": own.power.model_copy(update={"energy": energy})})
+
+
+def test_two_drives_are_summed_and_named() -> None:
+    own = record("measured")
+    single, double = phase_energies(own)[0], phase_energies(_second_drive(own))[0]
+    assert double.energy_j == pytest.approx(2 * (single.energy_j or 0.0))
+    assert double.keys == ("S4EVNX0R900001 (meter)", "OTHER (meter)")
+
+
+def _unread_drive(own: RunRecord) -> RunRecord:
+    (drive,) = own.controllers
+    unread = drive.model_copy(update={"facts": drive.facts.model_copy(update={"serial": "UNREAD"})})
+    return own.model_copy(update={"controllers": (drive, unread)})
+
+
+def test_a_drive_that_nobody_reads_leaves_the_energy_of_all_unknown() -> None:
+    """All bytes divided by half of the drives' joules would be twice what they did."""
+    own = _unread_drive(record("measured"))
+    for figure in (*phase_energies(own), whole_energy(own)):
+        assert figure is not None
+        assert figure.energy_j is figure.lower_j is figure.upper_j is figure.bytes_per_j is None
+        assert not figure.ranks
+        assert figure.reason == f"no energy figure for UNREAD: {own.power.choice}"
+
+
+def test_two_drives_have_the_weaker_evidence() -> None:
+    own = _second_drive(record("measured"), evidence=Evidence.DECLARED)
+    assert {figure.evidence for figure in phase_energies(own)} == {Evidence.DECLARED}
+
+
+def test_a_source_that_was_not_chosen_or_is_no_drive_adds_nothing() -> None:
+    own = record("measured")
+    expected = [figure.energy_j for figure in phase_energies(own)]
+    for changes in ({"chosen": False}, {"scope": "gpu"}):
+        assert [f.energy_j for f in phase_energies(_second_drive(own, **changes))] == expected
+
+
+def test_an_emulated_controller_is_known_by_name_or_vendor() -> None:
+    own = record("measured")
+    (controller,) = own.controllers
+    facts = controller.facts.model_copy(update={"vendor_id": "0x1b36"})
+    emulated = own.model_copy(
+        update={"controllers": (controller.model_copy(update={"facts": facts}),)}
+    )
+    assert not is_simulated(own)
+    assert is_simulated(emulated)
+    assert is_simulated(record("measured", model="QEMU NVMe Ctrl"))
+    assert is_simulated(record("measured", model="wattload virtual drive"))
+    assert not phase_energies(emulated)[0].ranks
+
+
+def _recorded(own: RunRecord, **facts: bool) -> RunRecord:
+    sources = tuple(
+        source.model_copy(update={"facts": source.facts.model_copy(update=facts)})
+        for source in own.power.sources
+        if source.facts is not None
+    )
+    return own.model_copy(update={"power": own.power.model_copy(update={"sources": sources})})
+
+
+def test_a_recording_of_another_run_ranks_nothing_and_is_no_measurement() -> None:
+    replayed = _recorded(record("measured"), is_recorded=True)
+    total = whole_energy(replayed)
+    assert total is not None
+    for figure in (*phase_energies(replayed), total):
+        assert not figure.ranks
+        assert figure.words == "replayed from another run"
+
+
+def test_a_recording_of_this_run_ranks_and_says_that_it_is_one() -> None:
+    attached = _recorded(record("measured"), is_recorded=True, is_attached=True)
+    for figure in phase_energies(attached):
+        assert figure.ranks
+        assert figure.words == "measured by a meter or a rail sensor (recorded trace)"
+
+
+@pytest.mark.parametrize(
+    ("attached", "reported"), [(False, "replayed"), (True, "measured, recorded trace")]
+)
+def test_the_table_of_energies_names_a_recording(
+    tmp_path: Path, attached: bool, reported: str
+) -> None:
+    own = _recorded(record("measured"), is_recorded=True, is_attached=attached)
+    folder = write_made_run(tmp_path / own.run_id, own, make_run(CHECKPOINT)[1])
+    (run,) = load_runs([folder])
+    section = energy_section(make_subject([run]), run)
+    assert section is not None
+    (table,) = [
+        block
+        for block in section.blocks
+        if isinstance(block, Table) and block.caption.startswith("Energy by phase, device")
+    ]
+    shown = [cell.text for line in table.rows for cell in line]
+    assert reported in shown
+    assert "measured" not in shown
+
+
+@pytest.mark.parametrize("recorded_j", [0.0, -5.0])
+def test_no_device_works_for_nothing_or_less(recorded_j: float) -> None:
+    made = record("measured")
+    energies = tuple(each.model_copy(update={"energy_j": recorded_j}) for each in made.power.energy)
+    power = made.power.model_copy(update={"energy": energies})
+    for each in phase_energies(made.model_copy(update={"power": power})):
+        assert each.energy_j is None
+        assert "energy must be positive" in each.reason
+
+
+def test_drives_that_worked_make_no_figure_of_one_that_cannot_have() -> None:
+    own = record("measured")
+    for each in phase_energies(_second_drive(own, energy_j=-0.008)):
+        assert each.energy_j is None
+        assert not each.ranks
+        assert each.reason.startswith("the record has -0.008 J for OTHER; energy must")

@@ -1,0 +1,262 @@
+"""Work shared with a second process gives the same results in the same order."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from errno import EAGAIN
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.records import Scenario, write_run
+from wattload.core.errors import RecordError
+from wattload.core.record.file import RECORD_FILE, read_record
+from wattload.reports.render.json_export import document
+from wattload.reports.runs import load, parallel
+from wattload.reports.runs.compact import Compactor
+from wattload.reports.runs.load import Run, load_runs
+from wattload.reports.runs.parallel import share
+from wattload.reports.stats.subject import make_subject
+
+ROOT = Path(__file__).parents[3]
+REPORT = """
+import os, sys
+from wattload.__main__ import main
+from wattload.reports.runs import load, parallel
+parallel.SHARED_FROM = load.DETAILED_RUNS = 1
+os.sched_getaffinity = lambda _: {0, 1}
+sys.exit(main(["report", *sys.argv[1:]]))
+"""
+
+
+@pytest.fixture(autouse=True)
+def few_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "SHARED_FROM", 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # it may lead to the tests
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    found = [tmp_path / f"{number:03d}" for number in range(40)]
+    for file in found:
+        file.write_text(file.name)
+    return found
+
+
+def marked(text: str) -> str:
+    return f"{text}, adopted"
+
+
+def here(file: Path) -> str:
+    """Can't be unpickled by the second process, which knows no tests."""
+    return file.read_text()
+
+
+def test_results_come_in_the_order_of_the_files(files: list[Path]) -> None:
+    found = list(share(files, Path.read_text, marked))
+    assert [text.removesuffix(", adopted") for text in found] == [file.name for file in files]
+
+
+def test_what_the_second_process_made_is_adopted_and_nothing_else(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert list(share(files[:1], Path.read_text, marked)) == ["000, adopted"]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    assert list(share(files[:1], Path.read_text, marked)) == ["000"]
+
+
+def test_a_second_process_that_is_lost_costs_no_result(files: list[Path]) -> None:
+    assert list(share(files, here, marked)) == [file.name for file in files]
+
+
+def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+
+
+def no_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "")
+
+
+def no_interpreter_that_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+
+
+def read_with(_: bytes, file: Path) -> str:
+    return file.read_text()
+
+
+@pytest.mark.parametrize("fault", [no_processes, no_interpreter, no_interpreter_that_lives])
+def test_a_second_process_that_does_not_start_costs_no_result(
+    files: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[[pytest.MonkeyPatch], None],
+) -> None:
+    fault(monkeypatch)
+    work = partial(read_with, bytes(4 << 20))  # more than a pipe takes that nobody reads
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert list(share(files, work, marked)) == [file.name for file in files]
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize("left", range(1, 7))
+def test_want_of_open_files_costs_no_result(files: list[Path], left: int) -> None:
+    """With one more there is no pipe, with a few no process, or none that lives."""
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + left, hard))
+    try:
+        found = list(share(files, Path.read_text, marked))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert [text.removesuffix(", adopted") for text in found] == [file.name for file in files]
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_cost_no_report(
+    arms_folder: Path, tmp_path: Path, closed: str
+) -> None:
+    page = tmp_path / "page.csv"
+    command: list[str | Path] = [
+        sys.executable,
+        "-c",
+        REPORT,
+        arms_folder,
+        "--format",
+        "csv",
+        "-o",
+        page,
+    ]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *command],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert page.stat().st_size > 0
+
+
+def test_an_error_with_standard_error_closed_is_no_part_of_the_output(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-c", REPORT, tmp_path / "none"],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode > 1
+    assert done.stdout == done.stderr == b""
+
+
+def test_the_second_process_reads_nothing_of_what_is_meant_for_this_one(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requested: list[object] = []
+    start = subprocess.Popen
+
+    def spy(*words: object, **options: object) -> object:
+        requested.append(options["stdin"])
+        return start(*words, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(subprocess, "Popen", spy)
+    list(share(files, Path.read_text, marked))
+    assert requested == [subprocess.DEVNULL]
+
+
+def test_the_second_process_ends_with_the_reading_that_an_error_ends(
+    arms_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "DETAILED_RUNS", 1)
+    started: list[subprocess.Popen[bytes]] = []
+    spawn = parallel._spawn
+
+    def spy(number: int) -> subprocess.Popen[bytes]:
+        started.append(spawn(number))
+        return started[-1]
+
+    monkeypatch.setattr(parallel, "_spawn", spy)
+    first = sorted(arms_folder.iterdir())[0]
+    shutil.copytree(first, tmp_path / "again")
+    paths = [first, tmp_path / "again", *sorted(arms_folder.iterdir())[1:]]
+    with pytest.raises(RecordError, match="are the same run") as error:
+        load_runs(paths, keep=Compactor())
+    (process,) = started
+    assert process.returncode is not None
+    assert error.tb is not None  # the frames of the reading are still held
+
+
+def test_the_error_of_the_first_file_that_has_one_is_raised(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "whole", Scenario(run_id="run-short", seconds=1.0))
+    found = [folder / RECORD_FILE, *(tmp_path / f"no-{number}" for number in range(9))]
+    runs = share(found, read_record, lambda record: record)
+    assert next(runs).run_id == "run-short"
+    with pytest.raises(RecordError, match="no-0 "):
+        next(runs)
+
+
+@pytest.fixture
+def both(monkeypatch: pytest.MonkeyPatch, arms_folder: Path) -> tuple[tuple[Run, ...], ...]:
+    monkeypatch.setattr(load, "DETAILED_RUNS", 1)
+    shared = load_runs([arms_folder], keep=Compactor())
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    return shared, load_runs([arms_folder], keep=Compactor())
+
+
+def test_runs_of_two_processes_are_those_of_one(both: tuple[tuple[Run, ...], ...]) -> None:
+    shared, alone = both
+    for one, other in zip(shared, alone, strict=True):
+        assert one.record == other.record
+        assert one.closures == other.closures
+        assert one.traces.digests == other.traces.digests
+        assert (one.seal, one.sha256, one.highest_temperature_k) == (
+            other.seal,
+            other.sha256,
+            other.highest_temperature_k,
+        )
+    assert document(make_subject(shared)) == document(make_subject(alone))
+
+
+def test_traces_of_a_shared_run_are_there_when_asked(both: tuple[tuple[Run, ...], ...]) -> None:
+    for one, other in zip(*both, strict=True):
+        assert one.traces.throughput is not None
+        assert other.traces.throughput is not None
+        assert one.traces.throughput.read_bytes.sum() == other.traces.throughput.read_bytes.sum()
+
+
+def test_an_edited_run_is_found_whichever_process_reads_it(
+    monkeypatch: pytest.MonkeyPatch, arms_folder: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(load, "DETAILED_RUNS", 1)
+    folder = tmp_path / "runs"
+    shutil.copytree(arms_folder, folder)
+    for file in folder.glob(f"*/{RECORD_FILE}"):
+        file.write_bytes(file.read_bytes().replace(b'"complete"', b'"complete" ', 1))
+    for run in load_runs([folder], keep=Compactor()):
+        assert run.seal == "broken"
+        assert run.closures is not None
+        assert run.closures[0].verdict == "fail"
+
+
+def test_a_light_run_stays_as_it_is_through_pickling_and_when_lightened_again(
+    monkeypatch: pytest.MonkeyPatch, arms_folder: Path
+) -> None:
+    monkeypatch.setattr(load, "DETAILED_RUNS", 1)
+    keep = Compactor()
+    for run in load_runs([arms_folder]):
+        light = keep(run)
+        again = pickle.loads(pickle.dumps(light.record))
+        assert again == light.record
+        assert keep(light).record == light.record
+        assert keep(light).closures == light.closures

@@ -1,0 +1,310 @@
+"""What stands before any figure counts each run once, and calls no warm-up a fault."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.reports.conftest import arm, one
+from tests.reports.sessions import against_itself, session, turn
+from wattload.core.record.energy import PowerSourceRecord
+from wattload.core.record.results import Check
+from wattload.reports.blocks import Notice
+from wattload.reports.runs.load import Run
+from wattload.reports.sections.caveats import (
+    check_names,
+    gaps_notice,
+    limits_notices,
+    limits_sentence,
+)
+from wattload.reports.stats.subject import Subject, make_subject
+
+FLAT = [1e9, 1.001e9, 0.999e9, 1.002e9, 1e9, 0.998e9]
+FAILED = Check(name="cold", verdict="fail", sentence="The cache was warm.", mandatory=True)
+WARNS = Check(name="calm", verdict="warn", sentence="The host was busy.")
+
+
+def notices(subject: Subject) -> dict[str, list[str]]:
+    found = limits_notices(subject)
+    return {each.anchor: [str(text) for text in each.sentences] for each in found}
+
+
+def warm_ups(*labels: str) -> list[Run]:
+    return [turn(label, -1, 9e9, warm_up=True, name=f"w{label}") for label in labels]
+
+
+def test_warm_ups_and_runs_against_themselves_have_a_line_of_their_own() -> None:
+    runs = [*warm_ups("A", "B"), *session({"A": FLAT, "B": FLAT}), *against_itself("A", FLAT, FLAT)]
+    subject = make_subject(runs)
+    found = notices(subject)
+    assert "broken" not in found
+    assert found["no-arm"] == [
+        "2 of 26 runs were warm-ups and are in no figure.",
+        "12 of 26 runs compared one setting with itself and are in no figure of an arm. Their "
+        "noise floor is below the comparison.",
+    ]
+    words = limits_sentence(subject, limits_notices(subject))
+    text = "".join(part if isinstance(part, str) else part.text for part in words)
+    assert "14 of 26 runs excluded" in text
+    assert "not compared as valid" not in text
+
+
+def test_runs_with_faults_are_counted_without_warm_ups() -> None:
+    runs = [*warm_ups("A", "B"), *session({"A": FLAT, "B": FLAT})]
+    bad = turn("A", 9, 1e9, checks=(FAILED,))
+    subject = make_subject([*runs, bad])
+    assert len(notices(subject)["broken"]) == 1
+    words = limits_sentence(subject, limits_notices(subject))
+    text = "".join(part if isinstance(part, str) else part.text for part in words)
+    assert "1 of 15 runs shown, but not compared as valid" in text
+
+
+def test_a_page_of_warm_ups_alone_says_why_nothing_counts() -> None:
+    found = notices(make_subject(warm_ups("A")))
+    assert "it is a warm-up" in found["broken"][0]
+    assert "no-arm" not in found
+
+
+def test_who_says_a_thing_is_counted_against_all_runs_of_the_workload() -> None:
+    runs = [
+        *[turn(label, -1, 9e9, warm_up=True, name=f"w{label}", checks=(WARNS,)) for label in "AB"],
+        *session({"A": FLAT}, checks=(WARNS,)),
+        *session({"B": FLAT}),
+    ]
+    (said,) = [text for text in notices(make_subject(runs))["warnings"] if "calm" in text]
+    assert said.endswith("(8 of 14 runs of unet3d)")
+
+
+def test_what_runs_say_alike_is_told_once_per_arm_with_the_range_of_its_figures() -> None:
+    rates = {"A": [1e9, 1.1e9, 1.2e9], "B": [1e9, 1.1e9]}
+    runs = [
+        turn(name, at, rate, remarks=(f"The 2 workers of /mnt/1 spent {at + base}.5% reading.",))
+        for (name, of_arm), base in zip(rates.items(), (10, 40), strict=True)
+        for at, rate in enumerate(of_arm)
+    ]
+    reported = [text for text in notices(make_subject(runs))["warnings"] if "workers" in text]
+    assert reported == [
+        "A: The 2 workers of /mnt/1 spent 10.5 to 12.5% reading. (3 of 5 runs of unet3d)",
+        "B: The 2 workers of /mnt/1 spent 40.5 to 41.5% reading. (2 of 5 runs of unet3d)",
+    ]
+
+
+def test_what_all_runs_say_with_the_same_figures_stays_one_sentence() -> None:
+    runs = session({"A": FLAT, "B": FLAT}, remarks=("12 files were read.",))
+    assert notices(make_subject(runs))["warnings"].count("12 files were read.") == 1
+
+
+def said(runs: list[Run]) -> list[str]:
+    """Return the remarks of runs as they are told, without who said them."""
+    reported = notices(make_subject(runs))["warnings"]
+    return [text.rpartition(" (")[0] if text.endswith(")") else text for text in reported]
+
+
+def saying(*texts: str) -> list[Run]:
+    """Return a run of one arm for each remark."""
+    return [turn("A", at, 1e9, remarks=(text,)) for at, text in enumerate(texts)]
+
+
+def workers(label: str, count: int, *remarks: str) -> list[Run]:
+    """Return runs of an arm with a number of workers, one for each remark."""
+    settings = {"workload": {"workers": count}}
+    return [
+        turn(label, at, 1e9, remarks=(text,), settings=settings, name=f"{label}{count}-{at}")
+        for at, text in enumerate(remarks)
+    ]
+
+
+def test_two_points_of_a_sweep_are_never_one_range() -> None:
+    runs = [
+        *workers("A", 2, "Cores were busy for 90% of 3 s.", "Cores were busy for 91% of 3 s."),
+        *workers("A", 4, "Cores were busy for 60% of 2 s.", "Cores were busy for 59% of 2 s."),
+        *workers("B", 2, "Cores were busy for 80% of 3 s."),
+    ]
+    assert [text for text in said(runs) if "busy" in text] == [
+        "A, workers 2: Cores were busy for 90 to 91% of 3 s.",
+        "A, workers 4: Cores were busy for 59 to 60% of 2 s.",
+        "B, workers 2: Cores were busy for 80% of 3 s.",
+    ]
+
+
+def test_what_a_sentence_says_of_its_point_is_not_said_before_it() -> None:
+    runs = [
+        run
+        for count, share in ((2, 90), (4, 60), (8, 20))
+        for run in workers(
+            "A",
+            count,
+            f"The {count} workers spent {share}% on a core.",
+            f"The {count} workers spent {share + 1}% on a core.",
+        )
+    ]
+    assert [text for text in said(runs) if "spent" in text] == [
+        "The 2 workers spent 90 to 91% on a core.",
+        "The 4 workers spent 60 to 61% on a core.",
+        "The 8 workers spent 20 to 21% on a core.",
+    ]
+
+
+def test_two_workloads_of_one_arm_are_never_one_range() -> None:
+    runs = [
+        turn("A", at, 1e9, workload=kind, name=f"{kind}{at}", remarks=(f"It took {share}%.",))
+        for kind, shares in {"unet3d": (10, 12), "dlrm": (80, 85)}.items()
+        for at, share in enumerate(shares)
+    ]
+    reported = [text for text in notices(make_subject(runs))["warnings"] if "took" in text]
+    assert reported == ["It took 10 to 12%. (unet3d)", "It took 80 to 85%. (dlrm)"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("The shards of ranks 0 to 1 ran.", "The shards of ranks 0 to 7 ran."),
+        ("The kernel is 6.8 here.", "The kernel is 6.10 here."),
+        ("It ran in power state 0.", "It ran in power state 3."),
+        ("1,234 MB were read.", "2,900 MB were read."),
+        ("1 234 MB were read.", "1 900 MB were read."),
+        ("It took 58,7 s.", "It took 61,2 s."),
+        ("3 files of 7.", "4 files of 7."),
+        ("It took 5 to 10%.", "It took 5 to 20%."),
+        ("It took 5% to 10%.", "It took 6% to 10%."),
+        ("It ran with 5-10%.", "It ran with 5-20%."),
+        ("It ran with 5\u201310 %.", "It ran with 5\u201320 %."),
+        ("The figure is 3 \u00b15%.", "The figure is 3 \u00b16%."),
+        ("The 95%-quantile is here.", "The 99%-quantile is here."),
+    ],
+)
+def test_only_what_was_measured_is_made_a_range(one: str, other: str) -> None:
+    assert {one, other} <= set(said(saying(one, other)))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shown"),
+    [
+        ("Read at 5.63 GB/s.", "Read at 10.1 GB/s.", "Read at 5.63 to 10.1 GB/s."),
+        ("58.7 times that.", "9 times that.", "9 to 58.7 times that."),
+        ("It rested 3 s.", "It rested 1\u202f200 s.", "It rested 3 to 1\u202f200 s."),
+        ("Busy for 4 \u00b5s.", "Busy for 5 \u00b5s.", "Busy for 4 to 5 \u00b5s."),
+        ("Warm by 3 K, 95 %.", "Warm by 4 K, 95 %.", "Warm by 3 to 4 K, 95 %."),
+        ("It drew 1.0 W.", "It drew 1 W.", "It drew 1.0 W."),
+    ],
+)
+def test_what_was_measured_has_a_unit_behind_it(one: str, other: str, shown: str) -> None:
+    assert shown in said(saying(one, other))
+
+
+def test_figures_of_two_units_are_not_one_range() -> None:
+    texts = ("Read at 5.63 GB/s.", "Read at 900 MB/s.")
+    assert set(texts) <= {text.removeprefix("A: ") for text in said(saying(*texts))}
+
+
+def test_a_sentence_with_a_sign_in_place_of_its_figure_is_another_one() -> None:
+    assert {"Limit # W.", "Limit 5 W."} <= set(said(saying("limit # W", "limit 5 W")))
+
+
+def test_what_one_run_says_twice_is_two_things() -> None:
+    runs = [turn("A", at, 1e9, remarks=("It took 5%.", "It took 9%.")) for at in (0, 1)]
+    reported = notices(make_subject(runs))["warnings"]
+    assert [text for text in reported if "took" in text] == ["It took 5%.", "It took 9%."]
+
+
+def test_places_that_differ_by_a_number_are_never_made_a_range() -> None:
+    runs = [turn("A", at, 1e9, remarks=(f"No room on /mnt/{at} or nvme{at}.",)) for at in (1, 2)]
+    reported = notices(make_subject(runs))["warnings"]
+    assert [text.partition(" (")[0] for text in reported if "room" in text] == [
+        "No room on /mnt/1 or nvme1.",
+        "No room on /mnt/2 or nvme2.",
+    ]
+
+
+def test_a_sentence_that_begins_with_a_setting_keeps_it_as_it_is_typed() -> None:
+    runs = session({"A": FLAT}, remarks=("loader=direct has no part here.", "it is so"))
+    reported = notices(make_subject(runs))["warnings"]
+    assert "loader=direct has no part here." in reported
+    assert "It is so." in reported
+
+
+def test_no_notice_is_empty() -> None:
+    for each in limits_notices(make_subject(session({"A": FLAT, "B": FLAT}))):
+        assert isinstance(each, Notice)
+        assert each.sentences
+
+
+SOURCES = ("nvme", "nvme_25h", "nvme_ipm", "nvme_olec")
+COARSE = "nvme_olec has no figure: the step of 3600 J is too coarse for the {} J it counted."
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return one(tmp_path, arm("A", 0))
+
+
+def unchecked(name: str, sentence: str) -> Check:
+    return Check(name=name, verdict="not_checked", sentence=sentence)
+
+
+def with_checks(run: Run, *checks: Check, run_id: str = "run-1") -> Run:
+    sources = tuple(
+        PowerSourceRecord(host="box", facts=None, name=name, device="S1", used=True, sentence="")
+        for name in SOURCES
+    )
+    record = run.record.model_copy(
+        update={
+            "run_id": run_id,
+            "checks": checks,
+            "metrics": (),
+            "power": run.record.power.model_copy(update={"sources": sources}),
+        }
+    )
+    return replace(run, record=record)
+
+
+def reported(*runs: Run) -> list[str]:
+    sentences = map(str, gaps_notice(make_subject(runs)).sentences)
+    return [text for text in sentences if "checked" in text]
+
+
+def test_pairs_without_a_figure_for_one_reason_are_one_line(run: Run) -> None:
+    sentence = COARSE.format("3648.91")
+    pairs = ("nvme_25h_nvme_olec", "nvme_ipm_nvme_olec", "nvme_nvme_olec")
+    checks = [unchecked(f"energy_cross_check_S1_{pair}", sentence) for pair in pairs]
+    assert reported(with_checks(run, *checks)) == [
+        "Not checked, energy cross check S1 (nvme_25h with nvme_olec, nvme_ipm with nvme_olec and "
+        f"nvme with nvme_olec): {sentence}"
+    ]
+
+
+def test_reasons_that_differ_by_a_figure_are_one_line_over_all_runs(run: Run) -> None:
+    name = "energy_cross_check_S1_nvme_25h_nvme_olec"
+    first = with_checks(run, unchecked(name, COARSE.format("3648.91")))
+    second = with_checks(run, unchecked(name, COARSE.format("12.5")), run_id="run-2")
+    assert reported(first, second) == [
+        f"Not checked, energy cross check S1 nvme_25h nvme_olec: {COARSE.format('3648.91')}"
+    ]
+
+
+def test_reasons_of_different_drives_stay_apart(run: Run) -> None:
+    checks = [unchecked(f"link_{n}", f"The link of nvme{n} is not known.") for n in (0, 1)]
+    assert reported(with_checks(run, *checks)) == [
+        "Not checked, link 0: The link of nvme0 is not known.",
+        "Not checked, link 1: The link of nvme1 is not known.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["harness_ceiling"], "harness ceiling"),
+        (["clocks_agree", "bytes_add_up"], "clocks agree and bytes add up"),
+        (["energy_closure", "energy_closure_read"], "energy closure and energy closure read"),
+        (["energy_closure_read", "energy_closure_write"], "energy closure (read and write)"),
+    ],
+)
+def test_what_names_begin_with_alike_is_said_once(names: list[str], shown: str) -> None:
+    assert check_names(names, ()) == shown
+
+
+def test_a_run_without_a_gap_says_so(run: Run) -> None:
+    whole = replace(run, record=run.record.model_copy(update={"metrics": (), "checks": ()}))
+    assert gaps_notice(make_subject([whole])).sentences == ["No gap is recorded."]

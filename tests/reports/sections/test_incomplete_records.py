@@ -1,0 +1,214 @@
+"""What the sections say of records that lack something, or have more than the usual one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.record_machine import read
+from tests.records import Scenario
+from tests.reports.conftest import arm, one, render_page
+from tests.reports.parsing import Page
+from wattload.core.record.controller import ControllerRecord
+from wattload.core.record.run import RunRecord
+from wattload.core.record.target import BlockNode
+from wattload.reports.blocks import Absent, Facts, Notice, Section, Table
+from wattload.reports.runs.load import Run
+from wattload.reports.sections.energy import energy_section
+from wattload.reports.sections.figures import headline_section, phases_section
+from wattload.reports.sections.machine import drive_blocks, machine_section
+from wattload.reports.sections.over_time import overtime_section
+from wattload.reports.sections.summary import title
+from wattload.reports.sections.wording import moment, target_words
+from wattload.reports.stats.subject import Subject, make_subject
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return one(tmp_path, arm("A", 0, ranks=2))
+
+
+def altered(run: Run, **changes: object) -> tuple[Subject, Run]:
+    record = run.record.model_copy(update=changes)
+    other = replace(run, record=record)
+    return make_subject([other]), other
+
+
+def words(section: Section | None) -> str:
+    """Return all text of a section's tables, facts and notices."""
+    assert section is not None
+    found: list[str] = [section.title]
+    for block in section.blocks:
+        if isinstance(block, Table):
+            found += [cell.text + " " + cell.remark for row in block.rows for cell in row]
+            found += [block.caption, block.note]
+        elif isinstance(block, Facts):
+            found += [f"{name} {value}" for name, value in block.pairs]
+        elif isinstance(block, Notice):
+            found += [block.title, *map(str, block.sentences)]
+        elif isinstance(block, Absent):
+            found += [block.title, block.reason]
+    return " | ".join(found).replace("\u00a0", " ")
+
+
+def test_ranks_that_ended_apart_say_by_how_much(run: Run) -> None:
+    windows = tuple(w.model_copy(update={"end_spread_s": 0.5}) for w in run.record.windows)
+    assert "0.50 s apart" in words(phases_section(*altered(run, windows=windows)))
+
+
+def test_a_device_that_kept_no_times_has_a_dash_for_its_depth(run: Run) -> None:
+    reason = {"busy_s": "the kernel keeps none", "weighted_s": "the kernel keeps none"}
+    gaps = {"busy_s": None, "weighted_s": None, "read_bytes": None}
+    counters = tuple(
+        counter.model_copy(update={**gaps, "missing": {**reason, "read_bytes": "not kept"}})
+        for counter in run.record.counters
+        if counter.source == "block"
+    )
+    section = phases_section(*altered(run, counters=counters))
+    assert section is not None
+    (_phases, table) = section.blocks
+    assert isinstance(table, Table)
+    assert [cell.text for cell in table.rows[0][-3:]] == ["\u2013"] * 3
+
+
+def test_a_run_without_phases_or_figures_has_no_such_sections(run: Run) -> None:
+    changes: dict[str, object] = {"windows": (), "spans": (), "metrics": (), "counters": ()}
+    subject, bare = altered(run, **changes, totals=())
+    assert phases_section(subject, bare) is None
+    assert headline_section(subject, bare) is None
+
+
+def test_a_run_without_any_machine_has_no_such_section(run: Run) -> None:
+    empty = {"hosts": (), "targets": (), "controllers": (), "ranks": ()}
+    workload = run.record.workload.model_copy(update={"paths": ()})
+    assert machine_section(*altered(run, **empty, workload=workload)) is None
+
+
+def test_an_array_says_how_often_it_writes_each_byte(run: Run) -> None:
+    (target,) = run.record.targets
+    mirror = read(BlockNode, "unknown", kind="md", name="md0", redundancy=2.0)
+    facts = target.facts.model_copy(update={"stack": mirror})
+    _subject, other = altered(run, targets=(target.model_copy(update={"facts": facts}),))
+    assert "writes 2 copies" in Page(render_page([other])).text()
+    assert "md md0" in target_words(facts)
+
+
+def test_a_target_of_which_little_is_known_has_a_name_all_the_same(run: Run) -> None:
+    (target,) = run.record.targets
+    reasons = {"path": "none", "file_system": "no mount", "stack": "no block device"}
+    bare = target.facts.model_copy(
+        update={**dict.fromkeys(reasons), "kind": "null", "missing": reasons}
+    )
+    assert target_words(bare) == "a null target (unknown file system)"
+
+
+def test_what_could_not_be_read_of_a_target_stands_with_its_reason(run: Run) -> None:
+    assert "unknown" in words(machine_section(*altered(run)))
+    host = run.record.hosts[0].facts
+    assert "c_states" in host.missing
+    assert "c states" in Page(render_page([run])).text()
+
+
+def test_a_page_of_runs_without_target_is_named_by_the_workload(run: Run) -> None:
+    subject, _ = altered(run, targets=())
+    assert title(subject) == "unet3d"
+
+
+def _drive(run: Run, **difference: object) -> ControllerRecord:
+    (controller,) = run.record.controllers
+    assert controller.difference is not None
+    return controller.model_copy(
+        update={
+            "facts": controller.facts.model_copy(update={"holds_system": True}),
+            "difference": controller.difference.model_copy(update=difference),
+        }
+    )
+
+
+def _pairs(controller: ControllerRecord) -> dict[str, str]:
+    return {
+        name: value
+        for block in drive_blocks(controller)
+        if isinstance(block, Facts)
+        for name, value in block.pairs
+    }
+
+
+def test_a_drive_tells_its_write_amplification_or_why_not(run: Run) -> None:
+    known = _drive(run, write_amplification=1.2345, changed=("firmware",), missing={})
+    assert _pairs(known)["write amplification"] == "1.23"
+    assert _pairs(known)["changed during the run"] == "firmware"
+    assert _pairs(known)["system drive"] == "holds root or swap"
+    assert _pairs(run.record.controllers[0])["write amplification"] == "no OCP log C0h"
+
+
+def test_a_drive_that_could_be_read_neither_before_nor_after_is_still_named(run: Run) -> None:
+    (controller,) = run.record.controllers
+    bare = controller.model_copy(update={"before": None, "after": None, "difference": None})
+    assert _pairs(bare)["link now, maximum"] == "unknown, 32 GT/s x4"
+    assert not any(isinstance(block, Notice) for block in drive_blocks(bare))
+
+
+def test_a_drive_at_full_link_speed_has_no_notice(run: Run) -> None:
+    (controller,) = run.record.controllers
+    facts = controller.facts.model_copy(update={"link_speed_max_gt_per_s": 16.0})
+    full = controller.model_copy(update={"facts": facts})
+    assert not any(isinstance(block, Notice) for block in drive_blocks(full))
+
+
+def test_a_drive_without_smart_or_after_shows_what_there_is(run: Run) -> None:
+    (controller,) = run.record.controllers
+    assert controller.before is not None
+    before = controller.before.model_copy(update={"smart": None, "missing": {"smart": "refused"}})
+    partial = controller.model_copy(update={"before": before, "after": None})
+    table = next(block for block in drive_blocks(partial) if isinstance(block, Table))
+    assert table.note.endswith("smart: refused.")
+    assert {row[2].text for row in table.rows} == {"\u2013"}
+
+
+def _no_energy(record: RunRecord) -> dict[str, object]:
+    return {"power": record.power.model_copy(update={"energy": ()})}
+
+
+def test_a_source_that_gave_no_energy_is_told_from_no_source(run: Run) -> None:
+    assert "No phase has an energy figure or bound" in words(
+        energy_section(*altered(run, **_no_energy(run.record)))
+    )
+
+
+def test_samples_that_were_lost_are_told_from_no_source(run: Run) -> None:
+    subject = make_subject([run])
+    lost = replace(run, traces=replace(run.traces, power=None, notes=("The power trace is gone.",)))
+    section = words(overtime_section(subject, lost))
+    assert "No power | The power trace is gone." in section
+    assert run.traces.power is not None
+    empty = replace(run, traces=replace(run.traces, power=replace(run.traces.power, signals=())))
+    assert "has no sample" in words(overtime_section(subject, empty))
+
+
+def test_a_host_that_counts_pressure_says_how_long_tasks_waited(run: Run) -> None:
+    (host,) = run.record.hosts
+    assert host.after is not None
+    rest = {k: v for k, v in host.before.missing.items() if k != "pressure_io_some_s"}
+    before = host.before.model_copy(update={"pressure_io_some_s": 1.0, "missing": rest})
+    after = host.after.model_copy(update={"pressure_io_some_s": 3.5, "missing": rest})
+    waited = host.model_copy(update={"before": before, "after": after})
+    assert "time that some task waited for I/O 2.50 s" in words(
+        machine_section(*altered(run, hosts=(waited,)))
+    )
+
+
+def test_a_run_that_is_not_over_has_no_end() -> None:
+    assert moment(None) == "unknown"
+
+
+@pytest.mark.parametrize(("spread", "word"), [(0.12, "noisy, run more"), (0.3, "unstable")])
+def test_noisy_arms_are_told_to_run_more(tmp_path: Path, spread: float, word: str) -> None:
+    rates = [1e9 * (1 + spread * (index % 2)) for index in range(4)]
+    runs = [
+        one(tmp_path, Scenario(run_id=f"run-{index}", seconds=1.0, rate_bytes_per_s=rate))
+        for index, rate in enumerate(rates)
+    ]
+    assert word in Page(render_page(runs)).text()

@@ -1,0 +1,145 @@
+"""Energies get a verdict only beyond the accuracy of the sensors of both arms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from tests.reports.sessions import turn
+from wattload.core.record.energy import EnergyRecord
+from wattload.reports.runs.load import Run
+from wattload.reports.stats.comparison import Row, compare
+from wattload.reports.stats.figures import accuracy
+from wattload.reports.stats.subject import make_subject
+
+PARTS = {"gain": 0.09, "quantisation": 0.003, "edge": 0.004, "sampling": 0.0, "gap": 0.0}
+"""Shares of an energy; all of them together are just over 0.09."""
+
+
+def runs(
+    watts: Mapping[str, float],
+    *,
+    serials: Mapping[str, str],
+    power: Mapping[str, str] | str = "measured",
+) -> list[Run]:
+    """Return eight pairs of runs that drew these watts."""
+    kinds = dict.fromkeys(watts, power) if isinstance(power, str) else power
+    return [
+        turn(arm, block, 1e9, power=kinds[arm], virtual=False, serial=serials[arm],
+             busy_w=watts[arm] * (1 + 0.001 * ((block * 7 + 3 * (arm == "B")) % 5)))
+        for arm in watts
+        for block in range(8)
+    ]  # fmt: skip
+
+
+def stating(run: Run, share: float | None, parts: Mapping[str, float]) -> Run:
+    """Return a run whose energies state an uncertainty and its parts, as shares of each."""
+
+    def stated(energy: EnergyRecord) -> EnergyRecord:
+        whole_j = energy.energy_j or 0.0
+        missing = {k: v for k, v in energy.missing.items() if k != "uncertainty_j"}
+        update = {
+            "uncertainty_j": None if share is None else share * whole_j,
+            "uncertainty_parts_j": {name: part * whole_j for name, part in parts.items()},
+            "missing": missing | ({"uncertainty_j": "not stated"} if share is None else {}),
+        }
+        return energy.model_copy(update=update)
+
+    power = run.record.power
+    reported = power.model_copy(update={"energy": tuple(map(stated, power.energy))})
+    return replace(run, record=run.record.model_copy(update={"power": reported}))
+
+
+TWO_DRIVES = {"A": "SA", "B": "SB"}
+ONE_DRIVE = {"A": "SA", "B": "SA"}
+
+
+def energy(made: list[Run]) -> Row:
+    subject = make_subject(made)
+    (group,) = subject.groups
+    return next(row for row in compare(subject, group) if row.quantity.key == "energy, train")
+
+
+def test_an_effect_within_what_two_sensors_may_be_off_by_is_not_called() -> None:
+    made = runs({"A": 18.0, "B": 18.6}, serials=TWO_DRIVES)
+    exact = energy([stating(each, 0.005, {}) for each in made])
+    assert exact.call == "a"
+    row = energy([stating(each, 0.1, {}) for each in made])
+    assert row.effect is not None
+    assert row.effect.floor == pytest.approx(0.2)
+    assert row.call == "none"
+    assert "below 20 % (stated uncertainty of both energies)" in row.reason
+
+
+def test_two_sensors_that_know_no_better_show_nothing_to_be_the_same() -> None:
+    made = runs({"A": 18.0, "B": 18.0}, serials=TWO_DRIVES)
+    assert energy([stating(each, 0.001, {}) for each in made]).words == "same within 3 %"
+    assert energy([stating(each, 0.05, {}) for each in made]).words == "no difference shown"
+
+
+def test_rate_per_watt_and_mean_power_are_of_the_same_sensors() -> None:
+    made = [stating(each, 0.1, {}) for each in runs({"A": 18.0, "B": 18.6}, serials=TWO_DRIVES)]
+    subject = make_subject(made)
+    (group,) = subject.groups
+    found = {row.quantity.key: row.effect for row in compare(subject, group) if row.effect}
+    for key in ("energy, train", "mean power, train", "rate per watt, train"):
+        assert found[key].floor == pytest.approx(0.2)
+    assert found["throughput_bytes_per_s"].accuracy == 0.0
+
+
+def test_the_gain_of_one_sensor_in_both_arms_cancels() -> None:
+    made = runs({"A": 18.0, "B": 18.6}, serials=ONE_DRIVE)
+    row = energy([stating(each, 0.0902, PARTS) for each in made])
+    assert row.effect is not None
+    assert row.effect.accuracy == pytest.approx(2 * 0.005)
+    assert row.call == "a"
+
+
+def test_without_parts_all_that_one_sensor_states_counts() -> None:
+    made = runs({"A": 18.0, "B": 18.6}, serials=ONE_DRIVE)
+    row = energy([stating(each, 0.1, {}) for each in made])
+    assert row.effect is not None
+    assert row.effect.accuracy == pytest.approx(0.2)
+    assert row.call == "none"
+
+
+def test_what_states_no_accuracy_is_not_called_across_drives() -> None:
+    made = runs({"A": 18.0, "B": 36.0}, serials=TWO_DRIVES)
+    row = energy([stating(each, None, {"quantisation": 0.003}) for each in made])
+    assert (row.call, row.words) == ("barred", "inconclusive")
+    assert row.reason.startswith("sensor accuracy not stated")
+
+
+def test_one_run_that_states_nothing_is_enough_to_bar() -> None:
+    made = runs({"A": 18.0, "B": 36.0}, serials=TWO_DRIVES)
+    row = energy([stating(made[0], None, {}), *made[1:]])
+    assert row.reason.startswith("sensor accuracy not stated")
+
+
+def test_one_drive_whose_gain_alone_is_not_stated_is_called_against_itself() -> None:
+    but_gain = {name: part for name, part in PARTS.items() if name != "gain"}
+    made = runs({"A": 18.0, "B": 36.0}, serials=ONE_DRIVE)
+    assert energy([stating(each, None, but_gain) for each in made]).call == "a"
+    row = energy([stating(each, None, {"edge": 0.001}) for each in made])
+    assert row.reason.startswith("sensor resolution not stated")
+
+
+def test_energy_that_is_known_in_two_ways_is_not_called_and_both_are_told() -> None:
+    kinds = {"A": "measured", "B": "self_reported"}
+    row = energy(runs({"A": 18.0, "B": 36.0}, serials=TWO_DRIVES, power=kinds))
+    assert row.call == "barred"
+    assert row.reason == (
+        "different kinds of evidence: A measured by a meter or a rail sensor; B measured and "
+        "reported by the device"
+    )
+
+
+def test_each_arm_counts_with_the_run_that_states_most() -> None:
+    made = [stating(each, 0.01, {}) for each in runs({"A": 18.0, "B": 18.0}, serials=TWO_DRIVES)]
+    arms = [[each.record for each in made if each.record.label == arm] for arm in "AB"]
+    assert accuracy(arms, "train").share == pytest.approx(0.02)
+    arms[0][3] = stating(made[3], 0.05, {}).record
+    assert accuracy(arms, "train").share == pytest.approx(0.06)
+    assert accuracy([[], arms[1]], "train").reason == ""

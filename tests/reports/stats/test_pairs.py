@@ -1,0 +1,379 @@
+"""Alternating runs are compared in pairs; without enough pairs there is no verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.reports.render.test_text_export import rows as comma_rows
+from tests.reports.sessions import run, session, turn
+from wattload.core.record.results import Check
+from wattload.core.record.run import RunStart
+from wattload.reports.render.json_export import document
+from wattload.reports.runs.load import Run
+from wattload.reports.sections.ratios import method
+from wattload.reports.stats.comparison import Row, compare
+from wattload.reports.stats.effects import REACH, UNDATED, between, drift, effect, first_arm
+from wattload.reports.stats.pairs import began_s, one_after_the_other, value_pairs
+from wattload.reports.stats.subject import make_subject
+
+DRIFT = [1.0, 0.93, 0.86, 0.8, 0.74, 0.69]
+"""What a host that warms up does to both arms alike."""
+
+FAST = [1e9 * each for each in DRIFT]
+SLOW = [0.94e9 * each * (1 + 0.001 * (at % 3)) for at, each in enumerate(DRIFT)]
+FLAT = [1e9, 1.001e9, 0.999e9, 1.002e9, 1e9, 0.998e9]
+FAILED = Check(name="cold", verdict="fail", sentence="The cache was warm.", mandatory=True)
+
+
+def throughput(runs: list[Run]) -> Row:
+    subject = make_subject(runs)
+    (group,) = subject.groups
+    return next(row for row in compare(subject, group) if "throughput" in row.quantity.key)
+
+
+def test_what_drifts_under_both_arms_cancels_in_pairs() -> None:
+    row = throughput(session({"A": FAST, "B": SLOW}))
+    assert row.effect is not None
+    assert row.effect.pairs == 6
+    assert (row.call, row.words) == ("a", "A is better")
+    assert row.effect.ratio == pytest.approx(0.94, abs=0.002)
+
+
+def test_the_same_runs_in_no_pairs_show_nothing() -> None:
+    row = throughput(session({"A": FAST, "B": SLOW}, interleave="none"))
+    assert row.effect is not None
+    assert row.effect.pairs == 0
+    assert (row.call, row.words) == ("none", "no difference shown")
+
+
+def test_five_pairs_are_too_few_whatever_their_runs_would_say_by_themselves() -> None:
+    row = throughput(session({"A": FAST[:5], "B": [each / 2 for each in SLOW[:5]]}))
+    assert row.effect is not None
+    assert (row.effect.pairs, row.effect.interval) == (0, None)
+    assert (row.call, row.words) == ("barred", "too few pairs")
+    assert row.reason == "too few pairs: 5 pairs of alternating runs; 6 needed"
+
+
+def test_a_sixth_run_without_a_partner_makes_no_five_pairs_enough() -> None:
+    runs = session({"A": FAST, "B": [each / 2 for each in SLOW[:5]]})
+    assert throughput(runs).words == "too few pairs"
+
+
+def test_four_interleaved_runs_are_told_by_the_floor_of_pairs() -> None:
+    row = throughput(session({"A": FAST[:4], "B": SLOW[:4]}))
+    assert "5 per arm" not in row.reason
+    assert row.reason.startswith("too few pairs: 4 pairs")
+
+
+def alone(label: str, count: int) -> list[Run]:
+    """Return runs of an arm that took no turns, beside a session."""
+    rate = 1e9 if label == "A" else 0.9e9
+    return [
+        run(
+            f"{label}-alone-{index}",
+            label=label,
+            rate_bytes_per_s=rate * (1 + 0.001 * (index % 3)),
+            seconds=3e9 / rate / (1 + 0.001 * (index % 3)),
+            order=20 + 2 * index + (label == "B"),
+            seed=index + 40,
+        )
+        for index in range(count)
+    ]
+
+
+def test_five_runs_per_arm_that_took_no_turns_stand_for_themselves_beside_a_short_session() -> None:
+    few = session({"A": FLAT[:2], "B": [each * 0.9 for each in FLAT[:2]]})
+    row = throughput([*few, *alone("A", 5), *alone("B", 5)])
+    assert row.effect is not None
+    assert (row.effect.pairs, row.effect.count_a) == (0, 7)
+    assert row.call == "a"
+    assert throughput([*few, *alone("A", 5), *alone("B", 4)]).words == "too few pairs"
+
+
+def test_arms_of_two_sessions_took_no_turns_with_each_other() -> None:
+    a = session({"A": FLAT[:5]}, session="s1")
+    b = session({"B": [each * 0.9 for each in FLAT[:5]]}, session="s2")
+    assert throughput([*a, *b]).call == "a"
+
+
+def test_a_run_without_a_valid_partner_is_left_out_of_the_pairs() -> None:
+    runs = session({"A": [*FAST, 0.6e9], "B": SLOW})
+    row = throughput([*runs, turn("B", 6, 0.1e9, checks=(FAILED,))])
+    assert row.effect is not None
+    assert (row.effect.count_a, row.effect.count_b, row.effect.pairs) == (7, 6, 6)
+    assert row.effect.ratio == pytest.approx(0.94, abs=0.002)
+
+
+def test_sessions_and_blocks_are_not_mixed_up() -> None:
+    first = session({"A": FAST[:3], "B": SLOW[:3]})
+    second = session({"A": FAST[3:], "B": SLOW[3:]}, session="s2")
+    row = throughput([*second, *first])
+    assert row.effect is not None
+    assert row.effect.pairs == 6
+    assert row.effect.ratio == pytest.approx(0.94, abs=0.002)
+
+
+def test_of_two_runs_of_a_block_the_last_counts() -> None:
+    again = turn("A", 0, 3e9, name="again", order=5)
+    found = value_pairs([(turn("A", 0, 1e9), 1.0), (again, 3.0)], [(turn("B", 0, 1e9), 2.0)])
+    assert found.pairs == ((3.0, 2.0),)
+
+
+def apart(runs: Sequence[Run], gap_s: float, waited_s: float = 0.0) -> list[Run]:
+    """Return a session whose B runs say that they began so long after their partners ended."""
+    start = RunStart(waited_s=waited_s, limit_s=900.0, allowed_k=3.0)
+    update: dict[str, Any] = {"pair_gap_s": gap_s, "start": start}
+    return [
+        each
+        if each.record.label == "A"
+        else replace(
+            each,
+            record=each.record.model_copy(
+                update={"comparison": each.record.comparison.model_copy(update=update)}
+            ),
+        )
+        for each in runs
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "waited_s", "pairs"),
+    [(600.0, 0.0, 6), (600.1, 0.0, 0), (1400.0, 800.0, 6), (604800.0, 900.0, 0)],
+)
+def test_runs_more_than_ten_minutes_apart_are_no_pair_but_for_the_wait_for_cooling(
+    gap_s: float, waited_s: float, pairs: int
+) -> None:
+    row = throughput(apart(session({"A": FAST, "B": SLOW}), gap_s, waited_s))
+    assert row.effect is not None
+    assert (row.effect.pairs, row.effect.parted) == (pairs, 0 if pairs else 6)
+
+
+def test_parted_pairs_are_judged_by_welch_and_the_row_says_so() -> None:
+    row = throughput(apart(session({"A": FLAT, "B": [each * 1.2 for each in FLAT]}), 1e6))
+    assert row.effect is not None
+    assert row.call == "b"
+    reported = "the runs of 6 pairs were more than 600 s apart and count as single runs"
+    assert row.reason.endswith(reported)
+    assert method(row.effect) == "6 and 6 runs, Welch's t, 6 pairs too far apart in time"
+
+
+def test_what_drifted_in_the_week_between_the_runs_of_pairs_is_not_called_away() -> None:
+    together = session({"A": FAST, "B": SLOW})
+    assert throughput(together).call == "a"
+    assert throughput(apart(together, 604800.0)).call == "none"
+
+
+def test_where_no_run_tells_the_gap_the_clocks_do() -> None:
+    late = [
+        replace(
+            each,
+            record=each.record.model_copy(
+                update={"started_utc": each.record.started_utc.replace("2026-11-20", "2026-11-27")}
+            ),
+        )
+        if each.record.label == "B"
+        else each
+        for each in session({"A": FAST, "B": SLOW})
+    ]
+    row = throughput(late)
+    assert row.effect is not None
+    assert (row.effect.pairs, row.effect.parted) == (0, 6)
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-11-20T23:00:05"])
+def test_runs_that_tell_no_time_are_no_pair(text: str) -> None:
+    odd = turn("B", 0, 1e9)
+    odd = replace(odd, record=odd.record.model_copy(update={"started_utc": text}))
+    assert value_pairs([(turn("A", 0, 1e9), 1.0)], [(odd, 2.0)]).parted == 1
+
+
+def test_warm_ups_make_no_arm_and_no_pair_and_stay_on_the_page() -> None:
+    warm = [turn(arm, -1, 9e9, warm_up=True, name=f"w{arm}") for arm in ("A", "B", "C")]
+    runs = [*warm, *session({"A": FAST, "B": SLOW})]
+    subject = make_subject(runs)
+    assert subject.arms == ("A", "B")
+    assert len(subject.runs) == 15
+    row = throughput(runs)
+    assert row.spreads["A"] is not None
+    assert row.spreads["A"].maximum < 1.1e9
+
+
+def test_forcing_lets_no_warm_up_in() -> None:
+    warm = [turn("A", -1, 9e9, warm_up=True, name=f"w{index}") for index in range(6)]
+    subject = make_subject(warm, forced=True)
+    (group,) = subject.groups
+    assert all(not figure.valid for row in compare(subject, group) for figure in row.figures["A"])
+
+
+FIRST, SECOND = [0.0, 1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0, 9.0]
+LEVEL = [1.0, 1.002, 0.999, 1.001, 1.0]
+
+
+def test_one_late_run_makes_no_mixture_of_arms_that_ran_one_after_the_other() -> None:
+    assert first_arm(FIRST, SECOND) == "A"
+    assert first_arm(SECOND, FIRST) == "B"
+    assert first_arm([*FIRST[:4], 99.0], SECOND) == "A"
+    assert first_arm([0, 2, 4, 6, 8], [1, 3, 5, 7, 9]) == ""
+    assert first_arm([0, 1, 2, 10, 11], [3, 4, 5, 6, 7]) == ""
+
+
+def test_drift_within_the_arms_is_carried_on_to_the_time_of_the_other() -> None:
+    steady = [1.01**at for at in range(10)]
+    found = between(steady[:5], steady[5:], FIRST, SECOND)
+    assert found.share == pytest.approx(1.01**5 - 1, rel=1e-6)  # the centres are 5 s apart
+    assert found.words.startswith("the arms ran one after the other")
+
+
+def test_a_level_that_few_runs_happened_to_keep_is_no_proof_of_calm() -> None:
+    found = between(LEVEL, LEVEL, FIRST, SECOND)
+    noisier = between([each**4 for each in LEVEL], [each**4 for each in LEVEL], FIRST, SECOND)
+    assert 0.001 < found.share < 0.02
+    assert noisier.share > 3 * found.share
+
+
+def test_arms_that_mixed_have_no_drift_between_them() -> None:
+    drifting = [1.01**at for at in range(10)]
+    found = between(drifting[::2], drifting[1::2], [0, 2, 4, 6, 8], [1, 3, 5, 7, 9])
+    assert (found.share, found.words) == (0.0, "")
+
+
+def test_drift_is_carried_on_no_farther_than_anyone_can_know_and_that_is_said() -> None:
+    drifting = [1.001**at for at in range(5)]
+    day_later = [86400 + at for at in FIRST]
+    found = between(drifting, drifting, FIRST, day_later)
+    assert found.share == pytest.approx(1.001 ** (4 * REACH) - 1, rel=1e-3)
+    assert "drift between them is unknown" in found.words
+
+
+def test_what_no_times_tell_is_not_known() -> None:
+    at_once = between(LEVEL, LEVEL, [0.0] * 5, [9.0] * 5)
+    assert at_once.share == 0.0
+    assert at_once.words == "the arms ran one after the other: drift between them is unknown"
+    undated = effect(LEVEL, LEVEL, began=((), ()))
+    assert undated is not None
+    assert undated.between == UNDATED
+    assert between(LEVEL, LEVEL, [0.0] * 5, [0.0] * 5) == UNDATED
+    assert at_once.is_unknown
+    assert UNDATED.is_unknown
+
+
+def test_what_drifts_may_bring_unlike_arms_together() -> None:
+    """A true 4 % that a drift of -4 % from first to last nearly takes away is not "the same"."""
+    random = np.random.default_rng(7)
+    said = 0
+    for _ in range(200):
+        logs = np.linspace(0, -0.04, 10) + random.normal(0, 0.001, 10) + np.repeat([0.0, 0.04], 5)
+        values = np.exp(logs).tolist()
+        began = ([60.0 * at for at in range(5)], [300 + 60.0 * at for at in range(5)])
+        found = effect(values[:5], values[5:], began=began)
+        assert found is not None
+        said += found.same
+    assert said == 0
+
+
+def test_level_arms_in_sequence_may_still_be_the_same() -> None:
+    still = [1.0, 1.0004, 0.9998, 1.0002, 0.9996]
+    found = effect(still, still, began=(FIRST, SECOND))
+    assert found is not None
+    assert found.between.share > 0
+    assert found.same
+
+
+def test_a_host_that_drifts_makes_no_arm_better_though_one_ran_after_the_other() -> None:
+    random = np.random.default_rng(31)
+    draws, total, called, blind = 300, 0.03, 0, 0
+    for _ in range(draws):
+        values = np.exp(np.linspace(0, total, 10) + random.normal(0, 0.005, 10)).tolist()
+        reported = effect(values[:5], values[5:], began=(FIRST, SECOND))
+        untold = effect(values[:5], values[5:])
+        assert reported is not None
+        assert untold is not None
+        called, blind = called + reported.differs, blind + untold.differs
+    assert called / draws <= 0.06
+    assert blind / draws > 0.5  # without the times it would be called
+
+
+def test_a_clear_difference_of_arms_in_sequence_is_still_called() -> None:
+    found = effect(LEVEL, [1.2 * each for each in LEVEL], began=(FIRST, SECOND))
+    assert found is not None
+    assert found.differs
+
+
+def in_sequence(rates: Sequence[float], late: int = 0) -> list[Run]:
+    """Return runs of these rates in order of time: of A, of B, and as many of A as are late."""
+    half = len(rates) // 2
+    early = half - late
+    runs = session(
+        {"A": [*rates[:early], *rates[early + half :]], "B": rates[early : early + half]},
+        interleave="none",
+    )
+    ordered = [*runs[:early], *runs[half:], *runs[early:half]]
+    return [started(run, f"2026-11-20T23:{5 * at:02}:00+00:00") for at, run in enumerate(ordered)]
+
+
+def started(run: Run, when: str) -> Run:
+    return replace(run, record=run.record.model_copy(update={"started_utc": when}))
+
+
+def throughput_in_sequence(runs: list[Run]) -> Row:
+    subject = make_subject(runs)
+    (group,) = subject.groups
+    return next(row for row in compare(subject, group) if "throughput" in row.quantity.key)
+
+
+DRIFTING = [1e9 * 1.006**at * noise for at, noise in enumerate([1.0, 1.001, 0.999, 1.0, 1.001] * 2)]
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_drift_over_the_session_is_not_called_and_the_row_says_why(late: int) -> None:
+    row = throughput_in_sequence(in_sequence(DRIFTING, late))
+    assert row.effect is not None
+    assert (row.call, row.words) == ("none", "no difference shown")
+    assert row.effect.between.share > 0.01
+    assert row.reason.endswith(row.effect.between.words)
+
+
+@pytest.mark.parametrize(("late", "share"), [(0, "all"), (1, "most")])
+def test_one_late_run_does_not_silence_the_notice(late: int, share: str) -> None:
+    subject = make_subject(in_sequence(DRIFTING, late))
+    (group,) = subject.groups
+    assert one_after_the_other(subject, group) == f"{share} runs of A began before those of B"
+
+
+def test_json_and_csv_say_that_arms_ran_one_after_the_other() -> None:
+    runs = in_sequence(DRIFTING)
+    (comparison,) = document(make_subject(runs))["comparisons"]
+    reported = next(each for each in comparison["rows"] if "throughput" in each["quantity"])
+    assert reported["effect"]["drift_between_arms"] == pytest.approx(0.03, abs=0.01)
+    assert reported["effect"]["between_arms"] in reported["reason"]
+    found = next(each for each in comma_rows(*runs) if "throughput" in each["figure"])
+    assert (found["call"], found["why_called"]) == (reported["words"], reported["reason"])
+
+
+def test_dates_that_can_t_be_read_are_said_to_be_unknown_and_not_far_apart() -> None:
+    near = [1e9 * each for each in [*LEVEL, 1.001]]
+    pairs = session({"A": near, "B": [1.2 * each for each in near]})
+    undated = [started(run, "yesterday") for run in pairs]
+    arms = [[(run, 1.0) for run in undated if run.record.label == arm] for arm in ("A", "B")]
+    found = value_pairs(*arms)
+    assert (found.parted, found.undated) == (6, 6)
+    row = throughput_in_sequence(undated)
+    assert row.effect is not None
+    assert (row.call, row.reason) == ("barred", UNDATED.words)
+    assert method(row.effect).endswith("6 pairs without times")
+
+
+def test_times_of_two_kinds_can_t_be_told_from_each_other() -> None:
+    one, other = (run.record for run in session({"A": [1e9, 1e9]}))
+    bare = other.model_copy(update={"started_utc": "2026-11-20T23:00:05"})
+    assert began_s([one], [bare]) == ((), ())
+
+
+def test_drift_is_the_same_up_and_down_and_nothing_for_one_run() -> None:
+    assert drift([1.0, 1.0, 2.0, 2.0]) == pytest.approx(drift([2.0, 2.0, 1.0, 1.0])) == 1.0
+    assert drift([5.0]) == 0.0

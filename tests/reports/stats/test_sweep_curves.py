@@ -1,0 +1,200 @@
+"""Curves over swept settings: the runs of a point, the ideal, and when there is no curve."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.records import write_run
+from tests.reports.conftest import arm
+from wattload.core.histogram import Histogram
+from wattload.core.record.results import latencies_of
+from wattload.core.units import Unit
+from wattload.reports.blocks import Figure
+from wattload.reports.quantity import MISSING
+from wattload.reports.runs.load import Run, load_runs
+from wattload.reports.sections.sweeps import curves_section
+from wattload.reports.stats.subject import Subject, make_subject
+from wattload.reports.stats.sweeps import load_curves, scalings
+
+DEPTHS = (1, 2, 8)
+
+
+def _at(run: Run, key: str, value: object, latencies_ns: Sequence[int]) -> Run:
+    """Return the run as if this loader setting had been swept, with these latencies."""
+    record = run.record
+    config = {**record.config, "loader": {**record.config["loader"], key: value}}
+    rows = latencies_of(
+        Histogram.of(latencies_ns), phase="train", kind="read", operation_bytes=1 << 20
+    )
+    changes = {"config": config, "latencies": rows, "command": (f"loader.{key}={value}",)}
+    return replace(run, record=record.model_copy(update=changes))
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """Two runs of each arm at each depth; B has half the rate, twice the latency."""
+    folder = tmp_path_factory.mktemp("swept")
+    runs = []
+    for place, depth in enumerate(DEPTHS):
+        for index in range(2):
+            for name, factor in (("A", 1), ("B", 2)):
+                scenario = arm(name, index, rate=1e9 * depth**0.5 / factor)
+                own = f"run-{name}-{depth}-{index}"
+                (run,) = load_runs([write_run(folder, replace(scenario, run_id=own))])
+                latency_ns = factor * depth * 1_000_000 + place
+                runs.append(_at(run, "depth", depth, [latency_ns] * 200))
+    return runs
+
+
+def _subject(runs: Sequence[Run]) -> Subject:
+    return make_subject(runs)
+
+
+def test_a_point_has_the_bytes_and_the_merged_histograms_of_its_runs(swept: list[Run]) -> None:
+    subject = _subject(swept)
+    (found,) = load_curves(subject, subject.groups[0])
+    assert (found.phase, found.kind, found.axis) == ("train", "read", "depth")
+    first = found.curves[0].points[0]
+    assert (first.value, first.run_count, first.operation_count) == ("1", 2, 400)
+    own = [run for run in swept if run.id in ("run-A-1-0", "run-A-1-1")]
+    windows = [next(w for w in run.record.windows if w.name == "train") for run in own]
+    expected = sum(w.read_bytes for w in windows) / sum(w.active_s for w in windows)
+    assert first.rate_bytes_per_s == pytest.approx(expected)
+    assert first.percentiles_s["p50"] == pytest.approx(1e-3, rel=1 / 64)
+
+
+def test_each_arm_is_a_line_in_order_of_the_setting(swept: list[Run]) -> None:
+    subject = _subject(list(reversed(swept)))
+    (found,) = load_curves(subject, subject.groups[0])
+    assert [[at.value for at in curve.points] for curve in found.curves] == [["1", "2", "8"]] * 2
+
+
+def test_a_percentile_of_too_few_operations_is_none(swept: list[Run]) -> None:
+    few = [_at(run, "depth", run.record.config["loader"]["depth"], [10**6] * 9) for run in swept]
+    subject = _subject(few)
+    (found,) = load_curves(subject, subject.groups[0])
+    assert found.curves[0].points[0].percentiles_s == {
+        "p50": pytest.approx(1e-3, rel=1 / 64),
+        "p99": None,
+    }
+
+
+def test_one_point_is_no_curve(swept: list[Run]) -> None:
+    subject = _subject([run for run in swept if "-8-" in run.id])
+    assert load_curves(subject, subject.groups[0]) == ()
+    assert scalings(subject, subject.groups[0]) == ()
+    assert curves_section(subject) is None
+
+
+def test_runs_without_latencies_draw_no_latency_and_no_operations(swept: list[Run]) -> None:
+    bare = [replace(run, record=run.record.model_copy(update={"latencies": ()})) for run in swept]
+    subject = _subject(bare)
+    assert load_curves(subject, subject.groups[0]) == ()
+    assert all("IOPS" not in each.label for each in scalings(subject, subject.groups[0]))
+
+
+def test_an_invalid_run_is_in_no_curve(swept: list[Run]) -> None:
+    failed = [
+        replace(run, record=run.record.model_copy(update={"status": "failed"}))
+        if run.id == "run-A-1-0"
+        else run
+        for run in swept
+    ]
+    subject = _subject(failed)
+    (found,) = load_curves(subject, subject.groups[0])
+    assert found.curves[0].points[0].run_count == 1
+    places = scalings(subject, subject.groups[0])[0].curves[0].places
+    assert [len(place.rates) for place in places] == [1, 2, 2]
+
+
+def test_ideal_scaling_grows_in_proportion_from_the_first_point(swept: list[Run]) -> None:
+    subject = _subject(swept)
+    found = scalings(subject, subject.groups[0])
+    assert all(each.is_count for each in found)
+    curve = found[0].curves[0]
+    assert curve.ideal(1.0) == curve.places[0].middle
+    assert curve.ideal(8.0) == pytest.approx(8 * curve.places[0].middle)
+
+
+def test_operations_per_second_are_those_that_were_timed(swept: list[Run]) -> None:
+    subject = _subject(swept)
+    found = next(e for e in scalings(subject, subject.groups[0]) if "IOPS" in e.label)
+    assert found.unit is Unit.SAMPLES_PER_SECOND
+    run = next(run for run in swept if run.id == "run-A-1-0")
+    window = next(w for w in run.record.windows if w.name == "train")
+    assert 200 / window.active_s in found.curves[0].places[0].rates
+
+
+def test_a_size_has_no_ideal_scaling(swept: list[Run]) -> None:
+    sized = [
+        _at(run, "block_bytes", 4096 * run.record.config["loader"]["depth"], [10**6] * 200)
+        for run in swept
+    ]
+    plain = [
+        replace(
+            run,
+            record=run.record.model_copy(
+                update={
+                    "config": {
+                        **run.record.config,
+                        "loader": {**run.record.config["loader"], "depth": 8},
+                    }
+                }
+            ),
+        )
+        for run in sized
+    ]
+    subject = _subject(plain)
+    found = scalings(subject, subject.groups[0])
+    assert found[0].axis == "block_bytes"
+    assert not any(each.is_count for each in found)
+
+
+def test_words_are_no_axis(swept: list[Run]) -> None:
+    worded = [_at(run, "depth", f"d{run.id[6]}", [10**6] * 200) for run in swept]
+    subject = _subject(worded)
+    assert scalings(subject, subject.groups[0]) == ()
+    assert load_curves(subject, subject.groups[0])[0].curves[0].points[0].value == "d1"
+
+
+def test_several_targets_are_an_axis_by_how_many_there_are(swept: list[Run]) -> None:
+    runs = []
+    for run in swept:
+        count = run.record.config["loader"]["depth"]
+        config = {**run.record.config, "loader": {"name": "direct"}}
+        config["target"] = {"path": [f"/mnt/{number}" for number in range(count)]}
+        changes = {
+            "config": config,
+            "command": ("target.path=x",),
+            "targets": run.record.targets * count,
+        }
+        runs.append(replace(run, record=run.record.model_copy(update=changes)))
+    subject = _subject(runs)
+    found = scalings(subject, subject.groups[0])
+    assert (found[0].axis, found[0].is_count) == ("targets", True)
+    assert [place.number for place in found[0].curves[0].places] == [1.0, 2.0, 8.0]
+
+
+def test_which_way_is_better_is_said_in_one_wording(swept: list[Run]) -> None:
+    section = curves_section(_subject(swept))
+    assert section is not None
+    figures = [block for part in section.parts or [section] for block in part.blocks]
+    text = "".join(f"{each.svg}{each.caption}" for each in figures if isinstance(each, Figure))
+    assert "higher is better" in text
+    assert "lower is better" in text
+    assert not re.search("(more|less) is better", text)
+
+
+def test_the_section_draws_both_and_names_the_ideal(swept: list[Run]) -> None:
+    section = curves_section(_subject(swept))
+    assert section is not None
+    figures = [block for block in section.parts[0].blocks if isinstance(block, Figure)]
+    assert ">p50 latency, ms<" in figures[0].svg
+    assert ">p99 latency, ms<" in figures[0].svg
+    assert all(f">{depth}</text>" in figures[0].svg for depth in DEPTHS)
+    assert "dashed line is ideal scaling" in figures[1].caption
+    assert [row[5].text for row in figures[1].table.rows][:1] != [MISSING]

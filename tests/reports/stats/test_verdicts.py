@@ -1,0 +1,66 @@
+"""The text and the reason of a verdict match its intervals and floors."""
+
+from __future__ import annotations
+
+from tests.reports.sessions import against_itself, session
+from wattload.reports.blocks import Fold
+from wattload.reports.render.json_export import document
+from wattload.reports.runs.load import Run
+from wattload.reports.sections.method import comparison_rules
+from wattload.reports.sections.ratios import quantities_table
+from wattload.reports.stats.comparison import Row, compare
+from wattload.reports.stats.subject import Group, make_subject
+
+NEAR = [1e9, 1.004e9, 0.997e9, 1.002e9, 0.999e9, 1.001e9]
+AB = Group(workload="unet3d", arms={"A": (), "B": ()})
+
+
+def throughput(runs: list[Run]) -> Row:
+    subject = make_subject(runs)
+    (group,) = subject.groups
+    return next(row for row in compare(subject, group) if "throughput" in row.quantity.key)
+
+
+def test_arms_are_not_the_same_within_less_than_a_setting_differs_from_itself() -> None:
+    runs = session({"A": NEAR, "B": list(reversed(NEAR))})
+    assert throughput(runs).words == "same within 3 %"
+    noisy = against_itself("A", NEAR, [1.1 * each for each in NEAR])
+    row = throughput([*runs, *noisy])
+    assert (row.call, row.words) == ("none", "no difference shown")
+    assert row.reason.endswith(
+        "(A/A runs of one setting) and the whole interval is within 3 % of 1; "
+        "the noise floor is too high to show that arms are the same"
+    )
+
+
+def test_equal_runs_are_told_as_such_by_call_table_and_data() -> None:
+    runs = session({"A": [1e9] * 6, "B": [1.1e9] * 6})
+    row = throughput(runs)
+    reported = "no spread among the runs"
+    assert f"{reported}: p is at least 0.031" in row.reason
+    assert reported in quantities_table([row], AB, "x").rows[0][5].remark
+    (comparison,) = document(make_subject(runs))["comparisons"]
+    found = next(each for each in comparison["rows"] if "throughput" in each["quantity"])
+    assert found["effect"]["p_value"] == found["effect"]["p_value_without_spread"] == 2**-5
+
+
+def test_equal_runs_that_are_too_few_for_several_calls_are_not_called() -> None:
+    common = {"power": "self_reported", "virtual": False}
+    row = throughput(session({"A": [1e9] * 6, "B": [1.1e9] * 6}, **common))
+    assert row.effect is not None
+    assert row.effect.demand is not None
+    assert row.effect.demand.family > 1
+    assert (row.call, row.words) == ("none", "no difference shown")
+    assert "too few runs without spread to reach" in row.reason
+
+
+def test_the_rules_say_how_t_and_bootstrap_are_joined_and_what_a_family_is() -> None:
+    fold = comparison_rules()[1]
+    assert isinstance(fold, Fold)
+    text = " ".join(str(getattr(block, "text", "")) for block in fold.blocks)
+    for words in (
+        "the wider of both: from the lower of the lower ends to the higher of the upper ends",
+        "Each workload is a family of its own",
+        "have run one after the other",
+    ):
+        assert words in text

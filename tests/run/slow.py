@@ -1,0 +1,67 @@
+"""A workload that moves what it is told and then waits: for tests that end a run midway."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from wattload.core.errors import DataError
+from wattload.core.record.results import Check
+from wattload.core.workload import Accelerator, DataFacts, Outcome, RunContext, WorkloadPlan
+from wattload.workloads.null import Config
+
+
+class Slow:
+    """Waits in the phase that ``WATTLOAD_TEST_STOP`` names; fails on the rank in ``..._FAIL``."""
+
+    name = "slow"
+    needs: ClassVar[tuple[type, ...]] = ()
+
+    def __init__(self, config: Config, loader: object, accelerator: Accelerator) -> None:
+        self._stop = os.environ.get("WATTLOAD_TEST_STOP", "")
+        self._fail = os.environ.get("WATTLOAD_TEST_FAIL", "")
+
+    def plan(self, context: RunContext) -> WorkloadPlan:
+        """Plan one megabyte."""
+        return WorkloadPlan(
+            data_bytes=0,
+            prepare_bytes=0,
+            run_bytes=10**6,
+            peak_bytes=10**6,
+            memory_bytes_per_rank=0,
+            needs_direct_io=False,
+        )
+
+    def prepare(self, context: RunContext) -> DataFacts | None:
+        """Make nothing."""
+        with context.phase("prepare", timed=False):
+            self._wait("prepare", context)
+        return None
+
+    def run(self, context: RunContext) -> Outcome:
+        """Move a little, then wait."""
+        with context.phase("first") as phase:
+            phase.moved(read_bytes=1000)
+        if self._fail == str(context.communicator.rank):
+            raise DataError("the record on this rank is torn")
+        with context.phase("second") as phase:
+            phase.moved(read_bytes=500)
+            self._wait("run", context)
+        context.communicator.barrier()
+        return Outcome()
+
+    def verify(self, context: RunContext) -> Sequence[Check]:
+        """Wait if told to."""
+        self._wait("verify", context)
+        return ()
+
+    def _wait(self, where: str, context: RunContext) -> None:
+        if self._stop != where:
+            return
+        target = context.targets[0].path
+        if target is not None:
+            Path(target, f"waiting-{context.communicator.rank}").write_text(str(os.getpid()))
+        time.sleep(120)

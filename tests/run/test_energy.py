@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import numpy as np
+
+from tests.power.energy_facts import facts, window
+from tests.power.energy_traces import ns, samples_of
+from wattload.core.power import Channel, Counter
+from wattload.core.record.energy import PowerSourceRecord
+from wattload.power.config import PowerConfig
+from wattload.power.sampler.replies import ControllerReading, FinishReply, OpenReply
+from wattload.run.energy import power_section, resets_ns
+from wattload.run.power_session import IdleTimes, PowerReport
+
+TIMES_S = np.round(np.arange(-20, 640) / 10, 6)
+
+
+def reading(power_cycles: int | None) -> dict[str, ControllerReading]:
+    smart = None if power_cycles is None else {"power_cycles": power_cycles}
+    return {
+        "nvme0": ControllerReading(
+            serial="SERIAL1",
+            fields={"smart": smart},
+            missing={},
+            nvme_version=None,
+            power_states=None,
+        )
+    }
+
+
+def report(before: int | None, after: int | None, *, finished: bool = True) -> PowerReport:
+    source = PowerSourceRecord(
+        host="box",
+        facts=facts("meter", sensor=Counter(quantum_j=0.001)),
+        name="meter",
+        device="SERIAL1",
+        used=True,
+        sentence="-",
+    )
+    opened = OpenReply(
+        host="box",
+        choice="a meter",
+        sources=(source,),
+        states=(),
+        controllers=reading(before),
+        leftovers=(),
+        not_counted={},
+    )
+    ended = FinishReply(
+        host="box",
+        samples_file=None,
+        states=(),
+        controllers=reading(after),
+        own_energies=(),
+        tick_count=1,
+        missed_tick_count=0,
+        sample_count=1,
+        lost_sample_count=0,
+        cpu_s=0.0,
+    )
+    return PowerReport(
+        host="box",
+        devices=("nvme0",),
+        opened=opened,
+        finished=ended if finished else None,
+        lost=None,
+        samples_file=None,
+        times=IdleTimes(idle_s=0.0, idle_after_s=0.0, quiet_s=0.0),
+        tail_s=None,
+    )
+
+
+FAILED = [None if 20 <= time_s < 22 else 10 * (time_s + 3) for time_s in TIMES_S]
+SAMPLES = samples_of(TIMES_S, FAILED, channel=Channel.ENERGY_J)
+
+
+def test_drive_that_was_power_cycled_was_reset_where_its_reads_failed() -> None:
+    found = resets_ns(report(7, 8), SAMPLES)
+    assert set(found) == {"SERIAL1"}
+    assert (min(found["SERIAL1"]), max(found["SERIAL1"])) == (ns(20), ns(21.9))
+
+
+def test_drive_that_was_not_or_that_nobody_knows_of_has_no_reset() -> None:
+    for before, after in ((7, 7), (None, 8), (7, None)):
+        assert resets_ns(report(before, after), SAMPLES) == {}
+    assert resets_ns(report(7, 8, finished=False), SAMPLES) == {}
+
+
+def test_what_a_counter_grew_by_over_a_reset_is_not_covered() -> None:
+    work = window("work", 0, 60, host="box")
+    for cycles, coverage in ((7, 1.0), (8, 57.9 / 60)):
+        section = power_section(PowerConfig(), [report(7, cycles)], [work], {"box": SAMPLES}, [])
+        (energy,) = section.energy
+        assert energy.coverage is not None
+        assert abs(energy.coverage - coverage) < 1e-3
+
+
+def test_a_reset_reaches_the_whole_run_and_idleness_too() -> None:
+    windows = [
+        window("idle", 10, 30, timed=False, host="box"),
+        window("work", 32, 60, host="box"),
+    ]
+    for cycles, missed_s in ((7, 0.0), (8, 2.1)):
+        section = power_section(PowerConfig(), [report(7, cycles)], windows, {"box": SAMPLES}, [])
+        (whole,), (idle,) = section.whole_run, section.idle
+        assert whole.coverage is not None
+        assert idle.coverage is not None
+        assert abs((1 - whole.coverage) * whole.seconds - missed_s) < 1e-3
+        assert abs((1 - idle.coverage) * idle.seconds - missed_s) < 1e-3

@@ -1,0 +1,352 @@
+"""The idle baseline, the tail and a lost sampler, with a client that says what the test decides."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.power.energy_facts import facts
+from wattload.core.errors import PowerError
+from wattload.core.host.counters import BlockStat, ProcessTree
+from wattload.core.power import Boxcar, Channel, Evidence, Sample, Sensor
+from wattload.core.record.energy import PowerSourceRecord
+from wattload.core.units import NS_PER_S
+from wattload.power.config import PowerConfig
+from wattload.power.sampler.client import SamplerClient
+from wattload.power.sampler.replies import FinishReply, OpenReply
+from wattload.power.sampler.samples import SampleFile
+from wattload.run import power_session
+from wattload.run.energy import power_section, read_all
+from wattload.run.phases import PhaseRecorder, phase_windows
+from wattload.run.power_session import IdleTimes, PowerReport, PowerSession, Sampling
+
+SAMPLES = "samples-box.jsonl"
+
+
+class Client:
+    """Answers as a sampler does; its trace calms down in the tail, or never does."""
+
+    def __init__(
+        self, folder: Path, evidence: Evidence, sensor: Sensor | None, *, lost: bool, calms: bool
+    ) -> None:
+        self._folder = folder
+        self._lost = lost
+        self._calms = calms
+        self.source = facts("meter", evidence, sensor, accuracy_percent=1.0)
+        self.quiet_calls: list[bool] = []
+
+    def open(self, config: PowerConfig, **devices: object) -> OpenReply:
+        source = PowerSourceRecord(
+            host="box", facts=self.source, name="meter", device="SERIAL1", used=True, sentence="-"
+        )
+        return OpenReply(
+            host="box",
+            choice="a meter",
+            sources=(source,),
+            states=(),
+            controllers={},
+            leftovers=("PS1 was left by an earlier run",),
+            not_counted={},
+        )
+
+    def start(self) -> None:
+        """Write a trace of ten seconds: 5 W when idle, 20 W when busy."""
+        import os
+
+        now_ns = time.monotonic_ns()
+        descriptor = os.open(self._folder / SAMPLES, os.O_WRONLY | os.O_CREAT)
+        file = SampleFile(descriptor, host="box", period_s=0.1)
+        for step in range(100):
+            time_ns = now_ns - NS_PER_S // 2 + step * NS_PER_S // 10
+            ends_ns = now_ns + (7 if self._calms else 700) * NS_PER_S // 10
+            busy = now_ns + 2 * NS_PER_S // 10 < time_ns < ends_ns
+            file.write(
+                [
+                    Sample(
+                        time_ns=time_ns,
+                        spread_ns=0,
+                        source="meter",
+                        device="SERIAL1",
+                        channel=Channel.POWER_W,
+                        value=20.0 if busy else 5.0,
+                        evidence=Evidence.MEASURED,
+                    )
+                ]
+            )
+        file.close()
+
+    def quiet(self, *, is_on: bool) -> None:
+        self.quiet_calls.append(is_on)
+
+    def finish(self) -> FinishReply:
+        if self._lost:
+            raise PowerError("the sampler ended")
+        return FinishReply(
+            host="box",
+            samples_file=SAMPLES,
+            states=(),
+            controllers={},
+            own_energies=(),
+            tick_count=100,
+            missed_tick_count=0,
+            sample_count=100,
+            lost_sample_count=0,
+            cpu_s=0.0,
+        )
+
+
+class Sampler:
+    """Hands out the client and notes what became of it."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.said = client
+        self.recovered: list[str] = []
+
+    def client(self, run_id: str) -> SamplerClient:
+        return cast("SamplerClient", self._client)
+
+    def lost(self, run_id: str) -> None:
+        self.recovered.append(run_id)
+
+
+@pytest.fixture(autouse=True)
+def _short_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most tests don't need what a trace must have around its phases."""
+    monkeypatch.setattr(power_session, "LEAD_S", 0.0)
+
+
+def _recorder() -> PhaseRecorder:
+    stats: Mapping[str, BlockStat] = {}
+    return PhaseRecorder(host="box", rank=0, tree=ProcessTree(), read_stats=lambda: stats)
+
+
+def _live(
+    folder: Path,
+    evidence: Evidence,
+    *,
+    lost: bool = False,
+    calms: bool = True,
+    sensor: Sensor | None = None,
+    **config: Any,  # noqa: ANN401 - any field
+) -> tuple[PhaseRecorder, PowerReport, Sampler]:
+    client = Client(folder, evidence, sensor, lost=lost, calms=calms)
+    recorder, sampler = _recorder(), Sampler(client)
+    power = PowerSession.open(
+        cast("Sampling", sampler),
+        PowerConfig(**config),
+        folder,
+        host="box",
+        devices=["nvme0"],
+        block_devices=[],
+    )
+    power.up(recorder)
+    with recorder.phase("work") as phase:
+        time.sleep(0.3)
+        phase.moved(read_bytes=1000)
+    return recorder, power.down(recorder), sampler
+
+
+def test_a_measuring_source_gets_its_idle_baseline_and_its_tail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorder, report, _ = _live(
+        tmp_path, Evidence.MEASURED, idle_s=0.2, tail_max_s=4.0, idle_after_s=0.1
+    )
+    assert "PS1 was left by an earlier run" in capsys.readouterr().err
+    windows = phase_windows([item.span for item in recorder.spans])
+    assert [(w.name, w.timed) for w in windows] == [
+        ("idle", False),
+        ("work", True),
+        ("tail", False),
+        ("idle_after", False),
+    ]
+    assert report.tail_s is not None
+    assert 0 <= report.tail_s < 1.5
+    section = power_section(
+        PowerConfig(), [report], windows, read_all(tmp_path, [report]), recorder.traffic_rows()
+    )
+    phases = {energy.phase: energy for energy in section.energy}
+    assert set(phases) == {"work", "tail"}
+    work = phases["work"]
+    assert work.idle_w == pytest.approx(5.0, rel=0.2)
+    assert work.energy_j is not None
+    assert work.net_j is not None
+    assert 5.0 * work.seconds < work.energy_j < 20.0 * work.seconds
+    idle = {(each.moment, each.polled): each for each in section.idle}
+    assert set(idle) == {("before", True), ("after", True)}
+    assert idle["after", True].mean_w == pytest.approx(5.0, rel=0.05)
+    (whole,) = section.whole_run
+    assert whole.energy_j is not None
+    assert whole.energy_j > work.energy_j
+
+
+@pytest.mark.parametrize("evidence", [Evidence.BOUNDS, Evidence.DECLARED])
+def test_a_source_that_measures_nothing_has_neither(tmp_path: Path, evidence: Evidence) -> None:
+    recorder, report, _ = _live(tmp_path, evidence)
+    assert [item.span.name for item in recorder.spans] == ["work"]
+    assert (report.times.idle_s, report.tail_s) == (0.0, None)
+
+
+def test_a_tail_that_does_not_end_is_missing(tmp_path: Path) -> None:
+    _, report, _ = _live(tmp_path, Evidence.MEASURED, idle_s=0.2, tail_max_s=2.5, calms=False)
+    assert report.tail_s is None
+
+
+def test_a_lost_sampler_is_reported_and_its_state_recovered(tmp_path: Path) -> None:
+    recorder, report, sampler = _live(tmp_path, Evidence.BOUNDS, lost=True)
+    assert (report.finished, report.lost) == (None, "the sampler ended")
+    assert sampler.recovered == [tmp_path.name]
+    windows = phase_windows([item.span for item in recorder.spans])
+    section = power_section(PowerConfig(), [report], windows, {}, [])
+    assert "the sampler was lost" in section.choice
+    (energy,) = section.energy
+    assert energy.missing["energy_j"] == "meter has no samples"
+
+
+def test_what_a_lost_sampler_has_written_is_used(tmp_path: Path) -> None:
+    recorder, report, _ = _live(tmp_path, Evidence.MEASURED, lost=True, idle_s=0.2, tail_max_s=0)
+    windows = phase_windows([item.span for item in recorder.spans])
+    samples = read_all(tmp_path, [report])
+    ends_ns = next(window.end_ns for window in windows if window.name == "work")
+    early = {
+        host: [s for s in own if s.time_ns < ends_ns - 80_000_000] for host, own in samples.items()
+    }
+    for known, has_figure in ((samples, True), (early, False)):
+        section = power_section(PowerConfig(), [report], windows, known, [])
+        (work,) = [energy for energy in section.energy if energy.phase == "work"]
+        assert (work.energy_j is not None) == has_figure
+        assert work.coverage is not None
+        assert (work.coverage == 1) == has_figure
+
+
+def test_a_drive_is_left_alone_in_the_quiet_before_and_after(tmp_path: Path) -> None:
+    recorder, report, sampler = _live(
+        tmp_path, Evidence.SELF_REPORTED, idle_s=0.2, quiet_s=0.1, tail_max_s=2.5
+    )
+    assert sampler.said.quiet_calls == [True, True, False, True, False]
+    windows = phase_windows([item.span for item in recorder.spans])
+    names = [window.name for window in windows]
+    assert names == ["quiet", "idle", "work", "tail", "idle_after", "quiet_after"]
+    section = power_section(PowerConfig(), [report], windows, read_all(tmp_path, [report]), [])
+    assert {(cost.moment, cost.source) for cost in section.polling} == {
+        ("before", "meter"),
+        ("after", "meter"),
+    }
+
+
+def test_the_means_of_idle_after_are_read_to_their_end_before_the_quiet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[float | bool] = []
+    monkeypatch.setattr(time, "sleep", events.append)
+    monkeypatch.setattr(Client, "quiet", lambda _, *, is_on: events.append(is_on))
+    sensor = Boxcar(window_s=1.0)
+    _live(
+        tmp_path,
+        Evidence.SELF_REPORTED,
+        sensor=sensor,
+        idle_s=0.2,
+        idle_after_s=7.0,
+        quiet_s=3.0,
+        tail_max_s=0,
+    )
+    after = events[events.index(7.0) + 1 :]
+    assert after == [pytest.approx(1.2), True, 3.0, False]
+
+
+def test_phases_have_a_trace_on_both_sides_whatever_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(power_session, "LEAD_S", 0.4)
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    _live(tmp_path, Evidence.MEASURED, idle_s=0, tail_max_s=0)
+    before, work, after = [seconds for seconds in slept if seconds]
+    assert (before, work) == (0.4, 0.3)
+    assert after == pytest.approx(0.4, abs=0.1)
+
+
+def _opened(*evidence: Evidence, used: bool = True, is_recorded: bool = False) -> OpenReply:
+    return OpenReply(
+        host="box",
+        choice="-",
+        sources=tuple(
+            PowerSourceRecord(
+                host="box",
+                facts=facts(each, each).model_copy(update={"is_recorded": is_recorded}),
+                name=each,
+                device="SERIAL1",
+                used=used,
+                sentence="-",
+            )
+            for each in evidence
+        ),
+        states=(),
+        controllers={},
+        leftovers=(),
+        not_counted={},
+    )
+
+
+@pytest.mark.parametrize(
+    ("opened", "settings", "times"),
+    [
+        (_opened(Evidence.BOUNDS), {}, (0, 0, 0)),
+        (_opened(Evidence.MEASURED), {}, (60, 60, 0)),
+        (_opened(Evidence.MEASURED, Evidence.BOUNDS), {}, (60, 60, 60)),
+        (_opened(Evidence.SELF_REPORTED), {}, (60, 60, 60)),
+        (_opened(Evidence.SELF_REPORTED), {"idle_s": 5}, (5, 5, 5)),
+        (_opened(Evidence.SELF_REPORTED), {"idle_s": 0}, (0, 0, 0)),
+        (_opened(Evidence.SELF_REPORTED), {"idle_after_s": 7, "quiet_s": 0}, (60, 7, 0)),
+        (_opened(Evidence.SELF_REPORTED, used=False), {}, (0, 0, 0)),
+        (_opened(Evidence.DECLARED), {"idle_s": 3}, (3, 0, 0)),
+        (_opened(Evidence.SELF_REPORTED, is_recorded=True), {}, (60, 60, 0)),
+    ],
+)
+def test_idle_is_waited_for_only_where_it_is_used(
+    opened: OpenReply, settings: dict[str, float], times: tuple[float, float, float]
+) -> None:
+    found = IdleTimes.of(PowerConfig(**settings), opened)  # type: ignore[arg-type]
+    assert (found.idle_s, found.idle_after_s, found.quiet_s) == times
+
+
+def _host_report(host: str, *, tail_s: float | None, lost: str | None = None) -> PowerReport:
+    return PowerReport(
+        host=host,
+        devices=("nvme0",),
+        opened=_opened(Evidence.BOUNDS).model_copy(update={"host": host, "choice": f"of {host}"}),
+        finished=None,
+        lost=lost,
+        samples_file=None,
+        times=IdleTimes(idle_s=5.0, idle_after_s=0.0, quiet_s=0.0),
+        tail_s=tail_s,
+    )
+
+
+def test_every_host_of_a_run_is_reported() -> None:
+    reports = [_host_report("a", tail_s=3.0), _host_report("b", tail_s=8.0, lost="it was killed")]
+    section = power_section(PowerConfig(), reports, [], {}, [])
+    assert [host.host for host in section.hosts] == ["a", "b"]
+    assert section.choice == "a: of a b: the sampler was lost: it was killed; of b"
+    assert (section.idle_s, section.tail_s) == (5.0, 8.0)
+    silent = [_host_report("a", tail_s=3.0), _host_report("b", tail_s=None)]
+    assert power_section(PowerConfig(), silent, [], {}, []).tail_s is None
+
+
+def test_a_tail_begins_where_the_slowest_rank_ended(tmp_path: Path) -> None:
+    recorder, report, _ = _live(tmp_path, Evidence.MEASURED, idle_s=0.2, tail_max_s=4.0, quiet_s=0)
+    windows = phase_windows([item.span for item in recorder.spans])
+    later = [
+        window.model_copy(update={"end_ns": window.end_ns + 50_000_000})
+        if window.name == "work"
+        else window
+        for window in windows
+    ]
+    section = power_section(PowerConfig(), [report], later, read_all(tmp_path, [report]), [])
+    tail = next(energy for energy in section.energy if energy.phase == "tail")
+    assert tail.start_ns == next(window.end_ns for window in later if window.name == "work")

@@ -1,0 +1,193 @@
+"""What the preflight refuses, before a byte is written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.context import directory_target
+from tests.records import Scenario, make_run
+from tests.tinyfs import tiny_file_system
+from wattload.core.errors import ConfigError, TargetError, WattloadError
+from wattload.core.record.target import BlockNode, NodeKind
+from wattload.core.storage.targets import resolve_targets
+from wattload.core.units import TB
+from wattload.core.workload import WorkloadPlan
+from wattload.run.compose import compose
+from wattload.run.config import RunConfig
+from wattload.run.preflight import WriteLedger, preflight, space_of, writes_of
+
+NOTHING = WorkloadPlan(
+    data_bytes=0,
+    prepare_bytes=0,
+    run_bytes=0,
+    peak_bytes=0,
+    memory_bytes_per_rank=0,
+    needs_direct_io=False,
+)
+
+
+def _config(path: Path, *overrides: str) -> RunConfig:
+    return compose([f"target.path={path}", "workload=null", *overrides])[0]
+
+
+def _refusal(path: Path, plan: WorkloadPlan, *overrides: str, ranks: int = 1) -> str:
+    with pytest.raises(WattloadError) as caught:
+        preflight(_config(path, *overrides), [directory_target(path)], plan, ranks)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+def test_a_plan_that_fits_is_announced_with_its_shares(tmp_path: Path) -> None:
+    plan = replace(NOTHING, prepare_bytes=10**6, run_bytes=10**6, peak_bytes=10**6)
+    lines = preflight(_config(tmp_path), [directory_target(tmp_path)], plan, 1)
+    assert lines[0].startswith(f"target {tmp_path} on ")
+    assert "2.00 MB will be written" in lines[0]
+    assert "drive writes" in lines[0]
+
+
+def test_five_percent_of_the_file_system_stay_free(tmp_path: Path) -> None:
+    target = directory_target(tmp_path)
+    space = space_of(target)
+    room = space.available_bytes - int(0.05 * space.total_bytes)
+    above = replace(NOTHING, peak_bytes=room + space.total_bytes // 100)
+    assert "stay free" in _refusal(tmp_path, above)
+
+
+def test_data_that_lies_there_already_needs_no_new_room(tmp_path: Path) -> None:
+    target = directory_target(tmp_path)
+    total = space_of(target).total_bytes
+    reused = replace(NOTHING, data_bytes=total, prepare_bytes=0, peak_bytes=total)
+    assert preflight(_config(tmp_path), [target], reused, 1)
+
+
+def test_more_than_a_capacity_of_writes_needs_a_word(tmp_path: Path) -> None:
+    writes = replace(NOTHING, run_bytes=11 * TB)
+    text = _refusal(tmp_path, writes)
+    assert f"target.max_write_bytes={11 * TB}" in text
+    allowed = _config(tmp_path, f"target.max_write_bytes={11 * TB}")
+    assert preflight(allowed, [directory_target(tmp_path)], writes, 1)
+    assert "target.max_write_bytes=5" in _refusal(tmp_path, writes, "target.max_write_bytes=5")
+
+
+def test_writes_of_all_runs_of_a_command_are_summed_by_drive(tmp_path: Path) -> None:
+    here, elsewhere = directory_target(tmp_path), directory_target(Path("/tmp"))
+    config = _config(tmp_path, "target.max_write_bytes=100")
+    plan = replace(NOTHING, prepare_bytes=30, run_bytes=30)
+    ledger = WriteLedger()
+    assert preflight(config, [here], plan, 1, ledger)
+    ledger.add([here], writes_of(plan))
+    with pytest.raises(ConfigError) as caught:
+        preflight(config, [here], plan, 1, ledger)
+    assert "writes 120 B (60 B of it earlier)" in str(caught.value)
+    assert "target.max_write_bytes=120 allows it" in str(caught.value)
+    assert preflight(config, [elsewhere], plan, 1, ledger)
+
+
+def test_a_copy_of_a_ledger_is_charged_alone(tmp_path: Path) -> None:
+    target = directory_target(tmp_path)
+    ledger = WriteLedger()
+    ledger.add([target, target], 5)
+    copied = ledger.copy()
+    copied.add([target], 7)
+    assert (ledger.written_bytes(target), copied.written_bytes(target)) == (5, 12)
+
+
+def test_a_drive_under_two_targets_is_charged_for_both(tmp_path: Path) -> None:
+    target = directory_target(tmp_path)
+    alone = replace(target, facts=target.facts.model_copy(update={"devices": ("a",)}))
+    striped = replace(target, facts=target.facts.model_copy(update={"devices": ("a", "b")}))
+    ledger = WriteLedger()
+    ledger.add([striped], 5)
+    ledger.add([alone], 7)
+    assert ledger.written_bytes(alone) == ledger.written_bytes(striped) == 12
+    both = WriteLedger()
+    both.add([striped, alone], 3)
+    assert both.written_bytes(striped) == 3
+
+
+def test_a_run_that_is_done_is_charged_with_what_its_ranks_counted(tmp_path: Path) -> None:
+    record, _ = make_run(Scenario(workload="checkpoint"))
+    (facts,) = [target.facts for target in record.targets]
+    target = replace(directory_target(tmp_path), facts=facts)
+    ledger = WriteLedger()
+    ledger.add_record(record)
+    written = sum(span.written_bytes for span in record.spans)
+    assert ledger.written_bytes(target) == written > 0
+
+
+@pytest.mark.parametrize(("least", "most", "ranks"), [(4, None, 2), (1, 2, 3)])
+def test_process_counts_that_do_not_fit_are_refused(
+    tmp_path: Path, least: int, most: int | None, ranks: int
+) -> None:
+    plan = replace(NOTHING, minimum_ranks=least, maximum_ranks=most)
+    assert f"got {ranks}" in _refusal(tmp_path, plan, ranks=ranks)
+
+
+def test_a_target_that_refuses_direct_io_names_what_else_works(tmp_path: Path) -> None:
+    target = replace(
+        directory_target(tmp_path), direct_io=None, direct_io_missing="the file system refuses it"
+    )
+    plan = replace(NOTHING, needs_direct_io=True)
+    with pytest.raises(TargetError, match="loader=torch"):
+        preflight(_config(tmp_path), [target], plan, 1)
+
+
+def test_full_scale_on_the_root_file_system_is_refused(tmp_path: Path) -> None:
+    (target,) = resolve_targets([tmp_path], host="box")
+    system = target.facts.file_system
+    assert system is not None
+    facts = target.facts.model_copy(
+        update={"file_system": system.model_copy(update={"is_root": True})}
+    )
+    with pytest.raises(ConfigError, match="root file system"):
+        preflight(_config(tmp_path, "scale=full"), [replace(target, facts=facts)], NOTHING, 1)
+
+
+def _node(kind: NodeKind, name: str, *children: BlockNode) -> BlockNode:
+    unknown = ("major_minor", "size_bytes", "model", "serial", "redundancy", "queue")
+    return BlockNode(
+        kind=kind,
+        name=name,
+        children=children,
+        **dict.fromkeys(unknown),
+        missing=dict.fromkeys(unknown, "made up"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "shared", "refused"),
+    [
+        ("loop", ("/",), True),
+        ("loop", ("/data",), False),
+        ("partition", ("/",), False),
+    ],
+)
+def test_full_scale_in_a_file_on_the_root_disk_is_refused(
+    tmp_path: Path, kind: NodeKind, shared: tuple[str, ...], refused: bool
+) -> None:
+    target = directory_target(tmp_path)
+    facts = target.facts.model_copy(
+        update={"stack": _node(kind, "top", _node("virtio", "vda")), "shared_with": shared}
+    )
+    target = replace(target, facts=facts)
+    assert preflight(_config(tmp_path, "scale=quick"), [target], NOTHING, 1)
+    if refused:
+        with pytest.raises(ConfigError, match="in a file on the disk of the root file system"):
+            preflight(_config(tmp_path, "scale=full"), [target], NOTHING, 1)
+    else:
+        assert preflight(_config(tmp_path, "scale=full"), [target], NOTHING, 1)
+
+
+def test_full_scale_in_a_real_file_on_the_root_disk_is_refused(tmp_path: Path) -> None:
+    with tiny_file_system(tmp_path) as folder:
+        (target,) = resolve_targets([folder], host="box")
+        system = target.facts.file_system
+        if system is None or system.type == "tmpfs" or "/" not in target.facts.shared_with:
+            pytest.skip("no loop device mounts here, or the temporary folder is on another disk")
+        with pytest.raises(
+            ConfigError, match=r"through a loop device\), where scale=full is not allowed"
+        ):
+            preflight(_config(folder, "scale=full"), [target], NOTHING, 1)

@@ -1,0 +1,79 @@
+"""A run whose watts come from a file says so in its record, from the source to the page."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wattload.core.record.file import read_record
+from wattload.core.record.run import RunRecord
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 60.0
+
+
+def run(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    (folder / "target").mkdir(exist_ok=True)
+    options = [f"target.path={folder / 'target'}", f"runs={folder / 'runs'}", *overrides]
+    return subprocess.run(
+        [sys.executable, "-m", "wattload", "run", "--json", "workload=null", *options],
+        env={**os.environ, "WATTLOAD_STATE_DIR": str(folder / "state"), "PYTHONPATH": str(ROOT)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+def trace(folder: Path) -> Path:
+    rows = "".join(f"{row / 100},12.5\n" for row in range(6000))
+    path = folder / "meter.csv"
+    path.write_text(f"# evidence: estimated\n# device: OTHER\ntime_s,power_w\n{rows}")
+    return path
+
+
+def record_of(done: subprocess.CompletedProcess[str]) -> RunRecord:
+    assert done.returncode in (0, 3), done.stderr
+    return read_record(Path(json.loads(done.stdout.splitlines()[-1])["record"]))
+
+
+@pytest.mark.slow
+def test_replayed_watts_are_labelled_from_the_file_to_the_page(tmp_path: Path) -> None:
+    options = ["power=replay", f"power.replay.path={trace(tmp_path)}", "power.idle_s=0"]
+    done = run(tmp_path, *options)
+    record = record_of(done)
+    (source,) = [each for each in record.power.sources if each.used]
+    assert source.facts is not None
+    assert source.facts.evidence == "estimated"
+    assert source.facts.detail.startswith("replay, recorded in another run and played from")
+    assert "meter.csv (sha256 " in source.facts.detail
+    assert {energy.source for energy in record.power.energy} == {"replay"}
+    barred = [each for each in record.checks if each.name.startswith("power_of_this_run")]
+    assert [(each.verdict, each.mandatory) for each in barred] == [("not_checked", True)]
+    (cost,) = record.power.samplers
+    assert cost.tick_count > 0
+    assert cost.lost_sample_count == 0
+    folder = next((tmp_path / "runs").glob("*/record.json")).parent
+    page = tmp_path / "page.html"
+    command = [sys.executable, "-m", "wattload", "report", str(folder), "-o", str(page)]
+    subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S)
+    assert "replay, recorded in another run and played from the start of sampling" in (
+        page.read_text()
+    )
+    assert "replayed from another run" in page.read_text()
+
+
+@pytest.mark.slow
+def test_malformed_trace_ends_the_run_before_it_begins(tmp_path: Path) -> None:
+    path = tmp_path / "meter.csv"
+    path.write_text("# evidence: measured\ntime_s,power_w\n0,5\n1,much\n")
+    done = run(tmp_path, "power=replay", f"power.replay.path={path}")
+    assert done.returncode == 2
+    assert "line 4: power_w must be a number, got 'much'" in done.stderr
+    assert "Traceback" not in done.stderr

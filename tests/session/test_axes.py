@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wattload.run.compose import compose
+from wattload.session.axes import LONGEST_LABEL, Axis, axis_names, labelled, read_axes
+
+
+def runs_of(*overrides: str) -> list[tuple[str, ...]]:
+    return list(labelled(read_axes(overrides, multirun=True)))
+
+
+@pytest.mark.parametrize(
+    ("swept", "labels"),
+    [
+        (["power.state=0,1,2"], ["PS0", "PS1", "PS2"]),
+        (["power.state=null,1"], ["state-as-found", "PS1"]),
+        (["power.limit_w=10,12.5"], ["limit10W", "limit12.5W"]),
+        (["power.dssd_watts=16,25"], ["OCP16W", "OCP25W"]),
+        (["power.apst=true,false"], ["apst-True", "apst-False"]),
+        (["loader=direct,torch"], ["direct", "torch"]),
+        (["power.state=1", "loader=direct,torch"], ["direct", "torch"]),
+        (["loader.engine=io_uring,pread"], ["engine-io_uring", "engine-pread"]),
+        (
+            ["power.state=0,1", "loader=direct,torch"],
+            ["PS0-direct", "PS0-torch", "PS1-direct", "PS1-torch"],
+        ),
+        (["power.state=0,1", "seed=1,2"], ["PS0", "PS0", "PS1", "PS1"]),
+        (["seed=1,2", "loader=direct,torch"], ["direct", "torch", "direct", "torch"]),
+    ],
+)
+def test_arm_of_a_sweep_is_called_by_what_is_compared(swept: list[str], labels: list[str]) -> None:
+    for overrides, label in zip(runs_of("workload=null", *swept), labels, strict=True):
+        assert overrides[-1] == f"label={label}"
+        config, _ = compose([*overrides, "target.path=/"])
+        assert config.label == label
+
+
+def test_label_that_was_given_stays() -> None:
+    assert runs_of("power.state=0,1", "label=mine") == [
+        ("power.state=0", "label=mine"),
+        ("power.state=1", "label=mine"),
+    ]
+    assert runs_of("power.state=0", "label=A,B") == [
+        ("power.state=0", "label=A"),
+        ("power.state=0", "label=B"),
+    ]
+
+
+def test_points_of_a_curve_are_one_arm() -> None:
+    assert runs_of("workload=unet3d", "workload.computation_s=1,2") == [
+        ("workload=unet3d", "workload.computation_s=1"),
+        ("workload=unet3d", "workload.computation_s=2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        ("/mnt/a,/mnt/b", ("a", "b")),
+        ("/mnt/a/data,/mnt/b/data", ("a", "b")),
+        ("/mnt/a/x,/mnt/b/y", ("a_x", "b_y")),
+        ("/mnt,/mnt/b", ("mnt", "b")),
+        ("'/mnt/old drive','/mnt/new drive'", ("old_drive", "new_drive")),
+        ("[/mnt/a,/mnt/b],[/mnt/c,/mnt/d]", ("mnt_a_mnt_b", "mnt_c_mnt_d")),
+        ("/d/d,/d/d/d", ("d-1", "d-2")),
+    ],
+)
+def test_directories_are_named_by_what_differs(paths: str, names: tuple[str, ...]) -> None:
+    (axis,) = read_axes([f"target.path={paths}"], multirun=True)
+    assert axis_names([axis]) == [names]
+
+
+def test_settings_of_a_single_run_sweep_nothing() -> None:
+    (axis,) = read_axes(["target.path=/a,/b"], multirun=False)
+    assert (axis.texts, axis.is_swept) == (("target.path=/a,/b",), False)
+
+
+@given(st.lists(st.text(min_size=1, max_size=60), min_size=2, max_size=4, unique=True))
+def test_every_name_is_a_label_of_its_own(values: list[str]) -> None:
+    axes = [
+        Axis(key=key, texts=tuple(f"{key}={value}" for value in values), is_swept=True)
+        for key in ("target.path", "power.state", "loader")
+    ]
+    names = axis_names(axes)
+    labels = {"-".join(parts) for parts in zip(*names, strict=True)}
+    assert len(labels) == len(values)
+    for label in labels:
+        assert 1 <= len(label) <= LONGEST_LABEL
+        assert all(letter.isalnum() or letter in "._-" for letter in label)

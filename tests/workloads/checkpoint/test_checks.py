@@ -1,0 +1,147 @@
+"""Checkpoints that are not what was written fail the run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.context import context_at
+from tests.workloads.checkpointing import (
+    BESIDE,
+    LOADERS,
+    RANK_BYTES,
+    data_folder,
+    made,
+    run,
+)
+from wattload.core.errors import DataError
+from wattload.loaders.checkpoint_store import CheckpointLoader, Saved, Shard, Tensor
+from wattload.workloads.checkpoint import storage as storage_module
+
+pytestmark = pytest.mark.usefixtures("short_ceilings")
+
+
+def test_bytes_that_changed_on_the_target_fail_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from wattload.loaders.data.cold_cache import evict
+
+    def tamper(paths: list[Path]) -> None:
+        with paths[0].open("r+b") as file:
+            file.seek(70_000)
+            file.write(b"changed")
+        evict(paths)
+
+    monkeypatch.setattr("wattload.workloads.checkpoint.cycle.evict", tamper)
+    _, checks = run(made(), context_at(tmp_path))
+    assert checks["checkpoint_read_back"].verdict == "fail"
+    assert checks["checkpoint_read_back"].figures["bad_files"] == 3
+    assert "rank-00000.bin" in checks["checkpoint_read_back"].sentence
+    assert checks["checkpoint_bytes_on_target"].verdict == "pass"
+
+
+def test_a_checkpoint_of_another_time_fails_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drive or cache that gave back the last checkpoint's blocks is found by their stamps."""
+    from wattload.loaders.data.cold_cache import evict
+
+    kept: list[bytes] = []
+
+    def stale(paths: list[Path]) -> None:
+        kept.append(paths[0].read_bytes())
+        paths[0].write_bytes(kept[0])
+        evict(paths)
+
+    monkeypatch.setattr("wattload.workloads.checkpoint.cycle.evict", stale)
+    _, checks = run(made(checkpoint_count=2), context_at(tmp_path))
+    assert checks["checkpoint_read_back"].figures["bad_blocks"] == -(-RANK_BYTES // 4096)
+
+
+def test_file_sizes_off_the_plan_fail_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from wattload.workloads.checkpoint.storage import Storage
+
+    real_adopt = Storage.adopt
+    monkeypatch.setattr(
+        Storage, "adopt", lambda self, number, names: real_adopt(self, number, names) - 4096
+    )
+    _, checks = run(made(), context_at(tmp_path))
+    assert checks["checkpoint_bytes_on_target"].verdict == "fail"
+
+
+@pytest.mark.parametrize("loader", LOADERS.values(), ids=LOADERS)
+@pytest.mark.parametrize("changed", [{}, BESIDE], ids=["sync", "async"])
+def test_a_file_that_was_not_fsynced_fails_the_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    loader: CheckpointLoader,
+    changed: dict[str, Any],
+) -> None:
+    store_type = type(loader.checkpoint_store(Shard(0, (Tensor("a", "float32", 4096),)), seed=1))
+    real_save = store_type.save
+
+    def save(store: Any, *given: Any, fsync: bool) -> Saved:  # noqa: ANN401 - any store
+        saved: Saved = real_save(store, *given, fsync=False)
+        return saved
+
+    monkeypatch.setattr(store_type, "save", save)
+    _, checks = run(made(loader, **changed), context_at(tmp_path))
+    assert checks["checkpoint_durable"].verdict == "fail"
+    assert checks["checkpoint_durable"].figures["synced_files"] == 0
+
+
+def forged(text: str) -> str:
+    """Return the text of a manifest of the same checkpoint of another run."""
+    body = json.loads(text)["body"] | {"nonce": "1"}
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    return json.dumps({"sha256": digest, "body": body})
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.unlink(), "is not a complete checkpoint"),
+        (lambda path: os.truncate(path, 100), "is not a complete checkpoint"),
+        (lambda path: path.write_text(forged(path.read_text())), "the target returned other data"),
+        (lambda path: path.parent.rename(f"{path.parent}.partial"), "is not a complete checkpoint"),
+    ],
+    ids=["missing", "torn", "foreign", "partial"],
+)
+def test_a_read_takes_only_what_the_manifest_on_the_target_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], object], message: str
+) -> None:
+    monkeypatch.setattr(storage_module, "evict", lambda paths: damage(paths[0]))
+    workload, context = made(), context_at(tmp_path)
+    workload.plan(context)
+    workload.prepare(context)
+    with pytest.raises(DataError, match=message):
+        workload.run(context)
+    assert context.timed("read") == []
+
+
+def test_a_checkpoint_that_is_not_whole_at_the_end_fails_the_run(tmp_path: Path) -> None:
+    workload, context = made(keep=2), context_at(tmp_path)
+    run(workload, context, verify=False)
+    (data_folder(context) / "checkpoint-000002" / "manifest.json").unlink()
+    checks = {check.name: check for check in workload.verify(context)}
+    assert checks["checkpoint_committed"].verdict == "fail"
+    assert "[['checkpoint-000001']]" in checks["checkpoint_committed"].sentence
+
+
+def test_a_warm_cache_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def warm(paths: list[Path]) -> None:
+        for path in paths:
+            path.read_bytes()
+
+    monkeypatch.setattr("wattload.workloads.checkpoint.cycle.evict", warm)
+    _, checks = run(made(), context_at(tmp_path))
+    assert checks["cold_cache"].verdict == "fail"
+    assert checks["cold_cache"].figures["times_checked"] == 3

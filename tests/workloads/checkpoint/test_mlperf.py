@@ -1,0 +1,54 @@
+"""A run by the checkpoint rules of MLPerf Storage: its plan, and what the run alone can see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.context import context_at
+from tests.workloads.checkpointing import STEP_S, made, rank_totals, ranks, run
+from wattload.core.mlperf import published
+from wattload.run.compose import compose
+from wattload.workloads.checkpoint.checks import mlperf_read_start
+from wattload.workloads.checkpoint.config import plan_job
+
+pytestmark = pytest.mark.usefixtures("short_ceilings")
+
+S = 1_000_000_000
+
+
+def test_the_preset_is_a_run_by_the_rules(tmp_path: Path) -> None:
+    overrides = ["workload=checkpoint_mlperf", "scale=full", f"target.path={tmp_path}"]
+    config, _ = compose(overrides)
+    asked = published.CHECKPOINT_RANKS[config.workload.model]
+    context = ranks(tmp_path, asked)[0]
+    context.scale = "full"
+    job = plan_job(config.workload, context)
+    assert len(job.shards) == job.model_ranks == asked
+    assert job.checkpoint_bytes == job.rank_bytes
+    assert job.config.checkpoint_count == job.config.kept == published.CHECKPOINT_COUNT
+    assert job.config.training_s == published.CHECKPOINT_INTERVAL_S
+    assert (job.config.is_async, job.config.fsync) == (False, True)
+
+
+@pytest.mark.parametrize(("read_s", "verdict"), [(11, "pass"), (41, "pass"), (9, "fail")])
+def test_reads_begin_after_the_last_write_in_one_command_at_any_time(
+    read_s: int, verdict: str
+) -> None:
+    one = rank_totals("a", (0, 10 * S))
+    one.read.windows_ns.append((read_s * S, (read_s + 1) * S))
+    found = mlperf_read_start([one])
+    assert found.verdict == verdict
+    assert found.figures["seconds"] == read_s - 10
+
+
+def test_the_start_of_reads_is_judged_when_the_rules_are_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "mlperf").mkdir()
+    _, plain = run(made(), context_at(tmp_path / "plain"))
+    assert not any(name.startswith("mlperf") for name in plain)
+    _, judged = run(
+        made(protocol="mlperf", keep=3, interval_s=STEP_S), context_at(tmp_path / "mlperf")
+    )
+    assert judged["mlperf_read_start"].verdict == "pass"

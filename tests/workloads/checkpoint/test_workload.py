@@ -1,0 +1,210 @@
+"""A run of checkpoints from end to end, and what its figures mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.context import Context, ThreadCommunicator, context_at, run_ranks
+from tests.workloads.checkpointing import (
+    DIRECT,
+    LOADERS,
+    RANK_BYTES,
+    data_folder,
+    made,
+    rank_totals,
+    ranks,
+    remains,
+    run,
+    settings,
+    value,
+)
+from wattload.loaders.checkpoint_store import CheckpointLoader
+from wattload.loaders.data.data_folder import list_folders
+from wattload.workloads.checkpoint.checks import details
+from wattload.workloads.checkpoint.config import plan_job
+from wattload.workloads.checkpoint.metrics import Direction
+from wattload.workloads.checkpoint.storage import complete_checkpoints
+
+pytestmark = pytest.mark.usefixtures("short_ceilings")
+
+
+@pytest.mark.parametrize("loader", LOADERS.values(), ids=LOADERS)
+def test_every_checkpoint_is_written_proved_read_back_and_removed(
+    tmp_path: Path, loader: CheckpointLoader
+) -> None:
+    context = context_at(tmp_path)
+    outcome, checks = run(made(loader), context)
+    assert {check.verdict for check in checks.values()} == {"pass"}
+    assert set(checks) == {
+        "cold_cache",
+        "checkpoint_durable",
+        "checkpoint_bytes_on_target",
+        "checkpoint_committed",
+        "checkpoint_read_back",
+    }
+    names = [phase.name for phase in context.phases]
+    assert names == ["write", "read"] * 3 + ["harness_ceiling"]
+    assert [phase.timed for phase in context.phases] == [True] * 6 + [False]
+    written = sum(phase.written_bytes for phase in context.timed("write"))
+    read = sum(phase.read_bytes for phase in context.timed("read"))
+    assert written == read == value(outcome, "written_bytes") == value(outcome, "read_bytes")
+    assert 0 <= written - 3 * RANK_BYTES <= 3 * 2048 * 60
+    assert sum(context.progress.moved_bytes) == written + read
+    assert list_folders(tmp_path) == ()
+    assert remains(tmp_path) == []
+
+
+def test_rates_are_total_bytes_over_total_time(tmp_path: Path) -> None:
+    context = context_at(tmp_path)
+    outcome, _ = run(made(), context)
+    for phase, verb in (("write", "written"), ("read", "read")):
+        (seconds,) = outcome.details[f"{phase}_seconds_by_rank"]
+        total = value(outcome, f"{verb}_bytes")
+        assert value(outcome, f"{phase}_bytes_per_s") == pytest.approx(total / sum(seconds))
+        each = value(outcome, f"{phase}_seconds_per_checkpoint")
+        assert each == pytest.approx(sum(seconds) / 3)
+        inside = [span.seconds for span in context.timed(phase)]
+        assert all(own <= span for own, span in zip(seconds, inside, strict=True))
+        name = {"write": "save", "read": "load"}[phase]
+        mean = sum(total / 3 / s for s in seconds) / 3
+        assert value(outcome, f"dlio_{name}_mean_of_rates_bytes_per_s") == pytest.approx(mean)
+        assert value(outcome, f"{phase}_cpu_seconds_per_byte") > 0
+    headline = [metric.name for metric in outcome.metrics if metric.headline]
+    assert headline == [metric.name for metric in outcome.metrics[:4]]
+    assert headline[:2] == ["write_bytes_per_s", "read_bytes_per_s"]
+
+
+def test_a_checkpoint_takes_from_the_first_start_to_the_last_end() -> None:
+    """The rank that leaves the barrier late and the one that ends late are not the same."""
+    by_rank = [rank_totals("a", (0, 10), (100, 150)), rank_totals("a", (4, 13), (90, 140))]
+    found = Direction("write", by_rank)
+    assert found.seconds == [13e-9, 60e-9]
+    assert found.rate == pytest.approx(4000 / 73e-9)
+
+
+def test_the_slowest_ranks_own_rate_stands_apart() -> None:
+    by_rank = [rank_totals("a", (0, 10), (20, 30)), rank_totals("a", (0, 10), (20, 50))]
+    assert Direction("write", by_rank).slowest_rank_rate == pytest.approx(2000 / 40e-9)
+
+
+def test_a_commit_outside_of_the_window_counts() -> None:
+    by_rank = [rank_totals("a", (0, 10)), rank_totals("a", (0, 12))]
+    by_rank[0].write.commit_ns[0] = 5
+    assert Direction("write", by_rank).seconds == [17e-9]
+
+
+def test_clocks_of_two_hosts_are_not_subtracted() -> None:
+    by_rank = [
+        rank_totals("a", (0, 10)),
+        rank_totals("b", (5000, 5020)),
+        rank_totals("b", (5004, 5021)),
+    ]
+    assert Direction("write", by_rank).seconds == [21e-9]
+    job = plan_job(settings(), Context(targets=(), communicator=ThreadCommunicator.world(3)[0]))
+    for one in by_rank:
+        one.read = one.write
+    assert "2 hosts" in details(job, by_rank, nonce=0, step_s=0.0)["seconds_taken"]
+
+
+def test_each_operation_is_in_a_latency(tmp_path: Path) -> None:
+    outcome, _ = run(made(), context_at(tmp_path))
+    assert [(row.phase, row.kind) for row in outcome.latencies] == [
+        ("write", "write"),
+        ("read", "read"),
+    ]
+    blocks = 3 * -(-RANK_BYTES // DIRECT.block_bytes)
+    assert all(row.count == blocks for row in outcome.latencies)
+    assert all(row.operation_bytes == DIRECT.block_bytes for row in outcome.latencies)
+    outcome, _ = run(made(LOADERS["torch"]), context_at(tmp_path))
+    assert outcome.latencies == ()
+
+
+def test_ceilings_are_metrics(tmp_path: Path) -> None:
+    outcome, _ = run(made(), context_at(tmp_path))
+    for name in ("harness_write", "harness_read", "generator"):
+        assert value(outcome, f"{name}_ceiling_bytes_per_s") > 0
+
+
+@pytest.mark.parametrize(
+    ("keep", "order"),
+    [(1, "wrwrwr"), (2, "wwrrwr"), (3, "wwwrrr"), (9, "wwwrrr")],
+)
+def test_keep_says_how_many_lie_on_the_target(tmp_path: Path, keep: int, order: str) -> None:
+    context = context_at(tmp_path)
+    workload = made(keep=keep)
+    run(workload, context, verify=False)
+    assert "".join(p.name[0] for p in context.phases if p.timed) == order
+    assert len(complete_checkpoints(data_folder(context))) == min(keep, 3)
+    assert workload.plan(context).peak_bytes == min(keep + 1, 3) * RANK_BYTES
+
+
+def test_no_two_blocks_of_a_run_are_equal(tmp_path: Path) -> None:
+    context = context_at(tmp_path)
+    run(made(keep=3), context, verify=False)
+    blocks: list[bytes] = []
+    for path in data_folder(context).rglob("*.bin"):
+        content = path.read_bytes()
+        blocks += [content[start : start + 4096] for start in range(0, len(content), 4096)]
+    assert len(blocks) == 3 * -(-RANK_BYTES // 4096)
+    assert len(set(blocks)) == len(blocks)
+
+
+def test_two_runs_with_one_seed_share_no_block(tmp_path: Path) -> None:
+    found: list[set[bytes]] = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        context = context_at(tmp_path / name)
+        run(made(checkpoint_count=1), context, verify=False)
+        (path,) = data_folder(context).rglob("*.bin")
+        content = path.read_bytes()
+        found.append({content[start : start + 4096] for start in range(0, len(content), 4096)})
+    assert not found[0] & found[1]
+
+
+@pytest.mark.parametrize("targets", [1, 2])
+def test_ranks_divide_the_checkpoint(tmp_path: Path, targets: int) -> None:
+    contexts = ranks(tmp_path, 3, targets)
+    results = run_ranks(contexts, lambda context: run(made(), context))
+    outcome, checks = results[0]
+    assert {check.verdict for check in checks.values()} == {"pass"}
+    assert value(outcome, "written_bytes") == 3 * 3 * RANK_BYTES
+    for context in contexts:
+        assert sum(p.written_bytes for p in context.timed("write")) == 3 * RANK_BYTES
+    seconds = outcome.details["write_seconds"]
+    assert value(outcome, "write_seconds_per_checkpoint") == pytest.approx(sum(seconds) / 3)
+    for rank_seconds in outcome.details["write_seconds_by_rank"]:
+        assert all(own <= whole for own, whole in zip(rank_seconds, seconds, strict=True))
+    text = " ".join(outcome.remarks)
+    assert "has 8 ranks. This run had the first 3 of them (the shards of ranks 0 to 2)" in text
+    assert ("3 ranks do not divide evenly over 2 targets" in text) == (targets == 2)
+    assert outcome.details["ranks"] == [0, 1, 2]
+    assert all(remains(tmp_path / str(index)) == [] for index in range(targets))
+
+
+def test_ranks_commit_one_checkpoint_per_target(tmp_path: Path) -> None:
+    contexts = ranks(tmp_path, 3, 2)
+    run_ranks(contexts, lambda context: run(made(), context, verify=False))
+    names = []
+    for target in (0, 1):
+        (folder,) = complete_checkpoints(data_folder(contexts[0], target))
+        names.append(sorted(path.name for path in folder.iterdir()))
+    assert names == [
+        ["manifest.json", "rank-00000.bin", "rank-00002.bin"],
+        ["manifest.json", "rank-00001.bin"],
+    ]
+
+
+def test_without_fsync_the_record_warns(tmp_path: Path) -> None:
+    _, checks = run(made(fsync=False), context_at(tmp_path))
+    assert checks["checkpoint_durable"].verdict == "warn"
+
+
+def test_verify_before_run_gives_the_space_back(tmp_path: Path) -> None:
+    workload = made()
+    context = context_at(tmp_path)
+    workload.plan(context)
+    workload.prepare(context)
+    assert workload.verify(context) == ()
+    assert remains(tmp_path) == []

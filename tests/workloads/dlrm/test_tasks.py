@@ -1,0 +1,77 @@
+"""What a worker does, done here: results, and one sentence where the target refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from wattload.core.errors import DataError, TargetError
+from wattload.loaders.data.criteo_conversion import ColumnarSettings
+from wattload.loaders.data.criteo_day_files import cut_parts
+from wattload.workloads.dlrm.tasks import (
+    CeilingTask,
+    ColumnarTask,
+    DayTask,
+    PackTask,
+    against_memory,
+    make_day,
+    to_binary,
+    to_parquet,
+)
+
+SETTINGS = ColumnarSettings(compression="snappy", block_bytes=1 << 20)
+FULL = Path("/dev/full")
+
+
+def moved_nowhere(*_: int) -> None:
+    pass
+
+
+def day(folder: Path, row_count: int = 10_000) -> Path:
+    path = folder / "day_0"
+    assert make_day(DayTask(path, 1, 0, row_count), moved_nowhere) == path.stat().st_size
+    return path
+
+
+def test_a_day_file_is_told_as_it_is_written(tmp_path: Path) -> None:
+    written: list[int] = []
+    task = DayTask(tmp_path / "day_0", 1, 0, 3000)
+    assert make_day(task, lambda _, count, __: written.append(count)) == sum(written)
+    assert (tmp_path / "day_0").read_bytes().count(b"\n") == 3000
+
+
+def test_a_full_target_is_one_sentence_for_every_task(tmp_path: Path) -> None:
+    (part,) = cut_parts([day(tmp_path)], 1)
+    columns = tmp_path / "p.parquet"
+    to_parquet(ColumnarTask(part, columns, SETTINGS), moved_nowhere)
+    reason = r"writing /dev/full failed: No space left on device; free some space or choose"
+    with pytest.raises(TargetError, match=reason):
+        make_day(DayTask(FULL, 1, 0, 50_000), moved_nowhere)
+    with pytest.raises(TargetError, match=reason):
+        to_parquet(ColumnarTask(part, FULL, SETTINGS), moved_nowhere)
+    with pytest.raises(TargetError, match=reason):
+        to_binary(PackTask(part, columns, FULL), moved_nowhere)
+
+
+def test_a_bad_id_that_is_no_longer_in_the_tsv_is_still_an_error(tmp_path: Path) -> None:
+    path = day(tmp_path, 100)
+    good = path.read_bytes()
+    fields = good.splitlines()[7].split(b"\t")
+    path.write_bytes(good.replace(b"\t" + fields[14] + b"\t", b"\tzzzzzzzz\t", 1))
+    (part,) = cut_parts([path], 1)
+    columns = tmp_path / "p.parquet"
+    to_parquet(ColumnarTask(part, columns, SETTINGS), moved_nowhere)
+    task = PackTask(part, columns, tmp_path / "p.bin")
+    with pytest.raises(DataError, match=r"day_0, line [0-9]+ .*c1 is b'zzzzzzzz'"):
+        to_binary(task, moved_nowhere)
+    path.write_bytes(good)
+    with pytest.raises(DataError, match=r"p.parquet, column c1: b'zzzzzzzz' is not an id"):
+        to_binary(task, moved_nowhere)
+
+
+def test_a_ceiling_is_a_rate_and_writes_nothing(tmp_path: Path) -> None:
+    (part,) = cut_parts([day(tmp_path, 500)], 1)
+    before = set(tmp_path.iterdir())
+    assert against_memory(CeilingTask(part, SETTINGS), moved_nowhere) > 0
+    assert set(tmp_path.iterdir()) == before

@@ -1,0 +1,371 @@
+"""The dlrm workload end to end: real files, real workers, checks that can fail."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.context import Context, ThreadCommunicator, context_at, directory_target, run_ranks
+from wattload.core.errors import ConfigError, DataError, RunError, TargetError
+from wattload.core.record.results import Check
+from wattload.core.workload import Accelerator, Outcome
+from wattload.loaders.data import criteo_day_files
+from wattload.loaders.data.criteo_day_files import ROW_BYTES, pack_row, parse_line
+from wattload.loaders.data.target_folder import clean, foreign_paths
+from wattload.loaders.direct.config import Config as DirectConfig
+from wattload.workloads.dlrm.config import Compression, Config
+from wattload.workloads.dlrm.workload import Dlrm
+
+ROWS = 6000
+
+
+def config(**changed: Any) -> Config:  # noqa: ANN401 - fields of Config
+    settings = {"row_count": ROWS, "day_count": 2, "rounds": 2, "workers": 1}
+    return Config(**{**settings, **changed})
+
+
+def dlrm(**changed: Any) -> Dlrm:  # noqa: ANN401 - fields of Config
+    return Dlrm(config(**changed), DirectConfig(), Accelerator())
+
+
+def lived(workload: Dlrm, context: Context) -> tuple[Outcome, dict[str, Check]]:
+    workload.plan(context)
+    workload.prepare(context)
+    outcome = workload.run(context)
+    checks = [*outcome.checks, *workload.verify(context)]
+    return outcome, {check.name: check for check in checks}
+
+
+def outputs(target: Path) -> list[Path]:
+    return sorted(path for path in target.rglob("*") if path.suffix in {".parquet", ".bin"})
+
+
+def real_days(folder: Path, day_count: int = 2, row_count: int = 500) -> bytes:
+    folder.mkdir()
+    whole = b""
+    for day in range(day_count):
+        text = b"".join(
+            block.tobytes() for block in criteo_day_files.synthetic_blocks(7, day, row_count)
+        )
+        (folder / f"day_{day}").write_bytes(text)
+        whole += text
+    return whole
+
+
+def test_a_run_converts_all_rows_and_leaves_no_output(tmp_path: Path) -> None:
+    context = context_at(tmp_path)
+    outcome, checks = lived(dlrm(), context)
+    assert {check.verdict for check in checks.values()} == {"pass"}
+    assert checks["dlrm_rows"].figures["packed_row_count"] == ROWS
+    compared = checks["dlrm_sample"].figures["compared_count"]
+    assert isinstance(compared, int)
+    assert compared >= 1024
+    assert outputs(tmp_path) == []
+    assert not list(tmp_path.glob("wattload-data/dlrm-output-*"))
+    assert foreign_paths(tmp_path) == ()
+    assert [metric.name for metric in outcome.metrics if metric.headline] == [
+        "conversion_s",
+        "tsv_bytes_per_s",
+    ]
+    assert outcome.paths[0].path_requested == "page_cache"
+    assert "loader=direct has no effect on dlrm" in " ".join(outcome.remarks)
+
+
+def test_phases_count_the_bytes_of_the_files(tmp_path: Path) -> None:
+    context = context_at(tmp_path)
+    outcome, _ = lived(dlrm(), context)
+    details = outcome.details
+    columnar, packed = context.timed("tsv_to_parquet"), context.timed("parquet_to_binary")
+    assert len(columnar) == len(packed) == 2
+    for phase in columnar:
+        assert phase.read_bytes == details["tsv_bytes"]
+        assert phase.written_bytes == details["parquet_bytes"]
+    for phase in packed:
+        assert phase.written_bytes == ROWS * ROW_BYTES
+        assert phase.read_bytes >= details["parquet_bytes"]
+
+
+def test_metrics_follow_from_the_phases(tmp_path: Path) -> None:
+    context = context_at(tmp_path)
+    outcome, _ = lived(dlrm(), context)
+    values = {metric.name: metric.value for metric in outcome.metrics}
+    rounds = (
+        outcome.details["tsv_to_parquet_round_s"] + outcome.details["parquet_to_binary_round_s"]
+    )
+    assert values["conversion_s"] == pytest.approx(sum(rounds) / 2)
+    assert values["tsv_bytes_per_s"] == pytest.approx(
+        2 * outcome.details["tsv_bytes"] / sum(rounds)
+    )
+    assert values["rows_per_s"] == pytest.approx(2 * ROWS / sum(rounds))
+    for phase in ("tsv_to_parquet", "parquet_to_binary"):
+        inside = sum(recorded.seconds for recorded in context.timed(phase))
+        assert 2 * (values[f"{phase}_s"] or 0) == pytest.approx(inside, rel=0.1, abs=0.01)
+
+
+def test_packed_rows_are_those_of_the_lines_in_order(tmp_path: Path) -> None:
+    text = real_days(tmp_path / "real")
+    (tmp_path / "target").mkdir()
+    workload = dlrm(source=str(tmp_path / "real"), rounds=1, workers=3, keep_output=True)
+    _, checks = lived(workload, context_at(tmp_path / "target"))
+    assert checks["dlrm_sample"].verdict == "pass"
+    packed = [path for path in outputs(tmp_path / "target") if path.suffix == ".bin"]
+    assert b"".join(path.read_bytes() for path in packed) == b"".join(
+        pack_row(parse_line(line)) for line in text.splitlines()
+    )
+
+
+def test_kept_output_is_listed_and_replaced_by_the_next_run(tmp_path: Path) -> None:
+    for _ in range(2):
+        lived(dlrm(rounds=1, keep_output=True), context_at(tmp_path))
+        assert {path.suffix for path in outputs(tmp_path)} == {".parquet", ".bin"}
+        assert foreign_paths(tmp_path) == ()
+    assert clean(tmp_path).freed_bytes > ROWS * ROW_BYTES
+    assert outputs(tmp_path) == []
+
+
+def test_another_run_at_work_in_the_output_is_refused(tmp_path: Path) -> None:
+    first, second, context = dlrm(), dlrm(), context_at(tmp_path)
+    first.prepare(context)
+    first.run(context)
+    second.prepare(context)
+    with pytest.raises(DataError, match="in use by another run"):
+        second.run(context)
+    assert {check.verdict for check in first.verify(context)} == {"pass"}
+    assert {check.verdict for check in lived(second, context)[1].values()} == {"pass"}
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    context = context_at(tmp_path)
+    first = dlrm(workers=3)
+    first.prepare(context)
+    first.run(context)
+    left = outputs(tmp_path)
+    assert len(left) == 2 * 6
+    first._outputs.close()  # type: ignore[union-attr]  # as the kernel does for a killed process
+    lived(dlrm(keep_output=True), context)
+    assert len(outputs(tmp_path)) == 2 * 2
+
+
+def test_day_files_are_reused_and_a_broken_one_is_made_again(tmp_path: Path) -> None:
+    context = context_at(tmp_path)
+    first = dlrm().prepare(context)
+    assert not first.reused
+    assert first.file_count == 2
+    assert dlrm().plan(context).prepare_bytes == 0
+    day = first.folder / "day_1"
+    content, kept = day.read_bytes(), (first.folder / "day_0").stat()
+    day.write_bytes(content[:-1])
+    assert dlrm().plan(context).prepare_bytes == ROWS // 2 * criteo_day_files.MEAN_ROW_BYTES
+    assert not dlrm().prepare(context).reused
+    assert day.read_bytes() == content
+    assert (first.folder / "day_0").stat().st_mtime_ns == kept.st_mtime_ns
+    again = dlrm().prepare(context)
+    assert (again.reused, again.key) == (True, first.key)
+
+
+def test_other_counts_are_other_data(tmp_path: Path) -> None:
+    context = context_at(tmp_path)
+    keys = {dlrm(row_count=count).prepare(context).key for count in (100, 101)}
+    assert len(keys) == 2
+    assert dlrm(row_count=101).prepare(context).parameters["row_count"] == 101
+
+
+def test_real_files_are_read_and_never_touched(tmp_path: Path) -> None:
+    source = tmp_path / "real"
+    real_days(source)
+    (tmp_path / "target").mkdir()
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in source.iterdir()}
+    context = context_at(tmp_path / "target")
+    workload = dlrm(source=str(source))
+    plan = workload.plan(context)
+    assert (plan.data_bytes, plan.prepare_bytes) == (0, 0)
+    outcome, checks = lived(workload, context)
+    assert checks["dlrm_rows"].figures["line_count"] == 1000
+    assert outcome.details["source"] == str(source)
+    assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in source.iterdir()} == before
+    assert outputs(tmp_path) == []
+
+
+def test_workers_share_one_file_of_a_few_lines(tmp_path: Path) -> None:
+    real_days(tmp_path / "real", day_count=1, row_count=2)
+    workload = dlrm(source=str(tmp_path / "real" / "day_0"), workers=3)
+    outcome, checks = lived(workload, context_at(tmp_path))
+    assert outcome.details["part_count"] == 2
+    assert checks["dlrm_rows"].figures["packed_row_count"] == 2
+
+
+def test_a_source_elsewhere_than_the_target_is_remarked(tmp_path: Path) -> None:
+    shared = Path("/dev/shm")
+    if not os.access(shared, os.W_OK) or shared.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("no second file system to write to")
+    real_days(tmp_path / "real")
+    target = shared / f"wattload-test-{os.getpid()}"
+    target.mkdir()
+    try:
+        outcome, _ = lived(dlrm(source=str(tmp_path / "real")), context_at(target))
+        assert any("is not on the target's file system" in remark for remark in outcome.remarks)
+    finally:
+        clean(target)
+        target.rmdir()
+
+
+def test_ranks_share_the_parts_and_agree_on_the_result(tmp_path: Path) -> None:
+    contexts = [
+        Context(targets=(directory_target(tmp_path),), communicator=communicator)
+        for communicator in ThreadCommunicator.world(2)
+    ]
+
+    def live(context: Context) -> tuple[Outcome, dict[str, Check]]:
+        return lived(dlrm(workers=1, day_count=3), context)
+
+    (first, checks), (second, others) = run_ranks(contexts, live)
+    assert {check.verdict for check in checks.values()} == {"pass"}
+    assert (second, others) == (Outcome(), {})
+    assert first.details["workers"] == 2
+    read = [sum(phase.read_bytes for phase in c.timed("tsv_to_parquet")) for c in contexts]
+    assert sum(read) == 2 * first.details["tsv_bytes"]
+    assert min(read) > 0
+    assert outputs(tmp_path) == []
+
+
+def test_a_rank_without_a_part_takes_part(tmp_path: Path) -> None:
+    real_days(tmp_path / "real", day_count=1, row_count=1)
+    contexts = [
+        Context(targets=(directory_target(tmp_path),), communicator=communicator)
+        for communicator in ThreadCommunicator.world(2)
+    ]
+    found = run_ranks(contexts, lambda c: lived(dlrm(workers=1, source=str(tmp_path / "real")), c))
+    assert {check.verdict for check in found[0][1].values()} == {"pass"}
+
+
+def test_data_and_output_are_spread_over_targets(tmp_path: Path) -> None:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for path in paths:
+        path.mkdir()
+    targets = tuple(directory_target(path, index=index) for index, path in enumerate(paths))
+    _, checks = lived(dlrm(keep_output=True), Context(targets=targets))
+    assert checks["dlrm_sample"].verdict == "pass"
+    for path in paths:
+        assert len(outputs(path)) == 2
+        assert len(list(path.rglob("day_*"))) >= 1
+
+
+def spoiled(tmp_path: Path, spoil: Callable[[Path], None]) -> dict[str, Check]:
+    """Run, then change a packed file before verify looks."""
+    workload, context = dlrm(rounds=1), context_at(tmp_path)
+    workload.prepare(context)
+    workload.run(context)
+    spoil(next(path for path in outputs(tmp_path) if path.suffix == ".bin"))
+    return {check.name: check for check in workload.verify(context)}
+
+
+def test_a_lost_row_fails_the_check(tmp_path: Path) -> None:
+    def lose(path: Path) -> None:
+        os.truncate(path, path.stat().st_size - ROW_BYTES)
+
+    check = spoiled(tmp_path, lose)["dlrm_rows"]
+    assert check.verdict == "fail"
+    assert "rows were lost or duplicated" in check.sentence
+
+
+@pytest.mark.parametrize("column", [0, 5, 39])
+def test_a_changed_value_fails_the_sample(tmp_path: Path, column: int) -> None:
+    def change(path: Path) -> None:
+        content = bytearray(path.read_bytes())
+        content[4 * column :: ROW_BYTES] = bytes(
+            value ^ 1 for value in content[4 * column :: ROW_BYTES]
+        )
+        path.write_bytes(content)
+
+    check = spoiled(tmp_path, change)["dlrm_sample"]
+    assert check.verdict == "fail"
+    assert "the first difference is row" in check.sentence
+    assert check.figures["expected_sha256"] != check.figures["found_sha256"]
+
+
+def test_a_bad_line_ends_the_run_and_removes_the_output(tmp_path: Path) -> None:
+    real_days(tmp_path / "real")
+    day = tmp_path / "real" / "day_1"
+    lines = day.read_bytes().splitlines(keepends=True)
+    lines[300] = lines[300].replace(b"\t", b" ", 1)
+    day.write_bytes(b"".join(lines))
+    workload, context = dlrm(source=str(tmp_path / "real")), context_at(tmp_path)
+    workload.prepare(context)
+    with pytest.raises(DataError, match=r"day_1, line 301 \(byte [0-9]+\): 39 columns"):
+        workload.run(context)
+    assert outputs(tmp_path) == []
+
+
+def test_a_bad_id_is_named_by_its_line_in_the_tsv(tmp_path: Path) -> None:
+    real_days(tmp_path / "real")
+    day = tmp_path / "real" / "day_0"
+    lines = day.read_bytes().splitlines(keepends=True)
+    fields = lines[200].split(b"\t")
+    lines[200] = b"\t".join([*fields[:14], b"nothexxx", *fields[15:]])
+    day.write_bytes(b"".join(lines))
+    workload, context = dlrm(source=str(tmp_path / "real")), context_at(tmp_path)
+    workload.prepare(context)
+    with pytest.raises(DataError, match=r"day_0, line 201 .*c1 is b'nothexxx'"):
+        workload.run(context)
+    assert outputs(tmp_path) == []
+
+
+def test_a_target_that_can_not_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="absent is not a directory"):
+        dlrm().prepare(context_at(tmp_path / "absent"))
+
+
+def test_methods_out_of_order_are_refused(tmp_path: Path) -> None:
+    workload, context = dlrm(), context_at(tmp_path)
+    with pytest.raises(RunError, match=r"prepare\(\) has to be called"):
+        workload.run(context)
+    workload.prepare(context)
+    with pytest.raises(RunError, match=r"run\(\) has to be called"):
+        workload.verify(context)
+
+
+def test_the_plan_bounds_what_the_run_writes(tmp_path: Path) -> None:
+    context = context_at(tmp_path)
+    workload = dlrm(compression=Compression.none)
+    plan = workload.plan(context)
+    outcome, _ = lived(workload, context)
+    details = outcome.details
+    written = sum(phase.written_bytes for phase in context.phases)
+    assert plan.run_bytes >= written
+    assert plan.data_bytes == pytest.approx(details["tsv_bytes"], rel=0.02)
+    assert plan.peak_bytes >= sum(
+        details[name] for name in ("tsv_bytes", "parquet_bytes", "packed_bytes")
+    )
+    peak = next(m.value for m in outcome.metrics if m.name == "worker_peak_bytes")
+    assert peak is not None
+    assert plan.memory_bytes_per_rank >= peak
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"row_count": 0}, "workload.row_count must be 1 or more, got 0"),
+        ({"rounds": 0}, "workload.rounds must be 1 or more, got 0"),
+        ({"workers": -1}, "workload.workers must be 0 or more, got -1"),
+        ({"row_count": 1}, r"workload.row_count must be at least workload.day_count \(2\), got 1"),
+        ({"block_bytes": 100}, "workload.block_bytes must be 65536 to 1073741824, got 100"),
+        ({"part_bytes": 1}, "workload.part_bytes must be at least workload.block_bytes"),
+        ({"source": "/absent"}, "workload.source=/absent does not exist"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused(
+    tmp_path: Path, changed: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        dlrm(**changed).plan(context_at(tmp_path))
+
+
+def test_workers_default_to_the_cores_shared_by_the_ranks() -> None:
+    cores = len(os.sched_getaffinity(0))
+    assert config(workers=0).workers_per_rank(1) == cores
+    assert config(workers=0).workers_per_rank(1000) == 1
+    assert config(workers=5).workers_per_rank(2) == 5

@@ -1,0 +1,269 @@
+"""unet3d run by an outside program; here by one in this process that really reads the files."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.context import Context, context_at
+from tests.loaders.dlio.job import needs_dlio
+from tests.workloads.outside import (
+    BATCH,
+    EPOCHS,
+    Failing,
+    Outside,
+    OutsideConfig,
+    check,
+    live,
+    value,
+    workload,
+)
+from wattload.core.errors import ConfigError, RunError
+from wattload.core.io import Harness
+from wattload.core.record.results import Check
+from wattload.core.workload import Device
+from wattload.loaders.data.cold_cache import resident_fraction
+from wattload.loaders.dlio import config
+from wattload.loaders.samples import Training, TrainingResult
+from wattload.workloads.unet3d import harness
+from wattload.workloads.unet3d.harness import read_check, storage_check, summary_check, times_check
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Context:
+    target = tmp_path / "target"
+    target.mkdir()
+    return context_at(target)
+
+
+def test_epochs_are_timed_phases_with_all_bytes_and_a_cold_cache(context: Context) -> None:
+    loader = OutsideConfig()
+    outcome = live(workload(loader), context)
+    phases = context.timed("read")
+    epoch_bytes = sum(loader.trainings[0].samples.file_bytes)
+    assert [phase.read_bytes for phase in phases] == [epoch_bytes] * EPOCHS
+    assert check(outcome, "cold_cache").verdict == "pass"
+    assert check(outcome, "cold_cache").figures["times_checked"] == EPOCHS
+    assert value(outcome, "read_bytes_per_s") == pytest.approx(
+        EPOCHS * epoch_bytes / sum(phase.seconds for phase in phases), rel=0.2
+    )
+
+
+def test_every_accelerator_gets_the_shard_that_a_rank_of_ours_would(context: Context) -> None:
+    loader = OutsideConfig()
+    subject = workload(loader, count=2)
+    live(subject, context)
+    training = loader.trainings[0]
+    assert training.accelerators == 2
+    assert subject._job is not None
+    for epoch, orders in enumerate(training.orders):
+        both = subject._job.order(0, context.seed, epoch)
+        for accelerator, order in enumerate(orders):
+            mine = [
+                both[start : start + BATCH]
+                for start in range(accelerator * BATCH, len(both), 2 * BATCH)
+            ]
+            assert list(order) == [index for batch in mine for index in batch]
+
+
+def test_its_own_figures_stand_under_its_own_name(context: Context) -> None:
+    outcome = live(workload(OutsideConfig()), context)
+    assert value(outcome, "dlio_reported_au") == pytest.approx(0.9)
+    assert value(outcome, "dlio_reported_samples_per_s") == 10.0
+    assert value(outcome, "dlio_reported_nominal_bytes_per_s") == 2 * 1024**2
+    assert value(outcome, "harness_peak_bytes") == (100 << 20) + 1
+    assert value(outcome, "hash_cpu_s") is None
+    assert value(outcome, "barrier_s") is None
+    assert value(outcome, "harness_ceiling_bytes_per_s")
+    details = outcome.details["harness"]
+    assert details["version"] == "1.2"
+    assert details["command"] == ["outside", "--train"]
+    assert json.loads(json.dumps(details)) == details
+
+
+def test_delivered_bytes_are_never_called_checked(context: Context) -> None:
+    delivered = check(live(workload(OutsideConfig()), context), "delivered_bytes")
+    assert delivered.verdict == "not_checked"
+    assert "does not hand over bytes" in delivered.sentence
+
+
+def test_unpaced_there_is_no_utilisation(context: Context) -> None:
+    outcome = live(workload(OutsideConfig(), step_s=0.0), context)
+    assert value(outcome, "dlio_reported_au") is None
+    assert value(outcome, "au_nominal") is None
+    assert check(outcome, "harness_summary").verdict == "pass"
+    assert check(outcome, "harness_times").verdict == "pass"
+
+
+def test_warm_epochs_are_not_called_cold(context: Context) -> None:
+    loader = OutsideConfig(cold_epochs=False)
+    outcome = live(workload(loader), context)
+    cold = check(outcome, "cold_cache")
+    assert cold.verdict == "not_checked"
+    # Most of them, not all: a kernel that reclaims idle memory (DAMON) may take a page at once.
+    assert re.search(r"After the last epoch it held (100|9\d)\.\d% of the files", cold.sentence)
+    assert (resident_fraction(loader.trainings[0].samples.paths) or 0) > 0.5
+    assert any("not verified to be cold before every epoch" in text for text in outcome.remarks)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "left", "verdict"),
+    [(1, 1.0, "pass"), (2, 0.0, "pass"), (2, 0.5, "not_checked"), (2, None, "not_checked")],
+)
+def test_what_an_epoch_leaves_in_the_cache_decides(
+    epochs: int, left: float | None, verdict: str
+) -> None:
+    first = Check(name="cold_cache", verdict="pass", sentence="It was cold.", mandatory=True)
+    loader = config.Config(cold_epochs=False)
+    assert harness.cold_check(first, epochs, loader, left).verdict == verdict
+    warm = first.model_copy(update={"verdict": "fail"})
+    assert harness.cold_check(warm, epochs, loader, left).verdict == "fail"
+
+
+def test_a_failure_closes_the_phase_and_is_raised(context: Context) -> None:
+    subject = workload(OutsideConfig(fails="no more"))
+    subject.plan(context)
+    subject.prepare(context)
+    with pytest.raises(RunError, match="the program failed: no more"):
+        subject.run(context)
+    assert context.timed("read")[0].end_ns
+
+
+def test_a_ceiling_that_fails_is_unknown_with_its_reason(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = OutsideConfig()
+    make = loader.training_harness
+
+    def sometimes(training: Training) -> Harness[TrainingResult]:
+        return Failing(training, "no room") if training.samples.in_memory else make(training)
+
+    monkeypatch.setattr(loader, "training_harness", sometimes)
+    outcome = live(workload(loader), context)
+    ceiling = next(m for m in outcome.metrics if m.name == "harness_ceiling_bytes_per_s")
+    assert ceiling.value is None
+    assert "no room" in ceiling.missing["value"]
+
+
+def test_a_ceiling_leaves_out_the_epoch_in_which_workers_start(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = OutsideConfig()
+
+    def slowly(training: Training) -> Harness[TrainingResult]:
+        return Outside(training, 1 << 40, start_up_s=1000.0)
+
+    monkeypatch.setattr(loader, "training_harness", slowly)
+    ceiling = value(live(workload(loader), context), "harness_ceiling_bytes_per_s")
+    # Of the first epoch, or of both, it would be under 5 MB in 1000 s.
+    assert ceiling is not None
+    assert ceiling > 100_000
+
+
+def test_copies_to_a_device_can_not_be_insisted_on(context: Context) -> None:
+    subject = workload(OutsideConfig())
+    subject._accelerator.device = Device.cuda
+    with pytest.raises(ConfigError, match="loader=dlio, which does not copy to a GPU"):
+        subject.plan(context)
+
+
+def test_it_runs_on_one_rank_alone(context: Context) -> None:
+    assert workload(OutsideConfig()).plan(context).maximum_ranks == 1
+    with pytest.raises(ConfigError, match=r"without mpirun and with accelerator\.count=2"):
+        harness.check_harness(OutsideConfig(), Device.auto, 2)
+
+
+def _result(context: Context) -> tuple[TrainingResult, Training]:
+    loader = OutsideConfig()
+    live(workload(loader), context)
+    training = loader.trainings[0]
+    folder = context.output_folder("again")
+    return Outside(training).run(folder, harness.NullWatch()), training
+
+
+@pytest.mark.parametrize(
+    ("share", "verdict"),
+    [(0.97, "fail"), (0.99, "pass"), (1.0, "pass"), (1.5, "warn"), (None, "not_checked")],
+)
+def test_bytes_read_are_compared_with_what_the_kernel_counted(
+    context: Context, share: float | None, verdict: str
+) -> None:
+    result, _ = _result(context)
+    counted = [
+        [replace(t, called_bytes=None if share is None else round(share * t.read_bytes)) for t in e]
+        for e in result.epochs
+    ]
+    assert read_check(replace(result, epochs=counted)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("share", "verdict", "says"),
+    [
+        (0.5, "warn", "came from memory"),
+        (1.0, "pass", "1.0000 of the files' bytes"),
+        (1.1, "warn", "more than once"),
+        (None, "not_checked", "does not report"),
+    ],
+)
+def test_bytes_from_storage_are_those_of_the_programs_processes(
+    context: Context, share: float | None, verdict: str, says: str
+) -> None:
+    result, _ = _result(context)
+    counted = [
+        [
+            replace(t, storage_bytes=None if share is None else round(share * t.read_bytes))
+            for t in epoch
+        ]
+        for epoch in result.epochs
+    ]
+    made = storage_check(replace(result, epochs=counted))
+    assert made.verdict == verdict
+    assert says in made.sentence
+
+
+def test_bytes_of_our_reader_are_compared_to_the_byte(context: Context) -> None:
+    result, _ = _result(context)
+    whole = replace(result, plugged_bytes=result.io.moved_bytes)
+    assert read_check(whole).verdict == "pass"
+    assert read_check(replace(whole, plugged_bytes=result.io.moved_bytes - 1)).verdict == "fail"
+
+
+def test_steps_that_are_longer_than_their_epoch_fail(context: Context) -> None:
+    result, _ = _result(context)
+    assert times_check(result).verdict == "pass"
+    (trained,) = result.epochs[1]
+    longer = replace(trained, processed_s=tuple(2 + step for step in trained.processed_s))
+    assert times_check(replace(result, epochs=[result.epochs[0], [longer]])).verdict == "fail"
+
+
+def test_a_summary_that_its_lists_do_not_give_fails(context: Context) -> None:
+    result, training = _result(context)
+    assert summary_check(result, training).verdict == "pass"
+    name = "train_throughput_samples_per_second"
+    tampered = replace(result, reported={**result.reported, name: [10.0, 9.9]})
+    assert summary_check(tampered, training).verdict == "fail"
+
+
+@needs_dlio
+@pytest.mark.slow
+@pytest.mark.parametrize("reader", ["dlio", "wattload"])
+def test_dlio_itself_runs_the_whole_workload(context: Context, reader: str) -> None:
+    outcome = live(workload(config.Config(workers=1, reader=reader)), context)
+    assert check(outcome, "cold_cache").verdict == "pass"
+    assert check(outcome, "harness_summary").verdict == "pass"
+    assert check(outcome, "harness_times").verdict == "pass"
+    assert check(outcome, "harness_bytes").verdict == ("pass" if reader == "wattload" else "warn")
+    assert value(outcome, "harness_ceiling_bytes_per_s")
+    assert (context.output_folder("dlio") / "output" / "summary.json").exists()
+
+
+def test_every_figure_that_it_adds_is_explained(context: Context) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "loaders.md").read_text("utf-8")
+    names = [metric.name for metric in live(workload(OutsideConfig()), context).metrics]
+    added = [name for name in names if name.startswith(("dlio_reported", "harness_peak"))]
+    assert len(added) == 4
+    assert all(f"| `{name}` |" in page for name in added)

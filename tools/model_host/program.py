@@ -1,0 +1,70 @@
+"""The sampler's own program on a host whose drives are models: run as a process by tests."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.model_host.drive import ModelDrive, load
+from wattload.core.errors import WattloadError
+from wattload.core.power import PowerSource
+from wattload.power.config import PowerConfig
+from wattload.power.control.journal import ChangeJournal
+from wattload.power.sampler.access import SamplerHost
+from wattload.power.sampler.service import add_options, serve
+from wattload.power.sources import nvme
+from wattload.power.sources.base import PowerDevice
+from wattload.power.sources.nvme import find as find_nvme
+
+_folder = Path()
+
+
+def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerSource]:
+    return find_nvme(
+        devices,
+        config,
+        open_device=lambda name: ModelDrive(_folder, name),
+        holds_system=holds_system,
+    )
+
+
+def serial_of(name: str) -> str:
+    path = _folder / f"{name}.json"
+    return load(path).serial if path.exists() else name
+
+
+def holds_system(name: str) -> bool | None:
+    return (_folder / f"{name}.system").exists()
+
+
+def main() -> int:
+    global _folder  # noqa: PLW0603 - one host per process
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    parser.add_argument("--models", type=Path, required=True)
+    parser.add_argument("--once", action="store_true")
+    arguments = parser.parse_args()
+    _folder = arguments.models
+    host = SamplerHost(
+        runs=arguments.runs,
+        is_service=not arguments.once,
+        devices=None if arguments.device is None else frozenset(arguments.device),
+        allows_system_drive=arguments.allow_system_drive,
+        journal=ChangeJournal(_folder / "state"),
+        name="host-1",
+        open_device=lambda name: ModelDrive(_folder, name),
+        list_names=lambda: sorted(path.stem for path in _folder.glob("nvme*.json")),
+        serial_of=serial_of,
+        holds_system=holds_system,
+    )
+    return serve(arguments, host, once=arguments.once)
+
+
+if __name__ == "__main__":
+    nvme.find = find  # type: ignore[assignment] # the drives of this host are models
+    try:
+        sys.exit(main())
+    except WattloadError as error:
+        sys.exit(str(error))

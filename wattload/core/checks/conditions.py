@@ -1,0 +1,283 @@
+"""Checks on the conditions of a measurement.
+
+They cover the host's clocks, the host's ceilings, PCIe links, the length and steadiness of timed
+windows, and the start of interleaved runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wattload.core.checks.energy import of_host
+from wattload.core.record.controller import ControllerRecord
+from wattload.core.record.phase import PhaseWindow
+from wattload.core.record.results import Check, Metric
+from wattload.core.record.run import RunRecord, RunStart, StartTemperature
+from wattload.core.units import NS_PER_S, format_rate
+
+CLOCK_TOLERANCE_S = 0.05
+CLOCK_TOLERANCE = 1e-3
+CEILING_FACTOR = 2.0
+"""If the harness ceiling is below this multiple of the result, the host was measured as well."""
+CEILING_SUFFIX = "_ceiling_bytes_per_s"
+
+LONGEST_GAP_S = 600.0
+"""Without an interruption, a session starts its next run within seconds, cooling not counted."""
+
+SHORT_S = 30.0
+FEW_SAMPLES = 100
+UNSTEADY = 0.10
+
+
+def clocks_agree(record: RunRecord) -> Sequence[Check]:
+    """Compare the run's length on the monotonic clock and on the wall clock, per host."""
+    checks = []
+    for host in record.hosts:
+        if host.after is None:
+            continue
+        first, last = host.before.clock, host.after.clock
+        monotonic_s = (last.monotonic_ns - first.monotonic_ns) / NS_PER_S
+        wall_s = (last.realtime_ns - first.realtime_ns) / NS_PER_S
+        apart_s = abs(monotonic_s - wall_s)
+        agree = apart_s <= CLOCK_TOLERANCE_S + CLOCK_TOLERANCE * abs(monotonic_s)
+        checks.append(
+            Check(
+                name=f"clocks_agree_{host.facts.name}",
+                verdict="pass" if agree else "warn",
+                sentence=(
+                    f"The run took {monotonic_s:.3f} s on the monotonic and {wall_s:.3f} s on the "
+                    "wall clock"
+                    + (
+                        "."
+                        if agree
+                        else ": the wall clock was stepped; all figures use the monotonic clock."
+                    )
+                ),
+                figures={"monotonic_s": monotonic_s, "wall_s": wall_s},
+            )
+        )
+    return checks
+
+
+def bottleneck(record: RunRecord) -> Sequence[Check]:
+    """Compare the host's own ceilings (no drive in the loop) with the rates they bound."""
+    ceilings = [m for m in record.metrics if m.name.endswith(CEILING_SUFFIX)]
+    return [_ceiling_check(ceiling, _bounded_rate(record, ceiling)) for ceiling in ceilings]
+
+
+def _bounded_rate(record: RunRecord, ceiling: Metric) -> Metric | None:
+    """Return the rate that a ceiling bounds: the headline rate of its direction, else the first."""
+    rates = [m for m in record.metrics if m.headline and m.unit == "B/s" and m.value is not None]
+    direction = "read" if "read" in ceiling.name else "write"
+    own = [rate for rate in rates if rate.name.startswith(direction)]
+    return next(iter(own or rates), None)
+
+
+def _ceiling_check(ceiling: Metric, rate: Metric | None) -> Check:
+    name = f"bottleneck_{ceiling.name}"
+    if ceiling.value is None or rate is None or not rate.value:
+        reason = ceiling.missing.get("value", "there is no rate to compare the ceiling with")
+        return Check(name=name, verdict="not_checked", sentence=f"Not compared: {reason}.")
+    factor = ceiling.value / rate.value
+    enough = factor >= CEILING_FACTOR
+    return Check(
+        name=name,
+        verdict="pass" if enough else "warn",
+        sentence=(
+            f"Without a drive the same loop reaches {format_rate(ceiling.value)}, "
+            f"{factor:.1f} times {rate.name}"
+            + ("." if enough else ": the result is limited by the host as well.")
+        ),
+        figures={
+            "ceiling_bytes_per_s": ceiling.value,
+            "result_bytes_per_s": rate.value,
+            "factor": factor,
+        },
+    )
+
+
+def link_at_maximum(record: RunRecord) -> Sequence[Check]:
+    """Compare each controller's current PCIe link with the drive's maximum."""
+    if record.controllers:
+        return [_link(controller) for controller in record.controllers]
+    return [
+        Check(
+            name="link_at_maximum",
+            verdict="not_checked",
+            sentence="There is no NVMe controller under the target, so the link is unknown.",
+        )
+    ]
+
+
+def _link(controller: ControllerRecord) -> Check:
+    facts, state = controller.facts, controller.before
+    name = f"link_at_maximum_{facts.serial}"
+    now = (state.link_speed_gt_per_s, state.link_width) if state else (None, None)
+    best = (facts.link_speed_max_gt_per_s, facts.link_width_max)
+    if None in now or None in best:
+        reasons = {**facts.missing, **(state.missing if state else {})}
+        found = [reason for field, reason in reasons.items() if field.startswith("link_")]
+        reason = next(iter(found), "its state was not read")
+        return Check(
+            name=name,
+            verdict="not_checked",
+            sentence=f"The PCIe link of {facts.name} is unknown: {reason}.",
+        )
+    full = now == best
+    return Check(
+        name=name,
+        verdict="pass" if full else "warn",
+        sentence=(
+            f"{facts.name} runs at {now[0]} GT/s x{now[1]}; its maximum is {best[0]} GT/s "
+            f"x{best[1]}" + ("." if full else ": the slot limits the drive.")
+        ),
+        figures={
+            "speed_gt_per_s": now[0],
+            "width": now[1],
+            "speed_max_gt_per_s": best[0],
+            "width_max": best[1],
+        },
+    )
+
+
+def start_temperature(record: RunRecord) -> Sequence[Check]:
+    """Warn if a drive started warmer or colder than at the session's first compared run."""
+    start = record.comparison.start
+    if start is None:
+        return []
+    if not start.drives:
+        return [
+            Check(
+                name="start_temperature",
+                verdict="not_checked",
+                sentence="There is no NVMe controller under the target, so the drive's temperature "
+                "at the start is unknown.",
+            )
+        ]
+    return [_start(record, start, drive) for drive in start.drives]
+
+
+def _start(record: RunRecord, start: RunStart, drive: StartTemperature) -> Check:
+    name = f"start_temperature_{drive.serial}{of_host(record, drive.host)}"
+    if drive.temperature_k is None or drive.reference_k is None:
+        gaps = "; ".join(dict.fromkeys(drive.missing.values()))
+        return Check(
+            name=name,
+            verdict="not_checked",
+            sentence=f"The temperature of drive {drive.serial} at the start is unknown: {gaps}.",
+        )
+    off_k = drive.temperature_k - drive.reference_k
+    sentence = f"Drive {drive.serial} started {_off(off_k)} at the session's first run on it"
+    if start.waited_s:
+        sentence += f", after {start.waited_s:.0f} s of cooling"
+    holds = abs(off_k) <= start.allowed_k
+    return Check(
+        name=name,
+        verdict="pass" if holds else "warn",
+        sentence=sentence + ("." if holds else f"; the limit is {start.allowed_k:g} °C."),
+        figures={
+            "start_k": drive.temperature_k,
+            "reference_k": drive.reference_k,
+            "allowed_k": start.allowed_k,
+            "waited_s": start.waited_s,
+            "limit_s": start.limit_s,
+        },
+    )
+
+
+def _off(off_k: int) -> str:
+    """Return a temperature difference in words; a kelvin is as large as a degree Celsius."""
+    if not off_k:
+        return "as warm as"
+    return f"{abs(off_k)} °C {'warmer' if off_k > 0 else 'colder'} than"
+
+
+def pair_together(record: RunRecord) -> Sequence[Check]:
+    """Warn of a pair that was interrupted between its runs: drift in between is in its ratio."""
+    gap_s, start = record.comparison.pair_gap_s, record.comparison.start
+    if gap_s is None or start is None:
+        return []
+    if gap_s < 0:
+        return [
+            Check(
+                name="pair_together",
+                verdict="not_checked",
+                sentence="The time since the pair's other run is unknown: the wall clock was set "
+                f"back by at least {-gap_s:.0f} s.",
+            )
+        ]
+    holds = gap_s - start.waited_s <= LONGEST_GAP_S
+    return [
+        Check(
+            name="pair_together",
+            verdict="pass" if holds else "warn",
+            sentence=f"The pair's other run ended {gap_s:.0f} s before this one started, "
+            f"including {start.waited_s:.0f} s of cooling"
+            + ("." if holds else ": the session was interrupted between them."),
+            figures={
+                "gap_s": gap_s,
+                "waited_s": start.waited_s,
+                "allowed_s": LONGEST_GAP_S,
+            },
+        )
+    ]
+
+
+def long_enough(record: RunRecord) -> Sequence[Check]:
+    """Warn of timed windows under 30 s, or under 100 power samples where power is measured."""
+    checks = []
+    for window in record.timed_windows():
+        if not window.read_bytes + window.written_bytes:
+            continue
+        samples = [
+            e.sample_count
+            for e in record.power.energy
+            if e.phase == window.name and e.chosen and e.host == window.host
+        ]
+        few = min(samples, default=FEW_SAMPLES) < FEW_SAMPLES
+        short = window.active_s < SHORT_S
+        sentence = f"The phase {window.name} was active for {window.active_s:.1f} s"
+        sentence += f", under {SHORT_S:.0f} s" if short else ""
+        sentence += f", with {min(samples)} power samples, under {FEW_SAMPLES}" if few else ""
+        checks.append(
+            Check(
+                name=f"short_run_{window.name}",
+                verdict="warn" if short or few else "pass",
+                sentence=sentence + (": caches and edge effects matter." if short or few else "."),
+                figures={"active_s": window.active_s, "samples": min(samples, default=None)},
+            )
+        )
+    return checks
+
+
+def halves_agree(record: RunRecord) -> Sequence[Check]:
+    """Compare the rate of the first and the second half of each timed phase's active time."""
+    return [
+        _halves_agree(window)
+        for window in record.timed_windows()
+        if window.read_bytes + window.written_bytes
+    ]
+
+
+def _halves_agree(window: PhaseWindow) -> Check:
+    name = f"steady_{window.name}"
+    halves = window.half_rates_bytes_per_s
+    if halves is None:
+        return Check(
+            name=name,
+            verdict="not_checked",
+            sentence=f"{window.name} was active for {window.active_s:.2f} s, too short to compare "
+            "its halves.",
+        )
+    apart = abs(halves[1] - halves[0]) / max(halves)
+    agree = apart <= UNSTEADY
+    return Check(
+        name=name,
+        verdict="pass" if agree else "warn",
+        sentence=(
+            f"{window.name} moved {format_rate(halves[0])} in the first half of its active time "
+            f"and {format_rate(halves[1])} in the second"
+            + ("." if agree else ": more than 10 % apart, not steady.")
+        ),
+        figures={"first_bytes_per_s": halves[0], "second_bytes_per_s": halves[1]},
+    )

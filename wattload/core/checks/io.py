@@ -1,0 +1,265 @@
+"""Checks on bytes: whether independent counters agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Literal
+
+from wattload.core.record.phase import IoCounter, PhaseWindow
+from wattload.core.record.results import Check, Metric, RateOf, Verdict
+from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit, format_bytes
+
+RATIO_LOW, RATIO_HIGH = 0.98, 1.02
+"""Device bytes over application bytes that prove direct I/O (one plain device, no other load)."""
+
+CLOSURE_TOLERANCE = 0.02
+START_SPREAD_S = 0.02
+"""Processes leave a barrier some milliseconds apart, which shows in the rate of a short phase."""
+_OLDER_RATES = ("throughput_", "write_", "read_")
+DEPTH_SHARE = 0.5
+DEPTH_EXCESS = 1.5
+CACHED_LOW = 0.90
+"""Lower limit for reads through the page cache: parts that are read again come from memory."""
+
+
+def bytes_add_up(record: RunRecord) -> Sequence[Check]:
+    """Compare the sums over ranks with those over windows and with the total."""
+    of_ranks = sum(s.read_bytes + s.written_bytes for s in record.spans if s.timed)
+    of_windows = sum(w.read_bytes + w.written_bytes for w in record.timed_windows())
+    total = next((t.value for t in record.totals if t.name == "moved_bytes"), None)
+    agree = of_ranks == of_windows and (total is None or total == of_windows)
+    return [
+        Check(
+            name="bytes_add_up",
+            verdict="pass" if agree else "fail",
+            sentence=(
+                f"The ranks counted {format_bytes(of_ranks)}, the phases {format_bytes(of_windows)}"
+                + (", and the total agrees." if agree else ": these counts must be equal.")
+            ),
+            figures={"ranks_bytes": of_ranks, "windows_bytes": of_windows, "total_bytes": total},
+            mandatory=True,
+        )
+    ]
+
+
+def rate_closure(record: RunRecord) -> Sequence[Check]:
+    """Recompute every rate of a phase from the phase's own bytes and seconds."""
+    checks = []
+    for metric in record.metrics:
+        rate_of = metric.rate_of or _rate_of_older(metric)
+        windows = [w for w in record.timed_windows() if w.name == metric.phase]
+        if rate_of and windows and metric.value is not None:
+            moved_bytes = _moved_bytes(windows, rate_of)
+            checks.append(_closure(metric.name, metric.value, moved_bytes, windows))
+    if checks or not any(w.read_bytes + w.written_bytes for w in record.timed_windows()):
+        return checks
+    return [
+        Check(
+            name="closure",
+            verdict="not_checked",
+            sentence="No metric is a rate of a phase's own bytes, so none can be recomputed.",
+        )
+    ]
+
+
+def _rate_of_older(metric: Metric) -> RateOf:
+    """Return ``rate_of`` of a metric from a record without that field, by the metric's name."""
+    is_rate = metric.unit == Unit.BYTES_PER_SECOND and metric.name.endswith("_bytes_per_s")
+    return "moved" if is_rate and metric.phase and metric.name.startswith(_OLDER_RATES) else ""
+
+
+def _moved_bytes(windows: Sequence[PhaseWindow], rate_of: RateOf) -> int:
+    read = sum(window.read_bytes for window in windows)
+    written = sum(window.written_bytes for window in windows)
+    return {"read": read, "written": written}.get(rate_of, read + written)
+
+
+def _closure(name: str, value: float, moved_bytes: int, windows: Sequence[PhaseWindow]) -> Check:
+    active_s = max(w.active_s for w in windows)
+    whole_s = max(w.seconds for w in windows)
+    over_active = moved_bytes / max(active_s, 1e-12)
+    over_window = moved_bytes / max(whole_s, 1e-12)
+    rates = [rate for rate in (over_active, over_window) if rate]
+    apart = min((abs(value / rate - 1) for rate in rates), default=float(value != 0))
+    holds = apart <= max(CLOSURE_TOLERANCE, START_SPREAD_S / max(active_s, 1e-12))
+    return Check(
+        name=f"closure_{name}",
+        verdict="pass" if holds else "fail",
+        sentence=(
+            f"{name} is {value:.6g} B/s; the phase's own counters give {over_active:.6g} over its "
+            f"active time and {over_window:.6g} from first start to last end"
+            + ("." if holds else ": it matches neither.")
+        ),
+        figures={"value": value, "over_active": over_active, "over_window": over_window},
+    )
+
+
+def device_bytes(record: RunRecord) -> Sequence[Check]:
+    """Compare the application's bytes with the block devices' bytes, per timed phase."""
+    checks = []
+    for window in record.timed_windows():
+        for direction in ("read", "written"):
+            moved_bytes = window.read_bytes if direction == "read" else window.written_bytes
+            if moved_bytes:
+                checks.append(_device_check(record, window, direction, moved_bytes))
+    return checks
+
+
+def _device_check(
+    record: RunRecord, window: PhaseWindow, direction: Literal["read", "written"], moved_bytes: int
+) -> Check:
+    name = f"device_bytes_{window.name}_{direction}"
+    counters = _block_counters(record, window)
+    device_bytes = _total(counters, direction)
+    figures: dict[str, float | int | str | None] = {"application_bytes": moved_bytes}
+    unverified = partial(Check, name=name, verdict="not_checked", figures=figures, mandatory=True)
+    if device_bytes is None:
+        return unverified(
+            sentence="No block device under the target counts bytes, so the path is unverified."
+        )
+    ratio = device_bytes / moved_bytes
+    factor = _copies(record) if direction == "written" else 1.0
+    figures |= {"device_bytes": device_bytes, "ratio": ratio, "expected_ratio": factor}
+    if factor is None:
+        return unverified(
+            sentence=(
+                f"The device moved {ratio:.4f} of the bytes that the application counted; how many "
+                "copies the layers below write of each byte is unknown."
+            ),
+        )
+    return _judge_ratio(
+        name,
+        figures,
+        ratio / factor,
+        others=_other_load(record, window, counters),
+        is_cached=direction == "read"
+        and all(path.path_requested != "o_direct" for path in record.workload.paths),
+    )
+
+
+def _block_counters(record: RunRecord, window: PhaseWindow) -> Sequence[IoCounter]:
+    return [
+        counter
+        for counter in record.counters
+        if counter.source == "block" and (counter.phase, counter.host) == (window.name, window.host)
+    ]
+
+
+def _total(counters: Sequence[IoCounter], direction: Literal["read", "written"]) -> int | None:
+    """Return the devices' bytes, or ``None`` without devices or if one of them does not count."""
+    counted = [
+        counter.read_bytes if direction == "read" else counter.written_bytes for counter in counters
+    ]
+    known = [count for count in counted if count is not None]
+    return sum(known) if known and len(known) == len(counted) else None
+
+
+def _judge_ratio(
+    name: str,
+    figures: dict[str, float | int | str | None],
+    ratio: float,
+    *,
+    others: str | None,
+    is_cached: bool,
+) -> Check:
+    """Judge ``ratio``, the device's bytes over the expected bytes.
+
+    Other load can only add bytes: below the range, some never came from the device. A path through
+    the page cache (``is_cached``) may have read a small part more than once.
+    """
+    moved = f"The device moved {ratio:.4f} of the bytes expected from the application's count"
+    if is_cached and CACHED_LOW <= ratio < RATIO_LOW:
+        verdict: Verdict = "warn"
+        sentence = f"{moved}: the rest was read again from the page cache."
+    elif ratio < RATIO_LOW:
+        verdict = "fail"
+        sentence = f"{moved}: the rest came from memory or never reached the device."
+    elif ratio <= RATIO_HIGH and others is None:
+        verdict, sentence = "pass", f"{moved}."
+    elif ratio <= RATIO_HIGH:
+        verdict, sentence = "warn", f"{moved}, which is no proof: {others}."
+    else:
+        verdict = "warn"
+        sentence = (
+            f"{moved}: its counters include {others or 'metadata, read-ahead or other load'}."
+        )
+    return Check(name=name, verdict=verdict, figures=figures, mandatory=True, sentence=sentence)
+
+
+def _copies(record: RunRecord) -> float | None:
+    """Return bytes written by devices per application byte, ``None`` if targets differ."""
+    stacks = [target.facts.stack for target in record.targets]
+    factors = {1.0 if stack is None else stack.written_factor() for stack in stacks}
+    return factors.pop() if len(factors) == 1 else None
+
+
+def _other_load(
+    record: RunRecord, window: PhaseWindow, counters: Sequence[IoCounter]
+) -> str | None:
+    """Describe other load on the devices in the window; ``None`` if there is no sign of any.
+
+    The sign is extra bytes in either direction, more than 2 % of all that the application moved.
+    """
+    allowed = (RATIO_HIGH - 1) * (window.read_bytes + window.written_bytes)
+    extra_read = sum(c.read_bytes or 0 for c in counters) - window.read_bytes
+    copies = _copies(record) or 1.0
+    extra_written = sum(c.written_bytes or 0 for c in counters) - copies * window.written_bytes
+    extra = max(extra_read, extra_written)
+    if extra <= allowed:
+        return None
+    users = [name for target in record.targets for name in target.facts.shared_with]
+    shared = f", shared with {', '.join(users)}" if users else ""
+    return f"{format_bytes(extra)} of other traffic on the devices{shared}"
+
+
+def queue_depth(record: RunRecord) -> Sequence[Check]:
+    """Compare the mean queue depth with the requested depth, in blocks of the requested size.
+
+    The block layer counts requests after splitting: a 64 MiB block may be 64 requests. Its mean
+    depth (weighted time / busy time) is scaled by the mean request size and summed over the
+    devices, which share the requested depth.
+    """
+    requested, block_bytes = record.workload.queue_depth_asked, record.workload.block_bytes_asked
+    if not requested or not block_bytes:
+        return []
+    return [
+        _depth_check(window, record, requested, block_bytes)
+        for window in record.timed_windows()
+        if window.read_bytes + window.written_bytes
+    ]
+
+
+def _depth_check(window: PhaseWindow, record: RunRecord, requested: int, block_bytes: int) -> Check:
+    name = f"queue_depth_{window.name}"
+    counters = _block_counters(record, window)
+    means = [mean for mean in (_mean_blocks(c, block_bytes) for c in counters) if mean is not None]
+    if not means:
+        return Check(
+            name=name,
+            verdict="not_checked",
+            figures={"asked": requested},
+            sentence="No block device under the target counted busy time.",
+        )
+    mean = sum(means)
+    low, high = DEPTH_SHARE * requested, DEPTH_EXCESS * requested
+    reason = "the host did not keep the drive busy" if mean < low else "other load on the device"
+    return Check(
+        name=name,
+        verdict="pass" if low <= mean <= high else "warn",
+        sentence=(
+            f"{mean:.1f} blocks were in flight on average while the devices were busy, of "
+            f"{requested} requested" + ("." if low <= mean <= high else f": {reason}.")
+        ),
+        figures={"asked": requested, "mean": mean, "block_bytes": block_bytes},
+    )
+
+
+def _mean_blocks(counter: IoCounter, block_bytes: int) -> float | None:
+    """Return one device's mean depth in blocks of the requested size, ``None`` if not counted."""
+    operations = (counter.read_operations or 0) + (counter.write_operations or 0)
+    if not counter.busy_s or counter.weighted_s is None or not operations:
+        return None
+    request_bytes = ((counter.read_bytes or 0) + (counter.written_bytes or 0)) / operations
+    return counter.weighted_s / counter.busy_s * min(request_bytes / block_bytes, 1.0)

@@ -1,0 +1,297 @@
+"""Checks on power sensors: one source against another, and whether a sensor was stuck."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from wattload.core.checks.energy import of_host
+from wattload.core.power import MEASURING, Boxcar, Evidence, Instant, Scope, SourceFacts
+from wattload.core.record.controller import ControllerFacts, ControllerRecord
+from wattload.core.record.energy import EnergyRecord
+from wattload.core.record.results import Check, Verdict
+from wattload.core.record.run import RunRecord
+from wattload.core.units import J_PER_WH, NS_PER_S
+
+AGREE_SHARE = 0.01
+"""Two sources agree within this share of the energy, or within their stated uncertainty."""
+DIFFER_SHARE = 0.05
+"""Beyond this share, two sources of one device do not measure the same thing."""
+
+STUCK_S = 30.0
+STUCK_SAMPLES = 100
+FINE_W = 0.1
+"""A sensor of this resolution or finer sees the power of a working drive change."""
+
+
+def energy_cross_check(record: RunRecord) -> Sequence[Check]:
+    """Compare the whole run's energy from several sources of one device.
+
+    Two sources of equal evidence that are far apart fail the run: one of them is wrong. A drive
+    that disagrees with a meter, or only estimates, is a warning.
+    """
+    groups: defaultdict[tuple[str, str, Scope, int, int], list[EnergyRecord]] = defaultdict(list)
+    for energy in record.power.whole_run:
+        key = (energy.host, energy.device, energy.scope, energy.start_ns, energy.end_ns)
+        groups[key].append(energy)
+    checks = [check for group in groups.values() for check in _pairs(record, group)]
+    if checks:
+        return checks
+    sources = sorted({energy.source for energy in record.power.whole_run})
+    reason = f"{' and '.join(sources)} is the only source" if sources else "there is no source"
+    return [
+        Check(
+            name="energy_cross_check",
+            verdict="not_checked",
+            sentence=f"Nothing to compare the whole run's energy with: {reason}.",
+        )
+    ]
+
+
+def _pairs(record: RunRecord, group: Sequence[EnergyRecord]) -> Iterator[Check]:
+    for one, other in combinations(group, 2):
+        name = f"energy_cross_check_{one.device}_{one.source}_{other.source}"
+        name += of_host(record, one.host)
+        if one.energy_j is None or other.energy_j is None:
+            silent = one if one.energy_j is None else other
+            yield Check(
+                name=name,
+                verdict="not_checked",
+                sentence=f"{silent.source} has no figure: {silent.missing['energy_j']}.",
+            )
+        else:
+            yield _pair(name, one, other, one.energy_j, other.energy_j)
+
+
+def _pair(name: str, one: EnergyRecord, other: EnergyRecord, one_j: float, other_j: float) -> Check:
+    parts = (*one.uncertainty_parts_j.values(), *other.uncertainty_parts_j.values())
+    most_j = max(abs(one_j), abs(other_j))
+    allowed_j = max(math.hypot(*parts), AGREE_SHARE * most_j)
+    apart_j = abs(one_j - other_j)
+    verdict: Verdict = "pass" if apart_j <= allowed_j else "warn"
+    same_evidence = one.evidence is other.evidence and one.evidence is not Evidence.ESTIMATED
+    if same_evidence and apart_j > max(allowed_j, DIFFER_SHARE * most_j):
+        verdict = "fail"
+    return Check(
+        name=name,
+        verdict=verdict,
+        sentence=(
+            f"Over the whole run {one.source} reports {one_j:.6g} J and {other.source} "
+            f"{other_j:.6g} J; the allowed difference is {allowed_j:.3g} J"
+            + ("." if verdict == "pass" else ": one of them is wrong.")
+        ),
+        figures={"one_j": one_j, "other_j": other_j, "allowed_j": allowed_j},
+    )
+
+
+def energy_lifetime(record: RunRecord) -> Sequence[Check]:
+    """Compare the whole run's energy with the growth of the drive's lifetime counter (SMART OLEC).
+
+    The counter, in Wh rounded up, is read before data generation and after the run. So the run
+    used at most its growth plus 1 Wh, and at least that growth less 1 Wh and less what the drive
+    can have used in the time around the run.
+    """
+    if not record.controllers:
+        return [_not_lifetime("energy_lifetime", "there is no NVMe controller under the target")]
+    return [_lifetime(record, controller) for controller in record.controllers]
+
+
+def _not_lifetime(name: str, reason: str) -> Check:
+    return Check(
+        name=name,
+        verdict="not_checked",
+        sentence=f"No lifetime energy counter (SMART OLEC) to compare with: {reason}.",
+    )
+
+
+def _lifetime(record: RunRecord, controller: ControllerRecord) -> Check:
+    facts = controller.facts
+    name = f"energy_lifetime_{facts.serial}{of_host(record, facts.host)}"
+    grown_wh, reason = _grown_wh(controller)
+    energy = _known_whole(record, facts)
+    around_s = _seconds_around(record, facts.host, energy)
+    if grown_wh is None or energy is None or energy.energy_j is None or around_s is None:
+        return _not_lifetime(name, reason or "the whole run's energy is unknown")
+    margin_j = _margin_j(energy, energy.energy_j)
+    most_j = (grown_wh + 1) * J_PER_WH + margin_j
+    greatest_w = _greatest_w(controller)
+    least_j = 0.0
+    if greatest_w is not None:
+        least_j = (grown_wh - 1) * J_PER_WH - greatest_w * around_s - margin_j
+    holds = least_j <= energy.energy_j <= most_j
+    return Check(
+        name=name,
+        verdict="pass" if holds else "fail",
+        sentence=(
+            f"{facts.name} counted {grown_wh} Wh more, so the run used {max(0.0, least_j):.6g} to "
+            f"{most_j:.6g} J; {energy.source} reports {energy.energy_j:.6g} J"
+            + ("." if holds else ": one of them is wrong.")
+        ),
+        figures={
+            "energy_j": energy.energy_j,
+            "least_j": least_j,
+            "most_j": most_j,
+            "grown_wh": grown_wh,
+        },
+    )
+
+
+def _margin_j(energy: EnergyRecord, energy_j: float) -> float:
+    """Return the stated uncertainty of a figure, or ``DIFFER_SHARE`` of it if none is stated."""
+    if energy.uncertainty_j is not None:
+        return energy.uncertainty_j
+    return DIFFER_SHARE * abs(energy_j)
+
+
+def _known_whole(record: RunRecord, facts: ControllerFacts) -> EnergyRecord | None:
+    """Return the whole run's energy from the first source with a figure for the controller."""
+    found = (each for each in record.power.whole_run if each.energy_j is not None)
+    key = (facts.host, facts.serial)
+    return next((each for each in found if (each.host, each.device) == key), None)
+
+
+def _grown_wh(controller: ControllerRecord) -> tuple[int | None, str]:
+    values = []
+    for when, state in (("before", controller.before), ("after", controller.after)):
+        if state is None or state.smart is None:
+            return None, f"SMART was not read {when} the run"
+        if state.smart.lifetime_energy_wh is None:
+            return None, state.smart.missing["lifetime_energy_wh"]
+        values.append(state.smart.lifetime_energy_wh)
+    if values[1] < values[0]:
+        return None, f"it fell from {values[0]} to {values[1]} Wh"
+    return values[1] - values[0], ""
+
+
+def _seconds_around(record: RunRecord, host: str, energy: EnergyRecord | None) -> float | None:
+    """Return the seconds between both host readings that the run's energy does not cover."""
+    found = next((each for each in record.hosts if each.facts.name == host), None)
+    if found is None or found.after is None or energy is None:
+        return None
+    length_ns = found.after.clock.monotonic_ns - found.before.clock.monotonic_ns
+    return max(0.0, length_ns / NS_PER_S - energy.seconds)
+
+
+def _greatest_w(controller: ControllerRecord) -> float | None:
+    watts = [state.max_w for state in controller.facts.power_states or ()]
+    return max((w for w in watts if w is not None), default=None)
+
+
+def power_within_bounds(record: RunRecord) -> Sequence[Check]:
+    """Compare a drive's measured energy with the maximum that its power states allow."""
+    checks = []
+    for energy in record.power.energy:
+        if energy.evidence not in MEASURING or energy.energy_j is None:
+            continue
+        for bound in record.power.energy:
+            same = (bound.host, bound.device, bound.phase) == (
+                energy.host,
+                energy.device,
+                energy.phase,
+            )
+            if same and bound.upper_j is not None and energy.seconds >= 1:
+                checks.append(_within(record, energy, bound, energy.energy_j, bound.upper_j))
+    return checks
+
+
+def _within(
+    record: RunRecord, energy: EnergyRecord, bound: EnergyRecord, energy_j: float, upper_j: float
+) -> Check:
+    allowed_j = upper_j + (energy.uncertainty_j or AGREE_SHARE * upper_j)
+    holds = energy_j <= allowed_j
+    return Check(
+        name=f"power_within_bounds_{energy.phase}_{energy.device}_{energy.source}"
+        + of_host(record, energy.host),
+        verdict="pass" if holds else "warn",
+        sentence=(
+            f"{energy.source} reports {energy_j:.6g} J in {energy.phase}; the drive's power states "
+            f"allow {upper_j:.6g} J" + ("." if holds else ": it draws more than it declares.")
+        ),
+        figures={"energy_j": energy_j, "upper_j": upper_j, "source_of_bound": bound.source},
+    )
+
+
+def power_updates(record: RunRecord) -> Sequence[Check]:
+    """Fail a run in which a sensor repeated one reading while the drive's activity changed.
+
+    The repeated stretch already counts as a gap (``EnergyRecord.stale_s``). If flat power can't be
+    told from a stuck sensor, a fine sensor that never changed in half a minute of work is a
+    warning. A coarse sensor is one only if it showed the same power at idle.
+    """
+    facts = {
+        (s.host, s.facts.name, s.facts.device): s.facts for s in record.power.sources if s.facts
+    }
+    return [
+        _updates(record, energy, source, changed)
+        for energy, source, changed in _judged(record, facts)
+    ]
+
+
+def _judged(
+    record: RunRecord, facts: dict[tuple[str, str, str], SourceFacts]
+) -> Iterator[tuple[EnergyRecord, SourceFacts, int]]:
+    """Yield energies from power readings in timed phases that moved bytes."""
+    worked = {
+        (window.name, window.host)
+        for window in record.timed_windows()
+        if window.read_bytes + window.written_bytes
+    }
+    for energy in record.power.energy:
+        source = facts.get((energy.host, energy.source, energy.device))
+        if source is None or energy.change_count is None or energy.evidence not in MEASURING:
+            continue
+        if energy.scope is not Scope.DRIVE and energy.freshness != "stale" and not _is_long(energy):
+            continue
+        if isinstance(source.sensor, Boxcar | Instant) and (energy.phase, energy.host) in worked:
+            yield energy, source, energy.change_count
+
+
+def _updates(record: RunRecord, energy: EnergyRecord, source: SourceFacts, changed: int) -> Check:
+    is_stale = energy.freshness == "stale"
+    verdict, remark = _verdict(energy, source, changed)
+    return Check(
+        name=f"power_updates_{energy.phase}_{energy.device}_{energy.source}"
+        + of_host(record, energy.host),
+        verdict=verdict,
+        mandatory=is_stale and energy.scope is Scope.DRIVE,
+        sentence=(
+            f"{energy.source} changed {changed} times in {energy.sample_count} readings of "
+            f"{energy.phase}{remark}."
+        ),
+        figures={
+            "changed": changed,
+            "samples": energy.sample_count,
+            "mean_w": energy.mean_w,
+            "stale_s": energy.stale_s,
+        },
+    )
+
+
+def _verdict(energy: EnergyRecord, source: SourceFacts, changed: int) -> tuple[Verdict, str]:
+    if energy.freshness == "stale":
+        worst: Verdict = "fail" if energy.scope is Scope.DRIVE else "warn"
+        return worst, (
+            f" and did not change for {energy.stale_s:.1f} s in which {energy.freshness_reason}: "
+            "it was stuck"
+        )
+    if changed == 0 and _looks_stuck(energy, source):
+        return "warn", ": it looks stuck"
+    if energy.freshness == "unjudged":
+        return "not_checked", f"; whether it was stuck is unknown: {energy.freshness_reason}"
+    if not energy.freshness and not _is_long(energy):
+        return "not_checked", ", too few or in too short a time to show whether it was stuck"
+    return "pass", ""
+
+
+def _is_long(energy: EnergyRecord) -> bool:
+    return energy.seconds >= STUCK_S and energy.sample_count >= STUCK_SAMPLES
+
+
+def _looks_stuck(energy: EnergyRecord, source: SourceFacts) -> bool:
+    """Return whether a constant reading during the work is unlikely to be flat power."""
+    is_fine = source.resolution_w is not None and source.resolution_w <= FINE_W
+    idle_w, mean_w = energy.idle_w, energy.mean_w
+    as_idle = idle_w is not None and mean_w is not None and abs(mean_w - idle_w) <= FINE_W
+    return _is_long(energy) and (is_fine or as_idle)

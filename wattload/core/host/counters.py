@@ -1,0 +1,240 @@
+"""What the kernel counts: a host's load, block devices, and the CPU time of a rank's processes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Self
+
+from wattload.core.clock import anchor
+from wattload.core.errors import TargetError
+from wattload.core.record.host import HostState, RankRecord
+from wattload.core.sysfs import (
+    LIVE,
+    SECTOR_BYTES,
+    Observation,
+    Roots,
+    explain,
+    read_meminfo,
+    read_text,
+)
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_FIELD_COUNT = 11
+_MS_PER_S = 1000
+_WRAP_S = 2**32 / _MS_PER_S
+"""The kernel prints busy and weighted time as 32-bit milliseconds: they wrap after 49.7 days."""
+
+_US_PER_S = 1_000_000
+_IDLE = slice(3, 5)
+_STEAL = 7
+_COUNTED = 8
+"""Fields of the ``cpu`` line of ``/proc/stat``: user nice system idle iowait irq softirq steal;
+guest time, which follows, is already part of user time (proc_stat(5))."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockStat:
+    """Counters since boot, or their difference: operations, bytes and seconds, reads and writes.
+
+    ``busy_s`` is the time with at least one operation in flight; ``weighted_s`` adds up the time of
+    all operations, so that ``weighted_s / busy_s`` is the mean queue depth.
+    """
+
+    read_ios: int
+    read_bytes: int
+    write_ios: int
+    write_bytes: int
+    busy_s: float
+    weighted_s: float
+
+    @classmethod
+    def zero(cls) -> Self:
+        """Return the counters of a device that moved nothing."""
+        return cls(read_ios=0, read_bytes=0, write_ios=0, write_bytes=0, busy_s=0.0, weighted_s=0.0)
+
+    def __add__(self, other: BlockStat) -> BlockStat:
+        return BlockStat(
+            read_ios=self.read_ios + other.read_ios,
+            read_bytes=self.read_bytes + other.read_bytes,
+            write_ios=self.write_ios + other.write_ios,
+            write_bytes=self.write_bytes + other.write_bytes,
+            busy_s=self.busy_s + other.busy_s,
+            weighted_s=self.weighted_s + other.weighted_s,
+        )
+
+    def __sub__(self, earlier: BlockStat) -> BlockStat:
+        return BlockStat(
+            read_ios=self.read_ios - earlier.read_ios,
+            read_bytes=self.read_bytes - earlier.read_bytes,
+            write_ios=self.write_ios - earlier.write_ios,
+            write_bytes=self.write_bytes - earlier.write_bytes,
+            busy_s=_elapsed_s(earlier.busy_s, self.busy_s),
+            weighted_s=_elapsed_s(earlier.weighted_s, self.weighted_s),
+        )
+
+
+def _elapsed_s(earlier_s: float, later_s: float) -> float:
+    return later_s - earlier_s + (_WRAP_S if later_s < earlier_s else 0.0)
+
+
+def read_block_stat(device_name: str, roots: Roots = LIVE) -> BlockStat:
+    """Return a block device's counters now (Linux ``Documentation/block/stat.rst``).
+
+    Args:
+        device_name: the kernel's name, such as ``nvme0n1``; partitions and hidden paths too.
+        roots: where sysfs is.
+
+    Raises:
+        TargetError: there is no such device, or its counters have another form.
+    """
+    path = roots.sys / "class/block" / device_name / "stat"
+    try:
+        fields = [int(word) for word in path.read_text(encoding="ascii").split()]
+    except (OSError, ValueError) as error:
+        raise TargetError(
+            f"the counters of block device {device_name} can't be read ({explain(error)}); "
+            "see wattload devices for what is there"
+        ) from error
+    if len(fields) < _FIELD_COUNT:
+        raise TargetError(f"{path} has {len(fields)} fields; a kernel since 2.6 has {_FIELD_COUNT}")
+    return BlockStat(
+        read_ios=fields[0],
+        read_bytes=fields[2] * SECTOR_BYTES,
+        write_ios=fields[4],
+        write_bytes=fields[6] * SECTOR_BYTES,
+        busy_s=fields[9] / _MS_PER_S,
+        weighted_s=fields[10] / _MS_PER_S,
+    )
+
+
+def read_block_stats(device_names: Sequence[str]) -> Mapping[str, BlockStat]:
+    """Return the counters of several devices now, by name; errors as in ``read_block_stat``."""
+    return {name: read_block_stat(name) for name in device_names}
+
+
+class ProcessTree:
+    """The process tree of one rank, without the processes named in ``excluded``.
+
+    The sampler is a child of the run but no part of its cost.
+    """
+
+    def __init__(self, excluded: frozenset[int] = frozenset()) -> None:
+        self._excluded = excluded
+
+    def cpu_s(self) -> float:
+        """Return user plus system seconds of the tree (``proc(5)``, stat fields 14 to 17)."""
+        return sum(_own_and_reaped_s(pid) for pid in self._members(os.getpid()))
+
+    def _members(self, pid: int) -> Iterator[int]:
+        yield pid
+        for child in _children(pid):
+            if child not in self._excluded:
+                yield from self._members(child)
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found.extend(int(word) for word in (task / "children").read_text().split())
+    except OSError:
+        return found  # the process ended while it was looked at: nothing more to count
+    return found
+
+
+def _own_and_reaped_s(pid: int) -> float:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0.0  # ended in between; its parent's reaped time has it at the next look
+    fields = text.rpartition(")")[2].split()
+    return sum(int(field) for field in fields[11:15]) / _TICKS_PER_S
+
+
+def rank_facts(rank: int, host: str, cpu_s: float | None = None, roots: Roots = LIVE) -> RankRecord:
+    """Return the resources that this process may use and has used.
+
+    Args:
+        rank: its number in the run.
+        host: the host's name in the record.
+        cpu_s: CPU seconds counted by the caller including running children; by default the user
+            and system time of this process and its finished children.
+        roots: where proc is.
+    """
+    observation = Observation()
+    observation.read("cpu_affinity", lambda: format_cpus(os.sched_getaffinity(0)))
+    observation.put("cpu_s", _cpu_s() if cpu_s is None else cpu_s, "")
+    observation.read("peak_memory_bytes", lambda: _peak_memory_bytes(roots), "no VmHWM in status")
+    return observation.build(RankRecord, rank=rank, host=host, pid=os.getpid())
+
+
+def format_cpus(cpus: set[int]) -> str:
+    """Return CPU numbers as the kernel lists them: ``0-3,8``."""
+    # Consecutive numbers have a constant difference to their position in the list.
+    runs = groupby(enumerate(sorted(cpus)), key=lambda pair: pair[1] - pair[0])
+    spans = [[cpu for _, cpu in run] for _, run in runs]
+    return ",".join(f"{s[0]}-{s[-1]}" if len(s) > 1 else f"{s[0]}" for s in spans)
+
+
+def _cpu_s() -> float:
+    times = os.times()
+    return time.process_time() + times.children_user + times.children_system
+
+
+def _peak_memory_bytes(roots: Roots) -> int | None:
+    status = roots.proc / "self/status"
+    lines = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
+    return int(lines[0].split()[1]) * 1024 if lines else None
+
+
+def host_state(roots: Roots = LIVE) -> HostState:
+    """Return the host's counters now; takes well under a millisecond."""
+    observation = Observation()
+    ticks_per_s = os.sysconf("SC_CLK_TCK")
+    observation.read("cpu_total_s", lambda: sum(_cpu_ticks(roots)) / ticks_per_s)
+    observation.read("cpu_busy_s", lambda: _busy_ticks(_cpu_ticks(roots)) / ticks_per_s)
+    observation.read("steal_s", lambda: _cpu_ticks(roots)[_STEAL] / ticks_per_s)
+    observation.read("load_1min", lambda: float(read_text(roots.proc / "loadavg").split()[0]))
+    _read_memory(observation, roots)
+    for resource in ("cpu", "io", "memory"):
+        file = roots.proc / "pressure" / resource
+        observation.read(f"pressure_{resource}_some_s", partial(_some_s, file))
+    return observation.build(HostState, clock=anchor())
+
+
+def _cpu_ticks(roots: Roots) -> list[int]:
+    name, *fields = read_text(roots.proc / "stat").splitlines()[0].split()
+    if name != "cpu" or len(fields) < _COUNTED:
+        raise ValueError(f"{roots.proc / 'stat'} does not start with the sum over CPUs")
+    return [int(field) for field in fields[:_COUNTED]]
+
+
+def _busy_ticks(ticks: list[int]) -> int:
+    return sum(ticks) - sum(ticks[_IDLE]) - ticks[_STEAL]
+
+
+def _read_memory(observation: Observation, roots: Roots) -> None:
+    file = roots.proc / "meminfo"
+    observation.read("memory_available_bytes", lambda: read_meminfo(file).get("MemAvailable"))
+    observation.read("dirty_bytes", lambda: read_meminfo(file).get("Dirty"))
+    observation.read("swap_used_bytes", lambda: _swap_used_bytes(file))
+
+
+def _swap_used_bytes(file: Path) -> int:
+    amounts = read_meminfo(file)
+    return amounts.get("SwapTotal", 0) - amounts.get("SwapFree", 0)
+
+
+def _some_s(file: Path) -> float:
+    """Return the time in which some task waited (``Documentation/accounting/psi.rst``)."""
+    for line in read_text(file).splitlines():
+        kind, *pairs = line.split()
+        if kind == "some":
+            return int(dict(pair.split("=") for pair in pairs)["total"]) / _US_PER_S
+    raise ValueError(f"{file} has no 'some' line")

@@ -1,0 +1,470 @@
+"""Runs held against MLPerf Storage: what CLOSED or OPEN would take, rule by rule.
+
+A rule gives a standing with the figures that decided it. ``closed`` and ``open`` say in which
+division a submission could do the same, ``invalid`` that in none, ``not_checked`` that the record
+does not say. No run of this suite is a submission: that takes MLPerf's own code.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Literal
+
+from wattload.core.base_models import Frozen
+from wattload.core.mlperf import published
+from wattload.core.mlperf.published import UNET3D
+from wattload.core.record.run import RunRecord
+from wattload.core.units import format_bytes
+
+Standing = Literal["closed", "open", "invalid", "not_checked"]
+Figures = Mapping[str, float | int | str | None]
+Answer = tuple[Standing, str, Figures]
+
+MOST_PREFETCHED_BATCHES = 2
+"""PyTorch's ``prefetch_factor`` at most, with DLIO and ``reader.prefetch_size`` 0 to 2."""
+
+WORST_FIRST: tuple[Standing, ...] = ("invalid", "not_checked", "open", "closed")
+"""A rule that the record can't answer bars both divisions."""
+OWN_SETTINGS = ("seed", "label", "repeat", "runs", "sweep")
+"""Settings in which the runs of one result may differ."""
+
+TRAINING, CHECKPOINT = "unet3d", "checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A run, and the comparable runs: those with the same settings, itself included."""
+
+    record: RunRecord
+    comparable_runs: Sequence[RunRecord]
+
+    def detail(self, name: str) -> Any:  # noqa: ANN401 - any JSON value of the workload
+        """Return a detail that the workload recorded; raises ``UnknownError`` if it is absent."""
+        value = self.record.workload.details.get(name)
+        if value is None:
+            raise UnknownError(f"the record has no {name}")
+        return value
+
+    def setting(self, group: str, name: str) -> Any:  # noqa: ANN401 - whatever is configured
+        """Return a setting; raises ``UnknownError`` if the record has none of the name."""
+        settings = self.record.config.get(group)
+        if not isinstance(settings, Mapping) or name not in settings:
+            raise UnknownError(f"the record has no {group}.{name}")
+        return settings[name]
+
+    def memory_bytes(self) -> dict[str, int]:
+        """Return each host's memory; raises ``UnknownError`` if one's is not known."""
+        found = {host.facts.name: host.facts.memory_bytes for host in self.record.hosts}
+        known = {name: size for name, size in found.items() if size is not None}
+        if not found or len(known) < len(found):
+            raise UnknownError("the memory of a host is unknown")
+        return known
+
+
+class UnknownError(Exception):
+    """The record lacks what a rule needs; the message says what."""
+
+
+def same(what: str, got: object, required: object, otherwise: Standing = "invalid") -> Answer:
+    """Judge a value that the rules fix."""
+    figures = {"got": _figure(got), "asked": _figure(required)}
+    if got == required:
+        return "closed", f"{what} is {got}.", figures
+    return otherwise, f"{what} is {got}; the rules require {required}.", figures
+
+
+def at_least(what: str, got: float, required: float) -> Answer:
+    """Judge a figure with a required minimum."""
+    standing: Standing = "closed" if got >= required else "invalid"
+    return standing, f"{what}: {got:g} of at least {required:g}.", {"got": got, "asked": required}
+
+
+def _figure(value: object) -> float | int | str | None:
+    return value if isinstance(value, int | float | str) or value is None else str(value)
+
+
+def faults(record: RunRecord) -> list[str]:
+    """Return why a run's figures can't be trusted: its status and failed checks, power excepted."""
+    found = [] if record.status == "complete" else [f"it is {record.status}"]
+    return found + [
+        f"{check.name} failed"
+        for check in record.checks
+        if check.verdict == "fail" and not check.name.startswith(("power_", "energy_"))
+    ]
+
+
+def sound_run(case: Case) -> Answer:
+    """Judge whether the run is complete and none of its checks failed."""
+    bad = faults(case.record)
+    figures = {"checks": len(case.record.checks), "faults": len(bad)}
+    if bad:
+        return "invalid", f"The run's figures can't be trusted: {', '.join(bad)}.", figures
+    return "closed", "The run is complete and none of its checks failed.", figures
+
+
+def cold_cache(case: Case) -> Answer:
+    """Judge the page cache before each epoch: MLPerf drops it, wattload verifies this."""
+    return judge_by_check(case, "cold_cache")
+
+
+def judge_by_check(case: Case, name: str) -> Answer:
+    """Judge by one of the run's own checks; raises ``UnknownError`` if there is none."""
+    check = next((c for c in case.record.checks if c.name.startswith(name)), None)
+    if check is None or check.verdict == "not_checked":
+        raise UnknownError(check.sentence if check else f"the record has no check {name}")
+    return "closed" if check.verdict == "pass" else "invalid", check.sentence, check.figures
+
+
+def _subset(model: str) -> bool:
+    return model.startswith("mlperf_subset")
+
+
+def checkpoint_model(case: Case) -> Answer:
+    """Judge the model: one of the published ones, or a subset of one."""
+    name = case.detail("model")
+    known = name in published.CHECKPOINT_RANKS or _subset(name)
+    named = ", ".join(published.CHECKPOINT_RANKS)
+    sentence = f"The model is {name}" + ("." if known else f", not one of {named}.")
+    return "closed" if known else "invalid", sentence, {"model": name}
+
+
+def checkpoint_processes(case: Case) -> Answer:
+    """Judge the number of processes: exactly the model's ranks, or a subset of 8."""
+    name, ranks = case.detail("model"), case.record.workload.rank_count
+    required = published.CHECKPOINT_RANKS.get(name)
+    if _subset(name) or (required is not None and ranks == published.SUBSET_RANKS < required):
+        standing, sentence, figures = same("The number of processes", ranks, published.SUBSET_RANKS)
+        return standing, f"{sentence} This is v2.0's subset; v3.0 has it for 8b only.", figures
+    if required is None:
+        raise UnknownError(f"the rules give no number of processes for {name}")
+    return same("The number of processes", ranks, required)
+
+
+def whole_checkpoint(case: Case) -> Answer:
+    """Judge whether each rank writes its whole shard, neither sliced nor scaled down."""
+    got, required = case.detail("checkpoint_bytes"), case.detail("rank_whole_bytes")
+    return same("The size of a checkpoint over all ranks in bytes", got, required)
+
+
+def checkpoint_count(case: Case) -> Answer:
+    """Judge the number of checkpoints written and read."""
+    got = case.detail("checkpoint_count")
+    return same("The number of checkpoints written and read", got, published.CHECKPOINT_COUNT)
+
+
+def checkpoint_interval(case: Case) -> Answer:
+    """Judge the pause between two checkpoints, in which a drive can flush its cache."""
+    got = case.detail("interval_s")
+    return same(
+        "The interval between two checkpoints in seconds", got, published.CHECKPOINT_INTERVAL_S
+    )
+
+
+def writes_before_reads(case: Case) -> Answer:
+    """Judge whether all checkpoints are written before the first is read."""
+    kept, count = case.detail("kept"), case.detail("checkpoint_count")
+    good = kept >= count
+    return (
+        "closed" if good else "invalid",
+        f"{min(kept, count)} of {count} checkpoints are on the target when reading starts"
+        + ("." if good else "; the rules require all to be written before the first is read."),
+        {"kept": kept, "count": count},
+    )
+
+
+def read_start(case: Case) -> Answer:
+    """Judge whether the first read started after the last write (workload.protocol=mlperf)."""
+    return judge_by_check(case, "mlperf_read_start")
+
+
+def synchronous(case: Case) -> Answer:
+    """Judge whether training waits until a checkpoint is written."""
+    return same("The mode", case.record.workload.details.get("mode", "sync"), "sync")
+
+
+def fsync(case: Case) -> Answer:
+    """Judge whether every file is fsynced within the measured time."""
+    return same("fsync of every file", bool(case.setting("workload", "fsync")), True)
+
+
+def cache_rule(case: Case) -> Answer:
+    """Judge caches between writing and reading, on the host with the least data per memory."""
+    memory, held = case.memory_bytes(), Counter[str]()
+    sizes = case.detail("rank_bytes")
+    for rank in case.record.ranks:
+        held[rank.host] += sizes[rank.rank]
+    host = min(held, key=lambda name: held[name] / memory[name])
+    factor, limit = held[host] / memory[host], published.CHECKPOINT_MEMORY_FACTOR
+    figures = {"client_bytes": held[host], "memory_bytes": memory[host], "factor": factor}
+    share = f"A client's part of a checkpoint is {factor:.2f} times its memory"
+    if factor >= limit:
+        return "closed", f"{share}, {limit} or more: caches may stay warm.", figures
+    standing, sentence, _ = cold_cache(case)
+    return standing, f"{share}, under {limit}: caches must be dropped. {sentence}", figures
+
+
+def framework(case: Case) -> Answer:
+    """Judge the writer: CLOSED uses torch.save in DLIO."""
+    return same("The loader", case.record.workload.loader, published.CLOSED_WRITER, "open")
+
+
+def data_set(case: Case) -> Answer:
+    """Judge the files of an epoch: at least 500 steps and five times the memory."""
+    rule = published.DataSetRule(
+        accelerators=case.detail("accelerators"),
+        batch_samples=UNET3D.batch_samples,
+        record_bytes=UNET3D.record_mean_bytes,
+        memory_bytes=sum(case.memory_bytes().values()),
+    )
+    stated = case.record.workload.details.get("data_set_rule") or {}
+    files = stated.get("epoch_files") or case.detail("file_count")
+    standing, _, figures = at_least("files", files, rule.files)
+    return (
+        standing,
+        f"{files} files per epoch, at least {rule.files} required: the larger of "
+        f"{rule.by_memory} (5 x {format_bytes(rule.memory_bytes)} of memory) and {rule.by_steps} "
+        f"(500 steps of {rule.accelerators} accelerators).",
+        {**figures, "by_memory": rule.by_memory, "by_steps": rule.by_steps},
+    )
+
+
+def steps(case: Case) -> Answer:
+    """Judge the number of steps of an epoch."""
+    rule = published.MINIMUM_STEPS
+    return at_least("steps of an epoch", case.detail("steps_per_epoch"), rule)
+
+
+def record_size(case: Case) -> Answer:
+    """Judge the records' configured mean, standard deviation and resize length."""
+    required = {
+        "mean": UNET3D.record_mean_bytes,
+        "stdev": UNET3D.record_stdev_bytes,
+        "resize": UNET3D.resize_bytes,
+    }
+    got = {
+        "mean": case.detail("record_mean_bytes_configured"),
+        "stdev": case.detail("record_stdev_bytes_configured"),
+        "resize": case.detail("resize_bytes"),
+    }
+    same = all(got[name] == required[name] for name in required)
+    configured = ", ".join(f"{name} {got[name]:.0f}" for name in required)
+    wanted = ", ".join(f"{name} {required[name]}" for name in required)
+    realised = case.detail("record_stdev_bytes")
+    return (
+        "closed" if same else "invalid",
+        f"Configured records in bytes: {configured}"
+        + ("" if same else f"; the rules require {wanted}")
+        + f". The files' own stdev is {realised:.0f}.",
+        {**got, "realised_stdev": realised},
+    )
+
+
+def batch(case: Case) -> Answer:
+    """Judge the batch size in samples."""
+    return same("The batch", case.detail("batch_samples"), UNET3D.batch_samples)
+
+
+def step_time(case: Case) -> Answer:
+    """Judge the emulated accelerator's step time against the published one."""
+    name, step_s = case.setting("accelerator", "name"), case.detail("step_s")
+    required = UNET3D.step_s.get(name)
+    if required is None:
+        known = ", ".join(UNET3D.step_s)
+        return "invalid", f"Accelerator {name!r} is not one of {known}.", {"step_s": step_s}
+    return same(f"The step of {name} in seconds", step_s, required)
+
+
+def epochs(case: Case) -> Answer:
+    """Judge the number of epochs."""
+    return same("The number of epochs", case.detail("epochs"), UNET3D.epochs)
+
+
+def utilisation(case: Case) -> Answer:
+    """Judge the accelerator utilisation by MLPerf's formula."""
+    metric = case.record.metric("au_dlio")
+    if metric is None or metric.value is None:
+        raise UnknownError(metric.missing["value"] if metric else "the record has no au_dlio")
+    least = UNET3D.au_threshold
+    standing: Standing = "closed" if metric.value >= least else "invalid"
+    nominal = case.record.metric("au_nominal")
+    return (
+        standing,
+        f"AU is {metric.value:.2%} by DLIO's formula; at least {least:.0%} is required.",
+        {"au_dlio": metric.value, "au_nominal": nominal.value if nominal else None},
+    )
+
+
+def data_format(case: Case) -> Answer:
+    """Judge the files' format; OPEN allows others."""
+    got = case.detail("record_format")
+    return same("The record format", got, UNET3D.record_format, "open")
+
+
+def data_loader(case: Case) -> Answer:
+    """Judge the data loader: CLOSED uses DLIO's PyTorch data loader."""
+    loader, reader = case.record.workload.loader, _reader(case)
+    own = _reads_as_closed(case)
+    loaded_by = f"loader={loader}" + (
+        "" if reader == published.CLOSED_READER else f" with reader {reader}"
+    )
+    return (
+        "closed" if own else "open",
+        f"{loaded_by} {'is the one of CLOSED' if own else 'is another one, which OPEN allows'}.",
+        {"loader": loader},
+    )
+
+
+def prefetch(case: Case) -> Answer:
+    """Judge a worker's prefetched batches: CLOSED allows ``reader.prefetch_size`` 0 to 2.
+
+    DLIO passes ``ceil(prefetch_size / read_threads)`` to PyTorch, and 2 for 0.
+    """
+    if not _reads_as_closed(case):
+        loader = case.record.workload.loader
+        return (
+            "open",
+            "The data loader is not CLOSED's, so its prefetching is not either.",
+            {"loader": loader},
+        )
+    got, most = case.setting("loader", "prefetch_factor"), MOST_PREFETCHED_BATCHES
+    standing: Standing = "closed" if got <= most else "open"
+    sentence = f"Each worker prefetches {got} batches; CLOSED allows at most {most}."
+    return standing, sentence, {"got": got, "most": most}
+
+
+def _reader(case: Case) -> str:
+    settings = case.record.config.get("loader") or {}
+    return str(settings.get("reader", published.CLOSED_READER))
+
+
+def _reads_as_closed(case: Case) -> bool:
+    loader = case.record.workload.loader
+    return loader in published.CLOSED_LOADERS and _reader(case) == published.CLOSED_READER
+
+
+def hosts_equal(case: Case) -> Answer:
+    """Judge whether all hosts drive the same number of accelerators."""
+    ranks = Counter(rank.host for rank in case.record.ranks)
+    equal = len(set(ranks.values())) == 1
+    by_host = ", ".join(f"{host}: {count}" for host, count in sorted(ranks.items()))
+    per_rank = case.detail("accelerators_per_rank")
+    return (
+        "closed" if equal else "invalid",
+        f"Ranks by host are {by_host}; each drives {per_rank} accelerators"
+        + ("." if equal else "; all hosts must drive the same number."),
+        dict(ranks),
+    )
+
+
+def five_runs(case: Case) -> Answer:
+    """Judge the runs of one result: five, with different seeds, within 5 % of their mean."""
+    valid_runs = [record for record in case.comparable_runs if not faults(record)]
+    rates = [
+        metric.value
+        for record in valid_runs
+        if (metric := record.metric("samples_per_s")) is not None and metric.value is not None
+    ]
+    if len(rates) < published.RUN_COUNT:
+        raise UnknownError(
+            f"{len(rates)} valid runs with these settings were given; a result needs "
+            f"{published.RUN_COUNT}"
+        )
+    apart = max(abs(rate / fmean(rates) - 1) for rate in rates)
+    seeds = len({record.config.get("seed") for record in valid_runs})
+    good = apart <= published.RUN_SPREAD and seeds == len(valid_runs)
+    return (
+        "closed" if good else "invalid",
+        f"{len(rates)} runs with {seeds} seeds are within {apart:.1%} of their mean samples/s; "
+        f"{published.RUN_SPREAD:.0%} and different seeds are required.",
+        {"runs": len(rates), "seeds": seeds, "apart": apart},
+    )
+
+
+class Finding(Frozen):
+    """The result of one rule for a run."""
+
+    rule: str
+    standing: Standing
+    sentence: str
+    figures: Figures
+
+
+class Judgement(Frozen):
+    """The result of all rules for a run; the standing is the worst of all findings."""
+
+    standing: Standing
+    findings: tuple[Finding, ...]
+
+
+RULES: tuple[tuple[str, str, Callable[[Case], Answer]], ...] = (
+    (TRAINING, "sound_run", sound_run),
+    (TRAINING, "data_set_size", data_set),
+    (TRAINING, "steps", steps),
+    (TRAINING, "record_size", record_size),
+    (TRAINING, "batch", batch),
+    (TRAINING, "step_time", step_time),
+    (TRAINING, "epochs", epochs),
+    (TRAINING, "accelerator_utilisation", utilisation),
+    (TRAINING, "cold_cache", cold_cache),
+    (TRAINING, "record_format", data_format),
+    (TRAINING, "data_loader", data_loader),
+    (TRAINING, "prefetch", prefetch),
+    (TRAINING, "hosts_alike", hosts_equal),
+    (TRAINING, "five_runs", five_runs),
+    (CHECKPOINT, "sound_run", sound_run),
+    (CHECKPOINT, "model", checkpoint_model),
+    (CHECKPOINT, "processes", checkpoint_processes),
+    (CHECKPOINT, "whole_checkpoint", whole_checkpoint),
+    (CHECKPOINT, "checkpoint_count", checkpoint_count),
+    (CHECKPOINT, "checkpoint_interval", checkpoint_interval),
+    (CHECKPOINT, "writes_before_reads", writes_before_reads),
+    (CHECKPOINT, "read_start", read_start),
+    (CHECKPOINT, "synchronous", synchronous),
+    (CHECKPOINT, "fsync", fsync),
+    (CHECKPOINT, "cache_rule", cache_rule),
+    (CHECKPOINT, "framework", framework),
+)
+"""Workload, name of the rule, and its function."""
+
+
+def judge(record: RunRecord, others: Sequence[RunRecord] = ()) -> Judgement | None:
+    """Judge a run by MLPerf Storage's rules; ``None`` for a workload without rules.
+
+    Args:
+        record: the run.
+        others: the runs given with it; those with the same settings and drives may form a result.
+    """
+    rules = [(name, rule) for workload, name, rule in RULES if workload == record.workload.name]
+    if not rules:
+        return None
+    others = [other for other in others if other.run_id != record.run_id]
+    case = Case(record, [record, *(other for other in others if _is_comparable(record, other))])
+    findings = tuple(_finding(case, name, rule) for name, rule in rules)
+    standing = min((f.standing for f in findings), key=WORST_FIRST.index)
+    return Judgement(standing=standing, findings=findings)
+
+
+def _finding(case: Case, name: str, rule: Callable[[Case], Answer]) -> Finding:
+    try:
+        standing, sentence, figures = rule(case)
+    except UnknownError as unknown:
+        standing, sentence, figures = "not_checked", f"Not checked: {unknown}.", {}
+    return Finding(rule=name, standing=standing, sentence=sentence, figures=figures)
+
+
+def _is_comparable(record: RunRecord, other: RunRecord) -> bool:
+    def settings(of: RunRecord) -> Mapping[str, Any]:
+        return {name: value for name, value in of.config.items() if name not in OWN_SETTINGS}
+
+    def drives(of: RunRecord) -> list[tuple[str, ...]]:
+        return [(*target.facts.devices, *target.facts.controllers) for target in of.targets]
+
+    return (
+        other.workload.name == record.workload.name
+        and other.status == record.status
+        and settings(other) == settings(record)
+        and drives(other) == drives(record)
+    )

@@ -1,0 +1,193 @@
+"""The results of a run in the record: metrics, latencies and checks.
+
+A check compares two independent counters. It has the figures that decided it and one sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from wattload.core.base_models import Frozen, Observed
+from wattload.core.histogram import BUCKET_COUNT, Histogram
+from wattload.core.units import NS_PER_S, Unit
+
+Verdict = Literal["pass", "warn", "fail", "not_checked"]
+
+SHARES = {
+    "p50_s": 0.5,
+    "p90_s": 0.9,
+    "p95_s": 0.95,
+    "p99_s": 0.99,
+    "p999_s": 0.999,
+    "p9999_s": 0.9999,
+}
+
+Better = Literal["higher", "lower", "neither"]
+"""Which direction of a figure is better."""
+RateOf = Literal["", "read", "written", "moved"]
+"""Which bytes of its phase a rate counts; empty for any other metric."""
+
+
+class Check(Frozen):
+    """The verdict on one claim of a run.
+
+    ``figures`` are the numbers that decided it, with units in their names. If a ``mandatory`` check
+    could not be made, the run gets no verdict in a comparison.
+    """
+
+    name: str
+    verdict: Verdict
+    sentence: str
+    figures: Mapping[str, float | int | str | None] = Field(default_factory=dict)
+    mandatory: bool = False
+
+    @model_validator(mode="after")
+    def _require_sentence(self) -> Self:
+        if not self.sentence:
+            raise ValueError(f"check {self.name}: a verdict needs a sentence")
+        return self
+
+
+class Latency(Observed):
+    """The latencies of one kind of operation in one phase, over the named ranks.
+
+    The latency of an operation of ``operation_bytes`` (the last of a file may be shorter) runs from
+    just before it is submitted to the kernel until its completion is seen. A percentile is the
+    value that this share of operations did not exceed, at most 1/64 too high and never too low.
+    Minimum, mean and maximum are exact. A percentile needs at least 1 / (1 - share) operations;
+    with fewer it is missing.
+
+    ``buckets`` has (bucket of ``wattload.core.histogram``, count), empty buckets left out, so that
+    rows merge exactly. The row of a single rank among several has none.
+    """
+
+    phase: str
+    hosts: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+    kind: Literal["read", "write"]
+    operation_bytes: int = Field(ge=1)
+    count: int = Field(ge=1)
+    mean_s: float = Field(ge=0)
+    min_s: float = Field(ge=0)
+    p50_s: float | None
+    p90_s: float | None
+    p95_s: float | None
+    p99_s: float | None
+    p999_s: float | None
+    p9999_s: float | None
+    max_s: float = Field(ge=0)
+    buckets: tuple[tuple[int, int], ...] = ()
+
+    def histogram(self) -> Histogram:
+        """Return the histogram of a row with buckets."""
+        counts = np.zeros(BUCKET_COUNT, dtype=np.uint64)
+        for bucket, count in self.buckets:
+            counts[bucket] = count
+        return Histogram(
+            counts,
+            round(self.mean_s * self.count * NS_PER_S),
+            round(self.min_s * NS_PER_S),
+            round(self.max_s * NS_PER_S),
+        )
+
+
+def latencies_of(
+    histogram: Histogram | None,
+    *,
+    phase: str,
+    kind: Literal["read", "write"],
+    operation_bytes: int,
+) -> tuple[Latency, ...]:
+    """Return the row of a phase's histogram for ``Outcome.latencies``; empty if it has no values.
+
+    The run fills in host and rank.
+    """
+    if histogram is None or not histogram.count:
+        return ()
+    low, high, mean = histogram.minimum_ns, histogram.maximum_ns, histogram.mean_ns
+    count = histogram.count
+    values = {name: percentile_s(histogram, share) for name, share in SHARES.items()}
+    row = Latency(
+        phase=phase,
+        kind=kind,
+        operation_bytes=operation_bytes,
+        count=count,
+        mean_s=(mean or 0) / NS_PER_S,
+        min_s=(low or 0) / NS_PER_S,
+        **values,
+        max_s=(high or 0) / NS_PER_S,
+        buckets=tuple((int(i), int(histogram.counts[i])) for i in histogram.counts.nonzero()[0]),
+        missing={
+            name: f"it needs at least {least_count(SHARES[name])} operations; there were {count}"
+            for name, value in values.items()
+            if value is None
+        },
+    )
+    return (row,)
+
+
+def least_count(share: float) -> int:
+    """Return how many operations a percentile needs to differ from the maximum."""
+    return round(1 / (1 - share))
+
+
+def percentile_s(histogram: Histogram, share: float) -> float | None:
+    """Return a percentile in seconds; ``None`` if there are too few operations for it."""
+    value_ns = histogram.quantile_ns(share)
+    if value_ns is None or histogram.count < least_count(share):
+        return None
+    return value_ns / NS_PER_S
+
+
+class Metric(Observed):
+    """One figure, in ``unit`` (SI base units); if it is ``None``, ``missing`` has the reason.
+
+    ``name`` is stable (``throughput_bytes_per_s``), ``meaning`` is one sentence for the reader, and
+    ``phase`` the window it belongs to. ``headline`` metrics lead the page, in their order. Metrics
+    of a run with the same ``part_of`` add up to that whole and are drawn stacked. ``rate_of`` says
+    which bytes of its phase a rate counts, over the phase's own time, so that it can be recomputed;
+    it is empty for every other metric.
+    """
+
+    name: str
+    value: float | None
+    unit: Unit
+    better: Better
+    meaning: str
+    phase: str = ""
+    headline: bool = False
+    part_of: str = ""
+    rate_of: RateOf = ""
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        value: float | None,
+        unit: Unit,
+        better: Better,
+        meaning: str,
+        *,
+        phase: str = "",
+        headline: bool = False,
+        part_of: str = "",
+        rate_of: RateOf = "",
+        reason: str = "",
+    ) -> Self:
+        """Return a metric; without a value it needs the ``reason``."""
+        return cls(
+            name=name,
+            value=value,
+            unit=unit,
+            better=better,
+            meaning=meaning,
+            phase=phase,
+            headline=headline,
+            part_of=part_of,
+            rate_of=rate_of,
+            missing={"value": reason} if value is None and reason else {},
+        )

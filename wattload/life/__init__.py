@@ -1,1 +1,0 @@
-"""The parts of a run's life that ``wattload.run`` strings together."""

@@ -1,0 +1,1 @@
+"""One run, from its overrides to its record."""

@@ -1,0 +1,283 @@
+"""Composes overrides into a typed ``RunConfig``, and builds the workload that it names.
+
+Only this module composes with Hydra.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from importlib.resources import files
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from wattload.core.errors import ConfigError
+from wattload.core.workload import Accelerator, Workload
+from wattload.run.config import RunConfig, ScaleConfig, SweepConfig, TargetConfig
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+CONFIG_MODULE = "wattload.configs"
+CONFIG_NAME = "main"
+
+# Groups whose options have code: the settings of ``workload=unet3d`` are those of
+# ``wattload.workloads.unet3d.config``, of ``workload=null`` those of ``wattload.workloads.null``.
+CODED_GROUPS = {"workload": "wattload.workloads", "loader": "wattload.loaders"}
+
+
+def options(group: str) -> list[str]:
+    """Return the options of a config group, sorted: the names of its YAML files."""
+    folder = files(CONFIG_MODULE).joinpath(group)
+    return sorted(
+        entry.name.removesuffix(".yaml")
+        for entry in folder.iterdir()
+        if entry.name.endswith(".yaml")
+    )
+
+
+def groups() -> list[str]:
+    """Return the names of the config groups."""
+    return sorted(
+        entry.name
+        for entry in files(CONFIG_MODULE).iterdir()
+        if entry.is_dir() and not entry.name.startswith("_")
+    )
+
+
+def register_schemas() -> None:
+    """Register the schema of every option; a new option needs only a module and a YAML file."""
+    from hydra.core.config_store import ConfigStore
+
+    from wattload.power.config import PowerConfig
+
+    store = ConfigStore.instance()
+    store.store(name="schema_run", node=RunConfig)
+    for group, schema in (
+        ("target", TargetConfig),
+        ("scale", ScaleConfig),
+        ("accelerator", Accelerator),
+        ("power", PowerConfig),
+        ("sweep", SweepConfig),
+    ):
+        store.store(group=group, name=f"schema_{group}", node=schema)
+    for group in CODED_GROUPS:
+        for option, node in _option_schemas(group):
+            store.store(group=group, name=f"schema_{option}", node=node)
+
+
+def _option_schemas(group: str) -> Iterator[tuple[str, type]]:
+    """Yield the options of a group that have code, each with the ``Config`` of its module."""
+    for option in options(group):
+        found = find_spec(f"{CODED_GROUPS[group]}.{option}")
+        if found is not None:  # otherwise a preset, which uses the schema of its base option
+            is_package = found.submodule_search_locations is not None
+            module = import_module(f"{found.name}.config" if is_package else found.name)
+            yield option, module.Config
+
+
+def loaders_with(*protocols: type) -> tuple[Any, ...]:  # mypy takes no protocol as type[T]
+    """Return the default settings of the loaders with one of the protocols, in order of name."""
+    configs = (schema() for _, schema in _option_schemas("loader"))
+    return tuple(config for config in configs if isinstance(config, protocols))
+
+
+def compose(overrides: Sequence[str]) -> tuple[RunConfig, dict[str, Any]]:
+    """Return the typed configuration of one run, and the same as plain data for the record.
+
+    Raises:
+        ConfigError: an unknown key (the error names the nearest valid one), a wrong type, an
+            unknown option of a group, a missing value or a malformed override.
+    """
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        _refuse_additions(overrides)
+        _refuse_half_scales(overrides)
+        composed = _compose(overrides)
+        config_values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+        typed = OmegaConf.to_object(composed)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_explain(error, overrides)) from error
+    if not isinstance(typed, RunConfig) or not isinstance(config_values, dict):
+        raise ConfigError("the configuration does not describe a run; main.yaml may be damaged")
+    typed.check()
+    return typed, {str(key): value for key, value in config_values.items()}
+
+
+def _compose(overrides: Sequence[str]) -> DictConfig:
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_module
+
+    register_schemas()
+    with initialize_config_module(CONFIG_MODULE, version_base="1.3"):
+        return hydra_compose(CONFIG_NAME, overrides=[_quoted(text) for text in overrides])
+
+
+def _refuse_additions(overrides: Sequence[str]) -> None:
+    """Refuse ``+key=`` and ``~key``: the schemas have every setting."""
+    for text in overrides:
+        if text.startswith(("+", "~")):
+            key = text.lstrip("+~").partition("=")[0]
+            raise ConfigError(f"{_unknown_key(key, ())}; settings can't be added or removed")
+
+
+def _refuse_half_scales(overrides: Sequence[str]) -> None:
+    """Refuse ``scale.name=`` and the like: the guards of a scale belong to its name."""
+    for text in overrides:
+        key = text.partition("=")[0].strip()
+        if key.startswith("scale."):
+            known = ", ".join(options("scale"))
+            raise ConfigError(
+                f"{key} can't be set by itself, because each scale has its own guards; got "
+                f"{text!r}; set scale= to one of {known}"
+            )
+
+
+def _quoted(override: str) -> str:
+    """Quote ``null`` in ``workload=null``; unquoted, Hydra reads it as None."""
+    key, equals, value = override.partition("=")
+    return f"{key}='null'" if equals and value == "null" and key in groups() else override
+
+
+def _explain(error: Exception, overrides: Sequence[str]) -> str:
+    """Return one sentence that explains an error of Hydra or OmegaConf."""
+    from hydra.errors import MissingConfigException, OverrideParseException
+    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException, ValidationError
+
+    # Under a debugger or coverage, errors of OmegaConf have causes too; only the errors have a key.
+    is_omegaconf = isinstance(error, OmegaConfBaseException)
+    cause: BaseException = error if is_omegaconf else error.__cause__ or error
+    text = str(error).splitlines()[0]
+    if isinstance(error, OverrideParseException):
+        return f"malformed override ({text}); write it as KEY=VALUE, e.g. scale=demo"
+    if isinstance(error, MissingConfigException):
+        return _unknown_option(str(error)) or text
+    if isinstance(cause, MissingMandatoryValue) or isinstance(error, MissingMandatoryValue):
+        key = _full_key(cause)
+        hint = "; e.g. target.path=/mnt/nvme" if key == "target.path" else f"; add {key}=VALUE"
+        return f"{key} has no value{hint}"
+    if isinstance(cause, ValidationError):
+        return _explain_type(_full_key(cause), str(cause).splitlines()[0])
+    return _explain_text(text, overrides)
+
+
+def _explain_type(key: str, text: str) -> str:
+    match = re.match(r"Value (.+) of type '\w+' could not be converted to (Integer|Float)", text)
+    if not match:
+        return f"{key}: {text}"
+    kind = {"Integer": "an integer", "Float": "a number"}[match.group(2)]
+    return f"{key} must be {kind}, got {match.group(1)}"
+
+
+def _explain_text(text: str, overrides: Sequence[str]) -> str:
+    unset = re.match(r"You must specify '([^']+)'", text)
+    if unset:
+        group = unset.group(1)
+        return f"{group} has no value; add {group}= and one of {', '.join(options(group))}"
+    if text.startswith("Ambiguous value"):
+        return (
+            f"{text.partition(' argument ')[2]} has several values; use wattload run -m to run "
+            "once with each, or [first,second] for a list"
+        )
+    match = re.search(r"[Cc]ould not override '([^']+)'", text) or re.search(
+        r"Could not append to config.*'([^']+)'", text
+    )
+    return _unknown_key(match.group(1).lstrip("+"), overrides) if match else text
+
+
+def _full_key(error: BaseException) -> str:
+    return str(getattr(error, "full_key", "") or "the configuration")
+
+
+def _unknown_option(text: str) -> str | None:
+    match = re.search(r"Could not find '([^']+)/([^/']+)'", text)
+    if not match:
+        return None
+    group, option = match.groups()
+    try:
+        known = options(group)
+    except OSError:
+        return f"unknown config group {group!r}; the groups are {', '.join(groups())}"
+    meant = _nearest(option, known)
+    return f"unknown option {group}={option}{meant}; {group} can be {', '.join(known)}"
+
+
+def _unknown_key(key: str, overrides: Sequence[str]) -> str:
+    known = sorted(key for key in _known_keys(overrides) if not key.endswith("._target_"))
+    parent = key.rpartition(".")[0]
+    names = [name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == parent]
+    listed = ", ".join(names)
+    is_group = parent in ("", *known)
+    siblings = f"; {parent or 'the top level'} has {listed or 'no settings'}" if is_group else ""
+    prefix = f"{parent}." if parent else ""
+    near = difflib.get_close_matches(key.removeprefix(prefix), names, n=1, cutoff=0.5)
+    meant = f"; did you mean {prefix}{near[0]}?" if near else ""
+    if not near and not (parent and is_group):
+        meant = _nearest(key, known)
+    return f"unknown setting {key}{meant}{siblings}"
+
+
+def _nearest(word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _known_keys(overrides: Sequence[str]) -> Iterator[str]:
+    """Yield every key of the selected options."""
+    from omegaconf import OmegaConf
+
+    selected = [text for text in overrides if text.partition("=")[0] in groups()]
+    container = OmegaConf.to_container(_compose(selected), resolve=False)
+    yield from _flatten(container, "")
+
+
+def _flatten(node: object, prefix: str) -> Iterator[str]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            name = f"{prefix}.{key}" if prefix else str(key)
+            yield name
+            yield from _flatten(value, name)
+
+
+def without_session_keys(overrides: Sequence[str]) -> tuple[str, ...]:
+    """Return the overrides without those that apply to a session of several runs."""
+    session = ("interleave", "interleave_by", "start_wait_max_s", "repeat")
+    return tuple(text for text in overrides if text.partition("=")[0].strip() not in session)
+
+
+def build_workload(config: RunConfig) -> Workload:
+    """Return the workload that ``workload._target_`` names, built from its own configuration.
+
+    Raises:
+        ConfigError: the class can't be imported, or it needs more of a loader than this run's
+            loader offers.
+    """
+    factory = workload_class(config)
+    if factory.needs and not isinstance(config.loader, factory.needs):
+        allowed = ", ".join(loader.name for loader in loaders_with(*factory.needs))
+        raise ConfigError(
+            f"loader={config.loader.name} does not support workload={factory.name}; "
+            f"use loader={allowed}"
+        )
+    workload: Workload = factory(config.workload, config.loader, config.accelerator)
+    return workload
+
+
+def workload_class(config: RunConfig) -> Any:  # noqa: ANN401 - the class of any workload
+    """Return the class that ``workload._target_`` names.
+
+    Raises:
+        ConfigError: it can't be imported.
+    """
+    from hydra.utils import get_class
+
+    name = config.workload._target_
+    try:
+        return get_class(name)
+    except Exception as error:
+        raise ConfigError(f"workload._target_={name} can't be imported: {error}") from error

@@ -1,0 +1,235 @@
+"""The energy of a finished run: its samples in a ledger, and the record's power section."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from wattload.core.power import Counter, Evidence, Sample, Scope, SourceFacts
+from wattload.core.record.energy import HostPower, Moment, PowerSection, PowerSourceRecord
+from wattload.core.record.phase import PhaseWindow
+from wattload.power.config import PowerConfig
+from wattload.power.energy.ledger import EnergyLedger, IdleTime, polling_costs
+from wattload.power.energy.trace import ByteSeries
+from wattload.power.sampler.replies import ControllerReading
+from wattload.power.sampler.samples import read_samples
+from wattload.run.phases import BIN_NS, TrafficRow
+from wattload.run.power_session import (
+    IDLE_AFTER_PHASE,
+    IDLE_PHASE,
+    QUIET_AFTER_PHASE,
+    QUIET_PHASE,
+    TAIL_PHASE,
+    PowerReport,
+)
+
+NO_SAMPLER = "the run ended before its energy was computed"
+
+_IDLE_TIMES: tuple[tuple[str, Moment, bool], ...] = (
+    (QUIET_PHASE, "before", False),
+    (IDLE_PHASE, "before", True),
+    (IDLE_AFTER_PHASE, "after", True),
+    (QUIET_AFTER_PHASE, "after", False),
+)
+"""Each idle phase, whether it is before or after the run, and whether the drive is polled."""
+
+
+def pending_section(config: PowerConfig) -> PowerSection:
+    """Return the section of a run that has not finished."""
+    return PowerSection(
+        requested=config.source, choice=NO_SAMPLER, idle_s=config.idle_s or 0.0, tail_s=None
+    )
+
+
+def read_all(folder: Path, reports: Iterable[PowerReport]) -> dict[str, list[Sample]]:
+    """Return the samples of every host, by host; of a lost sampler those written so far."""
+    return {
+        report.host: list(read_samples(folder / report.samples_file))
+        for report in reports
+        if report.samples_file is not None
+    }
+
+
+def power_section(
+    config: PowerConfig,
+    reports: Sequence[PowerReport],
+    windows: Sequence[PhaseWindow],
+    samples: Mapping[str, Sequence[Sample]],
+    traffic: Sequence[TrafficRow],
+) -> PowerSection:
+    """Return the power section, with the energy of each timed phase and of the tail."""
+    if not reports:
+        return pending_section(config)
+    of_hosts = [
+        _of_host(config, report, windows, samples.get(report.host, ()), traffic)
+        for report in reports
+    ]
+    parts = {name: tuple(item for one in of_hosts for item in one[name]) for name in of_hosts[0]}
+    tails = [host.tail_s for host in parts["hosts"]]
+    return PowerSection(
+        requested=config.source,
+        choice=_choice(parts["hosts"]),
+        idle_s=min(host.idle_s for host in parts["hosts"]),
+        tail_s=None if None in tails else max(tails),
+        **parts,
+    )
+
+
+def _of_host(
+    config: PowerConfig,
+    report: PowerReport,
+    windows: Sequence[PhaseWindow],
+    samples: Sequence[Sample],
+    traffic: Sequence[TrafficRow],
+) -> Mapping[str, Sequence[Any]]:
+    """Return one host's entries for each part of the section, by the part's name."""
+    own = [window for window in windows if window.host == report.host]
+    spans = {window.name: (window.start_ns, window.end_ns) for window in own}
+    sources = used_sources(report.opened.sources)
+    finished = report.finished
+    ledger = EnergyLedger(
+        samples,
+        sources,
+        host=report.host,
+        baseline=spans.get(IDLE_PHASE),
+        resets_ns=resets_ns(report, samples),
+    )
+    idle = ledger.idle_records(
+        [
+            IdleTime(moment=moment, polled=polled, window=spans[name])
+            for name, moment, polled in _IDLE_TIMES
+            if name in spans and samples
+        ]
+    )
+    last_ns = max((sample.time_ns for sample in samples), default=0)
+    return {
+        "hosts": [_host_power(report)],
+        "sources": [_resolve_source(source, ledger) for source in report.opened.sources],
+        "states": (finished or report.opened).states,
+        "energy": ledger.phase_records(
+            [_tail(window, own) if window.name == TAIL_PHASE else window for window in own],
+            traffic=_byte_series(sources, own, traffic) if len(report.devices) == 1 else {},
+            requested=config.source,
+        ),
+        "whole_run": ledger.whole_run_records(
+            finished.own_energies if finished else (),
+            polled=(
+                spans[QUIET_PHASE][1] if QUIET_PHASE in spans else 0,
+                spans[QUIET_AFTER_PHASE][0] if QUIET_AFTER_PHASE in spans else last_ns,
+            ),
+        ),
+        "idle": idle,
+        "polling": polling_costs(idle),
+        "samplers": () if finished is None or finished.cost is None else (finished.cost,),
+        "throttling": ledger.throttling_records(own),
+    }
+
+
+def resets_ns(report: PowerReport, samples: Sequence[Sample]) -> Mapping[str, Sequence[int]]:
+    """Return the times at which drives may have been reset, in ns, by serial.
+
+    If the power cycles of a drive (SMART bytes 112 to 127) increased, it was off at least once
+    during the run. Its reads fail while it is off, so the times are those of its failed reads.
+    """
+    if report.finished is None:
+        return {}
+    before = {each.serial: _power_cycles(each) for each in report.opened.controllers.values()}
+    after = {each.serial: _power_cycles(each) for each in report.finished.controllers.values()}
+    failed: dict[str, list[int]] = {
+        serial: [] for serial, cycles in after.items() if _has_grown(before.get(serial), cycles)
+    }
+    for sample in samples:
+        if sample.value is None and sample.device in failed:
+            failed[sample.device].append(sample.time_ns)
+    return failed
+
+
+def _has_grown(before: int | None, after: int | None) -> bool:
+    return before is not None and after is not None and after > before
+
+
+def _power_cycles(reading: ControllerReading) -> int | None:
+    smart = reading.fields.get("smart")
+    cycles = smart.get("power_cycles") if isinstance(smart, Mapping) else None
+    return cycles if isinstance(cycles, int) else None
+
+
+def _host_power(report: PowerReport) -> HostPower:
+    lost = report.lost or ""
+    return HostPower(
+        host=report.host,
+        choice=report.opened.choice,
+        idle_s=report.times.idle_s,
+        tail_s=report.tail_s,
+        idle_after_s=report.times.idle_after_s,
+        quiet_s=report.times.quiet_s,
+        lost=lost,
+        data_lost=report.finished.data_lost if report.finished is not None else (),
+    )
+
+
+def _choice(hosts: Sequence[HostPower]) -> str:
+    """Return the hosts' sentences on their choice of sources; a lost sampler comes first."""
+    sentences = [
+        f"the sampler was lost: {host.lost}; {host.choice}" if host.lost else host.choice
+        for host in hosts
+    ]
+    if len(set(sentences)) == 1:
+        return sentences[0]
+    return " ".join(f"{host.host}: {text}" for host, text in zip(hosts, sentences, strict=True))
+
+
+def _tail(tail: PhaseWindow, own: Sequence[PhaseWindow]) -> PhaseWindow:
+    """Return the tail as a timed window, from the end of the last rank's last phase."""
+    last_ns = max((window.end_ns for window in own if window.timed), default=tail.start_ns)
+    start_ns = min(max(tail.start_ns, last_ns), tail.end_ns)
+    return tail.model_copy(
+        update={"timed": True, "start_ns": start_ns, "intervals": ((start_ns, tail.end_ns),)}
+    )
+
+
+def _resolve_source(source: PowerSourceRecord, ledger: EnergyLedger) -> PowerSourceRecord:
+    """Return the source with its sensor as inferred, and the number of decreases of its counter."""
+    if source.facts is None or not source.used:
+        return source
+    facts, sentence = ledger.resolve(source.facts), source.sentence
+    count = ledger.fall_count(facts) if isinstance(facts.sensor, Counter) else 0
+    if count:
+        sentence += f" Its counter decreased {count} times; that time is not covered."
+    return source.model_copy(update={"facts": facts, "sentence": sentence})
+
+
+def used_sources(sources: Iterable[PowerSourceRecord]) -> tuple[SourceFacts, ...]:
+    """Return the facts of the sources that were sampled and have any evidence."""
+    return tuple(
+        source.facts
+        for source in sources
+        if source.used and source.facts is not None and source.facts.evidence is not Evidence.NONE
+    )
+
+
+def _byte_series(
+    sources: Sequence[SourceFacts],
+    windows: Sequence[PhaseWindow],
+    traffic: Sequence[TrafficRow],
+) -> Mapping[tuple[str, str], ByteSeries]:
+    """Return the application's bytes over time per phase, for a host with one drive.
+
+    With several drives, the bytes of each are unknown, and the caller passes none.
+    """
+    drives = {source.device for source in sources if source.scope is Scope.DRIVE}
+    bins: dict[tuple[str, str], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for time_ns, host, _rank, phase, read_bytes, written_bytes in traffic:
+        bins[host, phase][time_ns] += read_bytes + written_bytes
+    return {
+        (window.name, drive): ByteSeries.from_bins(
+            bins[window.host, window.name],
+            bin_ns=BIN_NS,
+            intervals=window.active_intervals,
+        )
+        for window in windows
+        for drive in drives
+        if window.timed
+    }

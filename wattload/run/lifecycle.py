@@ -1,0 +1,359 @@
+"""The lifecycle of one run on one rank, step by step."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, TypeVar
+
+from wattload.core.clock import utc_text
+from wattload.core.errors import CHECK_FAILED, RankLostError, WattloadError
+from wattload.core.host.counters import ProcessTree, rank_facts, read_block_stats
+from wattload.core.record.run import Comparison, RunRecord, Status
+from wattload.core.storage.targets import Target, check_writable, resolve_targets
+from wattload.core.workload import DataFacts, Outcome, Workload, WorkloadPlan
+from wattload.loaders.data.target_folder import TargetLock
+from wattload.run.compose import build_workload, compose, without_session_keys
+from wattload.run.folder import make_run_folder, new_run_id, write_configuration
+from wattload.run.host import HostCapture, devices_under
+from wattload.run.phases import Context, PhaseRecorder, RankJournal
+from wattload.run.power_session import PowerReport, PowerSession
+from wattload.run.preflight import preflight, writes_of
+from wattload.run.process import ProcessContext
+from wattload.run.ranks import end_other_ranks
+from wattload.run.record import (
+    Findings,
+    Header,
+    Order,
+    RankReport,
+    conclude,
+    latencies_of_rank,
+    merge_latencies,
+    write_draft,
+)
+from wattload.run.traces import OperationRow, operation_rows
+
+if TYPE_CHECKING:
+    from wattload.run.config import RunConfig
+
+T = TypeVar("T")
+
+MAX_FILES = 1000
+
+NO_COMPARISON = Comparison(session_id="", arm="", block=0, order=0)
+
+
+def execute(
+    process: ProcessContext, overrides: Sequence[str], comparison: Comparison
+) -> tuple[Path | None, int]:
+    """Make one run; returns its folder on rank 0 (else ``None``) and the exit status, 0 or 3.
+
+    Raises:
+        WattloadError: the run is impossible or failed. Rank 0 raises it; the other ranks exit
+            silently with the same status.
+    """
+    config, config_values = compose(overrides)
+    order = Order(
+        config=config,
+        config_values=config_values,
+        comparison=comparison,
+        command=("wattload", "run", *without_session_keys(overrides)),
+    )
+    life = RunLifecycle(process, order)
+    return _with_all_ranks(process, life, life.run)
+
+
+def preview_run(
+    process: ProcessContext, overrides: Sequence[str], *, check: bool = False
+) -> tuple[RunConfig, tuple[Target, ...], WorkloadPlan]:
+    """Return what a run would do to its targets, without changing them; every rank must call it.
+
+    With ``check``, the preflight checks of the run are made and raise what they would raise.
+    """
+    config, config_values = compose(overrides)
+    order = Order(
+        config=config,
+        config_values=config_values,
+        comparison=NO_COMPARISON,
+        command=tuple(overrides),
+    )
+    life = RunLifecycle(process, order)
+    targets, plan = _with_all_ranks(process, life, lambda: life.preview(check=check))
+    return config, targets, plan
+
+
+def generate_data(
+    process: ProcessContext, overrides: Sequence[str], command: tuple[str, ...]
+) -> DataFacts | None:
+    """Generate or complete the data of a run; returns its facts, ``None`` if the run needs none."""
+    config, config_values = compose(overrides)
+    order = Order(
+        config=config, config_values=config_values, comparison=NO_COMPARISON, command=command
+    )
+    life = RunLifecycle(process, order)
+    return _with_all_ranks(process, life, life.generate)
+
+
+def _with_all_ranks(process: ProcessContext, life: RunLifecycle, work: Callable[[], T]) -> T:
+    """Do the work; if it fails on this rank, end the run on every rank."""
+    with termination_interrupts():
+        try:
+            return work()
+        except RankLostError as lost:
+            sys.exit(lost.status)
+        except BaseException as error:
+            life.fail(error)
+            if not life.failed_on_all_ranks:
+                end_other_ranks(process.communicator, error)
+            raise
+
+
+@contextmanager
+def termination_interrupts() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into ``KeyboardInterrupt`` while the block runs."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {
+        number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+class RunLifecycle:
+    """Carries one run from its configuration to its record."""
+
+    def __init__(self, process: ProcessContext, order: Order) -> None:
+        self._process = process
+        self._world = process.communicator
+        self._order = order
+        self._config = order.config
+        self._started_utc = utc_text()
+        self._folder: Path | None = None
+        self._journal: RankJournal | None = None
+        self._resources = ExitStack()
+        self.failed_on_all_ranks = False
+        """Whether every rank knows about the failure, so that none needs to be aborted."""
+
+    def run(self) -> tuple[Path | None, int]:
+        """Make the run; returns its folder on rank 0 (else ``None``) and the status, 0 or 3."""
+        targets = self._on_all_ranks(self._resolve)
+        workload, context = self._on_all_ranks(lambda: self._plan(targets))
+        folder = self._open_folder(workload, context)
+        capture = HostCapture(targets, self._process.host) if self._process.sampling else None
+        header = Header(
+            folder=folder,
+            order=self._order,
+            started_utc=self._started_utc,
+            workload=workload.name,
+            world_size=self._world.world_size,
+        )
+        reports = self._gather(context, capture, None)
+        if self._world.rank == 0:
+            write_draft(header, reports)
+        power_session = self._on_all_ranks(lambda: self._open_power(folder, capture))
+        data = workload.prepare(context)
+        if power_session is not None:
+            power_session.up(context.recorder)
+        self._world.barrier()
+        outcome = self._with_all_latencies(workload.run(context))
+        verification = tuple(workload.verify(context))
+        power = power_session.down(context.recorder) if power_session is not None else None
+        if capture is not None:
+            finished = power.finished if power is not None else None
+            readings = finished.controllers if finished is not None else {}
+            capture.finish(_data_files(targets, data), readings)
+        self._resources.close()
+        reports = self._gather(context, capture, power)
+        findings = Findings(
+            data=data,
+            outcome=outcome,
+            verification=verification,
+            operations=self._operations(outcome, targets),
+        )
+        record = conclude(header, reports, findings) if self._world.rank == 0 else None
+        return self._verdict(folder, record)
+
+    def preview(self, *, check: bool) -> tuple[tuple[Target, ...], WorkloadPlan]:
+        """Return what the run would do to its targets, without changing them."""
+        targets = self._on_all_ranks(self._resolve)
+        plan = self._on_all_ranks(lambda: self._plan_run(targets, check=check)[2])
+        self._resources.close()
+        return targets, plan
+
+    def generate(self) -> DataFacts | None:
+        """Generate or complete the data and return its facts; there is no record."""
+        targets = self._on_all_ranks(self._resolve)
+        workload, context = self._on_all_ranks(lambda: self._plan(targets))
+        data = workload.prepare(context)
+        self._resources.close()
+        return data
+
+    def fail(self, error: BaseException) -> None:
+        """Undo what was changed and write the record of an unfinished run."""
+        self._resources.close()
+        if self._folder is None:
+            return
+        interrupted = isinstance(error, KeyboardInterrupt)
+        status: Status = "aborted" if interrupted else "failed"
+        reason = "interrupted" if interrupted else str(error) or type(error).__name__
+        if self._journal is not None:
+            self._journal.write("failed", {"status": status, "reason": reason})
+        if self._process.sampling is not None:
+            self._process.sampling.abort(self._folder, status, reason)
+
+    def _resolve(self) -> tuple[Target, ...]:
+        """Resolve the targets and lock them: two runs on one target would measure each other.
+
+        This is a step of its own because planning may gather over ranks.
+        """
+        targets = resolve_targets(self._config.target.paths(), host=self._process.host)
+        if self._world.rank == 0:
+            for target in targets:
+                if target.path is not None:
+                    check_writable(target)
+                    self._resources.callback(TargetLock.acquire(target.path).remove)
+        return targets
+
+    def _plan(self, targets: tuple[Target, ...]) -> tuple[Workload, Context]:
+        """Build the workload, make the preflight checks, and charge the writes to the drives."""
+        workload, context, plan, lines = self._plan_run(targets, check=True)
+        self._process.ledger.add(targets, writes_of(plan))
+        self._process.note("\n".join(lines))
+        return workload, context
+
+    def _plan_run(
+        self, targets: tuple[Target, ...], *, check: bool
+    ) -> tuple[Workload, Context, WorkloadPlan, list[str]]:
+        workload = build_workload(self._config)
+        context = self._context(targets)
+        plan = workload.plan(context)
+        ledger, ranks = self._process.ledger, self._world.world_size
+        lines = preflight(self._config, targets, plan, ranks, ledger) if check else []
+        return workload, context, plan, lines
+
+    def _context(self, targets: tuple[Target, ...]) -> Context:
+        devices = devices_under(targets)
+        sampling = self._process.sampling
+        recorder = PhaseRecorder(
+            host=self._process.host,
+            rank=self._world.rank,
+            tree=ProcessTree(frozenset([sampling.pid] if sampling and sampling.pid else [])),
+            read_stats=partial(read_block_stats, devices),
+        )
+        return Context(
+            targets=targets,
+            communicator=self._world,
+            progress=self._process.progress(),
+            seed=self._config.seed,
+            scale=self._config.scale.name,
+            recorder=recorder,
+        )
+
+    def _open_folder(self, workload: Workload, context: Context) -> Path:
+        """Create the run's folder on rank 0 and open this rank's journal in it."""
+        run_id = self._world.broadcast(new_run_id(workload.name, self._config.label))
+        runs = Path(self._config.runs).absolute()
+        self._on_all_ranks(lambda: self._make_folder(runs, run_id))
+        self._folder = runs / run_id
+        self._journal = RankJournal(self._folder, self._world.rank)
+        context.recorder.write_to(self._journal)
+        return self._folder
+
+    def _make_folder(self, runs: Path, run_id: str) -> None:
+        if self._world.rank == 0:
+            write_configuration(make_run_folder(runs, run_id), self._order.config_values)
+
+    def _open_power(self, folder: Path, capture: HostCapture | None) -> PowerSession | None:
+        """Open the sampler for this run, and set the power state, on the host's leader."""
+        sampling = self._process.sampling
+        if sampling is None or capture is None:
+            return None
+        power_session = PowerSession.open(
+            sampling,
+            self._config.power,
+            folder,
+            host=self._process.host,
+            devices=capture.controller_names or capture.block_devices,
+            block_devices=capture.block_devices,
+        )
+        capture.add_before(power_session.controllers)
+        return power_session
+
+    def _with_all_latencies(self, outcome: Outcome) -> Outcome:
+        """Return a rank's outcome, with the latencies of all ranks on rank 0."""
+        own = latencies_of_rank(outcome.latencies, host=self._process.host, rank=self._world.rank)
+        return replace(outcome, latencies=merge_latencies(self._world.gather(own)))
+
+    def _operations(self, outcome: Outcome, targets: Sequence[Target]) -> list[OperationRow]:
+        """Return the traced operations of all ranks on rank 0, none on the others."""
+        host, rank = self._process.host, self._world.rank
+        own = operation_rows(outcome.operations, targets, host=host, rank=rank)
+        return [row for rows in self._world.gather(own) for row in rows]
+
+    def _gather(
+        self, context: Context, capture: HostCapture | None, power: PowerReport | None
+    ) -> list[RankReport]:
+        return self._world.gather(
+            RankReport(
+                rank=rank_facts(
+                    self._world.rank, self._process.host, context.recorder.tree.cpu_s()
+                ),
+                marked=context.recorder.spans,
+                traffic=context.recorder.traffic_rows(),
+                capture=capture.report() if capture is not None else None,
+                power=power,
+            )
+        )
+
+    def _verdict(self, folder: Path, record: RunRecord | None) -> tuple[Path | None, int]:
+        failed = record is not None and any(c.verdict == "fail" for c in record.checks)
+        status = self._world.broadcast(CHECK_FAILED if failed else 0)
+        if self._journal is not None:
+            self._journal.close()
+        return (folder if record is not None else None), status
+
+    def _on_all_ranks(self, step: Callable[[], T]) -> T:
+        """Do a step on every rank; if it fails on one, all ranks raise, rank 0 with the reason."""
+        failure: WattloadError | None = None
+        value: T | None = None
+        try:
+            value = step()
+        except WattloadError as error:
+            failure = error
+        failures = [found for found in self._world.all_gather(failure) if found is not None]
+        if not failures:
+            return value  # type: ignore[return-value]  # no failure: step() has returned a T
+        self.failed_on_all_ranks = True
+        if self._world.rank == 0:
+            raise failures[0]
+        raise RankLostError(failures[0].exit_code)
+
+
+def _data_files(targets: Sequence[Target], data: DataFacts | None) -> list[Path]:
+    """Return the data's files, at most ``MAX_FILES`` per target: each costs an ioctl."""
+    if data is None:
+        return []
+    return [path for target in targets for path in islice(_files(target, data), MAX_FILES)]
+
+
+def _files(target: Target, data: DataFacts) -> Iterator[Path]:
+    for path in sorted((target.data_folder / data.key).rglob("*")):
+        if not path.name.startswith(".") and path.is_file():
+            yield path

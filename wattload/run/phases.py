@@ -1,0 +1,377 @@
+"""Phases as they run.
+
+Their spans on each rank, the bytes in them, what block devices counted meanwhile, and the windows
+that they make on each host.
+
+Each rank keeps a journal with one JSON object per line, written by one ``write()`` each: it
+survives the death of the process, not of the machine. The sampler reads it to say what an
+unfinished run had reached.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from wattload.core.host.counters import BlockStat, ProcessTree
+from wattload.core.record.file import JOURNAL_PATTERN
+from wattload.core.record.phase import IoCounter, PhaseSpan, PhaseWindow, merge_intervals
+from wattload.core.storage.targets import Target
+from wattload.core.units import NS_PER_S
+from wattload.core.workload import Communicator, Phase, Progress
+
+BIN_NS = NS_PER_S // 10
+"""Width of a traffic bin: 100 ms, the sampler's usual period."""
+
+TrafficRow = tuple[int, str, int, str, int, int]
+"""Bin start in ns (monotonic), host, rank, phase, bytes read, bytes written."""
+
+SHORTEST_HALVED_S = 2.0
+
+StatReader = Callable[[], Mapping[str, BlockStat]]
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedSpan:
+    """A span with the block devices' counters at its start and end, by device name."""
+
+    span: PhaseSpan
+    at_start: Mapping[str, BlockStat]
+    at_end: Mapping[str, BlockStat]
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Bytes per phase and 100 ms bin: ``(phase, bin start in ns)`` to ``[read, written]``."""
+
+    bins: dict[tuple[str, int], list[int]] = field(
+        default_factory=lambda: defaultdict(lambda: [0, 0])
+    )
+
+
+class RankJournal:
+    """Appends events to one rank's journal."""
+
+    def __init__(self, run_folder: Path, rank: int) -> None:
+        self.folder = run_folder
+        self._rank = rank
+        path = run_folder / JOURNAL_PATTERN.replace("*", str(rank))
+        self._descriptor = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+        )
+
+    def write(self, event: str, fields: Mapping[str, Any]) -> None:
+        """Append one event; a full disk raises ``OSError``."""
+        head = {"event": event, "time_ns": time.monotonic_ns(), "rank": self._rank}
+        line = json.dumps({**head, **fields}, separators=(",", ":"))
+        os.write(self._descriptor, line.encode() + b"\n")
+
+    def close(self) -> None:
+        """Close the file; it stays in the run folder."""
+        os.close(self._descriptor)
+
+
+class OpenPhase:
+    """An open phase on this rank; any thread may count in it."""
+
+    def __init__(self, name: str, traffic: Traffic, progress: Progress | None) -> None:
+        self._name = name
+        self._traffic = traffic
+        self._progress = progress
+        self._lock = threading.Lock()
+        self.read_bytes = 0
+        self.written_bytes = 0
+        self.operations = 0
+
+    def moved(self, *, read_bytes: int = 0, written_bytes: int = 0, operations: int = 1) -> None:
+        """Count bytes that have just moved."""
+        now_ns = time.monotonic_ns()
+        with self._lock:
+            self.read_bytes += read_bytes
+            self.written_bytes += written_bytes
+            self.operations += operations
+            cell = self._traffic.bins[self._name, now_ns - now_ns % BIN_NS]
+            cell[0] += read_bytes
+            cell[1] += written_bytes
+
+    def count_read(self, moved_bytes: int) -> None:
+        """Count one operation's bytes that were read, and show them as progress."""
+        self.moved(read_bytes=moved_bytes)
+        if self._progress is not None:
+            self._progress.advance(moved_bytes)
+
+    def count_written(self, moved_bytes: int) -> None:
+        """Count one operation's bytes that were written, and show them as progress."""
+        self.moved(written_bytes=moved_bytes)
+        if self._progress is not None:
+            self._progress.advance(moved_bytes)
+
+
+class PhaseRecorder:
+    """Opens phases on one rank and keeps their spans; phases nest, and overlap across threads."""
+
+    def __init__(self, *, host: str, rank: int, tree: ProcessTree, read_stats: StatReader) -> None:
+        self.traffic = Traffic()
+        self._marked: list[tuple[dict[str, Any], Mapping[str, BlockStat], Mapping[str, BlockStat]]]
+        self._marked = []
+        self._host = host
+        self._rank = rank
+        self._journal: RankJournal | None = None
+        self.tree = tree
+        self._read_stats = read_stats
+        self._stack = threading.local()
+
+    def write_to(self, journal: RankJournal) -> None:
+        """Write the phases from now on to a journal."""
+        self._journal = journal
+
+    @property
+    def folder(self) -> Path | None:
+        """The run's folder; ``None`` when only data is generated."""
+        return self._journal.folder if self._journal is not None else None
+
+    @property
+    def spans(self) -> list[MarkedSpan]:
+        """The spans so far, in order of their ends.
+
+        Models are made here, not when a phase ends: what can wait is kept out of the run.
+        """
+        return [MarkedSpan(PhaseSpan(**span), *marks) for span, *marks in self._marked]
+
+    def last_timed_end_ns(self) -> int | None:
+        """Return when this rank's last timed span ended, ``None`` before the first."""
+        return max((span["end_ns"] for span, *_ in self._marked if span["timed"]), default=None)
+
+    def add_span(self, name: str, start_ns: int) -> None:
+        """Add an untimed span from ``start_ns`` to now, without bytes or counters."""
+        span = {
+            "name": name,
+            "parent": None,
+            "host": self._host,
+            "rank": self._rank,
+            "timed": False,
+            "start_ns": start_ns,
+            "end_ns": time.monotonic_ns(),
+            "read_bytes": 0,
+            "written_bytes": 0,
+            "operations": 0,
+            "cpu_s": 0.0,
+        }
+        self._marked.append((span, {}, {}))
+        self._note("span", span)
+
+    def traffic_rows(self) -> list[TrafficRow]:
+        """Return the bytes of this rank per 100 ms bin and phase, in order of time."""
+        return [
+            (bin_ns, self._host, self._rank, phase, read_bytes, written_bytes)
+            for (phase, bin_ns), (read_bytes, written_bytes) in sorted(
+                self.traffic.bins.items(), key=lambda item: item[0][1]
+            )
+        ]
+
+    def _note(self, event: str, fields: Mapping[str, Any]) -> None:
+        if self._journal is not None:
+            self._journal.write(event, fields)
+
+    @contextmanager
+    def phase(
+        self, name: str, *, timed: bool = True, progress: Progress | None = None
+    ) -> Iterator[OpenPhase]:
+        """Open a phase for the block; if it fails, the journal has only its begin line."""
+        stack: list[str] = self._stack.__dict__.setdefault("names", [])
+        parent = stack[-1] if stack else None
+        opened = OpenPhase(name, self.traffic, progress)
+        at_start = self._read_stats()
+        cpu_s = self.tree.cpu_s()
+        self._note("begin", {"name": name, "parent": parent})
+        stack.append(name)
+        start_ns = time.monotonic_ns()
+        try:
+            yield opened
+            end_ns = time.monotonic_ns()
+        finally:
+            stack.pop()
+        span = {
+            "name": name,
+            "parent": parent,
+            "host": self._host,
+            "rank": self._rank,
+            "timed": timed,
+            "start_ns": start_ns,
+            "end_ns": end_ns,
+            "read_bytes": opened.read_bytes,
+            "written_bytes": opened.written_bytes,
+            "operations": opened.operations,
+            "cpu_s": max(0.0, self.tree.cpu_s() - cpu_s),
+        }
+        self._marked.append((span, at_start, self._read_stats()))
+        self._note("span", span)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Implements ``wattload.core.workload.RunContext`` over a phase recorder."""
+
+    targets: tuple[Target, ...]
+    communicator: Communicator
+    progress: Progress
+    seed: int
+    scale: str
+    recorder: PhaseRecorder
+
+    def phase(self, name: str, *, timed: bool = True) -> AbstractContextManager[Phase]:
+        """Open a phase; see the protocol."""
+        return self.recorder.phase(name, timed=timed, progress=self.progress)
+
+    def output_folder(self, name: str) -> Path:
+        """Return a path in the run's folder; see the protocol."""
+        if self.recorder.folder is None:
+            raise RuntimeError("the run has no folder before run()")
+        return self.recorder.folder / name
+
+
+def phase_windows(spans: Sequence[PhaseSpan]) -> tuple[PhaseWindow, ...]:
+    """Return one window per phase and host, in order of their start."""
+    windows = [_window(group) for group in _grouped(spans).values()]
+    return tuple(sorted(windows, key=lambda window: (window.start_ns, window.end_ns)))
+
+
+def _grouped(spans: Iterable[PhaseSpan]) -> dict[tuple[str, str], list[PhaseSpan]]:
+    groups: dict[tuple[str, str], list[PhaseSpan]] = defaultdict(list)
+    for span in spans:
+        groups[span.host, span.name].append(span)
+    return groups
+
+
+def _window(spans: list[PhaseSpan]) -> PhaseWindow:
+    first_by_rank = [min(s.start_ns for s in own) for own in _by_rank(spans)]
+    last_by_rank = [max(s.end_ns for s in own) for own in _by_rank(spans)]
+    start_ns, end_ns = min(first_by_rank), max(last_by_rank)
+    intervals = merge_intervals((s.start_ns, s.end_ns) for s in spans)
+    active_ns = sum(end - start for start, end in intervals)
+    return PhaseWindow(
+        name=spans[0].name,
+        host=spans[0].host,
+        timed=spans[0].timed,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        seconds=(end_ns - start_ns) / NS_PER_S,
+        active_s=active_ns / NS_PER_S,
+        start_spread_s=(max(first_by_rank) - start_ns) / NS_PER_S,
+        end_spread_s=(end_ns - min(last_by_rank)) / NS_PER_S,
+        rank_count=len(first_by_rank),
+        read_bytes=sum(s.read_bytes for s in spans),
+        written_bytes=sum(s.written_bytes for s in spans),
+        operations=sum(s.operations for s in spans),
+        cpu_s=sum(s.cpu_s for s in spans),
+        intervals=tuple(intervals),
+    )
+
+
+def _by_rank(spans: Iterable[PhaseSpan]) -> list[list[PhaseSpan]]:
+    ranks: dict[int, list[PhaseSpan]] = defaultdict(list)
+    for span in spans:
+        ranks[span.rank].append(span)
+    return list(ranks.values())
+
+
+def application_counters(windows: Sequence[PhaseWindow]) -> list[IoCounter]:
+    """Return the counters of our own I/O loops, one per window."""
+    return [
+        IoCounter(
+            host=window.host,
+            device="target",
+            source="application",
+            phase=window.name,
+            read_bytes=window.read_bytes,
+            written_bytes=window.written_bytes,
+            read_operations=None,
+            write_operations=None,
+            busy_s=None,
+            weighted_s=None,
+            missing=dict.fromkeys(
+                ("read_operations", "write_operations"),
+                "our I/O loops count reads and writes together",
+            )
+            | dict.fromkeys(("busy_s", "weighted_s"), "only the block layer counts it"),
+        )
+        for window in windows
+    ]
+
+
+def block_counters(marked: Sequence[MarkedSpan]) -> list[IoCounter]:
+    """Return the counters of the block devices per phase.
+
+    Ranks of one host enter a phase within a spread: overlapping spans are taken together, from the
+    reading of the first that started to the reading of the last that ended, so that every byte of
+    the phase is inside and none is counted twice.
+    """
+    counters: list[IoCounter] = []
+    groups: dict[tuple[str, str], list[MarkedSpan]] = defaultdict(list)
+    for item in marked:
+        groups[item.span.host, item.span.name].append(item)
+    for (host, phase), items in groups.items():
+        for device in sorted({name for item in items for name in item.at_start}):
+            total = BlockStat.zero()
+            for start, end in merge_intervals((i.span.start_ns, i.span.end_ns) for i in items):
+                first = next(i for i in items if i.span.start_ns == start)
+                last = next(i for i in items if i.span.end_ns == end)
+                total = total + (last.at_end[device] - first.at_start[device])
+            counters.append(_block_counter(host, phase, device, total))
+    return counters
+
+
+def _block_counter(host: str, phase: str, device: str, stat: BlockStat) -> IoCounter:
+    return IoCounter(
+        host=host,
+        device=device,
+        source="block",
+        phase=phase,
+        read_bytes=stat.read_bytes,
+        written_bytes=stat.write_bytes,
+        read_operations=stat.read_ios,
+        write_operations=stat.write_ios,
+        busy_s=stat.busy_s,
+        weighted_s=stat.weighted_s,
+    )
+
+
+def with_half_rates(
+    windows: Sequence[PhaseWindow], traffic: Sequence[TrafficRow]
+) -> tuple[PhaseWindow, ...]:
+    """Return the windows with the rates of the first and second half of their active time.
+
+    Seconds without traffic count, because a drive that stalls is slower. Pauses between a phase's
+    spans do not. A phase of less than two active seconds has no half rates.
+    """
+    return tuple(
+        window.model_copy(update={"half_rates_bytes_per_s": _half_rates(window, traffic)})
+        for window in windows
+    )
+
+
+def _half_rates(window: PhaseWindow, traffic: Sequence[TrafficRow]) -> tuple[float, float] | None:
+    if window.active_s < SHORTEST_HALVED_S:
+        return None
+    halves = [0.0, 0.0]
+    for time_ns, host, _rank, phase, read_bytes, written_bytes in traffic:
+        if (host, phase) == (window.host, window.name):
+            elapsed_s = _active_s_before(window, time_ns + BIN_NS // 2)
+            halves[int(elapsed_s >= window.active_s / 2)] += read_bytes + written_bytes
+    return (halves[0] / (window.active_s / 2), halves[1] / (window.active_s / 2))
+
+
+def _active_s_before(window: PhaseWindow, time_ns: int) -> float:
+    """Return for how many seconds the phase had been active at ``time_ns``."""
+    return (
+        sum(max(0, min(end_ns, time_ns) - start_ns) for start_ns, end_ns in window.intervals)
+        / NS_PER_S
+    )

@@ -1,0 +1,387 @@
+"""Power measurement during a run: sampler, sources, idle baseline, and the tail.
+
+The tail lasts until the drives are back at idle power.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Self
+
+from wattload.core.errors import DataError, PowerError
+from wattload.core.power import Boxcar, Scope, SourceFacts
+from wattload.core.record.file import DRAFT_FILE
+from wattload.core.record.run import Status
+from wattload.core.units import NS_PER_S
+from wattload.power.config import IDLE_DEFAULT_S, PowerConfig
+from wattload.power.energy.integration import integrate, tail_end
+from wattload.power.energy.trace import Trace, TraceKey, traces
+from wattload.power.sampler.aborted_record import finish_aborted
+from wattload.power.sampler.client import SOCKET_VARIABLE, SamplerClient
+from wattload.power.sampler.replies import ControllerReading, FinishReply, OpenReply
+from wattload.power.sampler.samples import read_samples, samples_of_host
+from wattload.power.sources.replay_trace import stage, stage_again
+from wattload.run.folder import make_runs_folder
+from wattload.run.phases import PhaseRecorder
+
+AROUND_NS = 3 * NS_PER_S
+"""The part of a trace needed beyond a window: a mean over the last second comes late."""
+
+QUIET_PHASE, IDLE_PHASE, TAIL_PHASE = "quiet", "idle", "tail"
+IDLE_AFTER_PHASE, QUIET_AFTER_PHASE = "idle_after", "quiet_after"
+FIRST_CHECK_S = 2.0
+LEAD_S = 2.0
+"""Seconds of a trace needed before the first and after the last phase, for their edges."""
+
+
+class IdleReturn:
+    """The idle power before a run, and when each drive was back at it."""
+
+    def __init__(
+        self, samples: Path, sources: Sequence[SourceFacts], idle_window: tuple[int, int]
+    ) -> None:
+        """Read the idle power of each source in ``idle_window`` (start and end in ns)."""
+        self._samples = samples
+        self._idle_w: dict[TraceKey, float] = {}
+        until_ns = idle_window[1] + AROUND_NS
+        early = takewhile(
+            lambda sample: sample.time_ns <= until_ns,
+            read_samples(samples, since_ns=idle_window[0] - AROUND_NS),
+        )
+        by_key = traces(early)
+        self._sources = {
+            TraceKey(source.name, source.device, source.figure_channel): source
+            for source in sources
+        }
+        for key, source in self._sources.items():
+            if key in by_key:
+                idle = integrate(by_key[key], source.sensor, *idle_window, period_s=source.period_s)
+                if idle.mean_w is not None:
+                    self._idle_w[key] = idle.mean_w
+
+    def since(self, start_ns: int) -> int | None:
+        """Return when every measured drive was back at idle after ``start_ns``, ``None`` if not.
+
+        A drive with several sources is back when all of them show idle power. A drive whose idle
+        power is unknown never is.
+        """
+        if {source.device for source in self._sources.values()} != {
+            key.device for key in self._idle_w
+        }:
+            return None
+        by_key = traces(read_samples(self._samples, since_ns=start_ns - AROUND_NS))
+        ends = [self._end_ns(by_key, key, start_ns) for key in self._idle_w]
+        known = [end_ns for end_ns in ends if end_ns is not None]
+        return max(known) if known and len(known) == len(ends) else None
+
+    def _end_ns(self, by_key: Mapping[TraceKey, Trace], key: TraceKey, start_ns: int) -> int | None:
+        if key not in by_key:
+            return None
+        source = self._sources[key]
+        return tail_end(
+            by_key[key],
+            source.sensor,
+            idle_w=self._idle_w[key],
+            after_ns=start_ns,
+            period_s=source.period_s,
+        )
+
+
+class Sampling:
+    """The sampler of this host, for all runs of this process, one after the other.
+
+    The process starts a sampler, which ends with it. If ``service`` or ``WATTLOAD_SAMPLER_SOCKET``
+    names the socket of a sampler service, the process connects to that instead.
+    """
+
+    def __init__(self, runs: Path, service: str | None) -> None:
+        self._runs = runs
+        self._service = service or os.environ.get(SOCKET_VARIABLE)
+        self._client: SamplerClient | None = None
+
+    @classmethod
+    def begin(cls, runs: Path, service: str | None = None) -> Self:
+        """Start or reach the sampler now, before loading libraries that do not survive a fork."""
+        sampling = cls(runs.absolute(), service)
+        sampling._client = sampling._connect()
+        return sampling
+
+    def _connect(self) -> SamplerClient:
+        if self._service:
+            return SamplerClient.connect(Path(self._service))
+        make_runs_folder(self._runs)
+        return SamplerClient.spawn(self._runs)
+
+    @property
+    def pid(self) -> int | None:
+        """The sampler's process ID if this process started it, else ``None``."""
+        return self._client.pid if self._client is not None else None
+
+    def client(self, run_id: str) -> SamplerClient:
+        """Return the client, registered for this run; a lost sampler is restarted."""
+        if self._client is None:
+            self._client = self._connect()
+        self._client.hello(run_id)
+        return self._client
+
+    def lost(self, run_id: str) -> None:
+        """Restore from the journal what a lost sampler had set for this run."""
+        self.close()
+        for leftover in SamplerClient.recover(run_id):
+            print(f"warning: {leftover.sentence}", file=sys.stderr)
+
+    def close(self) -> None:
+        """End the connection, and with it a sampler that this process started."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def abort(self, folder: Path, status: Status, reason: str) -> None:
+        """Restore all settings and write the record of an unfinished run.
+
+        The sampler does both. If it is lost, this process writes the record.
+        """
+        try:
+            if self._client is not None:
+                self._client.abort(status, reason)
+        except PowerError as error:
+            print(f"wattload: {error}", file=sys.stderr)
+        self.close()
+        if (folder / DRAFT_FILE).exists():
+            finish_aborted(folder, status, reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleTimes:
+    """The lengths of a run's idle baselines in seconds; 0 omits one."""
+
+    idle_s: float
+    idle_after_s: float
+    quiet_s: float
+
+    @classmethod
+    def of(cls, config: PowerConfig, opened: OpenReply) -> IdleTimes:
+        """Return the configured times, or defaults that suit the opened sources.
+
+        There are no further baselines if no drive is measured, and no quiet times if no source
+        sends commands to a drive: an external meter does not keep it from sleeping.
+        """
+        if not measuring_drive_sources(opened):
+            return cls(idle_s=config.idle_s or 0.0, idle_after_s=0.0, quiet_s=0.0)
+        idle_s = IDLE_DEFAULT_S if config.idle_s is None else config.idle_s
+        quiet_s = idle_s if config.quiet_s is None else config.quiet_s
+        return cls(
+            idle_s=idle_s,
+            idle_after_s=idle_s if config.idle_after_s is None else config.idle_after_s,
+            quiet_s=quiet_s if any(facts.asks_drive for facts in _used(opened)) else 0.0,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerReport:
+    """The power report of a host's leader: the sampler's replies, or why there are none.
+
+    ``devices`` are all drives under the targets, sampled or not. ``samples_file`` is the sampler's
+    file, even if the sampler was lost. ``tail_s`` is the time from the last phase until the drives
+    were back at idle, ``None`` if that was not measured or took longer than ``power.tail_max_s``.
+    """
+
+    host: str
+    devices: tuple[str, ...]
+    opened: OpenReply
+    finished: FinishReply | None
+    lost: str | None
+    samples_file: str | None
+    times: IdleTimes
+    tail_s: float | None
+
+
+class PowerSession:
+    """Power of one run, on one host's leader."""
+
+    def __init__(
+        self,
+        *,
+        sampling: Sampling,
+        client: SamplerClient,
+        folder: Path,
+        host: str,
+        devices: Sequence[str],
+        config: PowerConfig,
+        opened: OpenReply,
+    ) -> None:
+        self._sampling = sampling
+        self._client = client
+        self._folder = folder
+        self._host = host
+        self._devices = tuple(devices)
+        self._config = config
+        self._opened = opened
+        self._measuring = measuring_drive_sources(opened)
+        self._times = IdleTimes.of(config, opened)
+        self._has_sensor = any(facts.measures for facts in _used(opened))
+        self._delay_s = max(
+            (_delay_s(facts) for facts in self._measuring if facts.asks_drive), default=0.0
+        )
+        self._tail_s: float | None = None
+        self._idle_window: tuple[int, int] | None = None
+
+    @classmethod
+    def open(
+        cls,
+        sampling: Sampling,
+        config: PowerConfig,
+        folder: Path,
+        *,
+        host: str,
+        devices: Sequence[str],
+        block_devices: Sequence[str],
+    ) -> Self:
+        """Open the sources and apply the requested power settings.
+
+        Raises:
+            PowerError: a selected source can't be read, or a setting can't be applied; nothing
+                remains changed.
+            DataError: the file to replay is not a trace.
+        """
+        client = sampling.client(folder.name)
+        staged = stage(config, folder)
+        opened = client.open(staged, devices=devices, block_devices=block_devices)
+        for sentence in opened.recovered:
+            print(f"warning: {sentence}", file=sys.stderr)
+        return cls(
+            sampling=sampling,
+            client=client,
+            folder=folder,
+            host=host,
+            devices=devices,
+            config=config,
+            opened=opened,
+        )
+
+    @property
+    def _samples(self) -> Path | None:
+        """The samples file of this host, ``None`` before the sampler has created it."""
+        return samples_of_host(self._folder, self._opened.host)
+
+    @property
+    def controllers(self) -> Mapping[str, ControllerReading]:
+        """The state of each controller before the run, by name."""
+        return self._opened.controllers
+
+    def up(self, recorder: PhaseRecorder) -> None:
+        """Start sampling and take the idle baselines, first the quiet one so the drive sleeps."""
+        if self._times.quiet_s:
+            self._client.quiet(is_on=True)
+        self._client.start()
+        self._wait_quietly(QUIET_PHASE, recorder)
+        if self._times.idle_s:
+            start_ns = time.monotonic_ns()
+            with recorder.phase(IDLE_PHASE, timed=False):
+                time.sleep(self._times.idle_s)
+            self._idle_window = (start_ns, time.monotonic_ns())
+        if self._has_sensor:
+            time.sleep(max(0.0, LEAD_S - self._times.idle_s))
+
+    def down(self, recorder: PhaseRecorder) -> PowerReport:
+        """Wait for tail and idle, stop sampling, restore; a lost sampler only gives a warning."""
+        finished: FinishReply | None = None
+        lost: str | None = None
+        try:
+            self._watch_tail(recorder)
+            if self._times.idle_after_s:
+                with recorder.phase(IDLE_AFTER_PHASE, timed=False):
+                    time.sleep(self._times.idle_after_s)
+                if self._times.quiet_s:
+                    time.sleep(self._delay_s)  # the last means of that time are read after it
+            self._wait_quietly(QUIET_AFTER_PHASE, recorder)
+            self._stage_log()
+            finished = self._client.finish()
+        except PowerError as error:
+            lost = str(error)
+            print(f"warning: {lost}", file=sys.stderr)
+        if lost is not None:
+            self._sampling.lost(self._folder.name)
+        samples = self._samples
+        return PowerReport(
+            host=self._host,
+            devices=self._devices,
+            opened=self._opened,
+            finished=finished,
+            lost=lost,
+            samples_file=samples.name if samples is not None else None,
+            times=self._times,
+            tail_s=self._tail_s,
+        )
+
+    def _stage_log(self) -> None:
+        """Pass the log that a meter wrote during the run to the sampler."""
+        try:
+            stage_again(self._config, self._folder)
+        except DataError as error:
+            print(f"warning: {error}", file=sys.stderr)
+
+    def _wait_quietly(self, phase: str, recorder: PhaseRecorder) -> None:
+        """Wait without commands to the drive; the first read afterwards gives its power."""
+        if not self._times.quiet_s:
+            return
+        self._client.quiet(is_on=True)
+        with recorder.phase(phase, timed=False):
+            time.sleep(self._times.quiet_s)
+        self._client.quiet(is_on=False)
+
+    def _watch_tail(self, recorder: PhaseRecorder) -> None:
+        """Wait until the drives are idle, and long enough for the trace after the last phase."""
+        start_ns = recorder.last_timed_end_ns() or time.monotonic_ns()
+        if self._idle_window is not None and self._measuring and self._config.tail_max_s:
+            self._tail_s = self._wait_for_tail(self._idle_window, start_ns)
+            recorder.add_span(TAIL_PHASE, start_ns)
+        if self._has_sensor:
+            time.sleep(max(0.0, LEAD_S - (time.monotonic_ns() - start_ns) / NS_PER_S))
+
+    def _wait_for_tail(self, idle_window: tuple[int, int], start_ns: int) -> float | None:
+        """Return how many seconds after ``start_ns`` the drives were idle, ``None`` if never.
+
+        The tail begins at the end of the last timed phase. It includes what the drive writes out
+        while ceilings are measured and data is verified.
+        """
+        samples = self._samples
+        if samples is None:
+            return None
+        idle_return: IdleReturn | None = None
+        check_s = min(FIRST_CHECK_S, self._config.tail_max_s)
+        while True:
+            time.sleep(max(0.0, check_s - (time.monotonic_ns() - start_ns) / NS_PER_S))
+            idle_return = idle_return or IdleReturn(samples, self._measuring, idle_window)
+            idle_ns = idle_return.since(start_ns)
+            if idle_ns is not None:
+                return (idle_ns - start_ns) / NS_PER_S
+            if check_s >= self._config.tail_max_s:
+                return None
+            check_s = min(2 * check_s, self._config.tail_max_s)
+
+
+def measuring_drive_sources(opened: OpenReply) -> tuple[SourceFacts, ...]:
+    """Return the used drive-scope sources that measure; only they have a baseline and a tail."""
+    return tuple(facts for facts in _used(opened) if facts.scope is Scope.DRIVE and facts.measures)
+
+
+def _delay_s(facts: SourceFacts) -> float:
+    """Return the longest delay in seconds from a time to the last read of a mean that includes it.
+
+    That is the length of the mean or the time between its updates, and up to two read periods.
+    """
+    sensor = facts.sensor
+    if not isinstance(sensor, Boxcar):
+        return 2 * facts.period_s
+    return max(sensor.window_s, sensor.update_period_s or 0.0) + 2 * facts.period_s
+
+
+def _used(opened: OpenReply) -> Sequence[SourceFacts]:
+    return [source.facts for source in opened.sources if source.used and source.facts is not None]

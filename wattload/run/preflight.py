@@ -1,0 +1,232 @@
+"""Preflight checks: everything that can fail is tried before hours are spent.
+
+Free space, permissions, process counts, memory, and the guard against wearing a drive out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from wattload.core.errors import ConfigError, TargetError
+from wattload.core.host.counters import host_state
+from wattload.core.record.run import RunRecord
+from wattload.core.record.target import TargetFacts
+from wattload.core.storage.block_stack import walk
+from wattload.core.storage.targets import Target, check_writable
+from wattload.core.units import TB, format_bytes
+from wattload.core.workload import WorkloadPlan
+from wattload.loaders.checkpoint_store import CheckpointLoader
+from wattload.loaders.samples import SampleLoaderConfig
+from wattload.run.compose import loaders_with
+from wattload.run.config import RunConfig
+
+WRITE_LIMIT_BYTES = 10 * TB
+
+FREE_SHARE = 0.05
+"""At least this share of the file system stays free."""
+
+ROOT = "/"
+
+
+def preflight(
+    config: RunConfig,
+    targets: Sequence[Target],
+    plan: WorkloadPlan,
+    world_size: int,
+    ledger: WriteLedger | None = None,
+) -> list[str]:
+    """Return the lines to print before the run starts; raise for what would make it fail.
+
+    ``ledger`` has the writes of the runs before this one, if a command makes several.
+
+    Raises:
+        ConfigError: the number of processes does not fit, or a guard refuses the run.
+        TargetError: the target is not writable, is too small, or refuses O_DIRECT.
+    """
+    _check_ranks(plan, world_size)
+    for target in targets:
+        _check_target(config, target, plan, len(targets))
+        (ledger or WriteLedger()).check(config, target, writes_of(plan))
+    _check_memory(plan, world_size)
+    return _announce(targets, plan)
+
+
+def writes_of(plan: WorkloadPlan) -> int:
+    """Return the most that a run writes in bytes, including its data."""
+    return plan.prepare_bytes + plan.run_bytes
+
+
+def _check_ranks(plan: WorkloadPlan, world_size: int) -> None:
+    if world_size < plan.minimum_ranks:
+        raise ConfigError(
+            f"this workload needs at least {plan.minimum_ranks} processes, got {world_size}; "
+            f"start it with mpirun -n {plan.minimum_ranks}"
+        )
+    if plan.maximum_ranks is not None and world_size > plan.maximum_ranks:
+        raise ConfigError(
+            f"this workload can use at most {plan.maximum_ranks} processes, got {world_size}; "
+            "use fewer processes or more files"
+        )
+
+
+def _check_target(config: RunConfig, target: Target, plan: WorkloadPlan, target_count: int) -> None:
+    where = _on_root(target)
+    if where and not config.scale.allows_root:
+        raise ConfigError(
+            f"{target.path} is {where} where scale={config.scale.name} is not allowed; "
+            "mount the drive under test elsewhere, or use scale=quick"
+        )
+    check_writable(target)
+    if plan.needs_direct_io and target.direct_io is None:
+        raise TargetError(
+            f"{target.path} refuses O_DIRECT ({target.direct_io_missing}); use "
+            f"{_page_cache_loaders()} or another file system"
+        )
+    _check_space(target, plan, target_count)
+
+
+def _on_root(target: Target) -> str:
+    """Describe how the target is on the root file system's disk; "" if it is not."""
+    file_system, stack = target.facts.file_system, target.facts.stack
+    if file_system is not None and file_system.is_root:
+        return "on the root file system,"
+    is_in_file = stack is not None and any(node.kind == "loop" for node in walk(stack))
+    if is_in_file and ROOT in target.facts.shared_with:
+        return "in a file on the disk of the root file system (through a loop device),"
+    return ""
+
+
+def _page_cache_loaders() -> str:
+    """Return the settings that read and write through the page cache, for an error."""
+    names = {
+        *(c.name for c in loaders_with(CheckpointLoader) if not c.checkpoint_path_is_direct),
+        *(c.name for c in loaders_with(SampleLoaderConfig) if not c.sample_path_is_direct),
+    }
+    return ", ".join(f"loader={name}" for name in sorted(names))
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The size of a file system and its space available to this user, in bytes."""
+
+    total_bytes: int
+    available_bytes: int
+
+
+def space_of(target: Target) -> Space:
+    """Return the space on a directory target's file system."""
+    if target.path is None:
+        raise TargetError(f"a {target.kind} target has no file system")
+    status = os.statvfs(target.path)
+    return Space(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
+
+
+def _check_space(target: Target, plan: WorkloadPlan, target_count: int) -> None:
+    """Refuse a target without space for its share: data is spread evenly over the targets."""
+    space = space_of(target)
+    already = plan.data_bytes - plan.prepare_bytes
+    needed_bytes = max(plan.peak_bytes - already, 0) // target_count
+    usable_bytes = space.available_bytes - int(FREE_SHARE * space.total_bytes)
+    if needed_bytes > usable_bytes:
+        raise TargetError(
+            f"{target.path} has {format_bytes(space.available_bytes)} free, but the run needs "
+            f"{format_bytes(needed_bytes)} more and 5 % of the file system "
+            f"({format_bytes(FREE_SHARE * space.total_bytes)}) must stay free; free some space, or "
+            "use a smaller scale or another target"
+        )
+
+
+def _check_memory(plan: WorkloadPlan, world_size: int) -> None:
+    """Refuse buffers that do not fit into this host's memory, which its ranks share."""
+    needed_bytes = plan.memory_bytes_per_rank * world_size
+    available_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    state = host_state()
+    if state.memory_available_bytes is not None:
+        available_bytes = state.memory_available_bytes
+    if needed_bytes > available_bytes:
+        raise ConfigError(
+            f"the buffers of {world_size} processes need {format_bytes(needed_bytes)}, but only "
+            f"{format_bytes(available_bytes)} of memory are free; use fewer processes or smaller "
+            "buffers (loader.queue_depth, loader.prefetch_bytes)"
+        )
+
+
+def _announce(targets: Sequence[Target], plan: WorkloadPlan) -> list[str]:
+    writes_bytes = writes_of(plan)
+    lines = []
+    for target in targets:
+        space = space_of(target)
+        share = writes_bytes / max(space.available_bytes, 1)
+        lines.append(
+            f"target {target.path} on {', '.join(target.facts.devices) or 'no block device'}: "
+            f"{format_bytes(writes_bytes)} will be written ({share:.1%} of the free "
+            f"{format_bytes(space.available_bytes)}, {writes_bytes / space.total_bytes:.3f} drive "
+            f"writes), at most {format_bytes(plan.peak_bytes)} at once"
+        )
+        lines.extend(f"warning: {warning}" for warning in target.facts.warnings)
+    return lines
+
+
+class WriteLedger:
+    """The bytes that the runs of one command have written and will write, by drive.
+
+    A target without a block device counts as a drive. A run spreads its data over its targets and
+    their drives; each drive is charged with all of it, which errs on the side of protecting it.
+    """
+
+    def __init__(self) -> None:
+        self._bytes: dict[str, int] = {}
+
+    def copy(self) -> WriteLedger:
+        """Return a copy, to be charged with planned runs."""
+        copied = WriteLedger()
+        copied._bytes = dict(self._bytes)
+        return copied
+
+    def written_bytes(self, target: Target) -> int:
+        """Return the largest number of bytes charged to a drive under a target."""
+        return max(self._bytes.get(drive, 0) for drive in _drives(target.facts))
+
+    def add(self, targets: Sequence[Target], plan_bytes: int) -> None:
+        """Charge a run's writes to the drives of its targets, each drive once."""
+        self._charge([target.facts for target in targets], plan_bytes)
+
+    def add_record(self, record: RunRecord) -> None:
+        """Charge a finished run: the bytes that its ranks counted."""
+        written_bytes = sum(span.written_bytes for span in record.spans)
+        self._charge([target.facts for target in record.targets], written_bytes)
+
+    def _charge(self, facts: Sequence[TargetFacts], written_bytes: int) -> None:
+        for drive in {drive for each in facts for drive in _drives(each)}:
+            self._bytes[drive] = self._bytes.get(drive, 0) + written_bytes
+
+    def check(self, config: RunConfig, target: Target, run_bytes: int, runs: int = 1) -> None:
+        """Refuse runs that, together with those before them, write more than one command may.
+
+        Raises:
+            ConfigError: more than ``target.max_write_bytes``, or than one capacity or 10 TB.
+        """
+        before_bytes = self.written_bytes(target)
+        writes_bytes = before_bytes + run_bytes
+        limit_bytes, what = _limit(config, target)
+        if writes_bytes > limit_bytes:
+            who = f"the {runs} runs write" if runs > 1 else "the run writes"
+            before = f" ({format_bytes(before_bytes)} of it earlier)" if before_bytes else ""
+            raise ConfigError(
+                f"{who} {format_bytes(writes_bytes)}{before} to {target.path}, more than {what}; "
+                f"target.max_write_bytes={writes_bytes} allows it"
+            )
+
+
+def _drives(facts: TargetFacts) -> tuple[str, ...]:
+    return facts.devices or (facts.path or str(facts.index),)
+
+
+def _limit(config: RunConfig, target: Target) -> tuple[int, str]:
+    limit_bytes = config.target.max_write_bytes
+    if limit_bytes is not None:
+        return limit_bytes, f"target.max_write_bytes={limit_bytes}"
+    limit_bytes = min(WRITE_LIMIT_BYTES, space_of(target).total_bytes)
+    return limit_bytes, f"the guard of one capacity or 10 TB ({format_bytes(limit_bytes)})"

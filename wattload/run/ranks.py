@@ -1,0 +1,160 @@
+"""The ranks of a run: a single process, or several under MPI. No other module imports mpi4py.
+
+``MPI_Abort`` makes the launcher kill every rank; what it has not yet read from a rank's stderr pipe
+is lost. ``flush_stderr`` therefore waits until the launcher has read the error.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import sys
+import termios
+import time
+from typing import TYPE_CHECKING, Any
+
+from wattload.core.errors import MissingExtraError, RunError, WattloadError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from wattload.core.workload import Communicator
+
+
+FLUSH_TIMEOUT_S = 2.0
+
+FLUSH_POLL_S = 0.005
+
+WORLD_SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "MV2_COMM_WORLD_SIZE")
+
+LOCAL_RANK_VARIABLES = (
+    "MPI_LOCALRANKID",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "PMIX_LOCAL_RANK",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+)
+
+
+def connect() -> Communicator:
+    """Return the world that this process is part of.
+
+    Raises:
+        MissingExtraError: a launcher started several processes and mpi4py is not installed.
+    """
+    if not launched_by_mpi():
+        return LocalCommunicator()
+    try:
+        from mpi4py import MPI
+    except ImportError as error:
+        raise MissingExtraError(
+            f"mpirun started several processes, but MPI can't be loaded ({error}); install it with "
+            "pip install 'wattload[mpi]'"
+        ) from error
+    return MpiCommunicator(MPI.COMM_WORLD)
+
+
+def launched_by_mpi() -> bool:
+    """Return whether a launcher started this process as one of several."""
+    return any(int(os.environ.get(name, "1") or 1) > 1 for name in WORLD_SIZE_VARIABLES)
+
+
+def is_host_leader() -> bool:
+    """Return whether the launcher calls this its host's first rank; true without a launcher."""
+    return all(os.environ.get(name, "0") in ("0", "") for name in LOCAL_RANK_VARIABLES)
+
+
+class LocalCommunicator:
+    """A world of one rank."""
+
+    @property
+    def rank(self) -> int:
+        """Always 0."""
+        return 0
+
+    @property
+    def world_size(self) -> int:
+        """Always 1."""
+        return 1
+
+    def barrier(self) -> None:
+        """Return at once."""
+
+    def gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - the Communicator protocol's type
+        """Return the one value in a list."""
+        return [value]
+
+    def all_gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - the Communicator protocol's type
+        """Return the one value in a list."""
+        return [value]
+
+    def broadcast(self, value: Any) -> Any:  # noqa: ANN401 - the Communicator protocol's type
+        """Return the value itself."""
+        return value
+
+
+class MpiCommunicator:
+    """A world of several ranks, over mpi4py's pickling calls; values are our own."""
+
+    def __init__(self, communicator: MPI.Intracomm) -> None:
+        self._communicator = communicator
+
+    @property
+    def rank(self) -> int:
+        """This process's number, from 0."""
+        return self._communicator.Get_rank()
+
+    @property
+    def world_size(self) -> int:
+        """How many processes take part."""
+        return self._communicator.Get_size()
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+        self._communicator.Barrier()
+
+    def gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - the Communicator protocol's type
+        """Return every rank's value, by rank, on rank 0; an empty list on every other rank."""
+        return list(self._communicator.gather(value, root=0) or ())
+
+    def all_gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - the Communicator protocol's type
+        """Return every rank's value, by rank, on every rank; for small values only."""
+        return list(self._communicator.allgather(value))
+
+    def broadcast(self, value: Any) -> Any:  # noqa: ANN401 - the Communicator protocol's type
+        """Return rank 0's value on every rank."""
+        return self._communicator.bcast(value, root=0)
+
+    def abort(self, exit_code: int) -> None:
+        """End every rank at once; does not return."""
+        self._communicator.Abort(exit_code)
+
+
+def end_other_ranks(communicator: Communicator, error: BaseException) -> None:
+    """Abort all ranks of an MPI world, once the launcher has read this rank's error."""
+    if not isinstance(communicator, MpiCommunicator):
+        return
+    code = error.exit_code if isinstance(error, WattloadError) else RunError.exit_code
+    flush_stderr(f"wattload: rank {communicator.rank}: {str(error) or type(error).__name__}")
+    communicator.abort(130 if isinstance(error, KeyboardInterrupt) else code)
+
+
+def flush_stderr(text: str) -> None:
+    """Print a line to stderr; if that is a pipe, return when it was read, or after 2 seconds."""
+    print(text, file=sys.stderr, flush=True)
+    try:
+        descriptor = sys.stderr.fileno()
+    except OSError:  # a stream without a file: there is no reader to wait for
+        return
+    deadline_s = time.monotonic() + FLUSH_TIMEOUT_S
+    while unread_bytes(descriptor) and time.monotonic() < deadline_s:
+        time.sleep(FLUSH_POLL_S)
+
+
+def unread_bytes(descriptor: int) -> int:
+    """Return the number of unread bytes in a pipe, from either end; 0 if it is not a pipe."""
+    if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        return 0
+    count = bytearray(4)
+    fcntl.ioctl(descriptor, termios.FIONREAD, count)
+    return int.from_bytes(count, sys.byteorder)

@@ -1,0 +1,398 @@
+"""The record of a run, assembled on rank 0 from the reports of all ranks.
+
+A draft is written before the first byte moves, the complete record at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from wattload.core.checks.evaluation import evaluate
+from wattload.core.checks.io import device_bytes
+from wattload.core.clock import utc_text
+from wattload.core.histogram import Histogram
+from wattload.core.host.facts import software_facts
+from wattload.core.power import Evidence, Scope
+from wattload.core.record.energy import PowerSection
+from wattload.core.record.file import write_record
+from wattload.core.record.host import RankRecord
+from wattload.core.record.phase import PhaseWindow, Total, TraceFile
+from wattload.core.record.results import Check, Latency, latencies_of
+from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status, WorkloadSection
+from wattload.core.record.target import TargetRecord
+from wattload.core.workload import DataFacts, Outcome
+from wattload.run.config import RunConfig
+from wattload.run.energy import pending_section, power_section, read_all
+from wattload.run.folder import settle, write_draft_document
+from wattload.run.host import CaptureReport
+from wattload.run.phases import (
+    MarkedSpan,
+    TrafficRow,
+    application_counters,
+    block_counters,
+    phase_windows,
+    with_half_rates,
+)
+from wattload.run.power_session import PowerReport
+from wattload.run.traces import OperationRow, write_operations, write_power, write_throughput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """The run to make: its configuration, typed and as plain data, and its place in a session."""
+
+    config: RunConfig
+    config_values: Mapping[str, Any]
+    comparison: Comparison
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What is known about a run before it starts."""
+
+    order: Order
+    folder: Path
+    started_utc: str
+    workload: str
+    world_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankReport:
+    """The report of one rank; only each host's leader has ``capture`` and ``power``."""
+
+    rank: RankRecord
+    marked: Sequence[MarkedSpan]
+    traffic: Sequence[TrafficRow]
+    capture: CaptureReport | None
+    power: PowerReport | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """The workload's results, on rank 0."""
+
+    data: DataFacts | None = None
+    outcome: Outcome = field(default_factory=Outcome)
+    verification: Sequence[Check] = ()
+    operations: Sequence[OperationRow] = ()
+
+
+def write_draft(header: Header, reports: Sequence[RankReport]) -> None:
+    """Write the draft, from which the record of a run that dies is made."""
+    record = build_record(
+        header,
+        reports,
+        Findings(),
+        power=pending_section(header.order.config.power),
+        status="aborted",
+        reason="the run ended before it was finished",
+    )
+    write_draft_document(header.folder, record.model_dump_json(indent=1))
+
+
+def conclude(header: Header, reports: Sequence[RankReport], findings: Findings) -> RunRecord:
+    """Write the traces and the record of a finished run, and return the record."""
+    power_reports = [report.power for report in reports if report.power is not None]
+    samples = read_all(header.folder, power_reports)
+    traffic = [row for report in reports for row in report.traffic]
+    traces = [
+        write_throughput(header.folder, traffic),
+        write_power(header.folder, [sample for host in samples.values() for sample in host]),
+    ]
+    if findings.operations:
+        traces.append(write_operations(header.folder, findings.operations))
+    record = build_record(
+        header,
+        reports,
+        findings,
+        power=power_section(
+            header.order.config.power, power_reports, windows_of(reports), samples, traffic
+        ),
+        traces=traces,
+        status="complete",
+        reason="every phase ran to its end",
+    )
+    write_record(record, header.folder)
+    settle(header.folder, [report.samples_file or "" for report in power_reports])
+    return record
+
+
+def build_record(
+    header: Header,
+    reports: Sequence[RankReport],
+    findings: Findings,
+    *,
+    power: PowerSection,
+    traces: Sequence[TraceFile] = (),
+    status: Status,
+    reason: str,
+) -> RunRecord:
+    """Return the record of a finished or unfinished run, with its checks and its limits."""
+    captures = [report.capture for report in reports if report.capture is not None]
+    marked = [item for report in reports for item in report.marked]
+    windows = windows_of(reports)
+    record = RunRecord(
+        run_id=header.folder.name,
+        status=status,
+        status_reason=reason,
+        **_order_section(header.order),
+        started_utc=header.started_utc,
+        finished_utc=utc_text() if status == "complete" else None,
+        software=software_facts(),
+        workload=_workload_section(header, findings),
+        **_machine_section(captures, marked),
+        ranks=tuple(report.rank for report in reports),
+        spans=tuple(item.span for item in marked),
+        windows=windows,
+        metrics=tuple(findings.outcome.metrics),
+        counters=(*application_counters(windows), *block_counters(marked)),
+        totals=(_moved(windows), _drive_energy(power, windows)),
+        power=power,
+        checks=(),
+        limits=(),
+        traces=tuple(traces),
+        latencies=tuple(findings.outcome.latencies),
+    )
+    return _judged(record, findings)
+
+
+def windows_of(reports: Sequence[RankReport]) -> tuple[PhaseWindow, ...]:
+    """Return the windows of the phases over all ranks, with the rates of their halves."""
+    spans = [item.span for report in reports for item in report.marked]
+    traffic = [row for report in reports for row in report.traffic]
+    return with_half_rates(phase_windows(spans), traffic)
+
+
+def _order_section(order: Order) -> dict[str, Any]:
+    """Return the configuration of the run and its place in a comparison."""
+    label = order.config.label
+    return {
+        "label": label,
+        "command": order.command,
+        "config": order.config_values,
+        "comparison": order.comparison.model_copy(update={"arm": order.comparison.arm or label}),
+    }
+
+
+def _machine_section(
+    captures: Sequence[CaptureReport], marked: Sequence[MarkedSpan]
+) -> dict[str, Any]:
+    """Return the hosts, targets and controllers, as the hosts' leaders reported them."""
+    return {
+        "hosts": tuple(capture.host for capture in captures),
+        "targets": tuple(
+            _with_session_bytes(target, marked) if len(capture.targets) == 1 else target
+            for capture in captures
+            for target in capture.targets
+        ),
+        "controllers": tuple(found for capture in captures for found in capture.controllers),
+    }
+
+
+def _with_session_bytes(target: TargetRecord, marked: Sequence[MarkedSpan]) -> TargetRecord:
+    """Return a host's only target with the bytes that this run wrote to it, including its data."""
+    written_bytes = sum(
+        item.span.written_bytes for item in marked if item.span.host == target.facts.host
+    )
+    history = target.history.model_copy(update={"session_written_bytes": written_bytes})
+    return target.model_copy(update={"history": history})
+
+
+def _workload_section(header: Header, findings: Findings) -> WorkloadSection:
+    config, data = header.order.config, findings.data
+    is_direct = any(path.path_requested == "o_direct" for path in findings.outcome.paths)
+    depth = getattr(config.loader, "queue_depth", None) if is_direct else None
+    block_bytes = getattr(config.loader, "block_bytes", None) if is_direct else None
+    return WorkloadSection(
+        name=header.workload,
+        loader=config.loader.name,
+        scale=config.scale.name,
+        accelerator=config.accelerator.name,
+        rank_count=header.world_size,
+        queue_depth_asked=(
+            depth * getattr(config.loader, "pollers", 1) * header.world_size
+            if isinstance(depth, int)
+            else None
+        ),
+        block_bytes_asked=block_bytes if isinstance(block_bytes, int) else None,
+        paths=tuple(findings.outcome.paths),
+        details=dict(findings.outcome.details),
+        remarks=_remarks(findings.outcome),
+        data=None if data is None else _data_record(data),
+    )
+
+
+def _remarks(outcome: Outcome) -> tuple[str, ...]:
+    """Return the remarks on the run and on its data paths, each once."""
+    of_paths = (remark for path in outcome.paths for remark in path.remarks)
+    return tuple(dict.fromkeys((*outcome.remarks, *of_paths)))
+
+
+def _data_record(data: DataFacts) -> DataRecord:
+    return DataRecord(
+        key=data.key,
+        folder=str(data.folder),
+        file_count=data.file_count,
+        data_bytes=data.data_bytes,
+        reused=data.reused,
+        parameters=dict(data.parameters),
+    )
+
+
+def _moved(windows: Sequence[PhaseWindow]) -> Total:
+    timed = [window for window in windows if window.timed]
+    return Total(
+        name="moved_bytes",
+        value=float(sum(window.read_bytes + window.written_bytes for window in timed)),
+        unit="B",
+        keys=tuple(f"{window.host}/{window.name}" for window in timed),
+    )
+
+
+def _drive_energy(power: PowerSection, windows: Sequence[PhaseWindow]) -> Total:
+    """Sum the drives' energy in the timed phases; ``None`` if a part is missing.
+
+    The sum leaves out the tail. Phases that overlap have no sum: it would count energy twice.
+    """
+    timed = [window for window in windows if window.timed]
+    names = {(window.host, window.name) for window in timed}
+    selected = [
+        energy
+        for energy in power.energy
+        if energy.chosen and energy.scope == "drive" and (energy.host, energy.phase) in names
+    ]
+    keys = tuple(f"{e.host}/{e.device}/{e.source}/{e.phase}" for e in selected)
+    known = [energy.energy_j for energy in selected if energy.energy_j is not None]
+    if selected and len(known) == len(selected) and not _share_time(timed):
+        return Total(name="drive_energy", value=sum(known), unit="J", keys=keys)
+    reason = "a part is missing" if selected else power.choice
+    if selected and _share_time(timed):
+        reason = "phases overlap, and a sum would count the energy of that time twice"
+    return Total(name="drive_energy", value=None, unit="J", keys=keys, missing={"value": reason})
+
+
+def _share_time(windows: Sequence[PhaseWindow]) -> bool:
+    """Return whether two phases of one host were active at the same time."""
+    spans = sorted(
+        (window.host, start_ns, end_ns)
+        for window in windows
+        for start_ns, end_ns in window.active_intervals
+    )
+    return any(one[0] == other[0] and other[1] < one[2] for one, other in pairwise(spans))
+
+
+def _judged(record: RunRecord, findings: Findings) -> RunRecord:
+    record = with_effective_paths(record)
+    checks = (*findings.outcome.checks, *findings.verification, *evaluate(record))
+    record = record.model_copy(update={"checks": checks})
+    return record.model_copy(update={"limits": limits_of(record)})
+
+
+def with_effective_paths(record: RunRecord) -> RunRecord:
+    """Return the record with each effective data path, where device counters prove it.
+
+    A path stays ``unverified`` unless the device moved 0.98 to 1.02 of the application's bytes in
+    every timed phase that moved any.
+    """
+    proofs = device_bytes(record)
+    proved = bool(proofs) and all(check.verdict == "pass" for check in proofs)
+    evidence = "; ".join(_figure(check) for check in proofs) or "no timed phase moved a byte"
+    paths = tuple(
+        path.model_copy(
+            update={
+                "path_effective": _name(path.path_requested) if proved else "unverified",
+                "path_evidence": evidence,
+            }
+        )
+        for path in record.workload.paths
+    )
+    return record.model_copy(
+        update={"workload": record.workload.model_copy(update={"paths": paths})}
+    )
+
+
+def _name(requested: str) -> str:
+    return requested if requested == "o_direct" else f"{requested}, filled from the device"
+
+
+def _figure(check: Check) -> str:
+    ratio = check.figures.get("ratio")
+    phase = check.name.removeprefix("device_bytes_")
+    if not isinstance(ratio, float):
+        return f"{phase}: not counted"
+    return f"{phase}: device bytes over application bytes {ratio:.4f}"
+
+
+def limits_of(record: RunRecord) -> tuple[str, ...]:
+    """Return the run's limits, one sentence each, the most important first, without duplicates."""
+    found = (*_of_power(record), *_of_targets(record), *_of_checks(record))
+    return tuple(dict.fromkeys(found))
+
+
+def _of_power(record: RunRecord) -> Iterator[str]:
+    drive = [e for e in record.power.energy if e.chosen and e.scope is Scope.DRIVE]
+    if not drive:
+        yield f"Drive energy was not measured: {record.power.choice}"
+    weak = {e.evidence for e in drive} & {Evidence.BOUNDS, Evidence.DECLARED}
+    for evidence in sorted(weak):
+        what = {"bounds": "the drive's power state table", "declared": "a data sheet"}[evidence]
+        yield f"Drive energy comes from {what}, not from a measurement; it ranks nothing."
+    if not record.controllers:
+        yield (
+            "No NVMe controller lies under the target: power state, link, temperature and SMART "
+            "counters are unknown."
+        )
+
+
+def _of_targets(record: RunRecord) -> Iterator[str]:
+    for target in record.targets:
+        yield from (f"{text[:1].upper()}{text[1:]}." for text in target.facts.warnings)
+
+
+def _of_checks(record: RunRecord) -> Iterator[str]:
+    for check in record.checks:
+        if check.verdict == "not_checked" and check.mandatory and check.name != "power_coverage":
+            yield f"Not checked, {check.name}: {check.sentence}"
+
+
+def latencies_of_rank(rows: Sequence[Latency], *, host: str, rank: int) -> list[Latency]:
+    """Return a rank's rows with its host and rank filled in."""
+    return [row.model_copy(update={"hosts": (host,), "ranks": (rank,)}) for row in rows]
+
+
+def merge_latencies(by_rank: Sequence[Sequence[Latency]]) -> tuple[Latency, ...]:
+    """Merge the rows of all ranks, exactly, by their histograms.
+
+    If several ranks have a row for the same phase, kind and size, their rows follow the merged one,
+    without buckets. This shows how ranks differ and stores the histogram once.
+    """
+    groups: dict[tuple[str, str, int], list[Latency]] = {}
+    for rows in by_rank:
+        for row in rows:
+            groups.setdefault((row.phase, row.kind, row.operation_bytes), []).append(row)
+    found: list[Latency] = []
+    for rows in groups.values():
+        found += rows if len(rows) == 1 else [_sum(rows), *map(_slim, rows)]
+    return tuple(found)
+
+
+def _sum(rows: Sequence[Latency]) -> Latency:
+    whole = reduce(Histogram.merged, (row.histogram() for row in rows))
+    first = rows[0]
+    (row,) = latencies_of(
+        whole, phase=first.phase, kind=first.kind, operation_bytes=first.operation_bytes
+    )
+    hosts = tuple(dict.fromkeys(host for row in rows for host in row.hosts))
+    ranks = tuple(rank for row in rows for rank in row.ranks)
+    return row.model_copy(update={"hosts": hosts, "ranks": ranks})
+
+
+def _slim(row: Latency) -> Latency:
+    return row.model_copy(update={"buckets": ()})

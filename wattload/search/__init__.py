@@ -1,1 +1,0 @@
-"""The search for the most emulated accelerators that hold their utilisation."""

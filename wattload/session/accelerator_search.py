@@ -1,0 +1,310 @@
+"""The search for the largest number of emulated accelerators that hold their utilisation.
+
+Counts double until one fails; the search then bisects the interval between the last count that held
+and the first that failed. A journal lets an interrupted search resume.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wattload.core.errors import CHECK_FAILED, ConfigError, TargetError
+from wattload.core.record.file import read_record
+from wattload.core.record.run import Comparison
+from wattload.core.workload import Communicator
+from wattload.run.compose import compose, workload_class
+from wattload.run.config import RunConfig
+from wattload.run.lifecycle import preview_run
+from wattload.run.process import ProcessContext
+from wattload.session.journal import Point, SessionJournal, point_key
+from wattload.session.schedule import Schedule, SessionReporter, Step
+from wattload.session.search_result import Measurement, Question, SearchResult, conclude, measured
+
+RESULT_FILE = "result.json"
+_SET_BY_SEARCH = ("label", "seed", "accelerator.count")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchPlan:
+    """A search: its question, and the settings of its runs besides the user's overrides."""
+
+    question: Question
+    user_overrides: tuple[str, ...]
+    """The user's overrides, without those that the search sets itself."""
+    label: str
+    seed: int
+    settings: Mapping[int, Mapping[str, int]]
+
+    def point(self, accelerators: int, repetition: int) -> tuple[str, ...]:
+        """Return the overrides of a run: the count is in its label, each repetition has a seed."""
+        workload = self.settings[accelerators]
+        return (
+            *self.user_overrides,
+            *(f"workload.{name}={value}" for name, value in workload.items()),
+            f"accelerator.count={accelerators}",
+            f"label={self.label}-n{accelerators}",
+            f"seed={self.seed + repetition}",
+        )
+
+    def widest(self) -> tuple[str, ...]:
+        """Return the overrides of the run with the most accelerators; its data suffices for all."""
+        return self.point(max(self.settings), 0)
+
+
+def plan_search(overrides: Sequence[str], world: Communicator) -> SearchPlan:
+    """Return the search that the overrides configure; every rank must call it.
+
+    Raises:
+        ConfigError: the workload emulates no accelerators, these ranks can't run any of the
+            counts, the data set does not fit, or an override sets what the search sets itself.
+    """
+    config, _ = compose(overrides)
+    keys = [_key(text) for text in overrides]
+    _check_overrides(config, keys)
+    unit = world.world_size
+    question = _question(config, unit)
+    counts = range(unit, question.maximum + 1, unit)
+    settings = config.workload.search_settings(
+        scale=config.scale.name,
+        accelerators=counts,
+        communicator=world,
+        given="workload.file_count" in keys,
+    )
+    own = {*_SET_BY_SEARCH, *(f"workload.{name}" for of in settings.values() for name in of)}
+    plan = SearchPlan(
+        question=question,
+        user_overrides=tuple(
+            text
+            for text, key in zip(overrides, keys, strict=True)
+            if key not in own and key.partition(".")[0] != "sweep"
+        ),
+        label=config.label,
+        seed=config.seed,
+        settings=settings,
+    )
+    compose(plan.widest())  # refuse invalid settings before the first run
+    return plan
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].strip()
+
+
+def _check_overrides(config: RunConfig, keys: Sequence[str]) -> None:
+    if not hasattr(config.workload, "search_settings"):
+        raise ConfigError(
+            f"sweep={config.sweep.name} searches for accelerators, but {config.workload._target_} "
+            "emulates none; use workload=unet3d, or sweep=none"
+        )
+    if "accelerator.count" in keys:
+        raise ConfigError(
+            f"accelerator.count={config.accelerator.count} can't be combined with "
+            f"sweep={config.sweep.name}, which sets it; limit it with sweep.start and sweep.maximum"
+        )
+    if config.repeat > 1:
+        raise ConfigError(
+            f"repeat={config.repeat} can't be combined with sweep={config.sweep.name}; "
+            f"sweep.confirmations={config.repeat - 1} repeats the result that often"
+        )
+
+
+def _question(config: RunConfig, unit: int) -> Question:
+    sweep, name = config.sweep, workload_class(config).name
+    if not config.accelerator.step_s.get(name):
+        raise ConfigError(
+            f"accelerator={config.accelerator.name} has no step time for {name}, so there is no "
+            "utilisation; use accelerator=a100, h100 or b200"
+        )
+    start = unit if sweep.start == 1 else sweep.start
+    if start % unit or sweep.maximum < start:
+        raise ConfigError(
+            f"{unit} ranks emulate a multiple of {unit} accelerators; sweep.start must be 1 (one "
+            f"per rank) or such a multiple, and sweep.maximum at least as large, got {sweep.start} "
+            f"and {sweep.maximum}"
+        )
+    threshold = sweep.au_threshold
+    return Question(
+        workload=name,
+        loader=config.loader.name,
+        scale=config.scale.name,
+        accelerator=config.accelerator.name,
+        threshold=config.workload.au_threshold if threshold is None else threshold,
+        start=start,
+        maximum=sweep.maximum - sweep.maximum % unit,
+        unit=unit,
+        confirmations=sweep.confirmations,
+    )
+
+
+Trial = Generator[Step, None, bool]
+Measure = Callable[[int, int], Trial]
+"""Yields a run and returns whether it held; takes the count and the repetition, from 0."""
+
+
+class Trials:
+    """The trials of a search, each made once; ``held`` maps a count to the results of its runs."""
+
+    def __init__(self, measure: Measure) -> None:
+        self._measure = measure
+        self.held: dict[int, list[bool]] = {}
+
+    def holds(self, count: int, repetition: int = 0) -> Trial:
+        """Return whether a run of a count held; the repetitions before it are made first."""
+        runs = self.held.setdefault(count, [])
+        while len(runs) <= repetition:
+            runs.append((yield from self._measure(count, len(runs))))
+        return runs[repetition]
+
+    def all_hold(self, count: int, runs: int) -> Trial:
+        """Return whether the first ``runs`` runs of a count all held; stop at one that fails."""
+        for repetition in range(runs):
+            if not (yield from self.holds(count, repetition)):
+                return False
+        return True
+
+
+def largest_held(
+    trials: Trials, *, start: int, maximum: int, confirmations: int = 1
+) -> Generator[Step, None, int]:
+    """Yield the runs of a search and return the largest count that holds, 0 if none does.
+
+    A count holds if its first run and ``confirmations`` more all hold; a single failure decides
+    against it. A count on the edge therefore does not hold, and the next smaller one is confirmed
+    instead. The count above the result is run as often, to show how far it is from holding.
+
+    Args:
+        trials: makes the runs and keeps their results.
+        start: the first count to try, 1 or more.
+        maximum: the largest count to try.
+        confirmations: further runs of the result and of the count above it.
+    """
+    low, high = yield from _bracket(trials, start, maximum)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if (yield from trials.holds(middle)) else (low, middle)
+    runs = 1 + confirmations
+    while low and not (yield from trials.all_hold(low, runs)):
+        low -= 1
+    if low < maximum:
+        for repetition in range(runs):
+            yield from trials.holds(low + 1, repetition)
+    return low
+
+
+def _bracket(trials: Trials, start: int, maximum: int) -> Generator[Step, None, tuple[int, int]]:
+    """Return a count that held (0 if none did) and one that failed (maximum + 1 if none did)."""
+    low, count = 0, start
+    while (yield from trials.holds(count)):
+        if count == maximum:
+            return maximum, maximum + 1
+        low, count = count, min(2 * count, maximum)
+    return low, count
+
+
+class _UntrustedRunError(Exception):
+    """A run whose figures can't be used: one of its checks failed, or it has no utilisation."""
+
+
+class AcceleratorSearch(Schedule):
+    """The runs of a search; each follows from the results of those before it.
+
+    An interrupted search resumes when the same command is run again.
+    """
+
+    journal: SessionJournal
+
+    def __init__(
+        self, process: ProcessContext, overrides: Sequence[str], reporter: SessionReporter
+    ) -> None:
+        """Plan the search; every rank must call it.
+
+        Raises:
+            ConfigError: what ``plan_search`` refuses.
+        """
+        self._process = process
+        self._reporter = reporter
+        self._command = ("wattload", "run", *overrides)
+        self._plan = plan_search(overrides, process.communicator)
+        user_overrides = ("search", *self._plan.user_overrides, self._plan.label)
+        key = hashlib.sha256("\x1f".join(user_overrides).encode()).hexdigest()[:8]
+        runs = Path(compose(overrides)[0].runs)
+        self._folder = runs / f"search-{key}"
+        self.journal = SessionJournal(runs, key, self._folder / "journal.jsonl")
+        self._runs: list[Measurement] = []
+        self._found: int | None = None
+
+    def begin(self, process: ProcessContext, done: Mapping[str, Path]) -> None:
+        """Refuse a search whose largest data set or buffers do not fit."""
+        maximum = self._plan.question.maximum
+        try:
+            preview_run(process, self._plan.widest(), check=True)
+        except (ConfigError, TargetError) as error:
+            raise type(error)(
+                f"the widest run of the search, with sweep.maximum={maximum}, is refused: {error}"
+            ) from error
+        process.note(
+            f"searching up to {maximum} accelerators on one data set of "
+            f"{self._plan.settings[maximum]['file_count']} files"
+        )
+
+    def steps(self) -> Iterator[Step]:
+        """Yield runs until the result is confirmed or one of them can't be used."""
+        question = self._plan.question
+        unit = question.unit
+        trials = Trials(lambda count, repetition: self._trial(count * unit, repetition))
+        try:
+            found = yield from largest_held(
+                trials,
+                start=question.start // unit,
+                maximum=question.maximum // unit,
+                confirmations=question.confirmations,
+            )
+        except _UntrustedRunError:
+            return
+        self._found = found * unit
+
+    def _trial(self, accelerators: int, repetition: int) -> Trial:
+        overrides = self._plan.point(accelerators, repetition)
+        step = Step(
+            point=Point(overrides, repetition, point_key(*compose(overrides), repetition)),
+            comparison=Comparison(
+                session_id=self.journal.session_id,
+                arm="",
+                block=repetition,
+                order=len(self._runs),
+            ),
+        )
+        yield step
+        run: Measurement = self._process.communicator.broadcast(
+            measured(read_record(step.folder), accelerators, repetition) if step.folder else None
+        )
+        self._runs.append(run)
+        threshold = self._plan.question.threshold
+        if self._process.is_root:
+            self._reporter.trial_finished(run, threshold, reused=step.reused)
+        if run.faults or run.au_dlio is None:
+            raise _UntrustedRunError
+        return run.holds(threshold)
+
+    def conclude(self) -> int:
+        """Store and report the result; returns 3 if a failed check ended the search, else 0."""
+        result = conclude(
+            self._plan.question,
+            self._runs,
+            self._found,
+            session_id=self.journal.session_id,
+            command=self._command,
+        )
+        if self._process.is_root:
+            self._reporter.search_finished(result, _write(result, self._folder))
+        return CHECK_FAILED if result.verdict == "invalid" else 0
+
+
+def _write(result: SearchResult, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / (RESULT_FILE + ".tmp")
+    temporary.write_text(result.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    return temporary.replace(folder / RESULT_FILE)

@@ -1,0 +1,166 @@
+"""The overrides of a command line as axes: which keys are swept, and over which values.
+
+A report compares runs by their label, so each arm of a sweep over drives, loaders or power gets a
+label of its own. Swept keys of the workload make no arms: their runs are points of one curve.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from wattload.core.errors import ConfigError
+
+GROUPS = ("target", "power", "loader")
+"""The groups of settings whose swept values are compared with each other."""
+
+LONGEST_LABEL = 40
+"""The maximum length of a label; see ``RunConfig``."""
+
+_FOREIGN = re.compile(r"[^A-Za-z0-9._-]+")
+
+_AS_FOUND = "null"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """One override of a command line; ``texts`` has the override of a single run for each value."""
+
+    key: str
+    texts: tuple[str, ...]
+    is_swept: bool
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The values as the user wrote them, in order."""
+        return tuple(text.partition("=")[2] for text in self.texts)
+
+
+def read_axes(overrides: Sequence[str], *, multirun: bool) -> tuple[Axis, ...]:
+    """Return the axes in the order of the overrides; without ``multirun`` none of them is swept.
+
+    Raises:
+        ConfigError: an override is malformed, or sweeps a key that can't be swept.
+    """
+    if not multirun:
+        return tuple(_fixed(text.partition("=")[0].strip(), text) for text in overrides)
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        return tuple(
+            Axis(
+                key=override.get_key_element(),
+                texts=tuple(
+                    f"{override.get_key_element()}={value}"
+                    for value in override.sweep_string_iterator()
+                ),
+                is_swept=True,
+            )
+            if override.is_sweep_override()
+            else _fixed(override.get_key_element(), override.input_line or "")
+            for override in parsed
+        )
+    except HydraException as error:
+        raise ConfigError(str(error).splitlines()[0]) from error
+
+
+def _fixed(key: str, text: str) -> Axis:
+    return Axis(key=key, texts=(text,), is_swept=False)
+
+
+def product(axes: Sequence[Axis]) -> Iterator[tuple[str, ...]]:
+    """Yield the overrides of every combination of values, the last axis fastest."""
+    yield from itertools.product(*(axis.texts for axis in axes))
+
+
+def makes_arms(axis: Axis) -> bool:
+    """Return whether the values of an axis are compared: drives, loaders or power states."""
+    return axis.is_swept and axis.key.partition(".")[0] in GROUPS
+
+
+def labelled(axes: Sequence[Axis]) -> Iterator[tuple[str, ...]]:
+    """Yield the overrides of every run of a sweep, with a label for its arm if it needs one.
+
+    In a sweep over power states, ``power.state=1`` is the arm ``PS1``; in one over drives,
+    ``target.path=/mnt/a`` is the arm ``a``. If both are swept, the arm is ``a-PS1``.
+    """
+    own = [axis for axis in axes if makes_arms(axis)]
+    is_named = any(axis.key == "label" for axis in axes)
+    names = dict(zip([axis.key for axis in own], axis_names(own), strict=True))
+    for indices in itertools.product(*(range(len(axis.texts)) for axis in axes)):
+        picked = list(zip(axes, indices, strict=True))
+        overrides = tuple(axis.texts[index] for axis, index in picked)
+        if is_named or not own:
+            yield overrides
+        else:
+            label = "-".join(names[axis.key][index] for axis, index in picked if axis in own)
+            yield (*overrides, f"label={label}")
+
+
+def axis_names(axes: Sequence[Axis]) -> list[tuple[str, ...]]:
+    """Return a name for each value of each axis; joined by dashes, they make distinct labels."""
+    if not axes:
+        return []
+    longest = (LONGEST_LABEL - len(axes) + 1) // len(axes)
+    return [_distinct(_names(axis), longest) for axis in axes]
+
+
+def _names(axis: Axis) -> list[str]:
+    if axis.key == "target.path":
+        return _path_names(axis.values)
+    return [_clean(_name(axis.key, value)) for value in axis.values]
+
+
+def _name(key: str, value: str) -> str:
+    """Return the usual name of a swept value."""
+    last = key.rpartition(".")[2]
+    if value == _AS_FOUND and key.startswith("power."):
+        return f"{last}-as-found"
+    if key == "power.state":
+        return f"PS{value}"
+    if key == "power.dssd_watts":
+        return f"OCP{value}W"
+    if key == "power.limit_w":
+        return f"limit{value}W"
+    return f"{last}-{value}" if "." in key else value
+
+
+def _path_names(values: Sequence[str]) -> list[str]:
+    """Return the parts in which paths differ: ``a`` and ``b`` for ``/mnt/a/data,/mnt/b/data``."""
+    paths = [_parts(value) for value in values]
+    front, back = _shared(paths), _shared([path[::-1] for path in paths])
+    inner = ["_".join(path[front : len(path) - back]) for path in paths]
+    return [
+        _clean(name or (path[-1] if path else value))
+        for name, path, value in zip(inner, paths, values, strict=True)
+    ]
+
+
+def _parts(value: str) -> tuple[str, ...]:
+    """Return the parts of a path; a list of paths counts as a single part."""
+    bare = value.strip("'\"")
+    return (bare,) if bare.startswith("[") else PurePosixPath(bare).parts
+
+
+def _shared(paths: Sequence[Sequence[str]]) -> int:
+    """Return the number of leading parts that all paths share."""
+    same = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
+    return sum(1 for _ in same)
+
+
+def _clean(text: str) -> str:
+    """Replace the characters that a label can't contain."""
+    return _FOREIGN.sub("_", text).strip("_") or "_"
+
+
+def _distinct(names: Sequence[str], longest: int) -> tuple[str, ...]:
+    """Cut the names to ``longest`` characters; number all of them if two are then equal."""
+    cut = [name[:longest] for name in names]
+    if len(set(cut)) == len(cut):
+        return tuple(cut)
+    return tuple(f"{name[: longest - 3]}-{index}" for index, name in enumerate(cut, start=1))

@@ -1,0 +1,375 @@
+"""Interleaved sessions: which runs two arms make, and in which order.
+
+The order is ABBA ABBA, so that a linear drift over time affects both arms equally; in AB AB it does
+not. Each pair of neighbours, AB or BA, is a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from wattload.core.errors import ConfigError
+from wattload.core.record.file import read_record
+from wattload.core.record.run import WARM_UP_BLOCK, Comparison, RunRecord
+from wattload.core.storage.targets import resolve_targets
+from wattload.run.compose import compose
+from wattload.run.config import RunConfig, TargetConfig
+from wattload.run.process import ProcessContext
+from wattload.session.axes import Axis, axis_names, makes_arms, product
+from wattload.session.cooldown import Cooldown
+from wattload.session.journal import Point, SessionJournal, point_key
+from wattload.session.schedule import Schedule, SessionReporter, Step
+
+ARMS = 2
+MIN_PAIRS, MIN_PUBLISHED_PAIRS = 6, 8
+"""If all of six pairs favour one arm, a two-sided sign-flip test gives p = 2 / 2**6 = 0.031."""
+
+SESSION_KEYS = ("interleave", "interleave_by", "start_wait_max_s", "repeat", "runs", "sweep")
+"""Keys that apply to a whole session and can't be swept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One run of a session: its overrides, its arm, its pair, and its point of the sweep.
+
+    ``block`` counts pairs over all points; warm-ups have ``WARM_UP_BLOCK``.
+    """
+
+    overrides: tuple[str, ...]
+    arm: str
+    block: int
+    point: int
+
+    @property
+    def is_warm_up(self) -> bool:
+        """Whether the run is a warm-up, which is not compared."""
+        return self.block == WARM_UP_BLOCK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One side of the comparison: its name and its overrides."""
+
+    name: str
+    texts: tuple[str, ...]
+
+
+def plan_turns(axes: Sequence[Axis], config: RunConfig) -> tuple[Turn, ...]:
+    """Return the runs of a session in order: in each round, one ABBA at every point.
+
+    A larger ``repeat`` adds rounds at the end and changes none before them.
+
+    Args:
+        axes: the command line.
+        config: the configuration of the first combination of values.
+
+    Raises:
+        ConfigError: the count is odd, or the swept keys do not define two arms.
+    """
+    _check_settings(axes, config)
+    by = [] if config.interleave == "aa" else _arm_axes(axes, config.interleave_by)
+    arms = _arms(by) if by else _identical_arms(config.label)
+    others = [axis for axis in axes if axis not in by]
+    points = [[(arm.name, (*rest, *arm.texts)) for arm in arms] for rest in product(others)]
+    rounds = (
+        (round_number, point) for round_number in range(config.repeat // 2) for point in points
+    )
+    return tuple(
+        turn
+        for number, (round_number, point) in enumerate(rounds)
+        for turn in _round(point, number, number % len(points), is_first=round_number == 0)
+    )
+
+
+def _round(
+    sides: Sequence[tuple[str, tuple[str, ...]]], number: int, point: int, *, is_first: bool
+) -> Iterator[Turn]:
+    """Yield ABBA, two blocks; before a point's first, also a warm-up of each setting."""
+    if is_first:
+        names: dict[tuple[str, ...], str] = {}
+        for name, overrides in sides:
+            names.setdefault(overrides, name)
+        for overrides, name in names.items():
+            yield Turn(overrides=overrides, arm=name, block=WARM_UP_BLOCK, point=point)
+    for block, ordered in enumerate((sides, sides[::-1]), start=2 * number):
+        for name, overrides in ordered:
+            yield Turn(overrides=overrides, arm=name, block=block, point=point)
+
+
+def _check_settings(axes: Sequence[Axis], config: RunConfig) -> None:
+    swept = [axis.key for axis in axes if axis.is_swept]
+    if config.sweep.searches:
+        raise ConfigError(
+            f"sweep={config.sweep.name} chooses its own runs and can't be combined with "
+            f"interleave={config.interleave}; use sweep=none"
+        )
+    for key in swept:
+        if key.partition(".")[0] in SESSION_KEYS:
+            raise ConfigError(
+                f"{key} applies to a whole session and can't be swept; give it one value"
+            )
+    if config.repeat % ARMS:
+        raise ConfigError(
+            f"interleave={config.interleave} needs an even number of runs of each arm, got "
+            f"repeat={config.repeat}; use repeat=2 to try it out, at least repeat={MIN_PAIRS} to "
+            f"show a difference, or repeat={MIN_PUBLISHED_PAIRS} for publication"
+        )
+    if config.interleave == "aa" and swept:
+        raise ConfigError(
+            f"interleave=aa compares one setting with itself, but {', '.join(swept)} is swept; "
+            "give it one value, or compare two values with interleave=abba"
+        )
+
+
+def _arm_axes(axes: Sequence[Axis], named: str | Sequence[str] | None) -> list[Axis]:
+    """Return the axes whose first values are one arm and whose second values are the other."""
+    swept = {axis.key: axis for axis in axes if axis.is_swept}
+    if not swept:
+        raise ConfigError(
+            "interleave=abba compares two values of a swept key, but no key is swept; e.g. "
+            "wattload run -m target.path=/mnt/a,/mnt/b; interleave=aa compares one setting with "
+            "itself"
+        )
+    keys = (
+        _compared_keys(swept)
+        if named is None
+        else [named]
+        if isinstance(named, str)
+        else list(named)
+    )
+    for key in keys:
+        if key not in swept:
+            raise ConfigError(
+                f"interleave_by names {key}, which is not swept; the swept keys are "
+                f"{', '.join(swept)}"
+            )
+        _check_values(swept[key])
+    if set(keys) == {"label"}:
+        raise ConfigError(
+            "sweeping label alone compares one setting with itself; use interleave=aa for that"
+        )
+    if any(axis.key == "label" and not axis.is_swept for axis in axes):
+        raise ConfigError(
+            "label gives both arms the same name; leave it out, or name each arm: label=old,new"
+        )
+    return [swept[key] for key in dict.fromkeys(keys)]
+
+
+def _compared_keys(swept: dict[str, Axis]) -> list[str]:
+    """Return the one key whose values can be the arms, and ``label`` if it is swept."""
+    others = [key for key in swept if key != "label"]
+    compared = [key for key in others if makes_arms(swept[key])] or others
+    if len(compared) > 1:
+        raise ConfigError(
+            f"interleave=abba compares two values of one key, but {', '.join(others)} are swept; "
+            f"choose one, e.g. interleave_by={compared[0]}, or pair their values with "
+            f"interleave_by=[{','.join(compared[:2])}]: first with first and second with second"
+        )
+    return [*compared, *(["label"] if "label" in swept else [])]
+
+
+def _check_values(axis: Axis) -> None:
+    if len(axis.texts) != ARMS or len(set(axis.texts)) != ARMS:
+        raise ConfigError(
+            f"interleave=abba compares two different values, got {axis.key}="
+            f"{','.join(axis.values)}; give two, or use interleave=none, which allows any number"
+        )
+    if axis.key == "target.path" and _same_folders(*map(_folders, axis.texts)):
+        raise ConfigError(
+            "interleave=abba compares two different values, but both of target.path="
+            f"{','.join(axis.values)} are the same folder; give two folders, or use interleave=aa "
+            "to compare one setting with itself"
+        )
+
+
+def _folders(text: str) -> tuple[Path, ...]:
+    """Return the folders that an override of ``target.path`` names, with links resolved."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    value = OverridesParser.create().parse_override(text).value()
+    return tuple(path.resolve() for path in TargetConfig(path=value).paths())
+
+
+def _same_folders(one: Sequence[Path], other: Sequence[Path]) -> bool:
+    """Return whether two lists name the same folders, however they are written."""
+    return len(one) == len(other) and all(
+        mine == theirs or (mine.exists() and theirs.exists() and mine.samefile(theirs))
+        for mine, theirs in zip(one, other, strict=True)
+    )
+
+
+def _arms(by: Sequence[Axis]) -> list[Arm]:
+    """Return both arms, named by the swept labels or else by their values."""
+    named = [axis for axis in by if axis.key == "label"]
+    if named:
+        return [
+            Arm(name=name, texts=tuple(axis.texts[side] for axis in by))
+            for side, name in enumerate(named[0].values)
+        ]
+    names = axis_names(by)
+    labels = ["-".join(of_axis[side] for of_axis in names) for side in range(ARMS)]
+    return [
+        Arm(name=label, texts=(*(axis.texts[side] for axis in by), f"label={label}"))
+        for side, label in enumerate(labels)
+    ]
+
+
+def _identical_arms(label: str) -> list[Arm]:
+    return [Arm(name=f"{label}-{side}", texts=()) for side in range(1, ARMS + 1)]
+
+
+def announcement(turns: Sequence[Turn], repeat: int) -> tuple[str, ...]:
+    """Return the lines to show before the first run: what is compared, and whether it suffices."""
+    names = list(dict.fromkeys(turn.arm for turn in turns))
+    count = sum(turn.is_warm_up for turn in turns)
+    warm_ups = f"{count} warm-ups that are" if count > 1 else "a warm-up that is"
+    points = len({turn.point for turn in turns})
+    at = f" at each of {points} points" if points > 1 else ""
+    lines = [
+        f"{names[0]} and {names[1]} alternate in ABBA order: {repeat} runs of each{at}, after "
+        f"{warm_ups} recorded but not compared"
+    ]
+    if repeat < MIN_PAIRS:
+        lines.append(
+            f"{repeat} pairs can't show a difference: that takes at least {MIN_PAIRS} "
+            f"(p = 0.031), and {MIN_PUBLISHED_PAIRS} for publication"
+        )
+    return tuple(lines)
+
+
+class Interleaving(Schedule):
+    """The turns of two arms; rank 0 keeps the journal and the drives' reference temperatures."""
+
+    journal: SessionJournal
+
+    def __init__(
+        self,
+        axes: Sequence[Axis],
+        first: RunConfig,
+        command: tuple[str, ...],
+        reporter: SessionReporter,
+    ) -> None:
+        """Plan the turns and open the session's journal.
+
+        Args:
+            axes: the overrides of the command line.
+            first: the configuration of the first combination of their values.
+            command: the session's command line, for its records.
+            reporter: receives the outcome of each run.
+
+        Raises:
+            ConfigError: the overrides do not define two arms.
+        """
+        self._first = first
+        self._command = command
+        self._reporter = reporter
+        self._turns = plan_turns(axes, first)
+        composed = {turn.overrides: compose(turn.overrides) for turn in self._turns}
+        keys = {
+            overrides: point_key(config, config_values, 0)
+            for overrides, (config, config_values) in composed.items()
+        }
+        self._configs = {overrides: config for overrides, (config, _) in composed.items()}
+        self.planned = [
+            Point(turn.overrides, turn.block, f"{keys[turn.overrides]}-{turn.arm}-{turn.block}")
+            for turn in self._turns
+        ]
+        # Settings, drives and code identify the session; repeat only makes it longer.
+        given = [text for axis in axes if axis.key != "repeat" for text in axis.texts]
+        self.journal = SessionJournal.of_session(Path(first.runs), [*given, *sorted(keys.values())])
+        self._finished: dict[tuple[int, str], datetime] = {}
+
+    def left(self, done: Mapping[str, Path]) -> Sequence[Point]:
+        """Return the turns to take.
+
+        A resumed session repeats the warm-up of the point where it resumes: the drives have rested.
+        """
+        compared = [
+            turn.point
+            for turn, point in zip(self._turns, self.planned, strict=True)
+            if not turn.is_warm_up and point.key not in done
+        ]
+        return [
+            point
+            for turn, point in zip(self._turns, self.planned, strict=True)
+            if (
+                turn.point in compared and (point.key not in done or turn.point == compared[0])
+                if turn.is_warm_up
+                else point.key not in done
+            )
+        ]
+
+    def begin(self, process: ProcessContext, done: Mapping[str, Path]) -> None:
+        """Name the session in its journal, announce it, and read the runs that are done."""
+        self._process = process
+        self._cooldown = Cooldown(process, self._first.start_wait_max_s)
+        self._left = {point.key for point in self.left(done)}
+        if not process.is_root:
+            return
+        journal = self.journal
+        if journal.begin():
+            process.note(
+                f"{journal.path} has lost the session's name, and none of its runs has it: the "
+                f"session starts over as {journal.session_id}"
+            )
+        process.note("\n".join(announcement(self._turns, self._first.repeat)))
+        pairs = [
+            (turn, point)
+            for turn, point in zip(self._turns, self.planned, strict=True)
+            if not turn.is_warm_up
+        ]
+        finished = [(turn, done[point.key]) for turn, point in pairs if point.key in done]
+        if finished:
+            process.note(
+                f"{len(finished)} of {len(pairs)} runs are finished and valid and are not repeated "
+                f"(listed in {journal.path}; delete that file to start over)"
+            )
+        for turn, folder in finished:
+            record = read_record(folder)
+            self._cooldown.recall(record)
+            self._note_end(turn, record)
+
+    def steps(self) -> Iterator[Step]:
+        """Yield the turns that are left, each once its drives are cool enough."""
+        process = self._process
+        for order, (turn, point) in enumerate(zip(self._turns, self.planned, strict=True)):
+            if point.key not in self._left:
+                continue
+            start = None
+            if not turn.is_warm_up:
+                paths = self._configs[turn.overrides].target.paths()
+                targets = resolve_targets(paths, host=process.host, try_direct_io=False)
+                start = self._cooldown.wait(targets)
+            comparison = Comparison(
+                session_id=self.journal.session_id,
+                arm=turn.arm,
+                block=turn.block,
+                order=order,
+                interleave="aa" if self._first.interleave == "aa" else "abba",
+                warm_up=turn.is_warm_up,
+                pair_gap_s=self._pair_gap_s(turn),
+                start=start,
+                command=self._command,
+            )
+            step = Step(point=point, comparison=comparison)
+            yield step
+            if step.folder is not None:
+                self._reporter.run_finished(step.folder)
+                self._note_end(turn, read_record(step.folder))
+
+    def _note_end(self, turn: Turn, record: RunRecord) -> None:
+        if record.finished_utc is not None:
+            ended = datetime.fromisoformat(record.finished_utc)
+            self._finished[turn.block, turn.arm] = ended
+
+    def _pair_gap_s(self, turn: Turn) -> float | None:
+        """Return the seconds since the pair's other run ended, ``None`` if it is not done."""
+        ended = [
+            when
+            for (block, arm), when in self._finished.items()
+            if block == turn.block and arm != turn.arm and not turn.is_warm_up
+        ]
+        return (datetime.now(UTC) - ended[0]).total_seconds() if ended else None

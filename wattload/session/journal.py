@@ -1,0 +1,158 @@
+"""The journal of a session: what identifies a run, and which runs are finished and valid."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+from wattload.core.errors import RecordError
+from wattload.core.host.facts import software_facts
+from wattload.core.record.file import read_record
+from wattload.core.storage.targets import resolve_targets
+from wattload.run.config import RunConfig
+
+JOURNAL_NAME = "sweep-{key}.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One run of a sweep: its overrides, and which repetition of them it is."""
+
+    overrides: tuple[str, ...]
+    repetition: int
+    key: str
+    """Identifies the point in the journal; see ``point_key``."""
+
+
+def point_key(config: RunConfig, config_values: Mapping[str, Any], repetition: int) -> str:
+    """Return a digest that identifies a run: its settings, the drives under its targets, the code.
+
+    Another drive at the same mount point, another directory behind the same variable or a new
+    commit gives another key.
+    """
+    targets = resolve_targets(config.target.paths(), host="", try_direct_io=False)
+    where = [
+        (str(target.path), target.facts.devices, target.facts.controllers)
+        + ((target.facts.file_system.source,) if target.facts.file_system else ())
+        for target in targets
+    ]
+    software = software_facts()
+    code = (software.wattload, software.git_commit)
+    settings = {key: value for key, value in config_values.items() if key != "repeat"}
+    document = json.dumps([settings, where, code, repetition], sort_keys=True, default=str)
+    return hashlib.sha256(document.encode()).hexdigest()
+
+
+class SessionJournal:
+    """The finished runs of a session: one line per run, fsynced."""
+
+    def __init__(self, runs: Path, session_id: str, path: Path) -> None:
+        self.runs = runs
+        self.session_id = session_id
+        self.path = path
+        self._done = dict(self._read())
+
+    @classmethod
+    def of_sweep(cls, runs: Path, overrides: Sequence[str]) -> Self:
+        """Return the journal of the sweep with these overrides."""
+        key = hashlib.sha256("\x1f".join(overrides).encode()).hexdigest()[:8]
+        return cls(runs, key, runs / JOURNAL_NAME.format(key=key))
+
+    @classmethod
+    def of_session(cls, runs: Path, given: Sequence[str]) -> Self:
+        """Return the journal of the interleaved session that ``given`` identifies.
+
+        The session's name is in the journal's first line. If that line is torn, it is taken from
+        the records of its runs; if they have none, the session gets a new name.
+        """
+        key = hashlib.sha256("\x1f".join(given).encode()).hexdigest()[:8]
+        path = runs / JOURNAL_NAME.format(key=key)
+        return cls(runs, _session_id(runs, path) or secrets.token_hex(4), path)
+
+    def begin(self) -> bool:
+        """Write the session's name into its journal, so that a resumed session keeps it.
+
+        Returns whether an earlier name was lost: the journal is not empty, and neither its lines
+        nor its runs have a name.
+        """
+        if any("session" in entry for entry in _entries(self.path)):
+            return False
+        was_begun = self.path.exists() and self.path.stat().st_size > 0
+        is_lost = was_begun and _session_id(self.runs, self.path) is None
+        self._append({"session": self.session_id})
+        return is_lost
+
+    def _read(self) -> Iterator[tuple[str, str]]:
+        for entry in _entries(self.path):
+            if "point" in entry and "folder" in entry:
+                yield entry["point"], entry["folder"]
+
+    def done(self, point: Point) -> Path | None:
+        """Return the folder of a finished, valid run of this point, or ``None``."""
+        name = self._done.get(point.key)
+        if name is None:
+            return None
+        try:
+            record = read_record(self.runs / name)
+        except RecordError:
+            return None
+        failed = any(check.verdict == "fail" for check in record.checks)
+        return None if failed or record.status != "complete" else self.runs / name
+
+    def add(self, point: Point, folder: Path) -> None:
+        """Add a finished run."""
+        self._append({"point": point.key, "folder": folder.name})
+
+    def _append(self, entry: Mapping[str, str]) -> None:
+        """Add a line; end a torn last line first, so that it does not spoil the new one."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab+") as file:
+            line = json.dumps(entry).encode() + b"\n"
+            file.write(line if _is_at_line_start(file) else b"\n" + line)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _is_at_line_start(file: BinaryIO) -> bool:
+    """Return whether the file is empty or ends with a newline."""
+    if not file.seek(0, os.SEEK_END):
+        return True
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
+
+
+def _session_id(runs: Path, path: Path) -> str | None:
+    """Return the name of a journal's session, from its own lines or else its runs' records."""
+    entries = list(_entries(path))
+    named = (entry["session"] for entry in entries if "session" in entry)
+    recorded = (
+        _recorded_session_id(runs / entry["folder"]) for entry in entries if "folder" in entry
+    )
+    return next((name for name in chain(named, recorded) if name), None)
+
+
+def _recorded_session_id(run: Path) -> str | None:
+    try:
+        return read_record(run).comparison.session_id
+    except RecordError:
+        return None
+
+
+def _entries(path: Path) -> Iterator[dict[str, str]]:
+    """Yield the journal's entries; a line torn by a crash is skipped, and that run is repeated."""
+    if not path.exists():
+        return
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict) and all(isinstance(text, str) for text in entry.values()):
+            yield entry

@@ -1,0 +1,151 @@
+"""The runs of one command: composed, ordered, and made one after the other.
+
+Every order, whether a sweep's, that of interleaved arms or a search's, is a ``Schedule``;
+``make_runs`` is the one loop that makes its runs, and resumes from the session's journal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from wattload.core.errors import ConfigError
+from wattload.core.record.file import read_record
+from wattload.core.storage.targets import Target
+from wattload.core.workload import DataFacts
+from wattload.run.compose import compose
+from wattload.run.config import RunConfig
+from wattload.run.lifecycle import execute, generate_data, preview_run
+from wattload.run.process import ProcessContext, Reporter, start_process, unsampled_process
+from wattload.session.accelerator_search import AcceleratorSearch, plan_search
+from wattload.session.axes import labelled, read_axes
+from wattload.session.interleaving import Interleaving
+from wattload.session.journal import Point, SessionJournal, point_key
+from wattload.session.schedule import Schedule, SessionReporter, Sweep
+
+
+def generate(overrides: Sequence[str], reporter: Reporter) -> DataFacts | None:
+    """Generate or complete the data of a workload, or of a search's runs, and nothing else.
+
+    Returns the data's facts on rank 0; ``None`` on other ranks and where a run needs no data.
+    """
+    config, _ = compose(overrides)
+    process = unsampled_process(reporter)
+    composed = overrides
+    if config.sweep.searches:
+        composed = plan_search(overrides, process.communicator).widest()
+    data = generate_data(process, composed, ("wattload", "datagen", *overrides))
+    return data if process.is_root else None
+
+
+def run_all(overrides: Sequence[str], *, multirun: bool, reporter: SessionReporter) -> int:
+    """Make all runs of a command that are not done yet; returns 0, or 3 if a check failed.
+
+    Raises:
+        WattloadError: the settings are invalid, the runs together write too much, or a run
+            failed. The same command then resumes with the runs that are left.
+    """
+    axes = read_axes(overrides, multirun=multirun)
+    combinations = list(labelled(axes))
+    composed = [compose(combination) for combination in combinations]  # fail before the first run
+    first = composed[0][0]
+    if first.interleaves:
+        command = ("wattload", "run", *(["-m"] if multirun else []), *overrides)
+        interleaving = Interleaving(axes, first, command, reporter)
+        with start_process(first, reporter) as process:
+            return make_runs(process, interleaving)
+    if any(config.interleaves for config, _ in composed):
+        raise ConfigError(
+            "interleave applies to a whole session and can't be swept; give it one value"
+        )
+    searches = [config.sweep.searches for config, _ in composed]
+    if all(searches):
+        with start_process(first, reporter) as process:
+            return max(
+                make_runs(process, AcceleratorSearch(process, combination, reporter))
+                for combination in combinations
+            )
+    if any(searches):
+        raise ConfigError("some of the runs are searches and some are not; give sweep= one value")
+    points = [
+        Point(combination, repetition, point_key(config, config_values, repetition))
+        for repetition in range(max(config.repeat for config, _ in composed))
+        for combination, (config, config_values) in zip(combinations, composed, strict=True)
+        if repetition < config.repeat
+    ]
+    journal = SessionJournal.of_sweep(Path(first.runs), overrides) if len(points) > 1 else None
+    with start_process(first, reporter) as process:
+        return make_runs(process, Sweep(points, journal, reporter))
+
+
+def make_runs(process: ProcessContext, schedule: Schedule) -> int:
+    """Make the runs of a schedule that are not done yet; returns 0, or 3 if a check failed.
+
+    Raises:
+        WattloadError: the planned runs together write too much, or a run failed.
+    """
+    journal = schedule.journal
+    done = _resume(process, journal, schedule.planned)
+    left = schedule.left(done)
+    if journal is not None:  # a single run's own preflight guards against wear
+        refuse_wear(process, left)
+    schedule.begin(process, done)
+    to_make, worst = {point.key for point in left}, 0
+    for step in schedule.steps():
+        point = step.point
+        if point.key not in to_make and point.key not in done:
+            done.update(_resume(process, journal, [point]))
+        step.reused = point.key in done and point.key not in to_make
+        if step.reused:
+            step.folder = done[point.key] if process.is_root else None
+            continue
+        step.folder, status = execute(process, point.overrides, step.comparison)
+        worst = max(worst, status)
+        if step.folder is not None and journal is not None:
+            journal.add(point, step.folder)
+    return max(worst, schedule.conclude())
+
+
+def _resume(
+    process: ProcessContext, journal: SessionJournal | None, points: Sequence[Point]
+) -> dict[str, Path]:
+    """Return the folders of the points that are done and valid, by key, on every rank.
+
+    The bytes that these runs wrote are charged to the drives: a resumed session is still one.
+    """
+    found: Mapping[str, Path] = {}
+    if process.is_root and journal is not None:
+        found = {p.key: folder for p in points if (folder := journal.done(p)) is not None}
+        for folder in found.values():
+            process.ledger.add_record(read_record(folder))
+    return dict(process.communicator.broadcast(found))
+
+
+def refuse_wear(process: ProcessContext, points: Sequence[Point]) -> None:
+    """Refuse runs that together write more than one command may, before the first of them.
+
+    Data that several of them share is generated once. It is identified by the workload's settings
+    and its size, which at ``full`` depends on the number of accelerators.
+
+    Raises:
+        ConfigError: ``target.max_write_bytes`` does not allow so many bytes.
+    """
+    before, ledger, prepared = process.ledger, process.ledger.copy(), set()
+    judged: list[tuple[RunConfig, Target]] = []
+    for overrides, runs in Counter(point.overrides for point in points).items():
+        config, targets, plan = preview_run(process, overrides)
+        data = repr((config.workload, config.target, plan.data_bytes))
+        ledger.add(targets, plan.run_bytes * runs + (data not in prepared) * plan.prepare_bytes)
+        prepared.add(data)
+        judged.extend((config, target) for target in targets)
+    failure: ConfigError | None = None
+    try:
+        for config, target in judged:
+            planned_bytes = ledger.written_bytes(target) - before.written_bytes(target)
+            before.check(config, target, planned_bytes, runs=len(points))
+    except ConfigError as error:
+        failure = error
+    failure = process.communicator.broadcast(failure)  # rank 0 alone knows finished runs
+    if failure is not None:
+        raise failure

@@ -1,0 +1,235 @@
+"""The two timed phases of a conversion on one rank, repeated in rounds, and their output files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from wattload.core.record.results import Check
+from wattload.core.units import NS_PER_S
+from wattload.core.workload import RunContext
+from wattload.loaders.data.cold_cache import cold_cache_check, evict
+from wattload.loaders.data.criteo_conversion import Columnar, ColumnarSettings
+from wattload.loaders.data.criteo_day_files import Part
+from wattload.loaders.data.data_folder import DataFolder, claim_on_targets
+from wattload.loaders.data.safe_files import sync_folder
+from wattload.workloads.dlrm.tasks import ColumnarTask, PackTask, to_binary, to_parquet
+from wattload.workloads.dlrm.workers import Cost, MovedCallback, TaskResult, WorkerPool
+
+OUTPUT = "dlrm-output"
+TO_PARQUET = "tsv_to_parquet"
+TO_BINARY = "parquet_to_binary"
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Conversion:
+    """Converts a rank's parts with its workers; every rank takes part in every phase."""
+
+    def __init__(
+        self,
+        context: RunContext,
+        pool: WorkerPool,
+        parts: Sequence[Part],
+        outputs: Outputs,
+        settings: ColumnarSettings,
+    ) -> None:
+        self._context = context
+        self._pool = pool
+        self._parts = parts
+        self._outputs = outputs
+        self._settings = settings
+
+    def run(self, rounds: int) -> ConversionResult:
+        """Repeat the conversion ``rounds`` times; the output of the last round stays."""
+        found = ConversionResult()
+        sources = sorted({part.source for part in self._parts})
+        parquet = self._outputs.parquet
+        for number in range(1, rounds + 1):
+            self._outputs.begin()
+            found.cold.append(self._cold(TO_PARQUET, sources))
+            columnar = self._step(
+                found,
+                to_parquet,
+                [
+                    ColumnarTask(part, path, self._settings)
+                    for part, path in zip(self._parts, parquet, strict=True)
+                ],
+                name=TO_PARQUET,
+                label=f"TSV to Parquet, round {number} of {rounds}",
+                input_bytes=sum(part.size_bytes for part in self._parts),
+            )
+            found.cold.append(self._cold(TO_BINARY, parquet))
+            self._step(
+                found,
+                to_binary,
+                [
+                    PackTask(part, source, path)
+                    for part, source, path in zip(
+                        self._parts, parquet, self._outputs.binary, strict=True
+                    )
+                ],
+                name=TO_BINARY,
+                label=f"Parquet to binary, round {number} of {rounds}",
+                input_bytes=sum(path.stat().st_size for path in parquet),
+            )
+            found.columnar = [done.result for done in columnar]
+        return found
+
+    def _cold(self, name: str, paths: Sequence[Path]) -> Check:
+        """Evict the next phase's input from the page cache on all ranks, then check that."""
+        evict(paths)
+        self._context.communicator.barrier()
+        check = cold_cache_check(paths, name=f"cold_cache_{name}")
+        self._context.communicator.barrier()
+        return check
+
+    def _step(
+        self,
+        found: ConversionResult,
+        function: Callable[[T, MovedCallback], R],
+        tasks: Sequence[T],
+        *,
+        name: str,
+        label: str,
+        input_bytes: int,
+    ) -> list[TaskResult[R]]:
+        """Run one phase, which ends when this rank's files and their names are durable."""
+        counted = [0, 0]
+        progress = self._context.progress
+        progress.begin(label, input_bytes)
+        with self._context.phase(name) as phase:
+            start_ns = time.monotonic_ns()
+
+            def moved(read_bytes: int, written_bytes: int, operations: int) -> None:
+                counted[0] += read_bytes
+                counted[1] += written_bytes
+                phase.moved(
+                    read_bytes=read_bytes, written_bytes=written_bytes, operations=operations
+                )
+                progress.advance(read_bytes)
+
+            done = self._pool.run(function, tasks, moved)
+            self._outputs.sync()
+            seconds = (time.monotonic_ns() - start_ns) / NS_PER_S
+        progress.end()
+        found.steps.append(
+            Step(
+                name=name,
+                seconds=seconds,
+                read_bytes=counted[0],
+                written_bytes=counted[1],
+                costs=[item.cost for item in done],
+            )
+        )
+        return done
+
+
+@dataclass(slots=True)
+class ConversionResult:
+    """The phases of all rounds on a rank, and the rows of the last round."""
+
+    steps: list[Step] = field(default_factory=list)
+    cold: list[Check] = field(default_factory=list)
+    columnar: Sequence[Columnar] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Step:
+    """One phase of one round on one rank: seconds, bytes and the costs of its tasks."""
+
+    name: str
+    seconds: float
+    read_bytes: int
+    written_bytes: int
+    costs: Sequence[Cost]
+
+
+class Outputs:
+    """The output files of a rank's parts; its part i is on target i modulo the number of targets.
+
+    Every name is in the manifest before the file is created, so ``wattload clean`` finds the files
+    of a killed run.
+    """
+
+    def __init__(self, folders: Sequence[DataFolder], parts: Sequence[Part]) -> None:
+        self.folders = folders
+        self._places = [
+            (folders[index % len(folders)], part.name) for index, part in enumerate(parts)
+        ]
+
+    @classmethod
+    def claim(
+        cls, context: RunContext, parameters: Mapping[str, Any], parts: Sequence[Part]
+    ) -> Outputs:
+        """Claim the output folders on all targets and empty them; every rank has to call this.
+
+        Rank 0 locks them against other runs until it closes them.
+
+        Raises:
+            DataError: a folder is not wattload's, or another run is using it.
+            TargetError: a target is not writable.
+        """
+        rank = context.communicator.rank
+        if rank == 0:
+            folders = _folders(context, parameters)
+            for folder in folders:
+                folder.lock()
+                folder.empty()
+        context.communicator.barrier()
+        return cls(folders if rank == 0 else _folders(context, parameters), parts)
+
+    @property
+    def parquet(self) -> list[Path]:
+        """The Parquet file of each part."""
+        return self._paths(".parquet")
+
+    @property
+    def binary(self) -> list[Path]:
+        """The packed file of each part."""
+        return self._paths(".bin")
+
+    def begin(self) -> None:
+        """Remove the files of an earlier round, and list the names of the next."""
+        self.remove()
+        for folder, name in self._names():
+            folder.reserve(name)
+
+    def sync(self) -> None:
+        """Make the names durable."""
+        for folder in self.folders:
+            sync_folder(folder.path)
+
+    def keep(self) -> None:
+        """List the files as finished, so that they stay until ``wattload clean``."""
+        for folder, name in self._names():
+            folder.record(name, (folder.path / name).stat().st_size, None)
+
+    def remove(self) -> None:
+        """Remove this rank's files."""
+        for folder, name in self._names():
+            if name in folder.entries or name in folder.reserved:
+                folder.discard(name)
+
+    def close(self) -> None:
+        """Close the manifests and release the locks."""
+        for folder in self.folders:
+            folder.close()
+
+    def _paths(self, suffix: str) -> list[Path]:
+        return [folder.path / (name + suffix) for folder, name in self._places]
+
+    def _names(self) -> list[tuple[DataFolder, str]]:
+        return [
+            (folder, name + suffix)
+            for folder, name in self._places
+            for suffix in (".parquet", ".bin")
+        ]
+
+
+def _folders(context: RunContext, parameters: Mapping[str, Any]) -> list[DataFolder]:
+    rank = context.communicator.rank
+    return claim_on_targets(context.targets, OUTPUT, parameters, seed=0, part=rank)
