@@ -29,8 +29,11 @@ STDOUT, STDERR = "stdout.log", "stderr.log"
 _END_TIMEOUT_S = 5.0
 _POLL_S = 0.05
 _TAIL_BYTES = 1 << 16
-_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(: .*)?$")
+_EXCEPTION = re.compile(r"(?:[a-z_]\w*\.)*[A-Z]\w*(: .*)?$")
 """The line of a traceback that names the exception: the first that is not indented."""
+
+_FRAME = re.compile(r"\s|[\^~]|File |Traceback ")
+"""Starts the other lines of a traceback, also when two processes write theirs at once."""
 
 
 _CHUNK_BYTES = 1 << 16
@@ -90,13 +93,7 @@ class Program:
         with self._errors.open("rb") as file:
             file.seek(max(file.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
             lines = file.read().decode(errors="replace").splitlines()
-        failures = [
-            line
-            for above, line in pairwise(lines)
-            if above.startswith("  ") and _EXCEPTION.match(line) and "SystemExit" not in line
-        ]
-        written = [line.strip() for line in lines if line.strip()]
-        return (failures or written or [""])[-1]
+        return _failure_of(lines)
 
     def _members(self) -> list[int]:
         """Return the running processes of the session, without zombies."""
@@ -110,6 +107,23 @@ class Program:
             if int(fields[3]) == self._process.pid and fields[0] not in "ZX":
                 found.append(int(entry.parent.name))
         return found
+
+
+def _failure_of(lines: Sequence[str]) -> str:
+    """Return the last line that names an exception, else the last that is not part of a traceback.
+
+    A line below an indented one is certain to belong to a traceback. Between the tracebacks of two
+    processes, only ``Name: message`` tells it apart.
+    """
+    named = [
+        (above, line)
+        for above, line in pairwise(["", *lines])
+        if (match := _EXCEPTION.match(line)) and not line.startswith("SystemExit")
+        if match[1] or above.startswith("  ")
+    ]
+    certain = [line for above, line in named if above.startswith("  ")]
+    written = [line.strip() for line in lines if line.strip() and not _FRAME.match(line)]
+    return (certain or [line for _, line in named] or written or [""])[-1]
 
 
 @dataclass(slots=True)

@@ -96,3 +96,36 @@ def test_last_words_without_an_exception_are_the_last_line(tmp_path: Path) -> No
     started.status()
     started.end()
     assert started.last_error_line() == "two"
+
+
+@pytest.mark.parametrize(
+    "order", ["AAAAABBBBB", "ABABABABAB", "AAAABBBBAB", "AAAABBBBBA", "AABBAABBAB", "BAAAABBBBA"]
+)
+def test_last_words_survive_two_processes_that_write_at_once(tmp_path: Path, order: str) -> None:
+    lines = {
+        name: iter(
+            [
+                "Traceback (most recent call last):",
+                '  File "/site/zipfile.py", line 1, in read',
+                "    raise BadZipFile",
+                "    ^^^^^^^^^^^^^^^^",
+                "zipfile.BadZipFile: Bad CRC-32",
+            ]
+        )
+        for name in "AB"
+    }
+    text = "\n".join([*(next(lines[name]) for name in order), "", "    ^^^^^^^^^", "^^^^^^^^", ""])
+    started = program(tmp_path, f"import sys; sys.stderr.write({text!r})")
+    started.status()
+    started.end()
+    assert started.last_error_line() == "zipfile.BadZipFile: Bad CRC-32"
+
+
+def test_last_words_are_never_a_line_that_only_underlines(tmp_path: Path) -> None:
+    started = program(
+        tmp_path,
+        "import sys; sys.stderr.write('out of memory\\n  File \"x\"\\n    ^^^^\\n^^^^\\n')",
+    )
+    started.status()
+    started.end()
+    assert started.last_error_line() == "out of memory"
