@@ -101,7 +101,7 @@ def _open_requested(
     opened_text, not_taken = _open_required(candidates, name, devices, config)
     if name == NONE:
         return "power=none was requested: nothing is measured"
-    return f"power={name} was requested: {opened_text}{not_taken}"
+    return f"power={name} was requested and took {opened_text}{not_taken}"
 
 
 def _open_companion(
@@ -150,7 +150,7 @@ def _open_automatic(
     read = {each.device for each in drives}
     parts = [f"took {_describe(each)}" for each in drives]
     parts += [
-        f"nothing for {device.name}: {_missing_reason(device, candidates)}"
+        f"found no source for {device.name} ({_missing_reason(device, candidates)})"
         for device in devices
         if device.key not in read
     ]
@@ -160,8 +160,8 @@ def _open_automatic(
         if each.scope is not Scope.DRIVE
     ]
     if not devices:
-        parts.insert(0, "no known drive under the target")
-    return f"power=auto: {'; '.join(parts)}"
+        parts.insert(0, "found no known drive under the target")
+    return f"power={AUTO} {'; '.join(parts)}"
 
 
 def _describe(facts: SourceFacts) -> str:
@@ -177,7 +177,7 @@ def _missing_reason(device: PowerDevice, candidates: _Candidates) -> str:
     if reasons:
         return reasons
     if not device.is_nvme:
-        return "not an NVMe drive: no power telemetry"
+        return "not an NVMe drive, so it has no power telemetry"
     general = [
         record
         for record in candidates.refused

@@ -189,7 +189,7 @@ def test_without_a_map_no_sensor_is_a_drives(
 ) -> None:
     found = chosen(Host(tmp_path, {}), monkeypatch)
     assert set(scopes(found).values()) == {Scope.NODE}
-    assert "nothing for nvme0: no nvme here" in found.choice
+    assert "found no source for nvme0 (no nvme here" in found.choice
 
 
 def test_source_beside_is_read_with_the_one_that_was_named(

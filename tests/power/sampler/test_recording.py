@@ -176,7 +176,7 @@ def test_closed_drive_leaves_a_run_without_drive_power(bench: Bench) -> None:
     client = bench.spawn()
     client.hello(RUN_ID)
     opened = client.open(PowerConfig(), devices=["nvme0"], block_devices=[])
-    assert "nothing for nvme0" in opened.choice
+    assert "found no source for nvme0" in opened.choice
     assert "CAP_SYS_ADMIN" in opened.states[0].sentence
     assert "CAP_SYS_ADMIN" in opened.controllers["nvme0"].missing["smart"]
     assert opened.controllers["nvme0"].nvme_version == "2.3.0"

@@ -115,7 +115,7 @@ def test_auto_takes_the_drive_and_says_so(shelf: Shelf) -> None:
     found = chosen([DRIVE])
     assert found.sources == (nvme,)
     assert nvme.is_open
-    assert found.choice == "power=auto: took nvme for nvme0 (drive, bounds): as it says."
+    assert found.choice == "power=auto took nvme for nvme0 (drive, bounds): as it says."
     assert [(record.name, record.used) for record in found.records] == [
         ("nvme", True),
         ("nvml", False),
@@ -145,7 +145,7 @@ def test_auto_takes_every_source_of_a_drive(shelf: Shelf) -> None:
     assert found.sources == (weak, other, strong)
     assert all(source.is_open for source in (weak, other, strong))
     assert found.choice == (
-        "power=auto: took nvme for nvme0 (drive, bounds): as it says; took nvme for nvme1 (drive, "
+        "power=auto took nvme for nvme0 (drive, bounds): as it says; took nvme for nvme1 (drive, "
         "bounds): as it says; took ipm for nvme0 (drive, self_reported): as it says."
     )
 
@@ -167,7 +167,7 @@ def test_one_reason_of_several_sources_is_reported_once(shelf: Shelf) -> None:
         Stub(name, DRIVE, Evidence.BOUNDS, refusal=refusal) for name in ("ipm", "nvme")
     ]
     assert chosen([DRIVE]).choice == (
-        "power=auto: nothing for nvme0: /dev/nvme0 needs CAP_SYS_ADMIN."
+        "power=auto found no source for nvme0 (/dev/nvme0 needs CAP_SYS_ADMIN)."
     )
     with pytest.raises(
         PowerError, match=r"is not available: /dev/nvme0 needs CAP_SYS_ADMIN; power="
@@ -185,35 +185,42 @@ def test_auto_without_permission_says_what_the_drive_says(shelf: Shelf) -> None:
     shelf.found["nvme"] = [Stub("nvme", DRIVE, Evidence.BOUNDS, refusal=refusal)]
     found = chosen([DRIVE])
     assert found.sources == ()
-    assert found.choice == "power=auto: nothing for nvme0: /dev/nvme0 needs CAP_SYS_ADMIN."
+    assert found.choice == "power=auto found no source for nvme0 (/dev/nvme0 needs CAP_SYS_ADMIN)."
     assert found.records[0].facts is not None
 
 
 def test_auto_on_a_disk_that_is_not_nvme_says_why(shelf: Shelf) -> None:
     found = chosen([DISK])
     assert found.sources == ()
-    assert found.choice == ("power=auto: nothing for vda: not an NVMe drive: no power telemetry.")
+    assert found.choice == (
+        "power=auto found no source for vda (not an NVMe drive, so it has no power telemetry)."
+    )
 
 
 def test_auto_without_any_drive_says_so(shelf: Shelf) -> None:
-    assert chosen([]).choice == "power=auto: no known drive under the target."
+    assert chosen([]).choice == "power=auto found no known drive under the target."
 
 
 def test_auto_goes_on_where_a_source_is_not_installed(shelf: Shelf) -> None:
     shelf.found["nvme"] = MissingExtraError("nvme needs the extra wattload[x]")
     found = chosen([DRIVE])
-    assert found.choice == "power=auto: nothing for nvme0: nvme needs the extra wattload[x]."
+    assert (
+        found.choice == "power=auto found no source for nvme0 (nvme needs the extra wattload[x])."
+    )
 
 
 def test_auto_where_no_source_knows_the_drive(shelf: Shelf) -> None:
     shelf.found["nvml"] = []
-    assert chosen([DRIVE]).choice == "power=auto: nothing for nvme0: no source supports it."
+    assert chosen([DRIVE]).choice == "power=auto found no source for nvme0 (no source supports it)."
 
 
 def test_named_source_is_taken(shelf: Shelf) -> None:
     shelf.found["nvme"] = [Stub("nvme", DRIVE, Evidence.BOUNDS)]
     found = chosen([DRIVE], "nvme")
-    assert found.choice == "power=nvme was requested: nvme for nvme0 (drive, bounds): as it says."
+    assert (
+        found.choice
+        == "power=nvme was requested and took nvme for nvme0 (drive, bounds): as it says."
+    )
 
 
 def test_named_source_that_one_drive_refuses_is_taken_for_the_other(shelf: Shelf) -> None:
@@ -259,7 +266,7 @@ def test_declared_profile_is_taken_for_any_disk() -> None:
     profile = DeclaredProfile(name="Drive X", citation="data sheet", max_w=20)
     found = select([DISK], PowerConfig(source="declared", profile=profile), host="host1")
     assert found.choice == (
-        "power=declared was requested: declared for vda (drive, declared): "
+        "power=declared was requested and took declared for vda (drive, declared): "
         "Drive X, maximum 20 W (data sheet)."
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from wattload.core.checks.energy import of_host
 from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.phase import PhaseWindow
-from wattload.core.record.results import Check, Metric
+from wattload.core.record.results import NO_DRIVE, TOO_SHORT, Check, Metric
 from wattload.core.record.run import RunRecord, RunStart, StartTemperature
 from wattload.core.units import NS_PER_S, format_rate
 
@@ -105,6 +105,7 @@ def link_at_maximum(record: RunRecord) -> Sequence[Check]:
             name="link_at_maximum",
             verdict="not_checked",
             sentence="There is no NVMe controller under the target, so the link is unknown.",
+            cause=NO_DRIVE,
         )
     ]
 
@@ -152,6 +153,7 @@ def start_temperature(record: RunRecord) -> Sequence[Check]:
                 verdict="not_checked",
                 sentence="There is no NVMe controller under the target, so the drive's temperature "
                 "at the start is unknown.",
+                cause=NO_DRIVE,
             )
         ]
     return [_start(record, start, drive) for drive in start.drives]
@@ -268,6 +270,7 @@ def _halves_agree(window: PhaseWindow) -> Check:
             verdict="not_checked",
             sentence=f"{window.name} was active for {window.active_s:.2f} s, too short to compare "
             "its halves.",
+            cause=TOO_SHORT,
         )
     apart = abs(halves[1] - halves[0]) / max(halves)
     agree = apart <= UNSTEADY

@@ -8,7 +8,7 @@ from collections.abc import Container, Sequence
 
 from wattload.core.power import MEASURING, Scope
 from wattload.core.record.energy import EnergyRecord, HostPower
-from wattload.core.record.results import Check, Verdict
+from wattload.core.record.results import NO_SENSOR, Check, Verdict
 from wattload.core.record.run import RunRecord
 
 COVERAGE_WARN, COVERAGE_FAIL = 0.99, 0.95
@@ -38,12 +38,20 @@ def power_coverage(record: RunRecord) -> Sequence[Check]:
                 name="power_coverage",
                 verdict="not_checked",
                 sentence=record.power.choice,
+                cause=_cause(record),
                 figures={"phases": ", ".join(dict.fromkeys(window.name for window in bare))},
                 mandatory=True,
             )
         )
     read = {(phase, device) for _, phase, device, scope in groups if scope is Scope.DRIVE}
     return [*checks, *_unread(record, {window.name for window in bare}, read)]
+
+
+def _cause(record: RunRecord) -> str:
+    """Return the cause of missing energies if no sensor was used; otherwise one has failed."""
+    used = [source.facts for source in record.power.sources if source.used and source.facts]
+    is_read = any(facts.scope is Scope.DRIVE and facts.measures for facts in used)
+    return "" if is_read else NO_SENSOR
 
 
 def _unread(
@@ -119,7 +127,14 @@ def of_host(record: RunRecord, host: str) -> str:
 def power_data_lost(record: RunRecord) -> Sequence[Check]:
     """Fail a run in which a meter reported dropped readings."""
     if not record.power.hosts:
-        return [Check(name="power_data_lost", verdict="not_checked", sentence=record.power.choice)]
+        return [
+            Check(
+                name="power_data_lost",
+                verdict="not_checked",
+                sentence=record.power.choice,
+                cause=NO_SENSOR,
+            )
+        ]
     return [check for host in record.power.hosts for check in _data_lost(record, host)]
 
 
@@ -139,7 +154,7 @@ def _data_lost(record: RunRecord, host: HostPower) -> Sequence[Check]:
         sentence = f"Dropped readings are unknown because the sampler was lost: {host.lost}"
         return [Check(name=name, verdict="not_checked", sentence=sentence)]
     if not any(source.used for source in record.power.sources if source.host == host.host):
-        return [Check(name=name, verdict="not_checked", sentence=host.choice)]
+        return [Check(name=name, verdict="not_checked", sentence=host.choice, cause=NO_SENSOR)]
     sentence = "No meter reported dropped readings."
     return [Check(name=name, verdict="pass", sentence=sentence, mandatory=True)]
 
@@ -173,7 +188,8 @@ def energy_closure(record: RunRecord) -> Sequence[Check]:
         Check(
             name="energy_closure",
             verdict="not_checked",
-            sentence=f"No energy to compare with power times time: {record.power.choice}",
+            sentence="There is no energy to compare with power times time.",
+            cause=_cause(record),
         )
     ]
 

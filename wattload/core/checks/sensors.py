@@ -11,7 +11,7 @@ from wattload.core.checks.energy import of_host
 from wattload.core.power import MEASURING, Boxcar, Evidence, Instant, Scope, SourceFacts
 from wattload.core.record.controller import ControllerFacts, ControllerRecord
 from wattload.core.record.energy import EnergyRecord
-from wattload.core.record.results import Check, Verdict
+from wattload.core.record.results import NO_DRIVE, NO_SENSOR, Check, Verdict
 from wattload.core.record.run import RunRecord
 from wattload.core.units import J_PER_WH, NS_PER_S
 
@@ -46,6 +46,7 @@ def energy_cross_check(record: RunRecord) -> Sequence[Check]:
             name="energy_cross_check",
             verdict="not_checked",
             sentence=f"Nothing to compare the whole run's energy with: {reason}.",
+            cause="one power sensor" if sources else NO_SENSOR,
         )
     ]
 
@@ -94,15 +95,17 @@ def energy_lifetime(record: RunRecord) -> Sequence[Check]:
     can have used in the time around the run.
     """
     if not record.controllers:
-        return [_not_lifetime("energy_lifetime", "there is no NVMe controller under the target")]
+        reason = "there is no NVMe controller under the target"
+        return [_not_lifetime("energy_lifetime", reason, cause=NO_DRIVE)]
     return [_lifetime(record, controller) for controller in record.controllers]
 
 
-def _not_lifetime(name: str, reason: str) -> Check:
+def _not_lifetime(name: str, reason: str, cause: str = "") -> Check:
     return Check(
         name=name,
         verdict="not_checked",
         sentence=f"No lifetime energy counter (SMART OLEC) to compare with: {reason}.",
+        cause=cause,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from wattload.core.record.controller import ControllerRecord, ControllerState
 from wattload.core.record.energy import ThrottlingRecord
-from wattload.core.record.results import Check
+from wattload.core.record.results import NO_DRIVE, Check
 from wattload.core.record.run import RunRecord
 
 _THERMAL = (
@@ -42,6 +42,7 @@ def throttled(record: RunRecord) -> Sequence[Check]:
                 name="throttled",
                 verdict="not_checked",
                 sentence="There is no NVMe controller under the target, so throttling is unknown.",
+                cause=NO_DRIVE,
             )
         ]
     return [_throttled(record, controller) for controller in record.controllers]

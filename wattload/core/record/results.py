@@ -17,6 +17,9 @@ from wattload.core.units import NS_PER_S, Unit
 
 Verdict = Literal["pass", "warn", "fail", "not_checked"]
 
+NO_DRIVE, NO_SENSOR, TOO_SHORT = "no NVMe drive", "no power sensor", "phase too short"
+"""Causes of checks that do not apply to a run."""
+
 SHARES = {
     "p50_s": 0.5,
     "p90_s": 0.9,
@@ -36,7 +39,8 @@ class Check(Frozen):
     """The verdict on one claim of a run.
 
     ``figures`` are the numbers that decided it, with units in their names. If a ``mandatory`` check
-    could not be made, the run gets no verdict in a comparison.
+    could not be made, the run gets no verdict in a comparison. ``cause`` is why a check does not
+    apply to the run, in the same few words for all such checks; it is empty for every other check.
     """
 
     name: str
@@ -44,6 +48,7 @@ class Check(Frozen):
     sentence: str
     figures: Mapping[str, float | int | str | None] = Field(default_factory=dict)
     mandatory: bool = False
+    cause: str = ""
 
     @model_validator(mode="after")
     def _require_sentence(self) -> Self:
