@@ -5,7 +5,8 @@
     WattloadError                       1
     ├── ConfigError (ValueError)        2   a setting is unknown, of the wrong type or out of range
     ├── TargetError (OSError)           2   the target is missing, full or read-only
-    ├── DataError (ValueError)          2   a data folder or file is foreign, truncated or corrupt
+    ├── DataError (ValueError)          2   a data folder or file is truncated or corrupt
+    │   └── ForeignFileError            2   a file or folder is not ours to write
     ├── RecordError (ValueError)        2   a run record can't be read
     ├── MissingExtraError (ImportError) 2   an optional part of the distribution is not installed
     ├── PowerError                      1   a power source or a power state failed
@@ -49,6 +50,10 @@ class DataError(WattloadError, ValueError):
     """A data folder or a data file is foreign, truncated or corrupt."""
 
     exit_code = 2
+
+
+class ForeignFileError(DataError):
+    """What wattload would write is a link, a pipe, or somebody else's, or others may change it."""
 
 
 class RecordError(WattloadError, ValueError):
