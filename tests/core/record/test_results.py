@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattload.core.histogram import Histogram
-from wattload.core.record.results import SHARES, Latency, latencies_of, least_count
+from wattload.core.record.results import (
+    SHARES,
+    Latency,
+    VerifiedBytes,
+    latencies_of,
+    least_count,
+)
 from wattload.run.record import latencies_of_rank, merge_latencies
 
 VALUES = st.lists(st.integers(1, 10**12), min_size=1, max_size=50)
@@ -80,3 +86,8 @@ def test_phases_kinds_and_sizes_stay_apart() -> None:
         ("a", 1), ("a", 2), ("b", 1), ("b", 2),
     ]  # fmt: skip
     assert all(row.buckets for row in found)
+
+
+def test_more_verified_than_moved_is_refused() -> None:
+    with pytest.raises(ValueError, match="4097 verified bytes are more than the 4096 bytes"):
+        VerifiedBytes(phase="read", kind="read", moved_bytes=4096, verified_bytes=4097)
