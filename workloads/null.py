@@ -16,6 +16,9 @@ class Config:
 
     _target_: str = "wattload.workloads.null.Null"
 
+    def check(self, scale: str) -> None:
+        """Accept every scale."""
+
 
 class Null:
     """Moves no data, but goes through every step of a run."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from wattload.core.errors import ConfigError
 from wattload.run.compose import compose, groups, options
 from wattload.run.config import RunConfig
+from wattload.run.folder import ascii_name, new_run_id
+from wattload.run.overrides import override_of
 
 TARGET = "target.path=/mnt/nvme"
 ROOT = Path(__file__).parents[2]
@@ -117,8 +122,40 @@ def test_scale_changes_counts_and_nothing_else() -> None:
         ("lable=B", ["lable", "did you mean label"]),
         ("seed=x", ["seed", "x"]),
         ("scale=huge", ["huge", "demo, full, quick"]),
-        ("label=../../etc", ["label", "letters"]),
-        ("repeat=0", ["repeat", "1 or more"]),
+        ("seed=true", ["seed must be an integer, got 'true'"]),
+        ("seed=null", ["seed must be an integer, got 'null'"]),
+        ("seed=-1", ["seed must be 0 or more, got -1"]),
+        ("seed=" + "9" * 5000, ["seed", "5000 digits", "19 digits"]),
+        ("seed=" + "9" * 30, ["seed must be a 64-bit integer", "30 digits"]),
+        ("workload.epochs=" + "9" * 30, ["workload.epochs", "64-bit"]),
+        ("workload.check_crc=maybe", ["check_crc must be true or false, got 'maybe'"]),
+        ("workload.check_crc=3", ["check_crc must be true or false, got '3'"]),
+        ("workload.sizes=foo", ["sizes must be one of matched, dlio, got 'foo'"]),
+        ("workload.record_format=null", ["record_format must be text, got 'null'"]),
+        ("power.idle_s=[]", ["idle_s must be a number, or null, got '[]'"]),
+        ("power.idle_s=nan", ["idle_s must be a finite number, got nan"]),
+        ("power.hwmon.rails={a:1}", ["rails must be a list such as [a,b], got '{a:1}'"]),
+        ("power.hwmon=3", ["power.hwmon must be a group of settings, which are set one by one"]),
+        ("workload={a:1}", ["workload must be one of checkpoint", "one by one"]),
+        ("loader.block_bytes=1000", ["loader.block_bytes must be a multiple of 4096", "1000"]),
+        ("workload.batch_samples=0", ["workload.batch_samples must be 1 or more, got 0"]),
+        ("accelerator.count=1000000000", ["accelerator.count must be 1 to 1024"]),
+        ("repeat=1000000000", ["repeat must be 1 to 10000"]),
+        ("target.max_write_bytes=-1", ["target.max_write_bytes must be 0 or more"]),
+        ("label=a\nb", ["label", "visible characters", "U+000A"]),
+        ("label=a\0b", ["label", "U+0000"]),
+        ("label=a\u202eb", ["label", "U+202E"]),
+        ("label=" + "x" * 4000, ["label must be 1 to 40", "4000 characters"]),
+        ("label=''", ["label must be 1 to 40", "got ''"]),
+        ("label=' a'", ["label", "without space at its ends"]),
+        ("label=\udcff", ["not valid UTF-8"]),
+        ("label=${nope}", ["label has an invalid reference", "nope"]),
+        ("label=" + "[" * 10_000, ["label", "nested brackets"]),
+        ("label=" + "x" * 100_000, ["label", "100000 characters"]),
+        ("target.path=/a\0b", ["target.path", "null character"]),
+        ("=3", ["malformed override", "write it as KEY=VALUE"]),
+        ("", ["malformed override", "write it as KEY=VALUE"]),
+        ("repeat=0", ["repeat", "1 to 10000"]),
         ("target.path=[]", ["target.path"]),
         ("target.path=7", ["target.path"]),
         ("power.state=40", ["power.state", "31"]),
@@ -131,13 +168,80 @@ def test_scale_changes_counts_and_nothing_else() -> None:
     ],
 )
 def test_a_wrong_setting_is_one_sentence(override: str, words: list[str]) -> None:
-    given = [override] if override.startswith("target.") else [TARGET, override]
+    given = [override] if override.startswith("target.path") else [TARGET, override]
     with pytest.raises(ConfigError) as caught:
         compose(given)
     text = str(caught.value)
     assert "\n" not in text
     for word in words:
         assert word in text
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "ü",
+        "PS0, Gen5",
+        "it's (old)",
+        "👩‍👩‍👧",
+        "שלום עולם",
+        "e\u0301te\u0301",
+        "../../etc",
+        "-x",
+        "true",
+        "007",
+        "a$b",
+        'a "b" c',
+        "tail\\",
+    ],
+)
+def test_a_label_is_any_visible_text_and_is_kept(label: str) -> None:
+    # A comma separates the values of a sweep, so it needs quotes.
+    typed = f"label='{label}'" if "," in label else f"label={label}"
+    config, values = compose([TARGET, typed])
+    assert (config.label, values["label"]) == (label, label)
+    assert re.fullmatch(r"[0-9TZ]+-null(-[A-Za-z0-9._-]+)?-[0-9a-f]{4}", new_run_id("null", label))
+
+
+@pytest.mark.parametrize("path", ["/mnt/ü", "/mnt/my disk (1)", "/mnt/it's", "/mnt/日本", "~/ü"])
+def test_a_path_needs_no_quotes(path: str) -> None:
+    config, _ = compose([f"target.path={path}"])
+    assert config.target.paths() == (Path(path).expanduser(),)
+    config, _ = compose([f"target.path=[{path.replace('(1)', '')},/mnt/b]"])
+    assert len(config.target.paths()) == 2
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("A", "A"),
+        ("Grün 1", "Grun-1"),
+        ("../../etc", "etc"),
+        ("-x", "x"),
+        ("שלום", ""),
+        ("👩‍👧", ""),
+    ],
+)
+def test_the_name_of_a_folder_is_derived_from_the_label(label: str, name: str) -> None:
+    assert ascii_name(label) == name
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.text(max_size=60))
+def test_any_text_is_an_override_or_one_sentence(text: str) -> None:
+    override = override_of("label", text)
+    try:
+        config, _ = compose([TARGET, "workload=null", override])
+    except ConfigError as error:
+        assert "\n" not in str(error)  # noqa: PT017 - a label or a sentence is right
+    else:
+        assert config.label == text
+
+
+@pytest.mark.parametrize("override", ["loader.block_bytes=1000", "seed=-1", "power.state=40"])
+def test_settings_are_checked_even_if_the_workload_does_not_use_them(override: str) -> None:
+    with pytest.raises(ConfigError, match=override.partition("=")[0]):
+        compose([TARGET, "workload=null", override])
 
 
 def test_a_missing_target_reports_how_to_name_one() -> None:

@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wattload.core.errors import ConfigError
 from wattload.run.compose import compose
-from wattload.session.axes import LONGEST_LABEL, Axis, axis_names, labelled, read_axes
+from wattload.run.config import LONGEST_LABEL
+from wattload.session.axes import Axis, axis_names, labelled, read_axes
 
 
 def runs_of(*overrides: str) -> list[tuple[str, ...]]:
@@ -90,3 +92,17 @@ def test_every_name_is_a_label_of_its_own(values: list[str]) -> None:
     for label in labels:
         assert 1 <= len(label) <= LONGEST_LABEL
         assert all(letter.isalnum() or letter in "._-" for letter in label)
+
+
+def test_values_of_a_sweep_are_any_text_and_their_arms_are_named_by_it() -> None:
+    assert [compose([*each, "target.path=/"])[0].label for each in runs_of("label=ü,ö é")] == [
+        "ü",
+        "ö é",
+    ]
+    arms = runs_of("target.path=/mnt/ü,/mnt/ö")
+    assert [compose(each)[0].label for each in arms] == ["ü", "ö"]
+
+
+def test_a_sweep_of_too_many_runs_is_refused_before_they_are_listed() -> None:
+    with pytest.raises(ConfigError, match="at most 10000 runs; the values of seed make more"):
+        runs_of("seed=range(1,1000000000)")

@@ -186,7 +186,7 @@ def test_one_setting_against_itself_takes_no_swept_key() -> None:
         ("interleave_by=7", r"got 7; e\.g\. interleave_by=power\.state"),
         ("interleave_by=[]", "keys that are swept in"),
         ("start_wait_max_s=-1", "0 s or more, got -1"),
-        ("start_wait_max_s=nan", "0 s or more, got nan"),
+        ("start_wait_max_s=nan", "a finite number, got nan"),
     ],
 )
 def test_a_setting_out_of_range_is_refused(override: str, why: str) -> None:

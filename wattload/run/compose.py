@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from wattload.core.errors import ConfigError
 from wattload.core.workload import Accelerator, Workload
 from wattload.run.config import RunConfig, ScaleConfig, SweepConfig, TargetConfig
+from wattload.run.overrides import quote_text, shown
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -95,9 +96,10 @@ def compose(overrides: Sequence[str]) -> tuple[RunConfig, dict[str, Any]]:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    _refuse_malformed(overrides)
+    _refuse_additions(overrides)
+    _refuse_half_scales(overrides)
     try:
-        _refuse_additions(overrides)
-        _refuse_half_scales(overrides)
         composed = _compose(overrides)
         config_values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
         typed = OmegaConf.to_object(composed)
@@ -105,6 +107,7 @@ def compose(overrides: Sequence[str]) -> tuple[RunConfig, dict[str, Any]]:
         raise ConfigError(_explain(error, overrides)) from error
     if not isinstance(typed, RunConfig) or not isinstance(config_values, dict):
         raise ConfigError("the configuration does not describe a run; main.yaml may be damaged")
+    _refuse_number_as_boolean(typed, overrides)
     typed.check()
     return typed, {str(key): value for key, value in config_values.items()}
 
@@ -116,6 +119,36 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
     register_schemas()
     with initialize_config_module(CONFIG_MODULE, version_base="1.3"):
         return hydra_compose(CONFIG_NAME, overrides=[_quoted(text) for text in overrides])
+
+
+def _refuse_malformed(overrides: Sequence[str]) -> None:
+    """Refuse what is not KEY=VALUE, and a value of a group that is not an option's name."""
+    for text in overrides:
+        key, equals, value = text.lstrip("+~").partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(
+                f"malformed override {shown(text)}; write it as KEY=VALUE, e.g. scale=demo"
+            )
+        if value.strip().startswith("{") and key.strip() in groups():
+            raise ConfigError(
+                f"{key} must be one of {', '.join(options(key.strip()))}, got {shown(value)}; "
+                f"its settings are set one by one, as {key}.KEY=VALUE"
+            )
+
+
+def _refuse_number_as_boolean(config: RunConfig, overrides: Sequence[str]) -> None:
+    """Refuse numbers except 0 and 1 for a boolean; OmegaConf reads them as true."""
+    for text in overrides:
+        key, _, value = text.partition("=")
+        node: object = config
+        for name in key.strip().split("."):
+            node = getattr(node, name, None)
+        if (
+            isinstance(node, bool)
+            and re.fullmatch(r"[-+]?[\d_]+", value.strip())
+            and value not in "01"
+        ):
+            raise ConfigError(f"{key} must be true or false, got {shown(value)}")
 
 
 def _refuse_additions(overrides: Sequence[str]) -> None:
@@ -139,15 +172,21 @@ def _refuse_half_scales(overrides: Sequence[str]) -> None:
 
 
 def _quoted(override: str) -> str:
-    """Quote ``null`` in ``workload=null``; unquoted, Hydra reads it as None."""
+    """Quote text, and ``null`` in ``workload=null``; unquoted, Hydra reads it as None."""
     key, equals, value = override.partition("=")
-    return f"{key}='null'" if equals and value == "null" and key in groups() else override
+    if equals and value == "null" and key in groups():
+        return f"{key}='null'"
+    return quote_text(override)
 
 
 def _explain(error: Exception, overrides: Sequence[str]) -> str:
     """Return one sentence that explains an error of Hydra or OmegaConf."""
     from hydra.errors import MissingConfigException, OverrideParseException
-    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException, ValidationError
+    from omegaconf.errors import (
+        InterpolationResolutionError,
+        MissingMandatoryValue,
+        OmegaConfBaseException,
+    )
 
     # Under a debugger or coverage, errors of OmegaConf have causes too; only the errors have a key.
     is_omegaconf = isinstance(error, OmegaConfBaseException)
@@ -161,17 +200,60 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
         key = _full_key(cause)
         hint = "; e.g. target.path=/mnt/nvme" if key == "target.path" else f"; add {key}=VALUE"
         return f"{key} has no value{hint}"
-    if isinstance(cause, ValidationError):
-        return _explain_type(_full_key(cause), str(cause).splitlines()[0])
+    if isinstance(cause, InterpolationResolutionError):
+        return (
+            f"{_full_key(cause)} has an invalid reference: {str(cause).splitlines()[0]}; "
+            "${KEY} must name another setting"
+        )
+    if isinstance(cause, OmegaConfBaseException):
+        wrong_type = _explain_type(_full_key(cause), overrides)
+        if wrong_type:
+            return wrong_type
     return _explain_text(text, overrides)
 
 
-def _explain_type(key: str, text: str) -> str:
-    match = re.match(r"Value (.+) of type '\w+' could not be converted to (Integer|Float)", text)
-    if not match:
-        return f"{key}: {text}"
-    kind = {"Integer": "an integer", "Float": "a number"}[match.group(2)]
-    return f"{key} must be {kind}, got {match.group(1)}"
+def _explain_type(full_key: str, overrides: Sequence[str]) -> str:
+    """Return the sentence on a value of the wrong type; empty if there is no such setting."""
+    from omegaconf import OmegaConf
+
+    key = full_key.partition("[")[0]
+    schema = _compose(_selected(overrides))
+    parent, _, name = key.rpartition(".")
+    try:
+        node = OmegaConf.select(schema, parent) if parent else schema
+        wanted = _wanted(node._get_node(name))
+    except (AttributeError, ConfigError):
+        return ""
+    given = [text for text in overrides if text.partition("=")[0].strip() == key]
+    value = f", got {shown(given[-1].partition('=')[2].strip())}" if given else ""
+    return f"{key} must be {wanted}{value}" if wanted else ""
+
+
+def _wanted(node: Any) -> str:  # noqa: ANN401 - a node of OmegaConf
+    """Return which values a setting takes; empty for a setting of no single type."""
+    from omegaconf import (
+        BooleanNode,
+        DictConfig,
+        EnumNode,
+        FloatNode,
+        IntegerNode,
+        ListConfig,
+        StringNode,
+    )
+
+    kinds: dict[type, str] = {
+        BooleanNode: "true or false",
+        IntegerNode: "an integer",
+        FloatNode: "a number",
+        StringNode: "text",
+        ListConfig: "a list such as [a,b]",
+        DictConfig: "a group of settings, which are set one by one",
+    }
+    if isinstance(node, EnumNode):
+        wanted = f"one of {', '.join(each.name for each in node.enum_type)}"
+    else:
+        wanted = kinds.get(type(node), "")
+    return f"{wanted}, or null" if wanted and node._is_optional() else wanted
 
 
 def _explain_text(text: str, overrides: Sequence[str]) -> str:
@@ -231,9 +313,14 @@ def _known_keys(overrides: Sequence[str]) -> Iterator[str]:
     """Yield every key of the selected options."""
     from omegaconf import OmegaConf
 
-    selected = [text for text in overrides if text.partition("=")[0] in groups()]
-    container = OmegaConf.to_container(_compose(selected), resolve=False)
+    container = OmegaConf.to_container(_compose(_selected(overrides)), resolve=False)
     yield from _flatten(container, "")
+
+
+def _selected(overrides: Sequence[str]) -> list[str]:
+    """Return the overrides that select an option of a group."""
+    known = {f"{group}={option}" for group in groups() for option in options(group)}
+    return [text for text in overrides if text in known]
 
 
 def _flatten(node: object, prefix: str) -> Iterator[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,22 @@ from omegaconf import MISSING
 
 from wattload.core.errors import ConfigError
 from wattload.core.workload import Accelerator
+from wattload.run.overrides import shown
 
 TARGET_VARIABLE = "WATTLOAD_TARGET"
 SWEEPS = ("none", "accelerators")
 INTERLEAVES = ("none", "abba", "aa")
 MOST_ACCELERATORS = 1024
+MOST_REPEATS = 10_000
+LONGEST_LABEL = 40
+"""Characters: a label is a heading of a table and the name of a bar."""
+LONGEST_TEXT = 4096
+"""Characters; the longest path of Linux."""
+LARGEST_INTEGER = 2**63 - 1
+
+_JOINERS = "\u200c\u200d"
+"""Invisible characters that emoji and scripts need."""
+_INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,6 +44,14 @@ class TargetConfig:
 
     path: Any = field(default_factory=lambda: os.environ.get(TARGET_VARIABLE, MISSING))
     max_write_bytes: int | None = None
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` for a path that can't be one, or a negative limit."""
+        self.paths()
+        if self.max_write_bytes is not None and self.max_write_bytes < 0:
+            raise ConfigError(
+                f"target.max_write_bytes must be 0 or more, or null, got {self.max_write_bytes}"
+            )
 
     def paths(self) -> tuple[Path, ...]:
         """Return the target directories, absolute; raises ``ConfigError`` for anything else."""
@@ -131,16 +152,17 @@ class RunConfig:
 
     def check(self) -> None:
         """Raise ``ConfigError`` for values that the types do not exclude."""
-        allowed = "1 to 40 letters, digits, dots, dashes and underscores"
-        if not 1 <= len(self.label) <= 40 or not all(  # noqa: PLR2004 - a folder name stays short
-            letter.isalnum() or letter in "._-" for letter in self.label
-        ):
-            raise ConfigError(f"label must be {allowed}; got {self.label!r}")
-        self.target.paths()
+        check_label(self.label)
+        _check_ranges(self)
+        self.target.check()
+        self.workload.check(self.scale.name)
+        self.loader.check()
         self.power.check()
         self.sweep.check()
-        if self.repeat < 1:
-            raise ConfigError(f"repeat must be 1 or more, got {self.repeat}")
+        if self.seed < 0:
+            raise ConfigError(f"seed must be 0 or more, got {self.seed}")
+        if not 1 <= self.repeat <= MOST_REPEATS:
+            raise ConfigError(f"repeat must be 1 to {MOST_REPEATS}, got {self.repeat}")
         if self.interleave not in INTERLEAVES:
             raise ConfigError(
                 f"interleave must be one of {', '.join(INTERLEAVES)}, got {self.interleave!r}"
@@ -156,8 +178,56 @@ class RunConfig:
                 f"start_wait_max_s must be 0 s or more, got {self.start_wait_max_s}; "
                 "0 disables the wait"
             )
-        if self.accelerator.count < 1:
-            raise ConfigError(f"accelerator.count must be 1 or more, got {self.accelerator.count}")
+        if not 1 <= self.accelerator.count <= MOST_ACCELERATORS:
+            raise ConfigError(
+                f"accelerator.count must be 1 to {MOST_ACCELERATORS}, got {self.accelerator.count}"
+            )
+
+
+def check_label(label: str) -> None:
+    """Raise ``ConfigError`` for a label that can't be read in a table."""
+    allowed = f"label must be 1 to {LONGEST_LABEL} visible characters"
+    hidden = next((letter for letter in label if _is_invisible(letter)), None)
+    if hidden is not None:
+        raise ConfigError(f"{allowed}; got {shown(label)}, with U+{ord(hidden):04X} in it")
+    if not 1 <= len(label) <= LONGEST_LABEL or label != label.strip():
+        raise ConfigError(f"{allowed}, without space at its ends; got {shown(label)}")
+
+
+def _is_invisible(letter: str) -> bool:
+    return unicodedata.category(letter) in _INVISIBLE and letter not in _JOINERS
+
+
+def _check_ranges(config: RunConfig) -> None:
+    """Raise ``ConfigError`` for a number or text that no setting can have."""
+    for key, value in _values(config, ""):
+        if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+            raise ConfigError(
+                f"{key} must be a 64-bit integer, at most {LARGEST_INTEGER}, got a number of "
+                f"{len(str(abs(value)))} digits"
+            )
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{key} must be a finite number, got {value}")
+        if isinstance(value, str) and ("\0" in value or len(value) > LONGEST_TEXT):
+            raise ConfigError(
+                f"{key} must be at most {LONGEST_TEXT} characters without a null character, got "
+                f"{shown(value)}"
+            )
+
+
+def _values(node: object, key: str) -> Iterator[tuple[str, object]]:
+    """Yield every value of a configuration with its key."""
+    if is_dataclass(node):
+        parts = [(each.name, getattr(node, each.name)) for each in fields(node)]
+    elif isinstance(node, Mapping):
+        parts = list(node.items())
+    elif isinstance(node, list | tuple):
+        parts = [(str(index), each) for index, each in enumerate(node)]
+    else:
+        yield key, node
+        return
+    for name, part in parts:
+        yield from _values(part, f"{key}.{name}" if key else str(name))
 
 
 def _names_keys(value: object) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
+import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,12 +15,26 @@ from wattload.core.errors import TargetError
 from wattload.core.record.file import DRAFT_FILE, JOURNAL_PATTERN
 
 LOG_FILE = "log.jsonl"
+LONGEST_NAME = 40
+
+_FOREIGN = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def new_run_id(workload: str, label: str) -> str:
-    """Return ``<UTC>-<workload>-<label>-<4 hex>``, unique and sorted by time."""
+    """Return ``<UTC>-<workload>-<label>-<4 hex>``, unique and sorted by time.
+
+    The label is written in ASCII letters, digits, dots, dashes and underscores; it is left out if
+    it has none of them.
+    """
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    return f"{stamp}-{workload}-{label}-{secrets.token_hex(2)}"
+    parts = (stamp, workload, ascii_name(label), secrets.token_hex(2))
+    return "-".join(part for part in parts if part)
+
+
+def ascii_name(text: str) -> str:
+    """Return a text as a name that every file system and shell takes: ``Grün 1`` as ``Grun-1``."""
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+    return _FOREIGN.sub("-", plain)[:LONGEST_NAME].strip("-._")
 
 
 def make_runs_folder(runs: Path) -> None:

@@ -18,6 +18,7 @@ from wattload.core.workload import Communicator
 from wattload.run.compose import compose, workload_class
 from wattload.run.config import RunConfig
 from wattload.run.lifecycle import preview_run
+from wattload.run.overrides import override_of
 from wattload.run.process import ProcessContext
 from wattload.session.journal import Point, SessionJournal, point_key
 from wattload.session.schedule import Schedule, SessionReporter, Step
@@ -45,7 +46,7 @@ class SearchPlan:
             *self.user_overrides,
             *(f"workload.{name}={value}" for name, value in workload.items()),
             f"accelerator.count={accelerators}",
-            f"label={self.label}-n{accelerators}",
+            override_of("label", f"{self.label}-n{accelerators}"),
             f"seed={self.seed + repetition}",
         )
 

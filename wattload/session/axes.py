@@ -7,20 +7,23 @@ label of its own. Swept keys of the workload make no arms: their runs are points
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from wattload.core.errors import ConfigError
+from wattload.run.config import LONGEST_LABEL
+from wattload.run.overrides import override_of, plain_text, quote_text
 
 GROUPS = ("target", "power", "loader")
 """The groups of settings whose swept values are compared with each other."""
 
-LONGEST_LABEL = 40
-"""The maximum length of a label; see ``RunConfig``."""
+MOST_VALUES = 10_000
+"""Runs of one sweep: at a minute each, a week."""
 
-_FOREIGN = re.compile(r"[^A-Za-z0-9._-]+")
+_FOREIGN = re.compile(r"[^\w.-]+")
 
 _AS_FOUND = "null"
 
@@ -51,13 +54,13 @@ def read_axes(overrides: Sequence[str], *, multirun: bool) -> tuple[Axis, ...]:
     from hydra.errors import HydraException
 
     try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
-        return tuple(
+        parsed = OverridesParser.create().parse_overrides([quote_text(o) for o in overrides])
+        axes = tuple(
             Axis(
                 key=override.get_key_element(),
                 texts=tuple(
                     f"{override.get_key_element()}={value}"
-                    for value in override.sweep_string_iterator()
+                    for value in itertools.islice(override.sweep_string_iterator(), MOST_VALUES + 1)
                 ),
                 is_swept=True,
             )
@@ -67,6 +70,12 @@ def read_axes(overrides: Sequence[str], *, multirun: bool) -> tuple[Axis, ...]:
         )
     except HydraException as error:
         raise ConfigError(str(error).splitlines()[0]) from error
+    if math.prod(len(axis.texts) for axis in axes) > MOST_VALUES:
+        swept = ", ".join(axis.key for axis in axes if axis.is_swept)
+        raise ConfigError(
+            f"a sweep can have at most {MOST_VALUES} runs; the values of {swept} make more"
+        )
+    return axes
 
 
 def _fixed(key: str, text: str) -> Axis:
@@ -99,7 +108,7 @@ def labelled(axes: Sequence[Axis]) -> Iterator[tuple[str, ...]]:
             yield overrides
         else:
             label = "-".join(names[axis.key][index] for axis, index in picked if axis in own)
-            yield (*overrides, f"label={label}")
+            yield (*overrides, override_of("label", label))
 
 
 def axis_names(axes: Sequence[Axis]) -> list[tuple[str, ...]]:
@@ -143,7 +152,7 @@ def _path_names(values: Sequence[str]) -> list[str]:
 
 def _parts(value: str) -> tuple[str, ...]:
     """Return the parts of a path; a list of paths counts as a single part."""
-    bare = value.strip("'\"")
+    bare = plain_text(value)
     return (bare,) if bare.startswith("[") else PurePosixPath(bare).parts
 
 

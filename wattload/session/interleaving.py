@@ -17,6 +17,7 @@ from wattload.core.record.run import WARM_UP_BLOCK, Comparison, RunRecord
 from wattload.core.storage.targets import resolve_targets
 from wattload.run.compose import compose
 from wattload.run.config import RunConfig, TargetConfig
+from wattload.run.overrides import override_of, plain_text
 from wattload.run.process import ProcessContext
 from wattload.session.axes import Axis, axis_names, makes_arms, product
 from wattload.session.cooldown import Cooldown
@@ -206,13 +207,13 @@ def _arms(by: Sequence[Axis]) -> list[Arm]:
     named = [axis for axis in by if axis.key == "label"]
     if named:
         return [
-            Arm(name=name, texts=tuple(axis.texts[side] for axis in by))
-            for side, name in enumerate(named[0].values)
+            Arm(name=plain_text(value), texts=tuple(axis.texts[side] for axis in by))
+            for side, value in enumerate(named[0].values)
         ]
     names = axis_names(by)
     labels = ["-".join(of_axis[side] for of_axis in names) for side in range(ARMS)]
     return [
-        Arm(name=label, texts=(*(axis.texts[side] for axis in by), f"label={label}"))
+        Arm(name=label, texts=(*(axis.texts[side] for axis in by), override_of("label", label)))
         for side, label in enumerate(labels)
     ]
 

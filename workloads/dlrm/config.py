@@ -61,9 +61,10 @@ class Config:
     data_seed: int = 10
     scales: dict[str, Scale] = field(default_factory=dict)
 
-    def check(self) -> None:
-        """Raise ``ConfigError`` for a setting outside its range."""
+    def check(self, scale: str) -> None:
+        """Raise ``ConfigError`` for a setting outside its range, the same at every ``scale``."""
         least = {"day_count": 1, "row_count": 1, "rounds": 1, "workers": 0, "sample_rows": 1}
+        least["data_seed"] = 0
         for name, minimum in least.items():
             if getattr(self, name) < minimum:
                 raise ConfigError(

@@ -67,7 +67,7 @@ class Dlrm:
 
     def plan(self, context: RunContext) -> WorkloadPlan:
         """Return what the run will write; raises ``ConfigError`` or ``DataError`` on bad input."""
-        self._config.check()
+        self._config.check(context.scale)
         expected = self._source(context).expected()
         output_bytes = round(expected.size_bytes * PARQUET_SHARE) + expected.row_count * ROW_BYTES
         data_bytes = 0 if self._config.source else expected.size_bytes

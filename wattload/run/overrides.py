@@ -1,0 +1,131 @@
+"""Overrides as a user types them: any text without quotes, refused if it can't be a setting.
+
+Hydra accepts only ASCII outside of quotes, and reads ``true`` or ``1e3`` as a value. Text that it
+would refuse or change is quoted here first.
+"""
+
+from __future__ import annotations
+
+import re
+
+from wattload.core.errors import ConfigError
+
+LONGEST_OVERRIDE = 32_768
+"""Characters; the parser needs seconds for more."""
+DEEPEST_OVERRIDE = 16
+LONGEST_NUMBER = 400
+"""Digits; a 64-bit integer has 19, a double at most 309 before its point."""
+LONGEST_SHOWN = 60
+
+_TEXT_KEYS = frozenset({"label", "runs"})
+"""Settings whose value is text, even if it looks like a number."""
+
+_ELEMENT = re.compile(
+    r"""\s*'(?:\\.|[^'\\])*'|\s*"(?:\\.|[^"\\])*"|\$\{[^}]*\}|[^,\[\]{}()]+""", re.DOTALL
+)
+_PLAIN = re.compile(r"[A-Za-z0-9_./:,=\[\]@%+ -]*")
+"""Values that Hydra's grammar accepts as they are."""
+_WORD = re.compile(r"[A-Za-z_./-][A-Za-z0-9_./-]*")
+_KEYWORDS = frozenset({"true", "false", "null", "nan", "inf", "+inf", "-inf"})
+
+
+def quote_text(override: str) -> str:
+    """Return an override in Hydra's grammar: text outside of it is quoted.
+
+    Raises:
+        ConfigError: it is too long, too deeply nested, has too many digits, or is not UTF-8.
+    """
+    _refuse(override)
+    key, equals, value = override.partition("=")
+    if not equals:
+        return override
+    name = key.strip()
+    quoted = _ELEMENT.sub(lambda found: _quoted_element(name, found.group()), value)
+    if _PLAIN.fullmatch(quoted) or _is_parsed(f"{key}={quoted}"):
+        return f"{key}={quoted}"
+    whole = f"{key}={_quoted(value.strip())}"
+    return whole if _is_parsed(whole) else override
+
+
+def override_of(key: str, text: str) -> str:
+    """Return the override that sets a key to exactly this text."""
+    return f"{key}={_quoted_element(key, text) if _WORD.fullmatch(text) else _quoted(text)}"
+
+
+def plain_text(value: str) -> str:
+    """Return a value of an override without its quotes."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    if value[:1] not in ("'", '"') or not _is_parsed(f"label={value}"):
+        return value
+    return str(OverridesParser.create().parse_override(f"label={value}").value())
+
+
+def shown(value: str) -> str:
+    """Return a value for an error message: quoted, and only its beginning if it is long."""
+    if len(value) <= LONGEST_SHOWN:
+        return repr(value)
+    return f"{value[:LONGEST_SHOWN]!r}... ({len(value)} characters)"
+
+
+def _refuse(override: str) -> None:
+    key, _, value = override.partition("=")
+    try:
+        override.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"{shown(override)} is not valid UTF-8; write settings and paths in UTF-8"
+        ) from None
+    if len(override) > LONGEST_OVERRIDE:
+        raise ConfigError(
+            f"{key} has a value of {len(value)} characters; at most {LONGEST_OVERRIDE} are allowed"
+        )
+    if _depth(value) > DEEPEST_OVERRIDE:
+        raise ConfigError(
+            f"{key} has a value of more than {DEEPEST_OVERRIDE} nested brackets; lists and "
+            "dictionaries of settings are flat"
+        )
+    digits = max(map(len, re.findall(r"\d+", value)), default=0)
+    if digits > LONGEST_NUMBER and key.strip() not in _TEXT_KEYS:
+        raise ConfigError(
+            f"{key} has a number of {digits} digits; an integer has 64 bits, which are at "
+            "most 19 digits"
+        )
+
+
+def _depth(value: str) -> int:
+    depth = deepest = 0
+    for letter in value:
+        depth += (letter in "[{(") - (letter in "]})")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _quoted_element(key: str, element: str) -> str:
+    """Return an element of a value, quoted if Hydra would refuse it or read it as no text."""
+    text = element.strip()
+    if not text or text[0] in "'\"$":
+        return element
+    changed = key in _TEXT_KEYS and (
+        not _WORD.fullmatch(text) or text.lower() in _KEYWORDS or not text.isprintable()
+    )
+    if not changed and text.isascii() and text.isprintable() and not set(text) & set("'\""):
+        return element
+    return _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    from hydra.core.override_parser.types import Quote, QuotedString
+
+    return str(QuotedString(text=text, quote=Quote.single).with_quotes())
+
+
+def _is_parsed(override: str) -> bool:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        OverridesParser.create().parse_override(override)
+    except (HydraException, ValueError, RecursionError):
+        return False
+    return True
