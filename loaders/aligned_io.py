@@ -6,6 +6,7 @@ import errno
 import fcntl
 import mmap
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -131,3 +132,11 @@ def _query_alignments(path: Path) -> tuple[int, int]:
         return statx_alignment(descriptor) or (0, 0)
     finally:
         os.close(descriptor)
+
+
+def fill_random(buffers: Sequence[NDArray[np.uint8]], *, seed: int, rank: int) -> None:
+    """Fill the buffers with the PCG64 stream of a seed and rank; sizes are multiples of 8 bytes."""
+    generator = np.random.PCG64(np.random.SeedSequence([seed, rank]))
+    for buffer in buffers:
+        words = buffer.view(np.uint64)
+        words[:] = generator.random_raw(words.size)

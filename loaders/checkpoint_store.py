@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from wattload.core.io import BlockIdentity, ByteCounter, DataPath
 from wattload.core.workload import LoaderConfig
-from wattload.loaders.aligned_io import PAGE_BYTES, round_up
-from wattload.loaders.stamps import fill_random
+from wattload.loaders.aligned_io import PAGE_BYTES, fill_random, round_up
 
 DType = Literal["float16", "bfloat16", "float32"]
 
@@ -50,14 +49,10 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardFile:
-    """One file of a saved shard: name in its folder, tensor bytes in it, and their checksum.
-
-    ``checksum`` is the sum of the payload's little-endian 64-bit words modulo 2^64.
-    """
+    """One file of a saved shard: its name in the folder, and the tensor bytes in it."""
 
     name: str
     payload_bytes: int
-    checksum: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +71,8 @@ class Saved:
 class Loaded:
     """What a load delivered: tensor bytes, errors in them, CPU seconds.
 
-    ``bad_blocks`` counts 4096-byte blocks with a wrong stamp; ``bad_files`` names the files whose
-    delivered bytes do not have the checksum they were saved with.
+    ``bad_blocks`` counts the 4096-byte blocks with a wrong stamp or sum; ``bad_files`` names the
+    files that held them.
     """
 
     payload_bytes: int
@@ -144,7 +139,7 @@ class ShardStore(Protocol):
     def load(
         self, folder: Path, files: Sequence[ShardFile], identity: BlockIdentity, moved: ByteCounter
     ) -> Loaded:
-        """Read the files back and compare every stamp and checksum.
+        """Read the files back and compare every stamp and sum.
 
         Raises:
             DataError: a file is truncated or can't be parsed.

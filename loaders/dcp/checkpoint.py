@@ -53,7 +53,7 @@ from wattload.loaders.checkpoint_store import (
 )
 from wattload.loaders.data.safe_files import sync_folder
 from wattload.loaders.dcp.config import Config
-from wattload.loaders.stamps import StampedMemory, bad_blocks, checksum, join_checksums
+from wattload.loaders.stamps import StampedMemory, bad_blocks
 
 METADATA_NAME = ".metadata"
 METADATA_SCRATCH = f"{METADATA_NAME}.tmp"
@@ -61,7 +61,14 @@ METADATA_SCRATCH = f"{METADATA_NAME}.tmp"
 
 _SUFFIX = ".distcp"
 # What the reader raises for a file that is truncated, overwritten, or not a checkpoint.
-_UNREADABLE = (RuntimeError, EOFError, KeyError, ValueError, AssertionError)
+_UNREADABLE = (
+    RuntimeError,
+    pickle.UnpicklingError,
+    EOFError,
+    KeyError,
+    ValueError,
+    AssertionError,
+)
 
 
 class CountedFiles(FileSystem):
@@ -246,15 +253,13 @@ def state_dict(pieces: Sequence[Piece], identity: BlockIdentity) -> dict[str, An
 class SavePlanner(DefaultSavePlanner):
     """Stamps each tensor in its thread's memory when the writer requests it.
 
-    ``checksums`` holds those of stamped tensors, by name. ``memories`` has one memory for each
-    thread.
+    ``memories`` has one memory for each thread.
     """
 
     def __init__(
         self, pieces: Sequence[Piece], identity: BlockIdentity, memories: Sequence[StampedMemory]
     ) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
-        self.checksums: dict[str, int] = {}
         self._pieces = {tensor_key(piece.tensor, identity): piece for piece in pieces}
         self._identity = identity
         self._free = list(memories)
@@ -263,16 +268,13 @@ class SavePlanner(DefaultSavePlanner):
 
     def resolve_data(self, write_item: WriteItem) -> torch.Tensor | io.BytesIO:
         """Return a tensor's bytes; valid until the same thread requests the next."""
-        name = write_item.index.fqn
-        piece = self._pieces[name]
+        piece = self._pieces[write_item.index.fqn]
         with self._lock:
             thread = threading.get_ident()
             memory = self._of_thread.get(thread) or self._of_thread.setdefault(
                 thread, self._free.pop()
             )
-        payload, total = memory.stamp(0, piece.tensor.size_bytes, self._identity, piece.first_block)
-        with self._lock:
-            self.checksums[name] = total
+        payload = memory.stamp(0, piece.tensor.size_bytes, self._identity, piece.first_block)
         return torch.from_numpy(payload).view(getattr(torch, piece.tensor.dtype))
 
 
@@ -375,7 +377,7 @@ class DcpStore:
         if to_disk:
             sync_folder(own)
             sync_folder(folder)
-        made = self._shard_files(metadata, planner.checksums, identity)
+        made = self._shard_files(metadata, identity)
         cpu_s = time.process_time() - start_s
         return Saved(files=made, cpu_s=cpu_s, synced_count=len(files.synced))
 
@@ -459,26 +461,16 @@ class DcpStore:
             )
         return metadata
 
-    def _shard_files(
-        self, metadata: Metadata, checksums: dict[str, int], identity: BlockIdentity
-    ) -> tuple[ShardFile, ...]:
-        """Return each file with the bytes and the sum of the tensors in it."""
-        totals = dict.fromkeys(self.file_names, (0, 0))
+    def _shard_files(self, metadata: Metadata, identity: BlockIdentity) -> tuple[ShardFile, ...]:
+        """Return each file with the bytes of the tensors in it."""
+        sizes = dict.fromkeys(self.file_names, 0)
         names = {
             index.fqn: f"{self._folder}/{info.relative_path}"
             for index, info in (metadata.storage_data or {}).items()
         }
         for piece in self._pieces:
-            key = tensor_key(piece.tensor, identity)
-            size_bytes, total = totals[names[key]]
-            totals[names[key]] = (
-                size_bytes + piece.tensor.size_bytes,
-                join_checksums(total, checksums[key]),
-            )
-        return tuple(
-            ShardFile(name=name, payload_bytes=size_bytes, checksum=total)
-            for name, (size_bytes, total) in totals.items()
-        )
+            sizes[names[tensor_key(piece.tensor, identity)]] += piece.tensor.size_bytes
+        return tuple(ShardFile(name=name, payload_bytes=size) for name, size in sizes.items())
 
 
 class _Delivered:
@@ -498,29 +490,31 @@ class _Delivered:
         self._lengths: dict[str, int] = {}
         self._wrong = 0
         self._payload_bytes = 0
-        self._checksums: dict[str, int] = {}
+        self._bad_names: set[str] = set()
 
     def inspect(self, name: str, payload: NDArray[np.uint8]) -> None:
-        """Compare a tensor's stamps, add its checksum, and count its bytes in the file."""
+        """Compare a tensor's stamps and sums, and count its bytes in the file."""
         if not self._lengths:
             stored = self._reader.storage_data.items()
             self._lengths = {index.fqn: info.length for index, info in stored}
         self._moved(self._lengths[name])
-        self._wrong += bad_blocks(payload, self._identity, self._blocks[name])
+        wrong = bad_blocks(payload, self._identity, first_block=self._blocks[name])
         self._payload_bytes += payload.size
-        self._checksums[name] = checksum(payload)
+        if wrong:
+            self._wrong += wrong
+            self._bad_names.add(name)
 
     def loaded(self, files: Sequence[ShardFile], cpu_s: float) -> Loaded:
-        """Compare the sums with those of the files."""
-        totals: dict[str, int] = {}
-        for index, info in self._reader.storage_data.items():
-            part = self._checksums.get(index.fqn, 0)
-            totals[info.relative_path] = join_checksums(totals.get(info.relative_path, 0), part)
-        bad = (file.name for file in files if file.checksum != totals.get(Path(file.name).name, 0))
+        """Return what was delivered, with the files that hold wrong blocks."""
+        bad = {
+            info.relative_path
+            for index, info in self._reader.storage_data.items()
+            if index.fqn in self._bad_names
+        }
         return Loaded(
             payload_bytes=self._payload_bytes,
             bad_blocks=self._wrong,
-            bad_files=tuple(bad),
+            bad_files=tuple(file.name for file in files if Path(file.name).name in bad),
             cpu_s=cpu_s,
         )
 

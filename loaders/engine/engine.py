@@ -41,7 +41,7 @@ from wattload.core.io import (
     MemoryRegion,
 )
 from wattload.core.units import NS_PER_S
-from wattload.loaders.aligned_io import HUGE_PAGE_BYTES, PAGE_BYTES, aligned_buffer
+from wattload.loaders.aligned_io import HUGE_PAGE_BYTES, PAGE_BYTES, aligned_buffer, fill_random
 from wattload.loaders.engine import library
 from wattload.loaders.engine.library import (
     AUTO,
@@ -52,7 +52,6 @@ from wattload.loaders.engine.library import (
     fall_back,
 )
 from wattload.loaders.engine.plan import Place, check, encode, needed_bytes
-from wattload.loaders.stamps import fill_random
 
 SLICE_S = 0.05
 """The longest wait, in seconds, before interrupts are seen and bytes are counted."""
@@ -72,14 +71,12 @@ class Ticket:
         forget: Callable[[Ticket, int], None],
         *,
         moved: ByteCounter | None,
-        stamped: bool,
     ) -> None:
         self._library = library.load()
         self._job: ctypes.c_void_p | None = job
         self._path = path
         self._forget = forget
         self._moved = moved
-        self._stamped = stamped
         self._counted = (0, 0)
         self._outcome: IOResult | Exception | None = None
         self._lock = threading.Condition()
@@ -202,7 +199,6 @@ class Ticket:
             path=self._path,
             latency=self._histogram(job, found),
             trace=self._trace(job),
-            checksum=found.checksum if self._stamped else None,
             bad_blocks=found.bad_blocks,
             sync_ns=found.sync_ns,
         )
@@ -346,8 +342,7 @@ class IOEngine:
             )
             if code != library.OK:
                 raise exception_of(error)
-            stamped = plan.stamps is not None
-            ticket = Ticket(job, self._path, self._forget, moved=moved, stamped=stamped)
+            ticket = Ticket(job, self._path, self._forget, moved=moved)
             self._tickets.add(ticket)
         return ticket
 

@@ -21,7 +21,7 @@ from wattload.core.errors import ConfigError, DataError, MissingExtraError, Targ
 from wattload.core.histogram import BUCKET_COUNT
 from wattload.loaders.aligned_io import refuses_direct
 
-ABI = 2
+ABI = 3
 FILE_NAME = "libwattload_engine.so"
 PATH_BYTES = 4096
 TEXT_BYTES = 512
@@ -120,7 +120,6 @@ class Result(ctypes.Structure):
         ("end_ns", c_uint64),
         ("last_io_ns", c_uint64),
         ("cpu_ns", c_uint64),
-        ("checksum", c_uint64),
         ("bad_blocks", c_uint64),
         ("latency_sum_ns", c_uint64),
         ("latency_min_ns", c_uint64),
@@ -149,6 +148,8 @@ _PROTOTYPES = {
     "wl_job_trace": ([c_void_p, POINTER(c_uint64)], c_void_p),
     "wl_job_free": ([c_void_p], None),
     "wl_plan_check": ([c_char_p, c_size_t, _ERROR], c_int32),
+    "wl_seal": ([c_void_p, c_size_t, *[c_uint64] * 4], None),
+    "wl_bad_blocks": ([c_void_p, c_size_t, *[c_uint64] * 4], c_uint64),
     "wl_crc32_available": ([], c_int32),
     "wl_crc32_fold": ([c_uint32, c_void_p, c_size_t], c_uint32),
 }

@@ -37,7 +37,7 @@ from wattload.loaders.checkpoint_store import (
     tensor_key,
 )
 from wattload.loaders.data.safe_files import sync_folder
-from wattload.loaders.stamps import StampedMemory, bad_blocks, checksum, join_checksums
+from wattload.loaders.stamps import StampedMemory, bad_blocks
 from wattload.loaders.torch.config import Config
 
 # What torch.load raises for a file that is truncated, overwritten, or not a checkpoint.
@@ -108,15 +108,14 @@ class TorchStore:
     ) -> Loaded:
         """Load file after file and check every delivered byte."""
         start_s = time.process_time()
-        checksums = {file.name: file.checksum for file in files}
         payload_bytes = bad = 0
         bad_files = []
         for bucket in self._buckets:
-            found, wrong = self._load(folder / bucket.name, bucket, identity, moved)
-            payload_bytes += found.payload_bytes
+            found_bytes, wrong = self._load(folder / bucket.name, bucket, identity, moved)
+            payload_bytes += found_bytes
             bad += wrong
-            if found.checksum != checksums.get(found.name):
-                bad_files.append(found.name)
+            if wrong:
+                bad_files.append(bucket.name)
         return Loaded(
             payload_bytes=payload_bytes,
             bad_blocks=bad,
@@ -144,7 +143,7 @@ class TorchStore:
         *,
         fsync: bool,
     ) -> ShardFile:
-        state, total = self._state(bucket, identity)
+        state = self._state(bucket, identity)
         with self._writing(path, fsync=fsync) as file:
             counting = _CountingFile(file, moved)
             try:
@@ -153,36 +152,34 @@ class TorchStore:
                 # torch turns an OSError into an error without its number and reason.
                 raise counting.failure(path) or error from error
         payload_bytes = sum(tensor.size_bytes for tensor in bucket.tensors)
-        return ShardFile(name=bucket.name, payload_bytes=payload_bytes, checksum=total)
+        return ShardFile(name=bucket.name, payload_bytes=payload_bytes)
 
-    def _state(self, bucket: _Bucket, identity: BlockIdentity) -> tuple[dict[str, Any], int]:
-        """Return the stamped tensors of one file by name, and the checksum of their bytes."""
+    def _state(self, bucket: _Bucket, identity: BlockIdentity) -> dict[str, Any]:
+        """Return the stamped tensors of one file by name."""
         state: dict[str, Any] = {}
-        total = start = 0
+        start = 0
         for tensor in bucket.tensors:
             block = bucket.first_block + start // PAGE_BYTES
-            payload, part = self._memory.stamp(start, tensor.size_bytes, identity, block)
-            total = join_checksums(total, part)
+            payload = self._memory.stamp(start, tensor.size_bytes, identity, block)
             # from_numpy makes a storage of exactly these bytes, so no tensor is saved as a view.
             flat = self._torch.from_numpy(payload)
             state[tensor_key(tensor, identity)] = flat.view(getattr(self._torch, tensor.dtype))
             start += padded_bytes(tensor)
-        return state, total
+        return state
 
     def _load(
         self, path: Path, bucket: _Bucket, identity: BlockIdentity, moved: ByteCounter
-    ) -> tuple[ShardFile, int]:
-        """Return what one file delivered, and how many of its blocks have a wrong stamp."""
+    ) -> tuple[int, int]:
+        """Return how many tensor bytes one file delivered, and how many blocks are wrong."""
         state = self._read(path, moved)
-        total = payload_bytes = wrong = 0
+        payload_bytes = wrong = 0
         block = bucket.first_block
         for tensor in bucket.tensors:
             payload = self._payload(state, tensor, identity, path)
-            wrong += bad_blocks(payload, identity, block)
-            total = join_checksums(total, checksum(payload))
+            wrong += bad_blocks(payload, identity, first_block=block)
             payload_bytes += payload.size
             block += padded_bytes(tensor) // PAGE_BYTES
-        return ShardFile(name=path.name, payload_bytes=payload_bytes, checksum=total), wrong
+        return payload_bytes, wrong
 
     def _read(self, path: Path, moved: ByteCounter) -> dict[str, Any]:
         with self._reading(path) as file:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattload.core.errors import TargetError
-from wattload.loaders.aligned_io import aligned_buffer, open_direct, round_down, round_up
+from wattload.loaders.aligned_io import (
+    aligned_buffer,
+    aligned_buffers,
+    fill_random,
+    open_direct,
+    round_down,
+    round_up,
+)
 
 
 @given(st.integers(0, 1 << 60), st.sampled_from([1, 512, 4096, 1 << 20]))
@@ -86,3 +94,13 @@ def test_a_flag_that_was_dropped_is_a_target_error(
     with pytest.raises(TargetError, match="refuses O_DIRECT"):
         open_direct(tmp_path / "file", os.O_RDONLY)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_random_bytes_do_not_compress_and_follow_the_seed() -> None:
+    one, two, other = aligned_buffers(3, 1 << 20)
+    fill_random([one], seed=1, rank=0)
+    fill_random([two], seed=1, rank=0)
+    fill_random([other], seed=1, rank=1)
+    assert np.array_equal(one, two)
+    assert not np.array_equal(one, other)
+    assert len(zlib.compress(one.tobytes())) > one.size * 0.999

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.damage import DAMAGES, Damage
 from tests.loaders.stores import (
     IDENTITY,
     LOADERS,
@@ -79,6 +80,28 @@ def test_a_changed_byte_is_named(loader: CheckpointLoader, tmp_path: Path) -> No
     store.close()
     assert loaded.bad_files == (changed.name,)
     assert loaded.payload_bytes == SHARD.size_bytes
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_no_damage_is_taken_for_what_was_saved(
+    loader: CheckpointLoader, tmp_path: Path, damage: Damage
+) -> None:
+    """PyTorch's containers have headers of their own: damage there may also be an error."""
+    store, folders = loader.checkpoint_store(SHARD, seed=1), [tmp_path / "one", tmp_path / "two"]
+    for checkpoint, folder in enumerate(folders):
+        folder.mkdir()
+        saved = save(store, folder, BlockIdentity(1, 3 << 32 | checkpoint))
+    name = max(saved.files, key=lambda file: file.payload_bytes).name
+    damage(folders[1] / name, folders[0] / name)
+    try:
+        loaded = load(store, folders[1], saved, BlockIdentity(1, 3 << 32 | 1))
+    except DataError as error:
+        assert not loader.checkpoint_path_is_direct
+        assert name in str(error)  # noqa: PT017
+    else:
+        assert loaded.bad_blocks > 0
+        assert loaded.bad_files == (name,)
+    store.close()
 
 
 def test_a_truncated_file_is_an_error(loader: CheckpointLoader, tmp_path: Path) -> None:

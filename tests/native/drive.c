@@ -155,10 +155,10 @@ static void print_job(wl_job *job, FILE *trace) {
     printf("{\"bytes\": %" PRIu64 ", \"operations\": %" PRIu64 ", \"start_ns\": %" PRIu64
            ", \"end_ns\": %" PRIu64 ", \"last_io_ns\": %" PRIu64 ", \"cpu_ns\": %" PRIu64,
            r.bytes, r.operations, r.start_ns, r.end_ns, r.last_io_ns, r.cpu_ns);
-    printf(", \"checksum\": %" PRIu64 ", \"bad_blocks\": %" PRIu64 ", \"latency_sum_ns\": %" PRIu64
+    printf(", \"bad_blocks\": %" PRIu64 ", \"latency_sum_ns\": %" PRIu64
            ", \"latency_min_ns\": %" PRIu64 ", \"latency_max_ns\": %" PRIu64
            ", \"sync_ns\": %" PRIu64,
-           r.checksum, r.bad_blocks, r.latency_sum_ns, r.latency_min_ns, r.latency_max_ns,
+           r.bad_blocks, r.latency_sum_ns, r.latency_min_ns, r.latency_max_ns,
            r.sync_ns);
     printf(", \"extending_files\": %u, \"stopped\": %u, \"counted\": %" PRIu64 ", \"rows\": %" PRIu64
            ", \"code\": %d, \"offset\": %" PRIu64 ", \"path\": \"%s\", \"text\": \"%s\"}\n",

@@ -88,10 +88,11 @@ class BlockIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Stamps(BlockIdentity):
-    """What each 4096-byte block of a plan carries: three little-endian 64-bit words.
+    """What each 4096-byte block of a plan begins with: four little-endian 64-bit words.
 
-    They are ``nonce``, ``word`` and the block's number: its offset in its file ÷ 4096, plus
-    ``first_block``. A write stores them; a read counts the blocks whose words differ.
+    They are ``nonce``, ``word``, the block's number, which is its offset in its file ÷ 4096 plus
+    ``first_block``, and the sum of the rest of the block. A write stores them; a read counts the
+    blocks that differ in a word or in the sum.
     """
 
     first_block: int = 0
@@ -159,10 +160,9 @@ class IOResult:
     where the engine does not measure it. Under a rate limit, the delay before an operation is
     issued is not part of its latency. ``cpu_s`` is the CPU time of the engine's own threads and of
     the kernel's io_uring workers, which do what would block: writes that extend a file or go to the
-    page cache, and fsync. With ``stamps``, ``checksum`` is the sum of the 64-bit words moved,
-    modulo 2^64, and ``bad_blocks`` counts the blocks with a different stamp. ``sync_ns`` is the
-    longest fsync of a written file, 0 without one. ``trace`` has a row per traced operation (see
-    ``TRACE_DTYPE``), by time of submission.
+    page cache, and fsync. With ``stamps``, ``bad_blocks`` counts the blocks read that have another
+    stamp or another sum. ``sync_ns`` is the longest fsync of a written file, 0 without one.
+    ``trace`` has a row per traced operation (see ``TRACE_DTYPE``), by time of submission.
     """
 
     moved_bytes: int
@@ -172,7 +172,6 @@ class IOResult:
     path: DataPath
     latency: Histogram | None = None
     trace: NDArray[np.void] | None = None
-    checksum: int | None = None
     bad_blocks: int = 0
     sync_ns: int = 0
 

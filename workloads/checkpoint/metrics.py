@@ -14,9 +14,9 @@ from wattload.core.io import BlockIdentity
 from wattload.core.record.results import Metric
 from wattload.core.units import MIB, NS_PER_S, Unit
 from wattload.core.workload import Communicator
-from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffers
+from wattload.loaders.aligned_io import aligned_buffer, fill_random
 from wattload.loaders.checkpoint_store import CheckpointLoader, Shard, Tensor
-from wattload.loaders.stamps import Stamper
+from wattload.loaders.stamps import StampedMemory
 from wattload.workloads.checkpoint.cycle import (
     READ_PHASE,
     WRITE_PHASE,
@@ -27,8 +27,7 @@ from wattload.workloads.checkpoint.cycle import (
 
 LEAST_S = 1.0
 SHARD_BYTES = 256 * MIB
-_BUFFER_COUNT = 8
-_BUFFER_BYTES = 4 * MIB
+_GENERATOR_BYTES = 32 * MIB
 _COPIES = 3
 _IDENTITY = BlockIdentity(nonce=0, word=0)
 _NOWHERE = Path("memory")
@@ -93,13 +92,12 @@ def shortened(shard: Shard, most_bytes: int) -> Shard:
 
 def _stamping(seed: int) -> Callable[[], int]:
     """Return a function that stamps every buffer once and returns their total size."""
-    buffers = aligned_buffers(_BUFFER_COUNT, _BUFFER_BYTES)
-    stamper = Stamper(buffers, seed=seed, rank=0)
+    buffer = aligned_buffer(_GENERATOR_BYTES)
+    fill_random([buffer], seed=seed, rank=0)
+    memory = StampedMemory(buffer)
 
     def stamp_all() -> int:
-        for number, buffer in enumerate(buffers):
-            stamper.stamp(buffer, _IDENTITY, number * _BUFFER_BYTES // PAGE_BYTES)
-        return _BUFFER_COUNT * _BUFFER_BYTES
+        return memory.stamp(0, _GENERATOR_BYTES, _IDENTITY, 0).size
 
     return stamp_all
 
@@ -201,7 +199,7 @@ def _cpu(direction: Direction, verb: str, _dlio_name: str) -> Metric:
         direction.cpu_s / sum(direction.moved_bytes),
         Unit.SECONDS_PER_BYTE,
         "lower",
-        f"CPU time of saving or loading per byte {verb}, including stamps and checksums.",
+        f"CPU time of saving or loading per byte {verb}, including stamps and sums.",
         phase=direction.phase,
     )
 

@@ -1,7 +1,7 @@
 """The checkpoints of a run on its targets: reservation, commit, listing and removal.
 
 Ranks write into ``checkpoint-000007.partial``. When all their files are durable, the leader adds
-``manifest.json`` with the size and checksum of each file and fsyncs it and the folder. It then
+``manifest.json`` with the size of each file and fsyncs it and the folder. It then
 renames the folder to ``checkpoint-000007`` and fsyncs the parent folder. An interruption at any
 point leaves either the temporary name or a complete checkpoint. Removal starts with the manifest.
 """
@@ -29,7 +29,7 @@ WORKLOAD = "checkpoint"
 MANIFEST_NAME = "manifest.json"
 PARTIAL_SUFFIX = ".partial"
 _PREFIX = "checkpoint-"
-_FORMAT = 1
+_FORMAT = 2
 
 
 class Storage:
@@ -276,17 +276,15 @@ class Manifest:
 
 
 def _to_text(manifest: Manifest) -> str:
-    """Return the manifest as JSON with the SHA-256 of its body; checksums and nonce in hex."""
+    """Return the manifest as JSON with the SHA-256 of its body; the nonce in hex."""
     body = {
         "format": _FORMAT,
         "model": manifest.model,
         "checkpoint": manifest.checkpoint,
         "nonce": f"{manifest.nonce:016x}",
-        "checksum": "sum of little-endian 64-bit words modulo 2^64, of the tensors' bytes",
         "file_bytes": dict(manifest.file_bytes),
         "files": {
-            str(rank): [asdict(file) | {"checksum": f"{file.checksum:016x}"} for file in files]
-            for rank, files in manifest.files.items()
+            str(rank): [asdict(file) for file in files] for rank, files in manifest.files.items()
         },
     }
     return json.dumps({"sha256": _digest(body), "body": body}, indent=1)
@@ -301,9 +299,7 @@ def _from_text(folder: Path) -> Manifest:
             nonce=int(body["nonce"], 16),
             file_bytes=body["file_bytes"],
             files={
-                int(rank): [
-                    ShardFile(**file | {"checksum": int(file["checksum"], 16)}) for file in own
-                ]
+                int(rank): [ShardFile(**file) for file in own]
                 for rank, own in body["files"].items()
             },
         )

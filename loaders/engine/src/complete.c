@@ -39,11 +39,9 @@ static outcome judge(wl_op *op, int32_t result) {
 
 static void check(wl_poller *poller, wl_share *share, const wl_op *op) {
     const wl_plan *plan = &share->job->plan;
-    wl_identity identity = {.nonce = plan->stamp_nonce, .word = plan->stamp_word};
-    uint64_t number = plan->stamp_first + op->offset / WL_PAGE_BYTES;
-    share->checksum += wl_sum(op->memory, op->length);
     poller->touched_bytes += op->length;
-    share->bad_blocks += wl_bad_blocks(op->memory, op->length, identity, number);
+    share->bad_blocks += wl_bad_blocks(op->memory, op->length, op->offset, plan->stamp_nonce,
+                                       plan->stamp_word, plan->stamp_first);
 }
 
 static void trace(wl_share *share, const wl_op *op, uint64_t latency_ns) {
@@ -67,7 +65,6 @@ static void account(wl_poller *poller, wl_share *share, const wl_op *op) {
     share->last_io_ns = poller->now_ns;
     wl_count(&share->bytes, op->length);
     wl_count(&share->operations, 1);
-    share->checksum += op->sum;
     if (op->traced)
         trace(share, op, latency_ns);
     if (share->job->plan.flags & WL_CHECK)

@@ -30,7 +30,7 @@ typedef struct wl_share {
     bool used;
     uint64_t cpu_start_ns, cpu_ns;
     _Atomic uint64_t bytes, operations;
-    uint64_t last_io_ns, checksum, bad_blocks;
+    uint64_t last_io_ns, bad_blocks;
     uint64_t latency_sum_ns, latency_min_ns, latency_max_ns, sync_ns;
     wl_trace trace;
     uint64_t counts[WL_BUCKETS];
@@ -86,7 +86,6 @@ typedef struct {
     uint64_t offset; /* of the block in its file */
     uint64_t number; /* of the operation in its job */
     uint64_t submit_ns; /* 0 until it is first submitted */
-    uint64_t sum;       /* of the words of a stamped payload; else 0 */
     uint32_t length;    /* payload bytes */
     uint32_t requested; /* length, rounded up to the alignment */
     uint32_t moved;     /* of `requested`, by earlier partial results */

@@ -27,18 +27,16 @@ static bool next_chunk(wl_poller *poller, wl_job *job) {
     return true;
 }
 
-static void stamp(wl_poller *poller, const wl_job *job, wl_op *op, uint32_t index) {
+static void stamp(wl_poller *poller, const wl_job *job, const wl_op *op, uint32_t index) {
     const wl_plan *plan = &job->plan;
-    wl_identity identity = {.nonce = plan->stamp_nonce, .word = plan->stamp_word};
     uint64_t number = plan->stamp_first + op->offset / WL_PAGE_BYTES;
     if (plan->flags & WL_DESTINATION) {
-        wl_stamp(op->memory, (op->length + WL_PAGE_BYTES - 1) / WL_PAGE_BYTES, identity, number);
-        op->sum = wl_sum(op->memory, op->length);
+        wl_seal(op->memory, op->length, 0, plan->stamp_nonce, plan->stamp_word, number);
         poller->touched_bytes += op->length;
         return;
     }
-    op->sum = wl_stamp_slot(&poller->sums, index, job->serial, op->memory, op->length, identity,
-                            number);
+    wl_seal_slot(&poller->sums, index, job->serial, op->memory, op->length, plan->stamp_nonce,
+                 plan->stamp_word, number);
 }
 
 /* Fills in the operation; false, with the job failed, if its file can't be opened. */

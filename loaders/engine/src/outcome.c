@@ -21,7 +21,6 @@ static void add_share(wl_result *result, const wl_share *share) {
     result->bytes += atomic_load_explicit(&share->bytes, memory_order_relaxed);
     result->operations += atomic_load_explicit(&share->operations, memory_order_relaxed);
     result->cpu_ns += share->cpu_ns;
-    result->checksum += share->checksum;
     result->bad_blocks += share->bad_blocks;
     result->latency_sum_ns += share->latency_sum_ns;
     if (share->last_io_ns > result->last_io_ns)

@@ -3,48 +3,76 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sums side by side, so that the compiler can use vectors, and they do not wait for each other. */
+enum { LANES = 4, ROW_BYTES = LANES * 8 };
+
+typedef struct {
+    uint64_t nonce, word, number, sum;
+} stamp;
+
+_Static_assert(sizeof(stamp) == WL_STAMP_BYTES, "a stamp is four words");
+
+/* Lanes side by side, so that the compiler can use vectors. Adding up a lane's own sums weights its
+ * words without a multiplication (Fletcher 1982): the last row once, the one before it twice. */
+static void add_row(uint64_t sums[LANES], uint64_t weighted[LANES], const uint8_t *bytes) {
+    uint64_t word[LANES];
+    memcpy(word, bytes, sizeof word);
+    for (int i = 0; i < LANES; i++) {
+        sums[i] += word[i];
+        weighted[i] += sums[i];
+    }
+}
+
 uint64_t wl_sum(const uint8_t *bytes, size_t length) {
-    uint64_t lanes[8] = {0}, word[8], last = 0;
+    uint64_t sums[LANES] = {0}, weighted[LANES] = {0}, sum = 0;
     size_t at = 0;
-    for (; at + sizeof word <= length; at += sizeof word) {
-        memcpy(word, bytes + at, sizeof word);
-        for (int i = 0; i < 8; i++)
-            lanes[i] += word[i];
+    for (; at + ROW_BYTES <= length; at += ROW_BYTES)
+        add_row(sums, weighted, bytes + at);
+    if (at < length) {
+        uint8_t last[ROW_BYTES] = {0};
+        memcpy(last, bytes + at, length - at);
+        add_row(sums, weighted, last);
     }
-    uint64_t sum = 0;
-    for (int i = 0; i < 8; i++)
-        sum += lanes[i];
-    for (; at + 8 <= length; at += 8) {
-        memcpy(&last, bytes + at, 8);
-        sum += last;
-    }
-    last = 0;
-    memcpy(&last, bytes + at, length - at);
-    return sum + last;
+    for (uint64_t i = 0; i < LANES; i++)
+        sum += 2 * LANES * weighted[i] - (2 * i + 1) * sums[i];
+    return sum;
 }
 
-uint64_t wl_stamp(uint8_t *bytes, size_t pages, wl_identity identity, uint64_t number) {
-    for (size_t i = 0; i < pages; i++) {
-        uint64_t stamp[3] = {identity.nonce, identity.word, number + i};
-        memcpy(bytes + i * WL_PAGE_BYTES, stamp, sizeof stamp);
+static size_t stamp_bytes(size_t length) {
+    return length < WL_STAMP_BYTES ? length : WL_STAMP_BYTES;
+}
+
+static uint64_t sum_of_block(const uint8_t *block, size_t length) {
+    size_t start = stamp_bytes(length);
+    return wl_sum(block + start, length - start);
+}
+
+/* The bytes of the first block, which `offset` may cut. */
+static size_t first_length(size_t length, uint64_t offset) {
+    size_t left = WL_PAGE_BYTES - offset % WL_PAGE_BYTES;
+    return length < left ? length : left;
+}
+
+void wl_seal(uint8_t *bytes, size_t length, uint64_t offset, uint64_t nonce, uint64_t word,
+             uint64_t first) {
+    stamp own = {.nonce = nonce, .word = word, .number = first + offset / WL_PAGE_BYTES};
+    size_t block = first_length(length, offset);
+    for (size_t at = 0; at < length; at += block, own.number++) {
+        block = at ? first_length(length - at, 0) : block;
+        own.sum = sum_of_block(bytes + at, block);
+        memcpy(bytes + at, &own, stamp_bytes(block));
     }
-    /* i summed over the pages: one of two neighbours is even */
-    uint64_t n = pages, steps = n % 2 ? n * ((n - 1) / 2) : (n / 2) * (n - 1);
-    return n * (identity.nonce + identity.word + number) + steps;
 }
 
-static int is_bad(const uint8_t *bytes, wl_identity identity, uint64_t number) {
-    uint64_t stamp[3];
-    memcpy(stamp, bytes, sizeof stamp);
-    return stamp[0] != identity.nonce || stamp[1] != identity.word || stamp[2] != number;
-}
-
-uint64_t wl_bad_blocks(const uint8_t *bytes, size_t length, wl_identity identity,
-                       uint64_t number) {
+uint64_t wl_bad_blocks(const uint8_t *bytes, size_t length, uint64_t offset, uint64_t nonce,
+                       uint64_t word, uint64_t first) {
+    stamp own = {.nonce = nonce, .word = word, .number = first + offset / WL_PAGE_BYTES};
+    size_t block = first_length(length, offset);
     uint64_t bad = 0;
-    for (size_t at = 0; at + WL_STAMP_BYTES <= length; at += WL_PAGE_BYTES, number++)
-        bad += (uint64_t)is_bad(bytes + at, identity, number);
+    for (size_t at = 0; at < length; at += block, own.number++) {
+        block = at ? first_length(length - at, 0) : block;
+        own.sum = sum_of_block(bytes + at, block);
+        bad += memcmp(bytes + at, &own, stamp_bytes(block)) != 0;
+    }
     return bad;
 }
 
@@ -63,23 +91,21 @@ void wl_slot_sums_free(wl_slot_sums *sums) {
     memset(sums, 0, sizeof *sums);
 }
 
-uint64_t wl_stamp_slot(wl_slot_sums *sums, uint32_t slot, uint64_t owner, uint8_t *bytes,
-                       size_t length, wl_identity identity, uint64_t number) {
-    size_t whole = length / WL_PAGE_BYTES, tail = length % WL_PAGE_BYTES;
-    uint64_t *pages = sums->sums + (size_t)slot * sums->pages, sum = 0;
+void wl_seal_slot(wl_slot_sums *sums, uint32_t slot, uint64_t owner, uint8_t *bytes, size_t length,
+                  uint64_t nonce, uint64_t word, uint64_t number) {
+    size_t whole = length / WL_PAGE_BYTES;
+    uint64_t *pages = sums->sums + (size_t)slot * sums->pages;
     if (sums->owners[slot] != owner) {
         sums->owners[slot] = owner;
         sums->known[slot] = 0;
     }
     for (uint32_t i = sums->known[slot]; i < whole; i++)
-        pages[i] = wl_sum(bytes + (size_t)i * WL_PAGE_BYTES + WL_STAMP_BYTES,
-                          WL_PAGE_BYTES - WL_STAMP_BYTES);
+        pages[i] = sum_of_block(bytes + (size_t)i * WL_PAGE_BYTES, WL_PAGE_BYTES);
     if (whole > sums->known[slot])
         sums->known[slot] = (uint32_t)whole;
-    for (size_t i = 0; i < whole; i++)
-        sum += pages[i];
-    sum += wl_stamp(bytes, whole, identity, number);
-    if (tail)
-        wl_stamp(bytes + whole * WL_PAGE_BYTES, 1, identity, number + whole);
-    return sum + wl_sum(bytes + whole * WL_PAGE_BYTES, tail);
+    for (size_t i = 0; i < whole; i++, number++) {
+        stamp own = {.nonce = nonce, .word = word, .number = number, .sum = pages[i]};
+        memcpy(bytes + i * WL_PAGE_BYTES, &own, sizeof own);
+    }
+    wl_seal(bytes + whole * WL_PAGE_BYTES, length % WL_PAGE_BYTES, 0, nonce, word, number);
 }

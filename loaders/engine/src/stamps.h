@@ -1,27 +1,30 @@
-/* Stamps and sums of blocks, as loaders/stamps.py defines them. */
+/* Blocks that prove themselves: stamps and sums, as loaders/stamps.py defines them.
+ *
+ * The functions take bytes that begin at `offset` of their file. Blocks end at multiples of 4096 of
+ * the file; the number of the block that holds byte 0 of the file is `first`. */
 #ifndef WL_STAMPS_H
 #define WL_STAMPS_H
 
 #include "plan.h"
 
-enum { WL_STAMP_BYTES = 24 };
+enum { WL_STAMP_BYTES = 32 };
 
-typedef struct {
-    uint64_t nonce, word;
-} wl_identity;
+/* The sum of the little-endian 64-bit words, padded with zeros to a multiple of 32 bytes, each
+ * times an odd number of its own, modulo 2^64: the last word once, the one before it three times,
+ * and so on. A change of one word always changes it, since odd numbers have an inverse. */
+WL_API uint64_t wl_sum(const uint8_t *bytes, size_t length);
 
-/* The sum modulo 2^64 of the little-endian 64-bit words, a partial last word padded with zeros. */
-uint64_t wl_sum(const uint8_t *bytes, size_t length);
+/* Writes the stamp of every block: nonce, word, number, and the sum of the bytes after the stamp.
+ * A block that is too short for its stamp holds the beginning of it. */
+WL_API void wl_seal(uint8_t *bytes, size_t length, uint64_t offset, uint64_t nonce, uint64_t word,
+                    uint64_t first);
 
-/* Stamps `pages` blocks of 4096 bytes; `number` is that of the first. Returns the stamps' sum. */
-uint64_t wl_stamp(uint8_t *bytes, size_t pages, wl_identity identity, uint64_t number);
+/* How many blocks have another stamp or another sum. Every byte is looked at. */
+WL_API uint64_t wl_bad_blocks(const uint8_t *bytes, size_t length, uint64_t offset, uint64_t nonce,
+                              uint64_t word, uint64_t first);
 
-/* How many of the blocks have another stamp; a last part too short for one is not checked. */
-uint64_t wl_bad_blocks(const uint8_t *bytes, size_t length, wl_identity identity, uint64_t number);
-
-/* Sums of a poller's slots without their stamps, page by page, so that stamping a slot again needs
- * no second pass over its bytes. Valid within one job, since only that job's operations touch the
- * slots then. */
+/* Sums of a poller's slots, page by page, so that stamping a slot again needs no second pass over
+ * its bytes. Valid within one job, since only that job's operations touch the slots then. */
 typedef struct {
     uint64_t *sums;   /* of each page of each slot */
     uint64_t *owners; /* per slot: the job that the sums are of */
@@ -32,8 +35,9 @@ typedef struct {
 int wl_slot_sums_init(wl_slot_sums *sums, uint32_t slots, uint32_t block_bytes);
 void wl_slot_sums_free(wl_slot_sums *sums);
 
-/* Stamps a payload that begins slot number `slot`, for job number `owner`; returns its sum. */
-uint64_t wl_stamp_slot(wl_slot_sums *sums, uint32_t slot, uint64_t owner, uint8_t *bytes,
-                       size_t length, wl_identity identity, uint64_t number);
+/* Seals a payload at the start of slot number `slot`, for job number `owner`; `number` is that of
+ * its first block. */
+void wl_seal_slot(wl_slot_sums *sums, uint32_t slot, uint64_t owner, uint8_t *bytes, size_t length,
+                  uint64_t nonce, uint64_t word, uint64_t number);
 
 #endif

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WL_ABI 2u
+#define WL_ABI 3u
 
 #if defined(__GNUC__)
 #define WL_API __attribute__((visibility("default")))
@@ -104,9 +104,8 @@ typedef struct {
  * /proc/self/task/N/schedstat. It counts for every engine that is active meanwhile, since in a
  * container the owner of a worker is unknown. `latency_sum_ns`, `latency_min_ns` and
  * `latency_max_ns` cover completed operations, from just before an operation is handed to the
- * kernel until its completion is seen; delays by a rate limit are not included. `checksum` is
- * the sum, modulo 2^64, of the little-endian 64-bit words written (WL_STAMP) or read (WL_CHECK),
- * a partial last word padded with zeros; 0 without these flags. */
+ * kernel until its completion is seen; delays by a rate limit are not included. `bad_blocks`
+ * counts the blocks read (WL_CHECK) that are not what WL_STAMP writes. */
 typedef struct {
     uint64_t bytes;
     uint64_t operations;
@@ -114,7 +113,6 @@ typedef struct {
     uint64_t end_ns; /* after the fsync, if the plan has one */
     uint64_t last_io_ns;
     uint64_t cpu_ns;
-    uint64_t checksum;
     uint64_t bad_blocks;
     uint64_t latency_sum_ns;
     uint64_t latency_min_ns;
@@ -182,8 +180,8 @@ enum { WL_PREALLOCATED = 0, WL_OVERWRITE = 1, WL_EXTENDING = 2 };
 enum {
     WL_FSYNC = 1,        /* files and their folders */
     WL_DIRECT = 2,       /* open with O_DIRECT */
-    WL_STAMP = 4,        /* stamp each 4096-byte block before it is written: nonce, word, number */
-    WL_CHECK = 8,        /* count the 4096-byte blocks with another stamp, sum the words */
+    WL_STAMP = 4,        /* stamp each 4096-byte block: nonce, word, number, sum of its rest */
+    WL_CHECK = 8,        /* count the 4096-byte blocks with another stamp or another sum */
     WL_DESTINATION = 16,
     WL_NO_CHANGE = 32    /* fail with WL_CHANGED if a read file changes meanwhile */
 };

@@ -23,6 +23,7 @@ from tests.contracts.engine import (
     open_descriptors,
     plan,
 )
+from tests.stamped import bad_blocks
 from wattload.core.errors import ConfigError, DataError, TargetError
 from wattload.core.io import (
     Allocation,
@@ -45,7 +46,6 @@ from wattload.loaders.engine.library import (
     library_path,
 )
 from wattload.loaders.engine.plan import needed_bytes
-from wattload.loaders.stamps import bad_blocks
 
 pytestmark = pytest.mark.skipif(
     not library_path().exists(), reason="the engine is not built: make setup builds it"
@@ -399,7 +399,7 @@ def test_extents_in_arrays_are_written_and_cut(engine: IOEngine, tmp_path: Path)
     content = np.frombuffer(path.read_bytes(), dtype=np.uint8)
     assert wrote.moved_bytes == content.size == 13192
     assert wrote.operation_count == 4
-    assert bad_blocks(content, stamps, 0) == 0
+    assert bad_blocks(content, stamps) == 0
 
 
 def test_memory_of_a_device_is_refused(tmp_path: Path) -> None:

@@ -147,14 +147,14 @@ from wattload.core.io import Stamps
 engine = open_engine(Config(engine="pread", block_bytes=65536, queue_depth=4))
 wrote = engine.run(replace(write({str(path)!r}, 300_001), stamps={stamps}))
 back = engine.run(replace(read({str(path)!r}, 300_001), stamps={stamps}))
-print(wrote.moved_bytes, back.moved_bytes, back.bad_blocks, back.checksum == wrote.checksum)
+print(wrote.moved_bytes, back.moved_bytes, back.bad_blocks)
 print(wrote.operation_count, back.operation_count)
 """,
         LD_PRELOAD=str(broken_media(tmp_path)),
         PART_BYTES="8192",
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "300001 300001 0 True\n5 5\n"
+    assert done.stdout == "300001 300001 0\n5 5\n"
     assert path.stat().st_size == 300_001
 
 
@@ -214,9 +214,9 @@ def test_a_device_with_blocks_of_16_kib_is_written_and_read(
         alignment = direct_alignment(device)
         assert alignment == 16384
         extent, stamps = Extent(device, 16384, 3 * BLOCK), Stamps(nonce=3, word=4)
-        wrote = engine.run(plan("write", extent, stamps=stamps), alignment_bytes=alignment)
+        engine.run(plan("write", extent, stamps=stamps), alignment_bytes=alignment)
         read = engine.run(plan("read", extent, stamps=stamps), alignment_bytes=alignment)
-        assert (read.checksum, read.bad_blocks) == (wrote.checksum, 0)
+        assert read.bad_blocks == 0
         with pytest.raises(OSError, match="Invalid argument"):  # what the refusal is for
             engine.run(plan("read", Extent(device, 4096, 4096), block=4096))
         with pytest.raises(ConfigError, match="multiples of 16384"):

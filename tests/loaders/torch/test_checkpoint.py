@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tests.loaders.stores import LOADERS, SHARD, load, save
 from wattload.core.errors import DataError, MissingExtraError
+from wattload.core.io import BlockIdentity
 from wattload.loaders.checkpoint_store import Shard, Tensor
 from wattload.loaders.torch import config as config_module
 
@@ -64,15 +65,14 @@ def test_torch_sums_no_payload_while_it_saves(
     import wattload.loaders.stamps as stamps_module
 
     summed: list[int] = []
-    real_checksum = stamps_module.checksum
+    real_seal = stamps_module.seal
 
-    def checksum(payload: NDArray[np.uint8]) -> int:
-        summed.append(payload.size)
-        return real_checksum(payload)
+    def seal(content: NDArray[np.uint8], identity: BlockIdentity, **named: int) -> None:
+        summed.append(content.size)
+        real_seal(content, identity, **named)
 
     store = LOADERS["torch"].checkpoint_store(SHARD, seed=1)
-    for name in ("wattload.loaders.stamps", "wattload.loaders.torch.checkpoint"):
-        monkeypatch.setattr(f"{name}.checksum", checksum)
+    monkeypatch.setattr(stamps_module, "seal", seal)
     save(store, tmp_path)
     store.close()
     assert max(summed) < 4096

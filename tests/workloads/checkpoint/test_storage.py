@@ -27,7 +27,7 @@ def write_partial(parent: Path, number: int = 7) -> dict[int, Saved]:
     for rank in (0, 1):
         name = f"rank-{rank}.bin"
         (partial / name).write_bytes(b"x" * (100 + rank))
-        file = ShardFile(name=name, payload_bytes=100 + rank, checksum=(1 << 64) - 1 - rank)
+        file = ShardFile(name=name, payload_bytes=100 + rank)
         saved[rank] = Saved(files=(file,), cpu_s=0.1)
     return saved
 
