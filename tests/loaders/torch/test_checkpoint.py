@@ -74,8 +74,8 @@ def test_torch_sums_no_payload_while_it_saves(
     store = LOADERS["torch"].checkpoint_store(SHARD, seed=1)
     monkeypatch.setattr(stamps_module, "seal", seal)
     save(store, tmp_path)
-    store.close()
     assert max(summed) < 4096
+    store.close()
 
 
 def test_torch_memory_is_bounded_by_the_bucket() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.context import context_at
+from tests.damage import DAMAGES, Damage
 from tests.workloads.checkpointing import (
     BESIDE,
     LOADERS,
@@ -44,6 +45,37 @@ def test_bytes_that_changed_on_the_target_fail_the_run(
     assert checks["checkpoint_read_back"].figures["bad_files"] == 3
     assert "rank-00000.bin" in checks["checkpoint_read_back"].sentence
     assert checks["checkpoint_bytes_on_target"].verdict == "pass"
+
+
+@pytest.mark.parametrize("loader", LOADERS.values(), ids=LOADERS)
+def test_the_verified_share_of_both_phases_is_recorded(
+    tmp_path: Path, loader: CheckpointLoader
+) -> None:
+    _, checks = run(made(loader), context_at(tmp_path))
+    found = {part.phase: part for part in checks["checkpoint_read_back"].verified}
+    assert found.keys() == {"read", "write"}
+    for part in found.values():
+        assert part.verified_bytes == 3 * RANK_BYTES
+        beyond = part.moved_bytes - part.verified_bytes
+        assert beyond == 0 if loader.checkpoint_path_is_direct else beyond > 0
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damage_between_write_and_read_fails_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Damage
+) -> None:
+    from wattload.loaders.data.cold_cache import evict
+
+    other = tmp_path / "other"
+    other.write_bytes(os.urandom(1 << 20))
+
+    def tamper(paths: list[Path]) -> None:
+        damage(paths[0], other)
+        evict(paths)
+
+    monkeypatch.setattr("wattload.workloads.checkpoint.cycle.evict", tamper)
+    _, checks = run(made(), context_at(tmp_path))
+    assert checks["checkpoint_read_back"].verdict == "fail"
 
 
 def test_a_checkpoint_of_another_time_fails_the_run(
