@@ -117,10 +117,17 @@ def cold_cache_check(paths: Iterable[Path], *, name: str = "cold_cache") -> Chec
 
 
 def worst_of(checks: Iterable[Check]) -> Check:
-    """Return the worst of one or more cold-cache checks made at several times."""
+    """Return the worst of one or more checks of one name, made at several times."""
     made = list(checks)
     worst = min(made, key=lambda check: _WORST_FIRST.index(check.verdict))
     return worst.model_copy(update={"figures": {**worst.figures, "times_checked": len(made)}})
+
+
+def worst_of_each(checks: Iterable[Check]) -> list[Check]:
+    """Return the worst check of each name, in the order in which the names were first checked."""
+    made = list(checks)
+    names = dict.fromkeys(check.name for check in made)
+    return [worst_of(check for check in made if check.name == name) for name in names]
 
 
 def _may_know(path: Path, status: os.stat_result) -> bool:

@@ -11,16 +11,15 @@ import math
 import struct
 import threading
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.errors import ConfigError, DataError, MissingExtraError
-from wattload.loaders.engine import library
+from wattload.core.errors import ConfigError, DataError
+from wattload.loaders.data.crc32 import crc32_of
 
 _NPY_MAGIC = b"\x93NUMPY"
 _NPY_KEYS = frozenset({"descr", "fortran_order", "shape"})
@@ -32,9 +31,6 @@ _parser = threading.Lock()
 """Serializes parsing: CPython up to 3.12 counts the depth of all syntax trees in one place, and
 raises ``SystemError`` when threads alternate (python/cpython issue 106905).
 """
-
-FOLD_BYTES = 64
-"""The unit of ``wl_crc32_fold`` (``crc32.h``)."""
 
 _LOCAL = struct.Struct("<4s5H3L2H")
 _CENTRAL = struct.Struct("<4s6H3L5H2L")
@@ -323,29 +319,6 @@ def _local(member: bytes, size: int, crc32: int, extra: bytes) -> bytes:
 def _central(member: bytes, size: int, crc32: int, offset: int) -> bytes:
     fields = (_VERSION, _VERSION, 0, 0, 0, _EPOCH_DATE, crc32, size, size, len(member))
     return _CENTRAL.pack(_CENTRAL_MAGIC, *fields, 0, 0, 0, 0, 0, offset) + member
-
-
-def crc32_of(content: NDArray[np.uint8]) -> int:
-    """Return the CRC-32 of bytes, shape ``(n,)`` and contiguous, as ``zlib.crc32`` does.
-
-    About 11 GB/s a core where zlib reaches 3. zlib is used on other processors, and without the
-    engine's library. The interpreter's lock is released meanwhile.
-    """
-    fold = _fold()
-    whole = len(content) // FOLD_BYTES * FOLD_BYTES
-    if fold is None or not whole:
-        return zlib.crc32(content.data)
-    return zlib.crc32(content[whole:].data, fold(0, content.ctypes.data, whole))
-
-
-@lru_cache(maxsize=1)
-def _fold() -> Callable[[int, int, int], int] | None:
-    """Return ``wl_crc32_fold``, ``None`` if it is not available."""
-    try:
-        loaded = library.load()
-    except MissingExtraError:
-        return None
-    return loaded.wl_crc32_fold if loaded.wl_crc32_available() else None
 
 
 NPY: Final = Npy()

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from wattload.core.record.results import Check, VerifiedBytes
 from wattload.core.units import GIB, NS_PER_S, format_bytes
-from wattload.loaders.data.cold_cache import worst_of
+from wattload.loaders.data.cold_cache import worst_of_each
 from wattload.workloads.checkpoint.config import Config, Job
 from wattload.workloads.checkpoint.cycle import (
     READ_PHASE,
@@ -156,9 +156,9 @@ def durable(job: Job, ranks: Sequence[RankTotals]) -> Check:
     )
 
 
-def cold(ranks: Sequence[RankTotals]) -> Check:
-    """Return the worst cold-cache check of all reads and ranks."""
-    return worst_of(check for totals in ranks for check in totals.cold)
+def cold(ranks: Sequence[RankTotals]) -> list[Check]:
+    """Return the worst checks of cache and extents of all reads and ranks."""
+    return worst_of_each(check for totals in ranks for check in totals.cold)
 
 
 def mlperf_read_start(ranks: Sequence[RankTotals]) -> Check:

@@ -27,6 +27,7 @@ from wattload.core.workload import Accelerator, RunContext
 from wattload.loaders.aligned_io import aligned_buffers
 from wattload.loaders.checkpoint_store import Saved, ShardStore
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
+from wattload.loaders.data.written_extents import written_extents_check
 from wattload.workloads.checkpoint.config import Config, Job
 from wattload.workloads.checkpoint.storage import WORKLOAD, Storage, block_identity
 
@@ -125,6 +126,9 @@ class Cycle:
     def _make_cold(self, paths: list[Path]) -> None:
         evict(paths)
         self.totals.cold.append(cold_cache_check(paths))
+        self.totals.cold.append(
+            written_extents_check(paths, remedy="something else changes these files; run again")
+        )
 
 
 class Writer(Protocol):

@@ -154,7 +154,7 @@ class Checkpoint:
 
     def _checks(self) -> Sequence[Check]:
         job, ranks = self._planned(), self._ranks
-        made = (checks.cold(ranks), checks.durable(job, ranks))
+        made = (*checks.cold(ranks), checks.durable(job, ranks))
         is_mlperf = self.config.protocol == "mlperf"
         return (*made, checks.mlperf_read_start(ranks)) if is_mlperf else made
 

@@ -16,12 +16,14 @@ from wattload.loaders.data.criteo_conversion import Columnar, ColumnarSettings
 from wattload.loaders.data.criteo_day_files import Part
 from wattload.loaders.data.data_folder import DataFolder, claim_on_targets
 from wattload.loaders.data.safe_files import sync_folder
+from wattload.loaders.data.written_extents import written_extents_check
 from wattload.workloads.dlrm.tasks import ColumnarTask, PackTask, to_binary, to_parquet
 from wattload.workloads.dlrm.workers import Cost, MovedCallback, TaskResult, WorkerPool
 
 OUTPUT = "dlrm-output"
 TO_PARQUET = "tsv_to_parquet"
 TO_BINARY = "parquet_to_binary"
+HOLES_REMEDY = "copy it in full with `cp --sparse=never`, or delete it if wattload generated it"
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -50,7 +52,7 @@ class Conversion:
         parquet = self._outputs.parquet
         for number in range(1, rounds + 1):
             self._outputs.begin()
-            found.cold.append(self._cold(TO_PARQUET, sources))
+            found.cold += self._cold(TO_PARQUET, sources)
             columnar = self._step(
                 found,
                 to_parquet,
@@ -62,7 +64,7 @@ class Conversion:
                 label=f"TSV to Parquet, round {number} of {rounds}",
                 input_bytes=sum(part.size_bytes for part in self._parts),
             )
-            found.cold.append(self._cold(TO_BINARY, parquet))
+            found.cold += self._cold(TO_BINARY, parquet)
             self._step(
                 found,
                 to_binary,
@@ -79,13 +81,17 @@ class Conversion:
             found.columnar = [done.result for done in columnar]
         return found
 
-    def _cold(self, name: str, paths: Sequence[Path]) -> Check:
-        """Evict the next phase's input from the page cache on all ranks, then check that."""
+    def _cold(self, name: str, paths: Sequence[Path]) -> tuple[Check, Check]:
+        """Evict the next phase's input from the page cache on all ranks, then check that.
+
+        Raises ``DataError`` if a part of the input is on no device.
+        """
         evict(paths)
         self._context.communicator.barrier()
-        check = cold_cache_check(paths, name=f"cold_cache_{name}")
+        cold = cold_cache_check(paths, name=f"cold_cache_{name}")
+        written = written_extents_check(paths, remedy=HOLES_REMEDY)
         self._context.communicator.barrier()
-        return check
+        return cold, written
 
     def _step(
         self,

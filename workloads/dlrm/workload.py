@@ -17,7 +17,7 @@ from wattload.core.workload import (
     RunContext,
     WorkloadPlan,
 )
-from wattload.loaders.data.cold_cache import worst_of
+from wattload.loaders.data.cold_cache import worst_of_each
 from wattload.loaders.data.criteo_conversion import ColumnarSettings
 from wattload.loaders.data.criteo_day_files import (
     ROW_BYTES,
@@ -191,7 +191,6 @@ class Dlrm:
             return Outcome()
         ranks, rows, cold_checks, part_counts, ceilings = zip(*by_rank, strict=True)
         cold = [check for checks in cold_checks for check in checks]
-        names = dict.fromkeys(check.name for check in cold)
         measured = RunMeasurement(
             phases=(phase_total(TO_PARQUET, ranks), phase_total(TO_BINARY, ranks)),
             tsv_bytes=days.size_bytes,
@@ -202,7 +201,7 @@ class Dlrm:
         return Outcome(
             metrics=measured.metrics(),
             paths=[PATH],
-            checks=[worst_of(c for c in cold if c.name == name) for name in names],
+            checks=worst_of_each(cold),
             details={
                 "source": self._config.source or "synthetic",
                 "day_file_count": len(days.paths),

@@ -16,6 +16,7 @@ from wattload.core.record.results import Check
 from wattload.core.units import format_bytes, format_rate
 from wattload.core.workload import Communicator
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
+from wattload.loaders.data.written_extents import written_extents_check
 from wattload.loaders.samples import SampleConfig, SampleSet
 from wattload.workloads.unet3d.config import (
     PUBLISHED_SETTINGS,
@@ -24,7 +25,7 @@ from wattload.workloads.unet3d.config import (
     Sizes,
     payload_bytes,
 )
-from wattload.workloads.unet3d.dataset import PreparedData
+from wattload.workloads.unet3d.dataset import HOLES_REMEDY, PreparedData
 from wattload.workloads.unet3d.job import Job
 from wattload.workloads.unet3d.loop import DeliveredSample
 from wattload.workloads.unet3d.metrics import JobTimes, dlio_summary, step_series
@@ -43,12 +44,15 @@ class ColdCache:
     def before_epoch(self) -> None:
         """Evict the files from the page cache on every host, and check that they are gone.
 
-        Raises ``OSError`` if a file can't be opened.
+        Raises:
+            DataError: bytes of a file are on no device.
+            OSError: a file can't be opened.
         """
         self._world.barrier()
         if self._leads_host:
             evict(self._paths)
             self._checks.append(cold_cache_check(self._paths))
+            self._checks.append(written_extents_check(self._paths, remedy=HOLES_REMEDY))
         self._world.barrier()
 
     def checks(self) -> list[Check]:
@@ -205,16 +209,10 @@ def remarks(
     loader: SampleConfig,
     *,
     cold: Check,
-    sparse_count: int,
 ) -> list[str]:
-    """Return the remarks for the page; ``sparse_count`` files were rewritten."""
+    """Return the remarks for the page."""
     config, division = job.config, job.division
     found = list(_differences(job))
-    if sparse_count:
-        found.append(
-            f"{sparse_count} of the {job.dataset.file_count} data files had holes or unwritten "
-            "blocks, which read as zeros without the drive. They were rewritten before the run."
-        )
     if config.record_divisor > 1:
         found.append(
             f"Records are shrunk to 1/{config.record_divisor} of MLPerf's "

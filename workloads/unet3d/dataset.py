@@ -1,7 +1,4 @@
-"""The files of a data set: their sizes, their paths, and which of them exist.
-
-A file with holes or unwritten extents counts as missing: these read as zeros without the drive.
-"""
+"""The files of a data set: their sizes, their paths, and which of them exist."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
-from wattload.core.storage.extents import unwritten_bytes
 from wattload.core.storage.targets import Target
 from wattload.core.workload import DataFacts
 from wattload.loaders.data.data_folder import DataFolder, existing_on_targets, marker_of
@@ -24,6 +20,7 @@ from wattload.loaders.data.record_formats import file_bytes, record_format
 from wattload.workloads.unet3d.config import Config, Shape, Sizes, dlio_shapes, matched_shapes
 
 WORKLOAD = "unet3d"
+HOLES_REMEDY = "delete this file, and the next run generates it again"
 
 
 @dataclass(frozen=True)
@@ -82,42 +79,29 @@ class Dataset:
         return existing_on_targets(self.targets, self._key())
 
     def missing(self, folders: Sequence[DataFolder | None]) -> list[int]:
-        """Return the indices of the files that do not exist, have another size, or are sparse."""
-        absent = set(range(self.file_count)).difference(self._present(folders))
-        return sorted(absent.union(self.sparse(folders)))
+        """Return the indices of the files that do not exist or have another size."""
+        return [
+            index
+            for index in range(self.file_count)
+            if not self._is_there(index, folders[index % len(folders)])
+        ]
 
-    def sparse(self, folders: Sequence[DataFolder | None]) -> list[int]:
-        """Return the indices of the existing files with bytes that are on no device.
-
-        Holes and unwritten extents read as zeros at the speed of memory.
-        """
-        paths = self.expected_paths()
-        return [index for index in self._present(folders) if unwritten_bytes(paths[index])]
-
-    def _present(self, folders: Sequence[DataFolder | None]) -> list[int]:
-        """Return the indices of the existing files of the right size."""
-        present = []
-        for index, name in enumerate(self.names):
-            folder = folders[index % len(folders)]
-            if folder is None:
-                continue
-            entry = folder.entries.get(name)
-            if entry and entry.size_bytes == self.file_bytes[index] and folder.is_valid(name):
-                present.append(index)
-        return present
+    def _is_there(self, index: int, folder: DataFolder | None) -> bool:
+        if folder is None:
+            return False
+        entry = folder.entries.get(self.names[index])
+        has_size = entry is not None and entry.size_bytes == self.file_bytes[index]
+        return has_size and folder.is_valid(self.names[index])
 
     def _key(self) -> str:
         return str(marker_of(WORKLOAD, self.parameters, self.config.data_seed)["key"])
 
 
 class PreparedData:
-    """A data set in its folders on this rank; ``sparse_count`` of its files were rewritten."""
+    """A data set in its folders on this rank."""
 
-    def __init__(
-        self, dataset: Dataset, folders: Sequence[DataFolder], *, sparse_count: int = 0
-    ) -> None:
+    def __init__(self, dataset: Dataset, folders: Sequence[DataFolder]) -> None:
         self.dataset = dataset
-        self.sparse_count = sparse_count
         self.folders = folders
         self.paths = tuple(
             folders[index % len(folders)].path / name for index, name in enumerate(dataset.names)

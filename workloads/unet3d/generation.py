@@ -27,8 +27,9 @@ from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, open_direct,
 from wattload.loaders.data.data_folder import DataFolder, claim_on_targets
 from wattload.loaders.data.record_formats import RecordFormat, file_bytes, record_format
 from wattload.loaders.data.safe_files import sync_folder
+from wattload.loaders.data.written_extents import written_extents_check
 from wattload.workloads.unet3d.config import Shape, payload_bytes
-from wattload.workloads.unet3d.dataset import WORKLOAD, Dataset, PreparedData
+from wattload.workloads.unet3d.dataset import HOLES_REMEDY, WORKLOAD, Dataset, PreparedData
 
 CHUNK_BYTES = 8 << 20
 MAXIMUM_WRITERS = 8
@@ -48,7 +49,7 @@ def prepare(dataset: Dataset, context: RunContext) -> tuple[PreparedData, bool]:
     manifest. The next call resumes one that was interrupted.
 
     Raises:
-        DataError: a folder is not wattload's, or a verified file was changed.
+        DataError: a folder is not wattload's, a file has holes, or a verified file was changed.
         TargetError: the target is full or not writable.
     """
     world = context.communicator
@@ -56,13 +57,14 @@ def prepare(dataset: Dataset, context: RunContext) -> tuple[PreparedData, bool]:
         _claim(dataset, 0)
     world.barrier()
     folders = _claim(dataset, world.rank)
-    sparse_count = len(dataset.sparse(folders))
     missing = dataset.missing(folders)
     kept = sorted(set(range(dataset.file_count)) - set(missing))
     world.barrier()  # all ranks look before any rank writes
-    data = PreparedData(dataset, folders, sparse_count=sparse_count)
+    data = PreparedData(dataset, folders)
+    own_kept = kept[world.rank :: world.world_size]
+    written_extents_check([data.paths[index] for index in own_kept], remedy=HOLES_REMEDY)
     if dataset.config.verify_data:
-        data.verify(kept[world.rank :: world.world_size])
+        data.verify(own_kept)
     _make(data, missing[world.rank :: world.world_size], context)
     world.barrier()
     if world.rank == 0:

@@ -14,7 +14,7 @@ from wattload.core.errors import ConfigError, RunError
 from wattload.core.record.results import Check, Metric, Verdict
 from wattload.core.units import MIB, Unit, format_bytes
 from wattload.core.workload import Device, Outcome, Phase, RunContext
-from wattload.loaders.data.cold_cache import RESIDENT_LIMIT, residency, worst_of
+from wattload.loaders.data.cold_cache import RESIDENT_LIMIT, residency, worst_of_each
 from wattload.loaders.samples import (
     SampleHarnessConfig,
     SampleSet,
@@ -87,15 +87,16 @@ def run_harness(
     cold = ColdCache(data.paths, context.communicator)
     result = _run(loader, training, cold, context)
     left = None if loader.is_cold_in_every_epoch else residency(data.paths).fraction
-    cold_cache = cold_check(worst_of(cold.checks()), training.epochs, loader, left)
+    first, written = worst_of_each(cold.checks())
+    cold_cache = cold_check(first, training.epochs, loader, left)
     with context.phase("harness_ceiling", timed=False):
         ceiling, reason = _ceiling(loader, training, context.output_folder(CEILING_OUTPUT))
     times = _job_times(job, samples, result, loader)
-    common_remarks = remarks(job, samples, loader, cold=cold_cache, sparse_count=data.sparse_count)
+    common_remarks = remarks(job, samples, loader, cold=cold_cache)
     return Outcome(
         metrics=(*harness_metrics(times, result, training), ceiling_metric(ceiling, reason)),
         paths=(result.io.path,),
-        checks=(cold_cache, *harness_checks(result, training)),
+        checks=(cold_cache, written, *harness_checks(result, training)),
         details={
             **details(job, times, samples, loader, device=None),
             "harness": _harness_details(result),

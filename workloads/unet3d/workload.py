@@ -18,7 +18,7 @@ from wattload.core.workload import (
     RunContext,
     WorkloadPlan,
 )
-from wattload.loaders.data.cold_cache import worst_of
+from wattload.loaders.data.cold_cache import worst_of_each
 from wattload.loaders.device_copy import DeviceCopier
 from wattload.loaders.samples import SampleHarnessConfig, SampleLoaderConfig, SampleSet
 from wattload.workloads.unet3d.checks import ColdCache, Delivery, ceiling_remark, details, remarks
@@ -143,18 +143,16 @@ class Unet3d:
         if world.rank:
             return Outcome(latencies=latencies, operations=operations)
         times = self._job_times(epochs_by_rank)
-        cold_cache = worst_of(cold_checks)
+        cold_cache, written = worst_of_each(cold_checks)
         record_bytes = self.config.distribution().mean_bytes
         device = copier.device if copier is not None else None
         return Outcome(
             metrics=(*metrics(times, record_bytes), ceiling_metric(ceiling)),
             paths=(loader.path(),),
-            checks=(cold_cache, closure_check(times)),
+            checks=(cold_cache, written, closure_check(times)),
             details=details(job, times, samples, self._loader, device=device),
             remarks=(
-                *remarks(
-                    job, samples, self._loader, cold=cold_cache, sparse_count=data.sparse_count
-                ),
+                *remarks(job, samples, self._loader, cold=cold_cache),
                 ceiling_remark(times, ceiling),
             ),
             latencies=latencies,

@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.allocation import punch, unwrite
 from tests.context import context_at, run_ranks
 from tests.workloads.checkpointing import (
     LOADERS,
@@ -26,7 +28,9 @@ from tests.workloads.checkpointing import (
 )
 from wattload.core.errors import DataError, TargetError
 from wattload.loaders.checkpoint_store import CheckpointLoader
+from wattload.loaders.data.cold_cache import evict
 from wattload.loaders.data.data_folder import list_folders
+from wattload.workloads.checkpoint import cycle
 from wattload.workloads.checkpoint.storage import complete_checkpoints
 
 pytestmark = pytest.mark.usefixtures("short_ceilings")
@@ -56,6 +60,24 @@ def test_a_target_that_fills_up_is_one_sentence_and_no_checkpoint(
         workload.run(context)
     assert list_folders(tiny_file_system) == ()
     assert remains(tiny_file_system) == []
+
+
+@pytest.mark.parametrize("hollow_out", [punch, unwrite])
+def test_a_checkpoint_that_was_hollowed_out_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hollow_out: Callable[[Path], None]
+) -> None:
+    def hollow_out_first(paths: Sequence[Path]) -> None:
+        hollow_out(paths[0])
+        evict(paths)
+
+    monkeypatch.setattr(cycle, "evict", hollow_out_first)
+    workload, context = made(), context_at(tmp_path)
+    workload.plan(context)
+    workload.prepare(context)
+    with pytest.raises(DataError, match=r"has 16\.38 kB in holes or unwritten blocks"):
+        workload.run(context)
+    assert context.timed("read") == []
+    assert remains(tmp_path) == []
 
 
 @pytest.mark.parametrize("after_bytes", [1, RANK_BYTES + 1, 5 * RANK_BYTES])

@@ -39,6 +39,7 @@ def test_every_checkpoint_is_written_proved_read_back_and_removed(
     assert {check.verdict for check in checks.values()} == {"pass"}
     assert set(checks) == {
         "cold_cache",
+        "written_extents",
         "checkpoint_durable",
         "checkpoint_bytes_on_target",
         "checkpoint_committed",

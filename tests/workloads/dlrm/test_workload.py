@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.allocation import punch, unwrite
 from tests.context import Context, ThreadCommunicator, context_at, directory_target, run_ranks
 from wattload.core.errors import ConfigError, DataError, RunError, TargetError
 from wattload.core.record.results import Check
@@ -285,6 +286,20 @@ def test_a_changed_value_fails_the_sample(tmp_path: Path, column: int) -> None:
     assert check.verdict == "fail"
     assert "the first difference is row" in check.sentence
     assert check.figures["expected_sha256"] != check.figures["found_sha256"]
+
+
+@pytest.mark.parametrize("hollow_out", [punch, unwrite])
+def test_a_hollow_day_file_ends_the_run_before_it_is_timed(
+    tmp_path: Path, hollow_out: Callable[[Path], None]
+) -> None:
+    real_days(tmp_path / "real")
+    workload, context = dlrm(source=str(tmp_path / "real")), context_at(tmp_path)
+    workload.prepare(context)
+    hollow_out(tmp_path / "real" / "day_1")
+    with pytest.raises(DataError, match=r"day_1 has 16\.38 kB in holes.*cp --sparse=never"):
+        workload.run(context)
+    assert context.timed("tsv_to_parquet") == []
+    assert outputs(tmp_path) == []
 
 
 def test_a_bad_line_ends_the_run_and_removes_the_output(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.allocation import punch
 from tests.context import context_at
-from tests.unet3d import direct, live, torch, verdict, workload
+from tests.unet3d import direct, live, torch, workload
 from wattload.core.errors import DataError
 from wattload.core.io import Batch
 from wattload.loaders.direct import loader
@@ -89,20 +89,18 @@ def test_a_sample_that_was_not_hashed_fails_the_run(
     assert "the delivered bytes are unproven" in check.sentence
 
 
-def test_hollow_files_are_made_again_and_the_page_says_so(tmp_path: Path) -> None:
+def test_a_hole_punched_after_it_was_prepared_ends_the_run_before_it_is_timed(
+    tmp_path: Path,
+) -> None:
     context = context_at(tmp_path)
     subject = workload()
     subject.plan(context)
     facts = subject.prepare(context)
     assert facts is not None
-    for path in sorted(facts.folder.glob("img*"))[:3]:
-        punch(path)
-    outcome, checks = live(workload(), context)
-    assert (
-        "3 of the 17 data files had holes or unwritten blocks, which read as zeros without the "
-        "drive. They were rewritten before the run."
-    ) in outcome.remarks
-    assert verdict(checks, "delivered_bytes") == "pass"
+    punch(sorted(facts.folder.glob("img*"))[3])
+    with pytest.raises(DataError, match=r"img_03_of_17\.npz has 16\.38 kB in holes"):
+        subject.run(context)
+    assert context.timed("read") == []
 
 
 def test_a_file_that_was_cut_after_it_was_prepared_ends_the_run(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def departures(name: str, step_s: float, **settings: object) -> list[str]:
         paths=(), file_bytes=(), record_format="npz", batch_samples=7, resize_bytes=1
     )
     cold = Check(name="cold_cache", verdict="pass", sentence="It was cold.")
-    found = remarks(subject, samples, direct(), cold=cold, sparse_count=0)
+    found = remarks(subject, samples, direct(), cold=cold)
     return [remark for remark in found if "not the published unet3d job" in remark]
 
 
@@ -89,7 +89,7 @@ def test_the_page_says_what_stands_in_for_the_data_set_rule(verdict: Verdict) ->
     samples = SampleSet(
         paths=(), file_bytes=(), record_format="npz", batch_samples=7, resize_bytes=1
     )
-    (remark,) = remarks(job, samples, direct(), cold=cold, sparse_count=0)
+    (remark,) = remarks(job, samples, direct(), cold=cold)
     assert f"Each epoch read 28 files; MLPerf Storage requires {job.rule.files}" in remark
     verified = "Instead, the page cache was verified to be cold before every epoch" in remark
     assert verified == (verdict == "pass")

@@ -1,4 +1,4 @@
-"""The extents of a file: how many it has, and how many of its bytes no device holds.
+"""The extents of a file: how many it has, where they are, and how many bytes no device holds.
 
 Asks FIEMAP (``Documentation/filesystems/fiemap.rst``), which writes dirty pages out first.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 _FS_IOC_FIEMAP = 0xC020660B
@@ -20,12 +22,43 @@ _FIEMAP = struct.Struct("<QQIIII")
 
 _EXTENT = struct.Struct("<QQQ16xI12x")
 """``struct fiemap_extent``: logical, physical, length, 2 reserved, flags, 3 reserved."""
+_RUN = struct.Struct("<QQQ?")
 _FLAG_SYNC = 1
 _EXTENT_LAST = 0x1
 _EXTENT_UNWRITTEN = 0x800
 _WHOLE_FILE = 2**64 - 1
 _ROOM = 256
 _NO_FIEMAP = {errno.EOPNOTSUPP, errno.ENOTTY, errno.ENOSYS, errno.EBADR}
+
+
+@dataclass(frozen=True, slots=True)
+class ExtentMap:
+    """Where the bytes of a file are.
+
+    ``unwritten_bytes`` are on no device: holes, and extents that were never written to. It is
+    ``None`` if the file system can't say. ``sha256`` is the digest of the map: it changes when a
+    part of the file is moved, punched out or unwritten. It is ``None`` without FIEMAP.
+    """
+
+    unwritten_bytes: int | None
+    sha256: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Bytes that follow each other in the file and on the device, all written to or none."""
+
+    logical: int
+    physical: int
+    length: int
+    is_written: bool
+
+    def joined(self, after: _Run) -> _Run | None:
+        """Return both as one run, ``None`` if the other one does not continue this one."""
+        continued = (self.logical + self.length, self.physical + self.length, self.is_written)
+        if continued != (after.logical, after.physical, after.is_written):
+            return None
+        return _Run(self.logical, self.physical, self.length + after.length, self.is_written)
 
 
 def count_extents(path: Path) -> int:
@@ -46,12 +79,11 @@ def count_extents(path: Path) -> int:
     return mapped
 
 
-def unwritten_bytes(path: Path) -> int:
-    """Return how many of a file's bytes no device holds: holes, and extents never written to.
+def extent_map(path: Path) -> ExtentMap:
+    """Return where a file's bytes are; writes its dirty pages out first.
 
-    Asks FIEMAP (``Documentation/filesystems/fiemap.rst``), which writes dirty pages out first; a
-    file system without it reports its holes by ``lseek(SEEK_HOLE)``, which need not know of
-    unwritten extents.
+    A file system without FIEMAP may still report holes by ``lseek(SEEK_HOLE)``. It does not know
+    of extents that were never written to, so a file without holes is then unknown.
 
     Raises:
         OSError: the file can't be opened, or is a symbolic link.
@@ -60,17 +92,22 @@ def unwritten_bytes(path: Path) -> int:
     try:
         size_bytes = os.fstat(descriptor).st_size
         try:
-            return size_bytes - sum(_written_runs(descriptor, size_bytes))
+            runs = list(_joined(_runs(descriptor, size_bytes)))
         except OSError as error:
             if error.errno not in _NO_FIEMAP:
                 raise
-            return size_bytes - sum(_data_runs(descriptor, size_bytes))
+            return ExtentMap((size_bytes - sum(_data_runs(descriptor, size_bytes))) or None, None)
     finally:
         os.close(descriptor)
+    packed = (_RUN.pack(run.logical, run.physical, run.length, run.is_written) for run in runs)
+    return ExtentMap(
+        unwritten_bytes=size_bytes - sum(run.length for run in runs if run.is_written),
+        sha256=hashlib.sha256(b"".join(packed)).hexdigest(),
+    )
 
 
-def _written_runs(descriptor: int, size_bytes: int) -> Iterator[int]:
-    """Yield the bytes, up to the file's end, of each extent that was written to."""
+def _runs(descriptor: int, size_bytes: int) -> Iterator[_Run]:
+    """Yield the extents in order, the last one up to the end of the file."""
     position = 0
     while position < size_bytes:
         request = bytearray(_FIEMAP.size + _ROOM * _EXTENT.size)
@@ -79,14 +116,31 @@ def _written_runs(descriptor: int, size_bytes: int) -> Iterator[int]:
         count = _FIEMAP.unpack_from(request)[3]
         for number in range(count):
             place = _FIEMAP.size + number * _EXTENT.size
-            logical, _, length, flags = _EXTENT.unpack_from(request, place)
-            start, position = max(logical, position), logical + length
-            if not flags & _EXTENT_UNWRITTEN:
-                yield max(min(position, size_bytes) - start, 0)
+            logical, physical, length, flags = _EXTENT.unpack_from(request, place)
+            # An answer starts with the whole extent at its position, of which a part is known.
+            skipped = max(position - logical, 0)
+            end = min(logical + length, size_bytes)
+            if end > logical + skipped:
+                is_written = not flags & _EXTENT_UNWRITTEN
+                start = logical + skipped
+                yield _Run(start, physical + skipped, end - start, is_written)
+            position = logical + length
             if flags & _EXTENT_LAST:
                 return
         if not count:
             return
+
+
+def _joined(runs: Iterator[_Run]) -> Iterator[_Run]:
+    """Yield runs joined where they continue each other: extents may be reported in parts."""
+    last: _Run | None = None
+    for run in runs:
+        both = last.joined(run) if last else None
+        if last and not both:
+            yield last
+        last = both or run
+    if last:
+        yield last
 
 
 def _data_runs(descriptor: int, size_bytes: int) -> Iterator[int]:
