@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 Tone = Literal["", "good", "warn", "bad", "open", "a", "b", "c", "d", "e", "f", "quiet"]
-
-_CHART_NAME = re.compile(r'<svg [^>]*aria-labelledby="([^" ]+)-title[" ]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,21 +162,18 @@ class Cards:
 class Figure:
     """A chart as SVG with its caption, and its data as a table in a fold.
 
-    ``svg`` is the only markup that is not escaped: ``reports.charts.svg`` made it. ``legend`` pairs
-    the name of a colour with its meaning.
+    ``name`` is unique on the page, and can be linked to. ``svg`` is the only markup that is not
+    escaped: ``reports.charts.svg`` made it. It is empty if the chart could not be drawn;
+    ``missing`` says why. ``legend`` pairs the name of a colour with its meaning.
     """
 
     kind: ClassVar[str] = "figure"
+    name: str
     svg: str
     caption: str
     table: Table
     legend: Sequence[tuple[str, str]] = ()
-
-    @property
-    def anchor(self) -> str:
-        """The chart's id, for links; empty if its SVG has none."""
-        named = _CHART_NAME.search(self.svg[:1000])
-        return named.group(1) if named else ""
+    missing: str = ""
 
 
 @dataclass(frozen=True, slots=True)

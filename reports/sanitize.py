@@ -15,11 +15,12 @@ LONGEST = 160
 WIDEST = 36
 """A longer word may break anywhere, so that it does not widen a table."""
 
-_UNSEEN = re.compile(
+UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff"
-    "\ufff9-\ufffb\U000e0000-\U000e007f]"
+    "\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f]"
 )
-"""Control characters and direction marks, but not the joiners that emoji and scripts need."""
+"""Control characters, direction marks and what XML forbids, but not the joiners that emoji and
+scripts need."""
 
 _RIGHT_TO_LEFT = re.compile(
     "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]+"
@@ -44,7 +45,7 @@ def sanitize(text: str) -> str:
 
 def escape_unseen(text: str) -> str:
     """Return a text for copying: only invisible characters are replaced, by JSON escapes."""
-    return _UNSEEN.sub(_escaped, text)
+    return UNSEEN.sub(lambda found: json_escape(found.group()), text)
 
 
 def file_name(name: str) -> str:
@@ -62,6 +63,7 @@ def _shortened(word: re.Match[str]) -> str:
     return f"{found[:_ENDS]}…{found[-_ENDS:]}"
 
 
-def _escaped(character: re.Match[str]) -> str:
-    units = character.group().encode("utf-16-be")
+def json_escape(character: str) -> str:
+    r"""Return a character as JSON writes it without Unicode: ``\u200e``, or two of these."""
+    units = character.encode("utf-16-be")
     return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))

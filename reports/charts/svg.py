@@ -12,8 +12,10 @@ from html import escape, unescape
 from typing import Any, Literal, Self
 
 import altair as alt
+from pydantic_core import to_json
 
 from wattload.reports.blocks import Figure, Table
+from wattload.reports.charts.renderer import ChartError, renderer
 from wattload.reports.charts.themes import HATCHES, Hatch, configuration, light, tint
 from wattload.reports.sanitize import escape_unseen, sanitize
 
@@ -28,8 +30,6 @@ Rows = list[dict[str, Any]]
 """What a layer of a chart is drawn from."""
 Data = dict[str, Rows]
 """The rows of a chart by the names that its layers give them."""
-
-VEGALITE_VERSION = "6.4"
 
 _ROOT = re.compile(r"^<svg [^>]*?width=\"([0-9.]+)\" height=\"([0-9.]+)\"[^>]*>")
 _TAG = re.compile(r"<[^>]+>")
@@ -213,7 +213,7 @@ def make_figure(
     sentences: Sequence[str] = (),
     legend: Sequence[tuple[str, str]] = (),
 ) -> Figure:
-    """Return a chart with its caption and its data as a table.
+    """Return a chart with its caption and its data as a table, or why it can't be drawn.
 
     Args:
         chart: a chart over named data.
@@ -226,12 +226,12 @@ def make_figure(
         legend: pairs of a role and what it means.
     """
     description = " ".join([caption, *sentences])
-    return Figure(
-        svg=render(chart, data, name=name, title=title, description=description),
-        caption=caption,
-        table=table,
-        legend=legend,
-    )
+    svg = missing = ""
+    try:
+        svg = render(chart, data, name=name, title=title, description=description)
+    except ChartError as error:
+        missing = str(error)
+    return Figure(name=name, svg=svg, missing=missing, caption=caption, table=table, legend=legend)
 
 
 def render(
@@ -252,17 +252,18 @@ def render(
         description: what it shows, for readers who cannot see it.
 
     Raises:
-        ValueError: vl-convert returned something other than an SVG.
+        ChartError: it can't be drawn.
     """
-    import vl_convert
-
     document = chart.to_dict(validate=False)  # checked as it was built, channel by channel
     document["config"] = configuration()
     document["datasets"] = {key: list(rows) for key, rows in data.items()}
-    # With an empty list of base URLs a chart that names a URL is refused, and none is fetched.
-    svg = vl_convert.vegalite_to_svg(
-        document, vl_version=VEGALITE_VERSION, allowed_base_urls=[], show_warnings=False
-    )
+    try:
+        encoded = to_json(document, inf_nan_mode="null")
+    except ValueError as error:
+        raise ChartError(
+            f"This chart is missing: it has text that is not Unicode ({error})."
+        ) from error
+    svg = renderer().draw(encoded)
     return _labelled(_TAG.sub(_compact_tag, svg), name, title, description)
 
 
@@ -278,7 +279,7 @@ def _compact_tag(tag: re.Match[str]) -> str:
 def _labelled(svg: str, name: str, title: str, description: str) -> str:
     root = _ROOT.match(svg)
     if root is None:
-        raise ValueError(f"vl-convert made no SVG of the chart {name}")
+        raise ChartError(f"This chart is missing: vl-convert made no SVG of {name}.")
     width, height = root.groups()
     body = escape_unseen(_EMPTY_PATH.sub("", svg[root.end() :]))
     body = draw_hatches(_LONG_TEXT.sub(_sanitized, body))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from wattload.core.errors import TargetError
 from wattload.core.record.file import RECORD_FILE
+from wattload.reports.charts.renderer import renderer
 from wattload.reports.render.json_export import FORMAT, json_report
 from wattload.reports.render.page import page_of
 from wattload.reports.render.text_export import csv_report, markdown_report
@@ -56,6 +57,8 @@ def report_text(
         RecordError: a run is missing, truncated, or named twice.
         ConfigError: ``by`` does not name a property or a configuration key of these runs.
     """
+    if form == "html":
+        renderer().start()  # it gets ready while the runs are loaded
     with _loaded_runs(paths, redact=redact) as runs:
         return FORMS[form](make_subject(runs, by, forced=forced))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 INDEX = "index.html"
@@ -82,11 +83,24 @@ def run(arguments: argparse.Namespace) -> int:
             redact=arguments.redact,
             forced=arguments.force,
         )
+        _warn_of_missing_charts()
     if output == STANDARD_OUTPUT:
         write_out(text)
     else:
         print(file_name(str(write_whole(text, output))))
     return 0
+
+
+def _warn_of_missing_charts() -> None:
+    from wattload.reports.charts.renderer import renderer
+
+    failures = renderer().failures
+    if failures:
+        print(
+            f"wattload: warning: the report lacks {len(failures)} charts, its figures and tables "
+            f"are complete; {failures[0]}",
+            file=sys.stderr,
+        )
 
 
 def _index(arguments: argparse.Namespace, output: Path) -> str:
