@@ -8,6 +8,7 @@ needs a second to start. It starts early, beside the loading of runs.
 from __future__ import annotations
 
 import atexit
+import json
 import re
 import signal
 import subprocess
@@ -161,7 +162,7 @@ def main() -> None:
     def drawn(document: bytes) -> str:
         # With an empty list of base URLs a chart that names a URL is refused, and none is fetched.
         svg: str = vl_convert.vegalite_to_svg(
-            document.decode(),
+            json.loads(document),  # exact, which vl-convert's own parser is not
             vl_version=VEGALITE_VERSION,
             allowed_base_urls=[],
             show_warnings=False,
