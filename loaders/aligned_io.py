@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import TargetError
+from wattload.core.files import Folder
 from wattload.core.storage.direct_io import find_direct_io, statx_alignment
 
 PAGE_BYTES = 4096
@@ -71,20 +72,19 @@ def aligned_buffers(
     return [memory[start : start + size_bytes] for start in range(0, memory.size, stride_bytes)]
 
 
-def open_direct(
-    path: Path | str, flags: int, *, mode: int = 0o644, dir_fd: int | None = None
-) -> int:
-    """Open a file with O_DIRECT and return its descriptor; ``flags`` as for ``os.open``.
+def create_direct(folder: Folder, name: str) -> int:
+    """Create a file for writing by O_DIRECT and return its descriptor; see ``Folder.create``.
 
     The flag is read back, since some layers drop it without an error. It is necessary for direct
     I/O but does not prove it: tmpfs accepts the flag and reads memory.
 
     Raises:
         TargetError: the file system refuses O_DIRECT or did not keep the flag.
-        OSError: the file can't be opened for any other reason.
+        OSError: the file can't be created for any other reason.
     """
+    path = folder.path / name
     try:
-        descriptor = os.open(path, flags | os.O_DIRECT | os.O_CLOEXEC, mode, dir_fd=dir_fd)
+        descriptor = folder.create(name, os.O_WRONLY | os.O_DIRECT)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise

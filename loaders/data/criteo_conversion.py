@@ -76,7 +76,7 @@ def tsv_to_parquet(part: Part, path: Path, settings: ColumnarSettings, moved: Mo
         DataError: a line is not a Criteo row; the message has file, line and byte offset.
         OSError: the target is full or failed.
     """
-    with io.BufferedWriter(CountedFile(path, "wb", moved), WRITE_BYTES) as sink:
+    with io.BufferedWriter(CountedFile.create(path, moved), WRITE_BYTES) as sink:
         found = write_parquet(part, sink, settings, moved)
         sink.flush()
         os.fsync(sink.fileno())
@@ -193,7 +193,7 @@ def parquet_to_binary(source: Path, path: Path, moved: Moved) -> int:
     """
     with (
         CountedFile(source, "rb", moved) as columns,
-        CountedFile(path, "wb", moved) as sink,
+        CountedFile.create(path, moved) as sink,
     ):
         row_count = write_packed(columns, sink, str(source))
         os.fsync(sink.fileno())

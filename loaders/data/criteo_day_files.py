@@ -30,12 +30,13 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
+from wattload.loaders.data.data_folder import open_data_folder
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -108,9 +109,19 @@ class Part:
 class CountedFile(io.FileIO):
     """A file that reports every byte as it moves; unbuffered, through the page cache."""
 
-    def __init__(self, path: Path, mode: str, moved: Moved) -> None:
-        super().__init__(path, mode)
+    def __init__(self, file: Path | int, mode: str, moved: Moved) -> None:
+        super().__init__(file, mode)
         self._moved = moved
+
+    @classmethod
+    def create(cls, path: Path, moved: Moved) -> Self:
+        """Create a file in a data folder; what exists there is never written.
+
+        Raises:
+            ForeignFileError: something is there, be it only a link, or the folder is not ours.
+        """
+        with open_data_folder(path.parent) as folder:
+            return cls(folder.create(path.name), "wb", moved)
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         """Read into the buffer, count what came and return it, in bytes."""

@@ -8,43 +8,44 @@ SHA-256 of the canonical JSON of the workload's parameters and seed. The folder 
   disk before the call that wrote it returns; a torn last line counts as not written;
 * ``.wattload-sealed.json``: written when the data is complete.
 
-Files are removed only if they are listed under a valid marker; the removal uses descriptors and
-follows no symbolic link. All other files stay, and ``foreign`` lists them.
+Files are removed only if they are listed under a valid marker; see ``wattload.core.files`` for how
+they are opened. All other files stay, and ``foreign`` lists them.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
+import stat
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from wattload.core.errors import DataError, TargetError
-from wattload.core.storage.targets import DATA_FOLDER_NAME, Target
-from wattload.loaders.data.safe_files import (
+from wattload.core.files import (
+    SMALL_BYTES,
+    Folder,
+    Removal,
     checked_parts,
+    choose_folder,
     open_folder,
-    open_regular,
-    read_text,
-    regular_size,
-    remove_folder,
     remove_listed,
-    sync_folder,
+    temporary_for,
     walk_names,
-    write_durably,
 )
+from wattload.core.storage.targets import DATA_FOLDER_NAME, Target
 
 MANIFEST_PREFIX = ".wattload-manifest-"
 MANIFEST_SUFFIX = ".jsonl"
 
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND
+_MANIFEST_LIMIT_BYTES = 1 << 30
+"""Room for millions of files in one part of a manifest."""
 
+TEMPORARY_SUFFIX = ".tmp"
 
 MARKER_NAME = ".wattload-marker.json"
 
@@ -107,9 +108,9 @@ class ManifestPart:
             raise OSError(error.errno, error.strerror, str(path)) from error
 
     def _open(self) -> int:
-        with open_folder(self._folder) as folder:
-            descriptor = open_regular(self._name, _FLAGS, folder)
-            os.fsync(folder)
+        with open_data_folder(self._folder) as folder:
+            descriptor = folder.append(self._name)
+            folder.sync()
         return descriptor
 
 
@@ -160,7 +161,7 @@ def read_parts(folder: Path) -> tuple[dict[str, ManifestEntry], set[str]]:
 def _read_part(folder: Path, part: str) -> dict[str, ManifestEntry | None]:
     """Return the state of each name after the last line of one part; ``None`` is announced."""
     states: dict[str, ManifestEntry | None] = {}
-    *lines, _torn = (read_text(folder, part) or "").split("\n")
+    *lines, _torn = (_read_text(folder, part, _MANIFEST_LIMIT_BYTES) or "").split("\n")
     for number, line in enumerate(lines, 1):
         try:
             fields = json.loads(line)
@@ -209,27 +210,31 @@ def marker_of(workload: str, parameters: Mapping[str, object], seed: int) -> dic
 
 
 def make_folders(target_path: Path, *below: str) -> None:
-    """Create ``<target>/wattload-data``, or a folder ``below`` it, durably, following no link.
+    """Create ``<target>/wattload-data``, or a folder ``below`` it, durably.
 
     Raises:
         TargetError: the target is missing or not a directory.
-        DataError: a link or a foreign file is in the place of a folder.
+        ForeignFileError: a link, a file or a folder that is not ours is in the place of a folder.
         OSError: the kernel refuses (read-only, full, no permission).
     """
     if not target_path.is_dir():
         raise TargetError(
             f"{target_path} is not a directory; give an existing one with target.path="
         )
-    path = target_path
-    for name in (DATA_FOLDER_NAME, *below):
-        above, path = path, path / name
-        if path.is_symlink() or (path.exists() and not path.is_dir()):
-            raise DataError(
-                f"{path} is not a folder of wattload; move it, or choose another target"
-            )
-        if not path.exists():
-            path.mkdir(exist_ok=True)
-            sync_folder(above)
+    with ExitStack() as opened:
+        folder = opened.enter_context(choose_folder(target_path))
+        for name in (DATA_FOLDER_NAME, *below):
+            folder = opened.enter_context(folder.make(name))
+
+
+def open_data_folder(path: Path, *below: str) -> Folder:
+    """Open a data folder, or a folder ``below`` it; all folders from ``wattload-data`` on are ours.
+
+    Raises:
+        ForeignFileError: one of them is not.
+        OSError: the kernel refuses, or it does not exist.
+    """
+    return open_folder(path.parent, path.name, *below)
 
 
 def claim_marker(path: Path, marker: Mapping[str, Any]) -> None:
@@ -246,12 +251,13 @@ def claim_marker(path: Path, marker: Mapping[str, Any]) -> None:
             f"{path} was created with other parameters ({_difference(found, marker)}); "
             "remove it with `make clean`, or choose another target"
         )
-    if read_text(path, MARKER_NAME) is not None or not _is_new(path):
+    if _read_text(path, MARKER_NAME) is not None or not _is_new(path):
         raise DataError(
             f"{path} was not created by wattload (no valid {MARKER_NAME} in it), so nothing in it "
             "is changed; move it, or choose another target"
         )
-    write_durably(path, MARKER_NAME, json.dumps(marker, indent=1))
+    with open_data_folder(path) as folder:
+        folder.write(MARKER_NAME, json.dumps(marker, indent=1))
 
 
 def read_marker(path: Path) -> dict[str, Any] | None:
@@ -261,7 +267,7 @@ def read_marker(path: Path) -> dict[str, Any] | None:
     marker that was copied to another folder is therefore invalid and permits no removal.
     """
     try:
-        found = json.loads(read_text(path, MARKER_NAME) or "null")
+        found = json.loads(_read_text(path, MARKER_NAME) or "null")
     except (ValueError, OSError, RecursionError):  # DataError is a ValueError
         return None
     if not isinstance(found, dict) or found.get("made_by") != "wattload":
@@ -280,7 +286,46 @@ def require_marker(path: Path) -> None:
 
 def _is_new(path: Path) -> bool:
     """Whether a folder without a marker is empty, or what an interrupted claim leaves."""
-    return {entry.name for entry in path.iterdir()} <= {f"{MARKER_NAME}.tmp"}
+    return all(temporary_for(entry.name) == MARKER_NAME for entry in path.iterdir())
+
+
+def _read_text(path: Path, name: str, limit_bytes: int = SMALL_BYTES) -> str | None:
+    """Return the text of a file of the folder's own, ``None`` if it does not exist.
+
+    Raises:
+        DataError: it is not ours, too long, or not UTF-8.
+    """
+    try:
+        with open_data_folder(path) as folder:
+            content = folder.read(name, limit_bytes)
+        return None if content is None else content.decode()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path / name} can't be read: {error}") from error
+
+
+def _names_in(path: Path) -> set[str]:
+    """Return all names below a data folder; none if it does not exist."""
+    try:
+        with open_data_folder(path) as folder:
+            return set(walk_names(folder))
+    except FileNotFoundError:
+        return set()
+
+
+def _remove(path: Path, names: Iterable[str]) -> Removal:
+    with open_data_folder(path) as folder:
+        return remove_listed(folder, names)
+
+
+def _regular_size(path: Path) -> int | None:
+    """Return the size in bytes of a regular file; ``None`` for anything else."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
@@ -300,7 +345,6 @@ class DataFolder:
         self.key = key
         self._lock = threading.Lock()
         self._lists: tuple[dict[str, ManifestEntry], set[str]] | None = None
-        self._lock_descriptor: int | None = None
         self._part = ManifestPart(path, part)
 
     @classmethod
@@ -339,6 +383,10 @@ class DataFolder:
         folder.reload()
         return folder
 
+    def open(self, *below: str) -> Folder:
+        """Open the folder, or one ``below`` it, to write in it; see ``open_data_folder``."""
+        return open_data_folder(self.path, *below)
+
     @property
     def entries(self) -> dict[str, ManifestEntry]:
         """The size and digest of each listed file by name (relative, with ``/``).
@@ -375,6 +423,32 @@ class DataFolder:
         """
         self._append(name, None)
 
+    def announce(self, name: str) -> str:
+        """Reserve a file that ``publish`` will complete; return the name to create it under.
+
+        What an interrupted call left under that name is removed.
+
+        Raises:
+            DataError: as ``reserve``.
+            ForeignFileError: a link or somebody else's file has one of the names.
+        """
+        temporary = name + TEMPORARY_SUFFIX
+        self.reserve(name)
+        self.reserve(temporary)
+        self.discard(temporary)
+        self.reserve(temporary)
+        with self.open() as folder:
+            folder.require_own(name)
+        return temporary
+
+    def publish(self, name: str, size_bytes: int, sha256: str | None) -> None:
+        """Give an announced file, durable under its temporary name, its own one, and list it."""
+        with self.open() as folder:
+            folder.rename(name + TEMPORARY_SUFFIX, name)
+            folder.sync()
+        self.record(name, size_bytes, sha256)
+        self.discard(name + TEMPORARY_SUFFIX)
+
     def record(self, name: str, size_bytes: int, sha256: str | None) -> None:
         """List a finished file; the line is on the disk on return.
 
@@ -386,17 +460,18 @@ class DataFolder:
     def is_valid(self, name: str) -> bool:
         """Return whether the file is listed and has its listed size on the disk."""
         entry = self.entries.get(name)
-        return entry is not None and regular_size(self.path, name) == entry.size_bytes
+        return entry is not None and _regular_size(self.path / name) == entry.size_bytes
 
     def seal(self) -> None:
         """Declare the data complete: it consists of the files listed now, over all parts."""
         self.reload()
-        write_durably(self.path, SEAL_NAME, json.dumps(self._summary()))
+        with self.open() as folder:
+            folder.write(SEAL_NAME, json.dumps(self._summary()))
 
     @property
     def sealed(self) -> bool:
         """Whether the folder is sealed and still lists the same count and bytes of files."""
-        return read_text(self.path, SEAL_NAME) == json.dumps(self._summary())
+        return _read_text(self.path, SEAL_NAME) == json.dumps(self._summary())
 
     def discard(self, name: str) -> int:
         """Remove one listed or reserved file and return the bytes freed; 0 if it was missing.
@@ -406,7 +481,7 @@ class DataFolder:
         """
         if name not in self.entries and name not in self.reserved:
             raise DataError(f"{self.path / name} is not listed in the manifest, so it is kept")
-        removal = remove_listed(self.path, [name])
+        removal = _remove(self.path, [name])
         if removal.left:
             raise DataError(f"{self.path / name} is no longer a regular file, so it is kept")
         with self._lock:
@@ -422,26 +497,13 @@ class DataFolder:
         parents = {str(parent) + "/" for name in ours for parent in Path(name).parents}
         return tuple(
             name
-            for name in sorted(walk_names(self.path))
+            for name in sorted(_names_in(self.path))
             if name not in ours and name not in parents and not self._is_kept(name)
         )
 
-    def lock(self) -> None:
-        """Exclude other runs until ``close``, ``remove`` or the end of this process.
-
-        Raises:
-            DataError: another run holds the folder.
-        """
-        with open_folder(self.path) as folder:
-            descriptor = open_regular(MARKER_NAME, os.O_RDONLY, folder)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(descriptor)
-            raise DataError(
-                f"{self.path} is in use by another run; wait for it, or choose another target"
-            ) from error
-        self._lock_descriptor = descriptor
+    def remove_files(self) -> Removal:
+        """Remove the listed and reserved files; the manifest stays as it is."""
+        return _remove(self.path, sorted(self.entries.keys() | self.reserved))
 
     def empty(self) -> int:
         """Remove the listed files of all parts and the list; return the bytes of data freed.
@@ -451,11 +513,11 @@ class DataFolder:
         """
         require_marker(self.path)
         self.reload()
-        removal = remove_listed(self.path, sorted(self.entries.keys() | self.reserved))
+        removal = self.remove_files()
         with self._lock:
             self._part.close()
-        own = {name for name in walk_names(self.path) if _is_own(name)}
-        remove_listed(self.path, own - {MARKER_NAME})
+        own = {name for name in _names_in(self.path) if _is_own(name)}
+        _remove(self.path, own - {MARKER_NAME})
         self.reload()
         return removal.freed_bytes
 
@@ -469,19 +531,17 @@ class DataFolder:
             DataError: the marker is no longer valid.
         """
         freed_bytes = self.empty()
-        if set(walk_names(self.path)) <= {MARKER_NAME}:
-            remove_listed(self.path, [MARKER_NAME])
-            remove_folder(self.path)
+        if _names_in(self.path) <= {MARKER_NAME}:
+            _remove(self.path, [MARKER_NAME])
+            with open_folder(self.path.parent) as above:
+                os.rmdir(self.path.name, dir_fd=above.descriptor)
         self.close()
         return freed_bytes
 
     def close(self) -> None:
-        """Close the manifest and release the lock; the manifest is reopened when needed."""
+        """Close the manifest, which is reopened when needed."""
         with self._lock:
             self._part.close()
-            if self._lock_descriptor is not None:
-                os.close(self._lock_descriptor)
-                self._lock_descriptor = None
 
     def _append(self, name: str, entry: ManifestEntry | None) -> None:
         if _is_own(name):
@@ -503,7 +563,7 @@ class DataFolder:
         return self._lists
 
     def _is_kept(self, name: str) -> bool:
-        return _is_own(name) and regular_size(self.path, name) is not None
+        return _is_own(name) and _regular_size(self.path / name) is not None
 
     def _summary(self) -> dict[str, int]:
         sizes = [entry.size_bytes for entry in self.entries.values()]
@@ -549,5 +609,5 @@ def existing_on_targets(targets: Sequence[Target], key: str) -> list[DataFolder 
 
 
 def _is_own(name: str) -> bool:
-    own = {MARKER_NAME, SEAL_NAME, f"{MARKER_NAME}.tmp", f"{SEAL_NAME}.tmp"}
-    return name in own or is_manifest_name(name)
+    own = temporary_for(name) or name
+    return own in {MARKER_NAME, SEAL_NAME} or is_manifest_name(name)

@@ -6,8 +6,6 @@ what stays and why.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,28 +14,21 @@ from types import TracebackType
 from typing import Self
 
 from wattload.core.errors import DataError, TargetError
+from wattload.core.files import Lock, LockHeldError, choose_folder, open_folder
 from wattload.core.storage.targets import DATA_FOLDER_NAME
 from wattload.loaders.data.data_folder import DataFolder, list_folders, make_folders
-from wattload.loaders.data.safe_files import descend, open_regular
 
 LOCK_NAME = ".wattload-lock"
 
-_LONGEST_PID = 20
 _ATTEMPTS = 100
 
 
 class TargetLock:
-    """The exclusive right to work on a target; see ``acquire`` and ``release``.
+    """The exclusive right to work on a target; see ``acquire`` and ``release``."""
 
-    An flock belongs to the open file, which a forked process shares and could keep locked after its
-    parent's end. So a fork closes the file in the child, which then does not hold the lock. A
-    program that is started does not inherit the file at all.
-    """
-
-    def __init__(self, target_path: Path, descriptor: int) -> None:
+    def __init__(self, target_path: Path, lock: Lock) -> None:
         self._target_path = target_path
-        self._descriptor: int | None = descriptor
-        _held.add(self)
+        self._lock = lock
 
     @classmethod
     def acquire(cls, target_path: Path) -> Self:
@@ -46,47 +37,46 @@ class TargetLock:
         Raises:
             TargetError: another process, or this one, holds the lock (the message has its process
                 id); or the target is missing, can't be written, or can't be locked.
-            DataError: a link or a foreign file is in the place of ``wattload-data``.
+            ForeignFileError: ``wattload-data`` or the lock's file is not ours.
         """
         for _ in range(_ATTEMPTS):
-            descriptor = _open(target_path)
-            if descriptor is None:
-                continue
             try:
-                _lock(descriptor, target_path)
-                if _is_in_place(descriptor, target_path):
-                    _write_holder(descriptor)
-                    return cls(target_path, descriptor)
-            except BaseException:
-                os.close(descriptor)
+                make_folders(target_path)
+                with open_folder(target_path / DATA_FOLDER_NAME) as folder:
+                    return cls(target_path, folder.lock(LOCK_NAME))
+            except FileNotFoundError:
+                continue  # a clean has just removed the folder
+            except LockHeldError as error:
+                process = f" (process {error.holder})" if error.holder is not None else ""
+                raise TargetError(
+                    f"another wattload run or clean works on {target_path}{process}; "
+                    "wait for it or choose another target"
+                ) from error
+            except TargetError:
                 raise
-            os.close(descriptor)
+            except OSError as error:
+                raise TargetError(
+                    f"{target_path / DATA_FOLDER_NAME / LOCK_NAME} can't be locked: "
+                    f"{error.strerror}; choose a target that is writable, has space, and is "
+                    "mounted with flock"
+                ) from error
         raise TargetError(
-            f"{target_path} can't be locked: {LOCK_NAME} was removed {_ATTEMPTS} times just after "
-            "it was created; find what else works there, or choose another target"
+            f"{target_path} can't be locked: {DATA_FOLDER_NAME} was removed {_ATTEMPTS} times just "
+            "after it was created; find what else works there, or choose another target"
         )
 
     def release(self) -> None:
         """Release the lock; safe to call twice."""
-        if self._descriptor is not None:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-            self.forget()
+        self._lock.release()
 
     def remove(self) -> None:
         """Remove the lock's file, and the data folder if that leaves it empty, and release."""
-        with suppress(OSError), descend(self._target_path, ()) as target:
-            with descend(self._target_path, (DATA_FOLDER_NAME,)) as folder:
-                os.unlink(LOCK_NAME, dir_fd=folder)
+        with suppress(OSError, DataError), choose_folder(self._target_path) as target:
+            with target.enter(DATA_FOLDER_NAME) as folder:
+                os.unlink(LOCK_NAME, dir_fd=folder.descriptor)
             # Fails if anything is in it, such as the lock of a process that started just now.
-            os.rmdir(DATA_FOLDER_NAME, dir_fd=target)
+            os.rmdir(DATA_FOLDER_NAME, dir_fd=target.descriptor)
         self.release()
-
-    def forget(self) -> None:
-        """Close the file without unlocking it, in a forked process, which has no lock."""
-        _held.discard(self)
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
 
     def __enter__(self) -> Self:
         return self
@@ -98,69 +88,6 @@ class TargetLock:
         trace: TracebackType | None,
     ) -> None:
         self.release()
-
-
-_held: set[TargetLock] = set()
-
-
-def _leave_locks_to_the_parent() -> None:
-    for lock in tuple(_held):
-        lock.forget()
-
-
-os.register_at_fork(after_in_child=_leave_locks_to_the_parent)
-
-
-def _open(target_path: Path) -> int | None:
-    """Open the lock's file, created if missing; ``None`` if a clean has removed its folder."""
-    try:
-        make_folders(target_path)
-        with descend(target_path, (DATA_FOLDER_NAME,)) as folder:
-            return open_regular(LOCK_NAME, os.O_RDWR | os.O_CREAT, folder)
-    except FileNotFoundError:
-        return None
-    except TargetError:
-        raise
-    except OSError as error:
-        raise TargetError(
-            f"{target_path / DATA_FOLDER_NAME / LOCK_NAME} can't be opened: {error.strerror}; "
-            "remove what is in its place, or choose a target that is writable and has space"
-        ) from error
-
-
-def _lock(descriptor: int, target_path: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        holder = os.pread(descriptor, _LONGEST_PID, 0).strip()
-        process = f" (process {holder.decode()})" if holder.isdigit() else ""
-        raise TargetError(
-            f"another wattload run or clean works on {target_path}{process}; "
-            "wait for it or choose another target"
-        ) from error
-    except OSError as error:
-        raise TargetError(
-            f"{target_path} can't be locked: {error.strerror}; mount its file system with flock, "
-            "or choose another target"
-        ) from error
-
-
-def _is_in_place(descriptor: int, target_path: Path) -> bool:
-    """Whether the open file is still the one that the next process will open."""
-    with suppress(OSError):
-        named = os.lstat(target_path / DATA_FOLDER_NAME / LOCK_NAME)
-        return os.path.samestat(named, os.fstat(descriptor))
-    return False
-
-
-def _write_holder(descriptor: int) -> None:
-    """Store the holder's process id; skipped on a full target, where ``clean`` must work too."""
-    try:
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-    except OSError as error:
-        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
-            raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

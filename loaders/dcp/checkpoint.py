@@ -37,6 +37,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 from wattload.core.errors import DataError
+from wattload.core.files import as_named, choose_folder, sync_folder
 from wattload.core.io import BlockIdentity, ByteCounter, DataPath
 from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer
 from wattload.loaders.checkpoint_store import (
@@ -51,7 +52,6 @@ from wattload.loaders.checkpoint_store import (
     padded_bytes,
     tensor_key,
 )
-from wattload.loaders.data.safe_files import sync_folder
 from wattload.loaders.dcp.config import Config
 from wattload.loaders.stamps import StampedMemory, bad_blocks
 
@@ -105,10 +105,28 @@ class CountedFiles(FileSystem):
         """Count bytes that a stream has written."""
         self._moved(count)
 
+    def mkdir(self, path: str | os.PathLike[str]) -> None:
+        """Make the rank's folder, which is ours alone."""
+        own = Path(path)
+        with choose_folder(own.parent) as above:
+            above.make(own.name).close()
+
+    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
+        """Give a file of the rank's folder another name in it."""
+        old, new = Path(path), Path(new_path)
+        with choose_folder(old.parent.parent) as above, above.enter(old.parent.name) as own:
+            own.rename(old.name, new.name)
+
     @contextmanager
     def _open(self, path: Path, mode: str) -> Iterator[IO[bytes]]:
-        with path.open(mode) as stream:
-            yield cast("IO[bytes]", stream)
+        if mode == "rb":
+            with path.open("rb") as stream:
+                yield stream
+            return
+        with choose_folder(path.parent.parent) as above, above.enter(path.parent.name) as own:
+            descriptor = own.create(path.name)
+        with os.fdopen(descriptor, "wb") as stream:
+            yield stream
 
 
 class MemoryFiles(CountedFiles):
@@ -456,8 +474,8 @@ class DcpStore:
         missing = tensors.keys() - {index.fqn for index in metadata.storage_data or ()}
         if missing:
             raise DataError(
-                f"torch.distributed.checkpoint left out {len(missing)} tensors of {writer.path}, "
-                f"such as {min(missing)}: one of its threads failed"
+                f"torch.distributed.checkpoint left out {len(missing)} tensors of "
+                f"{as_named(writer.path)}, such as {min(missing)}: one of its threads failed"
             )
         return metadata
 

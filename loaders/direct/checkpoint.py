@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from wattload.core.files import as_named
 from wattload.core.histogram import Histogram
 from wattload.core.io import (
     BlockIdentity,
@@ -140,6 +141,10 @@ class DirectStore:
         if result.latency is not None:
             self._latencies[kind].append(result.latency)
         self._logs[kind].add(
-            stretch, result.trace, path=path, size_bytes=size_bytes, block_bytes=block_bytes
+            stretch,
+            result.trace,
+            path=Path(as_named(path)),
+            size_bytes=size_bytes,
+            block_bytes=block_bytes,
         )
         return result

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
+from wattload.core.files import choose_folder, sync_folder
 from wattload.core.io import BlockIdentity, ByteCounter, DataPath
 from wattload.core.workload import missing_error
 from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, round_down
@@ -36,7 +37,6 @@ from wattload.loaders.checkpoint_store import (
     padded_bytes,
     tensor_key,
 )
-from wattload.loaders.data.safe_files import sync_folder
 from wattload.loaders.stamps import StampedMemory, bad_blocks
 from wattload.loaders.torch.config import Config
 
@@ -209,7 +209,9 @@ class TorchStore:
             yield self._images.setdefault(path.name, io.BytesIO())
             self._images[path.name].seek(0)
             return
-        with path.open("xb") as file:
+        with choose_folder(path.parent) as folder:
+            descriptor = folder.create(path.name)
+        with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             if fsync:

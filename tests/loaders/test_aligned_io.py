@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import zlib
@@ -10,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattload.core.errors import TargetError
+from wattload.core.errors import ForeignFileError, TargetError
+from wattload.core.files import Folder, choose_folder
 from wattload.loaders.aligned_io import (
     aligned_buffer,
     aligned_buffers,
+    create_direct,
     fill_random,
-    open_direct,
     round_down,
     round_up,
 )
@@ -57,42 +59,46 @@ def test_buffer_refuses_sizes_and_alignments_that_are_none(size: int, alignment:
 
 
 def test_direct_descriptor_carries_the_flag_and_moves_bytes(tmp_path: Path) -> None:
-    path = tmp_path / "file"
     written = aligned_buffer(8192)
     written[:] = np.arange(8192) % 251
-    descriptor = open_direct(path, os.O_RDWR | os.O_CREAT)
+    with choose_folder(tmp_path) as folder:
+        descriptor = create_direct(folder, "file")
     try:
         assert fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT
         assert os.pwritev(descriptor, [written.data], 0) == 8192
-        read = aligned_buffer(8192)
-        assert os.preadv(descriptor, [read.data], 0) == 8192
     finally:
         os.close(descriptor)
-    assert np.array_equal(read, written)
+    assert (tmp_path / "file").read_bytes() == written.tobytes()
 
 
-def test_a_file_system_without_direct_io_is_a_target_error() -> None:
-    with pytest.raises(TargetError, match="refuses O_DIRECT"):
-        open_direct("/proc/self/status", os.O_RDONLY)
+def test_a_file_system_without_direct_io_is_a_target_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No file system of every machine refuses the flag and takes files."""
+
+    def refuse(folder: Folder, name: str, flags: int) -> int:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(Folder, "create", refuse)
+    with choose_folder(tmp_path) as folder, pytest.raises(TargetError, match="refuses O_DIRECT"):
+        create_direct(folder, "file")
 
 
-def test_a_missing_file_is_an_ordinary_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        open_direct(tmp_path / "none", os.O_RDONLY)
+def test_a_file_that_exists_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with choose_folder(tmp_path) as folder, pytest.raises(ForeignFileError, match="exists"):
+        create_direct(folder, "file")
 
 
 def test_a_flag_that_was_dropped_is_a_target_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some stacked file systems open the file and forget the flag; no machine here has one."""
-    (tmp_path / "file").write_bytes(b"x")
-    real_open = os.open
-    monkeypatch.setattr(
-        os, "open", lambda path, flags, *rest, **named: real_open(path, os.O_RDONLY)
-    )
+    create = Folder.create
+    monkeypatch.setattr(Folder, "create", lambda folder, name, flags: create(folder, name))
     before = len(list(Path("/proc/self/fd").iterdir()))
-    with pytest.raises(TargetError, match="refuses O_DIRECT"):
-        open_direct(tmp_path / "file", os.O_RDONLY)
+    with choose_folder(tmp_path) as folder, pytest.raises(TargetError, match="refuses O_DIRECT"):
+        create_direct(folder, "file")
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 

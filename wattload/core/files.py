@@ -61,6 +61,7 @@ _REFUSED = (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO)
 
 _LOCK_ATTEMPTS = 100
 _LONGEST_PID = 20
+_TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp", re.DOTALL)
 _BY_DESCRIPTOR = re.compile(r"/proc/self/fd/(\d+)")
 
 _LIBRARY = ctypes.CDLL(None, use_errno=True)
@@ -143,10 +144,16 @@ class Folder:
         """Create a file where nothing is, and return its descriptor.
 
         Raises:
-            FileExistsError: something is there, be it only a link.
+            ForeignFileError: something is there, be it only a link.
             OSError: the kernel refuses.
         """
-        return self._open(name, flags | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            return self._open(name, flags | os.O_CREAT | os.O_EXCL, mode)
+        except FileExistsError as error:
+            raise ForeignFileError(
+                f"{self.path / name} exists already, where wattload creates a new file; remove it, "
+                "or choose another folder"
+            ) from error
 
     def append(self, name: str) -> int:
         """Open a file of ours for reading and appending, created if it is missing.
@@ -190,7 +197,7 @@ class Folder:
             ForeignFileError: as ``append``.
             OSError: the kernel refuses.
         """
-        self._require_replaceable(name)
+        self.require_own(name)
         temporary = f".{name}.{secrets.token_hex(4)}.tmp"
         with os.fdopen(self.create(temporary, mode=mode), "wb") as file:
             try:
@@ -216,7 +223,16 @@ class Folder:
             ForeignFileError: a link, a pipe or somebody else's file has the new name.
             OSError: the kernel refuses.
         """
-        self._require_replaceable(new_name)
+        self.require_own(new_name)
+        os.rename(name, new_name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+
+    def rename_folder(self, name: str, new_name: str) -> None:
+        """Give a folder in this one another name, which is free or an empty folder's.
+
+        Raises ``OSError`` if the kernel refuses.
+        """
+        for each in (name, new_name):
+            _require_name(each)
         os.rename(name, new_name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
     def sync(self) -> None:
@@ -260,13 +276,15 @@ class Folder:
             return _open_beneath(self.descriptor, name, flags | os.O_CLOEXEC, mode)
         except OSError as error:
             path = self.path / name
+            is_needed = stat.S_ISDIR if flags & os.O_DIRECTORY else stat.S_ISREG
             found = self._status(name) if error.errno in _REFUSED else None
-            if found is not None:
+            if found is not None and not is_needed(found.st_mode):
                 needed = "folder" if flags & os.O_DIRECTORY else "regular file"
                 raise _wrong_kind(path, found, needed) from error
             raise OSError(error.errno, error.strerror, str(path)) from error
 
-    def _require_replaceable(self, name: str) -> None:
+    def require_own(self, name: str) -> None:
+        """Check that a name is free or a file of ours; raises ``ForeignFileError`` if not."""
         _require_name(name)
         found = self._status(name)
         if found is not None:
@@ -373,6 +391,15 @@ def checked_parts(name: str) -> tuple[str, ...]:
             "names are relative, without empty, . or .. components"
         )
     return parts
+
+
+def temporary_for(name: str) -> str | None:
+    """Return the name that a file of ``Folder.replacing`` was to get, ``None`` for other files.
+
+    A process that is killed leaves such a file.
+    """
+    match = _TEMPORARY.fullmatch(name)
+    return match[1] if match else None
 
 
 def as_named(text: object) -> str:

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from wattload.core.errors import ConfigError, TargetError, WattloadError
+from wattload.core.files import as_named
 from wattload.core.io import BlockIdentity, ByteCounter
 from wattload.core.record.results import Check
 from wattload.core.workload import Accelerator, RunContext
@@ -396,7 +397,7 @@ def target_errors(action: str) -> Iterator[None]:
     except WattloadError:  # some are OSErrors too
         raise
     except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
+        where = f" ({as_named(error.filename)})" if error.filename else ""
         raise TargetError(
             f"{action} failed: {error.strerror or error}{where}; free some space or choose another "
             "target with target.path="

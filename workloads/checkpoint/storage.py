@@ -12,17 +12,18 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from wattload.core.errors import DataError, TargetError
+from wattload.core.files import Folder, as_named
 from wattload.core.io import BlockIdentity
 from wattload.core.workload import Communicator, RunContext
 from wattload.loaders.checkpoint_store import LeavesScratch, Saved, ShardFile, ShardStore
 from wattload.loaders.data.cold_cache import evict
-from wattload.loaders.data.data_folder import DataFolder
-from wattload.loaders.data.safe_files import remove_listed, sync_folder
+from wattload.loaders.data.data_folder import DataFolder, open_data_folder
 from wattload.workloads.checkpoint.config import Job
 
 WORKLOAD = "checkpoint"
@@ -36,7 +37,7 @@ class Storage:
     """One rank's view of the data folder on its target.
 
     Every rank calls all methods except ``commit_own``. The lowest rank of a target ``leads`` it: it
-    creates, commits and locks. Every file is reserved in the folder's manifest under both its names
+    creates and commits. Every file is reserved in the folder's manifest under both its names
     before it is created, so the files of an interrupted run can be removed.
     """
 
@@ -58,10 +59,10 @@ class Storage:
         if self.leads:
             folder = _claim(target.path, rank)
             # Files of an earlier run, complete or not, would only take up space.
-            folder.lock()
             folder.empty()
         self._world.barrier()
         self._folder = folder if self.leads else _claim(target.path, rank)
+        self._partial: dict[int, Folder] = {}
 
     @property
     def path(self) -> Path:
@@ -69,15 +70,20 @@ class Storage:
         return self._folder.path
 
     def announce(self, checkpoint: int, store: ShardStore) -> Path:
-        """Reserve the names of this rank's files; return the folder to write them into."""
+        """Reserve the names of this rank's files; return the folder to write them into.
+
+        The path leads through a descriptor, so that it stays the same folder whatever is put in its
+        place; it is valid until ``adopt`` or the end of the process.
+        """
         for name in (*self._own(store), *_scratch(store)):
             self._folder.reserve(f"{partial_name(checkpoint)}/{name}")
             self._folder.reserve(f"{folder_name(checkpoint)}/{name}")
-        partial = self._folder.path / partial_name(checkpoint)
         if self.leads:
-            partial.mkdir()
+            with self._folder.open() as folder:
+                folder.make(partial_name(checkpoint)).close()
         self._world.barrier()
-        return partial
+        self._partial[checkpoint] = self._folder.open(partial_name(checkpoint))
+        return self._partial[checkpoint].at()
 
     def commit(self, checkpoint: int, nonce: int, saved: Sequence[Saved]) -> None:
         """Complete the checkpoint on every target; ``saved`` is by rank.
@@ -101,6 +107,7 @@ class Storage:
     def adopt(self, checkpoint: int, store: ShardStore) -> int:
         """List this rank's files as finished; return their size on the target in bytes."""
         total_bytes = 0
+        self._partial.pop(checkpoint).close()
         for name in _scratch(store):
             self._folder.discard(f"{partial_name(checkpoint)}/{name}")
             self._folder.discard(f"{folder_name(checkpoint)}/{name}")
@@ -149,10 +156,10 @@ class Storage:
 
     def remove(self) -> None:
         """Delete all files of the run."""
+        self._close()
         self._world.barrier()
         if self.leads:
             self._folder.remove()
-        self._folder.close()
         self._world.barrier()
 
     def abandon(self) -> None:
@@ -162,14 +169,17 @@ class Storage:
         that the next run or ``wattload clean`` can remove it. Raises ``OSError`` or ``DataError``
         if a file can't be removed.
         """
+        self._close()
         if self._world.world_size == 1:
             self._folder.remove()
             return
         self._folder.reload()
-        remove_listed(
-            self._folder.path, sorted(self._folder.entries.keys() | self._folder.reserved)
-        )
+        self._folder.remove_files()
+
+    def _close(self) -> None:
         self._folder.close()
+        while self._partial:
+            self._partial.popitem()[1].close()
 
     def _own(self, store: ShardStore) -> Sequence[str]:
         """Return the names of this rank's files, including the manifest on a leader."""
@@ -210,22 +220,24 @@ def commit_checkpoint(
         DataError: a file that a rank reported as saved is missing.
         OSError: an error of the kernel.
     """
-    partial = parent / partial_name(checkpoint)
     files = {rank: item.files for rank, item in sorted(saved.items())}
-    manifest = Manifest(
-        model=model,
-        checkpoint=checkpoint,
-        nonce=nonce,
-        files=files,
-        file_bytes={f.name: _size(partial / f.name) for own in files.values() for f in own},
-    )
-    with (partial / MANIFEST_NAME).open("x", encoding="utf-8") as file:
-        file.write(_to_text(manifest))
-        file.flush()
-        os.fsync(file.fileno())
-    sync_folder(partial)
-    partial.rename(parent / folder_name(checkpoint))
-    sync_folder(parent)
+    with ExitStack() as opened:
+        above = opened.enter_context(open_data_folder(parent))
+        partial = opened.enter_context(above.enter(partial_name(checkpoint)))
+        manifest = Manifest(
+            model=model,
+            checkpoint=checkpoint,
+            nonce=nonce,
+            files=files,
+            file_bytes={f.name: _size(partial.at(f.name)) for own in files.values() for f in own},
+        )
+        with os.fdopen(partial.create(MANIFEST_NAME), "w", encoding="utf-8") as file:
+            file.write(_to_text(manifest))
+            file.flush()
+            os.fsync(file.fileno())
+        partial.sync()
+        above.rename_folder(partial_name(checkpoint), folder_name(checkpoint))
+        above.sync()
     return manifest
 
 
@@ -324,4 +336,4 @@ def _size(path: Path) -> int:
     try:
         return path.lstat().st_size
     except OSError as error:
-        raise DataError(f"{path} is part of the checkpoint but does not exist") from error
+        raise DataError(f"{as_named(path)} is part of the checkpoint but does not exist") from error

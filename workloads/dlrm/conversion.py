@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from wattload.core.files import sync_folder
 from wattload.core.record.results import Check
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import RunContext
@@ -15,7 +16,6 @@ from wattload.loaders.data.cold_cache import cold_cache_check, evict
 from wattload.loaders.data.criteo_conversion import Columnar, ColumnarSettings
 from wattload.loaders.data.criteo_day_files import Part
 from wattload.loaders.data.data_folder import DataFolder, claim_on_targets
-from wattload.loaders.data.safe_files import sync_folder
 from wattload.loaders.data.written_extents import written_extents_check
 from wattload.workloads.dlrm.tasks import ColumnarTask, PackTask, to_binary, to_parquet
 from wattload.workloads.dlrm.workers import Cost, MovedCallback, TaskResult, WorkerPool
@@ -173,17 +173,14 @@ class Outputs:
     ) -> Outputs:
         """Claim the output folders on all targets and empty them; every rank has to call this.
 
-        Rank 0 locks them against other runs until it closes them.
-
         Raises:
-            DataError: a folder is not wattload's, or another run is using it.
+            DataError: a folder is not wattload's.
             TargetError: a target is not writable.
         """
         rank = context.communicator.rank
         if rank == 0:
             folders = _folders(context, parameters)
             for folder in folders:
-                folder.lock()
                 folder.empty()
         context.communicator.barrier()
         return cls(folders if rank == 0 else _folders(context, parameters), parts)
@@ -221,7 +218,7 @@ class Outputs:
                 folder.discard(name)
 
     def close(self) -> None:
-        """Close the manifests and release the locks."""
+        """Close the manifests."""
         for folder in self.folders:
             folder.close()
 

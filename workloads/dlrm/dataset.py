@@ -154,8 +154,7 @@ class SyntheticDays:
         tasks = []
         for day in days:
             folder = folders[day % len(folders)]
-            folder.reserve(self._names[day])
-            path = folder.path / self._names[day]
+            path = folder.path / folder.announce(self._names[day])
             tasks.append(DayTask(path, self._config.data_seed, day, self._rows(day)))
         workers = min(self._config.workers_per_rank(context.communicator.world_size), len(days))
         context.progress.begin(
@@ -165,8 +164,8 @@ class SyntheticDays:
             for index, made in pool.as_completed(
                 make_day, tasks, lambda _, count, __: context.progress.advance(count)
             ):
-                task = tasks[index]
-                folders[task.day % len(folders)].record(task.path.name, made.result, None)
+                day = tasks[index].day
+                folders[day % len(folders)].publish(self._names[day], made.result, None)
         context.progress.end()
 
     def _found(self, folders: Sequence[DataFolder], *, reused: bool) -> tuple[DayFiles, DataFacts]:

@@ -19,7 +19,6 @@ from wattload.core.units import NS_PER_S
 from wattload.loaders.data import criteo_conversion, criteo_day_files
 from wattload.loaders.data.criteo_conversion import Columnar, ColumnarSettings
 from wattload.loaders.data.criteo_day_files import CountedFile, Moved, Part, find_fault
-from wattload.loaders.data.safe_files import sync_folder
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -66,16 +65,15 @@ class CeilingTask:
 
 
 def make_day(task: DayTask, moved: Moved) -> int:
-    """Write a synthetic day file durably and return its size in bytes."""
+    """Write a synthetic day file, its bytes durably, and return its size in bytes."""
     with (
         _target_errors(task.path),
-        io.BufferedWriter(CountedFile(task.path, "wb", moved), WRITE_BYTES) as file,
+        io.BufferedWriter(CountedFile.create(task.path, moved), WRITE_BYTES) as file,
     ):
         for text in criteo_day_files.synthetic_blocks(task.seed, task.day, task.row_count):
             file.write(text.data)
         file.flush()
         os.fsync(file.fileno())
-        sync_folder(task.path.parent)
         return file.tell()
 
 

@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import TargetError, WattloadError
+from wattload.core.files import Folder
 from wattload.core.io import ByteCounter
 from wattload.core.storage.targets import Target
 from wattload.core.workload import RunContext
-from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, open_direct, round_up
+from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, create_direct, round_up
 from wattload.loaders.data.data_folder import DataFolder, claim_on_targets
 from wattload.loaders.data.record_formats import RecordFormat, file_bytes, record_format
-from wattload.loaders.data.safe_files import sync_folder
 from wattload.loaders.data.written_extents import written_extents_check
 from wattload.workloads.unet3d.config import Shape, payload_bytes
 from wattload.workloads.unet3d.dataset import HOLES_REMEDY, WORKLOAD, Dataset, PreparedData
@@ -38,7 +38,6 @@ BLOCK_BYTES = 4096
 """The smallest block that drives and file systems compare for deduplication."""
 POOL_BYTES = 4 << 20
 _WORDS = BLOCK_BYTES // 8
-TEMPORARY_SUFFIX = ".tmp"
 _NO_PREALLOCATION = {errno.EOPNOTSUPP, errno.EINVAL}
 
 
@@ -201,19 +200,16 @@ class RecordWriter:
         payload. Names are reserved in the manifest first, so files of an interrupted call can be
         removed.
         """
-        folder, temporary = record.folder, record.name + TEMPORARY_SUFFIX
-        folder.reserve(record.name)
-        folder.reserve(temporary)
+        temporary = record.folder.announce(record.name)
         size_bytes = file_bytes(self._layout, record.shape)
-        digest = self._write_file(folder.path / temporary, record, size_bytes)
-        (folder.path / temporary).replace(folder.path / record.name)
-        sync_folder(folder.path)
-        folder.record(record.name, size_bytes, digest)
-        folder.discard(temporary)
+        digest = self._write_file(temporary, record, size_bytes)
+        record.folder.publish(record.name, size_bytes, digest)
         return size_bytes
 
-    def _write_file(self, path: Path, record: Record, size_bytes: int) -> str:
-        handle = self._medium.open(path, size_bytes)
+    def _write_file(self, name: str, record: Record, size_bytes: int) -> str:
+        path = record.folder.path / name
+        with record.folder.open() as folder:
+            handle = self._medium.create(folder, name, size_bytes)
         try:
             digest = self._write_chunks(handle, path, record, size_bytes)
             self._medium.finish(handle, path, size_bytes)
@@ -266,9 +262,10 @@ class DirectMedium:
     The last block is padded, and ``finish`` truncates the file to its size.
     """
 
-    def open(self, path: Path, size_bytes: int) -> int:
+    def create(self, folder: Folder, name: str, size_bytes: int) -> int:
         """Create a file and reserve its blocks, which detects a full target at once."""
-        handle = open_direct(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW)
+        path = folder.path / name
+        handle = create_direct(folder, name)
         try:
             if size_bytes:
                 os.posix_fallocate(handle, 0, round_up(size_bytes, PAGE_BYTES))
@@ -303,9 +300,9 @@ class DirectMedium:
 class PageCacheMedium(DirectMedium):
     """Files written through the page cache, for a target without O_DIRECT."""
 
-    def open(self, path: Path, size_bytes: int) -> int:
+    def create(self, folder: Folder, name: str, size_bytes: int) -> int:
         """Create a file."""
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        return folder.create(name)
 
 
 def _at_offset(error: OSError, verb: str, path: Path, offset_bytes: int) -> OSError:

@@ -29,6 +29,21 @@ static int32_t look(int fd, wl_file *file, wl_file_state *state, wl_error *error
     return WL_OK;
 }
 
+/* A file of several names or of another user may be somebody's that was put in the place of ours;
+ * nothing of it has been changed yet. */
+static int32_t check_ours(int fd, const wl_file *file, wl_error *error) {
+    struct stat status;
+    if (fstat(fd, &status))
+        return refuse(error, errno, "stat", file, WL_NOWHERE);
+    if (S_ISREG(status.st_mode) && status.st_nlink > 1)
+        return wl_fail(error, EPERM, file->path, WL_NOWHERE,
+                       "open: the file has %u names (hard links)", (unsigned)status.st_nlink);
+    if (S_ISREG(status.st_mode) && status.st_uid && status.st_uid != geteuid())
+        return wl_fail(error, EPERM, file->path, WL_NOWHERE,
+                       "open: the file belongs to user %u", (unsigned)status.st_uid);
+    return WL_OK;
+}
+
 /* O_NONBLOCK lets open return from a FIFO; it must not stay, since reads would then fail rather
  * than wait. Some layers drop O_DIRECT without an error: it is read back. */
 static int32_t check_flags(int fd, const wl_file *file, const wl_plan *plan, wl_error *error) {
@@ -118,6 +133,8 @@ int32_t wl_file_open(wl_file *file, const wl_plan *plan, uint32_t *extending, wl
     int32_t code = look(fd, file, &file->state, error);
     if (!code)
         code = check_flags(fd, file, plan, error);
+    if (!code && plan->kind == WL_WRITE)
+        code = check_ours(fd, file, error);
     if (!code && plan->kind == WL_WRITE)
         code = lay_out(fd, file, plan, extending, error);
     if (code)

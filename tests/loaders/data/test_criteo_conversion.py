@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wattload.core.errors import DataError
+from wattload.core.errors import DataError, ForeignFileError
 from wattload.loaders.data import criteo_day_files
 from wattload.loaders.data.criteo_conversion import (
     FILL_ROWS,
@@ -25,7 +25,14 @@ from wattload.loaders.data.criteo_conversion import (
     parquet_to_binary,
     tsv_to_parquet,
 )
-from wattload.loaders.data.criteo_day_files import ROW_BYTES, Part, cut_parts, pack_row, parse_line
+from wattload.loaders.data.criteo_day_files import (
+    ROW_BYTES,
+    CountedFile,
+    Part,
+    cut_parts,
+    pack_row,
+    parse_line,
+)
 from wattload.workloads.dlrm.config import Compression
 
 SETTINGS = ColumnarSettings(compression="snappy", block_bytes=1 << 20)
@@ -198,7 +205,7 @@ def test_a_truncated_parquet_file_is_an_error(tmp_path: Path, keep: int) -> None
     with pytest.raises(
         DataError, match=r"cut.parquet is not a complete Parquet file, it is truncated"
     ):
-        parquet_to_binary(tmp_path / "cut.parquet", tmp_path / "p.bin", moved_nowhere)
+        parquet_to_binary(tmp_path / "cut.parquet", tmp_path / "cut.bin", moved_nowhere)
 
 
 def test_a_corrupt_row_group_is_an_error(tmp_path: Path) -> None:
@@ -208,7 +215,7 @@ def test_a_corrupt_row_group_is_an_error(tmp_path: Path) -> None:
     content[4:40] = b"\xff" * 36  # the header of the first page
     (tmp_path / "bad.parquet").write_bytes(content)
     with pytest.raises(DataError, match=r"bad.parquet is not a complete Parquet file"):
-        parquet_to_binary(tmp_path / "bad.parquet", tmp_path / "p.bin", moved_nowhere)
+        parquet_to_binary(tmp_path / "bad.parquet", tmp_path / "bad.bin", moved_nowhere)
 
 
 def test_other_columns_are_refused(tmp_path: Path) -> None:
@@ -217,7 +224,7 @@ def test_other_columns_are_refused(tmp_path: Path) -> None:
         parquet_to_binary(tmp_path / "other.parquet", tmp_path / "p.bin", moved_nowhere)
     pq.write_table(pa.table({"label": pa.array([1], pa.int32())}), tmp_path / "other.parquet")
     with pytest.raises(DataError, match="column i1 as nothing, INT32 is needed"):
-        parquet_to_binary(tmp_path / "other.parquet", tmp_path / "p.bin", moved_nowhere)
+        parquet_to_binary(tmp_path / "other.parquet", tmp_path / "q.bin", moved_nowhere)
 
 
 def test_a_row_without_a_label_is_refused(tmp_path: Path) -> None:
@@ -232,13 +239,30 @@ def test_an_empty_parquet_file_gives_no_rows(tmp_path: Path) -> None:
     assert parquet_to_binary(tmp_path / "p.parquet", tmp_path / "p.bin", moved_nowhere) == 0
 
 
-def test_a_full_target_says_so(tmp_path: Path) -> None:
+def test_a_full_target_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(tmp_path, 10_000)
-    with pytest.raises(OSError, match="No space left"):
-        tsv_to_parquet(whole(tmp_path), Path("/dev/full"), SETTINGS, moved_nowhere)
     tsv_to_parquet(whole(tmp_path), tmp_path / "p.parquet", SETTINGS, moved_nowhere)
+    full = CountedFile(Path("/dev/full"), "wb", moved_nowhere)
+    monkeypatch.setattr(CountedFile, "create", lambda *_: full)
     with pytest.raises(OSError, match="No space left"):
-        parquet_to_binary(tmp_path / "p.parquet", Path("/dev/full"), moved_nowhere)
+        tsv_to_parquet(whole(tmp_path), tmp_path / "q.parquet", SETTINGS, moved_nowhere)
+    full = CountedFile(Path("/dev/full"), "wb", moved_nowhere)
+    with pytest.raises(OSError, match="No space left"):
+        parquet_to_binary(tmp_path / "p.parquet", tmp_path / "p.bin", moved_nowhere)
+
+
+def test_an_output_is_written_only_where_nothing_is(tmp_path: Path) -> None:
+    made(tmp_path, 100)
+    thesis = tmp_path / "thesis"
+    thesis.write_text("three years of work")
+    (tmp_path / "p.parquet").symlink_to(thesis)
+    (tmp_path / "p.bin").hardlink_to(thesis)
+    with pytest.raises(ForeignFileError, match=r"p\.parquet exists already"):
+        tsv_to_parquet(whole(tmp_path), tmp_path / "p.parquet", SETTINGS, moved_nowhere)
+    tsv_to_parquet(whole(tmp_path), tmp_path / "q.parquet", SETTINGS, moved_nowhere)
+    with pytest.raises(ForeignFileError, match=r"p\.bin exists already"):
+        parquet_to_binary(tmp_path / "q.parquet", tmp_path / "p.bin", moved_nowhere)
+    assert thesis.read_text() == "three years of work"
 
 
 PEAK = """
@@ -260,9 +284,11 @@ print(peak_bytes())
 def test_memory_grows_with_the_block_and_not_with_the_file(tmp_path: Path) -> None:
     peaks = []
     for factor in (1, 4):
+        out = tmp_path / f"out-{factor}"
+        out.mkdir()
         made(tmp_path, 100_000 * factor)  # 25 MB, then 98 MB
         child = subprocess.run(
-            [sys.executable, "-c", PEAK, str(tmp_path / "day_0"), str(tmp_path)],
+            [sys.executable, "-c", PEAK, str(tmp_path / "day_0"), str(out)],
             check=True,
             capture_output=True,
             text=True,

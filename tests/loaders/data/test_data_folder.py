@@ -284,25 +284,20 @@ def test_a_pipe_in_place_of_a_marker_keeps_nobody_waiting(tmp_path: Path) -> Non
     put(folder, "a")
     (folder.path / ".wattload-marker.json").unlink()
     os.mkfifo(folder.path / ".wattload-marker.json")
-    with pytest.raises(DataError, match="not a regular file"):
+    with pytest.raises(DataError, match="is a pipe"):
         claim(tmp_path)
-    with pytest.raises(OSError, match="not a regular file"):
-        folder.lock()
     with pytest.raises(DataError, match="nothing in it is removed"):
         folder.remove()
     assert foreign_paths(tmp_path) == (folder.path,)
 
 
-@pytest.mark.parametrize("name", [".wattload-sealed.json", ".wattload-sealed.json.tmp"])
-def test_a_pipe_in_place_of_a_seal_keeps_nobody_waiting(tmp_path: Path, name: str) -> None:
-    folder = claim(tmp_path)
+def test_a_pipe_in_place_of_a_seal_keeps_nobody_waiting(tmp_path: Path) -> None:
+    folder, name = claim(tmp_path), ".wattload-sealed.json"
     os.mkfifo(folder.path / name)
-    if name.endswith(".tmp"):
-        with pytest.raises(OSError, match="No such device"):
-            folder.seal()
-    else:
-        with pytest.raises(DataError, match="not a regular file"):
-            assert not folder.sealed
+    with pytest.raises(DataError, match="is a pipe"):
+        folder.seal()
+    with pytest.raises(DataError, match="is a pipe"):
+        assert not folder.sealed
     assert clean(tmp_path).left == (folder.path / name,)
 
 
@@ -321,8 +316,10 @@ def test_a_broken_manifest_is_an_error_to_its_own_folder_only(tmp_path: Path) ->
 
 def test_an_interrupted_claim_is_taken_up_again(tmp_path: Path) -> None:
     folder = claim(tmp_path)
-    (folder.path / ".wattload-marker.json").rename(folder.path / ".wattload-marker.json.tmp")
+    left = folder.path / "..wattload-marker.json.01234567.tmp"
+    (folder.path / ".wattload-marker.json").rename(left)
     assert claim(tmp_path).key == folder.key
+    assert clean(tmp_path).left == ()
 
 
 def test_links_in_place_of_our_folders_are_refused(tmp_path: Path) -> None:
@@ -330,7 +327,7 @@ def test_links_in_place_of_our_folders_are_refused(tmp_path: Path) -> None:
     target.mkdir()
     outside.mkdir()
     (target / "wattload-data").symlink_to(outside)
-    with pytest.raises(DataError, match="not a folder of wattload"):
+    with pytest.raises(DataError, match="is a symbolic link"):
         claim(target)
     assert clean(target).freed_bytes == 0
     assert list_folders(target) == ()
@@ -343,9 +340,9 @@ def test_a_manifest_that_is_a_link_is_refused(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text("")
     (folder.path / ".wattload-manifest-0.jsonl").symlink_to(outside)
-    with pytest.raises(DataError, match="can't be read"):
+    with pytest.raises(DataError, match="is a symbolic link"):
         claim(tmp_path)
-    with pytest.raises(OSError, match="symbolic"):
+    with pytest.raises(DataError, match="is a symbolic link"):
         folder.record("a", 1, None)
     assert outside.read_text() == ""
 
@@ -427,20 +424,8 @@ def test_a_killed_writer_leaves_nothing_that_clean_would_miss(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_locked_folder_is_refused_to_another_run_until_it_is_closed(tmp_path: Path) -> None:
-    folder, other = claim(tmp_path), claim(tmp_path)
-    folder.lock()
-    with pytest.raises(DataError, match="in use by another run"):
-        other.lock()
-    folder.close()
-    other.lock()
-    other.remove()
-    claim(tmp_path).lock()
-
-
-def test_an_emptied_folder_stays_ours_and_locked(tmp_path: Path) -> None:
+def test_an_emptied_folder_stays_ours(tmp_path: Path) -> None:
     folder = claim(tmp_path)
-    folder.lock()
     put(folder, "a", b"12345")
     folder.seal()
     put(claim(tmp_path, part=1), "b", b"1")
@@ -449,6 +434,3 @@ def test_an_emptied_folder_stays_ours_and_locked(tmp_path: Path) -> None:
     assert not folder.sealed
     put(folder, "c")
     assert set(claim(tmp_path).entries) == {"c"}
-    with pytest.raises(DataError, match="in use"):
-        claim(tmp_path).lock()
-    folder.close()

@@ -99,8 +99,8 @@ def test_a_tail_that_was_torn_while_the_part_is_open_is_cut_off(tmp_path: Path, 
 def test_a_pipe_in_place_of_a_part_is_an_error(tmp_path: Path) -> None:
     folder = DataFolder.claim(tmp_path, "w", {}, seed=0)
     os.mkfifo(folder.path / PART)
-    with pytest.raises(OSError, match="not a regular file"):
+    with pytest.raises(DataError, match="is a pipe"):
         folder.reserve("a")
     assert folder.reserved == set()
-    with pytest.raises(DataError, match="not a regular file"):
+    with pytest.raises(DataError, match="is a pipe"):
         folder.reload()

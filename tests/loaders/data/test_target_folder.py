@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from wattload.core.errors import DataError, TargetError
+from wattload.core.errors import ForeignFileError, TargetError
 from wattload.loaders.data.target_folder import TargetLock
 
 HOLDER = """
@@ -60,11 +60,11 @@ def test_a_holder_that_can_not_be_told_is_left_out(tmp_path: Path) -> None:
             TargetLock.acquire(tmp_path)
 
 
-def test_the_file_is_readable_to_all_and_writable_to_its_owner(tmp_path: Path) -> None:
+def test_the_file_is_closed_to_readers_who_could_lock_it(tmp_path: Path) -> None:
     mask = os.umask(0)
     try:
         with TargetLock.acquire(tmp_path):
-            assert stat.S_IMODE(lock_file(tmp_path).stat().st_mode) == 0o644
+            assert stat.S_IMODE(lock_file(tmp_path).stat().st_mode) == 0o600
     finally:
         os.umask(mask)
 
@@ -120,17 +120,17 @@ def test_removal_keeps_a_data_folder_in_which_something_lies(tmp_path: Path) -> 
 def test_a_lock_on_a_removed_file_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wattload.loaders.data import target_folder
+    from wattload.core import files
 
     cleaner = TargetLock.acquire(tmp_path)
-    lock = target_folder._lock
+    lock = files._lock
 
-    def remove_before(descriptor: int, target_path: Path) -> None:
-        if cleaner._descriptor is not None:
+    def remove_before(descriptor: int) -> None:
+        if cleaner._lock in files._held:
             cleaner.remove()  # between the open and the flock of the process that comes
-        lock(descriptor, target_path)
+        lock(descriptor)
 
-    monkeypatch.setattr(target_folder, "_lock", remove_before)
+    monkeypatch.setattr(files, "_lock", remove_before)
     with (
         TargetLock.acquire(tmp_path),
         pytest.raises(TargetError, match="another wattload run"),
@@ -165,9 +165,7 @@ def test_what_stands_in_place_of_the_lock_is_an_error(tmp_path: Path, kind: str)
         lock_file(tmp_path).mkdir()
     else:
         lock_file(tmp_path).symlink_to(mine)
-    with pytest.raises(
-        TargetError, match=r"wattload-lock can't be opened: .*remove what is in its place"
-    ):
+    with pytest.raises(ForeignFileError, match=r"wattload-lock is .*remove it"):
         TargetLock.acquire(tmp_path)
     assert mine.exists() == (kind != "hanging link")
 
@@ -177,6 +175,6 @@ def test_a_link_in_place_of_the_data_folder_is_an_error(tmp_path: Path) -> None:
     target.mkdir()
     outside.mkdir()
     (target / "wattload-data").symlink_to(outside)
-    with pytest.raises(DataError, match="not a folder of wattload"):
+    with pytest.raises(ForeignFileError, match="wattload-data is a symbolic link"):
         TargetLock.acquire(target)
     assert list(outside.iterdir()) == []

@@ -36,18 +36,6 @@ from wattload.workloads.checkpoint.storage import complete_checkpoints
 pytestmark = pytest.mark.usefixtures("short_ceilings")
 
 
-def test_another_run_on_the_same_target_is_refused(tmp_path: Path) -> None:
-    first, second = made(), made()
-    for workload in (first, second):
-        workload.plan(context_at(tmp_path))
-    first.prepare(context_at(tmp_path))
-    with pytest.raises(DataError, match="in use by another run"):
-        second.prepare(context_at(tmp_path))
-    first.verify(context_at(tmp_path))
-    second.prepare(context_at(tmp_path))
-    second.verify(context_at(tmp_path))
-
-
 @pytest.mark.parametrize("loader", LOADERS.values(), ids=LOADERS)
 def test_a_target_that_fills_up_is_one_sentence_and_no_checkpoint(
     tiny_file_system: Path, loader: CheckpointLoader

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from wattload.core.errors import DataError
+from wattload.core.files import Folder
 from wattload.loaders.checkpoint_store import Saved, ShardFile
 from wattload.workloads.checkpoint import storage as commit_module
 from wattload.workloads.checkpoint.storage import (
@@ -120,7 +121,7 @@ def test_an_interruption_at_any_step_of_the_commit_leaves_none_or_a_whole_one(
 ) -> None:
     """Stops before each call that reaches the disk, in turn."""
     steps = 0
-    real = {"fsync": os.fsync, "rename": Path.rename, "open": Path.open}
+    real = {"fsync": os.fsync, "rename": os.rename, "create": Folder.create}
 
     class Stopped(BaseException):
         pass
@@ -143,8 +144,8 @@ def test_an_interruption_at_any_step_of_the_commit_leaves_none_or_a_whole_one(
         steps = 0
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", stopping("fsync", limit))
-            patch.setattr(Path, "rename", stopping("rename", limit))
-            patch.setattr(Path, "open", stopping("open", limit))
+            patch.setattr(os, "rename", stopping("rename", limit))
+            patch.setattr(Folder, "create", stopping("create", limit))
             try:
                 commit_checkpoint(parent, model="8b", checkpoint=7, nonce=1, saved=saved)
                 stopped = False
@@ -158,18 +159,18 @@ def test_files_are_durable_before_the_name_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    real_fsync, real_rename = os.fsync, Path.rename
+    real_fsync, real_rename = os.fsync, os.rename
 
     def fsync(descriptor: int) -> None:
         order.append("fsync " + Path(f"/proc/self/fd/{descriptor}").readlink().name)
         real_fsync(descriptor)
 
-    def rename(path: Path, target: Path) -> Path:
+    def rename(name: str, new_name: str, **folders: int) -> None:
         order.append("rename")
-        return real_rename(path, target)
+        real_rename(name, new_name, **folders)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(Path, "rename", rename)
+    monkeypatch.setattr(os, "rename", rename)
     committed(tmp_path)
     assert order == [
         "fsync manifest.json",

@@ -8,7 +8,7 @@ import pytest
 
 from wattload.core.errors import DataError, TargetError
 from wattload.loaders.data.criteo_conversion import ColumnarSettings
-from wattload.loaders.data.criteo_day_files import cut_parts
+from wattload.loaders.data.criteo_day_files import CountedFile, cut_parts
 from wattload.workloads.dlrm.tasks import (
     CeilingTask,
     ColumnarTask,
@@ -21,7 +21,6 @@ from wattload.workloads.dlrm.tasks import (
 )
 
 SETTINGS = ColumnarSettings(compression="snappy", block_bytes=1 << 20)
-FULL = Path("/dev/full")
 
 
 def moved_nowhere(*_: int) -> None:
@@ -41,17 +40,23 @@ def test_a_day_file_is_told_as_it_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "day_0").read_bytes().count(b"\n") == 3000
 
 
-def test_a_full_target_is_one_sentence_for_every_task(tmp_path: Path) -> None:
+def test_a_full_target_is_one_sentence_for_every_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (part,) = cut_parts([day(tmp_path)], 1)
     columns = tmp_path / "p.parquet"
     to_parquet(ColumnarTask(part, columns, SETTINGS), moved_nowhere)
-    reason = r"writing /dev/full failed: No space left on device; free some space or choose"
+    full = tmp_path / "full"
+    monkeypatch.setattr(
+        CountedFile, "create", lambda *_: CountedFile(Path("/dev/full"), "wb", moved_nowhere)
+    )
+    reason = f"writing {full} failed: No space left on device; free some space or choose"
     with pytest.raises(TargetError, match=reason):
-        make_day(DayTask(FULL, 1, 0, 50_000), moved_nowhere)
+        make_day(DayTask(full, 1, 0, 50_000), moved_nowhere)
     with pytest.raises(TargetError, match=reason):
-        to_parquet(ColumnarTask(part, FULL, SETTINGS), moved_nowhere)
+        to_parquet(ColumnarTask(part, full, SETTINGS), moved_nowhere)
     with pytest.raises(TargetError, match=reason):
-        to_binary(PackTask(part, columns, FULL), moved_nowhere)
+        to_binary(PackTask(part, columns, full), moved_nowhere)
 
 
 def test_a_bad_id_that_is_no_longer_in_the_tsv_is_still_an_error(tmp_path: Path) -> None:
@@ -66,6 +71,7 @@ def test_a_bad_id_that_is_no_longer_in_the_tsv_is_still_an_error(tmp_path: Path)
     with pytest.raises(DataError, match=r"day_0, line [0-9]+ .*c1 is b'zzzzzzzz'"):
         to_binary(task, moved_nowhere)
     path.write_bytes(good)
+    task = PackTask(part, columns, tmp_path / "q.bin")
     with pytest.raises(DataError, match=r"p.parquet, column c1: b'zzzzzzzz' is not an id"):
         to_binary(task, moved_nowhere)
 

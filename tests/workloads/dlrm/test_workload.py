@@ -128,17 +128,6 @@ def test_kept_output_is_listed_and_replaced_by_the_next_run(tmp_path: Path) -> N
     assert outputs(tmp_path) == []
 
 
-def test_another_run_at_work_in_the_output_is_refused(tmp_path: Path) -> None:
-    first, second, context = dlrm(), dlrm(), context_at(tmp_path)
-    first.prepare(context)
-    first.run(context)
-    second.prepare(context)
-    with pytest.raises(DataError, match="in use by another run"):
-        second.run(context)
-    assert {check.verdict for check in first.verify(context)} == {"pass"}
-    assert {check.verdict for check in lived(second, context)[1].values()} == {"pass"}
-
-
 def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
     context = context_at(tmp_path)
     first = dlrm(workers=3)

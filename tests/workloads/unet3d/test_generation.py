@@ -14,6 +14,7 @@ import pytest
 
 from tests.context import Context, ThreadCommunicator, context_at, directory_target, run_ranks
 from wattload.core.errors import ConfigError, DataError, TargetError
+from wattload.core.files import choose_folder
 from wattload.core.storage.targets import Target
 from wattload.loaders.aligned_io import aligned_buffer
 from wattload.loaders.data.data_folder import DataFolder
@@ -284,7 +285,8 @@ def test_a_target_without_direct_io_is_written_through_the_page_cache(tmp_path: 
     planned = Dataset(Config(record_divisor=640), COUNT, (target,))
     data, _ = prepare(planned, Context(targets=(target,)))
     data.verify(range(COUNT))
-    handle = PageCacheMedium().open(tmp_path / "file", 10)
+    with choose_folder(tmp_path) as folder:
+        handle = PageCacheMedium().create(folder, "file", 10)
     assert not fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_DIRECT
     os.close(handle)
 
