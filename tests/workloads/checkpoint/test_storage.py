@@ -83,7 +83,7 @@ def edited_manifest(folder: Path) -> None:
 def other_format(folder: Path) -> None:
     path = folder / "manifest.json"
     document = json.loads(path.read_text())
-    document["body"]["format"] = 2
+    document["body"]["format"] += 1
     path.write_text(json.dumps(document))
 
 
