@@ -184,7 +184,7 @@ def make_run(scenario: Scenario) -> tuple[RunRecord, dict[str, pa.Table]]:
         counters=tuple(_counters(scenario, windows)),
         totals=(_total(scenario, windows),),
         power=power,
-        checks=(*checks(windows), *scenario.checks),
+        checks=(*checks(scenario.workload, windows), *scenario.checks),
         limits=tuple(scenario.limits),
         traces=(),
     )
@@ -263,7 +263,8 @@ def write_made_run(folder: Path, record: RunRecord, traces: Mapping[str, pa.Tabl
     files = []
     for name, table in traces.items():
         file = folder / f"{name}.parquet"
-        write_table(table, file)
+        # No two real runs have equal traces, and made-up ones of one seed would.
+        write_table(table.replace_schema_metadata({"run": record.run_id}), file)
         files.append(
             TraceFile(
                 name=name,

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from wattload.core.checks.evaluation import read_judged
 from wattload.core.errors import RecordError
-from wattload.core.record.file import SealState, StoredRecord, read_record, read_stored
+from wattload.core.record.file import SealState, StoredRecord, read_record
 from wattload.core.record.run import RunRecord
 from wattload.reports.quantity import MISSING, counted, label, quantity
 from wattload.reports.render.page import policy, style_sheet, template
@@ -123,7 +124,7 @@ def _masker(files: Sequence[Path]) -> Masker:
 
 def _row(file: Path, output: Path, masker: Masker | None) -> IndexRow:
     try:
-        stored = read_stored(file)
+        stored = read_judged(file)
     except RecordError as error:
         return _unreadable_row(file, output, str(error), masked=masker is not None)
     if masker is not None:

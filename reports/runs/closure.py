@@ -1,17 +1,14 @@
 """Closure checks: whether the figures of a record follow from each other and from its traces.
 
-They run before a page is drawn; an edited record fails.
+They run before a page is drawn, in addition to the record's own checks; an edited record fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from wattload.core.checks.energy import energy_closure, power_state_shares
-from wattload.core.checks.evaluation import evaluate
-from wattload.core.checks.io import bytes_add_up, rate_closure
 from wattload.core.power import Channel
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.file import SealState
@@ -27,18 +24,15 @@ ENERGY_TOLERANCE = 1e-6
 TRACE_ENERGY_TOLERANCE = 0.01
 """A trapezoid over the samples of an instant sensor, against the run's own integral."""
 
+TRACES = ("throughput", "power")
+"""The traces that every complete run writes."""
+
 SEAL_CHECK = "seal"
 _SEALS: Mapping[SealState, tuple[Verdict, str]] = {
     "holds": ("pass", "Its seal matches its content."),
     "broken": ("fail", "The record was edited after the run: its seal does not match its content."),
     "none": ("not_checked", "It has no seal, so edits can't be detected."),
 }
-_OF_THE_RECORD: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
-    bytes_add_up,
-    rate_closure,
-    energy_closure,
-    power_state_shares,
-)
 
 
 def closure_checks(run: Run) -> tuple[Check, ...]:
@@ -46,7 +40,6 @@ def closure_checks(run: Run) -> tuple[Check, ...]:
     record = run.record
     return (
         _seal(run),
-        *(check for rule in _OF_THE_RECORD for check in rule(record)),
         *_windows_span_their_seconds(record),
         *_windows_hold_their_spans(record),
         *_application_counters(record),
@@ -54,8 +47,9 @@ def closure_checks(run: Run) -> tuple[Check, ...]:
         *_totals(record),
         *_traced_bytes(run),
         *_traced_energy(run),
-        *_trace_digests(run),
-        _verdicts_stand(record),
+        *_verified_bytes(record),
+        *_traced_phases(run),
+        *_traces(run),
     )
 
 
@@ -236,43 +230,70 @@ def _totals(record: RunRecord) -> Iterator[Check]:
         )
 
 
-def _trace_digests(run: Run) -> Iterator[Check]:
+def _verified_bytes(record: RunRecord) -> Iterator[Check]:
+    """Compare the bytes that a check states to have verified a share of with the phase's own."""
+    for check in record.checks:
+        for verified in check.verified:
+            windows = [window for window in record.windows if window.name == verified.phase]
+            is_read = verified.kind == "read"
+            moved_bytes = sum(w.read_bytes if is_read else w.written_bytes for w in windows)
+            yield _check(
+                f"verified_bytes_{check.name}_{verified.phase}_{verified.kind}",
+                moved_bytes == verified.moved_bytes,
+                f"{check.name} verified a share of {format_bytes(verified.moved_bytes)} "
+                f"{verified.kind} in {verified.phase}; the phase has {format_bytes(moved_bytes)}.",
+                stated_bytes=verified.moved_bytes,
+                moved_bytes=moved_bytes,
+            )
+
+
+def _traced_phases(run: Run) -> Iterator[Check]:
+    """Look for phases with bytes in the throughput trace that the record does not have."""
+    trace = run.traces.throughput
+    if trace is None:
+        return
+    known = {window.name for window in run.record.windows}
+    unknown = [name for name in trace.phase.words if name not in known]
+    yield _check(
+        "traced_phases",
+        not unknown,
+        f"The throughput trace has phases that the record does not have: {', '.join(unknown)}."
+        if unknown
+        else "Every phase of the throughput trace is one of the record.",
+        unknown_count=len(unknown),
+    )
+
+
+def _traces(run: Run) -> Iterator[Check]:
+    """Compare each trace's file with the digest in the record; a missing file proves nothing."""
     for file in run.record.traces:
+        name = f"trace_digest_{file.name}"
         digest = run.traces.digests.get(file.name)
         if digest is None:
+            yield Check(
+                name=name,
+                verdict="not_checked",
+                sentence=f"{file.file} is missing or unreadable, so the record's figures can't be "
+                "compared with it.",
+                mandatory=file.name in TRACES,
+            )
             continue
         same = digest == file.sha256
         yield _check(
-            f"trace_digest_{file.name}",
+            name,
             same,
             f"{file.file} has the recorded digest."
             if same
-            else f"{file.file} was changed after the run: its digest differs.",
+            else f"{file.file} is not the file that the run wrote: its digest differs.",
             stated=file.sha256[:16],
             found=digest[:16],
         )
-
-
-def _verdicts_stand(record: RunRecord) -> Check:
-    """Evaluate the checks again: a stored verdict that its own figures contradict was edited.
-
-    A failed check that is not stored was removed. Passing checks, and checks that can't be
-    evaluated any more, need not be stored, because rules are added over time.
-    """
-    stored = {check.name: check.verdict for check in record.checks}
-    refuted = sorted(
-        check.name
-        for check in evaluate(record)
-        if check.verdict == "fail" and stored.get(check.name) != "fail"
-    )
-    sentence = "The record's own figures confirm its stored verdicts."
-    if refuted:
-        sentence = f"Contradicted by the record's own figures: {', '.join(refuted)}."
-    elif not stored:
-        sentence = "No check is stored: the checks of the run were removed."
-    return _check(
-        "verdicts_stand",
-        bool(stored) and not refuted,
-        sentence,
-        refuted_count=len(refuted),
-    )
+    named = {file.name for file in run.record.traces}
+    for name in TRACES:
+        if run.sha256 and run.record.status == "complete" and name not in named:
+            yield Check(
+                name=f"trace_digest_{name}",
+                verdict="not_checked",
+                sentence=f"The record names no {name} trace, which every complete run writes.",
+                mandatory=True,
+            )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial, wraps
@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TypeVar
 from weakref import ref
 
+from wattload.core.checks.evaluation import read_judged
 from wattload.core.errors import RecordError
-from wattload.core.record.file import RECORD_FILE, SealState, read_record, read_stored
+from wattload.core.record.file import RECORD_FILE, SealState, read_record
 from wattload.core.record.phase import TraceFile
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
@@ -120,7 +121,7 @@ def load_runs(
     places: dict[Hashable, Path] = {}
     with closing(loaded):  # ends the second process here, even after an error
         for file, run in zip(files, loaded, strict=True):
-            _refuse_duplicate(run.record, file, places)
+            refuse_duplicate(run.record, file, places)
             runs.append(work.with_traces(run, file) if work.keep is not None else run)
     return tuple(runs)
 
@@ -142,7 +143,7 @@ class _Work:
 
     def __call__(self, file: Path) -> Run:
         """Return the run; the traces of a compact run stay on disk."""
-        stored = read_stored(file)
+        stored = read_judged(file)
         self._trace_files[file.parent] = stored.record.traces
         read = partial(self._latest, file.parent)
         traces = LazyTraces(read) if self._several else read()
@@ -173,27 +174,32 @@ def _masked(run: Run, masker: Masker) -> Run:
     return replace(run, record=record, sha256=digest, masked=True)
 
 
-def _refuse_duplicate(record: RunRecord, file: Path, seen: dict[Hashable, Path]) -> None:
-    """Refuse a run that was named before, by its id or by its place and time."""
-    key = _time_key(record)
-    first = seen.get(record.run_id) or (seen.get(key) if key is not None else None)
+def refuse_duplicate(record: RunRecord, file: Path, seen: dict[Hashable, Path]) -> None:
+    """Refuse a run that is in ``seen``, by its id, its place and time, or its traces; else add it.
+
+    Raises:
+        RecordError: it is the same run as one that was seen before; the message names both.
+    """
+    keys = [record.run_id, *_identities(record)]
+    first = next((seen[key] for key in keys if key in seen), None)
     if first is not None:
         raise RecordError(
             f"{first} and {file} are the same run, {record.run_id}; name each run once"
         )
-    seen[record.run_id] = file
-    if key is not None:
-        seen[key] = file
+    seen.update(dict.fromkeys(keys, file))
 
 
-def _time_key(record: RunRecord) -> Hashable:
-    """Return a key that no two runs share, whatever their names; ``None`` without a window.
+def _identities(record: RunRecord) -> Iterator[Hashable]:
+    """Yield keys that no two runs share, whatever their names.
 
-    Windows are in nanoseconds since the start of each host. A copy under another id has the same
-    windows; its label, session or place in a session do not make it another run.
+    Windows are in nanoseconds since the start of each host, and so are the rows of traces. A copy
+    under another id has the same windows and traces; its label, session or place in a session do
+    not make it another run.
     """
     windows = tuple((each.name, each.host, each.start_ns, each.end_ns) for each in record.windows)
-    return (record.started_utc, windows) if windows else None
+    if windows:
+        yield record.started_utc, windows
+    yield from ((each.name, each.sha256) for each in record.traces if each.rows)
 
 
 def inputs_digest(runs: Sequence[Run]) -> str:

@@ -17,9 +17,10 @@ from wattload.reports.blocks import Link, Notice, Words
 from wattload.reports.quantity import THIN_SPACE, counted, label, listed
 from wattload.reports.runs.energy import RANKS, is_simulated, phase_energies
 from wattload.reports.runs.load import Run
+from wattload.reports.runs.validity import WARM_UP
 from wattload.reports.sections.wording import count_remarks, sentence_of, unique
 from wattload.reports.stats.conditions import changed_together, compared_group, is_compared
-from wattload.reports.stats.subject import LETTERS, WARM_UP, Group, Subject, lettered
+from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
 from wattload.reports.stats.sweeps import axes, axis_names, setting_values
 
 _MEASURED_UNIT = (

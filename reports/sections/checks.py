@@ -47,7 +47,7 @@ def checks_section(subject: Subject, run: Run) -> Section | None:
     failed = [check for check in closures if check.verdict == "fail"]
     if failed:
         blocks.append(check_table(failed, "Inconsistent figures"))
-    passed = len(closures) - len(failed)
+    passed = sum(check.verdict == "pass" for check in closures)
     summary = f"{passed} of {counted(len(closures), 'closure check')} passed before this was drawn"
     blocks.append(Fold(summary, [check_table(closures, "Closure checks")]))
     return Section(anchor=anchor(run.id, "checks"), title="Checks", blocks=blocks)

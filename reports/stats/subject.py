@@ -17,13 +17,13 @@ from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.reports.quantity import listed
-from wattload.reports.runs.closure import SEAL_CHECK, closure_checks
-from wattload.reports.runs.load import Run, cache_by_identity
+from wattload.reports.runs.closure import closure_checks
+from wattload.reports.runs.load import Run
+from wattload.reports.runs.validity import energy_faults, faults
 
 LETTERS = ("A", "B", "C", "D", "E", "F")
 """The letters of the arms on a page, in order; two are compared, more are shown side by side."""
 
-WARM_UP = "it is a warm-up run"
 NOT_SET = "not set"
 UNKNOWN_STATE = "power state unknown"
 CAPS = ("power.dssd_watts", "power.limit_w")
@@ -65,7 +65,8 @@ class Group:
 class Subject:
     """Everything that the sections of a page show.
 
-    ``arms`` are in order of the first run of each: the first is A. ``closures`` are by run id.
+    ``arms`` are in order of the first run of each: the first is A. ``closures`` and
+    ``run_faults`` are by run id.
     ``groups`` leave out warm-ups, and A/A runs if there are others. ``forced`` is whether the user
     forced excluded comparisons.
     """
@@ -75,6 +76,7 @@ class Subject:
     arms: tuple[str, ...]
     groups: tuple[Group, ...]
     closures: Mapping[str, tuple[Check, ...]]
+    run_faults: Mapping[str, tuple[str, ...]]
     forced: bool = False
 
     def arm(self, run: Run) -> str:
@@ -88,15 +90,11 @@ class Subject:
 
     def faults(self, run: Run) -> tuple[str, ...]:
         """Return why a run is not compared as valid; empty for a valid one."""
-        return (*_faults(run.record), *_broken(self.closures[run.id]))
+        return self.run_faults[run.id]
 
     def energy_faults(self, run: Run) -> tuple[str, ...]:
         """Return why a run's energy is not compared, in addition to the faults of the run."""
-        return tuple(
-            f"{check.name} was not checked: {check.sentence}"
-            for check in run.record.checks
-            if _is_missing(check) and _is_of_power(check)
-        )
+        return energy_faults(run, self.closures[run.id])
 
 
 def make_subject(runs: Sequence[Run], by: str = "label", *, forced: bool = False) -> Subject:
@@ -117,6 +115,9 @@ def make_subject(runs: Sequence[Run], by: str = "label", *, forced: bool = False
     groups: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
     for run in sided:
         groups[run.record.workload.name][arm_name(run.record, by)].append(run)
+    closures = {
+        run.id: closure_checks(run) if run.closures is None else run.closures for run in runs
+    }
     return Subject(
         runs=tuple(runs),
         by=by,
@@ -135,9 +136,8 @@ def make_subject(runs: Sequence[Run], by: str = "label", *, forced: bool = False
             )
             for workload, members in groups.items()
         ),
-        closures={
-            run.id: closure_checks(run) if run.closures is None else run.closures for run in runs
-        },
+        closures=closures,
+        run_faults={run.id: faults(run, closures[run.id]) for run in runs},
         forced=forced,
     )
 
@@ -264,37 +264,3 @@ ARMS: Mapping[str, Callable[[RunRecord], str]] = {
     "firmware": _firmware,
 }
 """The properties that can define the arms, in addition to configuration keys."""
-
-
-def _is_missing(check: Check) -> bool:
-    return check.mandatory and check.verdict == "not_checked"
-
-
-def _is_of_power(check: Check) -> bool:
-    """Return whether a check is about power alone: if missing, it excludes energy only."""
-    return check.name.startswith(("power_", "energy_"))
-
-
-@cache_by_identity
-def _faults(record: RunRecord) -> tuple[str, ...]:
-    faults = []
-    if record.comparison.warm_up:
-        faults.append(WARM_UP)
-    if record.status != "complete":
-        faults.append(f"it is {record.status}: {record.status_reason or 'no reason recorded'}")
-    for check in record.checks:
-        if check.verdict == "fail":
-            faults.append(f"the check {check.name} failed: {check.sentence}")
-        elif _is_missing(check) and not _is_of_power(check):
-            faults.append(f"the mandatory check {check.name} is missing: {check.sentence}")
-    return tuple(faults)
-
-
-def _broken(closures: Sequence[Check]) -> list[str]:
-    return [
-        f"it was edited: {check.sentence}"
-        if check.name == SEAL_CHECK
-        else f"its figures are inconsistent, {check.name}: {check.sentence}"
-        for check in closures
-        if check.verdict == "fail"
-    ]

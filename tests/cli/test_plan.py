@@ -138,11 +138,11 @@ def test_warnings_of_the_run_are_named(tmp_path: Path, capsys: Captured) -> None
     folder = run_of(tmp_path)
     path = folder / RECORD_FILE
     record = json.loads(path.read_text())
-    warned = {"name": "short_run_write", "verdict": "warn", "sentence": "Under 30 s."}
+    warned = {"name": "rule_of_last_year", "verdict": "warn", "sentence": "Under 30 s."}
     path.write_text(json.dumps(record | {"checks": [*record["checks"], warned]}))
     text = said(capsys, "model=8b", f"record={folder}")
     (line,) = (line for line in text.splitlines() if "had warnings: " in line)
-    assert "short_run_write" in line
+    assert "rule_of_last_year" in line
 
 
 def test_remarks_of_a_part_are_caveats(tmp_path: Path, capsys: Captured) -> None:

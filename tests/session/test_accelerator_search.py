@@ -45,11 +45,13 @@ class Bench:
         if count == self.stop_at:
             raise KeyboardInterrupt
         self.made.append((count, repetition))
-        run_id = f"{next(self.number)}-{settings['label']}-{repetition}"
+        number = next(self.number)
+        run_id = f"{number}-{settings['label']}-{repetition}"
         record = record_of(
             count,
             self.curve(count, repetition),
             run_id=run_id,
+            started_utc=f"2026-11-20T23:{number:02d}:00.000+00:00",
             checks=self.checks.get(count, ()),
             label=settings["label"],
             comparison=comparison,

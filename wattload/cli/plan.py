@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from wattload.core.checks.evaluation import read_judged
 from wattload.core.errors import ConfigError, RecordError
 from wattload.core.power import Scope, weakest
 from wattload.core.record.energy import EnergyRecord
-from wattload.core.record.file import RECORD_FILE, read_record
+from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.run import RunRecord
 from wattload.core.units import GIB, J_PER_WH, Unit, format_bytes, format_rate, format_seconds
 from wattload.reports.quantity import bounded_quantity
@@ -197,7 +198,7 @@ def rates_of_record(path: Path, power_w: float | None) -> Rates:
     Raises:
         RecordError: the record is missing, of an unfinished run, or has no write rate.
     """
-    record = read_record(path / RECORD_FILE if path.is_dir() else path)
+    record = read_judged(path / RECORD_FILE if path.is_dir() else path).record
     if record.status != "complete":
         raise RecordError(f"the run in {path} is {record.status}; a plan needs a complete run")
     rate = next((m.value for m in record.metrics if m.name == RATE_METRIC), None)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from wattload.core.checks.evaluation import read_judged
 from wattload.core.errors import CHECK_FAILED, ConfigError, TargetError
-from wattload.core.record.file import read_record
 from wattload.core.record.run import Comparison
 from wattload.core.workload import Communicator
 from wattload.run.compose import compose, workload_class
@@ -280,7 +280,9 @@ class AcceleratorSearch(Schedule):
         )
         yield step
         run: Measurement = self._process.communicator.broadcast(
-            measured(read_record(step.folder), accelerators, repetition) if step.folder else None
+            measured(read_judged(step.folder).record, accelerators, repetition)
+            if step.folder
+            else None
         )
         self._runs.append(run)
         threshold = self._plan.question.threshold

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -14,8 +14,10 @@ from typing import Any, BinaryIO, Self
 
 from wattload.core.errors import RecordError
 from wattload.core.host.facts import software_facts
-from wattload.core.record.file import read_record
+from wattload.core.record.file import RECORD_FILE, read_record
 from wattload.core.storage.targets import resolve_targets
+from wattload.reports.runs.closure import closure_checks
+from wattload.reports.runs.load import load_runs, refuse_duplicate
 from wattload.run.config import RunConfig
 
 JOURNAL_NAME = "sweep-{key}.jsonl"
@@ -58,6 +60,7 @@ class SessionJournal:
         self.session_id = session_id
         self.path = path
         self._done = dict(self._read())
+        self._seen: dict[Hashable, Path] = {}
 
     @classmethod
     def of_sweep(cls, runs: Path, overrides: Sequence[str]) -> Self:
@@ -94,17 +97,40 @@ class SessionJournal:
             if "point" in entry and "folder" in entry:
                 yield entry["point"], entry["folder"]
 
-    def done(self, point: Point) -> Path | None:
-        """Return the folder of a finished, valid run of this point, or ``None``."""
-        name = self._done.get(point.key)
-        if name is None:
-            return None
+    def done(self, points: Iterable[Point]) -> tuple[dict[str, Path], list[str]]:
+        """Return the folders of finished, valid runs, by point key, and why others are repeated.
+
+        A run that is not valid by its record and traces, or is a copy of another, is made again;
+        nothing is deleted.
+        """
+        found: dict[str, Path] = {}
+        refused: list[str] = []
+        for point in points:
+            if (name := self._done.get(point.key)) is None:
+                continue
+            reason = self._refused(name)
+            if reason:
+                refused.append(f"{self.runs / name} is not reused, its run is repeated: {reason}")
+            else:
+                found[point.key] = self.runs / name
+        return found, refused
+
+    def _refused(self, name: str) -> str:
+        """Return why a run in the journal can't be reused; empty if it can."""
         try:
-            record = read_record(self.runs / name)
-        except RecordError:
-            return None
-        failed = any(check.verdict == "fail" for check in record.checks)
-        return None if failed or record.status != "complete" else self.runs / name
+            (run,) = load_runs([self.runs / name / RECORD_FILE])
+        except RecordError as error:
+            return str(error)
+        if run.id != name:
+            return f"its record is of the run {run.id}"
+        try:
+            refuse_duplicate(run.record, self.runs / name, self._seen)
+        except RecordError as error:
+            return str(error)
+        failed = (c for c in (*run.record.checks, *closure_checks(run)) if c.verdict == "fail")
+        if run.record.status != "complete":
+            return f"it is {run.record.status}"
+        return next((f"{check.name} failed: {check.sentence}" for check in failed), "")
 
     def add(self, point: Point, folder: Path) -> None:
         """Add a finished run."""

@@ -116,7 +116,9 @@ def _resume(
     """
     found: Mapping[str, Path] = {}
     if process.is_root and journal is not None:
-        found = {p.key: folder for p in points if (folder := journal.done(p)) is not None}
+        found, refused = journal.done(points)
+        for reason in refused:
+            process.note(reason)
         for folder in found.values():
             process.ledger.add_record(read_record(folder))
     return dict(process.communicator.broadcast(found))

@@ -496,7 +496,7 @@ def times_check(result: TrainingResult) -> Check:
     steps_s, epoch_s = sum(worst.processed_s), worst.duration_s
     fits = steps_s - epoch_s <= max(epoch_s * TIMES_TOLERANCE, TIMES_TOLERANCE_S)
     return Check(
-        name="harness_times",
+        name="step_times_close",
         verdict="pass" if fits else "fail",
         sentence=(
             f"In the worst epoch, the program's steps sum to {steps_s:.3f} s by the wall clock; "

@@ -10,8 +10,11 @@ import pytest
 
 from tests.records import Scenario, write_run
 from tests.reports.conftest import one
+from wattload.core.checks.evaluation import evaluate
 from wattload.core.record.energy import EnergyRecord
+from wattload.core.record.file import read_record, write_record
 from wattload.core.record.phase import PhaseWindow, Total
+from wattload.core.record.results import Check, VerifiedBytes
 from wattload.core.record.run import RunRecord
 from wattload.reports.runs.closure import closure_checks, trapezoid_j
 from wattload.reports.runs.load import Run, load_runs
@@ -29,7 +32,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def failed(run: Run) -> set[str]:
-    return {check.name for check in closure_checks(run) if check.verdict == "fail"}
+    checks = (*evaluate(run.record), *closure_checks(run))
+    return {check.name for check in checks if check.verdict == "fail"}
 
 
 def altered(run: Run, **changes: object) -> Run:
@@ -130,41 +134,6 @@ def test_a_total_that_is_not_its_parts_is_found(run: Run) -> None:
     assert total(whole_j, (*keys, "box/other/meter/write")) == {"total_drive_energy"}
 
 
-def test_an_edited_verdict_is_refuted_by_the_figures(run: Run) -> None:
-    checks = tuple(
-        check.model_copy(update={"verdict": "pass"})
-        for check in run.record.checks
-        if check.name == "bytes_add_up"
-    )
-    written = window(run, "write").written_bytes
-    tampered = with_window(altered(run, checks=checks), "write", written_bytes=written + 4096)
-    assert "verdicts_stand" in failed(tampered)
-
-
-def test_a_verdict_that_says_fail_is_not_refuted_again(run: Run) -> None:
-    checks = tuple(
-        check.model_copy(update={"verdict": "fail"})
-        for check in run.record.checks
-        if check.name == "bytes_add_up"
-    )
-    written = window(run, "write").written_bytes
-    tampered = with_window(altered(run, checks=checks), "write", written_bytes=written + 4096)
-    assert "verdicts_stand" not in failed(tampered)
-
-
-def test_a_failing_check_that_was_taken_out_is_made_again(run: Run) -> None:
-    checks = tuple(check for check in run.record.checks if check.name != "bytes_add_up")
-    assert checks != run.record.checks
-    written = window(run, "write").written_bytes
-    tampered = with_window(altered(run, checks=checks), "write", written_bytes=written + 4096)
-    assert "verdicts_stand" in failed(tampered)
-    assert "verdicts_stand" not in failed(altered(run, checks=checks))
-
-
-def test_a_record_without_any_check_was_robbed_of_them(run: Run) -> None:
-    assert "verdicts_stand" in failed(altered(run, checks=()))
-
-
 def test_an_altered_trace_file_is_found(tmp_path: Path) -> None:
     folder = write_run(tmp_path, MEASURED)
     other = write_run(tmp_path / "other", replace(MEASURED, seed=9))
@@ -176,17 +145,61 @@ def test_an_altered_trace_file_is_found(tmp_path: Path) -> None:
 def test_a_run_whose_figures_do_not_close_is_not_compared_as_valid(run: Run) -> None:
     tampered = with_window(run, "write", written_bytes=1)
     faults = make_subject([tampered]).faults(tampered)
-    assert any(fault.startswith("its figures are inconsistent, bytes_add_up") for fault in faults)
+    assert any(fault.startswith("its figures are inconsistent, spans_write") for fault in faults)
     assert make_subject([run]).faults(run) == ()
 
 
-def test_without_traces_what_needs_them_is_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", [True, False])
+def test_a_run_without_its_traces_is_not_failed_and_gets_no_verdict(
+    tmp_path: Path, named: bool
+) -> None:
     folder = write_run(tmp_path, MEASURED)
     for name in ("power", "throughput"):
         (folder / f"{name}.parquet").unlink()
+    if not named:
+        write_record(read_record(folder).model_copy(update={"traces": ()}), folder)
     (run,) = load_runs([folder])
     assert failed(run) == set()
-    assert not any(check.name.startswith("trace") for check in closure_checks(run))
+    subject = make_subject([run])
+    (fault,) = subject.faults(run)
+    assert fault.startswith("the mandatory check trace_digest_throughput is missing")
+    (fault,) = subject.energy_faults(run)
+    assert fault.startswith("trace_digest_power was not checked")
+
+
+def test_traces_swapped_between_two_runs_fail_in_both(tmp_path: Path) -> None:
+    first = write_run(tmp_path, MEASURED)
+    second = write_run(tmp_path, replace(MEASURED, run_id="run-b", order=1, seed=9))
+    (first / "throughput.parquet").rename(tmp_path / "held")
+    (second / "throughput.parquet").rename(first / "throughput.parquet")
+    (tmp_path / "held").rename(second / "throughput.parquet")
+    for run in load_runs([first, second]):
+        assert "trace_digest_throughput" in failed(run)
+
+
+def test_a_phase_that_only_the_trace_still_has_is_found(run: Run) -> None:
+    record = run.record
+    left = {
+        "windows": tuple(each for each in record.windows if each.name != "read"),
+        "spans": tuple(each for each in record.spans if each.name != "read"),
+        "counters": tuple(each for each in record.counters if each.phase != "read"),
+    }
+    assert left["windows"] != record.windows
+    assert "traced_phases" in failed(altered(run, **left))
+
+
+def test_a_verified_share_of_other_bytes_than_the_phases_is_found(run: Run) -> None:
+    moved_bytes = window(run, "write").written_bytes
+
+    def verified(stated_bytes: int) -> Run:
+        share = VerifiedBytes(
+            phase="write", kind="written", moved_bytes=stated_bytes, verified_bytes=1
+        )
+        check = Check(name="stamps", verdict="pass", sentence="Compared.", verified=(share,))
+        return altered(run, checks=(*run.record.checks, check))
+
+    assert failed(verified(moved_bytes)) == set()
+    assert failed(verified(moved_bytes - 1)) == {"verified_bytes_stamps_write_written"}
 
 
 def _signal(watts: Callable[[float], float], times_s: list[float]) -> Signal:

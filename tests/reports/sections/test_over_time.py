@@ -85,7 +85,7 @@ def _falling(run: Run) -> Run:
 
 def _parts(runs: Sequence[Run]) -> tuple[Figure, Table]:
     subject = make_subject(runs)
-    section = steady_section(replace(subject, closures={run.id: () for run in runs}))
+    section = steady_section(replace(subject, run_faults={run.id: () for run in runs}))
     assert section is not None
     (part,) = section.parts
     figure = next(block for block in part.blocks if isinstance(block, Figure))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.reports.sessions import session
+from wattload.core.checks.evaluation import rechecked
 from wattload.core.record.results import Check
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.comparison import Row, compare
@@ -36,7 +37,7 @@ def throughput(runs: list[Run], key: str = "throughput_bytes_per_s") -> Row:
 
 def changed(runs: list[Run], index: int, **update: Any) -> list[Run]:  # noqa: ANN401 - fields
     own = runs[index]
-    other = replace(own, record=own.record.model_copy(update=update))
+    other = replace(own, record=rechecked(own.record.model_copy(update=update)))
     return [*runs[:index], other, *runs[index + 1 :]]
 
 

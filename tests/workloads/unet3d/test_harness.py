@@ -96,7 +96,7 @@ def test_unpaced_there_is_no_utilisation(context: Context) -> None:
     assert value(outcome, "dlio_reported_au") is None
     assert value(outcome, "au_nominal") is None
     assert check(outcome, "harness_summary").verdict == "pass"
-    assert check(outcome, "harness_times").verdict == "pass"
+    assert check(outcome, "step_times_close").verdict == "pass"
 
 
 def test_warm_epochs_are_not_called_cold(context: Context) -> None:
@@ -255,7 +255,7 @@ def test_dlio_itself_runs_the_whole_workload(context: Context, reader: str) -> N
     outcome = live(workload(config.Config(workers=1, reader=reader)), context)
     assert check(outcome, "cold_cache").verdict == "pass"
     assert check(outcome, "harness_summary").verdict == "pass"
-    assert check(outcome, "harness_times").verdict == "pass"
+    assert check(outcome, "step_times_close").verdict == "pass"
     assert check(outcome, "harness_bytes").verdict == ("pass" if reader == "wattload" else "warn")
     assert value(outcome, "harness_ceiling_bytes_per_s")
     assert (context.output_folder("dlio") / "output" / "summary.json").exists()

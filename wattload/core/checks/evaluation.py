@@ -1,13 +1,18 @@
-"""All checks of a finished run.
+"""All checks of a finished run, and of a stored record before it is judged.
 
 ``evaluate`` is a pure function of the record, so a run and a later ``wattload check`` give the
 same result. Checks that only the workload can make (delivered bytes, cold cache) come with its
-outcome and are stored with these in the record.
+outcome and are stored with these in the record; see ``wattload.core.checks.declared``.
+
+A record can be edited and sealed again, so whoever judges stored records reads them with
+``read_judged``: no verdict that follows from the record is taken from the record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from wattload.core.checks.conditions import (
     bottleneck,
@@ -18,6 +23,8 @@ from wattload.core.checks.conditions import (
     pair_together,
     start_temperature,
 )
+from wattload.core.checks.consistency import finished, phases_known, settings_agree
+from wattload.core.checks.declared import DeclaredCheck, declared_checks
 from wattload.core.checks.energy import (
     energy_closure,
     power_coverage,
@@ -38,10 +45,14 @@ from wattload.core.checks.sensors import (
     power_within_bounds,
 )
 from wattload.core.checks.throttling import throttled
+from wattload.core.record.file import SCHEMA_VERSION, StoredRecord, read_stored
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 
 ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
+    finished,
+    phases_known,
+    settings_agree,
     bytes_add_up,
     rate_closure,
     device_bytes,
@@ -69,6 +80,84 @@ ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
 )
 
 
+FIGURES_SINCE = 3
+"""The first schema version in which a workload's check must have the figures that decide it."""
+
+
 def evaluate(record: RunRecord) -> tuple[Check, ...]:
     """Return every check that needs nothing but the record."""
     return tuple(check for rule in ALL for check in rule(record))
+
+
+def read_judged(path: Path) -> StoredRecord:
+    """Return the record in ``path``, to be judged: with its checks made again.
+
+    Raises:
+        RecordError: as ``read_stored``.
+    """
+    stored = read_stored(path)
+    return replace(stored, record=rechecked(stored.record, stored.schema_version))
+
+
+def rechecked(record: RunRecord, schema_version: int = SCHEMA_VERSION) -> RunRecord:
+    """Return a record with its checks made again, as far as it allows.
+
+    Checks that follow from the record replace the stored ones. Those that only the workload can
+    make are kept if their own figures support them. One that a complete record of
+    ``schema_version``, that of its file, must have and lacks fails. Any other stored check, of an
+    older rule, is kept: it can fail a run but not clear it.
+    """
+    made = evaluate(record)
+    names = {check.name for check in made}
+    declared = declared_checks(record.workload.name)
+    stored = [check for check in record.checks if check.name not in names]
+    kept = (_supported(check, (declared or {}).get(check.name), schema_version) for check in stored)
+    missing = _missing(record, declared, schema_version)
+    return record.model_copy(update={"checks": (*kept, *missing, *made)})
+
+
+def _supported(check: Check, declared: DeclaredCheck | None, schema_version: int) -> Check:
+    """Return a workload's check, failed if its own figures contradict its verdict.
+
+    Before ``FIGURES_SINCE``, figures had other names: without them, the verdict is kept.
+    """
+    if declared is None or declared.holds is None or check.verdict not in {"pass", "warn"}:
+        return check
+    try:
+        holds = declared.holds(check.figures)
+    except KeyError:
+        holds = schema_version < FIGURES_SINCE
+    if holds:
+        return check
+    sentence = f"It is stored as {check.verdict}, which its own figures do not support."
+    return check.model_copy(update={"verdict": "fail", "sentence": sentence})
+
+
+def _missing(
+    record: RunRecord, declared: Mapping[str, DeclaredCheck] | None, schema_version: int
+) -> Iterator[Check]:
+    """Yield a check for each one that a complete run must have made and the record lacks."""
+    if record.status != "complete":
+        return
+    if declared is None:
+        yield Check(
+            name="workload_checks",
+            verdict="not_checked",
+            sentence="This wattload does not have the run's workload, so the checks that its runs "
+            "must have are unknown.",
+            mandatory=True,
+        )
+        return
+    stored = {check.name for check in record.checks}
+    for name, check in declared.items():
+        if name in stored:
+            continue
+        is_due = check.since <= schema_version
+        yield Check(
+            name=name,
+            verdict="fail" if is_due else "not_checked",
+            sentence="The record lacks this check, which every complete run of its workload makes."
+            if is_due
+            else f"Records of schema version {schema_version} did not have this check yet.",
+            mandatory=is_due,
+        )

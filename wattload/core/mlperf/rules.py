@@ -92,7 +92,7 @@ def faults(record: RunRecord) -> list[str]:
     return found + [
         f"{check.name} failed"
         for check in record.checks
-        if check.verdict == "fail" and not check.name.startswith(("power_", "energy_"))
+        if check.verdict == "fail" and not check.is_of_power
     ]
 
 

@@ -9,6 +9,8 @@ History of the format:
   a version 2 record whose seal was removed. Old records must stay useful, so it still counts in
   comparisons, and each comparison that uses one says so.
 * 2 (2026-11): a record carries its seal.
+* 3 (2026-11): a complete record must have the checks that its workload declares for this version,
+  and its clocks were read several times. Older records are judged by what their version required.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ SEAL_COMMAND = f"grep -vE '^{_PATTERN}$' record.json | sha256sum"
 SealState = Literal["holds", "broken", "none"]
 """Whether a record's seal matches its content; ``none`` if its version had no seal."""
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 SEALED_SINCE = 2
 
 Document = Mapping[str, Any]
@@ -80,7 +82,11 @@ def _from_1(document: Document) -> Document:
     return {**document, "schema_version": 2, "seal": None}
 
 
-MIGRATIONS: Mapping[int, Callable[[Document], Document]] = {1: _from_1}
+def _from_2(document: Document) -> Document:
+    return {**document, "schema_version": 3}
+
+
+MIGRATIONS: Mapping[int, Callable[[Document], Document]] = {1: _from_1, 2: _from_2}
 """Migration from each older version to the next."""
 
 

@@ -74,6 +74,16 @@ class Check(Frozen):
     cause: str = ""
     verified: tuple[VerifiedBytes, ...] = ()
 
+    @property
+    def bars_verdict(self) -> bool:
+        """Whether it had to be made and was not."""
+        return self.mandatory and self.verdict == "not_checked"
+
+    @property
+    def is_of_power(self) -> bool:
+        """Whether it concerns power alone: if it was not made, only energy gets no verdict."""
+        return self.name.startswith(("power_", "energy_", "trace_digest_power"))
+
     @model_validator(mode="after")
     def _require_sentence(self) -> Self:
         if not self.sentence:

@@ -114,7 +114,7 @@ class WorkloadSection(Frozen):
 class RunRecord(Frozen):
     """One run, in SI base units. Missing is ``None`` with a reason, never zero."""
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     run_id: str
     status: Status
     status_reason: str

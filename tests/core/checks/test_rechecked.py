@@ -1,0 +1,223 @@
+"""A stored record is judged by its figures: an edited or removed verdict changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any
+
+import pytest
+
+import wattload.workloads
+from tests.record_figures import OF_WORKLOAD
+from tests.records import Scenario, WorkloadName, make_run
+from wattload.core.checks.declared import declared_checks
+from wattload.core.checks.evaluation import read_judged, rechecked
+from wattload.core.record.file import SCHEMA_VERSION, read_stored, write_record
+from wattload.core.record.results import Check
+from wattload.core.record.run import RunRecord
+from wattload.run.compose import compose, workload_class
+
+GOLDEN = Path(__file__).parents[2] / "data/records"
+WORKLOADS: tuple[WorkloadName, ...] = ("unet3d", "checkpoint", "dlrm")
+
+
+def record_of(workload: WorkloadName = "unet3d", **scenario: Any) -> RunRecord:  # noqa: ANN401
+    record, _ = make_run(Scenario(workload=workload, virtual=False, power="measured", **scenario))
+    return record
+
+
+def changed(record: RunRecord, **changes: Any) -> RunRecord:  # noqa: ANN401 - any field
+    return record.model_copy(update=changes)
+
+
+def failed(record: RunRecord, schema_version: int = SCHEMA_VERSION) -> set[str]:
+    checks = rechecked(record, schema_version).checks
+    return {check.name for check in checks if check.verdict == "fail"}
+
+
+def without(record: RunRecord, name: str) -> RunRecord:
+    left = tuple(check for check in record.checks if check.name != name)
+    assert left != record.checks
+    return changed(record, checks=left)
+
+
+def with_check(record: RunRecord, name: str, **changes: Any) -> RunRecord:  # noqa: ANN401 - any field
+    checks = [c.model_copy(update=changes) if c.name == name else c for c in record.checks]
+    assert tuple(checks) != record.checks
+    return changed(record, checks=tuple(checks))
+
+
+def figures_of(record: RunRecord, name: str) -> Mapping[str, Any]:
+    return next(check.figures for check in record.checks if check.name == name)
+
+
+def wrong_bytes(record: RunRecord) -> RunRecord:
+    """Return a record whose ranks counted a byte more than its phases."""
+    first, *others = (span for span in record.spans if span.timed)
+    more = first.model_copy(update={"read_bytes": first.read_bytes + 1})
+    rest = [span for span in record.spans if not span.timed]
+    return changed(record, spans=(more, *others, *rest))
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_an_untouched_record_stays_valid(workload: WorkloadName) -> None:
+    assert failed(record_of(workload)) == set()
+
+
+def test_a_failing_check_stored_as_passed_fails() -> None:
+    record = wrong_bytes(record_of())
+    assert next(c for c in record.checks if c.name == "bytes_add_up").verdict == "pass"
+    assert "bytes_add_up" in failed(record)
+
+
+def test_a_failing_check_that_was_removed_is_made_again() -> None:
+    assert "bytes_add_up" in failed(without(wrong_bytes(record_of()), "bytes_add_up"))
+    assert "bytes_add_up" in failed(changed(wrong_bytes(record_of()), checks=()))
+
+
+@pytest.mark.parametrize(
+    ("workload", "name"),
+    [(workload, name) for workload in WORKLOADS for name in OF_WORKLOAD[workload]],
+)
+def test_a_check_that_only_the_workload_can_make_must_be_there(
+    workload: WorkloadName, name: str
+) -> None:
+    assert failed(without(record_of(workload), name)) == {name}
+
+
+def test_the_check_of_an_unfinished_run_need_not_be_there() -> None:
+    record = changed(record_of(), status="aborted", status_reason="killed", checks=())
+    assert failed(record) == set()
+
+
+@pytest.mark.parametrize(
+    ("workload", "name", "figures"),
+    [
+        ("unet3d", "cold_cache", {"resident_bytes": 4_000_000_000}),
+        ("unet3d", "delivered_bytes", {"altered_samples": 1}),
+        ("unet3d", "delivered_bytes", {"hashed_samples": 0, "expected_samples": 0}),
+        ("unet3d", "delivered_bytes", {"hashed_samples": 7}),
+        ("checkpoint", "checkpoint_durable", {"synced_files": 3}),
+        ("checkpoint", "checkpoint_bytes_on_target", {"file_bytes": 4095}),
+        ("checkpoint", "checkpoint_read_back", {"bad_blocks": 1}),
+        ("checkpoint", "checkpoint_read_back", {"delivered_bytes": 4000}),
+        ("dlrm", "dlrm_rows", {"parquet_row_count": 9}),
+        ("dlrm", "dlrm_sample", {"different_count": 1}),
+        ("dlrm", "dlrm_sample", {"compared_count": 0}),
+        ("dlrm", "dlrm_sample", {"found_sha256": "ac"}),
+        ("dlrm", "dlrm_tsv_bytes", {"read_bytes": 511}),
+    ],
+)
+def test_a_workloads_check_turned_to_pass_is_refuted_by_its_figures(
+    workload: WorkloadName, name: str, figures: Mapping[str, Any]
+) -> None:
+    record = record_of(workload)
+    edited = with_check(record, name, figures={**figures_of(record, name), **figures})
+    assert failed(edited) == {name}
+    assert failed(with_check(edited, name, verdict="warn")) == {name}
+
+
+def test_a_workloads_check_without_its_figures_proves_nothing() -> None:
+    record = with_check(record_of(), "delivered_bytes", figures={})
+    assert failed(record) == {"delivered_bytes"}
+    assert failed(record, schema_version=2) == set()
+
+
+def test_what_a_check_of_today_needs_is_not_asked_of_an_older_record() -> None:
+    record = without(record_of(), "step_times_close")
+    (missing,) = (c for c in rechecked(record, 2).checks if c.name == "step_times_close")
+    assert (missing.verdict, missing.mandatory) == ("not_checked", False)
+    assert missing.sentence == "Records of schema version 2 did not have this check yet."
+    assert failed(record) == {"step_times_close"}
+
+
+def test_a_stored_failure_of_a_rule_that_is_gone_still_fails() -> None:
+    old = Check(name="rule_of_last_year", verdict="fail", sentence="It did not hold.")
+    record = record_of()
+    assert failed(changed(record, checks=(*record.checks, old))) == {"rule_of_last_year"}
+
+
+def test_a_record_of_an_unknown_workload_gets_no_verdict() -> None:
+    record = record_of()
+    other = changed(record, workload=record.workload.model_copy(update={"name": "os"}))
+    (check,) = (c for c in rechecked(other).checks if c.name == "workload_checks")
+    assert check.bars_verdict
+    assert "does not have the run's workload" in check.sentence
+
+
+@pytest.mark.parametrize("name", ["os", "", "..", "unet3d.config", "__init__", "unet3d/../null"])
+def test_a_name_from_a_record_imports_nothing_but_a_workload(name: str) -> None:
+    assert declared_checks(name) is None
+
+
+def test_every_workload_declares_its_checks_under_its_own_name() -> None:
+    for module in iter_modules(wattload.workloads.__path__):
+        declared = declared_checks(module.name)
+        assert declared is not None
+        assert all(check.since <= SCHEMA_VERSION for check in declared.values())
+        config, _ = compose([f"workload={module.name}", "target.path=/tmp"])
+        assert workload_class(config).name == module.name
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_records_of_older_versions_are_judged_by_what_those_required(version: int) -> None:
+    judged = read_judged(GOLDEN / f"version-{version}.json")
+    assert judged.schema_version == version
+    # This made-up record never had the check, which real records of its version did.
+    assert {c.name for c in judged.record.checks if c.verdict == "fail"} == {"delivered_bytes"}
+
+
+def test_an_edited_record_is_judged_again_when_it_is_read(tmp_path: Path) -> None:
+    write_record(without(wrong_bytes(record_of()), "bytes_add_up"), tmp_path)
+    assert read_stored(tmp_path).seal == "holds"
+    checks = {check.name: check.verdict for check in read_judged(tmp_path).record.checks}
+    assert checks["bytes_add_up"] == "fail"
+
+
+def _no_end(record: RunRecord) -> dict[str, Any]:
+    return {"finished_utc": None}
+
+
+def _no_state_after(record: RunRecord) -> dict[str, Any]:
+    return {"hosts": tuple(host.model_copy(update={"after": None}) for host in record.hosts)}
+
+
+def _no_ranks(record: RunRecord) -> dict[str, Any]:
+    return {"ranks": ()}
+
+
+@pytest.mark.parametrize("gap", [_no_end, _no_state_after, _no_ranks])
+def test_a_failed_run_marked_complete_lacks_what_its_end_adds(gap: Any) -> None:  # noqa: ANN401
+    record = record_of()
+    assert "finished" in failed(changed(record, **gap(record)))
+    unfinished = changed(record, status="failed", **gap(record))
+    assert "finished" not in failed(unfinished)
+
+
+def test_a_phase_that_was_removed_leaves_figures_behind() -> None:
+    record = record_of("checkpoint")
+    left = {
+        name: tuple(each for each in getattr(record, name) if each.name != "read")
+        for name in ("windows", "spans")
+    }
+    assert "phases_known" in failed(changed(record, **left))
+
+
+def test_a_relabelled_record_contradicts_its_configuration() -> None:
+    record = record_of()
+    record = changed(record, config={**record.config, "label": record.label})
+    assert failed(record) == set()
+    assert failed(changed(record, label="other")) == {"settings_agree"}
+
+
+def test_a_rate_that_its_bytes_and_seconds_deny_fails() -> None:
+    record = record_of()
+    metrics = tuple(
+        metric.model_copy(update={"value": 2 * metric.value})
+        if metric.name == "throughput_bytes_per_s" and metric.value is not None
+        else metric
+        for metric in record.metrics
+    )
+    assert "closure_throughput_bytes_per_s" in failed(changed(record, metrics=metrics))
