@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -144,10 +145,38 @@ def test_check_says_what_is_missing_and_how_a_run_ended(
 ) -> None:
     folder = write_run(tmp_path, Scenario(run_id="run-short", seconds=1.0, status="aborted"))
     (folder / "power.parquet").unlink()
-    assert call(check, folder) == 0
+    assert call(check, folder) == 3
     out = " ".join(capsys.readouterr().out.split())
-    assert "aborted: the run was interrupted" in out
+    assert "run-short: aborted: the run was interrupted" in out
+    assert out.endswith("1 run: 1 aborted")
     assert "The power trace power.parquet is missing from the run's folder." in out
+
+
+def test_check_folds_equal_lines_and_counts_what_became_of_the_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"run-{'of-a-very-long-label-' * 8}"
+    for number in range(3):
+        write_run(tmp_path, replace(GOOD, run_id=f"{name}{number}", order=number))
+    write_run(tmp_path, replace(BAD, order=3))
+    write_run(tmp_path, Scenario(run_id="run-short", seconds=1.0, order=4, status="failed"))
+    assert call(check, tmp_path) == 3
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith(name)] == [
+        f"{name}{number}: valid" for number in range(3)
+    ]
+    assert len([line for line in lines if "bytes_add_up" in line]) == 1
+    assert any(line.startswith("not checked") and "(all runs): " in line for line in lines)
+    assert lines[-1] == "5 runs: 3 valid, 1 failed check, 1 failed"
+
+
+def test_check_of_a_run_without_a_mandatory_check_is_unproved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_run(tmp_path, GOOD)
+    (folder / "throughput.parquet").unlink()
+    assert call(check, folder) == 0
+    assert capsys.readouterr().out.endswith("1 run: 1 unproved\n")
 
 
 def test_check_prints_json_for_a_machine(
@@ -156,10 +185,11 @@ def test_check_prints_json_for_a_machine(
     assert call(check, write_run(tmp_path, BAD), "--json") == 3
     (document,) = json.loads(capsys.readouterr().out)
     assert document["run_id"] == "run-bad"
-    assert document["checks"][-1]["verdict"] == "fail"
+    assert document["outcome"] == "failed check"
+    assert "fail" in {each["verdict"] for each in document["checks"]}
     assert document["mlperf"]["standing"] in {"invalid", "not_checked"}
     assert {each["rule"] for each in document["mlperf"]["findings"]} >= {"steps", "five_runs"}
-    assert {item["verdict"] for item in document["closure"]} == {"pass", "not_checked"}
+    assert {item["verdict"] for item in document["closure"]} == {"pass"}
 
 
 def test_check_lets_no_record_command_the_terminal(

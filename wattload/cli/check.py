@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 from wattload.core.errors import CHECK_FAILED
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+    from rich.text import Text
 
-    from wattload.core.mlperf.rules import Judgement
-    from wattload.core.record.results import Check
+    from wattload.core.mlperf.rules import Judgement, Standing
+    from wattload.core.record.results import Check, Verdict
     from wattload.reports.runs.load import Run
 
 _UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
+_OUTCOMES = ("valid", "unproved", "failed check", "failed", "aborted")
+"""What can become of a run; an unproved one lacks a mandatory check and gets no verdict."""
+_BAD = frozenset(("failed check", "failed", "aborted"))
 _ORDER = ("fail", "warn", "not_checked", "pass")
 _STANDINGS = {"invalid": "red", "open": "yellow", "not_checked": "cyan", "closed": "green"}
 _STYLES = {"fail": "bold red", "warn": "yellow", "not_checked": "cyan", "pass": "green"}
@@ -38,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print each run's checks; returns 3 if a check failed or a figure does not close, else 0.
+    """Print each run's checks; returns 3 if a run is unfinished or a check failed, else 0.
 
     The verdict of MLPerf Storage's rules is printed too, but does not affect the exit status: a run
     that is not a valid submission can still be a good run.
@@ -57,8 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps([_document(each) for each in judged], indent=1))
     else:
         _show(judged)
-    verdicts = [c.verdict for each in judged for c in (*each.run.record.checks, *each.closures)]
-    return CHECK_FAILED if "fail" in verdicts else 0
+    return CHECK_FAILED if any(each.outcome in _BAD for each in judged) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +71,28 @@ class Judged:
     closures: Sequence[Check]
     mlperf: Judgement | None
 
+    @property
+    def checks(self) -> Sequence[Check]:
+        """The checks to show: the record's, and the closure checks that do not pass."""
+        return [*self.run.record.checks, *(c for c in self.closures if c.verdict != "pass")]
+
+    @property
+    def outcome(self) -> str:
+        """One of ``_OUTCOMES``, the gravest that applies."""
+        if self.run.record.status != "complete":
+            return self.run.record.status
+        if any(check.verdict == "fail" for check in self.checks):
+            return "failed check"
+        lacks = any(check.bars_verdict and not check.is_of_power for check in self.checks)
+        return "unproved" if lacks else "valid"
+
 
 def _document(judged: Judged) -> dict[str, Any]:
     run, closures, mlperf = judged.run, judged.closures, judged.mlperf
     return {
         "run_id": run.id,
         "status": run.record.status,
+        "outcome": judged.outcome,
         "checks": [check.model_dump(mode="json") for check in run.record.checks],
         "closure": [check.model_dump(mode="json") for check in closures],
         "mlperf": None if mlperf is None else mlperf.model_dump(mode="json"),
@@ -83,61 +101,90 @@ def _document(judged: Judged) -> dict[str, Any]:
 
 def _show(judged: Sequence[Judged]) -> None:
     from rich.console import Console
+    from rich.text import Text
 
-    console = Console(highlight=False)
+    # Nothing is wrapped or cut: a name or a sentence stays in one piece, for grep as well.
+    console = Console(highlight=False, soft_wrap=True)
+    for line in _unequal(judged):
+        console.print(line)
+    for rows in _equal(judged).values():
+        console.print(_finding(rows, len(judged)))
+    for line in _rules(judged):
+        console.print(line)
+    passed = sum(check.verdict == "pass" for each in judged for check in each.closures)
+    total = sum(len(each.closures) for each in judged)
+    console.print(f"{passed} of {total} closure checks pass")
+    counts = Counter(each.outcome for each in judged)
+    parts = ", ".join(f"{counts[name]} {name}" for name in _OUTCOMES if counts[name])
+    closing = f"{len(judged)} run{'s' if len(judged) > 1 else ''}: {parts}"
+    console.print(Text(closing, style="bold red" if _BAD & counts.keys() else "bold"))
+
+
+def _unequal(judged: Sequence[Judged]) -> Iterator[Text]:
+    """Yield a line per run: its outcome, and what else there is to know of it alone."""
+    from rich.text import Text
+
     for each in judged:
-        broken = [check for check in each.closures if check.verdict == "fail"]
-        console.print(_table(each.run, [*each.run.record.checks, *broken]))
-        total = len(each.closures)
-        console.print(f"{total - len(broken)} of {total} closure checks pass")
-        if each.mlperf is not None:
-            console.print(_rules(each.mlperf))
-        _print_notes(console, each.run)
+        record = each.run.record
+        reason = f": {record.status_reason}" if record.status != "complete" else ""
+        style = "bold red" if each.outcome in _BAD else "bold"
+        yield Text(_printable(f"{each.run.id}: {each.outcome}{reason}"), style=style)
+        for note in each.run.traces.notes:
+            yield Text(_printable(f"  {note}"), style="cyan")
 
 
-def _rules(judgement: Judgement) -> Table:
-    from rich.table import Table
+def _equal(judged: Sequence[Judged]) -> dict[tuple[Verdict, str, str], list[tuple[str, Check]]]:
+    """Return the checks of all runs by verdict, name and sentence, worst first, with their runs.
+
+    Of several runs, checks that passed differ in their figures only: they are one line.
+    """
+    found: dict[tuple[Verdict, str, str], list[tuple[str, Check]]] = {}
+    for each in judged:
+        for check in each.checks:
+            said = "" if check.verdict == "pass" and len(judged) > 1 else check.sentence
+            key = (check.verdict, check.name, said)
+            found.setdefault(key, []).append((each.run.id, check))
+    return dict(sorted(found.items(), key=lambda item: _ORDER.index(item[0][0])))
+
+
+def _finding(rows: Sequence[tuple[str, Check]], run_count: int) -> Text:
+    """Return the line of equal checks: verdict, name, the runs that have it, and the sentence."""
     from rich.text import Text
 
-    standing = judgement.standing.replace("_", " ")
-    title = f"MLPerf Storage's rules for this workload: {standing}"
-    table = Table(title=title, title_justify="left", expand=False)
-    for name in ("standing", "rule", "finding"):
-        table.add_column(name, no_wrap=name == "standing")
-    for finding in judgement.findings:
-        table.add_row(
-            Text(finding.standing.replace("_", " "), style=_STANDINGS[finding.standing]),
-            Text(finding.rule),
-            Text(_printable(finding.sentence)),
-        )
-    return table
+    _, check = rows[0]
+    verdict = check.verdict.replace("_", " ")
+    runs = [run_id for run_id, _ in rows]
+    which = ""
+    if run_count > 1:
+        which = f" ({'all' if len(runs) == run_count else len(runs)} runs)"
+        which = f" ({runs[0]})" if len(runs) == 1 else which
+    is_folded = check.verdict == "pass" and run_count > 1
+    sentence = "" if is_folded else f": {check.sentence}"
+    line = Text(f"{verdict:<12}", style=_STYLES[check.verdict])
+    return line.append(_printable(f"{check.name}{which}{sentence}"), style="not bold default")
 
 
-def _print_notes(console: Console, run: Run) -> None:
+def _rules(judged: Sequence[Judged]) -> Iterator[Text]:
+    """Yield the findings of MLPerf's rules, each once, with the runs that it is about."""
     from rich.text import Text
 
-    if run.record.status != "complete":
-        reason = f"{run.record.status}: {run.record.status_reason}"
-        console.print(Text(_printable(reason), style="bold red"))
-    for note in run.traces.notes:
-        console.print(Text(_printable(note), style="cyan"))
-    console.print()
-
-
-def _table(run: Run, checks: Sequence[Check]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(_printable(run.id)), title_justify="left", expand=False)
-    for title in ("verdict", "check", "finding"):
-        table.add_column(title, no_wrap=title == "verdict")
-    for check in sorted(checks, key=lambda check: _ORDER.index(check.verdict)):
-        table.add_row(
-            Text(check.verdict.replace("_", " "), style=_STYLES[check.verdict]),
-            Text(_printable(check.name)),
-            Text(_printable(check.sentence)),
-        )
-    return table
+    ruled = [(each.run.id, each.mlperf) for each in judged if each.mlperf is not None]
+    if not ruled:
+        return
+    standings = Counter(judgement.standing.replace("_", " ") for _, judgement in ruled)
+    parts = ", ".join(
+        name if len(ruled) == 1 else f"{name} ({count} runs)" for name, count in standings.items()
+    )
+    yield Text(f"MLPerf Storage's rules for this workload: {parts}")
+    found: dict[tuple[Standing, str, str], list[str]] = {}
+    for run_id, judgement in ruled:
+        for finding in judgement.findings:
+            key = (finding.standing, finding.rule, finding.sentence)
+            found.setdefault(key, []).append(run_id)
+    for (standing, rule, sentence), runs in found.items():
+        which = "" if len(runs) == len(ruled) else f" ({', '.join(runs)})"
+        line = Text(f"{standing.replace('_', ' '):<12}", style=_STANDINGS[standing])
+        yield line.append(_printable(f"{rule}{which}: {sentence}"), style="not bold default")
 
 
 def _printable(text: str) -> str:
