@@ -84,6 +84,7 @@ COLD = {"resident_bytes": 0, "total_bytes": 4_104_817_584}
 OF_WORKLOAD: Mapping[str, Mapping[str, Mapping[str, float | int | str | None]]] = {
     "unet3d": {
         "cold_cache": COLD,
+        "written_extents": {},
         "delivered_bytes": {
             "hashed_samples": 8,
             "expected_samples": 8,
@@ -95,6 +96,7 @@ OF_WORKLOAD: Mapping[str, Mapping[str, Mapping[str, float | int | str | None]]] 
     },
     "checkpoint": {
         "cold_cache": COLD,
+        "written_extents": {},
         "checkpoint_durable": {"synced_files": 4, "planned_files": 4},
         "checkpoint_bytes_on_target": {"file_bytes": 4096, "planned_bytes": 4096},
         "checkpoint_committed": {"kept": 4},
@@ -108,6 +110,7 @@ OF_WORKLOAD: Mapping[str, Mapping[str, Mapping[str, float | int | str | None]]] 
     "dlrm": {
         "cold_cache_tsv_to_parquet": COLD,
         "cold_cache_parquet_to_binary": COLD,
+        "written_extents": {},
         "dlrm_rows": {"line_count": 10, "parquet_row_count": 10, "packed_row_count": 10.0},
         "dlrm_sample": {
             "compared_count": 4,

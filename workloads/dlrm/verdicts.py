@@ -27,6 +27,7 @@ def is_read_whole(figures: Figures) -> bool:
 CHECKS = {
     "cold_cache_tsv_to_parquet": DeclaredCheck(since=1, holds=is_cold),
     "cold_cache_parquet_to_binary": DeclaredCheck(since=1, holds=is_cold),
+    "written_extents": DeclaredCheck(since=3),
     "dlrm_rows": DeclaredCheck(since=1, holds=are_rows_kept),
     "dlrm_sample": DeclaredCheck(since=1, holds=is_sample_equal),
     "dlrm_tsv_bytes": DeclaredCheck(since=1, holds=is_read_whole),
