@@ -22,6 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from wattload.core.files import choose_folder
 from wattload.core.io import HarnessWatch
 from wattload.loaders.samples import Training
 
@@ -55,7 +56,11 @@ class Program:
             OSError: the command can't be started.
         """
         self._errors = folder / STDERR
-        with (folder / STDOUT).open("wb") as out, self._errors.open("wb") as errors:
+        with (
+            choose_folder(folder) as own,
+            os.fdopen(own.create(STDOUT), "wb") as out,
+            os.fdopen(own.create(STDERR), "wb") as errors,
+        ):
             self._process = subprocess.Popen(
                 command,
                 cwd=folder,

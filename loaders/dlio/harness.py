@@ -21,6 +21,7 @@ from typing import Any
 
 import wattload
 from wattload.core.errors import RunError
+from wattload.core.files import Folder, open_folder
 from wattload.core.io import DataPath, HarnessWatch, IOResult
 from wattload.core.mlperf.dlio_output import Output, read_output
 from wattload.core.mlperf.published import UNET3D
@@ -139,19 +140,20 @@ class DlioHarness:
             OSError: the folder can't be created, or its file system has no symbolic links.
             RunError: the program failed, or its output can't be read.
         """
-        folder.mkdir()
-        self._write_configuration(folder)
         with ExitStack() as held:
+            run = held.enter_context(open_folder(folder.parent))
+            own = held.enter_context(run.make(folder.name))
+            self._write_configuration(own)
             paths: Sequence[Path] = self._training.samples.paths
             if self._training.samples.in_memory:
                 suffix = self._training.samples.record_format
                 paths = held.enter_context(copies_in_memory(paths, suffix))
-            links = LinkFolder(folder, self._training, paths)
+            links = LinkFolder(own.at(), self._training, paths)
             held.callback(links.remove)
             scratch = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="wattload-dlio-")))
             server = EpochServer(scratch / "line", self._training, watch, links.point)
             held.callback(server.close)
-            self._run_program(folder, scratch / "line", server)
+            self._run_program(own, scratch / "line", server)
         plugged = self._config.reader == "wattload"
         return result_of(
             self._training,
@@ -162,8 +164,8 @@ class DlioHarness:
             journal=folder / JOURNAL if plugged else None,
         )
 
-    def _run_program(self, folder: Path, address: Path, server: EpochServer) -> None:
-        program = Program(self.command(), folder, self._environment(folder, address))
+    def _run_program(self, folder: Folder, address: Path, server: EpochServer) -> None:
+        program = Program(self.command(), folder.at(), self._environment(folder.path, address))
         try:
             server.serve(program)
             status = program.status()
@@ -172,16 +174,14 @@ class DlioHarness:
         if status:
             raise RunError(
                 f"dlio-benchmark {_ending(status)}: {program.last_error_line() or 'no output'}; "
-                f"its full error output is in {folder / STDERR}"
+                f"its full error output is in {folder.path / STDERR}"
             )
 
-    def _write_configuration(self, folder: Path) -> None:
+    def _write_configuration(self, folder: Folder) -> None:
         """Write the workload for Hydra, as JSON, which is YAML too, and the command."""
-        place = folder / "config" / "workload"
-        place.mkdir(parents=True)
-        document = json.dumps(self.settings(), indent=2) + "\n"
-        (place / f"{_WORKLOAD}.yaml").write_text(document, "utf-8")
-        (folder / COMMAND).write_text(shlex.join(self.command()) + "\n", "utf-8")
+        with folder.make("config") as config, config.make("workload") as place:
+            place.write(f"{_WORKLOAD}.yaml", json.dumps(self.settings(), indent=2) + "\n")
+        folder.write(COMMAND, shlex.join(self.command()) + "\n")
 
     def settings(self) -> dict[str, Any]:
         """Return the program's configuration of the job, under its own names."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wattload.core.files import open_folder
 from wattload.loaders.aligned_io import HUGE_PAGE_BYTES, aligned_buffer, round_up
 from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.direct.config import Config
@@ -31,9 +32,9 @@ class RecordFiles:
             Config(block_bytes=settings.block_bytes, queue_depth=settings.queue_depth),
             buffers=[self._buffer],
         )
-        self._journal = os.open(
-            settings.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
-        )
+        journal = Path(settings.journal)
+        with open_folder(journal.parent) as folder:
+            self._journal = folder.append(journal.name)
         path = self._reader.path()
         self._note({"engine": path.engine, "remarks": path.remarks})
 

@@ -17,7 +17,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -26,7 +26,9 @@ from pydantic import BaseModel, ValidationError
 import wattload
 from wattload import __version__
 from wattload.core import errors
-from wattload.core.errors import PowerError, WattloadError
+from wattload.core.errors import DataError, PowerError, WattloadError
+from wattload.core.files import open_folder
+from wattload.power.control.journal import default_state_folder
 from wattload.power.control.recovery import Recovery, recover_changes
 from wattload.power.sampler.access import peer_of
 from wattload.power.sampler.protocol import PROTOCOL_VERSION, encode
@@ -55,6 +57,9 @@ _MAX_ANSWER_BYTES = 64 << 20
 Report = TypeVar("Report", bound=BaseModel)
 
 
+LOG_NAME = "sampler.log"
+
+
 class SamplerClient:
     """A connection to a sampler. One run at a time: hello, open, start, then finish or abort."""
 
@@ -79,15 +84,16 @@ class SamplerClient:
         """Start a sampler for this process and connect to it; takes about 0.2 s.
 
         It is exec'ed into its own session and inherits no descriptor, so killing the run's process
-        group does not reach it. ``log_path`` receives its log; the default is a hidden file in
-        ``runs_dir``, which must exist.
+        group does not reach it. ``log_path`` receives its log; the default is ``sampler.log`` in
+        the state folder, which is this user's: a runs folder may be shared, and its other users
+        could put a link or a pipe there. Without a folder to write to, there is no log.
 
         Raises:
             PowerError: it did not start; the message names the log.
         """
-        log_path = log_path or runs_dir.absolute() / ".sampler.log"
-        stream, process = launch(program, runs_dir.absolute(), log_path)
-        return cls(stream, process, log_path)
+        log = _open_log(log_path or default_state_folder() / LOG_NAME)
+        stream, process = launch(program, runs_dir.absolute(), log)
+        return cls(stream, process, log.path)
 
     @classmethod
     def connect(cls, socket_path: Path) -> SamplerClient:
@@ -258,7 +264,7 @@ class SamplerClient:
 
 
 def launch(
-    program: Sequence[str], runs: Path, log_path: Path
+    program: Sequence[str], runs: Path, log: SamplerLog
 ) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """Start ``program`` with a private socket; return a connection to it and its process.
 
@@ -268,34 +274,57 @@ def launch(
     folder = Path(tempfile.mkdtemp(prefix="wattload-"))
     path = folder / "s"
     try:
-        process = _start([*program, "--socket", str(path), "--runs", str(runs)], log_path)
-        return _connected(path, process, log_path), process
+        process = _start([*program, "--socket", str(path), "--runs", str(runs)], log)
+        return _connected(path, process, log), process
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(command: Sequence[str], log_path: Path) -> subprocess.Popen[bytes]:
+@dataclass(frozen=True, slots=True)
+class SamplerLog:
+    """An open log; ``path`` is ``None`` if there is no place for one."""
+
+    path: Path | None
+    descriptor: int
+
+    @property
+    def hint(self) -> str:
+        """The end of an error message: where the log is."""
+        return f"; its log: {self.path}" if self.path else ""
+
+
+def _open_log(path: Path) -> SamplerLog:
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open_folder(path.parent) as folder:
+            return SamplerLog(path, folder.append(path.name))
+    except (OSError, DataError):
+        return SamplerLog(None, os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC))
+
+
+def _start(command: Sequence[str], log: SamplerLog) -> subprocess.Popen[bytes]:
     """Exec the sampler into its own session, with this wattload on its path."""
     root = str(Path(wattload.__file__).parent.parent)
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     try:
-        with log_path.open("ab") as log:
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                close_fds=True,
-                cwd="/",
-                env=environment,
-            )
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log.descriptor,
+            stderr=log.descriptor,
+            start_new_session=True,
+            close_fds=True,
+            cwd="/",
+            env=environment,
+        )
     except OSError as error:
         raise PowerError(f"the sampler can't be started: {error}") from error
+    finally:
+        os.close(log.descriptor)
 
 
-def _connected(path: Path, process: subprocess.Popen[bytes], log_path: Path) -> socket.socket:
+def _connected(path: Path, process: subprocess.Popen[bytes], log: SamplerLog) -> socket.socket:
     """Return a connection to the sampler as soon as it listens."""
     deadline_s = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < deadline_s:
@@ -308,15 +337,12 @@ def _connected(path: Path, process: subprocess.Popen[bytes], log_path: Path) -> 
             return stream
         if process.poll() is not None:
             raise PowerError(
-                f"the sampler ended with status {process.returncode} at its start; its log: "
-                f"{log_path}"
+                f"the sampler ended with status {process.returncode} at its start{log.hint}"
             )
         time.sleep(_RETRY_S)
     process.kill()
     process.wait()
-    raise PowerError(
-        f"the sampler did not listen within {_START_TIMEOUT_S:g} s; its log: {log_path}"
-    )
+    raise PowerError(f"the sampler did not listen within {_START_TIMEOUT_S:g} s{log.hint}")
 
 
 def _decoded(line: bytes) -> Mapping[str, Any]:

@@ -32,6 +32,7 @@ from pydantic import Field, ValidationError
 
 from wattload.core.base_models import Frozen
 from wattload.core.errors import DataError, PowerError
+from wattload.core.files import open_folder
 from wattload.core.power import Channel, Counter, Evidence, Instant, Scope, Sensor, weakest
 from wattload.core.units import NS_PER_S
 from wattload.power.config import LAST_POWER_STATE, START
@@ -326,9 +327,8 @@ def write_trace(trace: RecordedTrace, path: Path) -> None:
         time = str(time_ns) if unit_ns == 1 else f"{time_ns // unit_ns}.{time_ns % unit_ns:09d}"
         cells = [time, *("" if math.isnan(c[row]) else repr(c[row]) for _, c in columns)]
         text.write(",".join([*cells, *trace.evidence[row : row + 1]]) + "\n")
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(text.getvalue(), encoding="utf-8")
-    new.replace(path)
+    with open_folder(path.parent) as folder:
+        folder.write(path.name, text.getvalue())
 
 
 def _bytes_of(path: Path) -> bytes:

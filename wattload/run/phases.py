@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from wattload.core.files import open_folder
 from wattload.core.host.counters import BlockStat, ProcessTree
 from wattload.core.record.file import JOURNAL_PATTERN
 from wattload.core.record.phase import IoCounter, PhaseSpan, PhaseWindow, merge_intervals
@@ -63,10 +64,8 @@ class RankJournal:
     def __init__(self, run_folder: Path, rank: int) -> None:
         self.folder = run_folder
         self._rank = rank
-        path = run_folder / JOURNAL_PATTERN.replace("*", str(rank))
-        self._descriptor = os.open(
-            path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
-        )
+        with open_folder(run_folder) as folder:
+            self._descriptor = folder.append(JOURNAL_PATTERN.replace("*", str(rank)))
 
     def write(self, event: str, fields: Mapping[str, Any]) -> None:
         """Append one event; a full disk raises ``OSError``."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wattload.core.files import open_folder
 from wattload.core.io import TracedOperations
 from wattload.core.power import Sample
 from wattload.core.record.phase import TraceFile
@@ -124,12 +124,8 @@ def _write(folder: Path, name: str, table: pa.Table) -> TraceFile:
     import pyarrow.parquet as pq
 
     path = folder / f"{name}.parquet"
-    pq.write_table(table, path, compression="zstd")
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with open_folder(folder) as own, own.replacing(path.name) as file:
+        pq.write_table(table, file, compression="zstd")
     return TraceFile(
         name=name,
         file=path.name,

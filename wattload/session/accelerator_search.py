@@ -13,6 +13,7 @@ from pathlib import Path
 
 from wattload.core.checks.evaluation import read_judged
 from wattload.core.errors import CHECK_FAILED, ConfigError, TargetError
+from wattload.core.files import FOLDER_MODE, open_folder
 from wattload.core.record.run import Comparison
 from wattload.core.workload import Communicator
 from wattload.run.compose import compose, workload_class
@@ -307,7 +308,7 @@ class AcceleratorSearch(Schedule):
 
 
 def _write(result: SearchResult, folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / (RESULT_FILE + ".tmp")
-    temporary.write_text(result.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    return temporary.replace(folder / RESULT_FILE)
+    folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    with open_folder(folder) as own:
+        own.write(RESULT_FILE, result.model_dump_json(indent=1) + "\n")
+    return folder / RESULT_FILE

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from wattload.core.errors import RecordError
+from wattload.core.files import choose_folder
 from wattload.core.host.facts import software_facts
 from wattload.core.record.file import RECORD_FILE, read_record
 from wattload.core.storage.targets import resolve_targets
@@ -139,7 +140,9 @@ class SessionJournal:
     def _append(self, entry: Mapping[str, str]) -> None:
         """Add a line; end a torn last line first, so that it does not spoil the new one."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab+") as file:
+        with choose_folder(self.path.parent) as runs:
+            descriptor = runs.append(self.path.name)
+        with os.fdopen(descriptor, "ab+") as file:
             line = json.dumps(entry).encode() + b"\n"
             file.write(line if _is_at_line_start(file) else b"\n" + line)
             file.flush()

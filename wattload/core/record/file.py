@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from wattload.core.errors import RecordError
+from wattload.core.files import open_folder
 from wattload.core.record.run import RunRecord
 
 BLANK = "0" * 64
@@ -126,19 +126,8 @@ class StoredRecord:
 def write_record(record: RunRecord, folder: Path) -> Path:
     """Write ``record.json`` atomically, sealed and fsynced; return its path."""
     path = folder / RECORD_FILE
-    temporary = folder / (RECORD_FILE + ".tmp")
-    temporary.unlink(missing_ok=True)
-    # "x": a link or pipe that somebody else put there is not written to.
-    with temporary.open("xb") as file:
-        file.write(_sealed(record))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    with open_folder(folder) as own:
+        own.write(RECORD_FILE, _sealed(record))
     return path
 
 

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from wattload.core.files import choose_folder
+
 _AT_EMPTY_PATH = 0x1000
 _STATX_DIOALIGN = 0x2000
 _STATX_BYTES = 256
@@ -61,13 +63,14 @@ def _open_nameless(folder: Path, flags: int) -> int:
         # Some network file systems lack O_TMPFILE and answer with one of these three errors.
         if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT):
             raise
-    path = folder / f".wattload-probe-{secrets.token_hex(8)}"
-    made = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC | flags) if flags else os.dup(made)
-    finally:
-        os.close(made)
-        path.unlink()
+    name = f".wattload-probe-{secrets.token_hex(8)}"
+    with choose_folder(folder) as opened:
+        made = opened.create(name, os.O_RDWR, 0o600)
+        try:
+            return opened.update(name, os.O_RDWR | flags) if flags else os.dup(made)
+        finally:
+            os.close(made)
+            os.unlink(name, dir_fd=opened.descriptor)
 
 
 def find_direct_io(folder: Path) -> tuple[DirectIo | None, str | None]:
