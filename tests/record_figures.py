@@ -111,7 +111,14 @@ OF_WORKLOAD: Mapping[str, Mapping[str, Mapping[str, float | int | str | None]]] 
         "cold_cache_tsv_to_parquet": COLD,
         "cold_cache_parquet_to_binary": COLD,
         "written_extents": {},
-        "dlrm_rows": {"line_count": 10, "parquet_row_count": 10, "packed_row_count": 10.0},
+        "data_digests": {"file_count": 2, "changed_count": 0},
+        "dlrm_content": {"different_count": 0, "rounds": 2},
+        "dlrm_rows": {
+            "day_line_count": 10,
+            "line_count": 10,
+            "parquet_row_count": 10,
+            "packed_row_count": 10.0,
+        },
         "dlrm_sample": {
             "compared_count": 4,
             "different_count": 0,

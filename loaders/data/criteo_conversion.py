@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from wattload.loaders.data.criteo_day_files import (
     CountedFile,
     Moved,
     Part,
+    Span,
     find_fault,
     read_blocks,
 )
@@ -52,11 +53,23 @@ _DIGITS = 8
 class Columnar:
     """What one part became: its rows, and the place of each row group's first row in the TSV.
 
-    ``landmarks`` holds ``(offset in the day file in bytes, row in the part)``.
+    ``landmarks`` holds ``(offset in the day file in bytes, row in the part)``. ``read`` and
+    ``written`` are the bytes of TSV and Parquet that moved.
     """
 
     row_count: int
     landmarks: tuple[tuple[int, int], ...]
+    read: tuple[Span, ...]
+    written: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What one Parquet file became: its rows, and the bytes of Parquet and rows that moved."""
+
+    row_count: int
+    read: tuple[Span, ...]
+    written: tuple[Span, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +89,14 @@ def tsv_to_parquet(part: Part, path: Path, settings: ColumnarSettings, moved: Mo
         DataError: a line is not a Criteo row; the message has file, line and byte offset.
         OSError: the target is full or failed.
     """
-    with io.BufferedWriter(CountedFile.create(path, moved), WRITE_BYTES) as sink:
+    with (
+        CountedFile.create(path, moved) as file,
+        io.BufferedWriter(file, WRITE_BYTES) as sink,
+    ):
         found = write_parquet(part, sink, settings, moved)
         sink.flush()
         os.fsync(sink.fileno())
-    return found
+    return replace(found, written=tuple(file.spans))
 
 
 def write_parquet(
@@ -91,18 +107,21 @@ def write_parquet(
 
     landmarks: list[tuple[int, int]] = []
     row_count = 0
-    with parquet.ParquetWriter(
-        sink,
-        arrow_schema(),
-        compression=settings.compression,
-        write_statistics=[LABEL, *INTEGERS],  # statistics of hashed ids can't select rows
-    ) as writer:
-        for block in read_blocks(part, settings.block_bytes, moved):
+    with (
+        CountedFile(part.source, "rb", moved) as text,
+        parquet.ParquetWriter(
+            sink,
+            arrow_schema(),
+            compression=settings.compression,
+            write_statistics=[LABEL, *INTEGERS],  # statistics of hashed ids can't select rows
+        ) as writer,
+    ):
+        for block in read_blocks(text, part, settings.block_bytes):
             table = parse(block, part)
             writer.write_table(table, row_group_size=max(table.num_rows, 1))
             landmarks.append((block.offset_bytes, row_count))
             row_count += table.num_rows
-    return Columnar(row_count, tuple(landmarks))
+    return Columnar(row_count, tuple(landmarks), tuple(text.spans))
 
 
 def parse(block: Block, part: Part) -> pa.Table:
@@ -181,8 +200,8 @@ class BadIdError(DataError):
     """A categorical id in a Parquet file is not 8 hex digits."""
 
 
-def parquet_to_binary(source: Path, path: Path, moved: Moved) -> int:
-    """Write a Parquet file of Criteo rows as packed rows, durable on return; return the rows.
+def parquet_to_binary(source: Path, path: Path, moved: Moved) -> Packed:
+    """Write a Parquet file of Criteo rows as packed rows, durable on return.
 
     Memory grows with the row group and not with the file.
 
@@ -197,7 +216,7 @@ def parquet_to_binary(source: Path, path: Path, moved: Moved) -> int:
     ):
         row_count = write_packed(columns, sink, str(source))
         os.fsync(sink.fileno())
-    return row_count
+    return Packed(row_count, tuple(columns.spans), tuple(sink.spans))
 
 
 def write_packed(columns: io.IOBase, sink: io.RawIOBase, name: str) -> int:

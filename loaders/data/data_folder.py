@@ -6,7 +6,8 @@ SHA-256 of the canonical JSON of the workload's parameters and seed. The folder 
 * ``.wattload-marker.json``: the owner of the folder, and how its data was generated;
 * ``.wattload-manifest-<part>.jsonl``: one line per file, one part per rank. Each line is on the
   disk before the call that wrote it returns; a torn last line counts as not written;
-* ``.wattload-sealed.json``: written when the data is complete.
+* ``.wattload-sealed.json``: written when the data is complete;
+* ``.wattload-verified.json``: what ``digests`` verified, and the state of the files then.
 
 Files are removed only if they are listed under a valid marker; see ``wattload.core.files`` for how
 they are opened. All other files stay, and ``foreign`` lists them.
@@ -21,7 +22,7 @@ import stat
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -52,21 +53,27 @@ MARKER_NAME = ".wattload-marker.json"
 _FORMAT = 1
 
 SEAL_NAME = ".wattload-sealed.json"
+VERIFIED_NAME = ".wattload-verified.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestEntry:
-    """One finished file: its size in bytes and its SHA-256, ``None`` if it was not hashed."""
+    """One finished file: its size in bytes and its SHA-256, ``None`` if it was not hashed.
+
+    ``line_count`` is the number of lines of a text file.
+    """
 
     size_bytes: int
     sha256: str | None
+    line_count: int | None = None
 
 
 class ManifestPart:
     """The part of a manifest that one rank writes.
 
-    Lines are ``{"name", "size_bytes", "sha256"}`` for a finished file, ``{"name", "reserved"}`` for
-    an announced one, ``{"name", "removed"}`` for a removed one; the last line on a name counts.
+    Lines are ``{"name", "size_bytes", "sha256"}`` for a finished file (and ``"line_count"`` for
+    text), ``{"name", "reserved"}`` for an announced one, ``{"name", "removed"}`` for a removed one;
+    the last line on a name counts.
     """
 
     def __init__(self, folder: Path, part: int) -> None:
@@ -80,7 +87,7 @@ class ManifestPart:
         if entry is None:
             self._write({"name": name, "reserved": True})
         else:
-            self._write({"name": name, "size_bytes": entry.size_bytes, "sha256": entry.sha256})
+            self._write({"name": name, **asdict(entry)})
 
     def forget(self, name: str) -> None:
         """Note that a file was removed; durable on return."""
@@ -183,9 +190,12 @@ def _read_part(folder: Path, part: str) -> dict[str, ManifestEntry | None]:
 
 def _entry(fields: dict[str, Any]) -> ManifestEntry:
     size_bytes, sha256 = fields["size_bytes"], fields["sha256"]
+    line_count = fields.get("line_count")
     if not isinstance(size_bytes, int) or not isinstance(sha256, str | None):
         raise TypeError("size_bytes must be an integer and sha256 a string or null")
-    return ManifestEntry(size_bytes=size_bytes, sha256=sha256)
+    if not isinstance(line_count, int | None):
+        raise TypeError("line_count must be an integer or null")
+    return ManifestEntry(size_bytes=size_bytes, sha256=sha256, line_count=line_count)
 
 
 def marker_of(workload: str, parameters: Mapping[str, object], seed: int) -> dict[str, Any]:
@@ -441,21 +451,27 @@ class DataFolder:
             folder.require_own(name)
         return temporary
 
-    def publish(self, name: str, size_bytes: int, sha256: str | None) -> None:
+    def publish(
+        self, name: str, size_bytes: int, sha256: str | None, line_count: int | None = None
+    ) -> None:
         """Give an announced file, durable under its temporary name, its own one, and list it."""
         with self.open() as folder:
             folder.rename(name + TEMPORARY_SUFFIX, name)
             folder.sync()
-        self.record(name, size_bytes, sha256)
+        self.record(name, size_bytes, sha256, line_count)
         self.discard(name + TEMPORARY_SUFFIX)
 
-    def record(self, name: str, size_bytes: int, sha256: str | None) -> None:
+    def record(
+        self, name: str, size_bytes: int, sha256: str | None, line_count: int | None = None
+    ) -> None:
         """List a finished file; the line is on the disk on return.
 
         Raises:
             DataError: the name leads out of the folder or is one of our own.
         """
-        self._append(name, ManifestEntry(size_bytes=size_bytes, sha256=sha256))
+        self._append(
+            name, ManifestEntry(size_bytes=size_bytes, sha256=sha256, line_count=line_count)
+        )
 
     def is_valid(self, name: str) -> bool:
         """Return whether the file is listed and has its listed size on the disk."""
@@ -472,6 +488,19 @@ class DataFolder:
     def sealed(self) -> bool:
         """Whether the folder is sealed and still lists the same count and bytes of files."""
         return _read_text(self.path, SEAL_NAME) == json.dumps(self._summary())
+
+    @property
+    def verified(self) -> str | None:
+        """What ``digests`` wrote down about verified files, ``None`` if nothing.
+
+        Raises ``DataError`` if it can't be read.
+        """
+        return _read_text(self.path, VERIFIED_NAME, _MANIFEST_LIMIT_BYTES)
+
+    @verified.setter
+    def verified(self, text: str) -> None:
+        with self.open() as folder:
+            folder.write(VERIFIED_NAME, text)
 
     def discard(self, name: str) -> int:
         """Remove one listed or reserved file and return the bytes freed; 0 if it was missing.
@@ -610,4 +639,4 @@ def existing_on_targets(targets: Sequence[Target], key: str) -> list[DataFolder 
 
 def _is_own(name: str) -> bool:
     own = temporary_for(name) or name
-    return own in {MARKER_NAME, SEAL_NAME} or is_manifest_name(name)
+    return own in {MARKER_NAME, SEAL_NAME, VERIFIED_NAME} or is_manifest_name(name)

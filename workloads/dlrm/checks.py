@@ -1,21 +1,33 @@
-"""The checks of a dlrm run: row counts, bytes read, and sampled rows against a reference."""
+"""The checks of a dlrm run: rows, bytes and checksums, and row groups against a reference."""
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
-from wattload.core.record.results import Check
+from wattload.core.record.results import Check, VerifiedBytes
+from wattload.loaders.data.cold_cache import evict
+from wattload.loaders.data.crc32 import crc32_of, joined_crc32
 from wattload.loaders.data.criteo_conversion import Columnar
-from wattload.loaders.data.criteo_day_files import ROW_BYTES, Part, pack_row, parse_line
+from wattload.loaders.data.criteo_day_files import COLUMNS, ROW_BYTES, Part, Span
 from wattload.workloads.dlrm.conversion import ConversionResult
-from wattload.workloads.dlrm.verdicts import are_rows_kept, is_read_whole, is_sample_equal
-
-ROWS_PER_BLOCK = 16
+from wattload.workloads.dlrm.dataset import DayFiles
+from wattload.workloads.dlrm.metrics import PhaseTotal
+from wattload.workloads.dlrm.reference import ReferenceRows, reference_rows
+from wattload.workloads.dlrm.verdicts import (
+    are_rows_kept,
+    is_content_equal,
+    is_read_whole,
+    is_sample_equal,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +44,30 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What moved on a rank, compared with its output files as they are now.
+
+    ``tsv`` has the path and the span of each part in each round; only all ranks together have whole
+    day files. The bytes are those of equal checksums: written in the last round, whose output is
+    still there, and read in all rounds. ``different`` names the files that differ.
+    """
+
+    tsv: Sequence[Sequence[tuple[Path, Span]]]
+    parquet_bytes: int
+    parquet_read_bytes: int
+    packed_bytes: int
+    different: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SampleComparison:
-    """The comparison of a rank's sampled rows: counts, and the hash of each side.
+    """The comparison of a rank's drawn row groups: counts, and the hash of each side's packed rows.
 
     ``first_difference`` names the first row that differs, ``None`` if none does.
     """
 
+    group_count: int
+    groups_drawn: int
     row_count: int
     different_count: int
     expected_sha256: str
@@ -49,21 +79,34 @@ def count_rows(
     converted: ConversionResult, parquet: Sequence[Path], binary: Sequence[Path]
 ) -> Counts:
     """Return a rank's rows by each counter."""
-    from pyarrow.parquet import read_metadata
-
     return Counts(
-        line_count=sum(columnar.row_count for columnar in converted.columnar),
-        parquet_count=sum(read_metadata(path).num_rows for path in parquet),
+        line_count=sum(columnar.row_count for columnar in converted.last),
+        parquet_count=sum(map(_parquet_rows, parquet)),
         packed_bytes=sum(path.stat().st_size for path in binary),
     )
 
 
-def rows_check(counts: Sequence[Counts]) -> Check:
-    """Compare the numbers of input and output rows over all ranks."""
+def _parquet_rows(path: Path) -> int:
+    """Return the rows in a Parquet file's footer, 0 if it has no valid one."""
+    import pyarrow as pa
+    from pyarrow.parquet import read_metadata
+
+    try:
+        return int(read_metadata(path).num_rows)
+    except (pa.ArrowException, OSError):
+        return 0
+
+
+def rows_check(day_line_count: int, counts: Sequence[Counts]) -> Check:
+    """Compare the numbers of input and output rows over all ranks.
+
+    ``day_line_count`` was counted when the day files were verified.
+    """
     lines = sum(count.line_count for count in counts)
     columns = sum(count.parquet_count for count in counts)
     packed_bytes = sum(count.packed_bytes for count in counts)
     figures = {
+        "day_line_count": day_line_count,
         "line_count": lines,
         "parquet_row_count": columns,
         "packed_row_count": packed_bytes / ROW_BYTES,
@@ -73,8 +116,8 @@ def rows_check(counts: Sequence[Counts]) -> Check:
         name="dlrm_rows",
         verdict="pass" if agree else "fail",
         sentence=(
-            f"{lines} lines of TSV became {columns} Parquet rows and "
-            f"{packed_bytes / ROW_BYTES:.10g} packed rows"
+            f"{lines} of the day files' {day_line_count} lines were read and became {columns} "
+            f"Parquet rows and {packed_bytes / ROW_BYTES:.10g} packed rows"
             + ("." if agree else ": rows were lost or duplicated.")
         ),
         figures=figures,
@@ -82,39 +125,134 @@ def rows_check(counts: Sequence[Counts]) -> Check:
     )
 
 
+def compare_moved(
+    parts: Sequence[Part],
+    converted: ConversionResult,
+    parquet: Sequence[Path],
+    binary: Sequence[Path],
+) -> Moved:
+    """Compare the checksums of what moved on a rank with its output files, read from the drive."""
+    evict([*parquet, *binary])
+    different: dict[str, None] = {}
+    parquet_bytes = read_bytes = packed_bytes = 0
+    for index, (columns, rows) in enumerate(zip(parquet, binary, strict=True)):
+        columnar = [of_round[index] for of_round in converted.columnar]
+        packed = [of_round[index] for of_round in converted.packed]
+        output = _Output(columns)
+        if all(output.is_written(each.written) for each in columnar):
+            parquet_bytes += output.size_bytes
+        else:
+            different[str(columns)] = None
+        spans = [span for each in packed for span in each.read]
+        read_bytes += sum(span.size_bytes for span in spans if output.has(span))
+        if not all(output.has(span) for span in spans):
+            different[str(columns)] = None
+        output = _Output(rows)
+        if all(output.is_written(each.written) for each in packed):
+            packed_bytes += output.size_bytes
+        else:
+            different[str(rows)] = None
+    return Moved(
+        tsv=[
+            [
+                (part.source, span)
+                for part, each in zip(parts, columnar, strict=True)
+                for span in each.read
+            ]
+            for columnar in converted.columnar
+        ],
+        parquet_bytes=parquet_bytes,
+        parquet_read_bytes=read_bytes,
+        packed_bytes=packed_bytes,
+        different=list(different),
+    )
+
+
+def content_check(
+    days: DayFiles, ranks: Sequence[Moved], phases: tuple[PhaseTotal, PhaseTotal], rounds: int
+) -> Check:
+    """Compare the checksums of all bytes that moved with the files, over all ranks."""
+    different = [name for rank in ranks for name in rank.different]
+    tsv_bytes = 0
+    for number in range(rounds):
+        spans = [each for rank in ranks for each in rank.tsv[number]]
+        for file in days.files:
+            own = sorted(
+                (span for path, span in spans if path == file.path),
+                key=lambda span: span.offset_bytes,
+            )
+            if _joined(own) == Span(0, file.content.size_bytes, file.content.crc32):
+                tsv_bytes += file.content.size_bytes
+            elif str(file.path) not in different:
+                different.append(str(file.path))
+    to_parquet, to_binary = phases
+    verified = (
+        _verified(to_parquet, "read", tsv_bytes),
+        _verified(to_parquet, "written", sum(rank.parquet_bytes for rank in ranks)),
+        _verified(to_binary, "read", sum(rank.parquet_read_bytes for rank in ranks)),
+        _verified(to_binary, "written", sum(rank.packed_bytes for rank in ranks)),
+    )
+    figures = {"different_count": len(different), "rounds": rounds}
+    last = "the round" if rounds == 1 else f"the last of {rounds} rounds"
+    return Check(
+        name="dlrm_content",
+        verdict="pass" if is_content_equal(figures) else "fail",
+        sentence=(
+            f"{different[0]} does not have the bytes that were read or written in the timed "
+            f"phases, by CRC-32; {len(different)} files differ."
+            if different
+            else "By CRC-32, all bytes read in the timed phases are those of the verified day "
+            f"files and of the Parquet files, and the output of {last} was read back as written."
+        ),
+        figures=figures,
+        mandatory=True,
+        verified=verified,
+    )
+
+
 def compare_sample(
     parts: Sequence[Part],
     columnar: Sequence[Columnar],
+    parquet: Sequence[Path],
     binary: Sequence[Path],
     *,
-    row_count: int,
-    seed: int,
+    group_count: int,
+    draw: int,
 ) -> SampleComparison:
-    """Compare about ``row_count`` rows, selected by ``seed``, with the packed files.
+    """Convert ``group_count`` row groups again and compare them with both outputs.
 
-    Blocks are drawn first, then rows in them. Finding a row's position in its part then only needs
-    the line ends of one block.
+    ``draw`` decides which.
+
+    Raises:
+        DataError: the TSV of a row group is invalid.
     """
-    draw = random.Random(seed)
     places = [
-        (part, start, end, first_row, path)
-        for part, found, path in zip(parts, columnar, binary, strict=True)
-        for start, end, first_row in _blocks(part, found)
+        (index, group)
+        for index, found in enumerate(columnar)
+        for group in range(len(found.landmarks))
     ]
+    drawn = sorted(random.Random(draw).sample(places, min(group_count, len(places))))
     expected, packed = hashlib.sha256(), hashlib.sha256()
     compared = different = 0
     first_difference: str | None = None
-    block_count = min(len(places), -(-row_count // ROWS_PER_BLOCK))
-    for part, start, end, first_row, path in sorted(draw.sample(places, block_count), key=str):
-        for index, line in _lines(part.source, start, end, -(-row_count // block_count), draw):
-            wanted_row, found_row = _reference(line, part), _row(path, first_row + index)
-            expected.update(wanted_row)
-            packed.update(found_row)
-            compared += 1
-            if wanted_row != found_row:
-                different += 1
-                first_difference = first_difference or f"row {first_row + index} of {path}"
+    for index, group in drawn:
+        offset, first_row = columnar[index].landmarks[group]
+        ends = [start for start, _ in columnar[index].landmarks[1:]] + [parts[index].end_bytes]
+        rows = _reference(parts[index].source, offset, ends[group])
+        found = _packed_rows(binary[index], first_row, len(rows.packed))
+        expected.update(rows.packed.tobytes())
+        packed.update(found.tobytes())
+        compared += len(rows.packed)
+        for path, wrong in (
+            (parquet[index], _different_in_parquet(rows, parquet[index], group)),
+            (binary[index], (rows.packed != found).any(axis=1)),
+        ):
+            different += int(wrong.sum())
+            if wrong.any() and first_difference is None:
+                first_difference = f"row {first_row + int(wrong.argmax())} of {path}"
     return SampleComparison(
+        group_count=len(places),
+        groups_drawn=len(drawn),
         row_count=compared,
         different_count=different,
         expected_sha256=expected.hexdigest(),
@@ -123,12 +261,17 @@ def compare_sample(
     )
 
 
-def sample_check(samples: Sequence[SampleComparison]) -> Check:
-    """Return the check of sampled rows against the reference, over all ranks."""
+def sample_check(samples: Sequence[SampleComparison], draw: int) -> Check:
+    """Return the check of the drawn row groups against the reference, over all ranks."""
     compared = sum(found.row_count for found in samples)
     different = sum(found.different_count for found in samples)
+    drawn = sum(found.groups_drawn for found in samples)
+    groups = sum(found.group_count for found in samples)
     first = next((s.first_difference for s in samples if s.first_difference), None)
     figures: dict[str, float | int | str | None] = {
+        "draw": f"{draw:016x}",
+        "group_count": groups,
+        "groups_drawn": drawn,
         "compared_count": compared,
         "different_count": different,
         "expected_sha256": " ".join(found.expected_sha256 for found in samples),
@@ -139,9 +282,9 @@ def sample_check(samples: Sequence[SampleComparison]) -> Check:
         name="dlrm_sample",
         verdict="pass" if equal else "fail",
         sentence=(
-            f"{compared - different} of {compared} sampled rows equal their TSV lines as packed by "
-            "a reference implementation (label, integers and ids)"
-            + ("." if equal else f"; the first difference is {first}.")
+            f"{drawn} of {groups} row groups, drawn by this run, were converted again in plain "
+            f"Python: {different} of their {compared} rows differ from the Parquet file or from "
+            "the packed file" + ("." if equal else f"; the first is {first}.")
         ),
         figures=figures,
         mandatory=True,
@@ -163,35 +306,84 @@ def bytes_check(read_bytes: int, tsv_bytes: int, rounds: int) -> Check:
     )
 
 
-def _blocks(part: Part, found: Columnar) -> Iterator[tuple[int, int, int]]:
-    """Yield start, end and first row of each block of a part."""
-    ends = [offset for offset, _ in found.landmarks[1:]] + [part.end_bytes]
-    for (start, first_row), end in zip(found.landmarks, ends, strict=True):
-        yield start, end, first_row
+class _Output:
+    """An output file as it is now."""
+
+    def __init__(self, path: Path) -> None:
+        self._bytes = np.fromfile(path, np.uint8)
+        self._crc32: dict[tuple[int, int], int] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._bytes)
+
+    def has(self, span: Span) -> bool:
+        """Whether the file still has the bytes that moved."""
+        place = (span.offset_bytes, span.size_bytes)
+        end = sum(place)
+        if place not in self._crc32 and end <= self.size_bytes:
+            self._crc32[place] = crc32_of(self._bytes[span.offset_bytes : end])
+        return self._crc32.get(place) == span.crc32
+
+    def is_written(self, spans: Sequence[Span]) -> bool:
+        """Whether the file consists of the bytes that were written."""
+        whole = _joined(spans)
+        return (whole.offset_bytes, whole.size_bytes) == (0, self.size_bytes) and self.has(whole)
 
 
-def _lines(
-    source: Path, start: int, end: int, count: int, draw: random.Random
-) -> Iterator[tuple[int, bytes]]:
-    """Yield ``count`` lines of a block with their index in it, in order."""
+def _joined(spans: Sequence[Span]) -> Span:
+    """Return spans that follow one another as one; an empty span if they do not."""
+    whole = spans[0] if spans else Span(0, 0, 0)
+    for span in spans[1:]:
+        if span.offset_bytes != whole.offset_bytes + whole.size_bytes:
+            return Span(0, 0, 0)
+        crc32 = joined_crc32(whole.crc32, span.crc32, span.size_bytes)
+        whole = Span(whole.offset_bytes, whole.size_bytes + span.size_bytes, crc32)
+    return whole
+
+
+def _verified(
+    phase: PhaseTotal, kind: Literal["read", "written"], verified_bytes: int
+) -> VerifiedBytes:
+    moved_bytes = phase.read_bytes if kind == "read" else phase.written_bytes
+    return VerifiedBytes(
+        phase=phase.name, kind=kind, moved_bytes=moved_bytes, verified_bytes=verified_bytes
+    )
+
+
+def _reference(source: Path, start_bytes: int, end_bytes: int) -> ReferenceRows:
+    """Convert lines of a day file; an invalid one passed the converter, which is then at fault."""
     with source.open("rb") as file:
-        file.seek(start)
-        lines = file.read(end - start).splitlines()
-    for index in sorted(draw.sample(range(len(lines)), min(count, len(lines)))):
-        yield index, lines[index]
-
-
-def _reference(line: bytes, part: Part) -> bytes:
-    """Pack a line; an invalid one passed the converter, which is then at fault."""
+        file.seek(start_bytes)
+        text = file.read(end_bytes - start_bytes)
     try:
-        return pack_row(parse_line(line))
+        return reference_rows(text)
     except ValueError as error:
-        raise DataError(
-            f"{part.source}: the converter accepted an invalid line: {error}"
-        ) from error
+        raise DataError(f"{source}: the converter accepted an invalid line: {error}") from error
 
 
-def _row(path: Path, row: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(row * ROW_BYTES)
-        return file.read(ROW_BYTES)
+def _packed_rows(path: Path, first_row: int, count: int) -> NDArray[np.int32]:
+    """Return rows of a packed file, shape (count, columns); missing ones are -1, which none is."""
+    rows = np.full((count, len(COLUMNS)), -1, dtype="<i4")
+    found = np.fromfile(path, "<i4", count * len(COLUMNS), offset=first_row * ROW_BYTES)
+    rows.reshape(-1)[: len(found)] = found
+    return rows
+
+
+def _different_in_parquet(rows: ReferenceRows, path: Path, group: int) -> NDArray[np.bool_]:
+    """Return which rows of a row group differ from the reference; all if it can't be read."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    wrong = np.zeros(len(rows.packed), dtype=np.bool_)
+    try:
+        table = parquet.ParquetFile(path).read_row_group(group)
+    except (pa.ArrowException, OSError, IndexError):
+        return ~wrong
+    if table.column_names != list(rows.columns) or table.num_rows != len(wrong):
+        return ~wrong
+    for name, wanted in rows.columns.items():
+        found = table.column(name).to_pylist()
+        if found != wanted:
+            wrong |= [a != b for a, b in zip(found, wanted, strict=True)]
+    return wrong

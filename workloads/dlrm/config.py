@@ -43,8 +43,9 @@ class Config:
     group. A worker needs 150 MB plus about 8 times that size, however large the files are.
     ``part_bytes`` of TSV become one Parquet file and one binary file; parts are smaller if that
     gives every worker the same number of them. The conversion is repeated ``rounds`` times.
-    ``verify`` compares ``sample_rows`` rows with a reference implementation. ``keep_output`` leaves
-    the files of the last round on the target.
+    Afterwards, about ``sample_row_groups`` row groups, drawn anew by each run, are converted again
+    by a reference implementation and compared. ``keep_output`` leaves the files of the last round
+    on the target.
     """
 
     _target_: str = "wattload.workloads.dlrm.workload.Dlrm"
@@ -56,14 +57,14 @@ class Config:
     compression: Compression = Compression.snappy
     block_bytes: int = 16 << 20
     part_bytes: int = 256 << 20
-    sample_rows: int = 1024
+    sample_row_groups: int = 4
     keep_output: bool = False
     data_seed: int = 10
     scales: dict[str, Scale] = field(default_factory=dict)
 
     def check(self, scale: str) -> None:
         """Raise ``ConfigError`` for a setting outside its range, the same at every ``scale``."""
-        least = {"day_count": 1, "row_count": 1, "rounds": 1, "workers": 0, "sample_rows": 1}
+        least = {"day_count": 1, "row_count": 1, "rounds": 1, "workers": 0, "sample_row_groups": 1}
         least["data_seed"] = 0
         for name, minimum in least.items():
             if getattr(self, name) < minimum:

@@ -13,17 +13,17 @@ from wattload.core.record.results import Check
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import RunContext
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
-from wattload.loaders.data.criteo_conversion import Columnar, ColumnarSettings
+from wattload.loaders.data.criteo_conversion import Columnar, ColumnarSettings, Packed
 from wattload.loaders.data.criteo_day_files import Part
 from wattload.loaders.data.data_folder import DataFolder, claim_on_targets
 from wattload.loaders.data.written_extents import written_extents_check
+from wattload.workloads.dlrm.dataset import HOLES_REMEDY
 from wattload.workloads.dlrm.tasks import ColumnarTask, PackTask, to_binary, to_parquet
 from wattload.workloads.dlrm.workers import Cost, MovedCallback, TaskResult, WorkerPool
 
 OUTPUT = "dlrm-output"
 TO_PARQUET = "tsv_to_parquet"
 TO_BINARY = "parquet_to_binary"
-HOLES_REMEDY = "copy it in full with `cp --sparse=never`, or delete it if wattload generated it"
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -65,7 +65,7 @@ class Conversion:
                 input_bytes=sum(part.size_bytes for part in self._parts),
             )
             found.cold += self._cold(TO_BINARY, parquet)
-            self._step(
+            packed = self._step(
                 found,
                 to_binary,
                 [
@@ -78,7 +78,8 @@ class Conversion:
                 label=f"Parquet to binary, round {number} of {rounds}",
                 input_bytes=sum(path.stat().st_size for path in parquet),
             )
-            found.columnar = [done.result for done in columnar]
+            found.columnar.append([done.result for done in columnar])
+            found.packed.append([done.result for done in packed])
         return found
 
     def _cold(self, name: str, paths: Sequence[Path]) -> tuple[Check, Check]:
@@ -136,11 +137,17 @@ class Conversion:
 
 @dataclass(slots=True)
 class ConversionResult:
-    """The phases of all rounds on a rank, and the rows of the last round."""
+    """The phases of all rounds on a rank, and what its parts became in each round."""
 
     steps: list[Step] = field(default_factory=list)
     cold: list[Check] = field(default_factory=list)
-    columnar: Sequence[Columnar] = ()
+    columnar: list[Sequence[Columnar]] = field(default_factory=list)
+    packed: list[Sequence[Packed]] = field(default_factory=list)
+
+    @property
+    def last(self) -> Sequence[Columnar]:
+        """What the parts became in the last round, whose output is still there."""
+        return self.columnar[-1]
 
 
 @dataclass(slots=True, kw_only=True)

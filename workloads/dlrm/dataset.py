@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +17,44 @@ from wattload.loaders.data.data_folder import (
     existing_on_targets,
     marker_of,
 )
+from wattload.loaders.data.digests import DataFile, VerifiedFile, verify
+from wattload.loaders.data.written_extents import written_extents_check
 from wattload.workloads.dlrm.config import Config
 from wattload.workloads.dlrm.tasks import DayTask, make_day
 from wattload.workloads.dlrm.workers import WorkerPool
 
 WORKLOAD = "dlrm"
+SOURCE = "dlrm-source"
+HOLES_REMEDY = "copy it in full with `cp --sparse=never`, or delete it if wattload generated it"
 
 
 @dataclass(frozen=True, slots=True)
 class DayFiles:
-    """The TSV of a run, in the order of the days."""
+    """The verified TSV of a run, in the order of the days."""
 
-    paths: tuple[Path, ...]
+    files: tuple[VerifiedFile, ...]
     key: str
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The day files."""
+        return tuple(file.path for file in self.files)
 
     @property
     def size_bytes(self) -> int:
         """The total size of the day files in bytes."""
-        return sum(path.stat().st_size for path in self.paths)
+        return sum(file.content.size_bytes for file in self.files)
+
+    @property
+    def line_count(self) -> int:
+        """The number of lines in all day files, as counted when they were verified."""
+        return sum(file.content.line_count for file in self.files)
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the day files' SHA-256, in their order."""
+        each = "".join(file.content.sha256 for file in self.files)
+        return hashlib.sha256(each.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +70,14 @@ class ExpectedData:
 
 
 class RealDays:
-    """Day files of the user: only read, never changed or removed."""
+    """Day files of the user: only read, never changed or removed.
 
-    def __init__(self, source: Path) -> None:
+    A folder on the first target keeps what was verified, so that they are read once only.
+    """
+
+    def __init__(self, source: Path, targets: Sequence[Target]) -> None:
         self._source = source
+        self._targets = targets
 
     def expected(self) -> ExpectedData:
         """Return their size, and their rows estimated from the length of the first lines."""
@@ -65,20 +89,47 @@ class RealDays:
         return ExpectedData(size_bytes, round(size_bytes / row_bytes), 0)
 
     def prepare(self, context: RunContext) -> tuple[DayFiles, DataFacts]:
-        """Return the existing files; ``context`` is not used."""
+        """Return the existing files, after reading those that are new or have changed.
+
+        Raises:
+            DataError: a file has holes, or changes while it is read.
+            TargetError: the target is not writable.
+        """
         paths = day_files(self._source)
-        sizes = [path.stat().st_size for path in paths]
-        listed = repr([(str(path), size) for path, size in zip(paths, sizes, strict=True)])
-        days = DayFiles(paths, f"source-{hashlib.sha256(listed.encode()).hexdigest()[:12]}")
+        world = context.communicator
+        written_extents_check(paths[world.rank :: world.world_size], remedy=HOLES_REMEDY)
+        if world.rank == 0:
+            self._claim(paths, 0)
+        world.barrier()
+        folder = self._claim(paths, world.rank)
+        wanted = [
+            DataFile(
+                folder=folder,
+                name=str(path),
+                path=path,
+                sha256=None,
+                line_count=None,
+                remedy="",
+            )
+            for path in paths
+        ]
+        found = DayFiles(tuple(verify(wanted, context)), "")
+        folder.close()
+        days = replace(found, key=f"source-{found.sha256[:12]}")
         facts = DataFacts(
             key=days.key,
             folder=paths[0].parent,
             file_count=len(paths),
-            data_bytes=sum(sizes),
+            data_bytes=days.size_bytes,
             reused=True,
-            parameters={"source": str(self._source)},
+            parameters={"source": str(self._source), "sha256": days.sha256},
         )
         return days, facts
+
+    def _claim(self, paths: Sequence[Path], rank: int) -> DataFolder:
+        parameters = {"paths": [str(path) for path in paths]}
+        (folder,) = claim_on_targets(self._targets[:1], SOURCE, parameters, seed=0, part=rank)
+        return folder
 
 
 class SyntheticDays:
@@ -98,10 +149,12 @@ class SyntheticDays:
         return ExpectedData(total * MEAN_ROW_BYTES, total, rows_missing * MEAN_ROW_BYTES)
 
     def prepare(self, context: RunContext) -> tuple[DayFiles, DataFacts]:
-        """Generate the missing days, each rank its share; resumes an interrupted call.
+        """Generate the missing days, each rank its share, and verify them.
+
+        Resumes an interrupted call.
 
         Raises:
-            DataError: a folder on a target is not wattload's.
+            DataError: a folder on a target is not wattload's, or a file is not what was written.
             TargetError: a target is full or not writable.
         """
         world = context.communicator
@@ -117,8 +170,26 @@ class SyntheticDays:
             if world.rank == 0:
                 folder.seal()
             folder.reload()
+        files = verify(self._wanted(folders), context)
+        for folder in folders:
             folder.close()
-        return self._found(folders, reused=not missing)
+        return self._found(files, folders, reused=not missing)
+
+    def _wanted(self, folders: Sequence[DataFolder]) -> list[DataFile]:
+        wanted = []
+        for day, name in enumerate(self._names):
+            folder = folders[day % len(folders)]
+            wanted.append(
+                DataFile(
+                    folder=folder,
+                    name=name,
+                    path=folder.path / name,
+                    sha256=folder.entries[name].sha256,
+                    line_count=self._rows(day),
+                    remedy="delete this file, and the next run generates it again",
+                )
+            )
+        return wanted
 
     @property
     def _parameters(self) -> Mapping[str, Any]:
@@ -127,6 +198,7 @@ class SyntheticDays:
             "row_count": config.row_count,
             "day_count": config.day_count,
             "target_count": len(self._targets),
+            "digest": "sha256",
         }
 
     def _rows(self, day: int) -> int:
@@ -164,21 +236,26 @@ class SyntheticDays:
             for index, made in pool.as_completed(
                 make_day, tasks, lambda _, count, __: context.progress.advance(count)
             ):
-                day = tasks[index].day
-                folders[day % len(folders)].publish(self._names[day], made.result, None)
+                day, found = tasks[index].day, made.result
+                folders[day % len(folders)].publish(
+                    self._names[day], found.size_bytes, found.sha256, found.line_count
+                )
         context.progress.end()
 
-    def _found(self, folders: Sequence[DataFolder], *, reused: bool) -> tuple[DayFiles, DataFacts]:
-        paths = tuple(
-            folders[day % len(folders)].path / name for day, name in enumerate(self._names)
-        )
-        days = DayFiles(paths, folders[0].key)
+    def _found(
+        self, files: Sequence[VerifiedFile], folders: Sequence[DataFolder], *, reused: bool
+    ) -> tuple[DayFiles, DataFacts]:
+        days = DayFiles(tuple(files), folders[0].key)
         facts = DataFacts(
             key=days.key,
             folder=folders[0].path,
-            file_count=len(paths),
+            file_count=len(files),
             data_bytes=days.size_bytes,
             reused=reused,
-            parameters={**self._parameters, "data_seed": self._config.data_seed},
+            parameters={
+                **self._parameters,
+                "data_seed": self._config.data_seed,
+                "sha256": days.sha256,
+            },
         )
         return days, facts

@@ -5,6 +5,7 @@ Generate a day file, convert a part to Parquet, convert that to packed rows, or 
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import time
@@ -14,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from wattload.core.errors import TargetError, WattloadError
 from wattload.core.units import NS_PER_S
 from wattload.loaders.data import criteo_conversion, criteo_day_files
-from wattload.loaders.data.criteo_conversion import Columnar, ColumnarSettings
+from wattload.loaders.data.criteo_conversion import Columnar, ColumnarSettings, Packed
 from wattload.loaders.data.criteo_day_files import CountedFile, Moved, Part, find_fault
 
 if TYPE_CHECKING:
@@ -64,17 +67,29 @@ class CeilingTask:
     settings: ColumnarSettings
 
 
-def make_day(task: DayTask, moved: Moved) -> int:
-    """Write a synthetic day file, its bytes durably, and return its size in bytes."""
+@dataclass(frozen=True, slots=True)
+class MadeDay:
+    """A generated day file, as counted while it was written."""
+
+    size_bytes: int
+    sha256: str
+    line_count: int
+
+
+def make_day(task: DayTask, moved: Moved) -> MadeDay:
+    """Write a synthetic day file, its bytes durably, and return its digest."""
+    sha256, line_count = hashlib.sha256(), 0
     with (
         _target_errors(task.path),
         io.BufferedWriter(CountedFile.create(task.path, moved), WRITE_BYTES) as file,
     ):
         for text in criteo_day_files.synthetic_blocks(task.seed, task.day, task.row_count):
             file.write(text.data)
+            sha256.update(text.data)
+            line_count += int(np.count_nonzero(text == ord("\n")))
         file.flush()
         os.fsync(file.fileno())
-        return file.tell()
+        return MadeDay(file.tell(), sha256.hexdigest(), line_count)
 
 
 def to_parquet(task: ColumnarTask, moved: Moved) -> Columnar:
@@ -83,8 +98,8 @@ def to_parquet(task: ColumnarTask, moved: Moved) -> Columnar:
         return criteo_conversion.tsv_to_parquet(task.part, task.path, task.settings, moved)
 
 
-def to_binary(task: PackTask, moved: Moved) -> int:
-    """Pack one Parquet file and return its rows; an invalid id is reported by its TSV line."""
+def to_binary(task: PackTask, moved: Moved) -> Packed:
+    """Pack one Parquet file; an invalid id is reported by its TSV line."""
     try:
         with _target_errors(task.path):
             return criteo_conversion.parquet_to_binary(task.source, task.path, moved)

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from wattload.core.checks.declared import DeclaredCheck, Figures
 from wattload.loaders.data.cold_cache import is_cold
+from wattload.loaders.data.digests import are_unchanged
 
 
 def are_rows_kept(figures: Figures) -> bool:
     """Return whether every line became one Parquet row and one packed row."""
     counts = ("line_count", "parquet_row_count", "packed_row_count")
-    return len({figures[name] for name in counts}) == 1
+    found = {figures[name] for name in counts}
+    # Before version 3, lines were counted by the converter only.
+    return found == {figures.get("day_line_count", figures["line_count"])}
+
+
+def is_content_equal(figures: Figures) -> bool:
+    """Return whether all files have the bytes that moved."""
+    return figures["different_count"] == 0
 
 
 def is_sample_equal(figures: Figures) -> bool:
@@ -28,6 +36,8 @@ CHECKS = {
     "cold_cache_tsv_to_parquet": DeclaredCheck(since=1, holds=is_cold),
     "cold_cache_parquet_to_binary": DeclaredCheck(since=1, holds=is_cold),
     "written_extents": DeclaredCheck(since=3),
+    "data_digests": DeclaredCheck(since=3, holds=are_unchanged),
+    "dlrm_content": DeclaredCheck(since=3, holds=is_content_equal),
     "dlrm_rows": DeclaredCheck(since=1, holds=are_rows_kept),
     "dlrm_sample": DeclaredCheck(since=1, holds=is_sample_equal),
     "dlrm_tsv_bytes": DeclaredCheck(since=1, holds=is_read_whole),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -26,6 +27,7 @@ from wattload.loaders.data.criteo_day_files import (
     cut_parts,
     first_lines,
 )
+from wattload.loaders.data.digests import digests_check
 from wattload.workloads.dlrm import checks
 from wattload.workloads.dlrm.config import Config
 from wattload.workloads.dlrm.conversion import (
@@ -36,7 +38,7 @@ from wattload.workloads.dlrm.conversion import (
     Outputs,
 )
 from wattload.workloads.dlrm.dataset import WORKLOAD, DayFiles, RealDays, SyntheticDays
-from wattload.workloads.dlrm.metrics import RunMeasurement, phase_total
+from wattload.workloads.dlrm.metrics import PhaseTotal, RunMeasurement, phase_total
 from wattload.workloads.dlrm.tasks import CeilingTask, against_memory
 from wattload.workloads.dlrm.workers import WorkerPool
 
@@ -64,6 +66,7 @@ class Dlrm:
         self._parts: Sequence[Part] = ()
         self._outputs: Outputs | None = None
         self._converted = ConversionResult()
+        self._phases: tuple[PhaseTotal, ...] = ()
 
     def plan(self, context: RunContext) -> WorkloadPlan:
         """Return what the run will write; raises ``ConfigError`` or ``DataError`` on bad input."""
@@ -115,30 +118,35 @@ class Dlrm:
         return self._outcome(context, days, ceiling)
 
     def verify(self, context: RunContext) -> Sequence[Check]:
-        """Compare input with output rows, and sampled rows with a reference; remove the output."""
+        """Compare files and outputs with what moved and with a reference; remove the output."""
         days, outputs, world = self._prepared(), self._outputs, context.communicator
         if outputs is None:
             raise RunError("dlrm: run() has to be called before verify()")
+        draw = world.broadcast(secrets.randbits(64))
         try:
-            counts = checks.count_rows(self._converted, outputs.parquet, outputs.binary)
+            files = (outputs.parquet, outputs.binary)
+            moved = checks.compare_moved(self._parts, self._converted, *files)
+            counts = checks.count_rows(self._converted, *files)
             found = checks.compare_sample(
                 self._parts,
-                self._converted.columnar,
-                outputs.binary,
-                row_count=-(-self._config.sample_rows // world.world_size),
-                seed=context.seed,
+                self._converted.last,
+                *files,
+                group_count=-(-self._config.sample_row_groups // world.world_size),
+                draw=draw + world.rank,
             )
         finally:
             self._finish(context, outputs)
-        own_bytes = sum(s.read_bytes for s in self._converted.steps if s.name == TO_PARQUET)
-        by_rank = world.gather((counts, found, own_bytes))
+        by_rank = world.gather((counts, moved, found))
         if world.rank:
             return ()
-        rows, samples, read_bytes = zip(*by_rank, strict=True)
+        rows, moves, samples = zip(*by_rank, strict=True)
+        to_parquet, to_binary = self._phases
         return [
-            checks.rows_check(rows),
-            checks.sample_check(samples),
-            checks.bytes_check(sum(read_bytes), days.size_bytes, self._config.rounds),
+            digests_check(days.files),
+            checks.content_check(days, moves, (to_parquet, to_binary), self._config.rounds),
+            checks.rows_check(days.line_count, rows),
+            checks.sample_check(samples, draw),
+            checks.bytes_check(to_parquet.read_bytes, days.size_bytes, self._config.rounds),
         ]
 
     def _finish(self, context: RunContext, outputs: Outputs) -> None:
@@ -155,7 +163,7 @@ class Dlrm:
 
     def _source(self, context: RunContext) -> RealDays | SyntheticDays:
         if self._config.source:
-            return RealDays(Path(self._config.source))
+            return RealDays(Path(self._config.source), context.targets)
         return SyntheticDays(self._config, context.targets)
 
     def _prepared(self) -> DayFiles:
@@ -183,7 +191,7 @@ class Dlrm:
     def _outcome(self, context: RunContext, days: DayFiles, ceiling_bytes_per_s: float) -> Outcome:
         """Return the outcome of all ranks on rank 0, an empty one on the others."""
         world, converted = context.communicator, self._converted
-        own_rows = sum(found.row_count for found in converted.columnar)
+        own_rows = sum(found.row_count for found in converted.last)
         by_rank = world.gather(
             (converted.steps, own_rows, converted.cold, len(self._parts), ceiling_bytes_per_s)
         )
@@ -191,8 +199,9 @@ class Dlrm:
             return Outcome()
         ranks, rows, cold_checks, part_counts, ceilings = zip(*by_rank, strict=True)
         cold = [check for checks in cold_checks for check in checks]
+        self._phases = (phase_total(TO_PARQUET, ranks), phase_total(TO_BINARY, ranks))
         measured = RunMeasurement(
-            phases=(phase_total(TO_PARQUET, ranks), phase_total(TO_BINARY, ranks)),
+            phases=self._phases,
             tsv_bytes=days.size_bytes,
             row_count=sum(rows),
             workers=self._workers(context) * world.world_size,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from wattload.loaders.data.criteo_day_files import (
     ROW_BYTES,
     CountedFile,
     Part,
+    Span,
     cut_parts,
     pack_row,
     parse_line,
@@ -71,8 +73,8 @@ def whole(folder: Path) -> Part:
 
 def convert(folder: Path, chosen: ColumnarSettings = SETTINGS) -> tuple[Columnar, bytes]:
     columnar = tsv_to_parquet(whole(folder), folder / "p.parquet", chosen, moved_nowhere)
-    rows = parquet_to_binary(folder / "p.parquet", folder / "p.bin", moved_nowhere)
-    assert rows == columnar.row_count
+    packed = parquet_to_binary(folder / "p.parquet", folder / "p.bin", moved_nowhere)
+    assert packed.row_count == columnar.row_count
     return columnar, (folder / "p.bin").read_bytes()
 
 
@@ -236,7 +238,33 @@ def test_a_row_without_a_label_is_refused(tmp_path: Path) -> None:
 
 def test_an_empty_parquet_file_gives_no_rows(tmp_path: Path) -> None:
     pq.write_table(arrow_schema().empty_table(), tmp_path / "p.parquet")
-    assert parquet_to_binary(tmp_path / "p.parquet", tmp_path / "p.bin", moved_nowhere) == 0
+    packed = parquet_to_binary(tmp_path / "p.parquet", tmp_path / "p.bin", moved_nowhere)
+    assert (packed.row_count, packed.written) == (0, ())
+
+
+def test_all_bytes_that_move_have_the_checksums_of_their_place_in_the_file(tmp_path: Path) -> None:
+    text = made(tmp_path, 3000)
+    chosen = ColumnarSettings(compression="snappy", block_bytes=1 << 17)
+    counts = np.zeros(3, dtype=np.int64)
+    first, second = cut_parts([tmp_path / "day_0"], 2)
+    for part, name in ((first, "o.parquet"), (second, "p.parquet")):
+        columnar = tsv_to_parquet(part, tmp_path / name, chosen, moved_nowhere)
+        (span,) = columnar.read
+        assert (span.offset_bytes, span.size_bytes) == (part.start_bytes, part.size_bytes)
+        assert span.crc32 == zlib.crc32(text[part.start_bytes : part.end_bytes])
+    whole_file = (tmp_path / "p.parquet").read_bytes()
+    assert columnar.written == (Span(0, len(whole_file), zlib.crc32(whole_file)),)
+
+    def moved(*count: int) -> None:
+        counts[:] += count
+
+    packed = parquet_to_binary(tmp_path / "p.parquet", tmp_path / "p.bin", moved)
+    assert sum(span.size_bytes for span in packed.read) == counts[0]
+    for span in packed.read:
+        end = span.offset_bytes + span.size_bytes
+        assert span.crc32 == zlib.crc32(whole_file[span.offset_bytes : end])
+    rows = (tmp_path / "p.bin").read_bytes()
+    assert packed.written == (Span(0, len(rows), zlib.crc32(rows)),)
 
 
 def test_a_full_target_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,14 +29,15 @@ def moved_nowhere(*_: int) -> None:
 
 def day(folder: Path, row_count: int = 10_000) -> Path:
     path = folder / "day_0"
-    assert make_day(DayTask(path, 1, 0, row_count), moved_nowhere) == path.stat().st_size
+    assert make_day(DayTask(path, 1, 0, row_count), moved_nowhere).size_bytes == path.stat().st_size
     return path
 
 
 def test_a_day_file_is_told_as_it_is_written(tmp_path: Path) -> None:
     written: list[int] = []
     task = DayTask(tmp_path / "day_0", 1, 0, 3000)
-    assert make_day(task, lambda _, count, __: written.append(count)) == sum(written)
+    made = make_day(task, lambda _, count, __: written.append(count))
+    assert (made.size_bytes, made.line_count) == (sum(written), 3000)
     assert (tmp_path / "day_0").read_bytes().count(b"\n") == 3000
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from tests.allocation import punch, unwrite
@@ -15,7 +17,7 @@ from wattload.core.errors import ConfigError, DataError, RunError, TargetError
 from wattload.core.record.results import Check
 from wattload.core.workload import Accelerator, Outcome
 from wattload.loaders.data import criteo_day_files
-from wattload.loaders.data.criteo_day_files import ROW_BYTES, pack_row, parse_line
+from wattload.loaders.data.criteo_day_files import COLUMNS, ROW_BYTES, pack_row, parse_line
 from wattload.loaders.data.target_folder import clean, foreign_paths
 from wattload.loaders.direct.config import Config as DirectConfig
 from wattload.workloads.dlrm.config import Compression, Config
@@ -62,9 +64,8 @@ def test_a_run_converts_all_rows_and_leaves_no_output(tmp_path: Path) -> None:
     outcome, checks = lived(dlrm(), context)
     assert {check.verdict for check in checks.values()} == {"pass"}
     assert checks["dlrm_rows"].figures["packed_row_count"] == ROWS
-    compared = checks["dlrm_sample"].figures["compared_count"]
-    assert isinstance(compared, int)
-    assert compared >= 1024
+    assert checks["dlrm_rows"].figures["day_line_count"] == ROWS
+    assert checks["dlrm_sample"].figures["compared_count"] == ROWS
     assert outputs(tmp_path) == []
     assert not list(tmp_path.glob("wattload-data/dlrm-output-*"))
     assert foreign_paths(tmp_path) == ()
@@ -244,37 +245,197 @@ def test_data_and_output_are_spread_over_targets(tmp_path: Path) -> None:
         assert len(list(path.rglob("day_*"))) >= 1
 
 
-def spoiled(tmp_path: Path, spoil: Callable[[Path], None]) -> dict[str, Check]:
-    """Run, then change a packed file before verify looks."""
+def spoiled(tmp_path: Path, spoil: Callable[[list[Path]], None], suffix: str) -> dict[str, Check]:
+    """Run, then change the outputs with this suffix before verify looks."""
     workload, context = dlrm(rounds=1), context_at(tmp_path)
     workload.prepare(context)
     workload.run(context)
-    spoil(next(path for path in outputs(tmp_path) if path.suffix == ".bin"))
+    spoil([path for path in outputs(tmp_path) if path.suffix == suffix])
     return {check.name: check for check in workload.verify(context)}
 
 
-def test_a_lost_row_fails_the_check(tmp_path: Path) -> None:
-    def lose(path: Path) -> None:
-        os.truncate(path, path.stat().st_size - ROW_BYTES)
+def failed(checks: dict[str, Check]) -> set[str]:
+    return {name for name, check in checks.items() if check.verdict == "fail"}
 
-    check = spoiled(tmp_path, lose)["dlrm_rows"]
-    assert check.verdict == "fail"
-    assert "rows were lost or duplicated" in check.sentence
+
+def flip(path: Path, offset: int, mask: int = 1) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= mask
+    path.write_bytes(content)
+
+
+def test_a_lost_row_fails_the_checks(tmp_path: Path) -> None:
+    def lose(paths: list[Path]) -> None:
+        os.truncate(paths[0], paths[0].stat().st_size - ROW_BYTES)
+
+    checks = spoiled(tmp_path, lose, ".bin")
+    assert failed(checks) == {"dlrm_content", "dlrm_rows", "dlrm_sample"}
+    assert "rows were lost or duplicated" in checks["dlrm_rows"].sentence
+    written = next(v for v in checks["dlrm_content"].verified if v.phase == "parquet_to_binary")
+    assert written.verified_bytes <= written.moved_bytes
 
 
 @pytest.mark.parametrize("column", [0, 5, 39])
-def test_a_changed_value_fails_the_sample(tmp_path: Path, column: int) -> None:
-    def change(path: Path) -> None:
-        content = bytearray(path.read_bytes())
+def test_a_changed_value_fails_the_checks(tmp_path: Path, column: int) -> None:
+    def change(paths: list[Path]) -> None:
+        content = bytearray(paths[0].read_bytes())
         content[4 * column :: ROW_BYTES] = bytes(
             value ^ 1 for value in content[4 * column :: ROW_BYTES]
         )
-        path.write_bytes(content)
+        paths[0].write_bytes(content)
 
-    check = spoiled(tmp_path, change)["dlrm_sample"]
-    assert check.verdict == "fail"
-    assert "the first difference is row" in check.sentence
+    checks = spoiled(tmp_path, change, ".bin")
+    assert failed(checks) == {"dlrm_content", "dlrm_sample"}
+    check = checks["dlrm_sample"]
+    assert "the first is row 0 of " in check.sentence
+    assert check.figures["different_count"] == ROWS // 2
     assert check.figures["expected_sha256"] != check.figures["found_sha256"]
+
+
+@pytest.mark.parametrize("suffix", [".bin", ".parquet"])
+def test_one_flipped_bit_fails_the_checks(tmp_path: Path, suffix: str) -> None:
+    checks = spoiled(tmp_path, lambda paths: flip(paths[1], 1000), suffix)
+    assert "dlrm_content" in failed(checks)
+    assert f"day_1.00000{suffix} does not have the bytes" in checks["dlrm_content"].sentence
+
+
+def test_a_parquet_file_without_its_footer_fails_the_checks(tmp_path: Path) -> None:
+    checks = spoiled(tmp_path, lambda paths: flip(paths[0], -1), ".parquet")
+    assert failed(checks) == {"dlrm_content", "dlrm_rows", "dlrm_sample"}
+
+
+def test_the_rows_of_another_part_fail_the_checks(tmp_path: Path) -> None:
+    def copy(paths: list[Path]) -> None:
+        paths[0].write_bytes(paths[1].read_bytes())
+
+    assert failed(spoiled(tmp_path, copy, ".parquet")) == {"dlrm_content", "dlrm_sample"}
+    assert failed(spoiled(tmp_path, copy, ".bin")) == {"dlrm_content", "dlrm_sample"}
+
+
+def test_swapped_columns_fail_the_checks(tmp_path: Path) -> None:
+    def swap_parquet(paths: list[Path]) -> None:
+        table = pq.read_table(paths[0])
+        names = ["i3" if name == "i2" else "i2" if name == "i3" else name for name in COLUMNS]
+        pq.write_table(table.rename_columns(names).select(list(COLUMNS)), paths[0])
+
+    def swap_packed(paths: list[Path]) -> None:
+        rows = np.fromfile(paths[0], "<i4").reshape(-1, len(COLUMNS))
+        rows[:, [2, 3]] = rows[:, [3, 2]]
+        rows.tofile(paths[0])
+
+    assert failed(spoiled(tmp_path, swap_parquet, ".parquet")) == {"dlrm_content", "dlrm_sample"}
+    assert failed(spoiled(tmp_path, swap_packed, ".bin")) == {"dlrm_content", "dlrm_sample"}
+
+
+def test_every_timed_byte_is_verified_but_the_outputs_of_earlier_rounds(tmp_path: Path) -> None:
+    context = context_at(tmp_path)
+    _, checks = lived(dlrm(rounds=2), context)
+    verified = {(v.phase, v.kind): v for v in checks["dlrm_content"].verified}
+    for name in ("tsv_to_parquet", "parquet_to_binary"):
+        spans = context.timed(name)
+        read, written = verified[name, "read"], verified[name, "written"]
+        assert read.verified_bytes == read.moved_bytes == sum(s.read_bytes for s in spans)
+        assert written.moved_bytes == sum(span.written_bytes for span in spans)
+        assert written.verified_bytes == spans[-1].written_bytes
+
+
+def test_which_row_groups_are_compared_is_drawn_by_the_run_and_not_by_the_seed(
+    tmp_path: Path,
+) -> None:
+    draws = {
+        lived(dlrm(rounds=1), context_at(tmp_path))[1]["dlrm_sample"].figures["draw"]
+        for _ in range(2)
+    }
+    assert len(draws) == 2
+
+
+def test_a_sample_is_a_share_of_the_row_groups(tmp_path: Path) -> None:
+    workload = dlrm(rounds=1, block_bytes=64 << 10, part_bytes=256 << 10, sample_row_groups=3)
+    _, checks = lived(workload, context_at(tmp_path))
+    figures = checks["dlrm_sample"].figures
+    assert checks["dlrm_sample"].verdict == "pass"
+    assert figures["groups_drawn"] == 3
+    assert float(figures["group_count"] or 0) > 3
+
+
+def repeat_a_line(day: Path) -> None:
+    """Replace the last lines by copies of the first, so that only the count of lines differs."""
+    lines = day.read_bytes().splitlines(keepends=True)
+    size_bytes = day.stat().st_size
+    long = max(lines, key=len)
+    text = b"".join(lines[:-10])
+    while len(text) + len(long) < size_bytes - 300:
+        text += long
+    fields = long.split(b"\t")
+    last = b"\t".join([b"0", *fields[1:-1], b"\n"])
+    day.write_bytes((text + last * 10)[: size_bytes - 1] + b"\n")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda day: flip(day, 500, 1), id="one bit"),
+        pytest.param(repeat_a_line, id="fewer lines of equal size"),
+        pytest.param(lambda day: day.write_bytes(bytes(day.stat().st_size)), id="zeros"),
+    ],
+)
+def test_a_changed_day_file_is_refused_before_it_is_timed(
+    tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    context = context_at(tmp_path)
+    folder = dlrm().prepare(context).folder
+    day = folder / "day_1"
+    before, content = day.stat(), day.read_bytes()
+    spoil(day)
+    os.utime(day, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert day.stat().st_size == before.st_size
+    with pytest.raises(DataError, match=r"day_1 is not what was written: its SHA-256 .*; delete"):
+        dlrm().prepare(context)
+    day.unlink()
+    assert not dlrm().prepare(context).reused
+    assert day.read_bytes() == content
+
+
+def test_a_day_file_changed_during_the_run_fails_the_checks(tmp_path: Path) -> None:
+    workload, context = dlrm(), context_at(tmp_path)
+    facts = workload.prepare(context)
+    flip(facts.folder / "day_0", 1)  # the second byte: the label's tab or its first integer
+    flip(facts.folder / "day_0", 1)
+    workload.run(context)
+    checks = {check.name: check for check in workload.verify(context)}
+    assert failed(checks) == {"data_digests"}
+    assert "day_0 was changed during the run" in checks["data_digests"].sentence
+
+
+def test_other_bytes_than_those_verified_fail_the_checks(tmp_path: Path) -> None:
+    workload, context = dlrm(), context_at(tmp_path)
+    facts = workload.prepare(context)
+    day = facts.folder / "day_0"
+    lines = day.read_bytes().splitlines(keepends=True)
+    lines[0], lines[1] = lines[1], lines[0]
+    day.write_bytes(b"".join(lines))
+    workload.run(context)
+    checks = {check.name: check for check in workload.verify(context)}
+    assert failed(checks) == {"data_digests", "dlrm_content"}
+    read = checks["dlrm_content"].verified[0]
+    assert 0 < read.verified_bytes < read.moved_bytes
+
+
+def test_changed_files_of_the_user_are_other_data(tmp_path: Path) -> None:
+    real_days(tmp_path / "real")
+    (tmp_path / "target").mkdir()
+    context, source = context_at(tmp_path / "target"), str(tmp_path / "real")
+    first = dlrm(source=source).prepare(context)
+    day = tmp_path / "real" / "day_0"
+    lines = day.read_bytes().splitlines(keepends=True)
+    day.write_bytes(b"".join(reversed(lines)))
+    second = dlrm(source=source).prepare(context)
+    assert first.data_bytes == second.data_bytes
+    assert first.key != second.key
+    assert first.parameters["sha256"] != second.parameters["sha256"]
+    assert foreign_paths(tmp_path / "target") == ()
+    clean(tmp_path / "target")
+    assert list((tmp_path / "target" / "wattload-data").glob("dlrm*")) == []
 
 
 @pytest.mark.parametrize("hollow_out", [punch, unwrite])

@@ -1,0 +1,28 @@
+"""The reference conversion agrees with the definition of a row, field by field."""
+
+from __future__ import annotations
+
+import pytest
+
+from wattload.loaders.data import criteo_day_files
+from wattload.loaders.data.criteo_day_files import COLUMNS, pack_row, parse_line
+from wattload.workloads.dlrm.reference import reference_rows
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("last_end", [True, False])
+def test_it_packs_what_the_definition_packs(end: bytes, last_end: bool) -> None:
+    text = b"".join(b.tobytes() for b in criteo_day_files.synthetic_blocks(3, 0, 500))
+    text = text.replace(b"\n", end)
+    rows = reference_rows(text if last_end else text.removesuffix(end))
+    assert rows.packed.tobytes() == b"".join(map(pack_row, map(parse_line, text.splitlines())))
+    fields = [line.split(b"\t") for line in text.splitlines()]
+    assert rows.columns["c1"] == [row[14].decode() or None for row in fields]
+    assert rows.columns["i2"] == [int(row[2]) if row[2] else None for row in fields]
+    assert list(rows.columns) == list(COLUMNS)
+
+
+@pytest.mark.parametrize("line", [b"", b"0\t1", b"\t".join([b"0"] * 39 + [b"xyz"])])
+def test_a_line_that_is_no_row_is_an_error(line: bytes) -> None:
+    with pytest.raises(ValueError, match=r"columns|invalid literal"):
+        reference_rows(line + b"\n")
