@@ -26,6 +26,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from pydantic_core import from_json
+
 from wattload.core.errors import DataError, TargetError
 from wattload.core.files import (
     SMALL_BYTES,
@@ -171,7 +173,7 @@ def _read_part(folder: Path, part: str) -> dict[str, ManifestEntry | None]:
     *lines, _torn = (_read_text(folder, part, _MANIFEST_LIMIT_BYTES) or "").split("\n")
     for number, line in enumerate(lines, 1):
         try:
-            fields = json.loads(line)
+            fields = from_json(line)
             name = str(fields["name"])
             checked_parts(name)
             if fields.get("removed"):
@@ -277,8 +279,8 @@ def read_marker(path: Path) -> dict[str, Any] | None:
     marker that was copied to another folder is therefore invalid and permits no removal.
     """
     try:
-        found = json.loads(_read_text(path, MARKER_NAME) or "null")
-    except (ValueError, OSError, RecursionError):  # DataError is a ValueError
+        found = from_json(_read_text(path, MARKER_NAME) or "null")
+    except (ValueError, OSError):  # DataError is a ValueError
         return None
     if not isinstance(found, dict) or found.get("made_by") != "wattload":
         return None

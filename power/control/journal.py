@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
+from pydantic_core import from_json
+
 from wattload.core.errors import PowerError
 from wattload.power.nvme.features import POWER_MANAGEMENT
 
@@ -259,7 +261,7 @@ def _document(entry: Entry) -> dict[str, Any]:
 
 def _read(path: Path) -> Entry:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = from_json(path.read_bytes())
         version = document.pop("schema_version")
         if version not in range(1, SCHEMA_VERSION + 1):
             raise PowerError(

@@ -12,6 +12,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from pydantic_core import from_json
+
 from wattload.core.clock import anchor
 from wattload.core.errors import PowerError, RecordError
 from wattload.core.power import Channel, Evidence, Sample
@@ -106,7 +108,7 @@ def samples_of_host(folder: Path, host: str) -> Path | None:
     for path in sorted(folder.glob("samples-*.jsonl")):
         with path.open(encoding="utf-8") as file:
             head = file.readline()
-        if head.endswith("\n") and json.loads(head)["host"] == host:
+        if head.endswith("\n") and from_json(head)["host"] == host:
             return path
     return None
 
@@ -118,7 +120,7 @@ def _decoded(path: Path, lines: Iterable[str], since_ns: int) -> Iterator[Sample
         try:
             if number > 1 and since_ns and int(line[1 : line.index(",")]) < since_ns:
                 continue
-            row = json.loads(line)
+            row = from_json(line)
             if number == 1:
                 _check_head(path, row)
                 continue

@@ -67,6 +67,9 @@ _HEAD = "#"
 MAX_TRACE_BYTES = 256 << 20
 """About seven hours of one channel at 100 Hz. A larger trace could fill the memory."""
 
+MAX_TRACE_ROWS = 4_000_000
+"""Eleven hours at 100 Hz."""
+
 _SHA256_DIGITS = 12
 STAGED_NAME = "replay.csv"
 
@@ -395,7 +398,9 @@ def _from_parquet(path: Path, data: bytes, origin: str) -> RecordedTrace:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(pa.BufferReader(data))
+        with pq.ParquetFile(pa.BufferReader(data)) as file:
+            _refuse_large(path, file.metadata)
+            table = file.read()
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} is not a readable Parquet file: {error}") from error
     metadata = {
@@ -408,6 +413,18 @@ def _from_parquet(path: Path, data: bytes, origin: str) -> RecordedTrace:
     for row in chain.from_iterable(batch.to_pylist() for batch in table.to_batches()):
         builder.add(row)
     return builder.build()
+
+
+def _refuse_large(path: Path, metadata: Any) -> None:  # noqa: ANN401 - of pyarrow
+    """Refuse a trace that would fill the memory, before its columns are decompressed."""
+    groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
+    size_bytes = sum(group.total_byte_size for group in groups)
+    if metadata.num_rows > MAX_TRACE_ROWS or size_bytes > MAX_TRACE_BYTES:
+        raise DataError(
+            f"{path} has {metadata.num_rows} readings of {size_bytes} bytes, at most "
+            f"{MAX_TRACE_ROWS} of {MAX_TRACE_BYTES} can be replayed: reduce it, e.g. to ten means "
+            "per second"
+        )
 
 
 def _head_fields(head: TraceHead) -> Mapping[str, object]:

@@ -325,7 +325,7 @@ def read_paper(text: str, name: str) -> Paper:
 
     try:
         tree: Any = OmegaConf.to_container(OmegaConf.create(text))
-    except (YAMLError, ValueError) as error:
+    except (YAMLError, ValueError, RecursionError) as error:
         first = " ".join(str(error).split())
         raise ConfigError(f"{name} is not valid YAML: {first}") from error
     try:

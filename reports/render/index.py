@@ -7,20 +7,20 @@ broken record has a row with the error.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 from wattload.core.checks.evaluation import read_judged
 from wattload.core.errors import RecordError
-from wattload.core.record.file import SealState, StoredRecord, read_record
+from wattload.core.record.file import SealState, StoredRecord
 from wattload.core.record.run import RunRecord
 from wattload.reports.quantity import MISSING, counted, label, quantity
 from wattload.reports.render.page import policy, style_sheet, template
 from wattload.reports.runs.energy import energy_text
-from wattload.reports.runs.load import record_files
+from wattload.reports.runs.load import readable_records, record_fault
 from wattload.reports.runs.redact import Masker
+from wattload.reports.runs.search import search_records
 from wattload.reports.sanitize import file_name
 from wattload.reports.sections.runs import Line, line_of
 from wattload.reports.sections.wording import moment
@@ -95,56 +95,50 @@ def render_index(folder: Path, *, output: Path, redact: bool = False) -> str:
 
 
 def index_rows(folder: Path, output: Path, *, redact: bool) -> tuple[IndexRow, ...]:
-    """Return a row for each run folder in a folder, the latest name first.
+    """Return a row for each run folder below a folder, the latest name first.
 
     Raises:
         RecordError: the folder does not exist or has no run.
     """
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir() raises without permission
         raise RecordError(f"{folder} is not a folder; --index takes a folder of runs such as runs")
-    files = record_files(folder)[::-1]
-    if not files:
+    found = search_records(folder)
+    files = found.files[::-1]
+    if not files and not found.unfinished:
         raise RecordError(f"no runs in {folder}; name the folder that contains the run folders")
-    masker = _masker(files) if redact else None
-    return tuple(_row(file, output, masker) for file in files)
+    masker = Masker(readable_records(files)) if redact else None
+    left_out = [
+        IndexRow(
+            name="unnamed run" if redact else each.name,
+            link="",
+            broken="no readable record" if redact else each.reason,
+        )
+        for each in found.left_out()
+    ]
+    return (*left_out, *(_row(file, folder, output, masker) for file in files))
 
 
-def _masker(files: Sequence[Path]) -> Masker:
-    def readable() -> list[RunRecord]:
-        records = []
-        for file in files:
-            try:
-                records.append(read_record(file))
-            except RecordError:
-                continue  # its row only shows the reason
-        return records
-
-    return Masker(readable())
-
-
-def _row(file: Path, output: Path, masker: Masker | None) -> IndexRow:
+def _row(file: Path, folder: Path, output: Path, masker: Masker | None) -> IndexRow:
+    name = file_name(str(file.parent.relative_to(folder)))
     try:
         stored = read_judged(file)
     except RecordError as error:
-        return _unreadable_row(file, output, str(error), masked=masker is not None)
+        return _unreadable_row(file, name, output, error, masked=masker is not None)
     if masker is not None:
         record = masker.record(stored.record)
         # A folder may have any name; only names in the record are known to be masked.
         return IndexRow(name=record.run_id, link="", fields=_fields(record, stored))
     link = _link(file.parent, output)
-    return IndexRow(
-        name=file_name(file.parent.name), link=link, fields=_fields(stored.record, stored)
-    )
+    return IndexRow(name=name, link=link, fields=_fields(stored.record, stored))
 
 
-def _unreadable_row(file: Path, output: Path, error: str, *, masked: bool) -> IndexRow:
+def _unreadable_row(
+    file: Path, name: str, output: Path, error: RecordError, *, masked: bool
+) -> IndexRow:
     """Return the row of an unreadable record; if masked, without the error."""
     if masked:
         return IndexRow(name="unnamed run", link="", broken="unreadable record")
-    # The row names the folder. The message must not: its path depends on the working folder.
-    reason = file_name(error.removeprefix(f"{file} "))
-    name, link = file_name(file.parent.name), _link(file.parent, output)
-    return IndexRow(name=name, link=link, broken=reason)
+    return IndexRow(name=name, link=_link(file.parent, output), broken=record_fault(file, error))
 
 
 def _link(folder: Path, output: Path) -> str:

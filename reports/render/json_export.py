@@ -69,6 +69,7 @@ def document(subject: Subject) -> dict[str, Any]:
         "inputs_sha256": inputs_digest(subject.runs),
         "quantities": _quantities(subject),
         "runs": [_run(subject, run) for run in subject.runs],
+        "left_out": [{"name": each.name, "reason": each.reason} for each in subject.left_out],
         "comparisons": [comparison_data(subject, group) for group in subject.groups],
         "noise": noise_data(subject),
         "published": published_data(subject),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import json
 import os
 import secrets
 import select
@@ -12,16 +11,21 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic_core import from_json
+
 from wattload.core.errors import TargetError
+from wattload.core.files import read_bounded
 from wattload.core.record.file import RECORD_FILE
 from wattload.reports.charts.renderer import renderer
 from wattload.reports.render.json_export import FORMAT, json_report
 from wattload.reports.render.page import page_of
 from wattload.reports.render.text_export import csv_report, markdown_report
 from wattload.reports.runs.compact import Compactor
-from wattload.reports.runs.load import Run, load_runs
+from wattload.reports.runs.load import LoadedRuns, load_readable
+from wattload.reports.runs.search import LeftOut
 from wattload.reports.stats.subject import Subject, make_subject
 
 FORMS: Mapping[str, Callable[[Subject], str]] = {
@@ -32,18 +36,28 @@ FORMS: Mapping[str, Callable[[Subject], str]] = {
 }
 """The formats of a report, by their names on the command line."""
 
+_LARGEST_REPORT_BYTES = 1 << 30
+
 _OF_RUNS = frozenset({".json", ".jsonl", ".parquet", ".yaml"})
 """Suffixes of files of runs and sessions: records, drafts, journals, traces, configurations."""
 
 
-def report_text(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A report, and the run folders that are left out of it."""
+
+    text: str
+    left_out: Sequence[LeftOut]
+
+
+def make_report(
     paths: Sequence[Path],
     *,
     form: str = "html",
     by: str = "label",
     redact: bool = False,
     forced: bool = False,
-) -> str:
+) -> Report:
     """Return the report of the runs under ``paths``.
 
     Args:
@@ -54,28 +68,29 @@ def report_text(
         forced: also compare runs and figures that are excluded.
 
     Raises:
-        RecordError: a run is missing, truncated, or named twice.
+        RecordError: there is no readable record, or a run is named twice.
         ConfigError: ``by`` does not name a property or a configuration key of these runs.
     """
     if form == "html":
         renderer().start()  # it gets ready while the runs are loaded
-    with _loaded_runs(paths, redact=redact) as runs:
-        return FORMS[form](make_subject(runs, by, forced=forced))
+    with _loaded_runs(paths, redact=redact) as loaded:
+        subject = make_subject(loaded.runs, by, forced=forced, left_out=loaded.left_out)
+        return Report(text=FORMS[form](subject), left_out=loaded.left_out)
 
 
 @contextmanager
-def _loaded_runs(paths: Sequence[Path], *, redact: bool) -> Iterator[tuple[Run, ...]]:
+def _loaded_runs(paths: Sequence[Path], *, redact: bool) -> Iterator[LoadedRuns]:
     """Yield the runs, exempt from garbage collection, which took a third of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        runs = load_runs(paths, redact=redact, keep=Compactor())
+        loaded = load_readable(paths, redact=redact, keep=Compactor())
         gc.freeze()
     finally:
         if was_enabled:
             gc.enable()
     try:
-        yield runs
+        yield loaded
     finally:
         gc.unfreeze()
 
@@ -136,8 +151,8 @@ def _listed(folder: Path) -> list[Path]:
 def _is_report(file: Path) -> bool:
     """Return whether a file is a JSON report, which can be generated again."""
     try:
-        found = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        found = from_json(read_bounded(file, _LARGEST_REPORT_BYTES))
+    except (OSError, ValueError):
         return False
     return isinstance(found, dict) and found.get("format") == FORMAT
 

@@ -6,9 +6,8 @@ One digest covers all of them. Results that many sections need are cached by obj
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial, wraps
 from pathlib import Path
@@ -17,13 +16,15 @@ from weakref import ref
 
 from wattload.core.checks.evaluation import read_judged
 from wattload.core.errors import RecordError
-from wattload.core.record.file import RECORD_FILE, SealState, read_record
+from wattload.core.record.file import SealState, StoredRecord, read_record
 from wattload.core.record.phase import TraceFile
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.reports.runs.parallel import share
 from wattload.reports.runs.redact import Masker
+from wattload.reports.runs.search import LeftOut, find_records
 from wattload.reports.runs.traces import LazyTraces, Traces, read_traces
+from wattload.reports.sanitize import file_name
 
 DETAILED_RUNS = 16
 """With more runs the page has only a row for each, and their traces are not held in memory."""
@@ -64,66 +65,85 @@ class Run:
         return self.seal == "none" and bool(self.sha256)
 
 
-def find_records(paths: Sequence[Path]) -> list[Path]:
-    """Return the record files under paths: run folders, records, or folders of run folders.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedRuns:
+    """The runs under some paths, in that order, and the run folders that are left out."""
 
-    Raises:
-        RecordError: a path does not exist, or contains no record.
-    """
-    found: list[Path] = []
-    for path in paths:
-        if not path.exists():
-            raise RecordError(f"{path} does not exist; name a run folder such as runs/*")
-        own = path / RECORD_FILE if path.is_dir() else path
-        below = record_files(path) if path.is_dir() else []
-        if not own.is_file() and not below:
-            raise RecordError(f"{path} contains no {RECORD_FILE}; name a run folder such as runs/*")
-        found.extend([own] if own.is_file() else below)
-    return found
-
-
-def record_files(folder: Path) -> list[Path]:
-    """Return the record of each run folder in a folder, by name, including broken links.
-
-    Raises:
-        RecordError: the folder can't be listed.
-    """
-    try:
-        files = [run / RECORD_FILE for run in folder.iterdir()]
-    except OSError as error:
-        raise RecordError(
-            f"can't list {folder}: {error.strerror}; name a readable folder"
-        ) from error
-    return sorted(file for file in files if os.path.lexists(file))
+    runs: tuple[Run, ...]
+    left_out: tuple[LeftOut, ...] = ()
 
 
 def load_runs(
     paths: Sequence[Path], *, redact: bool = False, keep: Callable[[Run], Run] | None = None
 ) -> tuple[Run, ...]:
-    """Return the runs under the given paths, in that order.
+    """Return the runs under the given paths, in that order; see ``load_readable``.
+
+    Raises:
+        RecordError: a record is missing, truncated or invalid, or two are of the same run.
+    """
+    return _load(paths, redact=redact, keep=keep, strict=True).runs
+
+
+def load_readable(
+    paths: Sequence[Path], *, redact: bool = False, keep: Callable[[Run], Run] | None = None
+) -> LoadedRuns:
+    """Return the runs under the given paths, in that order, and what is left out.
 
     With ``redact``, host names, serials and paths are masked consistently over all runs. ``keep``
     makes runs compact if there are more than ``DETAILED_RUNS``; their traces stay on disk. It must
     be picklable, and idempotent except for sharing parts between runs.
 
     Raises:
-        RecordError: a record is missing, truncated or invalid, or two are of the same run.
+        RecordError: no record is readable, or two are of the same run.
     """
-    files = find_records(paths)
-    masker = Masker(read_record(file) for file in files) if redact else None
+    return _load(paths, redact=redact, keep=keep, strict=False)
+
+
+def _load(
+    paths: Sequence[Path], *, redact: bool, keep: Callable[[Run], Run] | None, strict: bool
+) -> LoadedRuns:
+    found = find_records(paths)
+    files = found.files
+    masker = Masker(readable_records(files)) if redact else None
     several = len(files) > DETAILED_RUNS
     work = _Work(masker, several=several, keep=keep if several else None)
     if work.keep is not None and masker is None:  # masks are numbered in order
-        loaded: Generator[Run, None, None] = share(files, work, work.keep)
+        loaded: Generator[Run | RecordError, None, None] = share(files, work, work.adopt)
     else:
         loaded = (work(file) for file in files)
     runs: list[Run] = []
+    errors: list[tuple[Path, RecordError]] = []
     places: dict[Hashable, Path] = {}
     with closing(loaded):  # ends the second process here, even after an error
         for file, run in zip(files, loaded, strict=True):
+            if isinstance(run, RecordError):
+                if strict:
+                    raise run
+                errors.append((file, run))
+                continue
             refuse_duplicate(run.record, file, places)
             runs.append(work.with_traces(run, file) if work.keep is not None else run)
-    return tuple(runs)
+    if not runs:
+        raise errors[0][1]
+    left_out = [
+        LeftOut(name=file_name(f.parent.name), reason=record_fault(f, e)) for f, e in errors
+    ]
+    left_out += found.left_out()
+    if redact:  # names of folders and messages are not known to be masked
+        left_out = [LeftOut(name="unnamed run", reason="no readable record")] * len(left_out)
+    return LoadedRuns(runs=tuple(runs), left_out=tuple(left_out))
+
+
+def record_fault(file: Path, error: RecordError) -> str:
+    """Return an error without its file: the path depends on the working folder."""
+    return file_name(str(error).removeprefix(f"{file} "))
+
+
+def readable_records(files: Sequence[Path]) -> Iterator[RunRecord]:
+    """Yield the records of the files that have one."""
+    for file in files:
+        with suppress(RecordError):
+            yield read_record(file)
 
 
 class _Work:
@@ -141,9 +161,18 @@ class _Work:
     def __reduce__(self) -> tuple[Callable[[], _Work], tuple[()]]:
         return partial(_Work, self._masker, several=self._several, keep=self.keep), ()
 
-    def __call__(self, file: Path) -> Run:
-        """Return the run; the traces of a compact run stay on disk."""
-        stored = read_judged(file)
+    def __call__(self, file: Path) -> Run | RecordError:
+        """Return the run, or why it is unreadable; the traces of a compact run stay on disk."""
+        try:
+            return self._run(read_judged(file), file)
+        except RecordError as error:
+            return error
+
+    def adopt(self, made: Run | RecordError) -> Run | RecordError:
+        """Return a result of another process; equal parts are shared between runs."""
+        return self.keep(made) if self.keep is not None and isinstance(made, Run) else made
+
+    def _run(self, stored: StoredRecord, file: Path) -> Run:
         self._trace_files[file.parent] = stored.record.traces
         read = partial(self._latest, file.parent)
         traces = LazyTraces(read) if self._several else read()

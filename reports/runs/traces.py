@@ -34,6 +34,9 @@ OPERATION_COLUMNS = (
     "latency_ns",
 )
 SPAN_NS_MAX = 30 * 86_400 * NS_PER_S
+MOST_ROWS = 20_000_000
+"""Five days of four channels at 10 Hz."""
+MOST_BYTES = 2 << 30
 _NOT_DRAWN = frozenset({"rank", "spread_ns", "evidence"})
 """Required columns that no page draws; the record has the evidence."""
 
@@ -211,10 +214,11 @@ def read_traces(folder: Path, files: tuple[TraceFile, ...], mask: Mask) -> Trace
             notes.append(f"The {name} trace {path.name} is missing from the run's folder.")
             return None
         try:
+            _refuse_large(path)
             digests[name] = _digest(path)
             return build(path, mask)
-        except (OSError, ValueError, KeyError) as error:
-            first = str(error).strip().splitlines()[0][:200]
+        except (OSError, ValueError, KeyError, ArithmeticError, MemoryError) as error:
+            first = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
             notes.append(f"The {name} trace {path.name} can't be read: {first}")
             return None
 
@@ -225,6 +229,13 @@ def read_traces(folder: Path, files: tuple[TraceFile, ...], mask: Mask) -> Trace
         notes=tuple(map(mask, notes)),
         digests=digests,
     )
+
+
+def _refuse_large(path: Path) -> None:
+    """Refuse a trace that would fill the memory or take minutes to read."""
+    size_bytes = path.stat().st_size
+    if size_bytes > MOST_BYTES:
+        raise ValueError(f"it has {size_bytes} bytes, more than {MOST_BYTES}")
 
 
 def _digest(path: Path) -> str:
@@ -364,6 +375,14 @@ def _opened(path: Path, names: tuple[str, ...]) -> Iterator[tuple[Any, list[str]
         pa.OSFile(os.fsencode(path)) as stored,
         pq.ParquetFile(stored, read_dictionary=encoded, pre_buffer=False) as file,
     ):
+        metadata = file.metadata
+        groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
+        size_bytes = sum(group.total_byte_size for group in groups)
+        if metadata.num_rows > MOST_ROWS or size_bytes > MOST_BYTES:
+            raise ValueError(
+                f"it has {metadata.num_rows} rows of {size_bytes} bytes; at most {MOST_ROWS} rows "
+                f"of {MOST_BYTES} bytes are read"
+            )
         if missing := sorted(set(names) - set(file.schema_arrow.names)):
             raise ValueError(f"missing columns: {', '.join(missing)}")
         yield file, drawn

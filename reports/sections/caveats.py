@@ -224,7 +224,13 @@ def unsealed_notices(group: Group) -> Iterator[Notice]:
 
 def limits_notices(subject: Subject) -> tuple[Notice, ...]:
     """Return the caveats of a page, the most serious first; that of gaps is always among them."""
-    notices = (_broken(subject), _no_arm(subject), gaps_notice(subject), _warnings(subject))
+    notices = (
+        _left_out(subject),
+        _broken(subject),
+        _no_arm(subject),
+        gaps_notice(subject),
+        _warnings(subject),
+    )
     return tuple(notice for notice in notices if notice is not None)
 
 
@@ -255,6 +261,8 @@ def limits_sentence(subject: Subject, notices: tuple[Notice, ...]) -> Words:
 def _counts(notice: Notice, subject: Subject) -> str:
     count = len(notice.sentences)
     every = counted(len(subject.runs), "run")
+    if notice.anchor == "left-out":
+        return f"{counted(len(subject.left_out), 'folder')} left out"
     if notice.anchor == "broken":
         let_through = sum(is_compared(subject, run) for run, _ in _faulty(subject))
         left_out = len(_faulty(subject)) - let_through
@@ -279,6 +287,14 @@ def _faulty(subject: Subject) -> list[tuple[Run, list[str]]]:
         if own:
             found.append((run, own))
     return found
+
+
+def _left_out(subject: Subject) -> Notice | None:
+    """Return the run folders that have no usable record."""
+    if not subject.left_out:
+        return None
+    sentences = [f"{each.name}: {each.reason.rstrip('.')}." for each in subject.left_out]
+    return Notice("Left out: no usable record", sentences, "open", "left-out")
 
 
 def _broken(subject: Subject) -> Notice | None:

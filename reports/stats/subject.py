@@ -19,6 +19,7 @@ from wattload.core.record.run import RunRecord
 from wattload.reports.quantity import listed
 from wattload.reports.runs.closure import closure_checks
 from wattload.reports.runs.load import Run
+from wattload.reports.runs.search import LeftOut
 from wattload.reports.runs.validity import energy_faults, faults
 
 LETTERS = ("A", "B", "C", "D", "E", "F")
@@ -68,7 +69,7 @@ class Subject:
     ``arms`` are in order of the first run of each: the first is A. ``closures`` and
     ``run_faults`` are by run id.
     ``groups`` leave out warm-ups, and A/A runs if there are others. ``forced`` is whether the user
-    forced excluded comparisons.
+    forced excluded comparisons. ``left_out`` are run folders without a usable record.
     """
 
     runs: tuple[Run, ...]
@@ -78,6 +79,7 @@ class Subject:
     closures: Mapping[str, tuple[Check, ...]]
     run_faults: Mapping[str, tuple[str, ...]]
     forced: bool = False
+    left_out: tuple[LeftOut, ...] = ()
 
     def arm(self, run: Run) -> str:
         """Return the name of the arm of a run."""
@@ -97,13 +99,20 @@ class Subject:
         return energy_faults(run, self.closures[run.id])
 
 
-def make_subject(runs: Sequence[Run], by: str = "label", *, forced: bool = False) -> Subject:
+def make_subject(
+    runs: Sequence[Run],
+    by: str = "label",
+    *,
+    forced: bool = False,
+    left_out: tuple[LeftOut, ...] = (),
+) -> Subject:
     """Return the runs in their groups and arms, with closure checks.
 
     Args:
         runs: the runs of the page; the first run that is in an arm decides which is A.
         by: one of ``ARMS``, or a dotted configuration key such as ``workload.workers``.
         forced: also compare runs and figures that are excluded.
+        left_out: run folders without a usable record, to be listed.
 
     Raises:
         ConfigError: ``by`` does not name a property or a configuration key of these runs.
@@ -139,6 +148,7 @@ def make_subject(runs: Sequence[Run], by: str = "label", *, forced: bool = False
         closures=closures,
         run_faults={run.id: faults(run, closures[run.id]) for run in runs},
         forced=forced,
+        left_out=left_out,
     )
 
 

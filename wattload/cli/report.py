@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wattload.reports.runs.search import LeftOut
 
 INDEX = "index.html"
 STANDARD_OUTPUT = Path("-")
@@ -67,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigError: an option does not go with these runs or with another option.
         TargetError: the report can't be written, or would replace one of its inputs.
     """
-    from wattload.reports.render.output import refuse_input, report_text, write_out, write_whole
+    from wattload.reports.render.output import make_report, refuse_input, write_out, write_whole
     from wattload.reports.sanitize import file_name
 
     default = INDEX if arguments.index else f"report{ENDS[arguments.format]}"
@@ -76,19 +81,29 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.index:
         text = _index(arguments, output)
     else:
-        text = report_text(
+        report = make_report(
             arguments.runs,
             form=arguments.format,
             by=arguments.by,
             redact=arguments.redact,
             forced=arguments.force,
         )
+        text = report.text
+        _warn_of_left_out(report.left_out)
         _warn_of_missing_charts()
     if output == STANDARD_OUTPUT:
         write_out(text)
     else:
         print(file_name(str(write_whole(text, output))))
     return 0
+
+
+def _warn_of_left_out(left_out: Sequence[LeftOut]) -> None:
+    if not left_out:
+        return
+    first = left_out[0]
+    others = f", and {len(left_out) - 1} more: the report lists them" if left_out[1:] else ""
+    print(f"wattload: warning: left out {first.name}: {first.reason}{others}", file=sys.stderr)
 
 
 def _warn_of_missing_charts() -> None:

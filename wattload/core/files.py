@@ -378,6 +378,26 @@ def open_folder(path: Path, *below: str) -> Folder:
         return above.enter(*filter(None, [named.name]), *below)
 
 
+def read_bounded(path: Path, limit_bytes: int = SMALL_BYTES) -> bytes:
+    """Return the content of a file that may be anybody's, such as a record; links are followed.
+
+    It neither waits for a pipe nor fills the memory.
+
+    Raises:
+        DataError: it is not a regular file, or longer than ``limit_bytes``.
+        OSError: the kernel refuses.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _FILE_FLAGS)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise DataError(f"{path} is not a regular file")
+        content = b"" if found.st_size > limit_bytes else file.read(limit_bytes + 1)
+    if max(found.st_size, len(content)) > limit_bytes:
+        raise DataError(f"{path} is longer than {limit_bytes} bytes")
+    return content
+
+
 def checked_parts(name: str) -> tuple[str, ...]:
     """Return the components of a relative file name.
 

@@ -12,8 +12,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
+from pydantic_core import from_json
+
 from wattload.core.errors import RecordError
-from wattload.core.files import choose_folder
+from wattload.core.files import choose_folder, read_bounded
 from wattload.core.host.facts import software_facts
 from wattload.core.record.file import RECORD_FILE, read_record
 from wattload.core.storage.targets import resolve_targets
@@ -21,6 +23,7 @@ from wattload.reports.runs.closure import closure_checks
 from wattload.reports.runs.load import load_runs, refuse_duplicate
 from wattload.run.config import RunConfig
 
+_LONGEST_BYTES = 64 << 20
 JOURNAL_NAME = "sweep-{key}.jsonl"
 
 
@@ -176,11 +179,13 @@ def _recorded_session_id(run: Path) -> str | None:
 
 def _entries(path: Path) -> Iterator[dict[str, str]]:
     """Yield the journal's entries; a line torn by a crash is skipped, and that run is repeated."""
-    if not path.exists():
+    try:
+        content = read_bounded(path, _LONGEST_BYTES)
+    except FileNotFoundError:
         return
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in content.decode(errors="replace").splitlines():
         try:
-            entry = json.loads(line)
+            entry = from_json(line)
         except ValueError:
             continue
         if isinstance(entry, dict) and all(isinstance(text, str) for text in entry.values()):

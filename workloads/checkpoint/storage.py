@@ -17,8 +17,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import from_json
+
 from wattload.core.errors import DataError, TargetError
-from wattload.core.files import Folder, as_named
+from wattload.core.files import Folder, as_named, read_bounded
 from wattload.core.io import BlockIdentity
 from wattload.core.workload import Communicator, RunContext
 from wattload.loaders.checkpoint_store import LeavesScratch, Saved, ShardFile, ShardStore
@@ -27,6 +29,7 @@ from wattload.loaders.data.data_folder import DataFolder, open_data_folder
 from wattload.workloads.checkpoint.config import Job
 
 WORKLOAD = "checkpoint"
+_LONGEST_BYTES = 256 << 20
 MANIFEST_NAME = "manifest.json"
 PARTIAL_SUFFIX = ".partial"
 _PREFIX = "checkpoint-"
@@ -304,7 +307,7 @@ def _to_text(manifest: Manifest) -> str:
 
 def _from_text(folder: Path) -> Manifest:
     try:
-        body = _body((folder / MANIFEST_NAME).read_text(encoding="utf-8"))
+        body = _body(read_bounded(folder / MANIFEST_NAME, _LONGEST_BYTES))
         return Manifest(
             model=body["model"],
             checkpoint=body["checkpoint"],
@@ -319,9 +322,9 @@ def _from_text(folder: Path) -> Manifest:
         raise DataError(f"{folder} is not a complete checkpoint: {error}") from error
 
 
-def _body(text: str) -> dict[str, Any]:
+def _body(text: bytes) -> dict[str, Any]:
     """Return the body of a manifest; raises ``ValueError`` if it was changed."""
-    document = json.loads(text)
+    document = from_json(text)
     body: dict[str, Any] = document["body"]
     if document["sha256"] != _digest(body) or body["format"] != _FORMAT:
         raise ValueError("its manifest is incomplete, edited, or has another format")

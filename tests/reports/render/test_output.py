@@ -21,7 +21,7 @@ from wattload.cli import report
 from wattload.cli.report import ENDS
 from wattload.core.errors import TargetError
 from wattload.core.record.file import RECORD_FILE
-from wattload.reports.render.output import FORMS, report_text, write_whole
+from wattload.reports.render.output import FORMS, make_report, write_whole
 
 ROOT = Path(__file__).parents[3]
 SECRETS = ("db7.corp.example", "db7", "S4EVNX0R900001", "secret lab", "alice", "/mnt/")
@@ -40,8 +40,8 @@ def digest(folder: Path, form: str, *, cwd: Path, **environment: str) -> str:
     """Return the digest of a report made by a process of its own, elsewhere."""
     code = (
         "import pathlib, sys, hashlib, locale; locale.setlocale(locale.LC_ALL, ''); "
-        "from wattload.reports.render.output import report_text; "
-        "text = report_text([pathlib.Path(sys.argv[1])], form=sys.argv[2]); "
+        "from wattload.reports.render.output import make_report; "
+        "text = make_report([pathlib.Path(sys.argv[1])], form=sys.argv[2]).text; "
         "print(hashlib.sha256(text.encode()).hexdigest())"
     )
     done = subprocess.run(
@@ -70,7 +70,7 @@ def test_a_report_is_the_same_bytes_anywhere(tmp_path: Path, folder: Path, form:
         LC_ALL="C.UTF-8",
         PYTHONHASHSEED="2",
     )
-    own = hashlib.sha256(report_text([folder], form=form).encode()).hexdigest()
+    own = hashlib.sha256(make_report([folder], form=form).text.encode()).hexdigest()
     assert here == there == own
 
 
@@ -92,7 +92,7 @@ def test_a_masked_report_of_any_form_names_no_machine(tmp_path: Path, form: str)
         remarks=("On db7 the log is in /home/alice/log.txt.",),
     )
     folder = write_run(tmp_path, scenario)
-    text = report_text([folder], form=form, redact=True)
+    text = make_report([folder], form=form, redact=True).text
     for secret in SECRETS:
         assert secret not in text, secret
     clear = hashlib.sha256((folder / "record.json").read_bytes()).hexdigest()
@@ -103,7 +103,7 @@ def test_a_masked_report_of_any_form_names_no_machine(tmp_path: Path, form: str)
 
 def test_garbage_is_searched_as_before(folder: Path) -> None:
     assert gc.isenabled()
-    report_text([folder], form="csv")
+    make_report([folder], form="csv")
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,8 @@ from wattload.core.errors import RecordError
 from wattload.core.record.file import RECORD_FILE, read_record, write_record
 from wattload.core.record.phase import TraceFile
 from wattload.core.record.run import Comparison
-from wattload.reports.runs.load import find_records, load_runs
+from wattload.reports.runs.load import load_runs
+from wattload.reports.runs.search import find_records
 from wattload.reports.runs.traces import read_traces
 
 SHORT = Scenario(run_id="run-short", seconds=1.0)
@@ -25,7 +27,7 @@ SHORT = Scenario(run_id="run-short", seconds=1.0)
 def test_a_run_is_named_by_folder_record_or_folder_of_runs(tmp_path: Path) -> None:
     folder = write_run(tmp_path, SHORT)
     for path in (folder, folder / RECORD_FILE, tmp_path):
-        assert find_records([path]) == [folder / RECORD_FILE]
+        assert find_records([path]).files == [folder / RECORD_FILE]
 
 
 def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -220,10 +222,10 @@ def test_runs_of_another_host_or_moment_are_two(tmp_path: Path, other: dict[str,
 def test_a_folder_that_cannot_be_listed_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_: Path) -> list[Path]:
+    def refuse(_: Path) -> list[str]:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "iterdir", refuse)
+    monkeypatch.setattr(os, "listdir", refuse)
     with pytest.raises(
         RecordError, match=r"can't list .*: Permission denied; name a readable folder"
     ):

@@ -7,13 +7,14 @@ slept.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeGuard
+
+from pydantic_core import from_json
 
 from wattload.core.errors import RunError
 
@@ -117,7 +118,7 @@ def _rank_epoch(epoch: Mapping[str, Any], steps: int, path: Path) -> RankEpoch:
 
 def _document(path: Path) -> Mapping[str, Any]:
     try:
-        document = json.loads(path.read_text("utf-8"))
+        document = from_json(path.read_bytes())
     except OSError as error:
         raise RunError(
             f"dlio-benchmark ended without {path.name} ({error.strerror}); its log is in "

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,8 +27,8 @@ from typing import Any, Literal
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from wattload.core.errors import RecordError
-from wattload.core.files import open_folder
+from wattload.core.errors import DataError, RecordError
+from wattload.core.files import open_folder, read_bounded
 from wattload.core.record.run import RunRecord
 
 BLANK = "0" * 64
@@ -49,6 +50,8 @@ SEALED_SINCE = 2
 Document = Mapping[str, Any]
 
 RECORD_FILE = "record.json"
+LARGEST_RECORD_BYTES = 64 << 20
+"""More than a hundred times the record of an ordinary run."""
 DRAFT_FILE = "draft.json"
 JOURNAL_PATTERN = "journal-*.jsonl"
 """Files of an unfinished run: the draft of its record, and a journal per rank."""
@@ -152,16 +155,18 @@ def read_record(path: Path) -> RunRecord:
 
 def read_stored(path: Path) -> StoredRecord:
     """Return the record in ``path`` with its file's state; raises like ``read_record``."""
-    file = path / RECORD_FILE if path.is_dir() else path
+    file = path / RECORD_FILE if os.path.isdir(path) else path
     try:
-        content = file.read_bytes()
+        content = read_bounded(file, LARGEST_RECORD_BYTES)
     except FileNotFoundError as error:
         raise RecordError(
             f"{file} is a link to {file.readlink()}, which does not exist"
             if file.is_symlink()
             else f"{path} has no {RECORD_FILE}; name a run folder such as runs/*"
         ) from error
-    except OSError as error:
+    except DataError as error:
+        raise RecordError(f"{error}, so it can't be read as a record") from error
+    except (OSError, ValueError) as error:
         raise RecordError(f"{file} can't be read as a record: {error}") from error
     document = _parsed(content, file)
     record = _validated(document, file)

@@ -1,0 +1,144 @@
+"""The run folders under the paths that a user names, and those that are left out, with reasons."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wattload.core.errors import RecordError
+from wattload.core.record.file import DRAFT_FILE, RECORD_FILE
+from wattload.core.storage.targets import DATA_FOLDER_NAME
+from wattload.reports.sanitize import file_name
+
+UNFINISHED = "it is running or was interrupted"
+
+DEEPEST = 4
+"""Levels of folders that are searched for runs: ``runs/session/run`` needs two."""
+MOST_ENTRIES = 200_000
+"""Files and folders that a search looks at; a folder of 10,000 runs has 10,000."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A run folder without a usable record: its name, and a clause on why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(slots=True, kw_only=True)
+class FoundRecords:
+    """What a search for records found: records, unfinished runs, and folders not searched."""
+
+    files: list[Path] = field(default_factory=list)
+    unfinished: list[Path] = field(default_factory=list)
+    unsearched: list[Path] = field(default_factory=list)
+
+    def add(self, other: FoundRecords) -> None:
+        """Add what another search found."""
+        self.files += other.files
+        self.unfinished += other.unfinished
+        self.unsearched += other.unsearched
+
+    def left_out(self) -> list[LeftOut]:
+        """Return the unfinished runs and the folders that were not searched."""
+        reasons = [(each, UNFINISHED) for each in self.unfinished]
+        reasons += [(each, _unsearched(each)) for each in self.unsearched]
+        return [LeftOut(name=file_name(each.name), reason=reason) for each, reason in reasons]
+
+
+def find_records(paths: Sequence[Path]) -> FoundRecords:
+    """Return the records under paths: run folders, records, or folders of runs and sessions.
+
+    Raises:
+        RecordError: a path does not exist, or contains no record.
+    """
+    found = FoundRecords()
+    for path in paths:
+        found.add(_find(path))
+    return found
+
+
+def _find(path: Path) -> FoundRecords:
+    if not os.path.lexists(path):
+        raise RecordError(f"{path} does not exist; name a run folder such as runs/*")
+    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir() raises without permission
+        return FoundRecords(files=[path])
+    if os.path.isfile(path / RECORD_FILE):  # noqa: PTH113
+        return FoundRecords(files=[path / RECORD_FILE])
+    if os.path.lexists(path / DRAFT_FILE):
+        raise RecordError(f"{path} has no {RECORD_FILE} yet: {UNFINISHED}")
+    found = search_records(path)
+    if not found.files:
+        waiting = f" ({len(found.unfinished)} runs are running or interrupted)"
+        raise RecordError(
+            f"{path} contains no {RECORD_FILE}{waiting if found.unfinished else ''}; name a run "
+            "folder such as runs/*"
+        )
+    return found
+
+
+def search_records(folder: Path) -> FoundRecords:
+    """Return the records of the run folders below a folder, by path, including broken links.
+
+    Sessions keep their runs in folders of their own, so folders are searched ``DEEPEST`` levels
+    deep. A link may lead to a run, but not to further folders: it could lead in a circle.
+
+    Raises:
+        RecordError: the folder can't be listed, or holds far more than runs.
+    """
+    found = FoundRecords()
+    level, count = [folder], 0
+    for _ in range(DEEPEST):
+        below: list[Path] = []
+        for each in level:
+            try:
+                entries = sorted(os.listdir(each))  # noqa: PTH208 - names alone, and fast
+            except OSError as error:
+                if each == folder:
+                    raise RecordError(
+                        f"can't list {folder}: {error.strerror}; name a readable folder"
+                    ) from error
+                found.unsearched.append(each)
+                continue
+            count += len(entries)
+            if count > MOST_ENTRIES:
+                raise RecordError(
+                    f"{folder} has more than {MOST_ENTRIES} files and folders; name the folder of "
+                    "the runs"
+                )
+            names = [name for name in entries if name != DATA_FOLDER_NAME and name[:1] != "."]
+            below += _sort_in([each / name for name in names], found)
+        level = below
+    found.unsearched += [each for each in level if _has_folders(each)]
+    found.files.sort()
+    return found
+
+
+def _sort_in(paths: Sequence[Path], found: FoundRecords) -> list[Path]:
+    """Add runs to what was found, and return the folders that may contain runs."""
+    folders = []
+    for path in paths:
+        if os.path.lexists(path / RECORD_FILE):
+            found.files.append(path / RECORD_FILE)
+        elif os.path.lexists(path / DRAFT_FILE):
+            found.unfinished.append(path)
+        elif os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
+            folders.append(path)
+    return folders
+
+
+def _has_folders(folder: Path) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return any(entry.is_dir(follow_symlinks=False) for entry in entries)
+    except OSError:
+        return True
+
+
+def _unsearched(folder: Path) -> str:
+    is_readable = os.access(folder, os.R_OK | os.X_OK)
+    why = f"it is {DEEPEST} levels below the folder named" if is_readable else "it is unreadable"
+    return f"not searched for runs: {why}"

@@ -1,0 +1,143 @@
+"""Which runs a report has, and which it leaves out: it never fails for one folder among many."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.records import Scenario, write_run
+from wattload.core.errors import RecordError
+from wattload.core.record.file import DRAFT_FILE, RECORD_FILE
+from wattload.reports.render.index import render_index
+from wattload.reports.render.output import FORMS, make_report
+from wattload.reports.runs import search
+from wattload.reports.runs.load import load_readable
+from wattload.reports.runs.search import DEEPEST, UNFINISHED, find_records, search_records
+
+
+def short(name: str, order: int = 0) -> Scenario:
+    return Scenario(run_id=name, seconds=1.0, order=order)
+
+
+def test_runs_of_sessions_are_found_below_a_folder(tmp_path: Path) -> None:
+    write_run(tmp_path, short("run-a"))
+    write_run(tmp_path / "session", short("run-b", 1))
+    write_run(tmp_path / "session/inner", short("run-c", 2))
+    found = find_records([tmp_path])
+    assert [file.parent.name for file in found.files] == ["run-a", "run-c", "run-b"]
+    page = render_index(tmp_path, output=tmp_path / "index.html")
+    assert ">session/inner/run-c<" in page
+    assert 'href="session/inner/run-c/"' in page
+
+
+def test_folders_below_the_deepest_level_are_listed_and_data_is_not_searched(
+    tmp_path: Path,
+) -> None:
+    write_run(tmp_path, short("run-a"))
+    deep = tmp_path.joinpath(*(f"d{level}" for level in range(DEEPEST + 2)))
+    write_run(deep, short("run-b", 1))
+    write_run(tmp_path / "wattload-data", short("run-c", 2))
+    (tmp_path / "circle").symlink_to(tmp_path)
+    found = load_readable([tmp_path])
+    assert [run.id for run in found.runs] == ["run-a"]
+    (left,) = found.left_out
+    assert (left.name, left.reason) == (
+        f"d{DEEPEST - 1}",
+        f"not searched for runs: it is {DEEPEST} levels below the folder named",
+    )
+
+
+def test_a_folder_of_far_more_than_runs_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "MOST_ENTRIES", 10)
+    for index in range(11):
+        (tmp_path / str(index)).touch()
+    with pytest.raises(RecordError, match="more than 10 files and folders; name the folder of"):
+        search_records(tmp_path)
+
+
+def damaged(tmp_path: Path) -> Path:
+    """Return a folder with one good run, and one of every kind that has no usable record."""
+    runs = tmp_path / "runs"
+    good = write_run(runs, short("run-good"))
+    for name in ("cut", "foreign", "deep", "huge", "folder", "gone", "zero"):
+        (runs / name).mkdir()
+    (runs / "cut" / RECORD_FILE).write_bytes((good / RECORD_FILE).read_bytes()[:500])
+    (runs / "foreign" / RECORD_FILE).write_text('{"hello": "world"}')
+    (runs / "deep" / RECORD_FILE).write_text("[" * 100_000)
+    with (runs / "huge" / RECORD_FILE).open("wb") as file:
+        file.truncate(1 << 40)  # a hole: no memory holds it
+    (runs / "folder" / RECORD_FILE).mkdir()
+    (runs / "gone" / RECORD_FILE).symlink_to("moved.json")
+    (runs / "zero" / RECORD_FILE).touch()
+    shutil.copytree(good, runs / "running")
+    (runs / "running" / RECORD_FILE).rename(runs / "running" / DRAFT_FILE)
+    return runs
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_unusable_record_among_many_is_left_out_with_its_reason(
+    tmp_path: Path, form: str
+) -> None:
+    report = make_report([damaged(tmp_path)], form=form)
+    reasons = {each.name: each.reason for each in report.left_out}
+    assert set(reasons) == {"cut", "foreign", "deep", "huge", "folder", "gone", "zero", "running"}
+    assert reasons["running"] == UNFINISHED
+    assert reasons["foreign"].startswith("has schema version None")
+    assert all(str(tmp_path) not in reason and "\n" not in reason for reason in reasons.values())
+    assert "run-good" in report.text or form == "markdown"
+    if form == "json":
+        assert {each["name"] for each in json.loads(report.text)["left_out"]} == set(reasons)
+    if form in ("html", "markdown"):
+        assert "Left out: no usable record" in report.text
+        assert "it is running or was interrupted" in report.text
+
+
+def test_the_index_has_a_row_for_each_unusable_record(tmp_path: Path) -> None:
+    runs = damaged(tmp_path)
+    page = render_index(runs, output=tmp_path / "index.html")
+    assert "running or was interrupted" in page
+    assert page.count("<tbody>") == 1
+    assert "9 runs" in page
+
+
+def test_masked_reports_name_no_folder_that_is_left_out(tmp_path: Path) -> None:
+    report = make_report([damaged(tmp_path)], redact=True)
+    assert {each.name for each in report.left_out} == {"unnamed run"}
+
+
+def test_a_running_run_alone_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / DRAFT_FILE).write_text("{")
+    with pytest.raises(RecordError, match=r"has no record\.json yet: it is running or was interr"):
+        find_records([tmp_path / "run"])
+    with pytest.raises(RecordError, match=r"contains no record.json \(1 runs are running or"):
+        find_records([tmp_path])
+
+
+@pytest.mark.parametrize("path", ["nope", "x" * 300, "a\0b"])
+def test_a_path_that_is_no_run_is_one_sentence(tmp_path: Path, path: str) -> None:
+    with pytest.raises(RecordError, match="does not exist; name a run folder"):
+        find_records([tmp_path / path])
+
+
+def test_a_record_that_vanishes_after_it_was_listed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(tmp_path, short("run-a"))
+    second = write_run(tmp_path, short("run-b", 1))
+    listed = search.search_records
+
+    def vanishing(folder: Path) -> search.FoundRecords:
+        found = listed(folder)
+        shutil.rmtree(second)
+        return found
+
+    monkeypatch.setattr(search, "search_records", vanishing)
+    (left,) = load_readable([tmp_path]).left_out
+    assert left.name == "run-b"
+    assert left.reason.startswith("has no record.json")
