@@ -155,7 +155,7 @@ def read_record(path: Path) -> RunRecord:
 
 def read_stored(path: Path) -> StoredRecord:
     """Return the record in ``path`` with its file's state; raises like ``read_record``."""
-    file = path / RECORD_FILE if os.path.isdir(path) else path
+    file = path / RECORD_FILE if os.path.isdir(path) else path  # noqa: PTH112 - never raises
     try:
         content = read_bounded(file, LARGEST_RECORD_BYTES)
     except FileNotFoundError as error:
