@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from omegaconf import MISSING
-
 from wattload.core.errors import ConfigError
+from wattload.core.settings import MISSING, check_settings, setting
 from wattload.power.registry import AUTO, NONE, companions, meter, meter_names
 
 HTTPS_PORT = 443
@@ -33,6 +32,8 @@ POWER_CAPS = ("power.state", "power.dssd_watts", "power.limit_w")
 """The options that cap a drive's power. A run sets at most one."""
 LARGEST_DSSD_W = 0xFF
 """OCP Datacenter NVMe SSD, feature C7h: whole watts in one byte."""
+LARGEST_W = 1e6
+MAX_SECONDS = 1e6
 LARGEST_LIMIT_W = 655.35
 """NVMe Base 2.3, feature 23h: 16 bits in steps of 0.01 W."""
 IDLE_DEFAULT_S = 60.0
@@ -43,17 +44,26 @@ IDLE_DEFAULT_S = 60.0
 class HwmonConfig:
     """Which sensor measures which drive's rail. The kernel does not have this information.
 
-    Each entry of ``rails`` is ``chip/channel:drive``, with the drive's serial or kernel name:
-    ``[ina226@1-0040/power1:nvme0]``. Several rails of one drive are summed. ``wattload devices``
-    lists the channels. ``accuracy_percent`` is the largest error of these sensors including their
-    shunts. The kernel does not report it, and without it there is no total uncertainty.
+    Several rails of one drive are summed. The kernel does not report the accuracy, and without it
+    there is no total uncertainty.
     """
 
-    rails: list[str] = field(default_factory=list)
-    accuracy_percent: float | None = None
+    rails: list[str] = setting(
+        list,
+        "chip/channel:drive, with the drive's serial or kernel name, such as "
+        "[ina226@1-0040/power1:nvme0]; wattload devices lists the channels.",
+    )
+    accuracy_percent: float | None = setting(
+        None,
+        "Largest error of these sensors including their shunts.",
+        above=0,
+        below=100,
+        unset="unknown",
+    )
 
     def check(self) -> None:
         """Raise ``ConfigError`` for invalid values."""
+        check_settings(self, "power.hwmon")
         for rail in self.rails:
             if not _RAIL.fullmatch(rail):
                 raise ConfigError(
@@ -64,12 +74,6 @@ class HwmonConfig:
         if len(self.drives) < len(self.rails):
             raise ConfigError(
                 f"power.hwmon.rails must list each channel once, got {', '.join(self.rails)}"
-            )
-        accuracy = self.accuracy_percent
-        if accuracy is not None and not 0 < accuracy < 100:  # noqa: PLR2004 - per cent
-            raise ConfigError(
-                "power.hwmon.accuracy_percent must be more than 0 and less than 100, "
-                f"got {accuracy}"
             )
 
     @property
@@ -83,15 +87,17 @@ class HwmonConfig:
 class RedfishConfig:
     """The address of the node's management controller (BMC).
 
-    ``url`` is its https address. ``ca_file`` is a PEM file with the BMC's certificate or that of
-    the authority which signed it; the default is the system's certificate authorities. The
-    certificate is always verified. ``chassis`` is required if several chassis report power. User
-    and password are read from the environment only (``power.sources.redfish``).
+    The certificate is always verified. User and password are read from the environment only
+    (``power.sources.redfish``).
     """
 
-    url: str = ""
-    ca_file: str | None = None
-    chassis: str | None = None
+    url: str = setting("", "https address of the BMC.")
+    ca_file: str | None = setting(
+        None,
+        "PEM file with the BMC's certificate, or that of the authority which signed it.",
+        unset="the system's certificate authorities",
+    )
+    chassis: str | None = setting(None, "Chassis Id.", unset="the only chassis that reports power")
 
     def check(self) -> None:
         """Raise ``ConfigError`` for invalid values."""
@@ -127,18 +133,25 @@ class RedfishConfig:
 class QuarchConfig:
     """A power module, by its QIS name, and the drive that it feeds.
 
-    ``rails`` are the rails that feed the drive, by their names in the stream's header. An empty
-    list takes all of them. ``device`` is the drive's serial or kernel name; it may be empty if the
-    target has one drive. ``accuracy_percent`` is the module's accuracy of power, from its
-    calibration certificate. QIS does not report it, and without it there is no total uncertainty.
+    QIS does not report the accuracy, and without it there is no total uncertainty.
     """
 
-    module: str = ""
-    host: str = "127.0.0.1"
-    port: int = QIS_PORT
-    rails: list[str] = field(default_factory=list)
-    device: str = ""
-    accuracy_percent: float | None = None
+    module: str = setting("", "Module name in QIS, such as tcp::qtl1999-02-020.")
+    host: str = setting("127.0.0.1", "Host that runs QIS.")
+    port: int = setting(QIS_PORT, "QIS's port for line commands.", least=1, most=LAST_PORT)
+    rails: list[str] = setting(
+        list, "Rails that feed the drive, by their names in the stream's header; empty: all."
+    )
+    device: str = setting(
+        "", "Serial or kernel name of the drive; may be empty if the target has one drive."
+    )
+    accuracy_percent: float | None = setting(
+        None,
+        "Accuracy of power, from the module's calibration certificate.",
+        above=0,
+        below=100,
+        unset="unknown",
+    )
 
     def check(self) -> None:
         """Raise ``ConfigError`` for invalid values."""
@@ -151,29 +164,26 @@ class QuarchConfig:
             raise ConfigError(
                 f"power.quarch.host must be a host name or address, got {self.host!r}"
             )
-        if not 0 < self.port <= LAST_PORT:
-            raise ConfigError(f"power.quarch.port must be 1 to {LAST_PORT}, got {self.port}")
-        accuracy = self.accuracy_percent
-        if accuracy is not None and not 0 < accuracy < 100:  # noqa: PLR2004 - per cent
-            raise ConfigError(
-                f"power.quarch.accuracy_percent must be more than 0 and less than 100, "
-                f"got {accuracy}"
-            )
+        check_settings(self, "power.quarch")
 
 
 @dataclass(slots=True, kw_only=True)
 class ReplayConfig:
     """A trace file (CSV or Parquet) and how its times map to the run.
 
-    ``align=start`` replays it in real time from the start of sampling. ``monotonic`` and ``wall``
-    attach a recording that a meter made during the run, by this host's monotonic clock or by UTC;
-    the file may grow until the run ends. ``device`` is the drive's serial or kernel name; it may
-    be empty if the target has one drive.
+    With ``monotonic`` and ``wall`` the file may grow until the run ends.
     """
 
-    path: str = ""
-    align: str = START
-    device: str = ""
+    path: str = setting("", "Trace file, CSV or Parquet.")
+    align: str = setting(
+        START,
+        "start replays it from the start of sampling; monotonic and wall attach a recording made "
+        "during the run, by this host's monotonic clock or by UTC.",
+        choices=ALIGNMENTS,
+    )
+    device: str = setting(
+        "", "Serial or kernel name of the drive; may be empty if the target has one drive."
+    )
 
     def check(self) -> None:
         """Raise ``ConfigError`` for invalid values."""
@@ -181,38 +191,42 @@ class ReplayConfig:
             raise ConfigError(
                 "power=replay needs a trace file: set power.replay.path=trace.csv (or .parquet)"
             )
-        if self.align not in ALIGNMENTS:
-            raise ConfigError(
-                f"power.replay.align must be one of {', '.join(ALIGNMENTS)}; got {self.align!r}"
-            )
+        check_settings(self, "power.replay")
 
 
 @dataclass(slots=True, kw_only=True)
 class DeclaredProfile:
     """Power of one drive model in watts, as stated by its vendor or a publication.
 
-    ``max_w`` is the maximum in power state ``state`` (``None``: not stated), ``idle_w`` the idle
-    power, ``typical_w`` the mean power under load. ``citation`` is the source of these values.
+    At least one of ``max_w`` and ``typical_w`` is required.
     """
 
-    name: str = MISSING
-    citation: str = MISSING
-    max_w: float | None = None
-    idle_w: float | None = None
-    typical_w: float | None = None
-    state: int | None = None
+    name: str = setting(MISSING, "Drive model.")
+    citation: str = setting(MISSING, "Where these figures are published.")
+    max_w: float | None = setting(
+        None, "Maximum power in power state `state`.", above=0, most=LARGEST_W, unset="not stated"
+    )
+    idle_w: float | None = setting(None, "Idle power.", above=0, most=LARGEST_W, unset="not stated")
+    typical_w: float | None = setting(
+        None, "Mean power under load.", above=0, most=LARGEST_W, unset="not stated"
+    )
+    state: int | None = setting(
+        None,
+        "Power state of max_w.",
+        least=0,
+        most=LAST_POWER_STATE,
+        unset="not stated",
+    )
 
     def check(self) -> None:
         """Raise ``ConfigError`` for missing or contradictory watts."""
+        check_settings(self, "power.profile")
         watts = {"idle_w": self.idle_w, "typical_w": self.typical_w, "max_w": self.max_w}
         given = {key: value for key, value in watts.items() if value is not None}
         if self.max_w is None and self.typical_w is None:
             raise ConfigError(
                 f"power.profile {self.name} has neither max_w nor typical_w; set at least one"
             )
-        for key, value in given.items():
-            if not 0 < value < float("inf"):
-                raise ConfigError(f"power.profile.{key} must be more than 0 W, got {value}")
         if list(given.values()) != sorted(given.values()):
             raise ConfigError(
                 "power.profile must have idle_w <= typical_w <= max_w, got "
@@ -224,47 +238,79 @@ class DeclaredProfile:
 class PowerConfig:
     """The settings of power: what measures it, and what is set on the drives.
 
-    ``source`` is ``auto`` or a name of ``power.registry.meter_names``. ``beside`` lists further
-    sources to read (a node's meter in addition to a drive's). ``profile`` belongs to
-    ``source=declared``; ``quarch``, ``replay``, ``hwmon`` and ``redfish`` to the sources of these
-    names. ``period_s`` is the time between two reads.
-
-    At most one power cap is set on every drive before the run, read back, and restored after it:
-    ``state``, the NVMe power state; ``dssd_watts``, the whole watts of OCP's feature C7h; or
-    ``limit_w``, the power limit of feature 23h. ``None`` leaves a setting as it is. ``apst``
-    enables or disables the drive's autonomous power state transitions. ``set_timestamp`` sets the
-    drive's clock to the host's; this alone is not restored. ``allow_system_drive`` permits changes
-    to the drive that holds root or swap.
-
-    ``idle_s`` is the length of the idle baseline before the run; ``None`` takes 60 s if the source
-    measures, else 0 s. ``idle_after_s`` is the length of the baseline after the run. ``quiet_s`` is
-    the length of two more idle times, before and after, in which no command is sent to the drive.
-    ``None`` takes ``idle_s`` for both, and no quiet time if no source sends commands to the drive.
-    ``tail_max_s`` limits the wait until the drive is back at idle power.
-
-    ``sampler_socket`` is the socket of a sampler service; ``None`` takes the one that
-    WATTLOAD_SAMPLER_SOCKET names, or starts a sampler for the run.
+    ``profile`` belongs to ``source=declared``; ``quarch``, ``replay``, ``hwmon`` and ``redfish`` to
+    the sources of these names. At most one power cap (``state``, ``dssd_watts``, ``limit_w``) is
+    set on every drive before the run, read back, and restored after it.
     """
 
-    source: str = AUTO
-    state: int | None = None
-    period_s: float = 0.1
-    idle_s: float | None = None
-    tail_max_s: float = 60.0
-    allow_system_drive: bool = False
+    source: str = setting(
+        AUTO,
+        "What measures power; selected by power=NAME. auto takes the drive's best source, and a "
+        "GPU's in addition; never a data sheet.",
+        choices=(AUTO, *meter_names()),
+    )
+    state: int | None = setting(
+        None, "NVMe power state to set.", least=0, most=LAST_POWER_STATE, unset="unchanged"
+    )
+    period_s: float = setting(0.1, "Time between two reads.", above=0, most=MAX_SECONDS)
+    idle_s: float | None = setting(
+        None,
+        "Length of the idle baseline before the run.",
+        least=0,
+        most=MAX_SECONDS,
+        unset="60 if the source measures, else 0",
+    )
+    tail_max_s: float = setting(
+        60.0, "Longest wait until the drive is back at idle power.", least=0, most=MAX_SECONDS
+    )
+    allow_system_drive: bool = setting(
+        False, "Permit changes to the drive that holds root or swap."
+    )
     profile: DeclaredProfile | None = None
     quarch: QuarchConfig | None = None
     replay: ReplayConfig | None = None
-    sampler_socket: str | None = None
-    beside: list[str] = field(default_factory=list)
+    sampler_socket: str | None = setting(
+        None,
+        "Socket of a sampler service.",
+        unset="the one in WATTLOAD_SAMPLER_SOCKET, else a sampler of the run's own",
+    )
+    beside: list[str] = setting(list, "Further sources to read, such as a node's meter: [ipmi].")
     hwmon: HwmonConfig = field(default_factory=HwmonConfig)
     redfish: RedfishConfig = field(default_factory=RedfishConfig)
-    dssd_watts: int | None = None
-    limit_w: float | None = None
-    apst: bool | None = None
-    set_timestamp: bool = False
-    idle_after_s: float | None = None
-    quiet_s: float | None = None
+    dssd_watts: int | None = setting(
+        None,
+        "DSSD power state of OCP's feature C7h to set, in whole watts.",
+        least=1,
+        most=LARGEST_DSSD_W,
+        unset="unchanged",
+    )
+    limit_w: float | None = setting(
+        None,
+        "Power limit of NVMe feature 23h to set.",
+        above=0,
+        most=LARGEST_LIMIT_W,
+        unset="unchanged",
+    )
+    apst: bool | None = setting(
+        None, "Enable or disable autonomous power state transitions.", unset="unchanged"
+    )
+    set_timestamp: bool = setting(
+        False, "Set the drive's clock to the host's; this alone is not restored."
+    )
+    idle_after_s: float | None = setting(
+        None,
+        "Length of the idle baseline after the run.",
+        least=0,
+        most=MAX_SECONDS,
+        unset="as idle_s",
+    )
+    quiet_s: float | None = setting(
+        None,
+        "Length of two more idle times, before and after, without any command to the drive.",
+        least=0,
+        most=MAX_SECONDS,
+        unset="as idle_s; 0 if no source sends commands to the drive",
+    )
 
     @property
     def settings(self) -> Mapping[str, object]:
@@ -290,13 +336,8 @@ class PowerConfig:
 
     def check(self) -> None:
         """Raise ``ConfigError`` for invalid values."""
-        sources = (AUTO, *meter_names())
-        if self.source not in sources:
-            raise ConfigError(
-                f"power.source must be one of {', '.join(sources)}; got {self.source!r}"
-            )
-        self._check_settings()
-        self._check_times()
+        check_settings(self, "power")
+        self._check_caps()
         if self.source == "declared" and self.profile is None:
             raise ConfigError("power=declared needs a profile, e.g. power/profile=micron_6550_ion")
         if self.profile is not None:
@@ -327,32 +368,10 @@ class PowerConfig:
         if twice:
             raise ConfigError(f"power.beside lists {twice[0]}, which is read already; remove it")
 
-    def _check_settings(self) -> None:
-        if self.state is not None and not 0 <= self.state <= LAST_POWER_STATE:
-            raise ConfigError(
-                f"power.state must be 0 to {LAST_POWER_STATE}, got {self.state}; "
-                "`wattload power states` lists the states of a drive"
-            )
-        if self.dssd_watts is not None and not 0 < self.dssd_watts <= LARGEST_DSSD_W:
-            raise ConfigError(
-                f"power.dssd_watts must be 1 to {LARGEST_DSSD_W} whole watts, got {self.dssd_watts}"
-            )
-        if self.limit_w is not None and not 0 < self.limit_w <= LARGEST_LIMIT_W:
-            raise ConfigError(
-                f"power.limit_w must be more than 0 and at most {LARGEST_LIMIT_W:g} W, got "
-                f"{self.limit_w}"
-            )
+    def _check_caps(self) -> None:
         caps = [f"{name}={value}" for name, value in self.settings.items() if name in POWER_CAPS]
         if len(caps) > 1:
             raise ConfigError(
                 f"only one of {', '.join(POWER_CAPS)} can be set in a run, as their effects could "
                 f"not be told apart; got {' and '.join(caps)}"
             )
-
-    def _check_times(self) -> None:
-        if not 0 < self.period_s < float("inf"):
-            raise ConfigError(f"power.period_s must be more than 0 s, got {self.period_s}")
-        for key in ("idle_s", "idle_after_s", "quiet_s", "tail_max_s"):
-            value = getattr(self, key)
-            if value is not None and not 0 <= value < float("inf"):
-                raise ConfigError(f"power.{key} must be 0 s or more, got {value}")

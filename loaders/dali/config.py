@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from wattload.core.errors import ConfigError, TargetError
 from wattload.core.io import DataPath, Loader
+from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement, missing_error, require_installed
 from wattload.loaders.data.record_formats import record_format
@@ -33,6 +34,7 @@ NO_READER = (
     "wattload found the payloads in them. workload.record_format=npy uses DALI's numpy reader, by "
     "O_DIRECT."
 )
+THREAD_LIMIT = 1024
 ALIGN_BYTES = 4096
 """The alignment of DALI's O_DIRECT reads, unless DALI_ODIRECT_ALIGNMENT sets another."""
 
@@ -70,17 +72,25 @@ class Config:
     requires: ClassVar[tuple[Requirement, ...]] = (DALI,)
 
     _target_: str = "wattload.loaders.dali.config.Config"
-    threads: int = 4
-    prefetch_queue_depth: int = 2
-    reader_queue_depth: int = 1
-    io: Access = Access.auto
-    device: Device = Device.cpu
+    threads: int = setting(
+        4, "Threads of the pipeline per accelerator.", least=1, most=THREAD_LIMIT
+    )
+    prefetch_queue_depth: int = setting(
+        2, "Batches that the pipeline prepares ahead.", least=1, most=THREAD_LIMIT
+    )
+    reader_queue_depth: int = setting(
+        1, "Batches that readers.numpy reads ahead.", least=1, most=THREAD_LIMIT
+    )
+    io: Access = setting(
+        Access.auto, "How the CPU reads files; auto: o_direct for npy, mmap for npz."
+    )
+    device: Device = setting(
+        Device.cpu, "Where the pipeline runs; gpu reads npy files through cuFile."
+    )
 
     def check(self) -> None:
         """Raise ``ConfigError`` for a setting outside its range."""
-        for name in ("threads", "prefetch_queue_depth", "reader_queue_depth"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"loader.{name} must be 1 or more, got {getattr(self, name)}")
+        check_settings(self, "loader")
         if self.device is Device.gpu and self.io is not Access.auto:
             raise ConfigError(
                 f"loader.io={self.io.name} applies to reads by the CPU; with loader.device=gpu "
@@ -107,13 +117,13 @@ class Config:
         """Raise ``ConfigError`` if DALI can't read this format with the requested access."""
         if samples.record_format == "npy":
             return
-        for setting, needs_reader in (
+        for option, needs_reader in (
             ("loader.io=o_direct", self.io is Access.o_direct),
             ("loader.device=gpu", self.device is Device.gpu),
         ):
             if needs_reader:
                 raise ConfigError(
-                    f"{setting} needs DALI's numpy reader, which reads no {samples.record_format}; "
+                    f"{option} needs DALI's numpy reader, which reads no {samples.record_format}; "
                     "use workload.record_format=npy, or loader.device=cpu and loader.io=mmap"
                 )
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from wattload.core.errors import ConfigError
+from wattload.core.settings import check_settings, setting
 from wattload.core.workload import PYTORCH, Requirement, missing_error, require_installed
 from wattload.loaders.aligned_io import PAGE_BYTES
 from wattload.loaders.checkpoint_store import Shard, ShardStore
 from wattload.loaders.factories import make_store
+
+THREAD_LIMIT = 1024
 
 
 @dataclass(slots=True, kw_only=True)
@@ -17,27 +19,25 @@ class Config:
     """``FileSystemWriter`` and ``FileSystemReader``; each rank saves its own checkpoint.
 
     ``thread_count`` and ``single_file_per_rank`` are the writer's own settings, at its defaults;
-    its ``sync_files`` is ``workload.fsync``. Tensors above ``tensor_bytes`` are saved in pieces, so
-    that memory holds one of them per thread and not the shard.
+    its ``sync_files`` is ``workload.fsync``.
     """
 
     name: ClassVar[str] = "dcp"
     requires: ClassVar[tuple[Requirement, ...]] = (PYTORCH,)
 
     _target_: str = "wattload.loaders.dcp.config.Config"
-    thread_count: int = 1
-    single_file_per_rank: bool = True
-    tensor_bytes: int = 64 << 20
+    thread_count: int = setting(1, "Threads that write, per rank.", least=1, most=THREAD_LIMIT)
+    single_file_per_rank: bool = setting(True, "Write one file per rank, not one per tensor.")
+    tensor_bytes: int = setting(
+        64 << 20,
+        "Larger tensors are saved in pieces of this size; memory holds one piece per thread.",
+        multiple=PAGE_BYTES,
+        least=PAGE_BYTES,
+    )
 
     def check(self) -> None:
         """Raise ``ConfigError`` for a setting outside its range."""
-        if self.thread_count < 1:
-            raise ConfigError(f"loader.thread_count must be 1 or more, got {self.thread_count}")
-        if self.tensor_bytes < PAGE_BYTES or self.tensor_bytes % PAGE_BYTES:
-            raise ConfigError(
-                f"loader.tensor_bytes must be a multiple of {PAGE_BYTES}, at least {PAGE_BYTES}, "
-                f"got {self.tensor_bytes}"
-            )
+        check_settings(self, "loader")
 
     def require_checkpoint_library(self) -> None:
         """Raise ``MissingExtraError`` if PyTorch is not installed; does not import it."""

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from wattload.core.errors import ConfigError
 from wattload.core.io import Loader
+from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
 from wattload.loaders.aligned_io import PAGE_BYTES, round_up
@@ -27,6 +28,7 @@ ENGINES = (AUTO, IO_URING, PREAD)
 BLOCK_BYTES_LIMIT = 1 << 30
 QUEUE_DEPTH_LIMIT = 1024
 POLLER_LIMIT = 64
+WORKER_LIMIT = 1024
 SLOT_ALIGN_BYTES = 64 << 10
 """Slots start at multiples of this: the largest logical block size of Linux."""
 
@@ -35,54 +37,48 @@ SLOT_ALIGN_BYTES = 64 << 10
 class Config:
     """How the direct loader moves bytes.
 
-    ``engine`` is ``auto``, ``io_uring`` or ``pread``. ``block_bytes`` is the size of one I/O, a
-    multiple of 4096; ``queue_depth`` is how many are in flight per poller, ``pollers`` how many
-    threads with their own ring there are per rank. Their product is the memory of one rank's
-    engine. ``trace_operations`` is the most single operations that a rank traces, spread evenly
-    over all its reads and over its writes; 0 traces none.
-
-    The other settings are for whole samples (``sample_loader``): ``workers`` decoding threads and
-    ``prefetch_batches`` batches prepared ahead per accelerator, and ``prefetch_bytes`` of memory
-    per rank for files that are being read or decoded.
+    The product of ``block_bytes``, ``queue_depth`` and ``pollers`` is the memory of one rank's
+    engine. The last three settings are for whole samples (``sample_loader``).
     """
 
     name: ClassVar[str] = "direct"
     requires: ClassVar[tuple[Requirement, ...]] = ()
 
     _target_: str = "wattload.loaders.direct.config.Config"
-    engine: str = AUTO
-    block_bytes: int = 4 << 20
-    queue_depth: int = 8
-    pollers: int = 1
-    trace_operations: int = 4096
-    workers: int = 4
-    prefetch_batches: int = 4
-    prefetch_bytes: int = 2 << 30
+    engine: str = setting(
+        AUTO, "What issues the I/O; auto: io_uring where the kernel allows it.", choices=ENGINES
+    )
+    block_bytes: int = setting(
+        4 << 20,
+        "Size of one I/O.",
+        multiple=PAGE_BYTES,
+        least=PAGE_BYTES,
+        most=BLOCK_BYTES_LIMIT,
+    )
+    queue_depth: int = setting(8, "I/Os in flight per poller.", least=1, most=QUEUE_DEPTH_LIMIT)
+    pollers: int = setting(
+        1, "Threads with an I/O ring of their own, per rank.", least=1, most=POLLER_LIMIT
+    )
+    trace_operations: int = setting(
+        4096,
+        "Most single operations that a rank records, spread evenly over its reads and its writes; "
+        "0: none.",
+        least=0,
+        most=ROWS_LIMIT,
+    )
+    workers: int = setting(
+        4, "Threads that decode samples, per accelerator.", least=1, most=WORKER_LIMIT
+    )
+    prefetch_batches: int = setting(
+        4, "Batches prepared ahead per accelerator.", least=1, most=WORKER_LIMIT
+    )
+    prefetch_bytes: int = setting(
+        2 << 30, "Memory per rank for files that are being read or decoded.", least=1
+    )
 
     def check(self) -> None:
         """Raise ``ConfigError`` for an unknown engine, or a setting outside its range."""
-        if self.engine not in ENGINES:
-            raise ConfigError(
-                f"loader.engine must be one of {', '.join(ENGINES)}, got {self.engine!r}"
-            )
-        if not PAGE_BYTES <= self.block_bytes <= BLOCK_BYTES_LIMIT or self.block_bytes % PAGE_BYTES:
-            raise ConfigError(
-                f"loader.block_bytes must be a multiple of {PAGE_BYTES} up to {BLOCK_BYTES_LIMIT}, "
-                f"got {self.block_bytes}"
-            )
-        if not 1 <= self.queue_depth <= QUEUE_DEPTH_LIMIT:
-            raise ConfigError(
-                f"loader.queue_depth must be 1 to {QUEUE_DEPTH_LIMIT}, got {self.queue_depth}"
-            )
-        if not 1 <= self.pollers <= POLLER_LIMIT:
-            raise ConfigError(f"loader.pollers must be 1 to {POLLER_LIMIT}, got {self.pollers}")
-        if not 0 <= self.trace_operations <= ROWS_LIMIT:
-            raise ConfigError(
-                f"loader.trace_operations must be 0 to {ROWS_LIMIT}, got {self.trace_operations}"
-            )
-        for name in ("workers", "prefetch_batches", "prefetch_bytes"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"loader.{name} must be 1 or more, got {getattr(self, name)}")
+        check_settings(self, "loader")
 
     def require_checkpoint_library(self) -> None:
         """Raise ``MissingExtraError`` if the engine is not built, ``ConfigError`` if unusable."""

@@ -21,16 +21,19 @@ from typing import ClassVar, Self
 
 from wattload.core.errors import ConfigError, MissingExtraError
 from wattload.core.io import Harness
+from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import PYTORCH, Requirement, require_installed
+from wattload.loaders.aligned_io import PAGE_BYTES
 from wattload.loaders.data.record_formats import record_format
+from wattload.loaders.direct.config import BLOCK_BYTES_LIMIT, QUEUE_DEPTH_LIMIT, check_alignment
 from wattload.loaders.direct.config import Config as DirectConfig
-from wattload.loaders.direct.config import check_alignment
 from wattload.loaders.factories import make_harness
 from wattload.loaders.samples import SampleSet, Training, TrainingResult
 
 READERS = ("dlio", "wattload")
 START_METHODS = ("fork", "forkserver", "spawn")
+WORKER_LIMIT = 1024
 
 
 SETTINGS_VARIABLE = "WATTLOAD_DLIO_SETTINGS"
@@ -42,10 +45,7 @@ class Config:
 
     ``workers`` (DLIO's ``read_threads``) and ``prefetch_factor`` (its prefetch size divided by the
     workers, rounded up) are those of its PyTorch DataLoader; ``start_method`` is its
-    ``multiprocessing_context``. ``cold_epochs`` empties the page cache before every epoch; without
-    it before the first alone, as DLIO does. ``reader`` selects what reads files inside DLIO: its
-    own code by ``np.load``, or ours by O_DIRECT, with ``reader_queue_depth`` blocks of
-    ``reader_block_bytes`` in flight per worker.
+    ``multiprocessing_context``.
     """
 
     name: ClassVar[str] = "dlio"
@@ -73,27 +73,33 @@ class Config:
     """What the program imports for unet3d."""
 
     _target_: str = "wattload.loaders.dlio.config.Config"
-    workers: int = 4
-    prefetch_factor: int = 1
-    start_method: str = "fork"
-    cold_epochs: bool = True
-    reader: str = "dlio"
-    reader_block_bytes: int = 4 << 20
-    reader_queue_depth: int = 8
+    workers: int = setting(4, "Worker processes per accelerator.", least=1, most=WORKER_LIMIT)
+    prefetch_factor: int = setting(
+        1, "Batches that each worker prepares at once.", least=1, most=WORKER_LIMIT
+    )
+    start_method: str = setting("fork", "How workers start.", choices=START_METHODS)
+    cold_epochs: bool = setting(
+        True, "Empty the page cache before every epoch; false: before the first alone, as DLIO."
+    )
+    reader: str = setting(
+        "dlio",
+        "What reads files inside DLIO: its own code by np.load, or wattload's by O_DIRECT.",
+        choices=READERS,
+    )
+    reader_block_bytes: int = setting(
+        4 << 20,
+        "Size of one I/O of wattload's reader.",
+        multiple=PAGE_BYTES,
+        least=PAGE_BYTES,
+        most=BLOCK_BYTES_LIMIT,
+    )
+    reader_queue_depth: int = setting(
+        8, "I/Os in flight per worker of wattload's reader.", least=1, most=QUEUE_DEPTH_LIMIT
+    )
 
     def check(self) -> None:
         """Raise ``ConfigError`` for a setting outside its range."""
-        for name in ("workers", "prefetch_factor"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"loader.{name} must be 1 or more, got {getattr(self, name)}")
-        for name, allowed in (("reader", READERS), ("start_method", START_METHODS)):
-            if getattr(self, name) not in allowed:
-                raise ConfigError(
-                    f"loader.{name} must be one of {', '.join(allowed)}, "
-                    f"got {getattr(self, name)!r}"
-                )
-        with _reader_setting_names():
-            self._reader_config().check()
+        check_settings(self, "loader")
 
     def check_samples(self, samples: SampleSet, targets: Sequence[Target]) -> None:
         """Raise for a program that is not installed, and for settings that our reader can't use."""

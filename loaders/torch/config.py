@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from wattload.core.errors import ConfigError
 from wattload.core.io import Loader
+from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.units import format_bytes
 from wattload.core.workload import PYTORCH, Requirement, require_installed
@@ -20,38 +21,36 @@ from wattload.loaders.samples import ReadCounter, SampleSet
 
 SHARED_MEMORY = "/dev/shm"
 START_METHODS = ("forkserver", "spawn", "fork")
+WORKER_LIMIT = 1024
 
 
 @dataclass(slots=True, kw_only=True)
 class Config:
     """PyTorch's DataLoader, and ``torch.save``.
 
-    ``workers`` is the number of worker processes per accelerator (DLIO's ``read_threads``) and
-    ``prefetch_factor`` the batches that each prepares at once (DLIO: its prefetch size of 2 divided
-    by the workers, rounded up). ``start_method`` is how workers start: ``forkserver`` imports
-    PyTorch once for all of them; ``fork``, as in DLIO 2.0, can deadlock with threads and MPI.
-    ``bucket_bytes`` bounds one file of ``torch.save``.
+    DLIO's ``read_threads`` are ``workers``; its prefetch size of 2, divided by the workers and
+    rounded up, is ``prefetch_factor``.
     """
 
     name: ClassVar[str] = "torch"
     requires: ClassVar[tuple[Requirement, ...]] = (PYTORCH,)
 
     _target_: str = "wattload.loaders.torch.config.Config"
-    workers: int = 4
-    prefetch_factor: int = 1
-    start_method: str = "forkserver"
-    bucket_bytes: int = 1 << 30
+    workers: int = setting(4, "Worker processes per accelerator.", least=1, most=WORKER_LIMIT)
+    prefetch_factor: int = setting(
+        1, "Batches that each worker prepares at once.", least=1, most=WORKER_LIMIT
+    )
+    start_method: str = setting(
+        "forkserver",
+        "How workers start: forkserver imports PyTorch once for all of them; fork, as in DLIO 2.0, "
+        "can deadlock with threads and MPI.",
+        choices=START_METHODS,
+    )
+    bucket_bytes: int = setting(1 << 30, "Largest file of torch.save.", least=1)
 
     def check(self) -> None:
         """Raise ``ConfigError`` for a setting outside its range."""
-        for name in ("workers", "prefetch_factor", "bucket_bytes"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"loader.{name} must be 1 or more, got {getattr(self, name)}")
-        if self.start_method not in START_METHODS:
-            raise ConfigError(
-                f"loader.start_method must be one of {', '.join(START_METHODS)}, "
-                f"got {self.start_method!r}"
-            )
+        check_settings(self, "loader")
 
     def require_checkpoint_library(self) -> None:
         """Raise ``MissingExtraError`` if PyTorch is not installed; does not import it."""

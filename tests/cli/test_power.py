@@ -199,7 +199,7 @@ def test_other_settings_are_set_and_restored(
     [
         ((), "needs one of STATE, --watts W or --limit W"),
         (("1", "--limit", "9"), r"only one of .*; got power\.state=1 and power\.limit_w=9"),
-        (("--watts", "256"), "must be 1 to 255 whole watts, got 256"),
+        (("--watts", "256"), "must be 1 to 255 W, got 256"),
     ],
 )
 def test_set_takes_one_setting(host: PowerHost, words: tuple[str, ...], why: str) -> None:

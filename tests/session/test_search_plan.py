@@ -110,11 +110,14 @@ def test_ranks_search_their_multiples() -> None:
         (("repeat=3",), "sweep.confirmations=2"),
         (("accelerator=unpaced",), "use accelerator=a100, h100 or b200"),
         (("workload=null",), "use workload=unet3d, or sweep=none"),
-        (("sweep.start=9", "sweep.maximum=3"), "sweep.start=9 and sweep.maximum=3"),
-        (("sweep.maximum=2000",), "<= 1024"),
+        (
+            ("sweep.start=9", "sweep.maximum=3"),
+            "sweep.start must be at most sweep.maximum (3), got 9",
+        ),
+        (("sweep.maximum=2000",), "1 to 1024, got 2000"),
         (("sweep.name=power",), "one of none, accelerators"),
-        (("sweep.au_threshold=90",), "0.9 for 90 %"),
-        (("sweep.confirmations=-1",), "0 or more, got -1"),
+        (("sweep.au_threshold=90",), "more than 0 and at most 1, got 90"),
+        (("sweep.confirmations=-1",), "0 to 100000, got -1"),
         ((f"label={'a' * 39}",), "1 to 40"),
     ],
 )

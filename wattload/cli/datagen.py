@@ -18,8 +18,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Generate or complete the data and return 0."""
     from wattload.cli.outcome import Printer
+    from wattload.cli.settings import require_workload
     from wattload.session.loop import generate
 
+    require_workload(arguments.overrides)
     data = generate(arguments.overrides, Printer())
     if data is not None:
         print(f"{'reused' if data.reused else 'generated'}: {data.folder}")

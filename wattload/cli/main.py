@@ -17,6 +17,7 @@ COMMANDS = {
     "report": "one HTML page from run folders: single runs, or a comparison of A and B",
     "check": "the checks of runs; exit status 3 if one failed",
     "datagen": "only generate the data of a workload",
+    "settings": "all settings: meaning, unit, range and default",
     "plan": "size, time, energy and drives of a checkpoint too large to run here",
     "clean": "delete wattload's data from a target, by its manifests",
 }

@@ -28,7 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the runs and return 0, or 3 if a check failed."""
+    """Make the runs and return 0, or 3 if a check failed.
+
+    Raises:
+        ConfigError: no workload is given; the message lists them.
+    """
+    from wattload.cli.settings import require_workload
+
+    require_workload(arguments.overrides)
     if arguments.cfg:
         return _print_configuration(arguments.overrides)
     from wattload.cli.outcome import Printer

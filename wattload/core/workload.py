@@ -13,7 +13,10 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from wattload.core.errors import MissingExtraError
 from wattload.core.io import DataPath, TracedOperations
 from wattload.core.record.results import Check, Latency, Metric
+from wattload.core.settings import setting
 from wattload.core.storage.targets import Target
+
+MAX_ACCELERATORS = 1024
 
 
 class Device(Enum):
@@ -32,16 +35,24 @@ class Accelerator:
     """An accelerator emulated by sleeping; a real GPU gets the batches but computes nothing.
 
     ``step_s`` maps a workload's name to the published computation time of one step in seconds
-    (MLPerf Storage ``computation_time``); 0 everywhere means unpaced. ``count`` is the total
-    number of emulated accelerators, so each rank drives ``count / world_size``. The default 1 means
-    one per rank, whatever the number of ranks, as in MLPerf Storage. ``device`` is where a workload
-    that loads batches copies them.
+    (MLPerf Storage ``computation_time``); 0 everywhere means unpaced. Each rank drives ``count /
+    world_size`` accelerators.
     """
 
-    name: str = "h100"
-    count: int = 1
-    step_s: dict[str, float] = field(default_factory=dict)
-    device: Device = Device.auto
+    name: str = setting("h100", "Selected by accelerator=NAME.")
+    count: int = setting(
+        1,
+        "Emulated accelerators over all ranks; 1: one per rank, as in MLPerf Storage.",
+        least=1,
+        most=MAX_ACCELERATORS,
+    )
+    step_s: dict[str, float] = setting(
+        dict, "Computation time of one step by workload; 0 does not pace it."
+    )
+    device: Device = setting(
+        Device.auto,
+        "Where batches are copied: to a CUDA device (auto: if PyTorch sees one), or nowhere.",
+    )
 
 
 class Communicator(Protocol):
@@ -275,7 +286,7 @@ def missing_error(
 
 @runtime_checkable
 class LoaderConfig(Protocol):
-    """The settings of any loader.
+    """The settings of any loader. ``check`` raises ``ConfigError`` if one is out of range.
 
     ``requires`` is what it imports beyond wattload's own dependencies. A loader's capabilities are
     the protocols it implements: ``CheckpointLoader`` in ``loaders.checkpoint_store``,
@@ -284,6 +295,10 @@ class LoaderConfig(Protocol):
 
     name: ClassVar[str]
     requires: ClassVar[tuple[Requirement, ...]]
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` for a setting outside its range."""
+        ...
 
 
 class Workload(Protocol):

@@ -14,9 +14,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from wattload.core.errors import ConfigError
+from wattload.core.settings import shown
 from wattload.core.workload import Accelerator, Workload
 from wattload.run.config import RunConfig, ScaleConfig, SweepConfig, TargetConfig
-from wattload.run.overrides import quote_text, shown
+from wattload.run.overrides import quote_text
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -31,7 +32,7 @@ CODED_GROUPS = {"workload": "wattload.workloads", "loader": "wattload.loaders"}
 
 def options(group: str) -> list[str]:
     """Return the options of a config group, sorted: the names of its YAML files."""
-    folder = files(CONFIG_MODULE).joinpath(group)
+    folder = files(CONFIG_MODULE).joinpath(*group.split("/"))
     return sorted(
         entry.name.removesuffix(".yaml")
         for entry in folder.iterdir()
@@ -79,6 +80,17 @@ def _option_schemas(group: str) -> Iterator[tuple[str, type]]:
             yield option, module.Config
 
 
+def schema_of(group: str, option: str) -> type:
+    """Return the ``Config`` of an option of a coded group; a preset has that of its base option."""
+    from hydra.utils import get_class
+
+    schemas = dict(_option_schemas(group))
+    if option in schemas:
+        return schemas[option]
+    target: Any = get_class(compose_values([f"{group}={option}"])[group]["_target_"])
+    return schemas[target.name]
+
+
 def loaders_with(*protocols: type) -> tuple[Any, ...]:  # mypy takes no protocol as type[T]
     """Return the default settings of the loaders with one of the protocols, in order of name."""
     configs = (schema() for _, schema in _option_schemas("loader"))
@@ -110,6 +122,14 @@ def compose(overrides: Sequence[str]) -> tuple[RunConfig, dict[str, Any]]:
     _refuse_number_as_boolean(typed, overrides)
     typed.check()
     return typed, {str(key): value for key, value in config_values.items()}
+
+
+def compose_values(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the composed values as plain data; a required setting without one has ``MISSING``."""
+    from omegaconf import OmegaConf
+
+    values = OmegaConf.to_container(_compose(overrides), resolve=True)
+    return {str(key): value for key, value in values.items()} if isinstance(values, dict) else {}
 
 
 def _compose(overrides: Sequence[str]) -> DictConfig:

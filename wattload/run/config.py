@@ -6,20 +6,17 @@ import math
 import os
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import MISSING
-
 from wattload.core.errors import ConfigError
-from wattload.core.workload import Accelerator
-from wattload.run.overrides import shown
+from wattload.core.settings import MISSING, check_settings, setting, shown
+from wattload.core.workload import MAX_ACCELERATORS, Accelerator
 
 TARGET_VARIABLE = "WATTLOAD_TARGET"
 SWEEPS = ("none", "accelerators")
 INTERLEAVES = ("none", "abba", "aa")
-MOST_ACCELERATORS = 1024
 MOST_REPEATS = 10_000
 LONGEST_LABEL = 40
 """Characters: a label is a heading of a table and the name of a bar."""
@@ -36,22 +33,20 @@ _INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 class TargetConfig:
     """Where to read and write.
 
-    ``path`` is one directory or a list of them. It defaults to the environment variable
-    ``WATTLOAD_TARGET``, which a container image sets to its mount point. ``max_write_bytes``
-    replaces the guard against wear: by default, all runs of one command together may write at most
-    one drive capacity and at most 10 TB.
+    ``path`` defaults to the environment variable ``WATTLOAD_TARGET``, which a container image sets
+    to its mount point.
     """
 
-    path: Any = field(default_factory=lambda: os.environ.get(TARGET_VARIABLE, MISSING))
-    max_write_bytes: int | None = None
-
-    def check(self) -> None:
-        """Raise ``ConfigError`` for a path that can't be one, or a negative limit."""
-        self.paths()
-        if self.max_write_bytes is not None and self.max_write_bytes < 0:
-            raise ConfigError(
-                f"target.max_write_bytes must be 0 or more, or null, got {self.max_write_bytes}"
-            )
+    path: Any = setting(
+        lambda: os.environ.get(TARGET_VARIABLE, MISSING),
+        "Directory on the drive under test, or a list of directories.",
+    )
+    max_write_bytes: int | None = setting(
+        None,
+        "Most bytes that all runs of one command together may write.",
+        least=0,
+        unset="one drive capacity, at most 10 TB",
+    )
 
     def paths(self) -> tuple[Path, ...]:
         """Return the target directories, absolute; raises ``ConfigError`` for anything else."""
@@ -85,16 +80,22 @@ class ScaleConfig:
 class SweepConfig:
     """Which runs one command makes: one (``none``), or a search for the most ``accelerators``.
 
-    The search begins at ``start`` accelerators and tries at most ``maximum``, counted over all
-    ranks; ``start=1`` means one per rank. The count that it finds and the next one are each run
-    ``confirmations`` more times. ``au_threshold`` (0 to 1) replaces the workload's published one.
+    Accelerators are counted over all ranks; ``start=1`` means one per rank.
     """
 
-    name: str = "none"
-    start: int = 1
-    maximum: int = 16
-    au_threshold: float | None = None
-    confirmations: int = 1
+    name: str = setting("none", "Selected by sweep=NAME.", choices=SWEEPS)
+    start: int = setting(1, "Accelerators of the first run.", least=1, most=MAX_ACCELERATORS)
+    maximum: int = setting(16, "Most accelerators tried.", least=1, most=MAX_ACCELERATORS)
+    au_threshold: float | None = setting(
+        None,
+        "Accelerator utilisation to reach, as a fraction (0.9 for 90 %).",
+        above=0,
+        most=1,
+        unset="the workload's published threshold",
+    )
+    confirmations: int = setting(
+        1, "More runs of the count that was found, and of the next one.", least=0, most=MOST_REPEATS
+    )
 
     @property
     def searches(self) -> bool:
@@ -103,32 +104,16 @@ class SweepConfig:
 
     def check(self) -> None:
         """Raise ``ConfigError`` for a setting outside its range."""
-        if self.name not in SWEEPS:
-            raise ConfigError(f"sweep must be one of {', '.join(SWEEPS)}, got {self.name!r}")
-        if not 1 <= self.start <= self.maximum <= MOST_ACCELERATORS:
+        check_settings(self, "sweep")
+        if self.start > self.maximum:
             raise ConfigError(
-                f"1 <= sweep.start <= sweep.maximum <= {MOST_ACCELERATORS} must hold, got "
-                f"sweep.start={self.start} and sweep.maximum={self.maximum}"
-            )
-        if self.confirmations < 0:
-            raise ConfigError(f"sweep.confirmations must be 0 or more, got {self.confirmations}")
-        if self.au_threshold is not None and not 0 < self.au_threshold <= 1:
-            raise ConfigError(
-                "sweep.au_threshold must be a fraction above 0 and at most 1 (0.9 for 90 %), got "
-                f"{self.au_threshold}"
+                f"sweep.start must be at most sweep.maximum ({self.maximum}), got {self.start}"
             )
 
 
 @dataclass(slots=True, kw_only=True)
 class RunConfig:
-    """One run. ``workload``, ``loader`` and ``power`` are the ``Config`` of the selected option.
-
-    ``repeat`` is the number of runs of each setting, or of each arm. ``interleave`` is the order of
-    two arms: ``none``, ``abba``, or ``aa``, which compares one setting with itself.
-    ``interleave_by`` names the swept key whose values are the arms, or several keys that are swept
-    in pairs; ``None`` selects it automatically. ``start_wait_max_s`` is the longest wait, in
-    seconds, before an interleaved run for drives to cool to their temperature at the first one.
-    """
+    """One run. ``workload``, ``loader`` and ``power`` are the ``Config`` of the selected option."""
 
     workload: Any = MISSING
     loader: Any = MISSING
@@ -137,13 +122,29 @@ class RunConfig:
     accelerator: Accelerator = MISSING
     scale: ScaleConfig = MISSING
     sweep: SweepConfig = MISSING
-    label: str = MISSING
-    seed: int = MISSING
-    repeat: int = MISSING
-    runs: str = MISSING
-    interleave: str = MISSING
-    interleave_by: Any = None
-    start_wait_max_s: float = MISSING
+    label: str = setting(MISSING, "Name of this drive or setting in a comparison.")
+    seed: int = setting(MISSING, "Seed of everything random but the data.", least=0)
+    repeat: int = setting(
+        MISSING, "Runs of each setting, or of each arm.", least=1, most=MOST_REPEATS
+    )
+    runs: str = setting(MISSING, "Folder for the results.")
+    interleave: str = setting(
+        MISSING,
+        "Order of two arms: abba alternates them; aa compares one setting with itself.",
+        choices=INTERLEAVES,
+    )
+    interleave_by: Any = setting(
+        None,
+        "Swept key whose values are the arms, or a list of keys swept in pairs.",
+        unset="selected automatically",
+    )
+    start_wait_max_s: float = setting(
+        MISSING,
+        "Longest wait before an interleaved run for drives to cool to their temperature at the "
+        "first one; 0 disables it.",
+        least=0,
+        most=1e6,
+    )
 
     @property
     def interleaves(self) -> bool:
@@ -154,33 +155,19 @@ class RunConfig:
         """Raise ``ConfigError`` for values that the types do not exclude."""
         check_label(self.label)
         _check_ranges(self)
-        self.target.check()
+        check_settings(self, "")
+        check_settings(self.target, "target")
+        self.target.paths()
         self.workload.check(self.scale.name)
         self.loader.check()
         self.power.check()
         self.sweep.check()
-        if self.seed < 0:
-            raise ConfigError(f"seed must be 0 or more, got {self.seed}")
-        if not 1 <= self.repeat <= MOST_REPEATS:
-            raise ConfigError(f"repeat must be 1 to {MOST_REPEATS}, got {self.repeat}")
-        if self.interleave not in INTERLEAVES:
-            raise ConfigError(
-                f"interleave must be one of {', '.join(INTERLEAVES)}, got {self.interleave!r}"
-            )
+        check_settings(self.accelerator, "accelerator")
         if not _names_keys(self.interleave_by):
             raise ConfigError(
                 "interleave_by must name one swept key, or a list of keys that are swept in "
                 f"pairs, got {self.interleave_by!r}; e.g. interleave_by=power.state or "
                 "interleave_by=[target.path,power.state]"
-            )
-        if not 0 <= self.start_wait_max_s < float("inf"):
-            raise ConfigError(
-                f"start_wait_max_s must be 0 s or more, got {self.start_wait_max_s}; "
-                "0 disables the wait"
-            )
-        if not 1 <= self.accelerator.count <= MOST_ACCELERATORS:
-            raise ConfigError(
-                f"accelerator.count must be 1 to {MOST_ACCELERATORS}, got {self.accelerator.count}"
             )
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 
 from wattload.core.errors import ConfigError
+from wattload.core.settings import shown
 
 LONGEST_OVERRIDE = 32_768
 """Characters; the parser needs seconds for more."""
 DEEPEST_OVERRIDE = 16
 LONGEST_NUMBER = 400
 """Digits; a 64-bit integer has 19, a double at most 309 before its point."""
-LONGEST_SHOWN = 60
 
 _TEXT_KEYS = frozenset({"label", "runs"})
 """Settings whose value is text, even if it looks like a number."""
@@ -59,13 +59,6 @@ def plain_text(value: str) -> str:
     if value[:1] not in ("'", '"') or not _is_parsed(f"label={value}"):
         return value
     return str(OverridesParser.create().parse_override(f"label={value}").value())
-
-
-def shown(value: str) -> str:
-    """Return a value for an error message: quoted, and only its beginning if it is long."""
-    if len(value) <= LONGEST_SHOWN:
-        return repr(value)
-    return f"{value[:LONGEST_SHOWN]!r}... ({len(value)} characters)"
 
 
 def _refuse(override: str) -> None:

@@ -5,14 +5,15 @@ The shards of the ranks may be whole, sliced or shrunk; each goes to one target.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 
 from wattload.core.errors import ConfigError
 from wattload.core.mlperf.published import CHECKPOINT_INTERVAL_S
+from wattload.core.settings import check_settings, setting
 from wattload.core.workload import RunContext
 from wattload.loaders.checkpoint_store import Shard
 from wattload.workloads.checkpoint.models import (
+    NAMES,
     SERVER_NAME,
     model_named,
     rank_count,
@@ -23,6 +24,7 @@ from wattload.workloads.checkpoint.models import (
 
 MODES = ("sync", "async")
 PROTOCOLS = ("plain", "mlperf")
+MAX_SECONDS = 1e6
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,33 +40,54 @@ class Scale:
 class Config:
     """Checkpoints of a Llama-3 model, one shard per rank, written and read back.
 
-    With ``mode=sync`` training stalls until a checkpoint is durable. With ``async`` it stalls only
-    for a snapshot and continues while the bytes drain. ``interval_s`` is the training time between
-    two checkpoints, in whole steps of ``step_s``. The default is 0, or 5 s for ``async``
-    (``time_between_checkpoints`` of MLPerf Storage). The default of ``step_s`` is the step time of
-    the emulated accelerator.
-
-    ``checkpoint_count`` checkpoints are written. The last ``keep`` of them stay while the next is
-    written, and each is read back before it is removed. With ``keep`` equal to the count, all are
-    written before the first is read, as in MLPerf Storage. The default is 1, or 2 for ``async``, so
-    that a checkpoint can overlap with the drain of the previous one. ``slice_bytes`` limits the
-    shard of a rank: only the first tensors of its list are written, each completely.
-    ``shrink_bytes`` scales the tensors so that a rank has exactly that many bytes; only
-    ``scale=demo`` allows it. ``fsync`` makes files durable in the window. ``protocol=mlperf`` adds
-    checks of MLPerf Storage's rules.
+    Each checkpoint is read back before it is removed. With ``keep`` equal to the count, all are
+    written before the first is read, as in MLPerf Storage. An asynchronous run keeps 2 by default,
+    so that a checkpoint can overlap with the drain of the previous one. ``slice_bytes`` writes only
+    the first tensors of a rank's list, each completely.
     """
 
     _target_: str = "wattload.workloads.checkpoint.workload.Checkpoint"
-    model: str = SERVER_NAME
-    mode: str = "sync"
-    protocol: str = "plain"
-    checkpoint_count: int = 10
-    keep: int | None = None
-    interval_s: float | None = None
-    step_s: float | None = None
-    fsync: bool = True
-    slice_bytes: int | None = None
-    shrink_bytes: int | None = None
+    model: str = setting(SERVER_NAME, f"Model whose state is saved: {', '.join(NAMES)}.")
+    mode: str = setting(
+        "sync",
+        "Training stalls until a checkpoint is durable (sync), or only for a snapshot, and the "
+        "bytes drain while it continues (async).",
+        choices=MODES,
+    )
+    protocol: str = setting(
+        "plain", "mlperf adds the checks of MLPerf Storage's rules.", choices=PROTOCOLS
+    )
+    checkpoint_count: int = setting(10, "Checkpoints written.", least=1)
+    keep: int | None = setting(
+        None,
+        "Checkpoints that stay on the target while the next is written.",
+        least=1,
+        unset="1, or 2 with mode=async",
+    )
+    interval_s: float | None = setting(
+        None,
+        "Training time between two checkpoints, in whole steps of step_s.",
+        least=0,
+        most=MAX_SECONDS,
+        unset="0, or 5 with mode=async, as in MLPerf Storage",
+    )
+    step_s: float | None = setting(
+        None,
+        "Length of one training step.",
+        least=0,
+        most=MAX_SECONDS,
+        unset="the step time of the emulated accelerator",
+    )
+    fsync: bool = setting(True, "Make files durable inside the timed window.")
+    slice_bytes: int | None = setting(
+        None, "Largest part of a rank's shard that is written.", least=1, unset="the whole shard"
+    )
+    shrink_bytes: int | None = setting(
+        None,
+        "Scales the tensors so that a rank has exactly this size; at scale=demo only.",
+        least=1,
+        unset="tensors of full size",
+    )
     scales: dict[str, Scale] = field(default_factory=dict)
 
     @property
@@ -87,19 +110,7 @@ class Config:
     def check(self, scale: str) -> None:
         """Raise ``ConfigError`` for a setting outside its range or not allowed at this scale."""
         model_named(self.model)
-        for name, allowed in (("mode", MODES), ("protocol", PROTOCOLS)):
-            if getattr(self, name) not in allowed:
-                raise ConfigError(
-                    f"workload.{name} must be {' or '.join(allowed)}, got {getattr(self, name)!r}"
-                )
-        for name in ("checkpoint_count", "keep"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"workload.{name} must be 1 or more, got {value}")
-        for name in ("interval_s", "step_s"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:
-                raise ConfigError(f"workload.{name} must be 0 or more seconds, got {value}")
+        check_settings(self, "workload")
         if self.is_async and not self.training_s:
             raise ConfigError(
                 "workload.interval_s must be above 0 for workload.mode=async, which drains a "

@@ -8,9 +8,12 @@ from enum import Enum
 from pathlib import Path
 
 from wattload.core.errors import ConfigError
+from wattload.core.settings import check_settings, setting
 
 MIN_BLOCK_BYTES = 64 << 10
 MAX_BLOCK_BYTES = 1 << 30
+MAX_DAYS = 100_000
+MAX_WORKERS = 4096
 
 
 class Compression(Enum):
@@ -36,50 +39,51 @@ class Scale:
 class Config:
     """DLRM preprocessing: Criteo TSV to Parquet, then Parquet to packed binary rows.
 
-    ``source`` is a folder of real day files (``day_0``, ``day_1``, ...) or one such file; they are
-    only read. Without it, synthetic day files are generated on the target from ``data_seed``, with
-    ``row_count`` rows in ``day_count`` files. Each rank has ``workers`` processes; 0 means its
-    share of the cores. ``block_bytes`` of TSV are parsed at a time and become one Parquet row
-    group. A worker needs 150 MB plus about 8 times that size, however large the files are.
-    ``part_bytes`` of TSV become one Parquet file and one binary file; parts are smaller if that
-    gives every worker the same number of them. The conversion is repeated ``rounds`` times.
-    Afterwards, about ``sample_row_groups`` row groups, drawn anew by each run, are converted again
-    by a reference implementation and compared. ``keep_output`` leaves the files of the last round
-    on the target.
+    A worker needs 150 MB plus about 8 times ``block_bytes``, however large the files are.
     """
 
     _target_: str = "wattload.workloads.dlrm.workload.Dlrm"
-    source: str | None = None
-    day_count: int = 24
-    row_count: int = 4_373_472_329
-    rounds: int = 1
-    workers: int = 0
-    compression: Compression = Compression.snappy
-    block_bytes: int = 16 << 20
-    part_bytes: int = 256 << 20
-    sample_row_groups: int = 4
-    keep_output: bool = False
-    data_seed: int = 10
+    source: str | None = setting(
+        None,
+        "Folder of real Criteo day files (day_0, day_1, ...), or one such file; only read.",
+        unset="generates synthetic day files on the target",
+    )
+    day_count: int = setting(24, "Synthetic day files.", least=1, most=MAX_DAYS)
+    row_count: int = setting(4_373_472_329, "Rows in all synthetic day files together.", least=1)
+    rounds: int = setting(1, "How often the conversion is repeated.", least=1)
+    workers: int = setting(
+        0, "Worker processes per rank; 0: the rank's share of the cores.", least=0, most=MAX_WORKERS
+    )
+    compression: Compression = setting(Compression.snappy, "Codec of the Parquet files.")
+    block_bytes: int = setting(
+        16 << 20,
+        "TSV parsed at a time; becomes one Parquet row group.",
+        least=MIN_BLOCK_BYTES,
+        most=MAX_BLOCK_BYTES,
+    )
+    part_bytes: int = setting(
+        256 << 20,
+        "TSV that becomes one Parquet and one binary file; at least block_bytes. Parts are smaller "
+        "if that gives every worker the same number of them.",
+        least=MIN_BLOCK_BYTES,
+    )
+    sample_row_groups: int = setting(
+        4,
+        "Row groups, drawn anew by each run, that a reference implementation converts again and "
+        "compares after the run.",
+        least=1,
+    )
+    keep_output: bool = setting(False, "Leave the files of the last round on the target.")
+    data_seed: int = setting(10, "Seed of the synthetic day files.", least=0)
     scales: dict[str, Scale] = field(default_factory=dict)
 
     def check(self, scale: str) -> None:
         """Raise ``ConfigError`` for a setting outside its range, the same at every ``scale``."""
-        least = {"day_count": 1, "row_count": 1, "rounds": 1, "workers": 0, "sample_row_groups": 1}
-        least["data_seed"] = 0
-        for name, minimum in least.items():
-            if getattr(self, name) < minimum:
-                raise ConfigError(
-                    f"workload.{name} must be {minimum} or more, got {getattr(self, name)}"
-                )
+        check_settings(self, "workload")
         if self.row_count < self.day_count:
             raise ConfigError(
                 f"workload.row_count must be at least workload.day_count ({self.day_count}), "
                 f"got {self.row_count}"
-            )
-        if not MIN_BLOCK_BYTES <= self.block_bytes <= MAX_BLOCK_BYTES:
-            raise ConfigError(
-                f"workload.block_bytes must be {MIN_BLOCK_BYTES} to {MAX_BLOCK_BYTES}, "
-                f"got {self.block_bytes}"
             )
         if self.part_bytes < self.block_bytes:
             raise ConfigError(

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from wattload.core.errors import ConfigError
 from wattload.core.mlperf import published
 from wattload.core.mlperf.published import DataSetRule
+from wattload.core.settings import check_settings, setting
 from wattload.core.sysfs import read_meminfo
-from wattload.loaders.data.record_formats import record_format
+from wattload.loaders.data.record_formats import FORMATS
 
 if TYPE_CHECKING:
     from wattload.core.workload import Communicator
@@ -196,43 +197,49 @@ class Config:
     """MLPerf Storage unet3d: whole records, one per file, in batches of their first bytes.
 
     Sizes are payload bytes (DLIO's ``record_length_bytes``); each file also has a header.
-    ``data_seed`` determines the data. The run's own seed shuffles it and selects the samples to
-    hash, so runs with different seeds share their data. ``verify_data`` hashes reused files before
-    the run. ``steps_per_epoch`` limits an epoch: with more files than that, each epoch reads a
-    different part of them. ``None`` means no limit.
     """
 
     au_threshold: ClassVar[float] = published.UNET3D.au_threshold
     """The utilisation that an accelerator has to reach to count."""
 
     _target_: str = "wattload.workloads.unet3d.workload.Unet3d"
-    record_format: str = "npz"
-    sizes: Sizes = Sizes.matched
-    record_mean_bytes: int = 146_600_628
-    record_stdev_bytes: int = 68_341_808
-    resize_bytes: int = 2_097_152
-    batch_samples: int = 7
-    check_crc: bool = False
-    data_seed: int = 10
-    verify_data: bool = False
-    file_count: int | None = None
-    epochs: int = 5
-    steps_per_epoch: int | None = None
-    record_divisor: int = 1
+    record_format: str = setting("npz", "File format of the records.", choices=sorted(FORMATS))
+    sizes: Sizes = setting(
+        Sizes.matched,
+        "How record sizes are chosen: with exactly the configured mean and standard deviation, or "
+        "as DLIO draws them.",
+    )
+    record_mean_bytes: int = setting(146_600_628, "Mean payload of a record.", least=1)
+    record_stdev_bytes: int = setting(68_341_808, "Standard deviation of the payloads.", least=0)
+    resize_bytes: int = setting(
+        2_097_152,
+        "First bytes of each record that reach the accelerator; no record is smaller.",
+        least=1,
+    )
+    batch_samples: int = setting(7, "Samples in a batch.", least=1)
+    check_crc: bool = setting(False, "Check the CRC-32 of every npz file while reading.")
+    data_seed: int = setting(
+        10, "Seed of the data; runs with different seeds share their data.", least=0
+    )
+    verify_data: bool = setting(False, "Hash reused files before the run.")
+    file_count: int | None = setting(
+        None, "Files, one record each.", least=1, unset="as many as MLPerf's rule needs"
+    )
+    epochs: int = setting(5, "Times that all files are read.", least=1)
+    steps_per_epoch: int | None = setting(
+        None,
+        "Most steps of an epoch; with more files, each epoch reads a different part of them.",
+        least=1,
+        unset="no limit",
+    )
+    record_divisor: int = setting(
+        1, "Divides mean, standard deviation and resize_bytes; above 1 at scale=demo only.", least=1
+    )
     scales: dict[str, Scale] = field(default_factory=dict)
 
     def check(self, scale: str) -> None:
         """Raise ``ConfigError`` for a setting outside its range or not allowed at this scale."""
-        record_format(self.record_format)
-        for name in ("batch_samples", "epochs", "record_divisor", "resize_bytes"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"workload.{name} must be 1 or more, got {getattr(self, name)}")
-        if self.data_seed < 0:
-            raise ConfigError(f"workload.data_seed must be 0 or more, got {self.data_seed}")
-        for name in ("file_count", "steps_per_epoch"):
-            count = getattr(self, name)
-            if count is not None and count < 1:
-                raise ConfigError(f"workload.{name} must be 1 or more, got {count}")
+        check_settings(self, "workload")
         if self.record_divisor > 1 and scale != "demo":
             raise ConfigError(
                 f"workload.record_divisor must be 1 at scale={scale}, got {self.record_divisor}; "

@@ -120,9 +120,9 @@ def test_memory_is_bounded_by_pieces_and_threads() -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        (config.Config(thread_count=0), "loader.thread_count must be 1 or more, got 0"),
+        (config.Config(thread_count=0), "loader.thread_count must be 1 to 1024, got 0"),
         (config.Config(tensor_bytes=5000), "loader.tensor_bytes must be a multiple of 4096"),
-        (config.Config(tensor_bytes=0), "at least 4096, got 0"),
+        (config.Config(tensor_bytes=0), "a multiple of 4096, 4096 or more, got 0"),
     ],
 )
 def test_settings_out_of_range_are_named(config: config.Config, said: str) -> None:

@@ -29,7 +29,7 @@ from wattload.loaders.engine.engine import IOEngine
             {"engine": "libaio"},
             r"loader\.engine must be one of auto, io_uring, pread, got",
         ),
-        ({"workers": 0}, r"loader\.workers must be 1 or more"),
+        ({"workers": 0}, r"loader\.workers must be 1 to 1024"),
     ],
 )
 def test_a_setting_out_of_range_is_named(settings: dict[str, Any], message: str) -> None:

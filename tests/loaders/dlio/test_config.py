@@ -33,8 +33,8 @@ def test_its_yaml_composes_to_its_own_settings() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("workers", 0, "loader.workers must be 1 or more, got 0"),
-        ("prefetch_factor", 0, "loader.prefetch_factor must be 1 or more"),
+        ("workers", 0, "loader.workers must be 1 to 1024, got 0"),
+        ("prefetch_factor", 0, "loader.prefetch_factor must be 1 to 1024"),
         ("reader", "ours", "loader.reader must be one of dlio, wattload, got 'ours'"),
         ("start_method", "thread", "loader.start_method must be one of fork"),
         ("reader_block_bytes", 100, "loader.reader_block_bytes must be a multiple of 4096"),

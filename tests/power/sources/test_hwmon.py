@@ -300,7 +300,7 @@ def test_this_machines_own_sensors_are_read_where_it_has_any() -> None:
         (HwmonConfig(rails=["ina226/power1:/dev/nvme0"]), "got 'ina226/power1:/dev/nvme0'"),
         (HwmonConfig(rails=["a/power1:nvme0", "a/power1:nvme1"]), "list each channel once, got a/"),
         (HwmonConfig(accuracy_percent=0), "accuracy_percent must be more than 0 .*, got 0"),
-        (HwmonConfig(accuracy_percent=100), "less than 100, got 100"),
+        (HwmonConfig(accuracy_percent=100), "less than 100 %, got 100"),
     ],
 )
 def test_rails_that_cannot_be_are_one_sentence(config: HwmonConfig, sentence: str) -> None:

@@ -515,10 +515,10 @@ def test_the_plan_bounds_what_the_run_writes(tmp_path: Path) -> None:
     [
         ({"row_count": 0}, "workload.row_count must be 1 or more, got 0"),
         ({"rounds": 0}, "workload.rounds must be 1 or more, got 0"),
-        ({"workers": -1}, "workload.workers must be 0 or more, got -1"),
+        ({"workers": -1}, "workload.workers must be 0 to 4096, got -1"),
         ({"row_count": 1}, r"workload.row_count must be at least workload.day_count \(2\), got 1"),
         ({"block_bytes": 100}, "workload.block_bytes must be 65536 to 1073741824, got 100"),
-        ({"part_bytes": 1}, "workload.part_bytes must be at least workload.block_bytes"),
+        ({"part_bytes": 1 << 20}, "workload.part_bytes must be at least workload.block_bytes"),
         ({"source": "/absent"}, "workload.source=/absent does not exist"),
     ],
 )

@@ -1,0 +1,106 @@
+"""``wattload settings``, the list of workloads, and ``docs/settings.md``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from wattload.cli.main import dispatch
+from wattload.cli.settings import markdown
+from wattload.core.errors import ConfigError
+from wattload.core.settings import check_settings
+from wattload.run.compose import compose, options
+from wattload.run.settings import general_settings, option_settings, options_of
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = ("run", "datagen")
+
+
+def test_the_page_of_settings_is_what_the_command_prints() -> None:
+    stored = (ROOT / "docs/settings.md").read_text("utf-8")
+    assert stored == markdown(), "write it again: wattload settings --markdown > docs/settings.md"
+
+
+def test_every_setting_has_a_meaning_and_every_option_a_summary() -> None:
+    rows = list(general_settings())
+    for group in ("workload", "loader"):
+        for option in options(group):
+            rows += option_settings(group, option)
+    assert len(rows) > 90
+    assert [row.name for row in rows if not row.meaning] == []
+    for group in ("workload", "loader", "power", "power/profile", "accelerator", "scale", "sweep"):
+        assert all(option.summary for option in options_of(group))
+
+
+def test_every_setting_of_a_composed_run_is_documented() -> None:
+    _, values = compose(["target.path=/mnt", "workload=dlrm", "power=quarch", *QUARCH])
+    documented = {row.name for row in general_settings()}
+    documented |= {row.name for row in option_settings("workload", "dlrm")}
+    documented |= {row.name for row in option_settings("loader", "direct")}
+    internal = {"workload._target_", "loader._target_", "workload.scales", "power.profile"}
+    assert set(_leaves(values, "")) - documented - internal - {"power.replay"} <= {
+        key for key in _leaves(values, "") if key.startswith("scale.")
+    }
+
+
+QUARCH = ("power.quarch.module=tcp::qtl1999-02-020",)
+
+
+def _leaves(node: object, prefix: str) -> list[str]:
+    stop = ("workload.scales", "accelerator.step_s")
+    if not isinstance(node, dict) or prefix in stop:
+        return [prefix]
+    names = (f"{prefix}.{key}" if prefix else str(key) for key in node)
+    return [
+        leaf
+        for name, value in zip(names, node.values(), strict=True)
+        for leaf in _leaves(value, name)
+    ]
+
+
+def test_one_workload_and_loader_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert dispatch(["settings", "dlrm", "direct", "--json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["workload.row_count"]["default"] == "2400000 (demo 20000, full 4373472329)"
+    assert rows["loader.block_bytes"]["allowed"] == "a multiple of 4096, 4096 to 1073741824 bytes"
+
+
+def test_an_unknown_name_is_one_sentence() -> None:
+    with pytest.raises(ConfigError, match=r"unknown workload or loader 'unet'; workloads are .*"):
+        dispatch(["settings", "unet"])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_without_a_workload_the_workloads_are_listed(command: str) -> None:
+    with pytest.raises(ConfigError, match="no workload given") as caught:
+        dispatch([command, "target.path=/nowhere"])
+    for name in options("workload"):
+        assert f"\n  {name} " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("loader.block_bytes=1000", "loader.block_bytes must be a multiple of 4096, .* got 1000"),
+        ("seed=-1", "seed must be 0 or more, got -1"),
+        ("workload=dlrm workload.row_count=0", "workload.row_count must be 1 or more, got 0"),
+        ("accelerator.count=0", "accelerator.count must be 1 to 1024, got 0"),
+        ("power.period_s=1e308", "power.period_s must be more than 0 and at most 1000000 s"),
+        (
+            "interleave=" + "x" * 1000,
+            "interleave must be one of none, abba, aa, got 'x{50,70}\\.\\.",
+        ),
+    ],
+)
+def test_every_setting_is_checked_whatever_uses_it(override: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{sentence}"):
+        compose(["workload=null", "target.path=/mnt", *override.split()])
+
+
+def test_defaults_are_in_their_own_ranges() -> None:
+    for workload in options("workload"):
+        for loader in options("loader"):
+            config, _ = compose(["target.path=/mnt", f"workload={workload}", f"loader={loader}"])
+            check_settings(config.workload, "workload")

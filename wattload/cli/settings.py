@@ -1,0 +1,156 @@
+"""``wattload settings``: every setting with its meaning, unit, range and default."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from wattload.core.errors import ConfigError
+from wattload.run.settings import SettingRow, general_settings, option_settings, options_of
+
+LISTED_GROUPS = ("workload", "loader", "power", "power/profile", "accelerator", "scale", "sweep")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="WORKLOAD|LOADER",
+        help="show the settings of these; without a name, the options and the general settings",
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--markdown", action="store_true", help="print all settings as Markdown")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the settings and return 0.
+
+    Raises:
+        ConfigError: a name is not a workload or a loader.
+    """
+    if arguments.markdown:
+        sys.stdout.write(markdown())
+        return 0
+    tables = _tables(arguments.names)
+    if arguments.json:
+        rows = [asdict(row) for _, table in tables for row in table]
+        sys.stdout.write(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+        return 0
+    if not arguments.names:
+        for group in LISTED_GROUPS:
+            print("\n".join((f"{group}=", *option_lines(group))), end="\n\n")
+    print("\n\n".join("\n".join((title, *_lines(table))) for title, table in tables))
+    if not arguments.names:
+        print("\nsettings of a workload or loader: wattload settings NAME, such as unet3d")
+    return 0
+
+
+def option_lines(group: str) -> Iterator[str]:
+    """Yield the options of a group for a terminal: each name with the first sentence about it."""
+    listed = options_of(group)
+    width = max(len(option.name) for option in listed)
+    for option in listed:
+        summary = re.split(r"(?<=\.) (?=[A-Z])", option.summary)[0]
+        yield from _wrapped(f"{option.name:<{width}}  {summary}", "  ", width + 4)
+
+
+def require_workload(overrides: Sequence[str]) -> None:
+    """Raise ``ConfigError``, with a list of the workloads, unless an override names one."""
+    if not any(text.partition("=")[0].strip() == "workload" for text in overrides):
+        listed = "\n".join(option_lines("workload"))
+        raise ConfigError(
+            f"no workload given; add workload=NAME, with one of\n{listed}\n"
+            "e.g. wattload run workload=unet3d target.path=/mnt/ssd scale=demo"
+        )
+
+
+def _wrapped(text: str, indent: str, hanging: int) -> Iterator[str]:
+    columns = max(shutil.get_terminal_size().columns, 40)
+    yield from textwrap.wrap(
+        text,
+        columns,
+        initial_indent=indent,
+        subsequent_indent=" " * hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _tables(names: Sequence[str]) -> list[tuple[str, list[SettingRow]]]:
+    if not names:
+        return [("settings of every run", list(general_settings()))]
+    groups = {name: _group_of(name) for name in names}
+    return [
+        (f"{group}={name}", list(option_settings(group, name))) for name, group in groups.items()
+    ]
+
+
+def _group_of(name: str) -> str:
+    known = {
+        group: [option.name for option in options_of(group)] for group in ("workload", "loader")
+    }
+    for group, listed in known.items():
+        if name in listed:
+            return group
+    raise ConfigError(
+        f"unknown workload or loader {name!r}; workloads are {', '.join(known['workload'])}, "
+        f"loaders are {', '.join(known['loader'])}"
+    )
+
+
+def _lines(table: Sequence[SettingRow]) -> Iterator[str]:
+    if not table:
+        yield "  no settings"
+    for row in table:
+        yield f"  {row.name}={row.default}"
+        for text in (row.meaning, row.allowed):
+            yield from _wrapped(text, " " * 6, 6)
+
+
+def markdown() -> str:
+    """Return the page ``docs/settings.md``."""
+    parts = [
+        "# Settings\n",
+        "`wattload settings --markdown` writes this page. Set any of these on the command line as "
+        "`NAME=VALUE`.\n`null` unsets a setting where the last column says what that means.\n",
+    ]
+    for group in LISTED_GROUPS:
+        parts.append(f"## {group}=\n")
+        rows = [f"| `{o.name}` | {_escaped(o.summary)} |" for o in options_of(group)]
+        parts.append("\n".join(["| option | meaning |", "|---|---|", *rows]) + "\n")
+    tables = [("Every run", list(general_settings()))]
+    for group in ("workload", "loader"):
+        tables += [
+            (f"{group}={option.name}", list(option_settings(group, option.name)))
+            for option in options_of(group)
+        ]
+    for title, table in tables:
+        if table:
+            parts.append(f"## {title}\n")
+            parts.append("\n".join(_markdown_rows(table)) + "\n")
+    return "\n".join(parts)
+
+
+def _markdown_rows(table: Sequence[SettingRow]) -> Iterator[str]:
+    yield "| setting | default | meaning | allowed |"
+    yield "|---|---|---|---|"
+    for row in table:
+        cells = (
+            f"`{row.name}`",
+            f"`{row.default}`" if row.default else "",
+            row.meaning,
+            row.allowed,
+        )
+        yield "| " + " | ".join(_escaped(cell) for cell in cells) + " |"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
