@@ -1,6 +1,7 @@
-"""``wattload plan``: calculates what a checkpoint too large for this host would take.
+"""``wattload plan``: bytes, time, space and energy of a run, before it is made.
 
-Rate and power are given, or come from the write phase of a recorded run.
+Of a checkpoint that is too large for this host, it calculates the same from its model; rate and
+power are given, or come from the write phase of a recorded run.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ from wattload.core.power import Scope, weakest
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.run import RunRecord
+from wattload.core.storage.targets import Target
 from wattload.core.units import GIB, J_PER_WH, Unit, format_bytes, format_rate, format_seconds
-from wattload.reports.quantity import bounded_quantity
+from wattload.core.workload import WorkloadPlan
+from wattload.reports.quantity import bounded_quantity, quantity
+from wattload.run.preflight import space_of
 from wattload.workloads.checkpoint import estimate
 from wattload.workloads.checkpoint.cycle import WRITE_PHASE
 from wattload.workloads.checkpoint.estimate import Drives, Energy, Shape, Watts, drives_needed
 from wattload.workloads.checkpoint.models import NAMES
 
+WORKLOAD = "checkpoint"
 KEYS = ("model", "ranks", "rate", "record", "power_w", "interval_s", "overhead")
 
 OVERHEAD = 0.05
@@ -40,14 +45,15 @@ _PARTIAL = ("shrunken", "sliced")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("what", choices=("checkpoint",), help="what to plan")
+    parser.add_argument("workload", metavar="WORKLOAD", help="what to plan, e.g. unet3d")
     parser.add_argument(
         "settings",
         nargs="*",
         metavar="KEY=VALUE",
-        help="model=405b [ranks=8]; rate=GB/s and power_w=W of one drive, or record=RUN for both "
-        f"from a run; interval_s=S between checkpoints, overhead={OVERHEAD}, "
-        "the allowed share of stalls",
+        help="those of the run, e.g. target.path=/mnt/ssd scale=full; rate=GB/s and power_w=W of "
+        "the target. A checkpoint of any size, without a target: model=405b [ranks=8]; rate=GB/s "
+        "and power_w=W of one drive, or record=RUN for both from a run; interval_s=S between "
+        f"checkpoints, overhead={OVERHEAD}, the allowed share of stalls",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -56,9 +62,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the plan and return 0.
 
     Raises:
-        ConfigError: a setting is unknown, missing or out of range.
+        ConfigError: a setting is unknown, missing or out of range, or the run would be refused.
+        TargetError: the target can't be used.
         RecordError: the record is missing, unfinished, or has no write rate.
     """
+    keys = {word.partition("=")[0] for word in arguments.settings}
+    if arguments.workload != WORKLOAD or not keys <= set(KEYS):
+        return _plan_run(arguments)
     given = _settings(arguments.settings)
     shape = estimate.shape(_model(given), _count(given, "ranks"))
     power_w = _number(given, "power_w")
@@ -79,6 +89,96 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print("\n".join(plan_lines(shape, rates, seconds, energy, drives)))
     return 0
+
+
+def _plan_run(arguments: argparse.Namespace) -> int:
+    """Print what a run would take, then raise what its preflight would raise."""
+    from wattload.cli.outcome import Printer
+    from wattload.run.preflight import preflight
+    from wattload.session.loop import plan_run
+
+    own = [word for word in arguments.settings if word.partition("=")[0] in ("rate", "power_w")]
+    overrides = [word for word in arguments.settings if word not in own]
+    given = _settings(own)
+    rate, power_w = _number(given, "rate"), _number(given, "power_w")
+    config, targets, plan = plan_run([f"workload={arguments.workload}", *overrides], Printer())
+    estimated = RunTime.of(plan, rate * 1e9) if rate is not None else None
+    if arguments.json:
+        seconds = asdict(estimated) if estimated else None
+        print(json.dumps({**asdict(plan), "time": seconds, "power_w": power_w}, indent=1))
+    else:
+        print(_line("run", f"{arguments.workload}, {config.loader.name}, {config.scale.name}"))
+        print("\n".join(run_lines(targets, plan, estimated, power_w)))
+    preflight(config, targets, plan, max(plan.minimum_ranks, 1))
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunTime:
+    """Seconds that a run takes at a given rate; idle baselines and the tail come on top.
+
+    Emulated computation may overlap with I/O: a run takes from the longer of both to their sum.
+    """
+
+    generate_s: float
+    io_s: float
+    computing_s: float
+
+    @classmethod
+    def of(cls, plan: WorkloadPlan, rate_bytes_per_s: float) -> RunTime:
+        """Return the times of a plan at one rate for reads and writes."""
+        return cls(
+            generate_s=plan.prepare_bytes / rate_bytes_per_s,
+            io_s=(plan.read_bytes + plan.run_bytes) / rate_bytes_per_s,
+            computing_s=plan.computing_s,
+        )
+
+    @property
+    def range_s(self) -> tuple[float, float]:
+        """The least and the most seconds, with the time to generate data."""
+        least = max(self.io_s, self.computing_s)
+        return self.generate_s + least, self.generate_s + self.io_s + self.computing_s
+
+
+def run_lines(
+    targets: Sequence[Target], plan: WorkloadPlan, time: RunTime | None, power_w: float | None
+) -> Iterator[str]:
+    """Yield the lines of a run's plan."""
+    for target in targets:
+        space = space_of(target)
+        devices = ", ".join(target.facts.devices) or "no block device"
+        free = f"{format_bytes(space.available_bytes)} of {format_bytes(space.total_bytes)} free"
+        yield _line("target", f"{target.path} on {devices}, {free}")
+    yield _line(
+        "data",
+        f"{format_bytes(plan.data_bytes)}, of which {format_bytes(plan.prepare_bytes)} "
+        "must be generated first",
+    )
+    yield _line("reads", f"{format_bytes(plan.read_bytes)} in the timed phases")
+    yield _line("writes", f"{format_bytes(plan.run_bytes)} in the timed phases")
+    yield _line("space", f"at most {format_bytes(plan.peak_bytes)} at once")
+    yield _line("memory", f"{format_bytes(plan.memory_bytes_per_rank)} per process")
+    if time is None:
+        computing = (
+            f"at least {format_seconds(plan.computing_s)}, the emulated computation; "
+            if plan.computing_s
+            else ""
+        )
+        yield _line("time", f"{computing}add rate=GB/s of the target for an estimate")
+        return
+    least_s, most_s = time.range_s
+    total = format_seconds(least_s)
+    if format_seconds(most_s) != total:
+        total += f" to {format_seconds(most_s)}"
+    yield _line(
+        "time",
+        f"{total} = {format_seconds(time.generate_s)} to generate data, "
+        f"{format_seconds(time.io_s)} of I/O and {format_seconds(time.computing_s)} of emulated "
+        "computation, which may overlap; idle baselines come on top",
+    )
+    if power_w is not None:
+        least, most = (quantity(s * power_w, Unit.JOULES) for s in (least_s, most_s))
+        yield _line("energy", f"{least}{'' if most == least else f' to {most}'} at {power_w:g} W")
 
 
 def _settings(words: Sequence[str]) -> dict[str, str]:

@@ -192,9 +192,9 @@ class RunLifecycle:
 
     def preview(self, *, check: bool) -> tuple[tuple[Target, ...], WorkloadPlan]:
         """Return what the run would do to its targets, without changing them."""
-        targets = self._on_all_ranks(self._resolve)
+        paths, host = self._config.target.paths(), self._process.host
+        targets = self._on_all_ranks(lambda: resolve_targets(paths, host=host))
         plan = self._on_all_ranks(lambda: self._plan_run(targets, check=check)[2])
-        self._resources.close()
         return targets, plan
 
     def generate(self) -> DataFacts | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from wattload.core.errors import ConfigError
 from wattload.core.record.file import read_record
 from wattload.core.storage.targets import Target
-from wattload.core.workload import DataFacts
+from wattload.core.workload import DataFacts, WorkloadPlan
 from wattload.run.compose import compose
 from wattload.run.config import RunConfig
 from wattload.run.lifecycle import execute, generate_data, preview_run
@@ -37,6 +37,13 @@ def generate(overrides: Sequence[str], reporter: Reporter) -> DataFacts | None:
         composed = plan_search(overrides, process.communicator).widest()
     data = generate_data(process, composed, ("wattload", "datagen", *overrides))
     return data if process.is_root else None
+
+
+def plan_run(
+    overrides: Sequence[str], reporter: Reporter
+) -> tuple[RunConfig, tuple[Target, ...], WorkloadPlan]:
+    """Return what one run would do to its targets; changes nothing."""
+    return preview_run(unsampled_process(reporter), overrides)
 
 
 def run_all(overrides: Sequence[str], *, multirun: bool, reporter: SessionReporter) -> int:

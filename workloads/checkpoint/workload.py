@@ -74,6 +74,8 @@ class Checkpoint:
             peak_bytes=job.checkpoint_bytes * job.most_kept,
             memory_bytes_per_rank=max(map(self._memory_bytes, job.shards)),
             needs_direct_io=self._loader.checkpoint_path_is_direct,
+            read_bytes=job.checkpoint_bytes * self.config.checkpoint_count,
+            computing_s=self.config.training_s * (self.config.checkpoint_count - 1),
             maximum_ranks=job.model_ranks,
         )
 

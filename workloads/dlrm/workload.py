@@ -81,6 +81,8 @@ class Dlrm:
             peak_bytes=data_bytes + output_bytes,
             memory_bytes_per_rank=self._workers(context) * self._config.memory_bytes,
             needs_direct_io=False,
+            read_bytes=(expected.size_bytes + round(expected.size_bytes * PARQUET_SHARE))
+            * self._config.rounds,
         )
 
     def prepare(self, context: RunContext) -> DataFacts:

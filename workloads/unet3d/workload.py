@@ -105,6 +105,9 @@ class Unet3d:
                 generation_memory_bytes(context.communicator.world_size) if missing else 0,
             ),
             needs_direct_io=self._loader.sample_path_is_direct,
+            read_bytes=round(data_bytes * job.epoch_files / job.dataset.file_count)
+            * self.config.epochs,
+            computing_s=self.config.epochs * job.steps * job.step_s,
             # An external program starts its own processes, one per accelerator.
             maximum_ranks=1
             if isinstance(self._loader, SampleHarnessConfig)
