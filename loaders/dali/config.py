@@ -27,7 +27,6 @@ DALI = Requirement(
     module="nvidia.dali",
     software="NVIDIA DALI",
     extra="dali",
-    install="pip install 'wattload[dali]'",
 )
 NO_READER = (
     "DALI has no reader for {record_format}: it read whole files through the page cache, and "

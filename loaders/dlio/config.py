@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from wattload.core.errors import ConfigError, MissingExtraError
+from wattload.core.installation import install_command
 from wattload.core.io import Harness
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
@@ -55,9 +56,7 @@ class Config:
             module="dlio_benchmark",
             software="dlio-benchmark",
             extra="dlio",
-            install=(
-                "pip install 'wattload[dlio,torch]' && pip install --no-deps dlio-benchmark==2.0.0"
-            ),
+            package="dlio-benchmark==2.0.0",
         ),
         PYTORCH,
         *(
@@ -65,7 +64,6 @@ class Config:
                 module=module,
                 software=module,
                 extra="dlio",
-                install="pip install 'wattload[dlio]'",
             )
             for module in ("mpi4py", "pandas", "psutil")
         ),
@@ -191,7 +189,7 @@ def mpirun() -> str:
     if found is None:
         raise MissingExtraError(
             "loader=dlio starts one process per accelerator by mpirun, which is not installed; "
-            "install it with: pip install 'wattload[mpi]', or use accelerator.count=1"
+            f"install it with: {install_command(['mpi'])}, or use accelerator.count=1"
         )
     return found
 

@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any, ClassVar, Protocol, cast
 
 from wattload.core.errors import MissingExtraError, PowerError
+from wattload.core.installation import install_command
 from wattload.core.power import (
     Boxcar,
     Counter,
@@ -82,7 +83,8 @@ def load_nvml() -> Nvml:
         return cast("Nvml", import_module("pynvml"))
     except ImportError as error:
         raise MissingExtraError(
-            "GPU power needs the module pynvml, which is not installed: pip install 'wattload[gpu]'"
+            "GPU power needs the module pynvml, which is not installed; install it with: "
+            + install_command(["gpu"])
         ) from error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,7 @@ from wattload.cli.doctor import (
 )
 from wattload.core import workload
 from wattload.core.errors import PowerError, PowerPermissionError
+from wattload.core.installation import install_command
 from wattload.core.sysfs import Roots
 from wattload.power.sources.redfish import PASSWORD_VARIABLE, USER_VARIABLE
 
@@ -78,10 +80,40 @@ def test_this_machine_is_examined(tmp_path: Path, capsys: Captured) -> None:
     assert {finding["verdict"] for finding in findings} <= {"yes", "partly", "no"}
 
 
-def test_what_is_not_there_has_one_command(tmp_path: Path, capsys: Captured) -> None:
+LOOKS = ("lspci", "nvidia-smi", "wattload devices", "dmesg", "ipmitool")
+
+
+def test_a_command_changes_something_and_is_for_what_is_missing(
+    tmp_path: Path, capsys: Captured
+) -> None:
     main(["doctor", str(tmp_path), "--json"])
     for finding in json.loads(capsys.readouterr().out):
-        assert bool(finding["mend"]) is (finding["verdict"] != "yes"), finding
+        assert not finding["mend"] or finding["verdict"] != "yes", finding
+        assert not any(look in finding["mend"] for look in LOOKS), finding
+
+
+def test_the_default_directory_is_the_target_of_the_environment(tmp_path: Path) -> None:
+    environment = {**os.environ, "WATTLOAD_TARGET": str(tmp_path)}
+    command = [sys.executable, "-m", "wattload", "doctor", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    found = {finding["name"]: finding for finding in json.loads(done.stdout)}
+    assert found["O_DIRECT"]["says"].startswith(f"{tmp_path}:")
+
+
+@pytest.mark.parametrize(
+    ("sysctl", "seccomp", "words"),
+    [("2", "0", "sysctl"), ("2", "2", "sysctl"), ("0", "2", "seccomp=unconfined"), ("0", "0", "")],
+)
+def test_a_seccomp_filter_and_the_sysctl_have_different_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sysctl: str, seccomp: str, words: str
+) -> None:
+    roots = Roots(sys=tmp_path / "sys", proc=tmp_path / "proc")
+    write(roots.proc / "sys/kernel/io_uring_disabled", f"{sysctl}\n")
+    write(roots.proc / "self/status", f"Name:\tx\nSeccomp:\t{seccomp}\n")
+    monkeypatch.setattr(software, "LIVE", roots)
+    monkeypatch.setattr(software, "backend_unavailable", lambda name: "not permitted")
+    (finding,) = software.io_findings()
+    assert words in finding.mend if words else finding.mend == ""
 
 
 def test_the_verdict_on_o_direct_is_what_a_run_finds(tmp_path: Path) -> None:
@@ -196,7 +228,7 @@ def test_nvml_without_driver_or_module_reports_which(tmp_path: Path) -> None:
     roots = Roots(sys=tmp_path)
     driverless = by_name(power_findings(roots, nvml(0, starts=False)))["NVML"]
     assert "Driver Not Loaded" in driverless.says
-    assert "wattload[gpu]" in by_name(power_findings(roots, missing))["NVML"].mend
+    assert "[gpu]" in by_name(power_findings(roots, missing))["NVML"].mend
 
 
 def power(roots: Roots, environment: dict[str, str] | None = None) -> dict[str, Finding]:
@@ -205,14 +237,17 @@ def power(roots: Roots, environment: dict[str, str] | None = None) -> dict[str, 
 
 
 def test_rapl_is_there_when_its_counters_are_readable(tmp_path: Path) -> None:
-    absent = power(Roots(sys=tmp_path))["RAPL"]
+    bare = Roots(sys=tmp_path, proc=tmp_path / "proc")
+    absent = power(bare)["RAPL"]
     assert (absent.verdict, absent.mend) == (Verdict.NO, "sudo modprobe intel_rapl_msr")
+    write(bare.proc / "cpuinfo", "flags\t\t: fpu vme hypervisor lahf_lm\n")
+    assert power(bare)["RAPL"].mend == ""
     roots = powercap_tree(tmp_path, {"intel-rapl:0": "package-0", "intel-rapl:0:0": "dram"})
     assert power(roots)["RAPL"].says == "package-0, package-0 dram"
     counter = roots.sys / "class/powercap/intel-rapl:0/energy_uj"
     counter.write_text("nonsense")
     broken = power(roots)["RAPL"]
-    assert (broken.verdict, broken.mend) == (Verdict.NO, "sudo dmesg | grep -i rapl")
+    assert (broken.verdict, broken.mend) == (Verdict.NO, "")
 
 
 def test_rapl_for_root_alone_is_mended_by_root(
@@ -230,6 +265,9 @@ def test_rapl_for_root_alone_is_mended_by_root(
 
 
 def test_sensors_of_the_kernel_are_listed_by_their_names(tmp_path: Path) -> None:
+    absent = power(Roots(sys=tmp_path))["hwmon"]
+    assert (absent.verdict, absent.mend) == (Verdict.NO, "")
+    (tmp_path / "bus/acpi/devices/ACPI000D:00").mkdir(parents=True)
     absent = power(Roots(sys=tmp_path))["hwmon"]
     assert (absent.verdict, absent.mend) == (Verdict.NO, "sudo modprobe acpi_power_meter")
     few = power(hwmon_tree(tmp_path / "few", INA226, ACPI))["hwmon"]
@@ -260,14 +298,14 @@ WATTS = bytes.fromhex("00 dc d4 00 96 00 90 01 e6 00 00 00 00 00 e8 03 00 00 40"
     ("reply", "verdict", "says", "mend"),
     [
         (WATTS, Verdict.YES, "by DCMI, now 212 W", ""),
-        (b"\xc1", Verdict.NO, "offers no DCMI power reading", "sudo ipmitool dcmi discover"),
+        (b"\xc1", Verdict.NO, "offers no DCMI power reading", ""),
         (PowerPermissionError("no entry"), Verdict.NO, "no entry", "sudo -E wattload doctor"),
     ],
 )
 def test_bmc_is_queried_for_the_nodes_power(
     tmp_path: Path, reply: bytes | PowerError, verdict: Verdict, says: str, mend: str
 ) -> None:
-    absent = power(Roots(sys=tmp_path))["IPMI"]
+    absent = power(Roots(sys=tmp_path, proc=tmp_path))["IPMI"]
     assert absent.mend == "sudo modprobe -a ipmi_si ipmi_devintf"
     write(tmp_path / "ipmi0", "")
     found = power_findings(
@@ -292,7 +330,8 @@ def test_extras_that_are_absent_name_what_installs_them(monkeypatch: pytest.Monk
     monkeypatch.setattr(software, "find_spec", lambda _: None)
     monkeypatch.setattr(workload, "find_spec", lambda _: None)
     findings = by_name(software_findings(lambda _: None))
-    assert findings["torch"].mend == "pip install 'wattload[torch]'"
+    assert findings["torch"].mend == install_command(["torch"])
+    assert "[torch]" in findings["torch"].mend
     assert findings["MPI"].says == "the module mpi4py is not installed: one process only"
     assert findings["fio"].mend == "sudo apt-get install fio"
     assert findings["container engine"].says == "neither docker nor podman is installed"

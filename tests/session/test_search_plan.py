@@ -117,7 +117,7 @@ def test_ranks_search_their_multiples() -> None:
         (("sweep.maximum=2000",), "1 to 1024, got 2000"),
         (("sweep.name=power",), "one of none, accelerators"),
         (("sweep.au_threshold=90",), "more than 0 and at most 1, got 90"),
-        (("sweep.confirmations=-1",), "0 to 100000, got -1"),
+        (("sweep.confirmations=-1",), "0 to 10000, got -1"),
         ((f"label={'a' * 39}",), "1 to 40"),
     ],
 )

@@ -25,15 +25,18 @@ from typing import TYPE_CHECKING, Any
 
 from wattload.core.errors import MissingExtraError, PowerError, PowerPermissionError, TargetError
 from wattload.core.host.counters import read_block_stat
+from wattload.core.installation import install_command
 from wattload.core.storage.controllers import list_controllers
 from wattload.core.storage.targets import Target, check_writable, counting_devices, resolve_targets
 from wattload.core.sysfs import LIVE, Roots, read_text
 from wattload.core.units import format_bytes
+from wattload.core.workload import command_for
 from wattload.loaders.engine.library import IO_URING, PREAD, backend_unavailable
 from wattload.power.sources.hwmon import list_channels
 from wattload.power.sources.ipmi import DEVICE, IpmiDevice, IpmiSource, OpenLink
 from wattload.power.sources.rapl import find_zones
 from wattload.power.sources.redfish import PASSWORD_VARIABLE, USER_VARIABLE
+from wattload.run.config import TARGET_VARIABLE
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,6 +71,13 @@ _MPI_QUESTION = "from mpi4py import MPI; print(MPI.Get_library_version().split(c
 _ENGINES = {"docker": "{{.Driver}}", "podman": "{{.Store.GraphDriverName}}"}
 """Container engines, and the format that prints the storage driver; it needs a running engine."""
 
+_SECCOMP_FILTER = 2
+"""``proc(5)``: the value of Seccomp in a process under a filter, as in a container."""
+
+_WITHOUT_SECCOMP = (
+    "docker run --rm --security-opt seccomp=unconfined --volume /mnt/ssd:/target wattload doctor"
+)
+
 _CAP_IPC_LOCK, _CAP_SYS_ADMIN = 14, 21
 """Bits of ``linux/capability.h``. With the first, the limit on locked memory does not count."""
 
@@ -78,8 +88,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "directory",
         nargs="?",
         type=Path,
-        default=Path(),
-        help="where to try O_DIRECT (default: the current directory)",
+        default=Path(os.environ.get(TARGET_VARIABLE, ".")),
+        help=f"where to try O_DIRECT (default: {TARGET_VARIABLE}, else the current directory)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -134,7 +144,7 @@ class Finding:
     """One capability of this host.
 
     ``says`` is the observation and ``adds`` what the capability is good for. ``mend`` is a command
-    that makes it available or shows why it is not; empty if there is nothing to fix.
+    that makes it available; empty if no command can.
     """
 
     name: str
@@ -179,13 +189,21 @@ def io_findings() -> Iterator[Finding]:
             verdict=Verdict.PARTLY,
             says=f"{reason}; loader.engine=auto uses {PREAD}: blocking threads",
             adds=_ENGINE_ADDS,
-            mend="sudo sysctl kernel.io_uring_disabled=0",
+            mend=_allow_io_uring(LIVE),
         )
         return
     yield Finding(
         name="I/O engine", verdict=Verdict.YES, says="io_uring is available", adds=_ENGINE_ADDS
     )
     yield _locked_memory()
+
+
+def _allow_io_uring(roots: Roots) -> str:
+    """Return the command that allows io_uring where the sysctl or a container forbids it."""
+    if _text_or_empty(roots.proc / "sys/kernel/io_uring_disabled") in ("1", "2"):
+        return "sudo sysctl kernel.io_uring_disabled=0"
+    filtered = f"Seccomp:\t{_SECCOMP_FILTER}" in read_text(roots.proc / "self/status").splitlines()
+    return _WITHOUT_SECCOMP if filtered else ""
 
 
 def _locked_memory() -> Finding:
@@ -215,7 +233,7 @@ def power_findings(
     yield _nvml(load)
     yield _hwmon(roots)
     yield _rapl(roots)
-    yield _ipmi(ipmi, open_link)
+    yield _ipmi(ipmi, open_link, roots)
     yield _redfish(environment)
 
 
@@ -227,15 +245,14 @@ def _nvml(load: Callable[[str], Any]) -> Finding:
         return finding(
             verdict=Verdict.NO,
             says="the module pynvml is not installed",
-            mend="pip install 'wattload[gpu]'",
+            mend=install_command(["gpu"]),
         )
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         return finding(
             verdict=Verdict.NO,
-            says=f"pynvml is installed, but no driver answers: {error}",
-            mend="nvidia-smi",
+            says=f"no NVIDIA driver answers: {error}",
         )
     try:
         count = pynvml.nvmlDeviceGetCount()
@@ -244,7 +261,6 @@ def _nvml(load: Callable[[str], Any]) -> Finding:
     return finding(
         verdict=Verdict.YES if count else Verdict.NO,
         says=f"{count} GPU{'' if count == 1 else 's'}",
-        mend="" if count else "nvidia-smi",
     )
 
 
@@ -255,11 +271,16 @@ def _hwmon(roots: Roots) -> Finding:
         return finding(
             verdict=Verdict.NO,
             says="the kernel has no sensor of power or energy",
-            mend="sudo modprobe acpi_power_meter",
+            mend="sudo modprobe acpi_power_meter" if _has_acpi_power_meter(roots) else "",
         )
     shown = ", ".join(channel.key for channel in channels[:_CHANNELS_SHOWN])
     more = f" and {len(channels) - _CHANNELS_SHOWN} more" * (len(channels) > _CHANNELS_SHOWN)
     return finding(verdict=Verdict.YES, says=f"{shown}{more}")
+
+
+def _has_acpi_power_meter(roots: Roots) -> bool:
+    """Return whether the firmware describes a power meter (ACPI000D), whose driver is missing."""
+    return any((roots.sys / "bus/acpi/devices").glob("ACPI000D:*"))
 
 
 def _rapl(roots: Roots) -> Finding:
@@ -270,7 +291,7 @@ def _rapl(roots: Roots) -> Finding:
         return finding(
             verdict=Verdict.NO,
             says="the kernel has no RAPL zone; most virtual machines have none",
-            mend="sudo modprobe intel_rapl_msr",
+            mend="" if _is_virtual(roots) else "sudo modprobe intel_rapl_msr",
         )
     for source in sources:
         try:
@@ -282,21 +303,33 @@ def _rapl(roots: Roots) -> Finding:
                 mend="sudo -E wattload doctor",
             )
         except PowerError as error:
-            return finding(verdict=Verdict.NO, says=str(error), mend="sudo dmesg | grep -i rapl")
+            return finding(verdict=Verdict.NO, says=str(error))
         finally:
             source.close()
     names = ", ".join(source.facts().device for source in sources)
     return finding(verdict=Verdict.YES, says=names)
 
 
-def _ipmi(path: Path, open_link: OpenLink) -> Finding:
+def _is_virtual(roots: Roots) -> bool:
+    """Return whether the processor reports a hypervisor, in ``/proc/cpuinfo``."""
+    return " hypervisor" in _text_or_empty(roots.proc / "cpuinfo")
+
+
+def _text_or_empty(path: Path) -> str:
+    try:
+        return read_text(path)
+    except OSError:
+        return ""
+
+
+def _ipmi(path: Path, open_link: OpenLink, roots: Roots) -> Finding:
     """Read the BMC once, which takes milliseconds."""
     finding = partial(Finding, name="IPMI", adds=_IPMI_ADDS)
     if not path.exists():
         return finding(
             verdict=Verdict.NO,
             says=f"{path} does not exist: no BMC, or its driver is not loaded",
-            mend="sudo modprobe -a ipmi_si ipmi_devintf",
+            mend="" if _is_virtual(roots) else "sudo modprobe -a ipmi_si ipmi_devintf",
         )
     source = IpmiSource(period_s=_PERIOD_S, open_link=open_link)
     try:
@@ -305,7 +338,7 @@ def _ipmi(path: Path, open_link: OpenLink) -> Finding:
     except PowerPermissionError as error:
         return finding(verdict=Verdict.NO, says=str(error), mend="sudo -E wattload doctor")
     except PowerError as error:
-        return finding(verdict=Verdict.NO, says=str(error), mend="sudo ipmitool dcmi discover")
+        return finding(verdict=Verdict.NO, says=str(error))
     finally:
         source.close()
     watts = "busy at the moment" if sample.value is None else f"now {sample.value:g} W"
@@ -362,7 +395,7 @@ def _loader_extras() -> Iterator[Finding]:
             yield finding(
                 verdict=Verdict.NO,
                 says=f"the module {modules} is not installed",
-                mend=" && ".join(dict.fromkeys(requirement.install for requirement in missing)),
+                mend=command_for(missing),
             )
         else:
             yield finding(verdict=Verdict.YES, says=_version(next(iter(needed)).module))
@@ -377,7 +410,7 @@ def _version(module: str) -> str:
 
 def _mpi(find: FindProgram) -> Finding:
     finding = partial(Finding, name="MPI", adds="several processes: mpirun -n N wattload run ...")
-    mend = "pip install 'wattload[mpi]'"
+    mend = install_command(["mpi"])
     if find_spec("mpi4py") is None:
         return finding(
             verdict=Verdict.NO,
@@ -455,7 +488,6 @@ def storage_findings(
             verdict=Verdict.NO,
             says=str(error),
             adds="the directory that a run reads and writes",
-            mend="wattload doctor /mnt/ssd",
         )
     else:
         yield _direct_io(target)
@@ -474,7 +506,6 @@ def _direct_io(target: Target) -> Finding:
             verdict=Verdict.NO,
             says=f"{target.path}: {target.direct_io_missing}",
             adds=adds,
-            mend="wattload devices",
         )
     return Finding(
         name="O_DIRECT",
@@ -501,7 +532,6 @@ def _counters(target: Target, roots: Roots) -> Finding:
             verdict=Verdict.NO,
             says=why,
             adds=adds,
-            mend="wattload devices",
         )
     return Finding(name="device counters", verdict=Verdict.YES, says=", ".join(names), adds=adds)
 
@@ -513,7 +543,6 @@ def _caveats(target: Target) -> Iterator[Finding]:
             verdict=Verdict.PARTLY,
             says=warning,
             adds="figures of the drive alone",
-            mend="wattload doctor /mnt/ssd",
         )
 
 
@@ -529,7 +558,6 @@ def _controllers(roots: Roots) -> Finding:
         verdict=Verdict.NO,
         says="the kernel has none; power=declared uses a data sheet's watts instead",
         adds=adds,
-        mend="lspci -d ::0108",
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from wattload.core.errors import MissingExtraError
+from wattload.core.installation import install_command
 from wattload.core.io import DataPath, TracedOperations
 from wattload.core.record.results import Check, Latency, Metric
 from wattload.core.settings import setting
@@ -232,13 +233,14 @@ class Requirement:
     """A Python module that a loader needs and a plain installation of wattload lacks.
 
     ``module`` is its import name, ``software`` the name its users know. ``extra`` is the extra of
-    wattload that lists it, and ``install`` the command line that installs it.
+    wattload that lists it. ``package`` is what pip has to install in addition, without its own
+    dependencies, because pip can't resolve them.
     """
 
     module: str
     software: str
     extra: str
-    install: str
+    package: str = ""
 
     @property
     def is_installed(self) -> bool:
@@ -253,7 +255,6 @@ PYTORCH = Requirement(
     module="torch",
     software="PyTorch",
     extra="torch",
-    install="pip install 'wattload[torch]'",
 )
 """Several loaders need it, and so does ``accelerator.device=cuda``."""
 
@@ -274,16 +275,23 @@ def require_installed(
         raise missing_error(missing, user=user, alternative=alternative)
 
 
+def command_for(missing: Sequence[Requirement]) -> str:
+    """Return the command that installs what is missing."""
+    return install_command(
+        [requirement.extra for requirement in missing],
+        without_dependencies=[each.package for each in missing if each.package],
+    )
+
+
 def missing_error(
     missing: Sequence[Requirement], *, user: str, alternative: str = "loader=direct"
 ) -> MissingExtraError:
     """Return the error for one or more requirements that are not installed."""
     names = [requirement.software for requirement in missing]
     listed = f"{', '.join(names[:-1])} and {names[-1]}" if names[1:] else names[0]
-    commands = dict.fromkeys(requirement.install for requirement in missing)
     return MissingExtraError(
         f"{user} needs {listed}, which {'are' if names[1:] else 'is'} not installed; install "
-        f"{'them' if names[1:] else 'it'} with: {' && '.join(commands)}"
+        f"{'them' if names[1:] else 'it'} with: {command_for(missing)}"
         f", or use {alternative}"
     )
 

@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from wattload.core.errors import MissingExtraError, RunError, WattloadError
+from wattload.core.installation import install_command
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -49,7 +50,7 @@ def connect() -> Communicator:
     except ImportError as error:
         raise MissingExtraError(
             f"mpirun started several processes, but MPI can't be loaded ({error}); install it with "
-            "pip install 'wattload[mpi]'"
+            + install_command(["mpi"])
         ) from error
     return MpiCommunicator(MPI.COMM_WORLD)
 
