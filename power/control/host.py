@@ -46,7 +46,9 @@ def holds_system_here(name: str) -> bool | None:
 class PowerHost:
     """How to list, open and check controllers on this host, and where to journal changes.
 
-    A controller that hangs times out: other drives must not wait for it.
+    A controller that hangs times out: other drives must not wait for it. ``devices`` are the
+    controllers that may be opened (``None``: all); the others are left alone whatever a journal
+    says.
     """
 
     journal: ChangeJournal = field(default_factory=lambda: ChangeJournal(default_state_folder()))
@@ -55,3 +57,8 @@ class PowerHost:
     list_names: Callable[[], Sequence[str]] = controllers_here
     serial_of: Callable[[str], str] = serial_here
     holds_system: HoldsSystem = holds_system_here
+    devices: frozenset[str] | None = None
+
+    def served_names(self) -> list[str]:
+        """Return the names of the controllers that may be opened."""
+        return [name for name in self.list_names() if self.devices is None or name in self.devices]

@@ -25,13 +25,12 @@ from pydantic import BaseModel, ValidationError
 
 import wattload
 from wattload import __version__
-from wattload.core import errors
-from wattload.core.errors import DataError, PowerError, WattloadError
+from wattload.core.errors import DataError, PowerError
 from wattload.core.files import open_folder
 from wattload.power.control.journal import default_state_folder
 from wattload.power.control.recovery import Recovery, recover_changes
 from wattload.power.sampler.access import peer_of
-from wattload.power.sampler.protocol import PROTOCOL_VERSION, encode
+from wattload.power.sampler.protocol import PROTOCOL_VERSION, encode, error_in
 from wattload.power.sampler.replies import FinishReply, OpenReply, StatusReply
 
 if TYPE_CHECKING:
@@ -223,7 +222,7 @@ class SamplerClient:
         except (OSError, EOFError) as error:
             raise PowerError(self._ended_message(command)) from error
         if not answer.get("ok"):
-            raise _error(str(answer.get("kind")), str(answer.get("error")))
+            raise error_in(answer)
         return answer
 
     def _receive(self) -> Mapping[str, Any]:
@@ -353,13 +352,6 @@ def _decoded(line: bytes) -> Mapping[str, Any]:
     if not isinstance(answer, dict):
         raise PowerError(f"the sampler sent JSON that is not an object: {line[:80]!r}")
     return answer
-
-
-def _error(kind: str, sentence: str) -> WattloadError:
-    """Return the sampler's error with the class it had there."""
-    found = getattr(errors, kind, PowerError)
-    is_ours = isinstance(found, type) and issubclass(found, WattloadError)
-    return found(sentence) if is_ours else PowerError(sentence)
 
 
 _clients: weakref.WeakSet[SamplerClient] = weakref.WeakSet()

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from wattload.core.errors import PowerDataLostError, PowerError, TargetError
 from wattload.core.host.counters import read_block_stat
@@ -30,7 +30,6 @@ from wattload.core.record.energy import SamplerRecord
 from wattload.core.sysfs import LIVE, SECTOR_BYTES, Roots
 from wattload.core.units import NS_PER_S
 from wattload.power.nvme.admin import ADMIN_COST
-from wattload.power.sampler.samples import SampleFile
 from wattload.power.sources.base import PolledSource
 
 _LOG = logging.getLogger(__name__)
@@ -333,12 +332,18 @@ class BlockCounter:
 
 
 class CostMeter:
-    """The cost of sampling since this was created; rates leave out the quiet time."""
+    """The cost of sampling since this was created; rates leave out the quiet time.
 
-    def __init__(self, *, is_quiet: bool = False) -> None:
+    ``other_cpu_s`` returns the CPU time of the process that writes the samples.
+    """
+
+    def __init__(
+        self, *, is_quiet: bool = False, other_cpu_s: Callable[[], float] = lambda: 0.0
+    ) -> None:
         ADMIN_COST.reset()
+        self._other_cpu_s = other_cpu_s
         self._start_ns = time.monotonic_ns()
-        self._cpu_start_s = time.process_time()
+        self._cpu_start_s = self._cpu_now_s()
         self._quiet_since = (self._start_ns, self._cpu_start_s) if is_quiet else None
         self._quiet_ns = 0
         self._quiet_cpu_s = 0.0
@@ -348,15 +353,18 @@ class CostMeter:
 
     def quiet(self, *, is_on: bool) -> None:
         """Start or end a quiet time, in which the drives are not read and cause no cost."""
-        now = time.monotonic_ns(), time.process_time()
+        now = time.monotonic_ns(), self._cpu_now_s()
         if self._quiet_since is not None:
             self._quiet_ns += now[0] - self._quiet_since[0]
             self._quiet_cpu_s += now[1] - self._quiet_since[1]
         self._quiet_since = now if is_on else None
 
     def cpu_s(self) -> float:
-        """Return the CPU time of this process since then, in seconds."""
-        return time.process_time() - self._cpu_start_s
+        """Return the CPU time of sampling since then, in seconds."""
+        return self._cpu_now_s() - self._cpu_start_s
+
+    def _cpu_now_s(self) -> float:
+        return time.process_time() + self._other_cpu_s()
 
     def add_tick(self, start_ns: int, end_ns: int) -> None:
         """Count a round over all sources; rounds in a quiet time skip most and don't count."""
@@ -367,9 +375,9 @@ class CostMeter:
         self._tick_max_ns = max(self._tick_max_ns, end_ns - start_ns)
 
     def record(
-        self, *, host: str, period_s: float, schedule: Schedule, file: SampleFile
+        self, *, host: str, period_s: float, schedule: Schedule, sample_counts: tuple[int, int]
     ) -> SamplerRecord:
-        """Return the cost so far."""
+        """Return the cost so far; ``sample_counts`` are the samples written and lost."""
         self.quiet(is_on=self._quiet_since is not None)  # counts the quiet time up to now
         seconds = (time.monotonic_ns() - self._start_ns) / NS_PER_S
         quiet_s = self._quiet_ns / NS_PER_S
@@ -390,8 +398,8 @@ class CostMeter:
             quiet_s=quiet_s,
             tick_count=schedule.tick_count,
             missed_tick_count=schedule.missed_count,
-            sample_count=file.sample_count,
-            lost_sample_count=file.lost_count,
+            sample_count=sample_counts[0],
+            lost_sample_count=sample_counts[1],
             cpu_s=cpu_s,
             admin_command_count=commands,
             missing={

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from wattload import __version__
-from wattload.core.errors import PowerError
+from wattload.core import errors
+from wattload.core.errors import PowerError, WattloadError
 
 PROTOCOL_VERSION = 2
 MAX_LINE_BYTES = 64 * 1024
@@ -29,6 +30,7 @@ DEVICE_NAME = re.compile(r"(?!\.)[A-Za-z0-9!._-]{1,64}")
 """A controller (``nvme0``) or a block device (``vda``) as the kernel names it; no slash."""
 
 _MAX_REASON = 2000
+_MAX_SENTENCE = 4000
 
 _MAX_BRACKETS = 256
 """Deeper nesting is refused, so that recursive code can't overflow its stack."""
@@ -112,6 +114,19 @@ class LineBuffer:
 def encode(message: Mapping[str, Any]) -> bytes:
     """Return a message as one line."""
     return json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def refusal(error: WattloadError) -> dict[str, Any]:
+    """Return an error as the answer to a command."""
+    return {"ok": False, "kind": type(error).__name__, "error": str(error)[:_MAX_SENTENCE]}
+
+
+def error_in(answer: Mapping[str, Any]) -> WattloadError:
+    """Return the error in an answer, with the class that it had in the other process."""
+    sentence = str(answer.get("error"))
+    found = getattr(errors, str(answer.get("kind")), PowerError)
+    is_ours = isinstance(found, type) and issubclass(found, WattloadError)
+    return found(sentence) if is_ours else PowerError(sentence)
 
 
 def parse(line: bytes) -> Command:

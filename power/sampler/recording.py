@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from wattload.core.errors import PowerError, WattloadError
-from wattload.core.power import PowerSource
+from wattload.core.power import PowerSource, SourceFacts
 from wattload.core.record.energy import PowerStateRecord, SamplerRecord
 from wattload.power.config import PowerConfig
 from wattload.power.control.recovery import recover_changes
 from wattload.power.nvme.admin import DEVICE_NAME
-from wattload.power.sampler.access import (
-    Peer,
-    SamplerHost,
-    acting_as,
-    check_run_folder,
-    create_samples,
-)
+from wattload.power.sampler.access import Peer, SamplerHost
 from wattload.power.sampler.drive import Drive, apply_all, hold_all
 from wattload.power.sampler.grants import power_config
 from wattload.power.sampler.polling import (
@@ -39,9 +32,10 @@ from wattload.power.sampler.replies import (
     OpenReply,
     StatusReply,
 )
-from wattload.power.sampler.samples import SampleFile
+from wattload.power.sampler.run_folder import RunFolder, Steps
+from wattload.power.sampler.samples import SampleLines
+from wattload.power.sources import replay
 from wattload.power.sources.base import PowerDevice
-from wattload.power.sources.replay_trace import unstage
 from wattload.power.sources.selection import select, watch_states
 
 if TYPE_CHECKING:
@@ -51,19 +45,19 @@ _LOG = logging.getLogger(__name__)
 
 
 class Recording:
-    """The life of one run in the sampler: open, start, ticks, then finish or end.
+    """The life of one run in the sampler: enter, open, start, ticks, then finish or end.
 
-    After ``end`` nothing is set, locked or open, whatever the order of calls.
+    After ``end`` nothing is set, locked or open, whatever the order of calls. Commands that touch
+    the run's folder are ``Steps``; drives are always restored without waiting for that folder.
+
+    Raises:
+        PowerError: the process for the run's folder can't be started.
     """
 
     def __init__(self, host: SamplerHost, peer: Peer, run_id: str) -> None:
         self._host = host
-        self._peer = peer
         self.run_id = run_id
-        with acting_as(peer):
-            self._folder: Path = check_run_folder(
-                host.runs, run_id, uid=peer.uid if host.is_service else None
-            )
+        self.folder = RunFolder(host, peer, run_id)
         self._stage = "greeted"
         self._period_s = 0.0
         self._drives: list[Drive] = []
@@ -71,7 +65,7 @@ class Recording:
         self._counters: list[BlockCounter] = []
         self._not_counted: dict[str, str] = {}
         self._reader = SourceReader(())
-        self._file: SampleFile | None = None
+        self._lines = SampleLines()
         self._schedule: Schedule | None = None
         self._cost: CostMeter | None = None
 
@@ -80,42 +74,50 @@ class Recording:
         """When the next tick is due; ``None`` unless the run is being sampled."""
         return self._schedule.due_ns if self._schedule and self._stage == "sampling" else None
 
-    def open(self, command: Open) -> OpenReply:
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it has been opened, and not ended: it may then be silent for hours."""
+        return self._stage in ("open", "sampling")
+
+    def enter(self) -> Steps[None]:
+        """Check the run's folder; raises ``PowerError``."""
+        return self.folder.enter()
+
+    def open(self, command: Open) -> Steps[OpenReply]:
         """Undo what earlier runs left behind, set the power state, open the sources.
 
         Raises:
             PowerError: the request can't be met; nothing has changed.
         """
         self._expect("greeted")
+        self._stage = "opening"
         try:
-            report = self._open(command)
+            report = yield from self._open(command)
         except BaseException:
-            self._release()
+            self.end()
             raise
         self._stage = "open"
         return report
 
-    def start(self) -> None:
+    def start(self) -> Steps[None]:
         """Create the samples file and start sampling."""
         self._expect("open")
-        with acting_as(self._peer):
-            descriptor = create_samples(self._folder / self._host.samples_name)
-            self._file = SampleFile(descriptor, host=self._host.name, period_s=self._period_s)
+        yield from self.folder.start(period_s=self._period_s)
+        self._expect("open")
         self._reader.start()
-        self._cost = CostMeter(is_quiet=self._reader.is_quiet)
+        self._cost = CostMeter(is_quiet=self._reader.is_quiet, other_cpu_s=self.folder.cpu_s)
         self._schedule = Schedule(self._period_s, time.monotonic_ns())
         self._stage = "sampling"
 
     def tick(self) -> None:
-        """Read every source and counter once and write the samples."""
-        if self._file is None or self._schedule is None or self._cost is None:
+        """Read every source and counter once and pass the samples on."""
+        if self._schedule is None or self._cost is None:
             raise PowerError("sampling has not started")
         start_ns = time.monotonic_ns()
         samples = self._reader.read()
         for counter in self._counters:
             samples.extend(counter.read())
-        with acting_as(self._peer):  # the file counts towards the user's quota
-            self._file.write(samples)
+        self.folder.write(self._lines.of(samples))
         end_ns = time.monotonic_ns()
         self._cost.add_tick(start_ns, end_ns)
         self._schedule.advance(end_ns)
@@ -130,17 +132,18 @@ class Recording:
             self._cost.quiet(is_on=is_on)
 
     def status(self) -> StatusReply:
-        """Return the progress."""
+        """Return the progress; samples count as soon as they are passed on."""
+        sample_count, lost_count = self.folder.sample_counts
         return StatusReply(
             state=self._stage,
             tick_count=self._schedule.tick_count if self._schedule else 0,
             missed_tick_count=self._schedule.missed_count if self._schedule else 0,
-            sample_count=self._file.sample_count if self._file else 0,
-            lost_sample_count=self._file.lost_count if self._file else 0,
+            sample_count=sample_count,
+            lost_sample_count=lost_count,
             cpu_s=self._cost.cpu_s() if self._cost else 0.0,
         )
 
-    def finish(self) -> FinishReply:
+    def finish(self) -> Steps[FinishReply]:
         """Take a last reading, read the controllers, restore, and release everything."""
         self._expect("open", "sampling")
         if self._stage == "sampling":
@@ -151,27 +154,28 @@ class Recording:
         status, cost = self.status(), self._cost_record()
         energies = self._reader.stop()
         controllers = self._read_controllers()
-        sampled = self._file is not None
         self._release()
+        sample_count, lost_count = yield from self.folder.finish()
+        counts = {"sample_count": sample_count, "lost_sample_count": lost_count}
         return FinishReply(
             host=self._host.name,
-            samples_file=self._host.samples_name if sampled else None,
+            samples_file=self._host.samples_name if self._schedule else None,
             states=self._states(),
             controllers=controllers,
             own_energies=tuple(energies),
             data_lost=self._reader.data_lost,
-            cost=cost,
-            **status.model_dump(exclude={"state"}),
+            cost=cost.model_copy(update=counts) if cost else None,
+            **{**status.model_dump(exclude={"state"}), **counts},
         )
 
     def _cost_record(self) -> SamplerRecord | None:
-        if self._cost is None or self._schedule is None or self._file is None:
+        if self._cost is None or self._schedule is None:
             return None
         return self._cost.record(
             host=self._host.name,
             period_s=self._period_s,
             schedule=self._schedule,
-            file=self._file,
+            sample_counts=self.folder.sample_counts,
         )
 
     def end(self) -> None:
@@ -179,25 +183,20 @@ class Recording:
         if self._stage != "ended":
             self._release()
 
-    def write_record(self, status: Status, reason: str) -> None:
+    def write_record(self, status: Status, reason: str) -> Steps[None]:
         """Write the record of a run that has none; failures are logged."""
-        from wattload.power.sampler.aborted_record import finish_aborted
-
         states = self._states()
         outcomes = " ".join(state.sentence for state in states if state.knob is not None)
         try:
-            finish_aborted(
-                self._folder,
-                status,
-                f"{reason.rstrip('.')}. {outcomes}".strip(),
-                states=states,
-                rights=partial(acting_as, self._peer),
+            yield from self.folder.write_record(
+                status=status,
+                reason=f"{reason.rstrip('.')}. {outcomes}".strip(),
+                states=[state.model_dump(mode="json") for state in states],
             )
-        except (WattloadError, OSError, ValueError, RecursionError) as error:
-            # A user's files in the run folder must not be able to end the sampler.
+        except WattloadError as error:
             _LOG.error("run %s has no record: %s", self.run_id, error)
 
-    def _open(self, command: Open) -> OpenReply:
+    def _open(self, command: Open) -> Steps[OpenReply]:
         config = power_config(command.request, command.devices, self._host)
         recoveries = recover_changes(self._host)
         self._open_drives(command, config)
@@ -205,8 +204,9 @@ class Recording:
         apply_all(self._drives, config, holds_system=self._host.holds_system)
         self._open_counters(command.block_devices)
         devices = self._power_devices(command)
-        config = unstage(config, self._folder)
-        selection = select(devices, config, host=self._host.name)
+        replayed = yield from self._replayed(config, devices)
+        self._expect("opening")
+        selection = select(devices, config, host=self._host.name, elsewhere=replayed)
         watchers = watch_states(selection, devices, config)
         self._sources = in_background([*selection.sources, *watchers])
         self._reader = SourceReader(self._sources)
@@ -220,6 +220,26 @@ class Recording:
             leftovers=tuple(recovery.sentence for recovery in recoveries),
             not_counted=self._not_counted,
         )
+
+    def _replayed(
+        self, config: PowerConfig, devices: Sequence[PowerDevice]
+    ) -> Steps[Mapping[str, Sequence[PowerSource]]]:
+        """Open a requested trace, which only the process in the run's folder may read."""
+        if replay.NAME not in (config.source, *config.beside):
+            return {}
+        answer = yield from self.folder.replay(
+            replay=asdict(config.replay) if config.replay else None,
+            period_s=config.period_s,
+            devices=[
+                {"key": device.key, "name": device.name, "is_nvme": device.is_nvme}
+                for device in devices
+            ],
+        )
+        try:
+            facts = SourceFacts.model_validate(answer.get("facts"))
+        except ValueError as error:
+            raise PowerError(f"the trace has unreadable facts: {error}") from error
+        return {replay.NAME: [replay.ReplayedElsewhere(facts)]}
 
     def _open_drives(self, command: Open, config: PowerConfig) -> None:
         """Open and lock the run's drives: concurrent runs would share bandwidth and energy."""
@@ -255,7 +275,6 @@ class Recording:
                 is_nvme=name in serials,
                 journal=self._host.journal,
                 run_id=self.run_id,
-                rights=partial(acting_as, self._peer),
             )
             for name in command.devices
         ]
@@ -277,8 +296,6 @@ class Recording:
         steps += [drive.close for drive in self._drives]
         steps += [source.close for source in self._sources]
         steps += [counter.close for counter in self._counters]
-        if self._file is not None:
-            steps.append(self._file.close)
         for step in steps:
             try:
                 step()

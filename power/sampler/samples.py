@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pydantic_core import from_json
@@ -22,6 +22,27 @@ SCHEMA_VERSION = 1
 SAMPLE_COLUMNS = ("time_ns", "spread_ns", "source", "device", "channel", "value", "evidence")
 
 
+class SampleLines:
+    """Formats samples as lines of the file."""
+
+    def __init__(self) -> None:
+        self._middles: dict[tuple[str, str, Channel], str] = {}
+
+    def of(self, samples: Iterable[Sample]) -> list[str]:
+        """Return one line per sample."""
+        return [self._line(sample) for sample in samples]
+
+    def _line(self, sample: Sample) -> str:
+        key = (sample.source, sample.device, sample.channel)
+        middle = self._middles.get(key)
+        if middle is None:
+            middle = ",".join(json.dumps(part) for part in key)
+            self._middles[key] = middle
+        value = sample.value
+        text = "null" if value is None or not math.isfinite(value) else repr(value)
+        return f'[{sample.time_ns},{sample.spread_ns},{middle},{text},"{sample.evidence}"]\n'
+
+
 class SampleFile:
     """Appends rounds of samples to a descriptor that it owns.
 
@@ -32,7 +53,6 @@ class SampleFile:
     def __init__(self, descriptor: int, *, host: str, period_s: float) -> None:
         self._descriptor = descriptor
         self._size_bytes = 0
-        self._middles: dict[tuple[str, str, Channel], str] = {}
         self.sample_count = 0
         self.lost_count = 0
         """Samples that could not be written, for example on a full disk."""
@@ -49,9 +69,8 @@ class SampleFile:
                 "the samples file can't be written; is the disk of the runs folder full?"
             )
 
-    def write(self, samples: Iterable[Sample]) -> None:
+    def write(self, lines: Sequence[str]) -> None:
         """Append one round as a whole; if that fails, its samples count as lost."""
-        lines = [self._line(sample) for sample in samples]
         if self._append("".join(lines)):
             self.sample_count += len(lines)
         else:
@@ -62,16 +81,6 @@ class SampleFile:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-    def _line(self, sample: Sample) -> str:
-        key = (sample.source, sample.device, sample.channel)
-        middle = self._middles.get(key)
-        if middle is None:
-            middle = ",".join(json.dumps(part) for part in key)
-            self._middles[key] = middle
-        value = sample.value
-        text = "null" if value is None or not math.isfinite(value) else repr(value)
-        return f'[{sample.time_ns},{sample.spread_ns},{middle},{text},"{sample.evidence}"]\n'
 
     def _append(self, text: str) -> bool:
         data = text.encode()

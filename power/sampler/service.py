@@ -5,7 +5,11 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import queue
 import sys
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -17,6 +21,10 @@ from wattload.power.sampler.server import SamplerServer
 
 DEFAULT_SOCKET = Path("/run/wattload/sampler.sock")
 _MAX_LOGGED = 2000
+_MAX_WAITING = 1000
+_DRAIN_LIMIT_S = 2.0
+_DRAIN_POLL_S = 0.005
+_STDERR = 2
 _Failure = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
@@ -64,9 +72,9 @@ def serve(arguments: argparse.Namespace, host: SamplerHost, *, once: bool = Fals
         ConfigError: a user, a group or the runs folder does not exist.
         PowerError: the socket can't be created.
     """
-    handler = logging.StreamHandler()
-    handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    log = BackgroundLog()
+    log.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[log])
     access = Access.named(arguments.user, arguments.group)
     server = SamplerServer(host, path=arguments.socket, once=once, access=access)
     if not once:
@@ -80,13 +88,16 @@ def serve(arguments: argparse.Namespace, host: SamplerHost, *, once: bool = Fals
         # A sampler of one run does this when the run opens.
         for recovery in recover_changes(host):
             logging.getLogger(__name__).warning("%s", recovery.sentence)
-    server.serve()
+    try:
+        server.serve()
+    finally:
+        log.drain()
     return 0
 
 
 def _print_summary(host: SamplerHost, socket: Path, access: Access) -> None:
     """Print what is served, to whom, and with which rights."""
-    served = [name for name in host.list_names() if host.devices is None or name in host.devices]
+    served = host.served_names()
     lines = [
         f"wattload sampler {__version__}, protocol {PROTOCOL_VERSION}, as user {os.geteuid()}",
         f"socket       {socket} (mode {access.socket_mode:04o})",
@@ -124,6 +135,37 @@ def _warnings() -> list[str]:
             "in /opt/wattload"
         )
     ]
+
+
+class BackgroundLog(logging.Handler):
+    """Writes the log in a thread: it may be on a run's file system, and that may hang.
+
+    Messages are dropped while ``_MAX_WAITING`` wait.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting: queue.Queue[bytes] = queue.Queue(_MAX_WAITING)
+        threading.Thread(target=self._write, name="log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass a message on."""
+        with suppress(queue.Full):
+            self._waiting.put_nowait((self.format(record) + "\n").encode(errors="replace"))
+
+    def drain(self) -> None:
+        """Wait until the messages are written, at most ``_DRAIN_LIMIT_S``."""
+        deadline_s = time.monotonic() + _DRAIN_LIMIT_S
+        while self._waiting.unfinished_tasks and time.monotonic() < deadline_s:
+            time.sleep(_DRAIN_POLL_S)
+
+    def _write(self) -> None:
+        while True:
+            line = self._waiting.get()
+            # Not by sys.stderr, whose lock would keep the whole process when it ends.
+            with suppress(OSError):
+                os.write(_STDERR, line)
+            self._waiting.task_done()
 
 
 class OneLineFormatter(logging.Formatter):

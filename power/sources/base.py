@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, cast
 
@@ -33,8 +32,7 @@ class PowerDevice:
     ``key`` identifies it in every sample and record: the controller's serial, else the kernel's
     name. ``name`` is the kernel's (``nvme0``, ``vda``). ``is_nvme`` is true for an NVMe controller.
     A source that changes a feature of the drive needs ``journal`` and ``run_id``, and does so only
-    through ``power.control.change.FeatureChange``. ``rights`` grants the rights of the run's user,
-    for files in the run's folder.
+    through ``power.control.change.FeatureChange``.
     """
 
     key: str
@@ -42,7 +40,6 @@ class PowerDevice:
     is_nvme: bool
     journal: ChangeJournal | None = None
     run_id: str = ""
-    rights: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 class Find(Protocol):

@@ -19,7 +19,6 @@ import os
 import stat
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from io import StringIO
@@ -292,20 +291,17 @@ def read_trace(
     path: Path,
     *,
     growing: bool = False,
-    rights: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> RecordedTrace:
     """Return the trace in a file; its ``origin`` is the file's name and hash unless it states one.
 
-    ``growing`` skips an incomplete last line and permits a trace without readings. ``rights``
-    grants the rights for reading the file.
+    ``growing`` skips an incomplete last line and permits a trace without readings.
 
     Raises:
         DataError: it can't be read or is not a valid trace; the message gives line and value.
     """
     if path.suffix not in (CSV, PARQUET):
         raise DataError(f"{path} must end in {CSV} or {PARQUET} to be replayed")
-    with rights():
-        data = _bytes_of(path)
+    data = _bytes_of(path)
     digest = hashlib.sha256(data).hexdigest()[:_SHA256_DIGITS]
     origin = f"{path.name} (sha256 {digest})"
     if path.suffix == PARQUET:
@@ -470,7 +466,7 @@ def unstage(config: PowerConfig, folder: Path) -> PowerConfig:
     Raises:
         PowerError: the configuration names another file.
     """
-    if config.source != "replay" or config.replay is None:
+    if config.replay is None:
         return config
     if not is_staged(config):
         raise PowerError(

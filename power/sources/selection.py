@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wattload.core.errors import MissingExtraError, PowerError
@@ -27,19 +27,25 @@ class Selection:
     choice: str
 
 
-def select(devices: Sequence[PowerDevice], config: PowerConfig, *, host: str) -> Selection:
+def select(
+    devices: Sequence[PowerDevice],
+    config: PowerConfig,
+    *,
+    host: str,
+    elsewhere: Mapping[str, Sequence[PowerSource]] = {},
+) -> Selection:
     """Return the sources for the devices under the targets of this host, opened.
 
     ``auto`` opens every drive-scope source of each device except data sheets, and adds sources of
     other scopes; ``records`` lists those that can't be read. Which source gives a device's energy
     is decided for each window (``power.energy.ledger``). A source that was requested by name must
-    be readable.
+    be readable. ``elsewhere`` has the sources of meters that another process reads, by meter.
 
     Raises:
         PowerError: the requested source can't be read on any device.
         MissingExtraError: the requested source needs a module that is not installed.
     """
-    candidates = _Candidates(host=host)
+    candidates = _Candidates(host=host, elsewhere=elsewhere)
     try:
         choose = _open_automatic if config.source == AUTO else _open_requested
         choice = choose(candidates, devices, config)
@@ -56,12 +62,14 @@ class _Candidates:
     """Sources tried so far: the open ones, and the records of those that are not used."""
 
     host: str
+    elsewhere: Mapping[str, Sequence[PowerSource]]
     opened: list[PowerSource] = field(default_factory=list)
     refused: list[PowerSourceRecord] = field(default_factory=list)
 
     def try_all(self, name: str, devices: Sequence[PowerDevice], config: PowerConfig) -> None:
         """Open all sources of one kind; raises what ``find`` raises."""
-        for source in find_sources(name, devices, config):
+        found = self.elsewhere.get(name)
+        for source in find_sources(name, devices, config) if found is None else found:
             try:
                 source.open()
             except PowerError as error:

@@ -18,7 +18,7 @@ from wattload.core.units import NS_PER_S
 from wattload.power.config import PowerConfig
 from wattload.power.sampler.client import SamplerClient
 from wattload.power.sampler.replies import FinishReply, OpenReply
-from wattload.power.sampler.samples import SampleFile
+from wattload.power.sampler.samples import SampleFile, SampleLines
 from wattload.run import power_session
 from wattload.run.energy import power_section, read_all
 from wattload.run.phases import PhaseRecorder, phase_windows
@@ -65,7 +65,7 @@ class Client:
             ends_ns = now_ns + (7 if self._calms else 700) * NS_PER_S // 10
             busy = now_ns + 2 * NS_PER_S // 10 < time_ns < ends_ns
             file.write(
-                [
+                SampleLines().of([
                     Sample(
                         time_ns=time_ns,
                         spread_ns=0,
@@ -75,7 +75,7 @@ class Client:
                         value=20.0 if busy else 5.0,
                         evidence=Evidence.MEASURED,
                     )
-                ]
+                ])
             )
         file.close()
 

@@ -106,7 +106,7 @@ def test_cut_last_line_is_left_out(run: Path) -> None:
     (run / "journal-0.jsonl").write_text(f"{whole}\n{whole[:-5]}")
     reported = read_journals(run)
     assert reported.spans == [SPAN]
-    assert reported.unreadable == []
+    assert reported.unreadable.names == []
 
 
 def test_damaged_lines_are_named_and_the_others_kept(run: Path) -> None:

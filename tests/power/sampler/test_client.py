@@ -18,14 +18,14 @@ from wattload.core.errors import MissingExtraError, PowerError, PowerPermissionE
 from wattload.power.sampler import client as client_module
 from wattload.power.sampler.client import SamplerClient
 
-ACT_AS_ROOT = """
+BECOME_ROOT = """
 import os, sys
 from wattload.core.errors import PowerError
-from wattload.power.sampler.access import Peer, acting_as
+from wattload.power.sampler import aborted_record, helper
+from wattload.power.sources import replay
 os.setgid(65534); os.setuid(65534)
 try:
-    with acting_as(Peer(1, 0, 0)):
-        pass
+    helper.become(0, 0, [])
 except PowerError as error:
     sys.stdout.write(str(error))
 """
@@ -179,7 +179,7 @@ def test_forked_child_gives_the_connection_up(impostor: Impostor, client: Sample
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_nobody_cannot_act_for_root() -> None:
     reported = subprocess.run(
-        [sys.executable, "-S", "-c", ACT_AS_ROOT],
+        [sys.executable, "-c", BECOME_ROOT],
         capture_output=True,
         text=True,
         check=True,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,7 @@ from wattload.power.config import PowerConfig, QuarchConfig, ReplayConfig
 from wattload.power.nvme.admin import ADMIN_COST, CommandCost, NvmeAdmin
 from wattload.power.nvme.features import get_command
 from wattload.power.sampler.polling import CostMeter, Schedule
-from wattload.power.sampler.samples import SampleFile, read_samples
+from wattload.power.sampler.samples import read_samples
 from wattload.power.sources.replay_trace import stage
 
 PERIOD_S = 0.02
@@ -57,29 +55,21 @@ def test_every_command_that_is_sent_is_counted_also_one_that_fails(
     ADMIN_COST.reset()
 
 
-@pytest.fixture
-def samples(tmp_path: Path) -> Iterator[SampleFile]:
-    descriptor = os.open(tmp_path / "samples", os.O_WRONLY | os.O_CREAT)
-    file = SampleFile(descriptor, host="h", period_s=0.1)
-    yield file
-    file.close()
-
-
-def test_cost_of_a_run_without_rounds_or_commands_has_reasons(samples: SampleFile) -> None:
-    record = CostMeter().record(host="h", period_s=0.1, schedule=Schedule(0.1, 0), file=samples)
+def test_cost_of_a_run_without_rounds_or_commands_has_reasons() -> None:
+    record = CostMeter().record(host="h", period_s=0.1, schedule=Schedule(0.1, 0), sample_counts=(0, 0))
     assert (record.tick_mean_s, record.admin_mean_s) == (None, None)
     assert record.missing["admin_mean_s"] == "no admin command was sent"
     assert record.missing["tick_max_s"] == "nothing was sampled"
     assert record.admin_commands_per_s == 0
 
 
-def test_rounds_and_missed_deadlines_are_in_the_cost(samples: SampleFile) -> None:
+def test_rounds_and_missed_deadlines_are_in_the_cost() -> None:
     meter, schedule = CostMeter(), Schedule(0.1, 0)
     for start_ns, end_ns in ((0, 10_000_000), (100_000_000, 350_000_000)):
         meter.add_tick(start_ns, end_ns)
         schedule.advance(end_ns)
     ADMIN_COST.add(2_000_000)
-    record = meter.record(host="h", period_s=0.1, schedule=schedule, file=samples)
+    record = meter.record(host="h", period_s=0.1, schedule=schedule, sample_counts=(0, 0))
     ADMIN_COST.reset()
     assert (record.tick_count, record.missed_tick_count) == (2, 2)
     assert (record.tick_mean_s, record.tick_max_s) == (0.13, 0.25)
@@ -91,7 +81,7 @@ def test_rounds_and_missed_deadlines_are_in_the_cost(samples: SampleFile) -> Non
 
 
 def test_quiet_does_not_dilute_what_is_reported_per_second(
-    samples: SampleFile, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = [0.0, 0.0]
     monkeypatch.setattr(time, "monotonic_ns", lambda: round(clock[0] * NS_PER_S))
@@ -106,7 +96,7 @@ def test_quiet_does_not_dilute_what_is_reported_per_second(
         ADMIN_COST.add(1_000_000)
     meter.quiet(is_on=True)
     clock[:] = 160, 1.5
-    record = meter.record(host="h", period_s=0.1, schedule=Schedule(0.1, 0), file=samples)
+    record = meter.record(host="h", period_s=0.1, schedule=Schedule(0.1, 0), sample_counts=(0, 0))
     ADMIN_COST.reset()
     assert (record.seconds, record.quiet_s, record.cpu_s) == (160, 120, 1.5)
     assert record.admin_commands_per_s == 20

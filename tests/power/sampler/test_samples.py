@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from wattload.core.errors import PowerError, RecordError
 from wattload.core.power import Channel, Evidence, Sample
-from wattload.power.sampler.samples import SampleFile, read_samples
+from wattload.power.sampler.samples import SampleFile, SampleLines, read_samples
 
 SAMPLES = st.builds(
     Sample,
@@ -30,6 +30,9 @@ def sample(value: float | None = 1.5) -> Sample:
     )  # fmt: skip
 
 
+LINES = SampleLines()
+
+
 def create(path: Path) -> SampleFile:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC
     return SampleFile(os.open(path, flags), host="host-1", period_s=0.1)
@@ -39,7 +42,7 @@ def create(path: Path) -> SampleFile:
 @given(st.lists(SAMPLES))
 def test_samples_come_back(tmp_path: Path, samples: list[Sample]) -> None:
     file = create(tmp_path / "samples")
-    file.write(samples)
+    file.write(LINES.of(samples))
     file.close()
     file.close()
     assert list(read_samples(tmp_path / "samples")) == samples
@@ -49,7 +52,7 @@ def test_samples_come_back(tmp_path: Path, samples: list[Sample]) -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), None])
 def test_what_is_not_a_figure_is_a_gap(tmp_path: Path, value: float | None) -> None:
     file = create(tmp_path / "samples")
-    file.write([sample(value)])
+    file.write(LINES.of([sample(value)]))
     file.close()
     assert [each.value for each in read_samples(tmp_path / "samples")] == [None]
 
@@ -57,7 +60,7 @@ def test_what_is_not_a_figure_is_a_gap(tmp_path: Path, value: float | None) -> N
 def test_cut_last_line_is_left_out_wherever_it_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "samples"
     file = create(path)
-    file.write([sample(1.0), sample(2.0)])
+    file.write(LINES.of([sample(1.0), sample(2.0)]))
     file.close()
     whole = path.read_bytes()
     start = whole[:-1].rfind(b"\n") + 1
@@ -80,7 +83,7 @@ def test_damaged_line_inside_the_file_is_an_error_with_its_number(
 ) -> None:
     path = tmp_path / "samples"
     file = create(path)
-    file.write([sample()])
+    file.write(LINES.of([sample()]))
     file.close()
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], spoilt, lines[1], ""]))
@@ -106,7 +109,7 @@ def test_full_disk_loses_whole_rounds_and_says_how_many(tmp_path: Path) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, file._descriptor)
     os.close(full)
-    file.write([sample(), sample()])
+    file.write(LINES.of([sample(), sample()]))
     assert (file.sample_count, file.lost_count) == (0, 2)
     file.close()
 
@@ -123,12 +126,12 @@ def test_round_that_is_cut_by_a_full_disk_leaves_no_torn_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = create(tmp_path / "samples")
-    file.write([sample(1.0)])
+    file.write(LINES.of([sample(1.0)]))
     write = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:20]))
-    file.write([sample(2.0), sample(3.0)])
+    file.write(LINES.of([sample(2.0), sample(3.0)]))
     monkeypatch.undo()
-    file.write([sample(4.0)])
+    file.write(LINES.of([sample(4.0)]))
     file.close()
     assert [each.value for each in read_samples(tmp_path / "samples")] == [1.0, 4.0]
     assert (file.sample_count, file.lost_count) == (2, 2)
