@@ -4,15 +4,19 @@ It is a host-wide folder with one file per controller and feature, keyed by seri
 identifier: a drive's name changes between boots, and one drive may have two controllers. An entry
 is written and fsynced before Set Features is sent, and removed after the old value has been read
 back. So the next process to start can finish the work of one that died.
+
+An entry makes its reader send a command. So folder and entries must belong to this user or root,
+and nobody else may write to them; an entry is limited and type-checked; and only features that
+wattload sets are restored (``power_settings.check_restorable``).
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -20,7 +24,8 @@ from urllib.parse import quote, unquote
 
 from pydantic_core import from_json
 
-from wattload.core.errors import PowerError
+from wattload.core.errors import DataError, ForeignFileError, PowerError
+from wattload.core.files import Folder, LockHeldError, open_folder, sync_folder
 from wattload.power.nvme.features import POWER_MANAGEMENT
 
 SCHEMA_VERSION = 3
@@ -32,6 +37,11 @@ _STATE_PREFIX = "power-state-"
 
 _FEATURE_PREFIX = "feature-"
 
+_ENTRY_MODE = 0o600
+_MAX_ENTRY_BYTES = 16 << 10
+"""A buffer of 4 KiB in hex, twice."""
+
+_DWORD_MAX = 0xFFFFFFFF
 _CONTROLLER_MARK = "@"
 """Separates the serial from the controller; quoted serials never contain it."""
 
@@ -108,27 +118,28 @@ class ChangeJournal:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    def check(self) -> None:
+        """Raise ``PowerError`` if the folder exists and others may change what is in it."""
+        with self._opened():
+            pass
+
     def write(self, entry: Entry) -> None:
         """Store an entry so that it survives a power cut; replaces an entry with the same key.
 
         Raises:
-            PowerError: the folder is not writable, so the change must not be made.
+            PowerError: the folder is not ours or not writable, so the change must not be made.
         """
-        path = self._path(entry.key, entry.owner)
-        temporary = path.with_suffix(".tmp")
+        name = _name_of(entry.key, entry.owner)
         try:
-            self._make_folder()
-            with temporary.open("w", encoding="utf-8") as file:
-                json.dump(_document(entry), file)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            _sync_folder(self.folder)
+            with self._made() as folder:
+                folder.write(name, json.dumps(_document(entry)), _ENTRY_MODE)
         except OSError as error:
             raise PowerError(
-                f"{path} can't be written ({error.strerror}), so the drive is not changed; "
-                "set WATTLOAD_STATE_DIR to a writable folder"
+                f"{self.folder / name} can't be written ({error.strerror}), so the drive is not "
+                "changed; set WATTLOAD_STATE_DIR to a writable folder"
             ) from error
+        except DataError as error:
+            raise PowerError(f"the drive is not changed, because {error}") from error
 
     def read(self, key: Key, owner: Owner) -> Entry | None:
         """Return the open entry of a controller's feature, or ``None``.
@@ -136,10 +147,12 @@ class ChangeJournal:
         Raises:
             PowerError: the file is damaged; a crash of wattload can't cause that.
         """
-        path = self._path(key, owner)
-        if not path.exists():
+        path = self.folder / _name_of(key, owner)
+        with self._opened() as folder:
+            content = None if folder is None else _content(folder, path.name)
+        if content is None:
             return None
-        entry = _read(path)
+        entry = _entry(path, content)
         if (entry.key, entry.owner) != (key, owner):
             raise PowerError(
                 f"{path} describes another drive or feature than its name; compare the "
@@ -148,18 +161,26 @@ class ChangeJournal:
         return entry
 
     def changes(self, owner: Owner) -> list[Key]:
-        """Return the keys of this owner's open entries, in order of serials."""
+        """Return the keys of this owner's open entries, in order of serials.
+
+        Raises:
+            PowerError: others may change what is in the folder.
+        """
         ending = f".{owner}{_SUFFIX}"
-        names = [path.name.removesuffix(ending) for path in self.folder.glob(f"*{ending}")]
+        with self._opened() as folder:
+            paths = [] if folder is None else list(folder.at().iterdir())
+        names = [path.name.removesuffix(ending) for path in paths if path.name.endswith(ending)]
         keys = [key for name in names if (key := _key_of(name)) is not None]
         return sorted(keys, key=lambda key: (key.serial, key.controller_id or 0, key.feature))
 
     def remove(self, entry: Entry) -> None:
         """Close an entry whose change has been undone. Safe to call twice."""
-        path = self._path(entry.key, entry.owner)
-        if path.exists():
-            path.unlink()
-            _sync_folder(self.folder)
+        with self._opened() as folder:
+            if folder is None:
+                return
+            with suppress(FileNotFoundError):
+                os.unlink(_name_of(entry.key, entry.owner), dir_fd=folder.descriptor)
+                folder.sync()
 
     @contextmanager
     def lock(self, serial: str, *, needed: bool) -> Iterator[None]:
@@ -172,52 +193,59 @@ class ChangeJournal:
         Raises:
             PowerError: another run holds the lock.
         """
+        name = f"lock-{quote(serial, safe='')}"
         try:
-            descriptor = self._open_lock(serial)
-        except PowerError:
-            if needed:
-                raise
-            yield
-            return
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(descriptor)
+            with self._made() as folder:
+                lock = folder.lock(name)
+        except LockHeldError as error:
             raise PowerError(
                 f"controller {serial} is in use by another run; wait until that run has ended, and "
                 "the drive has answered its last command"
             ) from error
+        except (OSError, DataError) as error:
+            if not needed:
+                yield
+                return
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise PowerError(
+                f"{self.folder / name} can't be opened ({reason}); set WATTLOAD_STATE_DIR to a "
+                "writable folder"
+            ) from error
         try:
             yield
         finally:
-            os.close(descriptor)
+            lock.release()
 
-    def _open_lock(self, serial: str) -> int:
-        path = self.folder / f"lock-{quote(serial, safe='')}"
+    @contextmanager
+    def _opened(self) -> Iterator[Folder | None]:
+        """Yield the folder, ``None`` if it does not exist or can't be read."""
         try:
-            self._make_folder()
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except OSError as error:
+            folder = open_folder(self.folder)
+        except ForeignFileError as error:
             raise PowerError(
-                f"{path} can't be opened ({error.strerror}); set WATTLOAD_STATE_DIR to a "
-                "writable folder"
+                f"the state folder (WATTLOAD_STATE_DIR) can't be trusted: {error}"
             ) from error
+        except OSError:
+            yield None
+            return
+        with folder:
+            yield folder
 
-    def _path(self, key: Key, owner: Owner) -> Path:
-        prefix = (
-            _STATE_PREFIX
-            if key.feature == POWER_MANAGEMENT
-            else f"{_FEATURE_PREFIX}{key.feature:02x}-"
-        )
-        which = "" if key.controller_id is None else f"{_CONTROLLER_MARK}{key.controller_id:04x}"
-        return self.folder / f"{prefix}{quote(key.serial, safe='')}{which}.{owner}{_SUFFIX}"
-
-    def _make_folder(self) -> None:
-        """Create the folder and fsync every new part of its path, or a power cut could lose it."""
+    def _made(self) -> Folder:
+        """Open the folder; new parts of its path are fsynced, or a power cut could lose them."""
         missing = [each for each in (self.folder, *self.folder.parents) if not each.exists()]
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for each in missing:
-            _sync_folder(each.parent)
+            sync_folder(each.parent)
+        return open_folder(self.folder)
+
+
+def _name_of(key: Key, owner: Owner) -> str:
+    prefix = (
+        _STATE_PREFIX if key.feature == POWER_MANAGEMENT else f"{_FEATURE_PREFIX}{key.feature:02x}-"
+    )
+    which = "" if key.controller_id is None else f"{_CONTROLLER_MARK}{key.controller_id:04x}"
+    return f"{prefix}{quote(key.serial, safe='')}{which}.{owner}{_SUFFIX}"
 
 
 def _key_of(name: str) -> Key | None:
@@ -232,14 +260,6 @@ def _key_of(name: str) -> Key | None:
         return Key(unquote(serial), int(feature, 16), int(controller, 16) if mark else None)
     except ValueError:
         return None
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _document(entry: Entry) -> dict[str, Any]:
@@ -259,31 +279,77 @@ def _document(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _read(path: Path) -> Entry:
+def _content(folder: Folder, name: str) -> bytes | None:
+    """Return the content of an entry's file, ``None`` if there is none.
+
+    Raises:
+        PowerError: others may have written it, or it is longer than an entry.
+    """
+    path = folder.path / name
     try:
-        document = from_json(path.read_bytes())
+        descriptor = folder.update(name, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    except (OSError, ForeignFileError) as error:
+        raise PowerError(f"the journal entry is not used: {error}") from error
+    with os.fdopen(descriptor, "rb") as file:
+        if os.fstat(descriptor).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise PowerError(
+                f"{path} may be written by other users, so it is not used; compare the drive's "
+                "state with `wattload power states`, then remove the file"
+            )
+        content = file.read(_MAX_ENTRY_BYTES + 1)
+    if len(content) > _MAX_ENTRY_BYTES:
+        raise PowerError(
+            f"{path} is longer than a journal entry ({_MAX_ENTRY_BYTES} bytes); compare the "
+            "drive's state with `wattload power states`, then remove the file"
+        )
+    return content
+
+
+def _entry(path: Path, content: bytes) -> Entry:
+    try:
+        document = from_json(content)
         version = document.pop("schema_version")
         if version not in range(1, SCHEMA_VERSION + 1):
             raise PowerError(
                 f"{path} has schema version {version}; this wattload reads 1 to {SCHEMA_VERSION}"
             )
-        return Entry(**(_from_version_1(document) if version == 1 else _decoded(document)))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        entry = Entry(**(_from_version_1(document) if version == 1 else _decoded(document)))
+        _check_types(entry)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise PowerError(
             f"{path} is not a valid journal entry ({error}); compare the drive's state "
             "with `wattload power states`, then remove the file"
         ) from error
+    return entry
 
 
 def _decoded(document: dict[str, Any]) -> dict[str, Any]:
-    document["uuid_index"] = int(document["uuid_index"])
     for name in ("old", "new"):
         setting = document[name]
-        document[name] = Setting(value=int(setting["value"]), data=bytes.fromhex(setting["data"]))
+        document[name] = Setting(value=setting["value"], data=bytes.fromhex(setting["data"]))
     return document
 
 
 def _from_version_1(document: dict[str, Any]) -> dict[str, Any]:
-    document["old"] = Setting(value=int(document.pop("old_state")))
-    document["new"] = Setting(value=int(document.pop("new_state")))
+    document["old"] = Setting(value=document.pop("old_state"))
+    document["new"] = Setting(value=document.pop("new_state"))
     return document
+
+
+def _check_types(entry: Entry) -> None:
+    """Raise ``ValueError`` unless each field has its type and fits its place in a command."""
+    texts = (entry.serial, entry.device_name, entry.run_id, entry.boot_id, entry.time_utc)
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("a text is missing")
+    numbers = {
+        "old": (entry.old.value, _DWORD_MAX),
+        "new": (entry.new.value, _DWORD_MAX),
+        "feature": (entry.feature, 0xFF),
+        "uuid_index": (entry.uuid_index, 0x7F),
+        "controller_id": (0 if entry.controller_id is None else entry.controller_id, 0xFFFF),
+    }
+    for name, (number, most) in numbers.items():
+        if type(number) is not int or not 0 <= number <= most:
+            raise ValueError(f"{name} must be a number from 0 to {most}")

@@ -66,7 +66,8 @@ class Feature:
     ``dwords`` (11 to 15) may carry the value in Set Features. Where sources disagree, each is tried
     until Get Features, which answers in dword 0, returns the value that was sent. ``uuid_index``
     identifies who defined the feature; 0 is the specification. ``decode`` gives the meaning of a
-    value, in ``unit``; two values with the same meaning and buffer are equal. If a feature is not
+    value, in ``unit``. ``mask`` has the bits that a value may have, and ``data_bytes`` is the
+    length of its buffer. Two values with the same meaning and buffer are equal. If a feature is not
     ``readable``, its value is assumed to be the last one sent. ``current`` reads a feature whose
     Get Features a drive may refuse. ``latency_s`` is the transition time that the drive states.
     """
@@ -74,6 +75,8 @@ class Feature:
     identifier: int
     name: str
     unit: str = ""
+    mask: int = 0xFFFFFFFF
+    data_bytes: int = 0
     dwords: tuple[int, ...] = (11,)
     uuid_index: int = 0
     decode: Callable[[int], SettingValue | None] = lambda value: value
@@ -102,6 +105,7 @@ class Feature:
 POWER_STATE = Feature(
     identifier=POWER_MANAGEMENT,
     name="power state",
+    mask=_HINT_BITS | _STATE_BITS,
     decode=power_state_of,
     latency_s=_state_latency_s,
 )
@@ -109,6 +113,7 @@ POWER_STATE = Feature(
 TRANSITIONS = Feature(
     identifier=AUTONOMOUS_TRANSITIONS,
     name="APST",
+    data_bytes=features.APST_BYTES,
     decode=lambda value: value & 1,
     is_switch=True,
 )
@@ -136,7 +141,12 @@ DSSD_POWER = Feature(
     decode=features.decode_dssd_power_w,
 )
 
-CLOCK = Feature(identifier=features.TIMESTAMP, name="timestamp", readable=False)
+CLOCK = Feature(
+    identifier=features.TIMESTAMP,
+    name="timestamp",
+    data_bytes=features.TIMESTAMP_BYTES,
+    readable=False,
+)
 _KNOWN = {
     feature.identifier: feature
     for feature in (POWER_STATE, TRANSITIONS, POWER_LIMIT, POWER_MEASUREMENT, DSSD_POWER, CLOCK)
@@ -144,12 +154,36 @@ _KNOWN = {
 
 
 def feature_of(entry: Entry) -> Feature:
-    """Return the feature of a journal entry; an unknown one is not readable."""
+    """Return the feature of a journal entry; an unknown one is only named."""
     known = _KNOWN.get(entry.feature)
     if known is None:
         name = f"feature {entry.feature:02X}h"
         known = Feature(identifier=entry.feature, name=name, readable=False)
     return replace(known, uuid_index=entry.uuid_index)
+
+
+def check_restorable(device: AdminDevice, controller: Controller, entry: Entry) -> None:
+    """Raise ``PowerError`` unless an entry can be a change that wattload itself has made.
+
+    Whatever a journal holds, no other command is sent than those that undo a power setting.
+    """
+    known = _KNOWN.get(entry.feature)
+    if known is None:
+        allowed = ", ".join(f"{each:02X}h" for each in sorted(_KNOWN) if each != CLOCK.identifier)
+        raise PowerError(
+            f"the journal names feature {entry.feature:02X}h, and wattload restores only "
+            f"{allowed}: nothing was sent; compare the drive's state with `wattload power "
+            "states`, then remove the entry"
+        )
+    wanted = read_ocp_uuid_index(device, controller) if known is DSSD_POWER else 0
+    for setting in (entry.old, entry.new):
+        fits = setting.value & ~known.mask == 0 and len(setting.data) == known.data_bytes
+        if not fits or entry.uuid_index != wanted or (known is DSSD_POWER and not wanted):
+            raise PowerError(
+                f"the journal has a value of {known.name} that wattload never sets: nothing was "
+                "sent; compare the drive's state with `wattload power states`, then remove the "
+                "entry"
+            )
 
 
 def read_setting(device: AdminDevice, feature: Feature, select: Select = Select.CURRENT) -> Setting:

@@ -15,6 +15,7 @@ from wattload.power.control.journal import ChangeJournal, Entry, Key, Owner, Set
 from wattload.power.control.power_settings import (
     Feature,
     SettingValue,
+    check_restorable,
     feature_of,
     power_state_of,
     read_setting,
@@ -51,7 +52,11 @@ def recover_changes(
     reason.
     """
     here = host or PowerHost()
-    changes = [each for each in here.journal.changes(owner) if serial in (None, each.serial)]
+    try:
+        keys = here.journal.changes(owner)
+    except PowerError as error:
+        return [_unread(Key(serial or "", POWER_MANAGEMENT), error)]
+    changes = [each for each in keys if serial in (None, each.serial)]
     undone = (_undo(here, each, owner) for each in changes)
     return [recovery for recovery in undone if recovery is not None]
 
@@ -60,15 +65,19 @@ def _undo(host: PowerHost, key: Key, owner: Owner) -> Recovery | None:
     try:
         entry = host.journal.read(key, owner)
     except PowerError as error:
-        return Recovery(
-            serial=key.serial,
-            run_id="",
-            feature=key.feature,
-            restored=None,
-            closed=False,
-            sentence=str(error),
-        )
+        return _unread(key, error)
     return _undo_entry(host, entry) if entry is not None else None
+
+
+def _unread(key: Key, error: PowerError) -> Recovery:
+    return Recovery(
+        serial=key.serial,
+        run_id="",
+        feature=key.feature,
+        restored=None,
+        closed=False,
+        sentence=str(error),
+    )
 
 
 def _undo_entry(host: PowerHost, entry: Entry) -> Recovery:
@@ -94,10 +103,11 @@ def _undo_open(
 ) -> Recovery:
     if journal.read(entry.key, entry.owner) != entry:
         return _report(entry, None, "another process has undone it in the meantime")
-    feature = feature_of(entry)
     if entry.feature == TIMESTAMP:
         journal.remove(entry)
         return _report(entry, None, "a clock that was set to the host's is not reset")
+    check_restorable(device, controller, entry)
+    feature = feature_of(entry)
     current = read_setting(device, feature) if feature.readable else entry.new
     is_back = feature.same(current, entry.old)
     if is_back and _has_restarted(entry):
@@ -186,6 +196,9 @@ def _opened(host: PowerHost, entry: Entry) -> Iterator[tuple[AdminDevice, Contro
                 # A controller on a network may get another identifier when it reconnects.
                 renumbered = name
                 names.append(name)
+    if host.devices is not None:
+        served = ", ".join(sorted(host.devices)) or "none"
+        refusal = refusal or f": only {served} may be opened"
     kind = PowerError if refusal else _AbsentError
     raise kind(f"no controller with this serial can be opened here{refusal}")
 
@@ -194,7 +207,7 @@ def _by_likelihood(host: PowerHost, entry: Entry) -> list[str]:
     def unlikeliness(name: str) -> tuple[bool, bool]:
         return host.serial_of(name) != entry.serial, name != entry.device_name
 
-    return sorted(host.list_names(), key=unlikeliness)
+    return sorted(host.served_names(), key=unlikeliness)
 
 
 def _report(entry: Entry, restored: Setting | None, what: str, *, closed: bool = True) -> Recovery:

@@ -20,7 +20,7 @@ POWER_MANAGEMENT = 0x02
 VOLATILE_WRITE_CACHE = 0x06
 AUTONOMOUS_TRANSITIONS = 0x0C
 NON_OPERATIONAL_POWER = 0x11
-_APST_BYTES = 256
+APST_BYTES = 256
 _MS_PER_S = 1000
 
 POWER_LIMIT = 0x23
@@ -88,7 +88,7 @@ def get_command(
         opcode=GET_FEATURES,
         cdw10=feature | select << 8,
         cdw14=uuid_index,
-        data_bytes=_APST_BYTES if feature == AUTONOMOUS_TRANSITIONS else 0,
+        data_bytes=APST_BYTES if feature == AUTONOMOUS_TRANSITIONS else 0,
     )
 
 
@@ -171,8 +171,8 @@ def decode_transitions(result: int, data: bytes) -> AutonomousTransitions:
 
     An entry with an idle time of 0 is disabled.
     """
-    if len(data) != _APST_BYTES:
-        raise PowerError(f"the APST table has {_APST_BYTES} bytes, got {len(data)}")
+    if len(data) != APST_BYTES:
+        raise PowerError(f"the APST table has {APST_BYTES} bytes, got {len(data)}")
     rules = []
     for state, entry in enumerate(struct.unpack("<32Q", data)):
         idle_ms = entry >> 8 & 0xFFFFFF

@@ -682,8 +682,6 @@ class Connection:
         return {}
 
     def _announce(self, run_id: str) -> Steps[Mapping[str, Any]]:
-        if self.recording is not None:
-            raise PowerError(f"run {self.recording.run_id} was announced on this connection")
         self._runs.check(self.peer.uid)
         from wattload.power.sampler.recording import Recording
 

@@ -70,7 +70,7 @@ def serve(arguments: argparse.Namespace, host: SamplerHost, *, once: bool = Fals
 
     Raises:
         ConfigError: a user, a group or the runs folder does not exist.
-        PowerError: the socket can't be created.
+        PowerError: the socket can't be created, or others may change the journal.
     """
     log = BackgroundLog()
     log.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(message)s"))
@@ -82,6 +82,7 @@ def serve(arguments: argparse.Namespace, host: SamplerHost, *, once: bool = Fals
 
         if not host.runs.is_dir():
             raise ConfigError(f"--runs must be an existing folder, got {host.runs}")
+        host.journal.check()
         # Files in the users' folders belong to them and must not be writable for others.
         os.umask(0o022)
         _print_summary(host, arguments.socket, access)

@@ -350,7 +350,7 @@ def _bytes_of(path: Path) -> bytes:
 
 def _from_csv(path: Path, data: bytes, origin: str, *, growing: bool) -> RecordedTrace:
     try:
-        lines = data.decode("utf-8-sig").splitlines(keepends=True)
+        lines = data.decode().removeprefix("\ufeff").splitlines(keepends=True)
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not a CSV trace in UTF-8: {error.reason}") from error
     if growing and lines and not lines[-1].endswith("\n"):

@@ -151,6 +151,7 @@ def test_the_sampler_alone_has_privilege(host: Path) -> None:
     services = json.loads(done.stdout)["services"]
     run, sampler = services["wattload"], services["sampler"]
     assert run["cap_drop"] == sampler["cap_drop"] == ["ALL"]
-    assert sorted(sampler["cap_add"]) == ["SETGID", "SETUID", "SYS_ADMIN"]
+    assert sorted(sampler["cap_add"]) == ["KILL", "SETGID", "SETUID", "SYS_ADMIN"]
+    assert any(each.startswith("seccomp") for each in sampler["security_opt"])
     assert not {"cap_add", "devices", "privileged"} & set(run)
     assert run["user"].split(":")[0] != "0"

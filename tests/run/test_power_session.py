@@ -65,17 +65,19 @@ class Client:
             ends_ns = now_ns + (7 if self._calms else 700) * NS_PER_S // 10
             busy = now_ns + 2 * NS_PER_S // 10 < time_ns < ends_ns
             file.write(
-                SampleLines().of([
-                    Sample(
-                        time_ns=time_ns,
-                        spread_ns=0,
-                        source="meter",
-                        device="SERIAL1",
-                        channel=Channel.POWER_W,
-                        value=20.0 if busy else 5.0,
-                        evidence=Evidence.MEASURED,
-                    )
-                ])
+                SampleLines().of(
+                    [
+                        Sample(
+                            time_ns=time_ns,
+                            spread_ns=0,
+                            source="meter",
+                            device="SERIAL1",
+                            channel=Channel.POWER_W,
+                            value=20.0 if busy else 5.0,
+                            evidence=Evidence.MEASURED,
+                        )
+                    ]
+                )
             )
         file.close()
 

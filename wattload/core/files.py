@@ -14,9 +14,6 @@ A file is new under a temporary name until it is complete (``Folder.replacing``)
 nothing is (``Folder.create``), or opened in place after its proof (``Folder.append``,
 ``Folder.update``). Locks are files that only their owner can open, because whoever can open a file
 for reading can lock it.
-
-"This user" is the file system user of the thread (``setfsuid(2)``), so that a service that acts for
-a client proves what belongs to the client.
 """
 
 from __future__ import annotations
@@ -540,12 +537,6 @@ def _has_openat2() -> bool:
     return True
 
 
-def _this_uid() -> int:
-    """Return the user whose file rights this thread has."""
-    unchanged = ctypes.c_uint32(0xFFFFFFFF)
-    return int(ctypes.c_uint32(_LIBRARY.setfsuid(unchanged)).value)
-
-
 def _prove_folder(folder: Folder) -> None:
     found = os.fstat(folder.descriptor)
     _prove_owner(folder.path, found)
@@ -569,7 +560,7 @@ def _prove_file(path: Path, found: os.stat_result) -> None:
 
 
 def _prove_owner(path: Path, found: os.stat_result) -> None:
-    uid = _this_uid()
+    uid = os.geteuid()
     if found.st_uid in (uid, _ROOT_UID):
         return
     owner, own = _user_name(found.st_uid), _user_name(uid)

@@ -250,8 +250,8 @@ class PowerSession:
                 remains changed.
             DataError: the file to replay is not a trace.
         """
+        staged = stage(config, folder)  # first: an announced run keeps others out
         client = sampling.client(folder.name)
-        staged = stage(config, folder)
         opened = client.open(staged, devices=devices, block_devices=block_devices)
         for sentence in opened.recovered:
             print(f"warning: {sentence}", file=sys.stderr)

@@ -41,6 +41,7 @@ class Host:
         serial: str | None = None,
         serials: Mapping[str, str] | None = None,
         patience_s: float = 10.0,
+        devices: frozenset[str] | None = None,
     ) -> list[Recovery]:
         def opened(name: str) -> DeviceWithTimeout:
             self.requested.append(name)
@@ -51,5 +52,6 @@ class Host:
             open_device=opened,
             list_names=lambda: names,
             serial_of=lambda name: (serials or {}).get(name, name),
+            devices=devices,
         )
         return recover_changes(host, owner=owner, serial=serial)

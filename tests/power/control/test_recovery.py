@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from tools.model_host.drive import NOT_CHANGEABLE, Model, ModelDrive, load, sent
 from tools.model_host.power import Meter
 from tools.model_host.settings import Knobs
 from wattload.core.errors import PowerError
-from wattload.power.control.journal import Owner, Setting, boot_id
+from wattload.power.control.journal import Entry, Owner, Setting, boot_id
 from wattload.power.nvme.features import get_command
 
 
@@ -181,7 +183,7 @@ def test_damaged_entry_is_reported_and_stays(host: Host, text: str) -> None:
     ("before", "after"),
     [
         ('"MODEL0001"', '"OTHER"'),
-        ('"feature": 2', '"feature": "x"'),
+        ('"feature": 2', '"feature": 6'),
         ('"run",', '"user",'),
         ('"controller_id": null', '"controller_id": 1'),
     ],
@@ -256,13 +258,117 @@ def test_clock_is_reported_and_left(host: Host) -> None:
     assert sent(host.folder) == []
 
 
-def test_vendor_s_feature_is_restored_though_it_cannot_be_read(host: Host) -> None:
-    host.drive("nvme0", Model())
-    host.journal.write(replace(LEFT, feature=0xF1, new=Setting(value=0x2801)))
+@pytest.mark.parametrize(
+    "entry",
+    [
+        replace(LEFT, feature=0xF1, new=Setting(value=0x2801)),
+        replace(LEFT, feature=0x06, old=Setting(value=0)),
+        replace(LEFT, feature=0xC7, old=Setting(value=9)),
+        replace(LEFT, feature=0xC7, old=Setting(value=9), uuid_index=3),
+        replace(LEFT, uuid_index=1),
+        replace(LEFT, old=Setting(value=0x80000000)),
+        replace(LEFT, old=Setting(value=0, data=bytes(4096))),
+        replace(LEFT, feature=0x0C, old=Setting(value=1)),
+    ],
+    ids=lambda entry: f"{entry.feature:02x}-{entry.old.value}-{entry.uuid_index}",
+)
+def test_forged_entry_sends_no_command_that_wattload_never_sends(host: Host, entry: Entry) -> None:
+    host.drive("nvme0", Model(state=1))
+    host.journal.write(entry)
     (leftover,) = host.undo("nvme0")
     assert not leftover.closed
-    assert "refuses feature F1h 0: Invalid Field" in leftover.sentence
-    assert sent(host.folder) == ["0xf1 0"]
+    assert "nothing was sent" in leftover.sentence
+    assert sent(host.folder) == []
+
+
+def test_excluded_drive_is_not_even_opened(host: Host) -> None:
+    """After a restart too: it may be there, only this sampler may not look."""
+    host.drive("nvme0", Model())
+    host.drive("nvme1", Model(serial="OTHER", state=1))
+    host.journal.write(replace(LEFT, serial="OTHER", device_name="nvme1", boot_id="earlier"))
+    (leftover,) = host.undo("nvme0", "nvme1", devices=frozenset({"nvme0"}))
+    assert not leftover.closed
+    assert "only nvme0 may be opened" in leftover.sentence
+    assert host.requested == ["nvme0"]
+    assert sent(host.folder) == []
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
+def test_state_folder_that_others_may_write_to_undoes_nothing(host: Host, mode: int) -> None:
+    host.drive("nvme0", Model(state=1))
+    host.journal.write(LEFT)
+    host.journal.folder.chmod(mode)
+    (leftover,) = host.undo("nvme0")
+    assert not leftover.closed
+    assert f"may be written by other users (mode {mode:04o})" in leftover.sentence
+    with pytest.raises(PowerError, match="may be written by other users"):
+        host.journal.write(LEFT)
+    assert sent(host.folder) == []
+
+
+def entry_of_another(path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(path, 65534, 65534)
+
+
+def entry_for_all(path: Path) -> None:
+    path.chmod(0o666)
+
+
+def entry_of_two_names(path: Path) -> None:
+    path.with_name("other").hardlink_to(path)
+
+
+def link_as_entry(path: Path) -> None:
+    path.rename(path.with_name("other"))
+    path.symlink_to("other")
+
+
+def pipe_as_entry(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def huge_entry(path: Path) -> None:
+    os.truncate(path, 1 << 40)
+
+
+def deep_entry(path: Path) -> None:
+    path.write_text("[" * 100_000)
+
+
+def nested_entry(path: Path) -> None:
+    path.write_text("[" * 5_000)
+
+
+def entry_of_bytes(path: Path) -> None:
+    path.write_bytes(b"\0\xff\xfe")
+
+
+def entry_of_a_huge_number(path: Path) -> None:
+    path.write_text(path.read_text().replace('"value": 0', '"value": ' + "9" * 5000))
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        entry_of_another, entry_for_all, entry_of_two_names, link_as_entry, pipe_as_entry,
+        huge_entry, deep_entry, nested_entry, entry_of_bytes, entry_of_a_huge_number,
+    ],
+    ids=lambda plant: plant.__name__,
+)  # fmt: skip
+def test_entry_that_is_not_ours_or_not_an_entry_undoes_nothing(
+    host: Host, plant: Callable[[Path], None]
+) -> None:
+    host.drive("nvme0", Model(state=1))
+    host.journal.write(LEFT)
+    (path,) = host.journal.folder.iterdir()
+    plant(path)
+    (leftover,) = host.undo("nvme0")
+    assert not leftover.closed
+    assert str(path) in leftover.sentence
+    assert sent(host.folder) == []
 
 
 def test_every_feature_of_a_dead_run_is_undone(host: Host) -> None:

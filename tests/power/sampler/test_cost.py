@@ -56,7 +56,9 @@ def test_every_command_that_is_sent_is_counted_also_one_that_fails(
 
 
 def test_cost_of_a_run_without_rounds_or_commands_has_reasons() -> None:
-    record = CostMeter().record(host="h", period_s=0.1, schedule=Schedule(0.1, 0), sample_counts=(0, 0))
+    record = CostMeter().record(
+        host="h", period_s=0.1, schedule=Schedule(0.1, 0), sample_counts=(0, 0)
+    )
     assert (record.tick_mean_s, record.admin_mean_s) == (None, None)
     assert record.missing["admin_mean_s"] == "no admin command was sent"
     assert record.missing["tick_max_s"] == "nothing was sampled"
