@@ -39,14 +39,17 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 
 
 def as_nobody(
-    program: str, *arguments: str, environment: Mapping[str, str] | None = None
+    program: str,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    stdin: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[str]:
     """Start Python on a program text as user and group 65534, in no other group."""
     # -I -S: root's interpreter imports nothing before it has become nobody.
     become = [sys.executable, "-I", "-S", "-c", BECOME]
     return subprocess.Popen(
         [*_opened(), *become, sys.executable, "-P", "-c", program, *arguments],
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -149,8 +149,9 @@ class ModelHost:
                     os.killpg(process.pid, signal.SIGKILL)
             process.terminate()
             process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
 
 
 def listens(path: Path) -> bool:

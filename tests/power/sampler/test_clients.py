@@ -144,7 +144,7 @@ def test_bug_that_one_run_meets_ends_that_run_alone(bench: Bench, when: str) -> 
     wait_for((bench.run / RECORD_FILE).exists)
     assert bench.state() == 0
     store(bench.models / "nvme0.json", healthy)
-    assert any("| ZeroDivisionError: a bug" in line for line in lines_of(bench))
+    wait_for(lambda: any("| ZeroDivisionError: a bug" in line for line in lines_of(bench)))
     is_served(bench, path)
 
 

@@ -96,7 +96,8 @@ def test_restarted_service_undoes_what_the_killed_one_left(bench: Bench) -> None
     assert bench.state() == 1
     bench.service()
     assert bench.state() == 0
-    assert "restored to power state 0" in (bench.folder / "service.log").read_text()
+    log = bench.folder / "service.log"
+    wait_for(lambda: "restored to power state 0" in log.read_text())
 
 
 def test_second_client_hears_who_is_served(bench: Bench) -> None:

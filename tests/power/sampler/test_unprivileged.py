@@ -16,6 +16,7 @@ from tests.power.nobody import (
     as_nobody,
     folder_for_all,
     give,
+    lines_of,
     need_nobody,
     run_of_nobody,
 )
@@ -150,7 +151,7 @@ def test_a_whole_run_of_nobody_is_sampled_by_root_s_sampler(bench: Bench) -> Non
     assert json.loads(out)
     assert (run / "power.parquet").exists()
     assert {each.stat().st_uid for each in run.rglob("*")} == {NOBODY}
-    assert f"run {run.name} of user {NOBODY}" in (bench.folder / "service.log").read_text()
+    wait_for(lambda: any(f"run {run.name} of user {NOBODY}" in each for each in lines_of(bench)))
 
 
 def test_run_where_the_sampler_does_not_look_says_which_folder_it_does(bench: Bench) -> None:
