@@ -53,6 +53,7 @@ from wattload.core.record.energy import (
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.integration import WindowResult, integrate_profile
+from wattload.power.energy.plausibility import Refused, plausible, refused_energy
 from wattload.power.energy.power_states import ENERGIES, DivisibleEnergy, shares, throttling_records
 from wattload.power.energy.profile import Profile, fall_count, max_gap_ns, profile_of
 from wattload.power.energy.sensor_inference import resolve_boxcar
@@ -236,11 +237,12 @@ class EnergyLedger:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Part:
-    """One trace of a source as power over time, for all windows; stale readings are holes."""
+    """One trace of a source as power over time; stale and impossible readings are holes."""
 
     trace: Trace
     profile: Profile
     staleness: Staleness | None
+    refused: Refused | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -262,6 +264,8 @@ class SourceLedger:
         """Return the ledger of one source, with the sensor's updates inferred from the samples."""
         facts = stated
         power = by_key.get(TraceKey(facts.name, facts.device, Channel.POWER_W))
+        if power is not None:
+            power, _ = plausible(power, facts)
         if power is not None and isinstance(facts.sensor, Boxcar):
             sensor = resolve_boxcar(power, facts.sensor)
             facts = facts.model_copy(update={"sensor": sensor})
@@ -275,6 +279,7 @@ class SourceLedger:
             trace = by_key.get(TraceKey(facts.name, facts.device, channel))
             if trace is None:
                 continue
+            trace, refused = plausible(trace, facts)
             found = staleness(trace, facts, by_key)
             profile = profile_of(
                 trace if found is None else found.without_stale(trace),
@@ -283,7 +288,7 @@ class SourceLedger:
                 # A meter outside the drive keeps counting while the drive restarts.
                 resets_ns=resets_ns if facts.asks_drive else (),
             )
-            parts[name] = _Part(trace=trace, profile=profile, staleness=found)
+            parts[name] = _Part(trace=trace, profile=profile, staleness=found, refused=refused)
         return cls(
             facts=facts,
             parts=parts,
@@ -305,6 +310,8 @@ class SourceLedger:
             return None, f"{self.facts.name} has no power sensor"
         if baseline is None:
             return None, "no idle baseline was taken"
+        if part.refused is not None and part.refused.in_window(*baseline):
+            return None, f"in the idle baseline, {part.refused.reason}"
         result = integrate_profile(part.trace, part.profile, self.facts.sensor, *baseline)
         return result.mean_w, f"in the idle baseline, {result.reason}"
 
@@ -323,9 +330,9 @@ class SourceLedger:
             name: integrate_profile(part.trace, part.profile, self.facts.sensor, *window)
             for name, part in self.parts.items()
         }
-        energies = {name: self._energy(name, results) for name in ENERGIES}
+        energies = {name: self._energy(name, results, window) for name in ENERGIES}
         energy_j, why_no_energy = energies["energy_j"]
-        stated = self._uncertainty(results, window)
+        stated = self._uncertainty(results, window, energies["energy_j"])
         # Evidence and coverage are those of the energy, else of the bounds.
         decisive = [results["energy_j"]] if "energy_j" in results else list(results.values())
         part = self.parts.get("energy_j")
@@ -376,16 +383,28 @@ class SourceLedger:
             return 0.0, "", ""
         return part.staleness.stale_s(*window), *part.staleness.freshness(*window)
 
-    def _energy(self, name: str, results: Mapping[str, WindowResult]) -> ValueOrReason:
+    def _energy(
+        self, name: str, results: Mapping[str, WindowResult], window: Window
+    ) -> ValueOrReason:
+        for part in self.parts.values():
+            if part.refused is not None and part.refused.in_window(*window):
+                return None, part.refused.reason
         if name in results:
-            return results[name].energy_j, results[name].reason or ""
+            energy_j, reason = results[name].energy_j, results[name].reason or ""
+            seconds = (window[1] - window[0]) / NS_PER_S
+            refused = refused_energy(energy_j, seconds, may_be_negative=self.facts.may_be_negative)
+            return (None, f"{self.facts.name}: {refused}") if refused else (energy_j, reason)
         if not results:
             return None, f"{self.facts.name} has no samples"
         if name == "energy_j":
             return None, f"{self.facts.name} reports bounds only"
         return None, f"{self.facts.name} reports no {name.removesuffix('_j')} bound"
 
-    def _uncertainty(self, results: Mapping[str, WindowResult], window: Window) -> Uncertainty:
+    def _uncertainty(
+        self, results: Mapping[str, WindowResult], window: Window, energy: ValueOrReason
+    ) -> Uncertainty:
+        if "energy_j" in results and energy[0] is None:
+            return Uncertainty(total_j=None, parts_j={}, reason=energy[1])
         if "energy_j" not in results or not self.facts.measures:
             reason = f"{self.facts.name} has no power sensor"
             return Uncertainty(total_j=None, parts_j={}, reason=reason)
@@ -634,9 +653,12 @@ def _join_shares(state: str, shares: Sequence[PowerStateShare]) -> PowerStateSha
 def _own_record(energy: WindowEnergy, scope: Scope, *, host: str) -> EnergyRecord:
     """Return the record of an energy that a device integrated itself."""
     seconds = (energy.end_ns - energy.start_ns) / NS_PER_S
-    energy_j = energy.energy_j if seconds > 0 else None
-    reason = energy.reason or (
-        "the device reported no energy" if seconds > 0 else "the window is empty"
+    refused = refused_energy(energy.energy_j, seconds)
+    energy_j = energy.energy_j if seconds > 0 and not refused else None
+    reason = (
+        refused
+        or energy.reason
+        or ("the device reported no energy" if seconds > 0 else "the window is empty")
     )
     stated = _own_uncertainty(energy, seconds)
     uncovered_s = energy.uncovered_s if seconds > 0 else None
@@ -678,8 +700,10 @@ def _own_uncertainty(energy: WindowEnergy, seconds: float) -> Uncertainty:
     The gap is the possible energy of the seconds that the mean leaves out: their power was between
     0 and the maximum that the device measured.
     """
-    if energy.energy_j is None or seconds <= 0:
-        return Uncertainty(total_j=None, parts_j={}, reason=energy.reason or "there is no energy")
+    refused = refused_energy(energy.energy_j, seconds)
+    if energy.energy_j is None or seconds <= 0 or refused:
+        reason = refused or energy.reason or "there is no energy"
+        return Uncertainty(total_j=None, parts_j={}, reason=reason)
     parts_j: dict[str, float] = {}
     if energy.accuracy_percent is not None:
         parts_j["gain"] = abs(energy.energy_j) * energy.accuracy_percent / 100

@@ -111,9 +111,15 @@ def test_what_another_count_lacks_bars_no_score() -> None:
     assert result(runs, 2).verdict == "found"
 
 
-def test_a_nominal_utilisation_under_the_threshold_is_reported() -> None:
-    done = result([run(8, 0.91, nominal=0.88)], 8)
-    assert "nominal AU is below the threshold" in done.notes[0]
+def test_the_smaller_utilisation_decides() -> None:
+    slept = run(8, 0.9996, nominal=0.128)
+    assert slept.au == 0.128
+    assert not slept.holds(0.9)
+    assert not run(8, 0.128, nominal=0.9996).holds(0.9)
+    done = result([run(7, 0.95), slept], 7)
+    assert (done.verdict, done.counts[-1].held) == ("found", False)
+    assert "8 do not (12.8 %)" in done.sentence
+    assert any("counts oversleep as computation" in note for note in done.notes)
 
 
 def test_several_ranks_say_what_the_result_is_a_multiple_of() -> None:

@@ -9,18 +9,38 @@ from wattload.core.base_models import Frozen
 
 
 class ClockAnchor(Frozen):
-    """One moment on both clocks of a host, to align the traces of several hosts.
+    """One moment on the clocks of a host: aligns the traces of several hosts, checks the clocks.
 
     ``monotonic_ns`` counts from an arbitrary start, per host; ``realtime_ns`` from 1970-01-01 UTC.
+    ``raw_ns`` (CLOCK_MONOTONIC_RAW) is not adjusted by NTP, ``boottime_ns`` (CLOCK_BOOTTIME) goes
+    on while the host is suspended; older records have neither.
     """
 
     monotonic_ns: int
     realtime_ns: int
+    raw_ns: int | None = None
+    boottime_ns: int | None = None
+
+
+_CLOCKS = (time.CLOCK_REALTIME, time.CLOCK_MONOTONIC_RAW, time.CLOCK_BOOTTIME)
+_TRIES = 5
 
 
 def anchor() -> ClockAnchor:
-    """Return this moment on both clocks; the two reads are less than a microsecond apart."""
-    return ClockAnchor(monotonic_ns=time.monotonic_ns(), realtime_ns=time.time_ns())
+    """Return this moment on all clocks; of a few tries the one that was interrupted least."""
+    reads = []
+    for _ in range(_TRIES):
+        start_ns = time.monotonic_ns()
+        clocks = [time.clock_gettime_ns(clock) for clock in _CLOCKS]
+        end_ns = time.monotonic_ns()
+        reads.append((end_ns - start_ns, (start_ns + end_ns) // 2, *clocks))
+    _, monotonic_ns, realtime_ns, raw_ns, boottime_ns = min(reads)
+    return ClockAnchor(
+        monotonic_ns=monotonic_ns,
+        realtime_ns=realtime_ns,
+        raw_ns=raw_ns,
+        boottime_ns=boottime_ns,
+    )
 
 
 def utc_text() -> str:

@@ -163,6 +163,8 @@ class SourceFacts(Frozen):
 
     ``is_recorded`` marks readings from a file: whatever their evidence, no drive is read.
     ``is_attached`` marks a recording whose own times are in this run; others are of another run.
+    ``may_be_negative`` declares that readings below zero are valid, as of a sensor with an offset;
+    otherwise they are refused.
     """
 
     name: str
@@ -177,6 +179,7 @@ class SourceFacts(Frozen):
     detail: str = ""
     is_recorded: bool = False
     is_attached: bool = False
+    may_be_negative: bool = False
 
     @property
     def is_of_another_run(self) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from wattload.core.clock import ClockAnchor, anchor
 from wattload.core.host.counters import host_state
 from wattload.core.host.facts import host_facts
 from wattload.core.record.controller import ControllerFacts, ControllerRecord, ControllerState
@@ -64,6 +65,7 @@ class HostCapture:
         }
         self._before = self._read(())
         self._after: Moment | None = None
+        self._clocks: list[ClockAnchor] = []
 
     def _read(self, data_files: Sequence[Path]) -> Moment:
         return Moment(
@@ -78,6 +80,10 @@ class HostCapture:
             self._facts[name] = _with_power_states(self._facts[name], reading)
         self._before = _with_readings(self._before, readings)
 
+    def read_clocks(self) -> None:
+        """Read the clocks during the run, so that a step of one can be told from another rate."""
+        self._clocks.append(anchor())
+
     def finish(self, data_files: Sequence[Path], readings: Mapping[str, ControllerReading]) -> None:
         """Read the state after the run, including what the admin queues returned."""
         self._after = _with_readings(self._read(data_files), readings)
@@ -87,7 +93,10 @@ class HostCapture:
         before, after = self._before, self._after
         return CaptureReport(
             host=HostRecord(
-                facts=self._host_facts, before=before.host, after=after.host if after else None
+                facts=self._host_facts,
+                before=before.host,
+                after=after.host if after else None,
+                clocks=tuple(self._clocks),
             ),
             targets=tuple(
                 TargetRecord(

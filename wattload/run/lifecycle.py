@@ -172,7 +172,11 @@ class RunLifecycle:
         if power_session is not None:
             power_session.up(context.recorder)
         self._world.barrier()
+        if capture is not None:
+            capture.read_clocks()
         outcome = self._with_all_latencies(workload.run(context))
+        if capture is not None:
+            capture.read_clocks()
         verification = tuple(workload.verify(context))
         power = power_session.down(context.recorder) if power_session is not None else None
         if capture is not None:

@@ -289,7 +289,7 @@ class AcceleratorSearch(Schedule):
         threshold = self._plan.question.threshold
         if self._process.is_root:
             self._reporter.trial_finished(run, threshold, reused=step.reused)
-        if run.faults or run.au_dlio is None:
+        if run.faults or run.au is None:
             raise _UntrustedRunError
         return run.holds(threshold)
 

@@ -199,17 +199,39 @@ def test_a_rate_that_its_phase_excludes_fails() -> None:
         assert found.verdict == verdict
 
 
-def test_a_stepped_wall_clock_is_reported() -> None:
-    record = _record()
-    host = record.hosts[0]
-    assert host.after is not None
-    assert _check(record, "clocks_agree").verdict == "pass"
-    clock = host.after.clock.model_copy(
-        update={"realtime_ns": host.after.clock.realtime_ns + 5_000_000_000}
+def _with_utilisations(dlio: float | None, nominal: float | None) -> RunRecord:
+    record = _record(seconds=24.0)
+    (window,) = record.timed_windows()
+    metrics = tuple(
+        Metric.of(
+            name, value, Unit.FRACTION, "higher", "Made up.", phase=window.name, reason="unpaced"
+        )
+        for name, value in (("au_dlio", dlio), ("au_nominal", nominal))
     )
-    after = host.after.model_copy(update={"clock": clock})
-    stepped = _tampered(record, hosts=(host.model_copy(update={"after": after}),))
-    assert _check(stepped, "clocks_agree").verdict == "warn"
+    return _tampered(record, metrics=metrics)
+
+
+@pytest.mark.parametrize(
+    ("dlio", "nominal", "verdict"),
+    [
+        (0.9996, 0.128, "fail"),
+        (0.95, 0.92, "fail"),
+        (0.92, 0.95, "fail"),
+        (0.95, 0.94, "pass"),
+        (None, None, "not_checked"),
+        (0.95, None, "not_checked"),
+    ],
+)
+def test_utilisations_more_than_two_points_apart_fail(
+    dlio: float | None, nominal: float | None, verdict: str
+) -> None:
+    found = _check(_with_utilisations(dlio, nominal), "utilisations_agree")
+    assert found.verdict == verdict
+
+
+def test_a_run_without_utilisations_has_none_to_compare() -> None:
+    record = _record(workload="checkpoint")
+    assert not [c for c in evaluate(record) if c.name == "utilisations_agree"]
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(32.0, "pass"), (5.0, "warn")])

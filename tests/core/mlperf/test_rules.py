@@ -68,10 +68,14 @@ def test_an_accelerator_that_is_not_published_is_invalid() -> None:
 
 def test_a_utilisation_under_the_threshold_is_invalid_and_without_one_not_checked() -> None:
     record = training()
-    low = (figure("au_dlio", 0.899, Unit.FRACTION),)
-    found = finding(record.model_copy(update={"metrics": low}), "accelerator_utilisation")
-    assert found.standing == "invalid"
-    assert "89.90%" in found.sentence
+    for dlio, nominal in ((0.899, 0.95), (0.95, 0.899)):
+        low = (
+            figure("au_dlio", dlio, Unit.FRACTION),
+            figure("au_nominal", nominal, Unit.FRACTION),
+        )
+        found = finding(record.model_copy(update={"metrics": low}), "accelerator_utilisation")
+        assert found.standing == "invalid"
+        assert "89.90%" in found.sentence
     none = finding(record.model_copy(update={"metrics": ()}), "accelerator_utilisation")
     assert none.standing == "not_checked"
 

@@ -1,6 +1,6 @@
 """Checks on the conditions of a measurement.
 
-They cover the host's clocks, the host's ceilings, PCIe links, the length and steadiness of timed
+They cover the host's ceilings, PCIe links, the length and steadiness of timed
 windows, and the start of interleaved runs.
 """
 
@@ -13,10 +13,8 @@ from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.results import NO_DRIVE, TOO_SHORT, Check, Metric
 from wattload.core.record.run import RunRecord, RunStart, StartTemperature
-from wattload.core.units import NS_PER_S, format_rate
+from wattload.core.units import format_rate
 
-CLOCK_TOLERANCE_S = 0.05
-CLOCK_TOLERANCE = 1e-3
 CEILING_FACTOR = 2.0
 """If the harness ceiling is below this multiple of the result, the host was measured as well."""
 CEILING_SUFFIX = "_ceiling_bytes_per_s"
@@ -24,39 +22,15 @@ CEILING_SUFFIX = "_ceiling_bytes_per_s"
 LONGEST_GAP_S = 600.0
 """Without an interruption, a session starts its next run within seconds, cooling not counted."""
 
+AU_DLIO, AU_NOMINAL = "au_dlio", "au_nominal"
+AU_APART = 0.02
+"""How far the two utilisations may be apart, in percentage points / 100."""
+OVERSLEPT_S = 0.05
+"""Sleep beyond the step time that any busy host may cause, however short the window."""
+
 SHORT_S = 30.0
 FEW_SAMPLES = 100
 UNSTEADY = 0.10
-
-
-def clocks_agree(record: RunRecord) -> Sequence[Check]:
-    """Compare the run's length on the monotonic clock and on the wall clock, per host."""
-    checks = []
-    for host in record.hosts:
-        if host.after is None:
-            continue
-        first, last = host.before.clock, host.after.clock
-        monotonic_s = (last.monotonic_ns - first.monotonic_ns) / NS_PER_S
-        wall_s = (last.realtime_ns - first.realtime_ns) / NS_PER_S
-        apart_s = abs(monotonic_s - wall_s)
-        agree = apart_s <= CLOCK_TOLERANCE_S + CLOCK_TOLERANCE * abs(monotonic_s)
-        checks.append(
-            Check(
-                name=f"clocks_agree_{host.facts.name}",
-                verdict="pass" if agree else "warn",
-                sentence=(
-                    f"The run took {monotonic_s:.3f} s on the monotonic and {wall_s:.3f} s on the "
-                    "wall clock"
-                    + (
-                        "."
-                        if agree
-                        else ": the wall clock was stepped; all figures use the monotonic clock."
-                    )
-                ),
-                figures={"monotonic_s": monotonic_s, "wall_s": wall_s},
-            )
-        )
-    return checks
 
 
 def bottleneck(record: RunRecord) -> Sequence[Check]:
@@ -258,6 +232,44 @@ def halves_agree(record: RunRecord) -> Sequence[Check]:
         _halves_agree(window)
         for window in record.timed_windows()
         if window.read_bytes + window.written_bytes
+    ]
+
+
+def utilisations_agree(record: RunRecord) -> Sequence[Check]:
+    """Compare the accelerator utilisation by DLIO's formula with the nominal one.
+
+    DLIO counts a step as computing for as long as it lasted, so a process that was stopped or slept
+    too long looks busy. The nominal utilisation counts the step time that was asked for. Their
+    difference is the share of the window that was overslept.
+    """
+    known = {name: metric for name in (AU_DLIO, AU_NOMINAL) if (metric := record.metric(name))}
+    if not known:
+        return []
+    dlio, nominal = (known[name].value if name in known else None for name in (AU_DLIO, AU_NOMINAL))
+    if dlio is None or nominal is None:
+        gaps = [metric.missing["value"] for metric in known.values() if metric.value is None]
+        reason = next(iter(gaps), "the record has only one of the two utilisations")
+        return [
+            Check(
+                name="utilisations_agree",
+                verdict="not_checked",
+                sentence=f"The accelerator utilisation is unknown: {reason}.",
+            )
+        ]
+    phases = {metric.phase for metric in known.values()}
+    active_s = max((w.active_s for w in record.timed_windows() if w.name in phases), default=0.0)
+    agree = abs(dlio - nominal) <= max(AU_APART, OVERSLEPT_S / max(active_s, 1e-12))
+    return [
+        Check(
+            name="utilisations_agree",
+            verdict="pass" if agree else "fail",
+            sentence=(
+                f"The accelerator utilisation is {dlio:.2%} by DLIO's formula and {nominal:.2%} by "
+                "the step time that was asked for"
+                + ("." if agree else ": the emulated accelerators slept too long, or were stopped.")
+            ),
+            figures={AU_DLIO: dlio, AU_NOMINAL: nominal, "allowed_fraction": AU_APART},
+        )
     ]
 
 

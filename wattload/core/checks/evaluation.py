@@ -14,14 +14,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from wattload.core.checks.clocks import clocks_agree
 from wattload.core.checks.conditions import (
     bottleneck,
-    clocks_agree,
     halves_agree,
     link_at_maximum,
     long_enough,
     pair_together,
     start_temperature,
+    utilisations_agree,
 )
 from wattload.core.checks.consistency import finished, phases_known, settings_agree
 from wattload.core.checks.declared import DeclaredCheck, declared_checks
@@ -60,6 +61,7 @@ ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
     clocks_agree,
     long_enough,
     halves_agree,
+    utilisations_agree,
     bottleneck,
     link_at_maximum,
     power_coverage,

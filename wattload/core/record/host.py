@@ -60,11 +60,15 @@ class HostState(Observed):
 
 
 class HostRecord(Frozen):
-    """One host with its state before and after the run."""
+    """One host with its state before and after the run.
+
+    ``clocks`` were read in between: before the workload ran, and after it.
+    """
 
     facts: HostFacts
     before: HostState
     after: HostState | None
+    clocks: tuple[ClockAnchor, ...] = ()
 
 
 class RankRecord(Observed):
