@@ -99,6 +99,34 @@ def test_what_a_container_leaves_belongs_to_the_user(host: Path) -> None:
     assert owners == {os.geteuid() or ORDINARY_USER}
 
 
+def test_printed_paths_exist_on_the_host_and_the_report_is_among_the_runs(host: Path) -> None:
+    done = compose(host, *RUN, "workload=null", "label=paths", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = Path(json.loads(done.stdout)["record"])
+    assert record.is_relative_to(host / "runs")
+    assert record.is_file()
+    name = record.parent.relative_to(host)
+    done = compose(host, "run", "--rm", "wattload", "report", str(name))
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = Path(done.stdout.strip())
+    assert page == host / "runs" / "report.html"
+    assert page.is_file()
+
+
+@pytest.mark.parametrize("name", ["target", "runs"])
+def test_a_folder_that_root_made_is_refused_with_the_command(host: Path, name: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a folder of root")
+    made = host / f"of-root-{name}"
+    made.mkdir()
+    done = compose(host, *RUN, "workload=null", **{name.upper(): str(made)})
+    assert done.returncode == 2
+    assert f"`sudo chown {ORDINARY_USER}:{ORDINARY_USER} {made}`" in done.stderr
+    assert "UID=0 GID=0" in done.stderr
+    again = compose(host, *RUN, "workload=null", UID="0", GID="0", **{name.upper(): str(made)})
+    assert again.returncode == 0, again.stderr
+
+
 def test_mpirun_works_in_a_container(host: Path) -> None:
     words = ("--entrypoint", "mpirun", "wattload", "-n", "2", "wattload")
     done = compose(host, "run", "--rm", *words, "run", "workload=null", "label=mpi", "power=none")

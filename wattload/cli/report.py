@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wattload.core.host_paths import mounted, on_host
+
 if TYPE_CHECKING:
     from wattload.reports.runs.search import LeftOut
 
@@ -31,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help="the output file, - for standard output (default: report and the format's suffix)",
+        help="the output file, - for standard output (default: report and the format's suffix; "
+        "in a container, in the folder of the runs)",
     )
     parser.add_argument(
         "--format",
@@ -76,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     from wattload.reports.sanitize import file_name
 
     default = INDEX if arguments.index else f"report{ENDS[arguments.format]}"
-    output = arguments.output or Path(default)
+    output = arguments.output or _default_folder(arguments.runs) / default
     refuse_input(output, arguments.runs)
     if arguments.index:
         text = _index(arguments, output)
@@ -94,8 +97,18 @@ def run(arguments: argparse.Namespace) -> int:
     if output == STANDARD_OUTPUT:
         write_out(text)
     else:
-        print(file_name(str(write_whole(text, output))))
+        print(file_name(str(on_host(write_whole(text, output)))))
     return 0
+
+
+def _default_folder(runs: Sequence[Path]) -> Path:
+    """Return where a report goes: here; in a container, the mounted folder that holds the runs.
+
+    What is written elsewhere in a container is lost with it.
+    """
+    mounts = [path.absolute() for path in mounted()]
+    holding = (mount for mount in mounts if runs[0].absolute().is_relative_to(mount))
+    return next(holding, Path())
 
 
 def _warn_of_left_out(left_out: Sequence[LeftOut]) -> None:

@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from wattload.core.errors import TargetError
+from wattload.core.host_paths import allow_writing
 from wattload.core.record.target import BlockNode, FileSystemFacts, TargetFacts, TargetState
 from wattload.core.storage.block_stack import (
     controllers_in,
@@ -334,7 +335,10 @@ def _not_writable(target: Target, folder: Path, error: OSError) -> str:
     if error.errno in _FULL:
         return f"{folder} is full{where}: {error.strerror}; free space or name another target"
     if error.errno in _FORBIDDEN:
-        return f"{folder} is not writable by this user; change its owner or name another target"
+        return (
+            f"{folder} is not writable by user {os.geteuid()}; {allow_writing(folder)}, or name "
+            "another target"
+        )
     return f"{folder} can't be written{where}: {error.strerror}"
 
 
