@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.io import Harness, HarnessResult, Loader
+from wattload.core.io import Harness, HarnessResult, Loader, VerifiedSamples
 from wattload.core.storage.targets import Target
 from wattload.core.workload import LoaderConfig
 
@@ -23,8 +23,10 @@ class SampleSet:
     """Files that hold one record each, and how they are grouped into batches.
 
     ``paths`` and ``file_bytes`` correspond; a sample's index is its position there. A batch has
-    ``batch_samples`` rows of the first ``resize_bytes`` of a record, padded with zeros. The
-    payloads of the samples in ``hashed`` are hashed whole where they are decoded. With
+    ``batch_samples`` rows of the first ``resize_bytes`` of a record, padded with zeros. With a
+    ``nonce`` the files are sealed under it (``loaders.verification``), and loaders verify what they
+    decode; a loader that has whole payloads on a GPU only verifies those of the samples in
+    ``drawn``. With
     ``check_crc`` every loader checks the CRC-32 of formats that have one. ``accelerators`` is how
     many of them this rank feeds: settings per accelerator are multiplied by it. With ``in_memory``
     the files are read once, when the loader is made, and every sample then comes from memory.
@@ -35,7 +37,8 @@ class SampleSet:
     record_format: str
     batch_samples: int
     resize_bytes: int
-    hashed: frozenset[int] = frozenset()
+    drawn: frozenset[int] = frozenset()
+    nonce: int | None = None
     check_crc: bool = False
     accelerators: int = 1
     in_memory: bool = False
@@ -81,6 +84,14 @@ class SampleConfig(LoaderConfig, Protocol):
         """What ``Batch.decode_s`` covers with this loader, or why it is ``None``; for the record.
 
         A clause without a full stop: "headers, the CRC where it is checked, and rows".
+        """
+        ...
+
+    @property
+    def sample_verified(self) -> str:
+        """Which bytes are compared with what was written, and where; for the record.
+
+        A clause without a full stop: "every byte of each file, in the decoding threads".
         """
         ...
 
@@ -182,13 +193,14 @@ class TrainingResult(HarnessResult):
     """The result of a training harness: ``epochs[epoch][accelerator]``.
 
     ``recomputed`` has those of its ``reported`` figures that follow from its times of single steps,
-    under the same names. ``plugged_bytes`` counts what our reader moved inside the program,
-    ``None`` where the program used its own.
+    under the same names. ``plugged_bytes`` counts what our reader moved inside the program, and
+    ``verified`` what it compared, both ``None`` where the program used its own.
     """
 
     epochs: Sequence[Sequence[TrainedEpoch]]
     recomputed: Mapping[str, Sequence[float]]
     plugged_bytes: int | None = None
+    verified: VerifiedSamples | None = None
 
 
 @runtime_checkable

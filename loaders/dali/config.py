@@ -165,6 +165,16 @@ class Config:
         )
 
     @property
+    def sample_verified(self) -> str:
+        """Payloads in the GPU's memory are copied for verification, so only some of them are."""
+        if self.device is Device.gpu:
+            return (
+                "the payloads of one in 16 samples, drawn by the run and copied from the GPU; DALI "
+                "parses the rest of their files"
+            )
+        return "the payload of each file, in the loader's own thread; DALI parses the rest"
+
+    @property
     def sample_path_is_direct(self) -> bool:
         """Whether O_DIRECT is requested; ``check_samples`` checks what ``auto`` needs."""
         return self.io is Access.o_direct

@@ -1,14 +1,13 @@
-"""Batches from DALI's pipeline: a thread takes them, cuts rows, hashes, and delivers them.
+"""Batches from DALI's pipeline: a thread takes them, cuts rows, verifies, and delivers them.
 
 The thread prepares batches ahead of the training loop, as the workers of other loaders do: neither
-the copies into rows nor the hashing of selected samples takes time in the loop. DALI needs a path
+the copies into rows nor verification takes time in the loop. DALI needs a path
 to everything it reads, so samples in memory and padding have files in memory. DALI's long error
 messages become one sentence that names the file.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import re
@@ -26,12 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError, DataError
-from wattload.core.io import Batch, DataPath
+from wattload.core.io import Batch, DataPath, VerifiedSamples
 from wattload.core.units import NS_PER_S
 from wattload.loaders.dali.config import Access, Config, import_dali, tensor_count
 from wattload.loaders.dali.pipeline import Output, Pipeline, PipelineSettings
 from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.samples import ReadCounter, SampleSet, copy_resized
+from wattload.loaders.verification import verify_payload
 
 COPY_BYTES = 1 << 20
 DIMENSIONS = 3
@@ -369,28 +369,28 @@ class _Pass:
         raise batch_error(self._samples, self._sources, under_way, error) from error
 
     def _cut(self, indices: Sequence[int], output: Output, tensor: NDArray[np.uint8]) -> Batch:
-        """Fill the rows of a batch and hash the selected samples."""
+        """Fill the rows of a batch and verify the payloads that are in host memory.
+
+        From a GPU, the payloads of the drawn samples are copied and verified.
+        """
         payload_bytes = decode_ns = 0
-        hash_cpu_s = 0.0
-        digests: dict[int, str] = {}
+        verified = VerifiedSamples()
         for row, index in enumerate(indices):
             start_ns = time.monotonic_ns()
             payload, size_bytes = self._decode(index, output, row)
             copy_resized(payload, tensor[row])
             decode_ns += time.monotonic_ns() - start_ns
             payload_bytes += size_bytes
-            if index in self._samples.hashed:
-                start_s = time.thread_time()
-                whole = payload if len(payload) == size_bytes else output.payload(row)
-                digests[index] = hashlib.sha256(whole.data).hexdigest()
-                hash_cpu_s += time.thread_time() - start_s
+            if output.fronts is None:
+                verified.add(verify_payload(self._samples, index, payload))
+            elif index in self._samples.drawn:
+                verified.add(verify_payload(self._samples, index, output.payload(row)))
         return Batch(
             tensor=tensor,
             indices=tuple(indices),
             payload_bytes=payload_bytes,
             read_bytes=sum(self._samples.file_bytes[index] for index in indices),
-            digests=digests,
-            hash_cpu_s=hash_cpu_s,
+            verified=verified,
             decode_s=decode_ns / NS_PER_S,
         )
 

@@ -73,6 +73,13 @@ class RecordFormat(Protocol):
         """Return the payload as a view of a file's bytes; ``name`` is for the ``DataError``."""
         ...
 
+    def surrounds(self, raw: NDArray[np.uint8], name: str, /) -> bool:
+        """Return whether the bytes around a file's payload are those of ``head`` and ``tail``.
+
+        The shape and the CRC-32 are the file's own; ``name`` is for the ``DataError``.
+        """
+        ...
+
 
 class Npy:
     r"""The ``.npy`` format (NEP 1): one uint8 array in C order after a short text header.
@@ -119,6 +126,11 @@ class Npy:
                 f"and {found_bytes} follow; generate the data again"
             )
         return raw[start:]
+
+    def surrounds(self, raw: NDArray[np.uint8], name: str) -> bool:
+        """Return whether the header is as ``np.save`` writes it."""
+        start, shape = _npy_header(raw, name)
+        return raw[:start].tobytes() == self.head(shape)
 
 
 def _npy_header(raw: NDArray[np.uint8], name: str) -> tuple[int, tuple[int, ...]]:
@@ -228,6 +240,17 @@ class Npz:
                 f"{name} is corrupt: the CRC-32 of x.npy differs; generate the data again"
             )
         return NPY.payload(array, f"{name}: x.npy")
+
+    def surrounds(self, raw: NDArray[np.uint8], name: str) -> bool:
+        """Return whether both headers, the label and the directory are as we write them."""
+        member = _find(raw, name)
+        array_start = _data_start(raw, member, name)
+        header_bytes, shape = _npy_header(raw[array_start:], name)
+        start = array_start + header_bytes
+        end = start + math.prod(shape)
+        return raw[:start].tobytes() == self.head(shape, member.crc32) and raw[
+            end:
+        ].tobytes() == self.tail(shape, member.crc32)
 
 
 @dataclass(frozen=True, slots=True)

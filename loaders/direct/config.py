@@ -133,6 +133,11 @@ class Config:
         return "headers, the CRC if it is checked, and the copies into rows"
 
     @property
+    def sample_verified(self) -> str:
+        """Decoding threads verify whole files: they scale with the drive, one poller would not."""
+        return "every byte of each file, in the loader's decoding threads while it reads"
+
+    @property
     def sample_path_is_direct(self) -> bool:
         """``True``: nothing passes through the page cache."""
         return True

@@ -3,14 +3,13 @@
 Files are read in the order of the samples by ``FileReader``, with several blocks in flight, across
 file borders too. Each file goes into one of a fixed set of slots: one piece of pre-touched memory
 in huge pages, registered with the kernel once. When a file has been read, a decoding thread finds
-the payload in its slot, copies the front of it into a row of a batch and frees the slot for the
-next file. That is the only copy, and memory does not grow with the batches prepared ahead. Batches
-use pre-touched memory too: the first touch of a page costs more than a copy.
+the payload in its slot, copies the front of it into a row of a batch, verifies the file and frees
+the slot for the next one. That is the only copy, and memory does not grow with the batches prepared
+ahead. Batches use pre-touched memory too: the first touch of a page costs more than a copy.
 """
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.histogram import Histogram
-from wattload.core.io import Batch, DataPath, IOKind, TracedOperations
+from wattload.core.io import Batch, DataPath, IOKind, TracedOperations, VerifiedSamples
 from wattload.core.units import NS_PER_S
 from wattload.loaders.aligned_io import aligned_buffers
 from wattload.loaders.data.record_formats import record_format
@@ -36,6 +35,7 @@ from wattload.loaders.direct.config import (
 from wattload.loaders.direct.reader import FileReader
 from wattload.loaders.operation_log import OperationLog
 from wattload.loaders.samples import ReadCounter, SampleSet, copy_resized
+from wattload.loaders.verification import verify_file
 
 Arrival = Callable[[Future[int]], None]
 """Called with the future of a file that was read or failed; its result is the bytes read."""
@@ -53,9 +53,8 @@ class _Assembly:
         self.rows_left = len(indices)
         self.payload_bytes = 0
         self.read_bytes = 0
-        self.hash_cpu_s = 0.0
         self.decode_ns = 0
-        self.digests: dict[int, str] = {}
+        self.verified = VerifiedSamples()
 
     def finished(self) -> Batch:
         """Return the finished batch."""
@@ -64,8 +63,7 @@ class _Assembly:
             indices=self.indices,
             payload_bytes=self.payload_bytes,
             read_bytes=self.read_bytes,
-            digests=self.digests,
-            hash_cpu_s=self.hash_cpu_s,
+            verified=self.verified,
             decode_s=self.decode_ns / NS_PER_S,
         )
 
@@ -219,19 +217,13 @@ class Pass:
         payload = self._layout.payload(raw, name, check_crc=samples.check_crc)
         copy_resized(payload, assembly.tensor[row.number])
         decode_ns = time.monotonic_ns() - start_ns
-        digest, hash_cpu_s = "", 0.0
-        if row.index in samples.hashed:
-            start_s = time.thread_time()
-            digest = hashlib.sha256(payload.data).hexdigest()
-            hash_cpu_s = time.thread_time() - start_s
+        verified = verify_file(samples, row.index, raw, payload)
         with self._changed:
             assembly.rows_left -= 1
             assembly.payload_bytes += len(payload)
             assembly.read_bytes += len(raw)
-            assembly.hash_cpu_s += hash_cpu_s
             assembly.decode_ns += decode_ns
-            if digest:
-                assembly.digests[row.index] = digest
+            assembly.verified.add(verified)
 
 
 def make_loader(config: Config, samples: SampleSet, on_read: ReadCounter) -> DirectSampleLoader:

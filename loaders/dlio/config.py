@@ -142,6 +142,13 @@ class Config:
         return "dlio-benchmark does not time decoding and reading separately"
 
     @property
+    def sample_verified(self) -> str:
+        """DLIO's own reader discards what it reads."""
+        if self.reader == "wattload":
+            return "every byte of each file, in DLIO's workers within the timed phase"
+        return "none: dlio-benchmark discards the bytes that it reads"
+
+    @property
     def sample_path_is_direct(self) -> bool:
         """Whether our reader is used: DLIO's own reads through the page cache."""
         return self.reader == "wattload"
@@ -208,7 +215,8 @@ class ChildSettings:
     """The epoch server's socket, and the settings of our reader (``plugin``).
 
     ``journal`` is where the reader logs each file that it has read, ``largest_bytes`` the size of
-    the largest. The other fields are those of the loader's and the workload's configuration.
+    the largest; files are sealed under ``nonce``. The other fields are those of the loader's and
+    the workload's configuration.
     """
 
     socket: str
@@ -218,6 +226,7 @@ class ChildSettings:
     block_bytes: int
     queue_depth: int
     check_crc: bool
+    nonce: int | None
 
     def environment(self) -> dict[str, str]:
         """Return the environment variable with these settings."""

@@ -22,13 +22,13 @@ from typing import Any
 import wattload
 from wattload.core.errors import RunError
 from wattload.core.files import Folder, open_folder
-from wattload.core.io import DataPath, HarnessWatch, IOResult
+from wattload.core.io import DataPath, HarnessWatch, IOResult, VerifiedSamples
 from wattload.core.mlperf.dlio_output import Output, read_output
 from wattload.core.mlperf.published import UNET3D
 from wattload.core.units import NS_PER_S, format_bytes
 from wattload.loaders.dlio.config import ChildSettings, Config, mpirun
 from wattload.loaders.dlio.epoch_server import STDERR, EpochReports, EpochServer, Program
-from wattload.loaders.dlio.record_files import read_summary
+from wattload.loaders.dlio.record_files import ReaderSummary, read_summary
 from wattload.loaders.samples import TrainedEpoch, Training, TrainingResult
 
 MEMORY = Path("/dev/shm")
@@ -244,6 +244,8 @@ class DlioHarness:
             block_bytes=self._config.reader_block_bytes,
             queue_depth=self._config.reader_queue_depth,
             check_crc=self._training.samples.check_crc,
+            # Copies in memory have names of their own, so they can't be verified.
+            nonce=None if self._training.samples.in_memory else self._training.samples.nonce,
         )
         path = f"{package}{os.pathsep}{known}" if known else package
         return {**kept, **_ALONE, "PYTHONPATH": path, **settings.environment()}
@@ -309,6 +311,15 @@ def result_of(
         command=tuple(command),
         epochs=epochs,
         plugged_bytes=noted.read_bytes if noted is not None else None,
+        verified=_verified(training, noted) if noted is not None else None,
+    )
+
+
+def _verified(training: Training, noted: ReaderSummary) -> VerifiedSamples:
+    numbers = {path.name: index for index, path in enumerate(training.samples.paths)}
+    return VerifiedSamples(
+        verified_bytes=noted.verified_bytes,
+        bad_blocks={numbers[name]: count for name, count in noted.bad_blocks.items()},
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.direct.config import Config
 from wattload.loaders.direct.reader import FileReader
 from wattload.loaders.dlio.config import ChildSettings
+from wattload.loaders.verification import bad_file_blocks
 
 
 class RecordFiles:
@@ -48,11 +51,13 @@ class RecordFiles:
         path = Path(link).resolve()  # DLIO reads links, which O_NOFOLLOW refuses
         size_bytes = path.stat().st_size
         read_bytes = self._reader.submit(path, self._buffer, size_bytes).result()
-        at_ns = time.monotonic_ns()
-        self._note({"at_ns": at_ns, "path": str(path), "read_bytes": read_bytes})
-        return self._layout.payload(
-            self._buffer[:size_bytes], str(path), check_crc=self._settings.check_crc
-        )
+        note = {"at_ns": time.monotonic_ns(), "path": str(path), "read_bytes": read_bytes}
+        raw = self._buffer[:size_bytes]
+        if self._settings.nonce is not None:
+            bad = bad_file_blocks(self._layout, self._settings.nonce, path, raw)
+            note |= {"verified_bytes": size_bytes, "bad_blocks": bad}
+        self._note(note)
+        return self._layout.payload(raw, str(path), check_crc=self._settings.check_crc)
 
     def close(self) -> None:
         """Release the reader and the journal."""
@@ -65,9 +70,14 @@ class RecordFiles:
 
 @dataclass(frozen=True, slots=True)
 class ReaderSummary:
-    """What our reader logged inside the program: bytes read, and the engines used."""
+    """What our reader logged inside the program: bytes read and verified, and the engines used.
+
+    ``bad_blocks`` has the count of each file with wrong blocks, by its name.
+    """
 
     read_bytes: int
+    verified_bytes: int
+    bad_blocks: Mapping[str, int]
     engines: tuple[str, ...]
     remarks: tuple[str, ...]
 
@@ -79,8 +89,14 @@ def read_summary(path: Path) -> ReaderSummary:
     except FileNotFoundError:
         lines = []
     opened = [line for line in lines if "engine" in line]
+    bad = Counter[str]()
+    for line in lines:
+        if line.get("bad_blocks"):
+            bad[Path(line["path"]).name] += int(line["bad_blocks"])
     return ReaderSummary(
         read_bytes=sum(int(line["read_bytes"]) for line in lines if "read_bytes" in line),
+        verified_bytes=sum(int(line.get("verified_bytes", 0)) for line in lines),
+        bad_blocks=bad,
         engines=tuple(dict.fromkeys(line["engine"] for line in opened)),
         remarks=tuple(dict.fromkeys(remark for line in opened for remark in line["remarks"])),
     )

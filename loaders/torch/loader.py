@@ -1,8 +1,7 @@
-"""Batches by PyTorch's DataLoader: worker processes with ``np.load``, resize and hash."""
+"""Batches by PyTorch's DataLoader: worker processes that ``np.load``, resize and verify."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import multiprocessing
 import os
@@ -24,11 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
-from wattload.core.io import Batch, DataPath
+from wattload.core.io import Batch, DataPath, VerifiedSamples
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import missing_error
 from wattload.loaders.samples import ReadCounter, SampleSet, copy_resized
 from wattload.loaders.torch.config import Config, require_shared_memory
+from wattload.loaders.verification import verify_payload
 
 if TYPE_CHECKING:
     import torch
@@ -51,8 +51,7 @@ class BatchResult:
     tensor: torch.Tensor
     payload_bytes: int = 0
     read_bytes: int = 0
-    digests: dict[int, str] = field(default_factory=dict)
-    hash_cpu_s: float = 0.0
+    verified: VerifiedSamples = field(default_factory=VerifiedSamples)
     cpu_s: float = 0.0
     decode_s: float = 0.0
     failure: str | None = None
@@ -108,10 +107,7 @@ class SampleDataset:
         result.decode_s += (time.monotonic_ns() - start_ns - read_ns) / NS_PER_S
         result.payload_bytes += len(payload)
         result.read_bytes += self._samples.file_bytes[index]
-        if index in self._samples.hashed:
-            start_s = time.thread_time()
-            result.digests[index] = hashlib.sha256(payload.data).hexdigest()
-            result.hash_cpu_s += time.thread_time() - start_s
+        result.verified.add(verify_payload(self._samples, index, payload))
 
 
 class TimedFile(io.FileIO):
@@ -251,8 +247,7 @@ class TorchLoader:
                 indices=tuple(indices),
                 payload_bytes=result.payload_bytes,
                 read_bytes=result.read_bytes,
-                digests=result.digests,
-                hash_cpu_s=result.hash_cpu_s,
+                verified=result.verified,
                 worker_cpu_s=result.cpu_s,
                 decode_s=result.decode_s,
             )

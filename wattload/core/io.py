@@ -9,7 +9,7 @@ path that counters prove.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
@@ -288,6 +288,22 @@ class TracesOperations(Protocol):
         ...
 
 
+@dataclass(slots=True, kw_only=True)
+class VerifiedSamples:
+    """What was compared with what was written: bytes, wrong blocks by sample, CPU seconds."""
+
+    verified_bytes: int = 0
+    bad_blocks: dict[int, int] = field(default_factory=dict)
+    cpu_s: float = 0.0
+
+    def add(self, other: VerifiedSamples) -> None:
+        """Add what was compared elsewhere."""
+        self.verified_bytes += other.verified_bytes
+        self.cpu_s += other.cpu_s
+        for index, count in other.bad_blocks.items():
+            self.bad_blocks[index] = self.bad_blocks.get(index, 0) + count
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """One batch as the accelerator would receive it.
@@ -295,24 +311,22 @@ class Batch:
     ``tensor`` has shape ``(batch, resize_bytes)``, dtype uint8: row i holds the first
     ``resize_bytes`` of sample ``indices[i]``. It is valid until the next batch is requested.
     ``payload_bytes`` counts decoded payload, ``read_bytes`` what was read from the target for it.
-    ``digests`` maps the index of each sample selected for hashing to the hex digest of its whole
-    decoded payload as delivered; ``hash_cpu_s`` is the CPU time of hashing. ``worker_cpu_s`` is the
-    CPU time of other processes since the previous batch; a loader of threads has none.
+    ``verified`` is what the loader compared of these bytes. ``worker_cpu_s`` is the CPU time of
+    other processes since the previous batch; a loader of threads has none.
 
     ``decode_s`` is the time that the loader's workers spend between the bytes of a file and the
     rows of the batch: parsing headers, comparing the CRC where that is done, and copying the front
     of each payload into its row. Wall seconds by CLOCK_MONOTONIC, summed over the samples of the
     batch. Workers run in parallel, so it may exceed the time of the batch. Waiting for the target
-    and hashing are not included. ``None`` where the library behind the loader does not separate it
-    from reading.
+    and verification are not included. ``None`` where the library behind the loader does not
+    separate it from reading.
     """
 
     tensor: NDArray[np.uint8]
     indices: tuple[int, ...]
     payload_bytes: int
     read_bytes: int
-    digests: dict[int, str]
-    hash_cpu_s: float = 0.0
+    verified: VerifiedSamples
     worker_cpu_s: float = 0.0
     decode_s: float | None = None
 

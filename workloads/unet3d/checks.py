@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from wattload.core.record.results import Check
+from wattload.core.io import VerifiedSamples
+from wattload.core.record.results import Check, VerifiedBytes
 from wattload.core.units import format_bytes, format_rate
 from wattload.core.workload import Communicator
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
@@ -27,8 +29,8 @@ from wattload.workloads.unet3d.config import (
 )
 from wattload.workloads.unet3d.dataset import HOLES_REMEDY, PreparedData
 from wattload.workloads.unet3d.job import Job
-from wattload.workloads.unet3d.loop import DeliveredSample
-from wattload.workloads.unet3d.metrics import JobTimes, dlio_summary, step_series
+from wattload.workloads.unet3d.loop import Delivered, DeliveredRow
+from wattload.workloads.unet3d.metrics import PHASE, JobTimes, dlio_summary, step_series
 from wattload.workloads.unet3d.verdicts import is_delivered
 
 
@@ -62,102 +64,149 @@ class ColdCache:
 
 
 class Delivery:
-    """Collects the digests of the samples that a rank hashes.
+    """Collects what a rank verified of the samples that it was delivered.
 
-    The loader's digest of the whole decoded payload must match the manifest. The digest of the
-    batch row must match the start of the record in its file. If batches are copied to a device, so
-    must the digest of the row as read back from there. A missing digest fails like a wrong one.
+    The loader compares the blocks that it decodes with their stamps and sums. The digest of a drawn
+    row of a batch must match the start of the record in its file. If batches are copied to a
+    device, so must the digest of the row as read back from there; a missing one is wrong.
     """
 
-    def __init__(self, data: PreparedData, hashed: Collection[int], *, device: bool) -> None:
+    def __init__(
+        self, data: PreparedData, drawn: Collection[int], *, how: str, device: bool
+    ) -> None:
         self._data = data
-        self._hashed = hashed
+        self._drawn = drawn
+        self._how = how
         self._device = device
-        self._delivered: list[DeliveredSample] = []
+        self._read_bytes = 0
+        self._verified = VerifiedSamples()
+        self._rows: list[DeliveredRow] = []
         self._expected_count = 0
 
-    def add(self, order: Sequence[int], delivered: Sequence[DeliveredSample]) -> None:
-        """Keep the digests of one epoch that loaded the samples in ``order``."""
-        self._delivered.extend(delivered)
-        self._expected_count += sum(index in self._hashed for index in order)
+    def add(self, order: Sequence[int], delivered: Delivered) -> None:
+        """Keep what was verified of one epoch that loaded the samples in ``order``."""
+        self._read_bytes += delivered.read_bytes
+        self._verified.add(delivered.verified)
+        self._rows.extend(delivered.rows)
+        self._expected_count += sum(index in self._drawn for index in order)
 
     def checks(self, world: Communicator) -> tuple[Check, ...]:
-        """Return the check of all ranks' digests on rank 0, none on the other ranks.
+        """Return the check of all ranks on rank 0, none on the other ranks.
 
         Every rank has to call this.
         """
-        of_ranks = world.gather(self._compared())
+        names = self._data.dataset.names
+        found = _Delivery.joined(world.gather(self._compared()))
         if world.rank:
             return ()
-        count, expected = (sum(part[place] for part in of_ranks) for place in (0, 1))
-        wrong = _Mismatches(*([n for part in of_ranks for n in part[place]] for place in (2, 3, 4)))
+        verified = found.verified
+        wrong = sorted(names[index] for index in verified.bad_blocks)
         figures = {
-            "hashed_samples": count,
-            "expected_samples": expected,
-            "altered_samples": len(wrong.payloads),
-            "altered_rows": len(wrong.rows),
-            "altered_device_rows": len(wrong.device_rows) if self._device else None,
+            "read_bytes": found.read_bytes,
+            "verified_bytes": verified.verified_bytes,
+            "bad_blocks": sum(verified.bad_blocks.values()),
+            "altered_samples": len(wrong),
+            "hashed_samples": found.row_count,
+            "expected_samples": found.expected_count,
+            "altered_rows": len(found.bad_rows),
+            "altered_device_rows": len(found.bad_device_rows) if self._device else None,
         }
         check = Check(
             name="delivered_bytes",
             verdict="pass" if is_delivered(figures) else "fail",
-            sentence=_sentence(count, expected, wrong, device=self._device),
+            sentence=_sentence(found, wrong, self._how, device=self._device),
             figures=figures,
             mandatory=True,
+            verified=(verified_reads(found.read_bytes, verified.verified_bytes),),
         )
         return (check,)
 
-    def _compared(self) -> tuple[int, int, list[str], list[str], list[str]]:
-        """Return this rank's actual and expected counts of digests, and the differing samples."""
-        hashed = [sample for sample in self._delivered if sample.payload_digest is not None]
-        row = self._data.row_digest
-        return (
-            len(hashed),
-            self._expected_count,
-            [self._name(s) for s in hashed if s.payload_digest != self._data.digest(s.index)],
-            [self._name(s) for s in self._delivered if s.row_digest != row(s.index)],
-            [
-                self._name(s)
-                for s in self._delivered
-                if self._device and s.device_digest != row(s.index)
+    def _compared(self) -> _Delivery:
+        """Return what this rank compared."""
+        digest, names = self._data.row_digest, self._data.dataset.names
+        return _Delivery(
+            read_bytes=self._read_bytes,
+            verified=self._verified,
+            row_count=len(self._rows),
+            expected_count=self._expected_count,
+            bad_rows=[names[r.index] for r in self._rows if r.row_digest != digest(r.index)],
+            bad_device_rows=[
+                names[r.index]
+                for r in self._rows
+                if self._device and r.device_digest != digest(r.index)
             ],
         )
 
-    def _name(self, sample: DeliveredSample) -> str:
-        return self._data.dataset.names[sample.index]
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Delivery:
+    """What ranks compared; the rows that differ, by the names of their samples."""
 
-class _Mismatches(NamedTuple):
-    """Names of the samples whose bytes differ from those written, by where that was found."""
+    read_bytes: int
+    verified: VerifiedSamples
+    row_count: int
+    expected_count: int
+    bad_rows: Sequence[str]
+    bad_device_rows: Sequence[str]
 
-    payloads: Sequence[str]
-    rows: Sequence[str]
-    device_rows: Sequence[str]
-
-
-def _sentence(count: int, expected: int, wrong: _Mismatches, *, device: bool) -> str:
-    if not count or count != expected:
-        return (
-            f"{count} of the {expected} samples to hash have a digest, so the delivered bytes are "
-            "unproven."
+    @classmethod
+    def joined(cls, ranks: Sequence[_Delivery]) -> _Delivery:
+        """Return what all of them compared; no ranks compared nothing."""
+        verified = VerifiedSamples()
+        for rank in ranks:
+            verified.add(rank.verified)
+        return cls(
+            read_bytes=sum(rank.read_bytes for rank in ranks),
+            verified=verified,
+            row_count=sum(rank.row_count for rank in ranks),
+            expected_count=sum(rank.expected_count for rank in ranks),
+            bad_rows=[name for rank in ranks for name in rank.bad_rows],
+            bad_device_rows=[name for rank in ranks for name in rank.bad_device_rows],
         )
-    if wrong.payloads:
+
+
+def verified_reads(read_bytes: int, verified_bytes: int) -> VerifiedBytes:
+    """Return how many of the bytes read in the timed phase were verified."""
+    return VerifiedBytes(
+        phase=PHASE, kind="read", moved_bytes=read_bytes, verified_bytes=verified_bytes
+    )
+
+
+def bad_blocks_sentence(wrong: Sequence[str], block_count: int) -> str:
+    """Return the sentence on samples with wrong blocks, named in ``wrong``."""
+    return (
+        f"{len(wrong)} samples had {block_count} blocks that differ from what was written, "
+        f"{wrong[0]} first: the data was changed, or its path corrupts data."
+    )
+
+
+def verified_clause(verified_bytes: int, read_bytes: int, how: str) -> str:
+    """Return the clause on how many bytes were verified, and how."""
+    return f"{verified_bytes} of {read_bytes} bytes read were verified by stamps and sums ({how})"
+
+
+def _sentence(found: _Delivery, wrong: Sequence[str], how: str, *, device: bool) -> str:
+    if wrong:
+        return bad_blocks_sentence(wrong, sum(found.verified.bad_blocks.values()))
+    if not found.row_count or found.row_count != found.expected_count:
         return (
-            f"{len(wrong.payloads)} of {count} hashed samples differ from what was written, "
-            f"{wrong.payloads[0]} first: the data was changed, or its path corrupts data."
+            f"{found.row_count} of the {found.expected_count} rows to hash were delivered, so the "
+            "delivered bytes are unproven."
         )
-    if wrong.rows:
+    if found.bad_rows:
         return (
-            f"{len(wrong.rows)} of {count} rows in the batches differ from their samples, "
-            f"{wrong.rows[0]} first: the loader does not deliver what it reads."
+            f"{len(found.bad_rows)} of {found.row_count} rows in the batches differ from their "
+            f"samples, {found.bad_rows[0]} first: the loader does not deliver what it reads."
         )
-    if wrong.device_rows:
+    if found.bad_device_rows:
         return (
-            f"{len(wrong.device_rows)} of {count} rows read back from the device differ or are "
-            f"missing, {wrong.device_rows[0]} first: the copies to it are not reliable."
+            f"{len(found.bad_device_rows)} of {found.row_count} rows read back from the device "
+            f"differ or are missing, {found.bad_device_rows[0]} first: the copies to it are not "
+            "reliable."
         )
-    back = ", and so do their rows read back from the device" if device else ""
-    return f"All {count} hashed samples match what was written{back}."
+    back = ", and so do these rows read back from the device" if device else ""
+    verified = verified_clause(found.verified.verified_bytes, found.read_bytes, how)
+    return f"{verified}. {found.row_count} drawn rows of batches match their files{back}."
 
 
 def details(
@@ -192,7 +241,8 @@ def details(
         "steps_per_epoch": job.steps,
         "epochs": job.config.epochs,
         "step_s": job.step_s,
-        "hashed_samples": len(samples.hashed),
+        "hashed_rows": len(samples.drawn),
+        "verified": loader.sample_verified,
         "crc_checked": loader.sample_checks_crc(samples),
         "crc_asked": job.config.check_crc,
         "read_bytes_counted": loader.sample_bytes_counted,

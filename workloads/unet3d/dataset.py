@@ -22,6 +22,9 @@ from wattload.workloads.unet3d.config import Config, Shape, Sizes, dlio_shapes, 
 WORKLOAD = "unet3d"
 HOLES_REMEDY = "delete this file, and the next run generates it again"
 
+SEALED = "stamp and sum"
+"""What each block of the files has; data without it has another key and is not reused."""
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -64,7 +67,13 @@ class Dataset:
             "record_minimum_bytes": distribution.minimum_bytes,
             "file_count": self.file_count,
             "target_count": len(self.targets),
+            "blocks": SEALED,
         }
+
+    @property
+    def nonce(self) -> int:
+        """The nonce in the stamps of all files, from what determines their bytes."""
+        return int.from_bytes(hashlib.sha256(self._key().encode()).digest()[:8], "little")
 
     def expected_paths(self) -> tuple[Path, ...]:
         """Return the path of each file, whether it exists or not."""

@@ -1,6 +1,7 @@
 """Generation of a data set's files: existing ones are reused, missing ones are written.
 
-A record is written under a temporary name, fsynced, renamed, then listed in the manifest. All
+A record is written under a temporary name, fsynced, renamed, then listed in the manifest. Each
+block of its payload is sealed, so that a read proves every byte (``loaders.verification``). All
 ranks share the missing files. The next call resumes one that was interrupted.
 """
 
@@ -21,13 +22,15 @@ from numpy.typing import NDArray
 
 from wattload.core.errors import TargetError, WattloadError
 from wattload.core.files import Folder
-from wattload.core.io import ByteCounter
+from wattload.core.io import BlockIdentity, ByteCounter
 from wattload.core.storage.targets import Target
 from wattload.core.workload import RunContext
 from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, create_direct, round_up
 from wattload.loaders.data.data_folder import DataFolder, claim_on_targets
 from wattload.loaders.data.record_formats import RecordFormat, file_bytes, record_format
 from wattload.loaders.data.written_extents import written_extents_check
+from wattload.loaders.stamps import seal
+from wattload.loaders.verification import record_identity
 from wattload.workloads.unet3d.config import Shape, payload_bytes
 from wattload.workloads.unet3d.dataset import HOLES_REMEDY, WORKLOAD, Dataset, PreparedData
 
@@ -151,6 +154,7 @@ def _write(data: PreparedData, index: int, writers: Sequence[RecordWriter]) -> i
         name=data.dataset.names[index],
         shape=data.dataset.shapes[index],
         index=index,
+        identity=record_identity(data.dataset.nonce, data.dataset.names[index]),
     )
     try:
         return writers[place].write(record)
@@ -165,12 +169,13 @@ def _write(data: PreparedData, index: int, writers: Sequence[RecordWriter]) -> i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A record to write: its file, its shape and its index in the data set."""
+    """A record to write: its file, its shape, its index in the data set and its stamps."""
 
     folder: DataFolder
     name: str
     shape: Shape
     index: int
+    identity: BlockIdentity
 
 
 class RecordWriter:
@@ -231,6 +236,7 @@ class RecordWriter:
             ]
             self._pool.fill(chunk, record.index, offset)
             part = chunk[max(start - offset, 0) : max(end - offset, 0)]
+            seal(part, record.identity, offset_bytes=max(start, offset))
             digest.update(part.data)
             crc32 = zlib.crc32(part.data, crc32) if layout.HAS_CRC else 0
             _overlay(chunk, offset, 0, layout.head(shape))

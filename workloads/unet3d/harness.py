@@ -22,7 +22,15 @@ from wattload.loaders.samples import (
     Training,
     TrainingResult,
 )
-from wattload.workloads.unet3d.checks import ColdCache, ceiling_remark, details, remarks
+from wattload.workloads.unet3d.checks import (
+    ColdCache,
+    bad_blocks_sentence,
+    ceiling_remark,
+    details,
+    remarks,
+    verified_clause,
+    verified_reads,
+)
 from wattload.workloads.unet3d.dataset import PreparedData
 from wattload.workloads.unet3d.job import Division, Job, epoch_order
 from wattload.workloads.unet3d.loop import ceiling_samples
@@ -96,7 +104,11 @@ def run_harness(
     return Outcome(
         metrics=(*harness_metrics(times, result, training), ceiling_metric(ceiling, reason)),
         paths=(result.io.path,),
-        checks=(cold_cache, written, *harness_checks(result, training)),
+        checks=(
+            cold_cache,
+            written,
+            *harness_checks(result, training, loader.sample_verified),
+        ),
         details={
             **details(job, times, samples, loader, device=None),
             "harness": _harness_details(result),
@@ -363,14 +375,14 @@ def ceiling_metric(bytes_per_s: float | None, reason: str) -> Metric:
     )
 
 
-def harness_checks(result: TrainingResult, training: Training) -> list[Check]:
+def harness_checks(result: TrainingResult, training: Training, how: str) -> list[Check]:
     """Return the checks that replace those on our own loop."""
     return [
         read_check(result),
         storage_check(result),
         summary_check(result, training),
         times_check(result),
-        delivery_check(),
+        delivery_check(result, training, how),
     ]
 
 
@@ -507,15 +519,37 @@ def times_check(result: TrainingResult) -> Check:
     )
 
 
-def delivery_check() -> Check:
-    """Return the check as not made, because the program does not hand over bytes."""
+def delivery_check(result: TrainingResult, training: Training, how: str) -> Check:
+    """Return what our reader verified inside the program; its own reader hands over no bytes."""
+    read_bytes, verified = result.io.moved_bytes, result.verified
+    if verified is None:
+        return Check(
+            name="delivered_bytes",
+            verdict="not_checked",
+            sentence=(
+                f"0 of {read_bytes} bytes read were verified: dlio-benchmark owns the loop and "
+                "does not hand over bytes. harness_bytes compares the bytes that it read with its "
+                "files."
+            ),
+            verified=(verified_reads(read_bytes, 0),),
+        )
+    wrong = sorted(training.samples.paths[index].name for index in verified.bad_blocks)
+    verified_bytes = min(verified.verified_bytes, read_bytes)
+    block_count = sum(verified.bad_blocks.values())
     return Check(
         name="delivered_bytes",
-        verdict="not_checked",
-        sentence=(
-            "dlio-benchmark owns the loop and does not hand over bytes, so none could be hashed. "
-            "harness_bytes compares the bytes that it read with its files."
-        ),
+        verdict="fail" if wrong else "pass",
+        sentence=bad_blocks_sentence(wrong, block_count)
+        if wrong
+        else f"{verified_clause(verified_bytes, read_bytes, how)}.",
+        figures={
+            "read_bytes": read_bytes,
+            "verified_bytes": verified_bytes,
+            "bad_blocks": block_count,
+            "altered_samples": len(wrong),
+        },
+        mandatory=True,
+        verified=(verified_reads(read_bytes, verified_bytes),),
     )
 
 

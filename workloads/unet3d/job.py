@@ -187,8 +187,11 @@ def epoch_order(
     return [int(sample) for sample in shuffled[batches.ravel()]]
 
 
-def hashed_samples(order: list[int], seed: int) -> frozenset[int]:
-    """Return the samples to hash: 1 in 16 of the first epoch, at least one, selected by seed."""
+def drawn_samples(order: list[int], draw: int) -> frozenset[int]:
+    """Return the samples whose rows are hashed: 1 in 16 of the first epoch, at least one.
+
+    ``draw`` is a random number of 64 bits, new for every run.
+    """
     count = max(round(len(order) / 16), 1)
-    drawn = np.random.default_rng((seed, len(order))).choice(order, count, replace=False)
+    drawn = np.random.default_rng((draw, len(order))).choice(order, count, replace=False)
     return frozenset(int(sample) for sample in drawn)

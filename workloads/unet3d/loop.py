@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import WattloadError
-from wattload.core.io import Batch, Loader
+from wattload.core.io import Batch, Loader, VerifiedSamples
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import Communicator, Device
 from wattload.loaders.device_copy import Arrived, DeviceCopier, cuda_copier, require_cuda
@@ -39,20 +39,20 @@ def run_epoch(
     per_rank: int,
     step_s: float,
     barrier: Callable[[], None],
-    hashed: Collection[int] = (),
+    drawn: Collection[int] = (),
     copier: DeviceCopier | None = None,
-) -> tuple[EpochTimes, list[DeliveredSample]]:
-    """Run one epoch and return its times and the digests of the hashed samples.
+) -> tuple[EpochTimes, Delivered]:
+    """Run one epoch and return its times and what was verified of its samples.
 
     In each step the rank takes a batch for each of its ``per_rank`` accelerators. They compute at
     the same time (one sleep), then the rank waits for the other ranks. This takes as long as with
     one rank per accelerator, because the barrier keeps them in step anyway. The rows of the samples
-    in ``hashed`` are hashed in place; this is the ``rest`` of a step.
+    in ``drawn`` are hashed in place; this is the ``rest`` of a step.
 
     A ``copier`` starts to copy each batch to the device while computation and the next wait go on.
     All copies have finished when the epoch ends.
     """
-    tally, clock = _Tally(order, hashed), StepClock()
+    tally, clock = _Tally(order, drawn), StepClock()
     cpu_s = time.process_time()
     clock.start()
     batches = loader.epoch(order)
@@ -184,18 +184,25 @@ class StepClock:
 
 
 @dataclass(frozen=True, slots=True)
-class DeliveredSample:
-    """The digests of a delivered sample, SHA-256 in hex.
+class DeliveredRow:
+    """The digests of a delivered row of a batch, SHA-256 in hex.
 
-    ``payload_digest`` is the loader's, of the whole decoded payload, ``None`` without one.
     ``row_digest`` is of the sample's row in the batch. ``device_digest`` is of that row as read
     back from the device, ``None`` if it was not.
     """
 
     index: int
-    payload_digest: str | None
     row_digest: str
     device_digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What was verified of an epoch's samples: by the loader, and of the drawn rows."""
+
+    read_bytes: int
+    verified: VerifiedSamples
+    rows: Sequence[DeliveredRow]
 
 
 @dataclass(slots=True)
@@ -203,7 +210,7 @@ class _Tally:
     """The totals of one epoch's batches; ``order`` is the expected sample of each row."""
 
     order: Sequence[int]
-    hashed: Collection[int]
+    drawn: Collection[int]
     payload_bytes: int = 0
     read_bytes: int = 0
     worker_cpu_s: float = 0.0
@@ -211,8 +218,9 @@ class _Tally:
     decode_s: list[float | None] = field(default_factory=list)
     copied_bytes: int = 0
     device_copy_s: float = 0.0
-    _rows: int = 0
-    _payloads: list[tuple[int, str | None, str]] = field(default_factory=list)
+    _row_count: int = 0
+    _verified: VerifiedSamples = field(default_factory=VerifiedSamples)
+    _rows: list[tuple[int, str]] = field(default_factory=list)
     _returned: dict[int, str] = field(default_factory=dict)
 
     def add(self, batch: Batch) -> Mapping[int, int]:
@@ -220,15 +228,16 @@ class _Tally:
         self.payload_bytes += batch.payload_bytes
         self.read_bytes += batch.read_bytes
         self.worker_cpu_s += batch.worker_cpu_s
-        self.hash_cpu_s += batch.hash_cpu_s
+        self.hash_cpu_s += batch.verified.cpu_s
+        self._verified.add(batch.verified)
         self.decode_s.append(batch.decode_s)
-        first, self._rows = self._rows, self._rows + len(batch.tensor)
+        first, self._row_count = self._row_count, self._row_count + len(batch.tensor)
         hashed_rows = {}
-        indices = self.order[first : self._rows]
+        indices = self.order[first : self._row_count]
         for number, (row, index) in enumerate(zip(batch.tensor, indices, strict=True)):
-            if index in self.hashed:
-                hashed_rows[number] = len(self._payloads)
-                self._payloads.append((index, batch.digests.get(index), self._hash(row)))
+            if index in self.drawn:
+                hashed_rows[number] = len(self._rows)
+                self._rows.append((index, self._hash(row)))
         return hashed_rows
 
     def arrived(self, copies: Sequence[Arrived]) -> None:
@@ -238,12 +247,13 @@ class _Tally:
             self.device_copy_s += copy.device_s
             self._returned |= {place: self._hash(row) for place, row in copy.rows.items()}
 
-    def delivered(self) -> list[DeliveredSample]:
-        """Return the hashed samples in order of arrival."""
-        return [
-            DeliveredSample(*parts, device_digest=self._returned.get(place))
-            for place, parts in enumerate(self._payloads)
+    def delivered(self) -> Delivered:
+        """Return what was verified, the rows in order of arrival."""
+        rows = [
+            DeliveredRow(*parts, device_digest=self._returned.get(place))
+            for place, parts in enumerate(self._rows)
         ]
+        return Delivered(self.read_bytes, self._verified, rows)
 
     def _hash(self, row: NDArray[np.uint8]) -> str:
         start_s = time.thread_time()
@@ -262,7 +272,7 @@ def harness_ceiling(
 
     Each rank holds one file, the median in size, and loads it repeatedly for three seconds. It
     starts with an empty pipeline, so the figure is slightly too low. Batches are copied to the
-    device if the run copies them. Nothing is hashed.
+    device if the run copies them. Samples are verified as in the run.
     """
     one = ceiling_samples(samples)
     ready = loader.sample_loader(one, lambda _: None)
@@ -282,7 +292,7 @@ def ceiling_samples(samples: SampleSet) -> SampleSet:
         samples,
         paths=(samples.paths[median],),
         file_bytes=(samples.file_bytes[median],),
-        hashed=frozenset(),
+        drawn=frozenset(),
         in_memory=True,
     )
 

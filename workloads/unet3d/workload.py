@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -26,7 +27,7 @@ from wattload.workloads.unet3d.config import Config
 from wattload.workloads.unet3d.dataset import WORKLOAD, PreparedData
 from wattload.workloads.unet3d.generation import generation_memory_bytes, prepare
 from wattload.workloads.unet3d.harness import check_harness, run_harness
-from wattload.workloads.unet3d.job import Job, hashed_samples, plan_job
+from wattload.workloads.unet3d.job import Job, drawn_samples, plan_job
 from wattload.workloads.unet3d.loop import (
     DeviceChoice,
     ceiling_samples,
@@ -50,9 +51,9 @@ class Unet3d:
     """MLPerf Storage's unet3d as DLIO runs it, on emulated accelerators.
 
     The epochs are spans of one timed phase, ``read``. Between them, untimed, the files are evicted
-    from the page cache, which is verified. 1 in 16 samples is hashed within the timed phase:
-    payloads in the loader's workers, rows in the loop. This is the same with every loader, and its
-    CPU time is a metric. The harness ceiling is measured after the last epoch in a separate,
+    from the page cache, which is verified. Within the timed phase, loaders verify the bytes that
+    they decode, and the rows of 1 in 16 samples, drawn by the run, are hashed in the loop. The CPU
+    time of both is a metric. The harness ceiling is measured after the last epoch in a separate,
     untimed phase.
     """
 
@@ -131,14 +132,15 @@ class Unet3d:
         if isinstance(self._loader, SampleHarnessConfig):
             samples = self._samples(job, data.paths)
             return run_harness(self._loader, job, data, samples, context)
-        hashed = hashed_samples(job.first_epoch(world.world_size, context.seed), context.seed)
-        samples = self._samples(job, data.paths, hashed)
+        draw = world.broadcast(secrets.randbits(64))
+        drawn = drawn_samples(job.first_epoch(world.world_size, context.seed), draw)
+        samples = self._samples(job, data.paths, drawn)
         cold = ColdCache(data.paths, world)
         counter = _Counter(context.progress)
         loader = self._loader.sample_loader(samples, counter)
         with device_copier(self._device, samples, world) as copier:
             with closing(loader):
-                epochs = self._read(context, loader, counter, cold, hashed=hashed, copier=copier)
+                epochs = self._read(context, loader, counter, cold, drawn=drawn, copier=copier)
             with context.phase("harness_ceiling", timed=False):
                 ceiling = harness_ceiling(self._loader, samples, world, copier)
         latencies, operations = _latencies(loader), _operations(loader)
@@ -153,7 +155,10 @@ class Unet3d:
             metrics=(*metrics(times, record_bytes), ceiling_metric(ceiling)),
             paths=(loader.path(),),
             checks=(cold_cache, written, closure_check(times)),
-            details=details(job, times, samples, self._loader, device=device),
+            details={
+                **details(job, times, samples, self._loader, device=device),
+                "draw": f"{draw:016x}",
+            },
             remarks=(
                 *remarks(job, samples, self._loader, cold=cold_cache),
                 ceiling_remark(times, ceiling),
@@ -175,12 +180,14 @@ class Unet3d:
         counter: _Counter,
         cold: ColdCache,
         *,
-        hashed: frozenset[int],
+        drawn: frozenset[int],
         copier: DeviceCopier | None,
     ) -> list[EpochTimes]:
         """Run the epochs, each a span of the timed phase that starts with a cold cache."""
         job, world = self._planned(), context.communicator
-        self._delivery = Delivery(self._prepared(), hashed, device=copier is not None)
+        self._delivery = Delivery(
+            self._prepared(), drawn, how=self._loader.sample_verified, device=copier is not None
+        )
         orders = [job.order(world.rank, context.seed, epoch) for epoch in range(job.config.epochs)]
         context.progress.begin("reading", sum(map(job.epoch_bytes, orders)))
         epochs = []
@@ -194,7 +201,7 @@ class Unet3d:
                     per_rank=job.division.per_rank,
                     step_s=job.step_s,
                     barrier=world.barrier,
-                    hashed=hashed,
+                    drawn=drawn,
                     copier=copier,
                 )
             epochs.append(times)
@@ -216,7 +223,7 @@ class Unet3d:
         )
 
     def _samples(
-        self, job: Job, paths: Sequence[Path], hashed: frozenset[int] = frozenset()
+        self, job: Job, paths: Sequence[Path], drawn: frozenset[int] = frozenset()
     ) -> SampleSet:
         return SampleSet(
             paths=tuple(paths),
@@ -224,7 +231,8 @@ class Unet3d:
             record_format=self.config.record_format,
             batch_samples=self.config.batch_samples,
             resize_bytes=self.config.row_bytes,
-            hashed=hashed,
+            drawn=drawn,
+            nonce=job.dataset.nonce,
             check_crc=self.config.check_crc,
             accelerators=job.division.per_rank,
         )

@@ -42,7 +42,6 @@ def make_training(
         record_format="npz",
         batch_samples=BATCH,
         resize_bytes=RESIZE,
-        hashed=frozenset(),
         check_crc=check_crc,
         accelerators=accelerators,
     )

@@ -134,6 +134,7 @@ def test_settings_come_through_the_environment() -> None:
         block_bytes=1,
         queue_depth=2,
         check_crc=True,
+        nonce=1,
     )
     assert ChildSettings.from_environment(settings.environment()) == settings
     assert ChildSettings.from_environment({SETTINGS_VARIABLE: ""}) is None

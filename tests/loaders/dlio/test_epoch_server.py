@@ -59,6 +59,7 @@ class Play:
             block_bytes=4096,
             queue_depth=1,
             check_crc=False,
+            nonce=None,
         )
         path = training.samples.paths[0]
         arguments = [str(training.accelerators), str(path), str(steps), way]

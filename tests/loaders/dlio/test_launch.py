@@ -12,12 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.contracts.loader import make_samples, sealed_samples
+from tests.damage import flip_bit
 from tests.loaders.dlio.job import make_training
 from wattload.core.errors import DataError
 from wattload.loaders.data.cold_cache import evict, resident_fraction
 from wattload.loaders.dlio import launch
 from wattload.loaders.dlio.config import ChildSettings
-from wattload.loaders.dlio.record_files import RecordFiles
+from wattload.loaders.dlio.record_files import RecordFiles, read_summary
 
 ORPHAN = """
 import multiprocessing, os, sys, time
@@ -39,7 +41,7 @@ os._exit(0)
 """
 
 
-def settings(folder: Path, *, check_crc: bool = False) -> ChildSettings:
+def settings(folder: Path, *, check_crc: bool = False, nonce: int | None = None) -> ChildSettings:
     return ChildSettings(
         socket="",
         journal=str(folder / "reads.jsonl"),
@@ -48,6 +50,7 @@ def settings(folder: Path, *, check_crc: bool = False) -> ChildSettings:
         block_bytes=64 << 10,
         queue_depth=3,
         check_crc=check_crc,
+        nonce=nonce,
     )
 
 
@@ -68,6 +71,19 @@ def test_records_are_read_whole_past_the_page_cache_through_links(tmp_path: Path
     assert [line["path"] for line in lines] == [str(path) for path in samples.paths]
     assert [line["read_bytes"] for line in lines] == list(samples.file_bytes)
     assert resident_fraction(samples.paths) == 0
+
+
+def test_every_file_is_verified_and_damage_is_noted_by_its_name(tmp_path: Path) -> None:
+    samples = sealed_samples(make_samples(tmp_path))
+    flip_bit(samples.paths[5], 70_000, 2)
+    flip_bit(samples.paths[6], 12, 0)  # the date in the archive, which no reader looks at
+    files = RecordFiles(settings(tmp_path, nonce=samples.nonce))
+    for path in samples.paths[3:8]:
+        files.payload(str(path))
+    files.close()
+    summary = read_summary(tmp_path / "reads.jsonl")
+    assert summary.verified_bytes == summary.read_bytes == sum(samples.file_bytes[3:8])
+    assert summary.bad_blocks == {"5.npz": 1, "6.npz": 1}
 
 
 def test_a_damaged_record_is_refused_where_the_crc_was_asked_for(tmp_path: Path) -> None:

@@ -8,33 +8,125 @@ import pytest
 
 from tests.allocation import punch
 from tests.context import context_at
-from tests.unet3d import direct, live, torch, workload
+from tests.damage import DAMAGES, Damage, flip_bit
+from tests.unet3d import BATCH, EPOCHS, FILES, direct, live, torch, workload
 from wattload.core.errors import DataError
-from wattload.core.io import Batch
+from wattload.core.workload import RunContext
+from wattload.loaders.dali.config import Config as DaliConfig
+from wattload.loaders.data.data_folder import marker_of
 from wattload.loaders.direct import loader
 from wattload.loaders.samples import SampleLoaderConfig
 from wattload.loaders.torch import loader as torchworker
+from wattload.workloads.unet3d.dataset import Dataset
+from wattload.workloads.unet3d.workload import Unet3d
 
 pytestmark = pytest.mark.usefixtures("short_ceiling")
 
 
-@pytest.mark.parametrize("loader", [direct(), torch()], ids=["direct", "torch"])
-def test_bytes_that_were_altered_in_place_fail_the_run(
+LOADERS = {"direct": direct(), "torch": torch(), "dali": DaliConfig(threads=1)}
+loaders = pytest.mark.parametrize("loader", LOADERS.values(), ids=LOADERS)
+
+
+def prepared(subject: Unet3d, context: RunContext) -> list[Path]:
+    """Return the files of a run's data set, in order."""
+    subject.plan(context)
+    facts = subject.prepare(context)
+    assert facts is not None
+    return sorted(facts.folder.glob("img*"))
+
+
+@loaders
+def test_every_payload_byte_of_a_run_is_verified(
     tmp_path: Path, loader: SampleLoaderConfig
 ) -> None:
     context = context_at(tmp_path)
-    subject = workload(loader, record_format="npy")
-    subject.plan(context)
-    facts = subject.prepare(context)
-    for path in facts.folder.glob("img*"):
-        content = bytearray(path.read_bytes())
-        content[-1] ^= 1  # beyond what is copied into a batch
-        path.write_bytes(content)
+    _, (check,) = live(workload(loader, record_format="npy"), context)
+    assert check.verdict == "pass"
+    (part,) = check.verified
+    read_bytes = sum(span.read_bytes for span in context.timed("read"))
+    assert part.moved_bytes == read_bytes
+    headers_bytes = EPOCHS * (FILES // BATCH * BATCH) * 128
+    assert read_bytes - part.verified_bytes == (0 if loader.name == "direct" else headers_bytes)
+    assert f"{part.verified_bytes} of {part.moved_bytes} bytes read were verified" in check.sentence
+    assert loader.sample_verified in check.sentence
+
+
+@loaders
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damaged_files_fail_the_run(
+    tmp_path: Path, loader: SampleLoaderConfig, damage: Damage
+) -> None:
+    """Of the 17 files of the data set, all but two are damaged."""
+    context = context_at(tmp_path)
+    subject = workload(loader, record_format="npy", epochs=1)
+    *paths, other, _ = prepared(subject, context)
+    for path in paths:
+        damage(path, other)
+    try:
+        subject.run(context)
+    except DataError as error:
+        assert "img_" in str(error)  # noqa: PT017
+        return
+    (check,) = subject.verify(context)
+    assert check.verdict == "fail"
+    altered = check.figures["altered_samples"]
+    assert isinstance(altered, int)
+    assert altered >= len(paths) - 1  # an incomplete batch is not read
+    assert "blocks that differ from what was written" in check.sentence
+
+
+@loaders
+def test_one_bit_flipped_in_one_file_fails_the_run(
+    tmp_path: Path, loader: SampleLoaderConfig
+) -> None:
+    context = context_at(tmp_path)
+    subject = workload(loader, record_format="npy", file_count=16)
+    paths = prepared(subject, context)
+    flip_bit(paths[11], paths[11].stat().st_size - 1, 0)  # beyond what is copied into a batch
     subject.run(context)
     (check,) = subject.verify(context)
     assert check.verdict == "fail"
-    assert check.figures["altered_samples"] == check.figures["hashed_samples"] != 0
-    assert "hashed samples differ from what was written" in check.sentence
+    assert (check.figures["altered_samples"], check.figures["bad_blocks"]) == (1, EPOCHS)
+    assert paths[11].name in check.sentence
+
+
+def test_a_changed_header_that_readers_skip_fails_a_direct_run(tmp_path: Path) -> None:
+    context = context_at(tmp_path)
+    subject = workload(file_count=16)
+    paths = prepared(subject, context)
+    flip_bit(paths[3], 12, 0)  # the date in the archive
+    flip_bit(paths[4], paths[4].stat().st_size - 2, 0)  # the length of its comment
+    subject.run(context)
+    (check,) = subject.verify(context)
+    assert (check.verdict, check.figures["altered_samples"]) == ("fail", 2)
+
+
+def test_files_of_another_seed_fail_the_run(tmp_path: Path) -> None:
+    context = context_at(tmp_path)
+    others = prepared(workload(data_seed=11), context)
+    subject = workload()
+    for path, other in zip(prepared(subject, context), others, strict=True):
+        path.write_bytes(other.read_bytes()[: path.stat().st_size])
+    subject_failed = False
+    try:
+        subject.run(context)
+    except DataError:
+        subject_failed = True
+    assert subject_failed or subject.verify(context)[0].verdict == "fail"
+
+
+def test_data_without_seals_is_not_reused(tmp_path: Path) -> None:
+    """Its parameters had no word of blocks, so its key was another."""
+    dataset = Dataset(workload().config, FILES, context_at(tmp_path).targets)
+    before = {name: value for name, value in dataset.parameters.items() if name != "blocks"}
+    keys = {marker_of("unet3d", found, 10)["key"] for found in (before, dataset.parameters)}
+    assert len(keys) == 2
+
+
+def test_what_is_drawn_is_new_in_every_run_and_recorded(tmp_path: Path) -> None:
+    context = context_at(tmp_path)
+    draws = {live(workload(), context)[0].details["draw"] for _ in range(2)}
+    assert len(draws) == 2
 
 
 def no_copy(payload: object, row: object) -> None:
@@ -63,30 +155,6 @@ def test_batches_that_hold_other_bytes_than_were_read_fail_the_run(
     assert check.figures["altered_samples"] == 0
     assert check.figures["altered_rows"] == check.figures["expected_samples"] != 0
     assert "rows in the batches differ from their samples" in check.sentence
-
-
-def test_a_sample_that_was_not_hashed_fails_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One digest of several is lost: what came is right, and too little."""
-    context = context_at(tmp_path)
-    subject = workload(file_count=40)
-    lost: list[int] = []
-    finished = loader._Assembly.finished
-
-    def without_one(self: loader._Assembly) -> Batch:
-        if self.digests and not lost:
-            lost.append(self.digests.popitem()[0])
-        return finished(self)
-
-    monkeypatch.setattr(loader._Assembly, "finished", without_one)
-    _, (check,) = live(subject, context)
-    assert check.verdict == "fail"
-    expected = check.figures["expected_samples"]
-    assert isinstance(expected, int)
-    assert expected > 1
-    assert check.figures["hashed_samples"] == expected - 1
-    assert "the delivered bytes are unproven" in check.sentence
 
 
 def test_a_hole_punched_after_it_was_prepared_ends_the_run_before_it_is_timed(

@@ -63,7 +63,7 @@ def test_every_batch_is_copied_and_proved_on_the_device(
     (check,) = checks
     assert check.verdict == "pass"
     assert check.figures["altered_device_rows"] == 0
-    assert "and so do their rows read back from the device" in check.sentence
+    assert "and so do these rows read back from the device" in check.sentence
     assert verdict(list(outcome.checks), "step_times_close") == "pass"
 
 

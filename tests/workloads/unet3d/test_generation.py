@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from tests.context import Context, ThreadCommunicator, context_at, directory_target, run_ranks
+from tests.stamped import bad_blocks
 from wattload.core.errors import ConfigError, DataError, TargetError
 from wattload.core.files import choose_folder
+from wattload.core.io import BlockIdentity
 from wattload.core.storage.targets import Target
 from wattload.loaders.aligned_io import aligned_buffer
 from wattload.loaders.data.data_folder import DataFolder
@@ -225,7 +227,13 @@ def test_a_torso_is_no_record_and_can_be_removed(tmp_path: Path) -> None:
     folder = DataFolder.claim(tmp_path, "unet3d", planned.parameters, seed=10)
     buffer = aligned_buffer(generation.CHUNK_BYTES)
     writer = RecordWriter(FORMATS["npz"], PayloadPool(1), buffer, DyingMedium(), ignore)
-    record = Record(folder=folder, name=planned.names[0], shape=planned.shapes[0], index=0)
+    record = Record(
+        folder=folder,
+        name=planned.names[0],
+        shape=planned.shapes[0],
+        index=0,
+        identity=BlockIdentity(1, 2),
+    )
     with pytest.raises(KeyboardInterrupt):
         writer.write(record)
     assert [path.name for path in folder.path.glob("img*")] == [planned.names[0] + ".tmp"]
@@ -254,11 +262,16 @@ def test_records_of_every_size_round_the_chunk_are_whole(
         ignore,
     )
     shape = (payload_bytes, 1, 1)
-    writer.write(Record(folder=folder, name="record", shape=shape, index=2))
+    identity = BlockIdentity(1, 2)
+    writer.write(Record(folder=folder, name="record", shape=shape, index=2, identity=identity))
     loaded = np.load(folder.path / "record", allow_pickle=False)  # checks the CRC of an npz
     record = loaded["x"] if record_format == "npz" else loaded
     assert record.shape == shape
     assert hashlib.sha256(record.tobytes()).hexdigest() == folder.entries["record"].sha256
+    start = len(FORMATS[record_format].head(shape))
+    assert bad_blocks(record.reshape(-1), identity, offset=start) == 0
+    raw = np.fromfile(folder.path / "record", dtype=np.uint8)
+    assert FORMATS[record_format].surrounds(raw, "record")
 
 
 def test_content_does_not_depend_on_the_chunks_it_was_written_in() -> None:

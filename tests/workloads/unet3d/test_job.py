@@ -9,8 +9,8 @@ from wattload.workloads.unet3d.config import host_memory_bytes
 from wattload.workloads.unet3d.job import (
     Division,
     divide,
+    drawn_samples,
     epoch_order,
-    hashed_samples,
     steps_per_epoch,
 )
 
@@ -109,13 +109,13 @@ def test_orders_depend_on_seed_and_epoch_alone() -> None:
 
 
 @pytest.mark.parametrize(("count", "expected"), [(1, 1), (7, 1), (16, 1), (28, 2), (3500, 219)])
-def test_one_in_16_samples_is_hashed_and_at_least_one(count: int, expected: int) -> None:
+def test_one_in_16_samples_is_drawn_and_at_least_one(count: int, expected: int) -> None:
     order = list(range(100, 100 + count))
-    hashed = hashed_samples(order, seed=3)
-    assert len(hashed) == expected
-    assert hashed <= set(order)
-    assert hashed == hashed_samples(order, seed=3)
+    drawn = drawn_samples(order, 3)
+    assert len(drawn) == expected
+    assert drawn <= set(order)
+    assert drawn == drawn_samples(order, 3)
 
 
-def test_another_seed_hashes_other_samples() -> None:
-    assert hashed_samples(list(range(500)), 1) != hashed_samples(list(range(500)), 2)
+def test_another_draw_takes_other_samples() -> None:
+    assert drawn_samples(list(range(500)), 1) != drawn_samples(list(range(500)), 2)

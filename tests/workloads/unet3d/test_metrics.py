@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wattload.core.io import Batch, DataPath
+from wattload.core.io import Batch, DataPath, VerifiedSamples
 from wattload.core.record.results import Metric
 from wattload.core.units import MIB
-from wattload.workloads.unet3d.loop import DeliveredSample, run_epoch
+from wattload.workloads.unet3d.loop import DeliveredRow, run_epoch
 from wattload.workloads.unet3d.metrics import (
     EpochTimes,
     JobTimes,
@@ -221,8 +221,7 @@ class Instant:
                 indices=(index,),
                 payload_bytes=10,
                 read_bytes=11,
-                digests={index: f"digest {index}"},
-                hash_cpu_s=0.5,
+                verified=VerifiedSamples(verified_bytes=9, bad_blocks={index: 2}, cpu_s=0.5),
                 worker_cpu_s=2.0,
             )
 
@@ -242,7 +241,7 @@ def test_the_loop_loads_then_sleeps_then_meets_the_others() -> None:
         per_rank=1,
         step_s=0.02,
         barrier=lambda: barriers.append(time.monotonic_ns()),
-        hashed=frozenset({4, 6}),
+        drawn=frozenset({4, 6}),
     )
     assert len(barriers) == len(times.load_s) == len(times.compute_s) == 3
     assert times.load_s[0] >= 0.05
@@ -256,7 +255,9 @@ def test_the_loop_loads_then_sleeps_then_meets_the_others() -> None:
     assert times.hash_cpu_s > 1.5  # the loader's, and that of the rows
     assert times.cpu_s >= 6.0
     row = hashlib.sha256(b"\0").hexdigest()
-    assert delivered == [DeliveredSample(4, "digest 4", row), DeliveredSample(6, "digest 6", row)]
+    assert delivered.rows == [DeliveredRow(4, row), DeliveredRow(6, row)]
+    assert (delivered.read_bytes, delivered.verified.verified_bytes) == (33, 27)
+    assert delivered.verified.bad_blocks == {4: 2, 5: 2, 6: 2}
 
 
 def test_a_row_counts_for_the_sample_that_was_asked_for() -> None:
@@ -269,9 +270,9 @@ def test_a_row_counts_for_the_sample_that_was_asked_for() -> None:
         per_rank=1,
         step_s=0.0,
         barrier=lambda: None,
-        hashed=frozenset({4}),
+        drawn=frozenset({4}),
     )
-    assert [(one.index, one.payload_digest) for one in delivered] == [(4, None)]
+    assert [row.index for row in delivered.rows] == [4]
 
 
 def test_a_rank_sleeps_once_for_all_its_accelerators() -> None:
@@ -282,10 +283,10 @@ def test_a_rank_sleeps_once_for_all_its_accelerators() -> None:
         per_rank=3,
         step_s=0.01,
         barrier=lambda: None,
-        hashed=frozenset(range(6)),
+        drawn=frozenset(range(6)),
     )
     assert len(times.compute_s) == 2
-    assert len(delivered) == 6
+    assert len(delivered.rows) == 6
 
 
 def test_without_a_step_time_nothing_is_slept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ def test_ranks_read_disjoint_shards_and_account_together(
     assert named(first)["au_dlio"].value is not None
     assert (second.metrics, second.checks, others) == ((), (), [])
     assert "Each of the 2 ranks emulates one accelerator." in first.remarks
-    assert first.details["hashed_samples"] == 1
+    assert first.details["hashed_rows"] == 1
     assert 1 <= int(checks[0].figures["hashed_samples"] or 0) <= EPOCHS
     assert verdict(checks, "delivered_bytes") == "pass"
 
