@@ -176,18 +176,12 @@ class LoaderContract(ABC):
     def test_what_is_not_sealed_is_not_verified(self, tmp_path: Path) -> None:
         assert self.verified(make_samples(tmp_path), [1, 2, 3]) == VerifiedSamples()
 
-    @pytest.mark.parametrize("record_format", ["npz", "npy"])
-    def test_no_damage_passes(self, tmp_path: Path, record_format: str) -> None:
-        """A loader that finds none of it in its blocks refuses the file."""
-        for name, damage in DAMAGES.items():
-            samples = sealed_samples(make_samples(tmp_path, record_format))
-            damage(samples.paths[4], samples.paths[5])
-            try:
-                found = self.verified(samples, [1, 4, 5])
-            except DataError as error:
-                assert samples.paths[4].name in str(error), name  # noqa: PT017
-            else:
-                assert found.bad_blocks.keys() == {4}, name
+    def test_no_damage_behind_a_sound_header_passes(self, tmp_path: Path) -> None:
+        samples = sealed_samples(make_samples(tmp_path, "npy"))
+        damages = [damage for name, damage in DAMAGES.items() if name != "zeroed"]
+        for path, damage in zip(samples.paths[3:], damages, strict=False):
+            damage(path, samples.paths[9])
+        assert self.verified(samples, [*range(3, 8), 9]).bad_blocks.keys() == set(range(3, 8))
 
     def test_a_bit_flipped_in_any_block_is_found(self, tmp_path: Path) -> None:
         samples = sealed_samples(make_samples(tmp_path, "npy"))
