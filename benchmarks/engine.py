@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks import engine_child, fio
@@ -27,6 +27,8 @@ SETUP_S = 0.6
 """Wall seconds that a run takes beside its timed part, for the estimate."""
 
 OURS, FIO, AGAIN = "wattload", "fio", "fio again"
+VERIFIED, AGAIN_OURS = "wattload, verified", "wattload again"
+VERIFICATION = ("sequential 1 MiB read, verified ÷ not", "verification of every byte, CPU added")
 
 Job = engine_child.Job | fio.Job
 
@@ -134,7 +136,7 @@ CASES = (
 def seconds(pairs: int) -> float:
     """Return about how long the group takes."""
     runs = sum(TRIALS * case.job_count + 3 * pairs for case in CASES)
-    return 10 + runs * (SECONDS + SETUP_S)
+    return 10 + (runs + 3 * pairs) * (SECONDS + SETUP_S)
 
 
 def measure(target: Path, pairs: int) -> Iterator[Result]:
@@ -142,6 +144,45 @@ def measure(target: Path, pairs: int) -> Iterator[Result]:
     with written_files(target, FILE_COUNT, FILE_BYTES) as files:
         for case in CASES:
             yield from compare(case, files, pairs)
+        yield from verification(files, pairs)
+
+
+def verification(files: Sequence[Path], pairs: int) -> list[Result]:
+    """Return what it costs to compare every block that is read with its stamp and its sum.
+
+    The blocks of these files are not sealed; finding that out takes as long.
+    """
+    plain = engine_child.Job(
+        kind=READ, order=SEQUENTIAL, files=files, block_bytes=MIB, depth=32, seconds=SECONDS
+    )
+    verified = replace(plain, is_verified=True)
+    ways = {VERIFIED: verified.take, OURS: plain.take, AGAIN_OURS: plain.take}
+    try:
+        taken = rounds(ways, pairs)
+    except NotMeasuredError as error:
+        return [Result(name=name, unit="", missing=str(error)) for name in VERIFICATION]
+    cost = taken.values(Taken.cpu_s_per_gb)
+    added = [high - low for high, low in zip(cost[VERIFIED], cost[OURS], strict=True)]
+    return [
+        Result(
+            name=VERIFICATION[0],
+            unit="GB/s",
+            goal=0.97,
+            values=taken.ratios(Taken.bytes_per_s, VERIFIED, OURS),
+            noise=taken.ratios(Taken.bytes_per_s, AGAIN_OURS, OURS),
+            figures=taken.values(Taken.gb_per_s),
+            order=taken.order,
+            raw=taken.as_json(Taken.as_json),
+        ),
+        Result(
+            name=VERIFICATION[1],
+            unit="CPU s per GB",
+            values=added,
+            value_unit="CPU s per GB",
+            figures=cost,
+            order=taken.order,
+        ),
+    ]
 
 
 def compare(case: Case, files: Sequence[Path], pairs: int) -> list[Result]:

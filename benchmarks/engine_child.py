@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.measure import NotMeasuredError
 from benchmarks.taken import Taken, children_cpu_s
-from wattload.core.io import Allocation, Extent, IOKind, IOOrder, IOPlan
+from wattload.core.io import Allocation, Extent, IOKind, IOOrder, IOPlan, Stamps
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -30,7 +30,8 @@ class Job:
 
     Each of ``files`` is moved from end to end in blocks of ``block_bytes``, for ``seconds`` where
     that is given, else once. ``backend`` and ``direct`` are the engine's; files of a backend that
-    has no disk are only names, of ``nominal_bytes`` each.
+    has no disk are only names, of ``nominal_bytes`` each. With ``is_verified`` every block is
+    compared with a stamp and its sum.
     """
 
     kind: IOKind
@@ -42,6 +43,7 @@ class Job:
     direct: bool = True
     backend: str = "auto"
     nominal_bytes: int | None = None
+    is_verified: bool = False
 
     def command(self) -> list[str]:
         """Return the command line."""
@@ -79,6 +81,7 @@ class Job:
             duration_s=self.seconds,
             allocation=Allocation.OVERWRITE,
             fsync=self.kind is IOKind.WRITE,
+            stamps=Stamps(0, 0) if self.is_verified else None,
         )
 
 

@@ -408,14 +408,14 @@ def _costs(times: JobTimes) -> list[Metric]:
             times.total("cpu_s") / times.total("read_bytes"),
             Unit.SECONDS_PER_BYTE,
             "lower",
-            "CPU seconds of the ranks and the loaders' processes per byte read, including hashing.",
+            "CPU seconds of the ranks and the loaders' processes per byte read, including "
+            "verification.",
         ),
         seconds(
             "hash_cpu_s",
             times.total("hash_cpu_s"),
-            "CPU seconds spent on hashing 1 in 16 of the delivered samples within the timed "
-            "window: payloads in the loader's workers, rows in the loop. It is the same with "
-            "every loader.",
+            "CPU seconds spent on verification within the timed window: of blocks in the loader's "
+            "workers, and of 1 in 16 rows in the loop.",
         ),
     ]
 
@@ -427,8 +427,8 @@ def ceiling_metric(bytes_per_s: float) -> Metric:
         bytes_per_s,
         Unit.BYTES_PER_SECOND,
         "higher",
-        "The same loader and loop with files in memory, step time 0 and no hashing; batches are "
-        "copied to the device if the run copies them.",
+        "The same loader and loop with files in memory and step time 0, verification included; "
+        "batches are copied to the device if the run copies them.",
         phase="",
     )
 
