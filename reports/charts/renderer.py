@@ -89,9 +89,8 @@ class Renderer:
 
     def _drawn(self, document: str) -> str:
         drawn, text = self._answer(document)
-        if not drawn and _ASTRAL.search(document):
-            # Vega shortens text between the halves of such a character, and can't measure a half.
-            drawn, text = self._answer(_ASTRAL.sub("\N{REPLACEMENT CHARACTER}", document))
+        if not drawn and (plain := _without_traps(document)) != document:
+            drawn, text = self._answer(plain)
         if not drawn:
             raise ChartError(f"This chart is missing: it can't be drawn ({text}).")
         return text
@@ -147,6 +146,16 @@ def readable(document: str) -> str:
     if "\\" in document:
         document = _JSON_ESCAPE.sub(_as_text, document)
     return UNSEEN.sub(lambda found: f"\\{json_escape(found.group())}", document)
+
+
+def _without_traps(document: str) -> str:
+    """Return a JSON document without characters that Vega draws in most places only.
+
+    It shortens text between the halves of a character beyond 16 bits, and can't measure a half. In
+    the title of an axis it takes a line break for the end of an expression.
+    """
+    plain = _ASTRAL.sub("\N{REPLACEMENT CHARACTER}", document)
+    return _JSON_ESCAPE.sub(lambda found: " " if found.group(1) in "nt" else found.group(), plain)
 
 
 def _as_text(escape: re.Match[str]) -> str:

@@ -392,3 +392,11 @@ def test_programs_next_to_python_come_first() -> None:
 def test_a_program_that_is_none_is_no_answer(tmp_path: Path) -> None:
     assert first_line_of([os.fspath(tmp_path / "none")])[0] is False
     assert first_line_of([sys.executable, "-c", "print()"]) == (True, "it printed nothing")
+
+
+@pytest.mark.parametrize("path", ["/nope", "/dev/null", "x" * 300])
+def test_a_directory_that_is_not_there_is_refused(
+    path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", path]) == 2
+    assert f"{path} is not a directory" in capsys.readouterr().err

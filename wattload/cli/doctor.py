@@ -95,7 +95,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the findings; always returns 0."""
+    """Print the findings and return 0, whatever they are.
+
+    Raises:
+        TargetError: the directory is not one.
+    """
+    if not os.path.isdir(arguments.directory):  # noqa: PTH112 - never raises
+        raise TargetError(
+            f"{arguments.directory} is not a directory; name the one that runs will use, such as "
+            "/mnt/nvme"
+        )
     findings = [
         *storage_findings(arguments.directory),
         *io_findings(),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from wattload.core.storage.targets import Target
+from wattload.core.storage.targets import Target, refuse_too_many_files
 from wattload.core.workload import DataFacts, RunContext
 from wattload.loaders.data.criteo_day_files import LINE_LIMIT_BYTES, MEAN_ROW_BYTES, day_files
 from wattload.loaders.data.data_folder import (
@@ -138,6 +138,12 @@ class SyntheticDays:
     def __init__(self, config: Config, targets: Sequence[Target]) -> None:
         self._config = config
         self._targets = targets
+        refuse_too_many_files(
+            targets,
+            setting="workload.day_count",
+            file_count=config.day_count,
+            data_bytes=config.row_count * MEAN_ROW_BYTES,
+        )
         self._names = tuple(f"day_{day}" for day in range(config.day_count))
 
     def expected(self) -> ExpectedData:

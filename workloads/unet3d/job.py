@@ -9,6 +9,7 @@ import numpy as np
 
 from wattload.core.errors import ConfigError
 from wattload.core.mlperf.published import DataSetRule
+from wattload.core.storage.targets import refuse_too_many_files
 from wattload.core.units import format_bytes
 from wattload.core.workload import Accelerator, RunContext
 from wattload.workloads.unet3d.config import FULL_SCALE, Config, data_set_rule, hosts_memory_bytes
@@ -76,6 +77,12 @@ def plan_job(config: Config, accelerator: Accelerator, context: RunContext) -> J
     file_count = config.file_count
     if file_count is None:
         file_count = rule.files
+    refuse_too_many_files(
+        context.targets,
+        setting="workload.file_count",
+        file_count=file_count,
+        data_bytes=file_count * config.distribution().mean_bytes,
+    )
     steps = steps_per_epoch(file_count, config.batch_samples, division, config.steps_per_epoch)
     job = Job(
         config=config,

@@ -55,6 +55,11 @@ def test_an_unprintable_character_is_drawn_as_its_code(renderer: Renderer, lette
     assert f"a\\u{ord(letter):04x}b" in renderer.draw(chart(f"a{letter}b"))
 
 
+@pytest.mark.parametrize("text", ["0" * 24 + "😀" * 10, "0" * 25 + "😀" * 10, "a\n\tb"])
+def test_emoji_survive_shortening_and_line_breaks_are_drawn(renderer: Renderer, text: str) -> None:
+    assert renderer.draw(chart(text)).startswith("<svg")
+
+
 def test_other_escapes_of_a_document_stay() -> None:
     text = 'tab\t line\n quote" back\\slash \\u0001 e\u0301'
     assert json.loads(readable(json.dumps(text))) == text

@@ -243,3 +243,8 @@ def test_at_most_needs_no_tolerance() -> None:
     text = SMALL.replace("closures: []", f"closures: {written}").replace("unchecked", "consistent")
     paper = read_paper(text, "small.yaml")
     assert paper.closes(paper.closures[0]) is True
+
+
+def test_nested_brackets_are_one_sentence() -> None:
+    with pytest.raises(ConfigError, match=r"c99\.yaml is not valid YAML"):
+        read_paper("a: " + "[" * 100_000, "c99.yaml")

@@ -13,7 +13,7 @@ from wattload.core.errors import RecordError
 from wattload.core.record.file import DRAFT_FILE, RECORD_FILE
 from wattload.reports.render.index import render_index
 from wattload.reports.render.output import FORMS, make_report
-from wattload.reports.runs import search
+from wattload.reports.runs import search, traces
 from wattload.reports.runs.load import load_readable
 from wattload.reports.runs.search import DEEPEST, UNFINISHED, find_records, search_records
 
@@ -141,3 +141,15 @@ def test_a_record_that_vanishes_after_it_was_listed_is_left_out(
     (left,) = load_readable([tmp_path]).left_out
     assert left.name == "run-b"
     assert left.reason.startswith("has no record.json")
+
+
+@pytest.mark.parametrize("limit", ["MOST_ROWS", "MOST_BYTES"])
+def test_a_trace_that_fills_the_memory_is_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    folder = write_run(tmp_path, short("run-a"))
+    monkeypatch.setattr(traces, limit, 3)
+    (run,) = load_readable([folder]).runs
+    assert run.traces.throughput is None
+    (note,) = [note for note in run.traces.notes if "throughput" in note]
+    assert "can't be read: it has" in note

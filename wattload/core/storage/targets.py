@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from wattload.core.errors import TargetError
+from wattload.core.errors import ConfigError, TargetError
 from wattload.core.host_paths import allow_writing
 from wattload.core.record.target import BlockNode, FileSystemFacts, TargetFacts, TargetState
 from wattload.core.storage.block_stack import (
@@ -37,6 +37,13 @@ from wattload.core.storage.mounts import (
     read_mounts,
 )
 from wattload.core.sysfs import LIVE, Observation, Roots, explain
+from wattload.core.units import format_bytes
+
+FEW_FILES = 100_000
+"""Files whose lists take no memory to speak of."""
+LEAST_FILE_BYTES = 4096
+PLANNED_FILE_BYTES = 1024
+"""Memory of one file in the lists of a plan: its path, name, size and shape."""
 
 DATA_FOLDER_NAME = "wattload-data"
 
@@ -119,6 +126,41 @@ def _users(
     for name, stack, _ in system_stacks(roots):
         if name.startswith("swap") and stack is not None and devices & set(lowest_devices(stack)):
             yield name
+
+
+def refuse_too_many_files(
+    targets: Sequence[Target], *, setting: str, file_count: int, data_bytes: float
+) -> None:
+    """Refuse a data set that can't be on the targets, before lists of its files fill the memory.
+
+    A run's preflight compares fewer files with the free space exactly.
+
+    Raises:
+        TargetError: it is larger than the file systems.
+        ConfigError: the lists of its files need more than a quarter of this host's memory.
+    """
+    if file_count <= FEW_FILES:
+        return
+    needed_bytes = max(data_bytes, file_count * LEAST_FILE_BYTES)
+    found = {
+        os.stat(target.path).st_dev: os.statvfs(target.path)  # noqa: PTH116
+        for target in targets
+        if target.path is not None
+    }
+    total_bytes = sum(each.f_blocks * each.f_frsize for each in found.values())
+    free_bytes = sum(each.f_bavail * each.f_frsize for each in found.values())
+    if found and needed_bytes > total_bytes:
+        raise TargetError(
+            f"{setting}={file_count} needs {format_bytes(needed_bytes)}, but the targets have "
+            f"{format_bytes(free_bytes)} free of {format_bytes(total_bytes)}; use fewer files"
+        )
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if file_count * PLANNED_FILE_BYTES > memory_bytes // 4:
+        raise ConfigError(
+            f"{setting}={file_count} needs {format_bytes(file_count * PLANNED_FILE_BYTES)} of "
+            f"memory for the list of files, more than a quarter of {format_bytes(memory_bytes)}; "
+            "use fewer files"
+        )
 
 
 def resolve_targets(

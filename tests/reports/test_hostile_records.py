@@ -1,0 +1,173 @@
+"""Records mutated at random: every format of a report, the index and ``check`` give an answer."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.records import Scenario, write_run
+from wattload.__main__ import main
+from wattload.core.errors import RecordError
+from wattload.core.record.file import RECORD_FILE
+from wattload.reports.charts.renderer import renderer
+from wattload.reports.render.output import FORMS
+
+MARKUP = "<script>alert(1)</script>\"'&\x01\x00\ufffe\u202e\U0001f600{{ 7 }}${x}"
+VALUES: tuple[Any, ...] = (
+    None, True, -1, 0, 2**63, 10**400, 1e308, -1e308, 5e-324, "", MARKUP, "x" * 5000, "[" * 5000,
+    [], {}, [[]], {"a": []}, "\ud800", "2026-13-45T99:99:99Z", "../../etc/passwd", "\n\t",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with two arms of two runs."""
+    folder = tmp_path_factory.mktemp("good")
+    for index in range(4):
+        name = "AB"[index % 2]
+        scenario = Scenario(
+            run_id=f"run-{index}", label=name, order=index, seconds=2.0, power="measured",
+            virtual=False,
+        )  # fmt: skip
+        write_run(folder, scenario)
+    return folder
+
+
+def places(node: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON
+    """Yield each container of a document with each of its keys."""
+    pairs = node.items() if isinstance(node, dict) else enumerate(node)
+    for key, value in list(pairs):
+        yield node, key
+        if isinstance(value, dict | list):
+            yield from places(value)
+
+
+def mutate(document: Any, chance: random.Random, texts_only: bool) -> None:  # noqa: ANN401
+    """Change some values of a document; ``texts_only`` puts markup into texts alone."""
+    found = [
+        (node, key) for node, key in places(document)
+        if not texts_only or (isinstance(node[key], str) and len(node[key]) > 0)
+    ]  # fmt: skip
+    for node, key in chance.sample(found, min(chance.randint(1, 40), len(found))):
+        if isinstance(node, dict) and key not in node:
+            continue
+        if isinstance(node, list) and key >= len(node):
+            continue
+        if texts_only:
+            node[key] = f"{node[key]}{MARKUP}"
+        elif chance.random() < 0.2 and isinstance(node, dict):
+            del node[key]
+        else:
+            node[key] = chance.choice(VALUES)
+
+
+class Tags(HTMLParser):
+    """The tags of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.scripts: list[dict[str, str | None]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "script":
+            self.scripts.append(dict(attrs))
+
+
+def answers(run: Callable[[list[str]], int], folder: Path, capsys: Any) -> None:  # noqa: ANN401
+    """Make every report of a folder; each is a report or one sentence."""
+    out = folder.parent / "out"
+    commands = [["report", str(folder), "--format", form, "-o", str(out)] for form in FORMS]
+    commands += [["report", str(folder), "--redact", "-o", str(out)]]
+    commands += [["report", "--index", str(folder), "-o", str(out)], ["check", str(folder)]]
+    for command in commands:
+        out.unlink(missing_ok=True)
+        status = run(command)
+        said = capsys.readouterr().err
+        assert "Traceback" not in said
+        assert "--debug shows the traceback" not in said, said
+        assert status in (0, 2, 3), said
+        if "csv" not in command and out.exists() and out.read_bytes()[:1] == b"<":
+            scripts = Tags(out.read_text("utf-8")).scripts
+            assert len(scripts) == 1
+            assert "<script>alert" not in out.read_text("utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("texts_only", [True, False])
+def test_a_mutated_record_gives_a_report_or_a_sentence(
+    good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], texts_only: bool
+) -> None:
+    @settings(max_examples=4, deadline=None)
+    @given(st.integers(0, 2**32))
+    def check(seed: int) -> None:
+        chance = random.Random(seed)
+        folder = tmp_path / "runs"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(good, folder)
+        for file in folder.glob(f"*/{RECORD_FILE}"):
+            if chance.random() < 0.5:
+                document = json.loads(file.read_text())
+                mutate(document, chance, texts_only)
+                file.write_text(json.dumps(document, indent=1))
+        answers(main, folder, capsys)
+        assert renderer().failures == []
+
+    check()
+
+
+@pytest.mark.slow
+def test_control_characters_in_one_record_leave_the_page_of_all_its_charts(
+    good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, page = tmp_path / "runs", tmp_path / "page.html"
+    shutil.copytree(good, folder)
+    hostile = folder / "run-0" / RECORD_FILE
+    document = json.loads(hostile.read_text())
+    document |= {"label": MARKUP, "schema_version": 1}
+    document.pop("seal")
+    document["targets"][0]["facts"]["path"] = f"/mnt/{MARKUP}"
+    hostile.write_text(json.dumps(document))
+    assert main(["report", str(folder), "-o", str(page)]) == 0
+    assert "left out" not in capsys.readouterr().err
+    text = page.read_text("utf-8")
+    assert "This chart is missing" not in text
+    assert text.count("<svg") > 4
+    assert "<script>alert" not in text
+    assert not set("\0\x01\ufffe\u202e") & set(text)
+
+
+@pytest.mark.slow
+def test_a_mutated_trace_gives_a_report_with_a_note(
+    good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in range(3):
+        chance = random.Random(seed)
+        folder = tmp_path / "runs"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(good, folder)
+        for file in folder.glob("*/*.parquet"):
+            content = bytearray(file.read_bytes())
+            for _ in range(chance.randint(1, 30)):
+                content[chance.randrange(len(content))] = chance.randrange(256)
+            file.write_bytes(content[: chance.choice([None, len(content) // 2])])
+        answers(main, folder, capsys)
+
+
+def test_half_a_character_in_a_record_is_a_sentence(good: Path, tmp_path: Path) -> None:
+    from wattload.reports.runs.load import load_runs
+
+    shutil.copytree(good, tmp_path / "runs")
+    file = tmp_path / "runs/run-0" / RECORD_FILE
+    file.write_text(file.read_text().replace('"label": "A"', '"label": "\\ud800"'))
+    with pytest.raises(RecordError, match="can't be read as a record"):
+        load_runs([tmp_path / "runs"])
