@@ -1,4 +1,7 @@
-"""The two steps of DLRM preprocessing against polars: one core each, TSV bytes per CPU second."""
+"""The two steps of DLRM preprocessing against polars: one core each, TSV bytes per CPU second.
+
+And what it costs to verify: the digest of a day file, and the checksums of all bytes that move.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from benchmarks.measure import NotMeasuredError, Result, rounds
 from wattload.loaders.data import criteo_conversion, criteo_day_files
 from wattload.loaders.data.criteo_day_files import CATEGORICALS, COLUMNS, ID_MODULUS, cut_parts
 from wattload.loaders.data.data_folder import DataFolder
+from wattload.loaders.data.digests import content_of
 from wattload.workloads.dlrm.workers import load_libraries
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,13 +35,15 @@ SETTINGS = criteo_conversion.ColumnarSettings(compression="snappy", block_bytes=
 
 def seconds(pairs: int) -> float:
     """Return about how long the group takes."""
-    return 10 + 4 * pairs * RUN_S
+    return 10 + 8 * pairs * RUN_S
 
 
 def measure(target: Path, pairs: int) -> Iterator[Result]:
     """Yield the results of TSV to Parquet and of Parquet to packed rows."""
     folder = DataFolder.claim(target, "bench-dlrm", {"row_count": ROW_COUNT}, seed=0)
-    names = ("day_0", "polars.parquet", "wattload.parquet", "polars.bin", "wattload.bin")
+    libraries = ("polars", "wattload", "unchecked")
+    outputs = [f"{each}.{suffix}" for each in libraries for suffix in ("parquet", "bin")]
+    names = ("day_0", *outputs)
     try:
         for name in names:
             folder.reserve(name)
@@ -46,6 +52,8 @@ def measure(target: Path, pairs: int) -> Iterator[Result]:
                 file.write(text.data)
         for step in ("to_parquet", "to_binary"):
             yield _compare(step, folder.path, pairs)
+            yield _checksums(step, folder.path, pairs)
+        yield _digest(folder.path / "day_0", pairs)
     finally:
         folder.remove()
 
@@ -74,12 +82,49 @@ def _compare(step: str, folder: Path, pairs: int) -> Result:
     )
 
 
+def _checksums(step: str, folder: Path, pairs: int) -> Result:
+    """Return what the checksums of all bytes that move cost in a step: CPU time with ÷ without."""
+    ways: dict[str, Callable[[], float]] = {
+        way: partial(_rate, f"{way}_{step}", folder) for way in ("unchecked", "wattload")
+    }
+    taken = rounds(ways, pairs, warm=True)
+    return Result(
+        name=f"dlrm {step.replace('_', ' ')}, CPU time with ÷ without checksums",
+        unit="MB/s",
+        values=taken.ratios(float, "unchecked", "wattload"),
+        figures=taken.values(lambda rate: rate / 1e6),
+        order=taken.order,
+    )
+
+
+def _digest(day: Path, pairs: int) -> Result:
+    """Return what it costs to verify a day file: SHA-256, CRC-32 and the count of lines."""
+    taken = rounds({"day file": partial(_digest_cpu_s_per_gb, day)}, pairs, warm=True)
+    return Result(
+        name="dlrm data verified before the run, outside of the timed phases",
+        unit="CPU s per GB",
+        values=taken.figures["day file"],
+        value_unit="CPU s per GB",
+        figures=taken.figures,
+        order=taken.order,
+    )
+
+
+def _digest_cpu_s_per_gb(day: Path) -> float:
+    start_s = time.process_time()
+    content = content_of(day, lambda _: None)
+    return (time.process_time() - start_s) / content.size_bytes * 1e9
+
+
 def _rate(way: str, folder: Path) -> float:
     """Do one step in a process of its own and return TSV bytes per CPU second.
 
     Raises:
         NotMeasuredError: the process failed; its last words are in the message.
     """
+    library, step = way.split("_", 1)
+    output = folder / (library + (".parquet" if step == "to_parquet" else ".bin"))
+    output.unlink(missing_ok=True)  # an output is written only where nothing is
     command = [sys.executable, "-m", "benchmarks.dlrm", way, str(folder)]
     environment = {**os.environ, "POLARS_MAX_THREADS": "1"}
     done = subprocess.run(
@@ -103,6 +148,25 @@ def wattload_to_binary(folder: Path) -> None:
     criteo_conversion.parquet_to_binary(
         folder / "wattload.parquet", folder / "wattload.bin", lambda *_: None
     )
+
+
+def unchecked_to_parquet(folder: Path) -> None:
+    """Write ``unchecked.parquet`` from ``day_0``, without checksums."""
+    _leave_out_checksums()
+    (part,) = cut_parts([folder / "day_0"], 1)
+    criteo_conversion.tsv_to_parquet(part, folder / "unchecked.parquet", SETTINGS, lambda *_: None)
+
+
+def unchecked_to_binary(folder: Path) -> None:
+    """Write ``unchecked.bin`` from ``wattload.parquet``, without checksums."""
+    _leave_out_checksums()
+    criteo_conversion.parquet_to_binary(
+        folder / "wattload.parquet", folder / "unchecked.bin", lambda *_: None
+    )
+
+
+def _leave_out_checksums() -> None:
+    criteo_day_files.crc32_of = lambda content, start=0: start  # type: ignore[attr-defined]
 
 
 def polars_to_parquet(folder: Path) -> None:
@@ -138,7 +202,14 @@ def polars_to_binary(folder: Path) -> None:
 
 WAYS: dict[str, Callable[[Path], None]] = {
     way.__name__: way
-    for way in (wattload_to_parquet, wattload_to_binary, polars_to_parquet, polars_to_binary)
+    for way in (
+        wattload_to_parquet,
+        wattload_to_binary,
+        unchecked_to_parquet,
+        unchecked_to_binary,
+        polars_to_parquet,
+        polars_to_binary,
+    )
 }
 
 

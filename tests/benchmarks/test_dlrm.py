@@ -29,6 +29,16 @@ def test_our_way_packs_the_rows(tmp_path: Path) -> None:
     assert (tmp_path / "wattload.bin").read_bytes() == rows
 
 
+def test_without_checksums_the_rows_are_the_same(tmp_path: Path) -> None:
+    day(tmp_path)
+    for way in ("wattload", "unchecked"):
+        for step in ("to_parquet", "to_binary"):
+            for _ in range(2):  # an output of the round before is replaced
+                assert dlrm._rate(f"{way}_{step}", tmp_path) > 0
+    ours, unchecked = (tmp_path / f"{way}.bin" for way in ("wattload", "unchecked"))
+    assert ours.read_bytes() == unchecked.read_bytes()
+
+
 def test_polars_packs_the_same_rows(tmp_path: Path) -> None:
     pytest.importorskip("polars")
     day(tmp_path)
@@ -45,7 +55,7 @@ def test_a_benchmark_leaves_nothing_on_the_target(
     monkeypatch.setattr(dlrm, "ROW_COUNT", ROWS)
     monkeypatch.setattr(dlrm, "_rate", lambda way, _: len(way))
     results = list(dlrm.measure(tmp_path, 7))
-    assert [len(result.values) for result in results] == [7, 7]
+    assert [len(result.values) for result in results] == [7, 7, 7, 7, 7]
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
