@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,10 +14,12 @@ from wattload.core.record.target import TargetFacts
 from wattload.core.storage.direct_io import DirectIo
 from wattload.core.storage.targets import Target, TargetKind
 from wattload.core.workload import Communicator
-from wattload.run.process import ProcessContext, SilentProgress
+from wattload.run.process import ProcessContext
 
 if TYPE_CHECKING:
     from wattload.run.power_session import Sampling
+    from wattload.run.progress import Board
+    from wattload.session.schedule import Place
     from wattload.session.search_result import Measurement, SearchResult
 
 
@@ -45,23 +47,31 @@ class NoReporter:
 
     def __init__(self) -> None:
         self.notes: list[str] = []
+        self.places: list[Place] = []
+        self.compared: list[Sequence[Path]] = []
 
     def note(self, text: str) -> None:
         self.notes.append(text)
 
-    def progress(self) -> SilentProgress:
-        return SilentProgress()
+    def live(self, board: Board) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def session_resumed(self, finished: int, planned: int, journal: Path) -> None:
+        self.notes.append(f"{finished} of {planned} runs are not repeated")
+
+    def run_begins(self, place: Place) -> None:
+        self.places.append(place)
 
     def run_finished(self, folder: Path) -> None:
         pass
 
-    def run_reused(self, folder: Path, journal: Path) -> None:
-        pass
+    def session_finished(self, runs: Sequence[Path], journal: Path) -> None:
+        self.compared.append(runs)
 
     def trial_finished(self, run: Measurement, threshold: float, *, reused: bool) -> None:
         pass
 
-    def search_finished(self, result: SearchResult, path: Path) -> None:
+    def search_finished(self, result: SearchResult, path: Path, journal: Path) -> None:
         pass
 
 
@@ -131,19 +141,17 @@ class RecordedPhase:
 
     def count_read(self, moved_bytes: int) -> None:
         self.moved(read_bytes=moved_bytes)
-        assert self.progress is not None
-        self.progress.advance(moved_bytes)
 
     def count_written(self, moved_bytes: int) -> None:
         self.moved(written_bytes=moved_bytes)
-        assert self.progress is not None
-        self.progress.advance(moved_bytes)
 
     def moved(self, *, read_bytes: int = 0, written_bytes: int = 0, operations: int = 1) -> None:
         with self._lock:
             self.read_bytes += read_bytes
             self.written_bytes += written_bytes
             self.operations += operations
+        if self.progress is not None:
+            self.progress.advance(read_bytes=read_bytes, written_bytes=written_bytes)
 
     @property
     def seconds(self) -> float:
@@ -152,19 +160,23 @@ class RecordedPhase:
 
 @dataclass
 class RecordedProgress:
-    """Progress that remembers: each task with its size, and the bytes told of it."""
+    """Progress that remembers: each task with its size, and the bytes that moved in it."""
 
     tasks: list[tuple[str, int | None]] = field(default_factory=list)
     moved_bytes: list[int] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def begin(self, task: str, total_bytes: int | None) -> None:
-        self.tasks.append((task, total_bytes))
+    def begin(
+        self, task: str, *, read_bytes: int | None = None, written_bytes: int | None = None
+    ) -> None:
+        known = [size for size in (read_bytes, written_bytes) if size is not None]
+        self.tasks.append((task, sum(known) if known else None))
         self.moved_bytes.append(0)
 
-    def advance(self, moved_bytes: int) -> None:
+    def advance(self, *, read_bytes: int = 0, written_bytes: int = 0) -> None:
         with self._lock:
-            self.moved_bytes[-1] += moved_bytes
+            if self.moved_bytes:
+                self.moved_bytes[-1] += read_bytes + written_bytes
 
     def end(self) -> None:
         pass

@@ -14,21 +14,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status (0, 1, 2, 3 or 130)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
+    from wattload.cli.encoding import spell_what_is_missing
     from wattload.cli.main import dispatch
     from wattload.core.errors import WattloadError
 
+    spell_what_is_missing()
     try:
         return dispatch([word for word in arguments if word != "--debug"])
     except WattloadError as error:
         if debug:
             raise
         if _is_first_rank():
-            _print_error(str(error))
+            _print_error(str(error), error)
         return error.exit_code
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         if debug:
             raise
-        _print_error("interrupted")
+        _print_error("interrupted", interrupt)
         return INTERRUPTED
     except BrokenPipeError:
         if sys.stderr is not None:
@@ -38,14 +40,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             raise
         kind = type(error).__name__
-        _print_error(f"{kind}: {error} (--debug shows the traceback)")
+        _print_error(f"{kind}: {error} (--debug shows the traceback)", error)
         return 1
 
 
-def _print_error(sentence: str) -> None:
-    """Print an error to standard error; if that is closed, print nothing at all."""
+def _print_error(sentence: str, error: BaseException) -> None:
+    """Print an error and its notes to standard error; if that is closed, print nothing at all."""
     if sys.stderr is not None:
-        print(f"wattload: {sentence}", file=sys.stderr)
+        notes = getattr(error, "__notes__", ())
+        print("\n".join([f"wattload: {sentence}", *notes]), file=sys.stderr)
 
 
 def _is_first_rank() -> bool:

@@ -17,8 +17,10 @@ from pydantic_core import from_json
 from wattload.core.clock import anchor
 from wattload.core.errors import PowerError, RecordError
 from wattload.core.power import Channel, Evidence, Sample
+from wattload.core.units import KIB
 
 SCHEMA_VERSION = 1
+TAIL_BYTES = 16 * KIB
 SAMPLE_COLUMNS = ("time_ns", "spread_ns", "source", "device", "channel", "value", "evidence")
 
 
@@ -110,6 +112,17 @@ def read_samples(path: Path, *, since_ns: int = 0) -> Iterator[Sample]:
             yield from _decoded(path, file, since_ns)
     except OSError as error:
         raise RecordError(f"{path} can't be read: {error.strerror}") from error
+
+
+def last_samples(path: Path) -> list[Sample]:
+    """Return the samples in the last 16 KiB of a file; empty if it can't be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            lines = file.read().splitlines(keepends=True)[1:]
+        return [_sample(json.loads(line)) for line in lines if line.endswith(b"\n")]
+    except (OSError, ValueError, TypeError, RecursionError):
+        return []
 
 
 def samples_of_host(folder: Path, host: str) -> Path | None:

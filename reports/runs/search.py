@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,9 @@ from wattload.core.storage.targets import DATA_FOLDER_NAME
 from wattload.reports.sanitize import file_name
 
 UNFINISHED = "it is running or was interrupted"
+
+JOURNAL_SUFFIX = ".jsonl"
+"""The journals of sessions, which list their runs."""
 
 DEEPEST = 4
 """Levels of folders that are searched for runs: ``runs/session/run`` needs two."""
@@ -50,7 +54,7 @@ class FoundRecords:
 
 
 def find_records(paths: Sequence[Path]) -> FoundRecords:
-    """Return the records under paths: run folders, records, or folders of runs and sessions.
+    """Return the records under paths: runs, records, journals, or folders of runs and sessions.
 
     Raises:
         RecordError: a path does not exist, or contains no record.
@@ -65,7 +69,8 @@ def _find(path: Path) -> FoundRecords:
     if not os.path.lexists(path):
         raise RecordError(f"{path} does not exist; name a run folder such as runs/*")
     if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir() raises without permission
-        return FoundRecords(files=[path])
+        is_journal = path.suffix == JOURNAL_SUFFIX
+        return FoundRecords(files=journal_runs(path) if is_journal else [path])
     if os.path.isfile(path / RECORD_FILE):  # noqa: PTH113
         return FoundRecords(files=[path / RECORD_FILE])
     if os.path.lexists(path / DRAFT_FILE):
@@ -78,6 +83,33 @@ def _find(path: Path) -> FoundRecords:
             "folder such as runs/*"
         )
     return found
+
+
+def journal_runs(journal: Path) -> list[Path]:
+    """Return the records of a session's runs, in the order of its journal; the last of each run.
+
+    The runs are next to the journal, or next to its folder. A line that is not a run's is skipped:
+    a crash may have truncated it.
+
+    Raises:
+        RecordError: the journal can't be read, or none of its runs exists.
+    """
+    names: dict[str, str] = {}
+    try:
+        lines = journal.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise RecordError(f"can't read {journal}: {error.strerror}") from error
+    for line in lines:
+        try:
+            entry = json.loads(line)
+            names[str(entry["point"])] = Path(str(entry["folder"])).name
+        except (ValueError, TypeError, KeyError, RecursionError):
+            continue
+    for folder in (journal.parent, journal.parent.parent):
+        files = [folder / name / RECORD_FILE for name in names.values()]
+        if found := [file for file in files if file.is_file()]:
+            return found
+    raise RecordError(f"{journal} lists no run of which there is a {RECORD_FILE}")
 
 
 def search_records(folder: Path) -> FoundRecords:

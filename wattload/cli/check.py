@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="RUN",
-        help="a run's folder or its record.json; a folder of run folders means all of them",
+        help="a run's folder, its record.json, or a session's journal; a folder of run folders "
+        "means all of them",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 

@@ -1,38 +1,25 @@
-"""What ``wattload run`` prints: each run's outcome, and the result of an accelerator search."""
+"""What ``wattload run`` prints: each run's outcome, a session's comparison, a search's result."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wattload.core.power import Scope
+from wattload.cli.lines import report_command
 from wattload.core.record.file import RECORD_FILE, read_record
-from wattload.core.record.results import Verdict
-from wattload.core.record.run import RunRecord
-from wattload.core.units import Unit, format_rate
-from wattload.reports.quantity import MISSING, bounded_quantity, label, quantity
+from wattload.core.units import format_rate, format_seconds
+from wattload.reports.quantity import MISSING, counted
 from wattload.session.search_result import Measurement, Pooled, SearchResult, percent
 
 if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
+    from wattload.run.progress import Board
+    from wattload.session.schedule import Place
 
-    from wattload.core.workload import Progress
-
-STYLES: dict[Verdict, str] = {"fail": "bold red", "warn": "yellow", "not_checked": "cyan"}
-PLURALS: dict[Verdict, str] = {
-    "pass": "passed",
-    "warn": "warned",
-    "fail": "failed",
-    "not_checked": "not checked",
-}
-
-
-COLUMNS = ("N", "runs", "AU", "nominal", "samples/s", "throughput", "drive W", "")
+SEARCH_COLUMNS = ("N", "runs", "AU", "nominal", "samples/s", "throughput", "drive W", "")
 
 
 class Printer:
@@ -42,109 +29,93 @@ class Printer:
     go to standard error.
     """
 
-    def __init__(self, *, as_json: bool = False) -> None:
+    def __init__(self, *, as_json: bool = False, verbose: bool = False) -> None:
         self._as_json = as_json
+        self._verbose = verbose
+        self._is_session = False
 
     def note(self, text: str) -> None:
         """Print lines on what happens."""
-        print(text, file=sys.stderr)
+        print(text, file=sys.stderr, flush=True)
 
-    def progress(self) -> Progress:
-        """Return a bar on a terminal, else lines."""
-        from wattload.cli.progress import terminal_progress
+    def live(self, board: Board) -> AbstractContextManager[None]:
+        """Show the progress of a run: one live line on a terminal, else lines."""
+        from wattload.cli.progress import live_progress
 
-        return terminal_progress()
+        return live_progress(board)
+
+    def session_resumed(self, finished: int, planned: int, journal: Path) -> None:
+        """Print how many runs are not repeated."""
+        self.note(
+            f"{finished} of {counted(planned, 'run')} are finished and valid and are not repeated "
+            f"(listed in {journal}; delete that file to start over)"
+        )
+
+    def run_begins(self, place: Place) -> None:
+        """Print the number of a session's run, and the time left."""
+        self._is_session = True
+        self.note(place_line(place))
 
     def run_finished(self, folder: Path) -> None:
         """Print the figures and checks of a run, or its record's path as JSON."""
         if self._as_json:
-            print(json.dumps({"record": str(folder / RECORD_FILE)}))
-        else:
-            print_outcome(read_record(folder), folder)
+            print(json.dumps({"record": str(folder / RECORD_FILE)}), flush=True)
+            return
+        from wattload.cli.summary import print_line, print_summary
 
-    def run_reused(self, folder: Path, journal: Path) -> None:
-        """Print that a run is already done."""
-        self.note(
-            f"finished and valid, not repeated: {folder} (listed in {journal}; delete that file to "
-            "start over)"
-        )
+        if self._is_session and not self._verbose:
+            print_line(read_record(folder))
+        else:
+            print_summary(read_record(folder), folder, verbose=self._verbose)
+
+    def session_finished(self, runs: Sequence[Path], journal: Path) -> None:
+        """Print the comparison of a session's runs."""
+        if not self._as_json:
+            from wattload.cli.comparison import print_comparison
+
+            print_comparison(runs, journal)
 
     def trial_finished(self, run: Measurement, threshold: float, *, reused: bool) -> None:
         """Print the line on one run of a search."""
         self.note(run_line(run, threshold, reused=reused))
 
-    def search_finished(self, result: SearchResult, path: Path) -> None:
+    def search_finished(self, result: SearchResult, path: Path, journal: Path) -> None:
         """Print the result of a search, or its JSON."""
         if self._as_json:
             print(result.model_dump_json())
         else:
-            print_result(result, path)
+            print_result(result, path, journal)
 
 
-def print_outcome(record: RunRecord, folder: Path) -> None:
-    """Print a run's headline figures and checks to standard output."""
-    from rich.console import Console
-
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(_figures(record))
-    for line in _judgements(record):
-        console.print(line)
-    console.print(f"record: {folder / 'record.json'}")
-    console.print(f"next:   wattload report {folder}")
+def place_line(place: Place) -> str:
+    """Return the line before a session's run: ``run 7 of 16, about 9 min left: B``."""
+    of = f" of {place.count}" if place.count is not None else ""
+    left = f", about {rough_time(place.left_s)} left" if place.left_s is not None else ""
+    name = f": {place.name}" if place.name else ""
+    return f"run {place.number}{of}{left}{name}"
 
 
-def _figures(record: RunRecord) -> Table:
-    from rich.table import Table
-
-    title = f"{record.workload.name}, {record.workload.loader}, {record.workload.scale}"
-    table = Table(
-        title=f"{title}, label {record.label}",
-        title_justify="left",
-        show_header=False,
-        box=None,
-        padding=(0, 2, 0, 0),
-    )
-    for metric in record.metrics:
-        if metric.headline:
-            table.add_row(
-                label(metric.name, metric.unit), quantity(metric.value, metric.unit), metric.meaning
-            )
-    for energy in record.power.energy:
-        if energy.chosen and energy.scope is Scope.DRIVE:
-            source = f"{energy.evidence} by {energy.source}"
-            joules = bounded_quantity(energy.energy_j, energy.lower_j, energy.upper_j, Unit.JOULES)
-            table.add_row(f"energy, {energy.phase}", joules, source)
-    return table
-
-
-def _judgements(record: RunRecord) -> Iterator[Text]:
-    from rich.text import Text
-
-    counts = Counter(check.verdict for check in record.checks)
-    yield Text(
-        "checks: "
-        + ", ".join(
-            f"{counts[verdict]} {name}" for verdict, name in PLURALS.items() if counts[verdict]
-        )
-    )
-    for check in record.checks:
-        if check.verdict in STYLES:
-            shown = f"  {PLURALS[check.verdict]}: {check.name}: {check.sentence}"
-            yield Text(shown, style=STYLES[check.verdict])
+def rough_time(seconds: float) -> str:
+    """Return an estimated time in steps that do not pretend to be exact: ``40 s``, ``9 min``."""
+    if seconds < 60:  # noqa: PLR2004 - seconds, in steps of ten
+        return f"{max(10, round(seconds, -1)):.0f} s"
+    if seconds < 3600:  # noqa: PLR2004 - minutes up to an hour
+        return f"{round(seconds / 60)} min"
+    return format_seconds(seconds)
 
 
 def run_line(run: Measurement, threshold: float, *, reused: bool) -> str:
     """Return the line for one run of a search: its utilisation, its rate, and whether it held."""
     rate = "unknown" if run.read_bytes_per_s is None else format_rate(run.read_bytes_per_s)
     return (
-        f"{run.accelerators} accelerators, run {run.repetition + 1}: AU {percent(run.au_dlio)} "
-        f"(nominal {percent(run.au_nominal)}), {rate}: "
+        f"{counted(run.accelerators, 'accelerator')}, run {run.repetition + 1}: "
+        f"AU {percent(run.au_dlio)} (nominal {percent(run.au_nominal)}), {rate}: "
         f"{'holds' if run.holds(threshold) else 'does not hold'} {threshold:.0%}"
         f"{'; finished earlier, not repeated' if reused else ''}"
     )
 
 
-def print_result(result: SearchResult, path: Path) -> None:
+def print_result(result: SearchResult, path: Path, journal: Path) -> None:
     """Print the result of a search to standard output: the table, the sentence and the notes."""
     from rich.console import Console
     from rich.table import Table
@@ -152,8 +123,8 @@ def print_result(result: SearchResult, path: Path) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     table = Table(title="accelerators (N) against AU", title_justify="left", box=None)
-    for number, column in enumerate(COLUMNS):
-        is_last = number == len(COLUMNS) - 1
+    for number, column in enumerate(SEARCH_COLUMNS):
+        is_last = number == len(SEARCH_COLUMNS) - 1
         table.add_column(column, justify="left" if is_last else "right", no_wrap=True)
     for count in result.counts:
         table.add_row(*_cells(count))
@@ -161,9 +132,8 @@ def print_result(result: SearchResult, path: Path) -> None:
     console.print(Text(result.sentence, style="bold"))
     for note in result.notes:
         console.print(Text(f"  {note}", style="yellow"))
-    console.print(f"result: {path}")
-    runs = " ".join(str(path.parent.parent / run.run_id) for run in result.runs)
-    console.print(f"next:   wattload report {runs}")
+    console.print(Text(f"result  {path}"))
+    console.print(Text(f"report  {report_command([journal])}"))
 
 
 def _cells(count: Pooled) -> tuple[str, ...]:

@@ -24,6 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cfg", action="store_true", help="print the composed configuration and stop"
     )
+    parser.add_argument(
+        "--verbose", action="store_true", help="also print what each figure and check means"
+    )
     parser.add_argument("--json", action="store_true", help="print the record's path as JSON")
 
 
@@ -41,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     from wattload.cli.outcome import Printer
     from wattload.session.loop import run_all
 
-    reporter = Printer(as_json=arguments.json)
+    reporter = Printer(as_json=arguments.json, verbose=arguments.verbose)
     return run_all(arguments.overrides, multirun=arguments.multirun, reporter=reporter)
 
 

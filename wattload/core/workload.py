@@ -90,14 +90,16 @@ class Communicator(Protocol):
 
 
 class Progress(Protocol):
-    """Progress of long work, shown with a rate and the time left."""
+    """Progress of long work, shown with rates and the time left."""
 
-    def begin(self, task: str, total_bytes: int | None) -> None:
-        """Start a task with its name and its size in bytes, if known."""
+    def begin(
+        self, task: str, *, read_bytes: int | None = None, written_bytes: int | None = None
+    ) -> None:
+        """Start a task with its name and the bytes that this rank will move in it, if known."""
         ...
 
-    def advance(self, moved_bytes: int) -> None:
-        """Add moved bytes; may be called from any thread."""
+    def advance(self, *, read_bytes: int = 0, written_bytes: int = 0) -> None:
+        """Add bytes moved outside of phases, which add theirs; may be called from any thread."""
         ...
 
     def end(self) -> None:
@@ -119,15 +121,15 @@ class Phase(Protocol):
         ...
 
     def moved(self, *, read_bytes: int = 0, written_bytes: int = 0, operations: int = 1) -> None:
-        """Count bytes where and when they have moved; may be called from any thread."""
+        """Count bytes where and when they have moved, also as progress; from any thread."""
         ...
 
     def count_read(self, moved_bytes: int) -> None:
-        """Count one operation's bytes and show them as progress; passed to an engine."""
+        """Count one operation's bytes; passed to an engine."""
         ...
 
     def count_written(self, moved_bytes: int) -> None:
-        """Count one operation's bytes and show them as progress; passed to an engine."""
+        """Count one operation's bytes; passed to an engine."""
         ...
 
 

@@ -11,12 +11,14 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 
 from wattload.core.clock import utc_text
 from wattload.core.errors import CHECK_FAILED, RankLostError, WattloadError
 from wattload.core.host.counters import ProcessTree, rank_facts, read_block_stats
+from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.run import Comparison, RunRecord, Status
 from wattload.core.storage.targets import Target, check_writable, resolve_targets
 from wattload.core.workload import DataFacts, Outcome, Workload, WorkloadPlan
@@ -111,6 +113,7 @@ def _with_all_ranks(process: ProcessContext, life: RunLifecycle, work: Callable[
             sys.exit(lost.status)
         except BaseException as error:
             life.fail(error)
+            life.explain(error)
             if not life.failed_on_all_ranks:
                 end_other_ranks(process.communicator, error)
             raise
@@ -156,6 +159,7 @@ class RunLifecycle:
         targets = self._on_all_ranks(self._resolve)
         workload, context = self._on_all_ranks(lambda: self._plan(targets))
         folder = self._open_folder(workload, context)
+        self._resources.enter_context(self._process.live())
         capture = HostCapture(targets, self._process.host) if self._process.sampling else None
         header = Header(
             folder=folder,
@@ -205,6 +209,7 @@ class RunLifecycle:
         """Generate or complete the data and return its facts; there is no record."""
         targets = self._on_all_ranks(self._resolve)
         workload, context = self._on_all_ranks(lambda: self._plan(targets))
+        self._resources.enter_context(self._process.live())
         data = workload.prepare(context)
         self._resources.close()
         return data
@@ -221,6 +226,17 @@ class RunLifecycle:
             self._journal.write("failed", {"status": status, "reason": reason})
         if self._process.sampling is not None:
             self._process.sampling.abort(self._folder, status, reason)
+
+    def explain(self, error: BaseException) -> None:
+        """Note on an error where the record of the run is, and what to do next."""
+        if self._folder is None:
+            return
+        error.add_note(f"  record       {self._folder / RECORD_FILE}")
+        error.add_note(
+            "  next         run the same command again"
+            if isinstance(error, KeyboardInterrupt)
+            else f"  next         wattload check {quote(str(self._folder))} shows how far it came"
+        )
 
     def _resolve(self) -> tuple[Target, ...]:
         """Resolve the targets and lock them: two runs on one target would measure each other.
@@ -239,7 +255,7 @@ class RunLifecycle:
         """Build the workload, make the preflight checks, and charge the writes to the drives."""
         workload, context, plan, lines = self._plan_run(targets, check=True)
         self._process.ledger.add(targets, writes_of(plan))
-        self._process.note("\n".join(lines))
+        self._process.note_once(lines)
         return workload, context
 
     def _plan_run(
@@ -260,11 +276,11 @@ class RunLifecycle:
             rank=self._world.rank,
             tree=ProcessTree(frozenset([sampling.pid] if sampling and sampling.pid else [])),
             read_stats=partial(read_block_stats, devices),
+            progress=self._process.progress,
         )
         return Context(
             targets=targets,
             communicator=self._world,
-            progress=self._process.progress(),
             seed=self._config.seed,
             scale=self._config.scale.name,
             recorder=recorder,

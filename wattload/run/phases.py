@@ -28,6 +28,7 @@ from wattload.core.record.phase import IoCounter, PhaseSpan, PhaseWindow, merge_
 from wattload.core.storage.targets import Target
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import Communicator, Phase, Progress
+from wattload.run.progress import RankProgress
 
 BIN_NS = NS_PER_S // 10
 """Width of a traffic bin: 100 ms, the sampler's usual period."""
@@ -81,7 +82,7 @@ class RankJournal:
 class OpenPhase:
     """An open phase on this rank; any thread may count in it."""
 
-    def __init__(self, name: str, traffic: Traffic, progress: Progress | None) -> None:
+    def __init__(self, name: str, traffic: Traffic, progress: Progress) -> None:
         self._name = name
         self._traffic = traffic
         self._progress = progress
@@ -100,24 +101,29 @@ class OpenPhase:
             cell = self._traffic.bins[self._name, now_ns - now_ns % BIN_NS]
             cell[0] += read_bytes
             cell[1] += written_bytes
+        self._progress.advance(read_bytes=read_bytes, written_bytes=written_bytes)
 
     def count_read(self, moved_bytes: int) -> None:
-        """Count one operation's bytes that were read, and show them as progress."""
+        """Count one operation's bytes that were read."""
         self.moved(read_bytes=moved_bytes)
-        if self._progress is not None:
-            self._progress.advance(moved_bytes)
 
     def count_written(self, moved_bytes: int) -> None:
-        """Count one operation's bytes that were written, and show them as progress."""
+        """Count one operation's bytes that were written."""
         self.moved(written_bytes=moved_bytes)
-        if self._progress is not None:
-            self._progress.advance(moved_bytes)
 
 
 class PhaseRecorder:
     """Opens phases on one rank and keeps their spans; phases nest, and overlap across threads."""
 
-    def __init__(self, *, host: str, rank: int, tree: ProcessTree, read_stats: StatReader) -> None:
+    def __init__(
+        self,
+        *,
+        host: str,
+        rank: int,
+        tree: ProcessTree,
+        read_stats: StatReader,
+        progress: RankProgress | None = None,
+    ) -> None:
         self.traffic = Traffic()
         self._marked: list[tuple[dict[str, Any], Mapping[str, BlockStat], Mapping[str, BlockStat]]]
         self._marked = []
@@ -127,6 +133,7 @@ class PhaseRecorder:
         self.tree = tree
         self._read_stats = read_stats
         self._stack = threading.local()
+        self.progress = progress or RankProgress()
 
     def write_to(self, journal: RankJournal) -> None:
         """Write the phases from now on to a journal."""
@@ -182,20 +189,24 @@ class PhaseRecorder:
 
     @contextmanager
     def phase(
-        self, name: str, *, timed: bool = True, progress: Progress | None = None
+        self, name: str, *, timed: bool = True, expected_s: float | None = None
     ) -> Iterator[OpenPhase]:
-        """Open a phase for the block; if it fails, the journal has only its begin line."""
+        """Open a phase for the block; if it fails, the journal has only its begin line.
+
+        ``expected_s`` is how long it will last, to show the time left.
+        """
         stack: list[str] = self._stack.__dict__.setdefault("names", [])
         parent = stack[-1] if stack else None
-        opened = OpenPhase(name, self.traffic, progress)
+        opened = OpenPhase(name, self.traffic, self.progress)
         at_start = self._read_stats()
         cpu_s = self.tree.cpu_s()
         self._note("begin", {"name": name, "parent": parent})
         stack.append(name)
-        start_ns = time.monotonic_ns()
         try:
-            yield opened
-            end_ns = time.monotonic_ns()
+            with self.progress.phase(name, timed=timed, expected_s=expected_s):
+                start_ns = time.monotonic_ns()
+                yield opened
+                end_ns = time.monotonic_ns()
         finally:
             stack.pop()
         span = {
@@ -221,14 +232,18 @@ class Context:
 
     targets: tuple[Target, ...]
     communicator: Communicator
-    progress: Progress
     seed: int
     scale: str
     recorder: PhaseRecorder
 
+    @property
+    def progress(self) -> Progress:
+        """The progress of this rank."""
+        return self.recorder.progress
+
     def phase(self, name: str, *, timed: bool = True) -> AbstractContextManager[Phase]:
         """Open a phase; see the protocol."""
-        return self.recorder.phase(name, timed=timed, progress=self.progress)
+        return self.recorder.phase(name, timed=timed)
 
     def output_folder(self, name: str) -> Path:
         """Return a path in the run's folder; see the protocol."""

@@ -24,6 +24,7 @@ from wattload.power.energy.integration import integrate, tail_end
 from wattload.power.energy.trace import Trace, TraceKey, traces
 from wattload.power.sampler.aborted_record import finish_aborted
 from wattload.power.sampler.client import SOCKET_VARIABLE, SamplerClient
+from wattload.power.sampler.latest import LatestReadings
 from wattload.power.sampler.replies import ControllerReading, FinishReply, OpenReply
 from wattload.power.sampler.samples import read_samples, samples_of_host
 from wattload.power.sources.replay_trace import stage, stage_again
@@ -280,10 +281,11 @@ class PowerSession:
         if self._times.quiet_s:
             self._client.quiet(is_on=True)
         self._client.start()
+        recorder.progress.power = LatestReadings(lambda: self._samples, self._measuring)
         self._wait_quietly(QUIET_PHASE, recorder)
         if self._times.idle_s:
             start_ns = time.monotonic_ns()
-            with recorder.phase(IDLE_PHASE, timed=False):
+            with recorder.phase(IDLE_PHASE, timed=False, expected_s=self._times.idle_s):
                 time.sleep(self._times.idle_s)
             self._idle_window = (start_ns, time.monotonic_ns())
         if self._has_sensor:
@@ -296,12 +298,14 @@ class PowerSession:
         try:
             self._watch_tail(recorder)
             if self._times.idle_after_s:
-                with recorder.phase(IDLE_AFTER_PHASE, timed=False):
-                    time.sleep(self._times.idle_after_s)
+                idle_s = self._times.idle_after_s
+                with recorder.phase(IDLE_AFTER_PHASE, timed=False, expected_s=idle_s):
+                    time.sleep(idle_s)
                 if self._times.quiet_s:
                     time.sleep(self._delay_s)  # the last means of that time are read after it
             self._wait_quietly(QUIET_AFTER_PHASE, recorder)
             self._stage_log()
+            recorder.progress.power = None
             finished = self._client.finish()
         except PowerError as error:
             lost = str(error)
@@ -332,7 +336,7 @@ class PowerSession:
         if not self._times.quiet_s:
             return
         self._client.quiet(is_on=True)
-        with recorder.phase(phase, timed=False):
+        with recorder.phase(phase, timed=False, expected_s=self._times.quiet_s):
             time.sleep(self._times.quiet_s)
         self._client.quiet(is_on=False)
 
@@ -340,7 +344,8 @@ class PowerSession:
         """Wait until the drives are idle, and long enough for the trace after the last phase."""
         start_ns = recorder.last_timed_end_ns() or time.monotonic_ns()
         if self._idle_window is not None and self._measuring and self._config.tail_max_s:
-            self._tail_s = self._wait_for_tail(self._idle_window, start_ns)
+            with recorder.progress.phase(TAIL_PHASE):
+                self._tail_s = self._wait_for_tail(self._idle_window, start_ns)
             recorder.add_span(TAIL_PHASE, start_ns)
         if self._has_sensor:
             time.sleep(max(0.0, LEAD_S - (time.monotonic_ns() - start_ns) / NS_PER_S))

@@ -7,16 +7,17 @@ The sampler is exec'ed before MPI is imported, and both are started once: a sess
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from wattload.core.workload import Communicator, Progress
+from wattload.core.workload import Communicator
 from wattload.run.config import RunConfig
 from wattload.run.power_session import Sampling
 from wattload.run.preflight import WriteLedger
+from wattload.run.progress import Board, RankProgress, gather_board
 from wattload.run.ranks import connect, is_host_leader
 
 
@@ -27,22 +28,9 @@ class Reporter(Protocol):
         """Show one or more lines on what happens."""
         ...
 
-    def progress(self) -> Progress:
-        """Return what shows how far long work is."""
+    def live(self, board: Board) -> AbstractContextManager[None]:
+        """Show the progress on the board while the block runs."""
         ...
-
-
-class SilentProgress:
-    """Shows nothing; for ranks other than 0, whose lines would only repeat."""
-
-    def begin(self, task: str, total_bytes: int | None) -> None:
-        """Ignore the task."""
-
-    def advance(self, moved_bytes: int) -> None:
-        """Ignore the bytes."""
-
-    def end(self) -> None:
-        """Ignore the end."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,7 +38,8 @@ class ProcessContext:
     """One rank's process, over all runs of a command.
 
     ``sampling`` is this host's sampler on the host's leader, ``None`` elsewhere and where only
-    data is generated. ``ledger`` holds what the runs write to each drive.
+    data is generated. ``ledger`` holds what the runs write to each drive. ``board`` is the progress
+    of all ranks, on rank 0.
     """
 
     communicator: Communicator
@@ -58,6 +47,9 @@ class ProcessContext:
     host: str
     reporter: Reporter
     ledger: WriteLedger = field(default_factory=WriteLedger)
+    progress: RankProgress = field(default_factory=RankProgress)
+    board: Board | None = None
+    _noted: set[str] = field(default_factory=set)
 
     @property
     def is_root(self) -> bool:
@@ -69,15 +61,28 @@ class ProcessContext:
         if self.is_root:
             self.reporter.note(text)
 
-    def progress(self) -> Progress:
-        """Return what shows how far this rank's long work is."""
-        return self.reporter.progress() if self.is_root else SilentProgress()
+    def note_once(self, lines: Sequence[str]) -> None:
+        """Show the lines that no earlier run of this process has shown."""
+        for line in lines:
+            if line not in self._noted:
+                self._noted.add(line)
+                self.note(line)
+
+    def live(self) -> AbstractContextManager[None]:
+        """Show the progress of all ranks while the block runs, on rank 0."""
+        return nullcontext() if self.board is None else self.reporter.live(self.board)
 
 
 def unsampled_process(reporter: Reporter) -> ProcessContext:
     """Return the context of a process that measures no power."""
+    world, host, progress = connect(), socket.gethostname(), RankProgress()
     return ProcessContext(
-        communicator=connect(), sampling=None, host=socket.gethostname(), reporter=reporter
+        communicator=world,
+        sampling=None,
+        host=host,
+        reporter=reporter,
+        progress=progress,
+        board=gather_board(progress, world, host),
     )
 
 

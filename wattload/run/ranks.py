@@ -136,7 +136,9 @@ def end_other_ranks(communicator: Communicator, error: BaseException) -> None:
     if not isinstance(communicator, MpiCommunicator):
         return
     code = error.exit_code if isinstance(error, WattloadError) else RunError.exit_code
-    flush_stderr(f"wattload: rank {communicator.rank}: {str(error) or type(error).__name__}")
+    reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+    sentence = f"wattload: rank {communicator.rank}: {reason or type(error).__name__}"
+    flush_stderr("\n".join([sentence, *getattr(error, "__notes__", ())]))
     communicator.abort(130 if isinstance(error, KeyboardInterrupt) else code)
 
 

@@ -278,6 +278,7 @@ class AcceleratorSearch(Schedule):
                 block=repetition,
                 order=len(self._runs),
             ),
+            name=f"{accelerators} accelerators",
         )
         yield step
         run: Measurement = self._process.communicator.broadcast(
@@ -303,7 +304,8 @@ class AcceleratorSearch(Schedule):
             command=self._command,
         )
         if self._process.is_root:
-            self._reporter.search_finished(result, _write(result, self._folder))
+            path = _write(result, self._folder)
+            self._reporter.search_finished(result, path, self.journal.path)
         return CHECK_FAILED if result.verdict == "invalid" else 0
 
 

@@ -323,11 +323,6 @@ class Interleaving(Schedule):
             if not turn.is_warm_up
         ]
         finished = [(turn, done[point.key]) for turn, point in pairs if point.key in done]
-        if finished:
-            process.note(
-                f"{len(finished)} of {len(pairs)} runs are finished and valid and are not repeated "
-                f"(listed in {journal.path}; delete that file to start over)"
-            )
         for turn, folder in finished:
             record = read_record(folder)
             self._cooldown.recall(record)
@@ -355,7 +350,8 @@ class Interleaving(Schedule):
                 start=start,
                 command=self._command,
             )
-            step = Step(point=point, comparison=comparison)
+            name = f"{turn.arm}, warm-up" if turn.is_warm_up else turn.arm
+            step = Step(point=point, comparison=comparison, name=name)
             yield step
             if step.folder is not None:
                 self._reporter.run_finished(step.folder)

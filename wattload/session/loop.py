@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 
-from wattload.core.errors import ConfigError
+from wattload.core.errors import ConfigError, WattloadError
 from wattload.core.record.file import read_record
+from wattload.core.record.run import RunRecord
 from wattload.core.storage.targets import Target
 from wattload.core.workload import DataFacts, WorkloadPlan
 from wattload.run.compose import compose
@@ -22,7 +24,7 @@ from wattload.session.accelerator_search import AcceleratorSearch, plan_search
 from wattload.session.axes import labelled, read_axes
 from wattload.session.interleaving import Interleaving
 from wattload.session.journal import Point, SessionJournal, point_key
-from wattload.session.schedule import Schedule, SessionReporter, Sweep
+from wattload.session.schedule import Pace, Place, Schedule, SessionReporter, Sweep
 
 
 def generate(overrides: Sequence[str], reporter: Reporter) -> DataFacts | None:
@@ -61,7 +63,7 @@ def run_all(overrides: Sequence[str], *, multirun: bool, reporter: SessionReport
         command = ("wattload", "run", *(["-m"] if multirun else []), *overrides)
         interleaving = Interleaving(axes, first, command, reporter)
         with start_process(first, reporter) as process:
-            return make_runs(process, interleaving)
+            return make_runs(process, interleaving, reporter)
     if any(config.interleaves for config, _ in composed):
         raise ConfigError(
             "interleave applies to a whole session and can't be swept; give it one value"
@@ -70,7 +72,7 @@ def run_all(overrides: Sequence[str], *, multirun: bool, reporter: SessionReport
     if all(searches):
         with start_process(first, reporter) as process:
             return max(
-                make_runs(process, AcceleratorSearch(process, combination, reporter))
+                make_runs(process, AcceleratorSearch(process, combination, reporter), reporter)
                 for combination in combinations
             )
     if any(searches):
@@ -83,10 +85,10 @@ def run_all(overrides: Sequence[str], *, multirun: bool, reporter: SessionReport
     ]
     journal = SessionJournal.of_sweep(Path(first.runs), overrides) if len(points) > 1 else None
     with start_process(first, reporter) as process:
-        return make_runs(process, Sweep(points, journal, reporter))
+        return make_runs(process, Sweep(points, journal, reporter), reporter)
 
 
-def make_runs(process: ProcessContext, schedule: Schedule) -> int:
+def make_runs(process: ProcessContext, schedule: Schedule, reporter: SessionReporter) -> int:
     """Make the runs of a schedule that are not done yet; returns 0, or 3 if a check failed.
 
     Raises:
@@ -98,7 +100,9 @@ def make_runs(process: ProcessContext, schedule: Schedule) -> int:
     if journal is not None:  # a single run's own preflight guards against wear
         refuse_wear(process, left)
     schedule.begin(process, done)
+    pace = _begin_session(process, schedule, done, len(left), reporter)
     to_make, worst = {point.key for point in left}, 0
+    made: list[Path] = []
     for step in schedule.steps():
         point = step.point
         if point.key not in to_make and point.key not in done:
@@ -107,11 +111,60 @@ def make_runs(process: ProcessContext, schedule: Schedule) -> int:
         if step.reused:
             step.folder = done[point.key] if process.is_root else None
             continue
-        step.folder, status = execute(process, point.overrides, step.comparison)
+        if process.is_root and journal is not None:
+            pace.begin()
+            reporter.run_begins(
+                Place(
+                    number=step.comparison.order + 1,
+                    count=len(schedule.planned) or None,
+                    left_s=pace.left_s(len(to_make) - len(made)) if to_make else None,
+                    name=step.name,
+                )
+            )
+        try:
+            step.folder, status = execute(process, point.overrides, step.comparison)
+        except (WattloadError, KeyboardInterrupt) as error:
+            if journal is not None:
+                error.add_note(_session_note(len(schedule.planned), len(to_make), len(made)))
+            raise
         worst = max(worst, status)
         if step.folder is not None and journal is not None:
+            made.append(step.folder)
             journal.add(point, step.folder)
+    if process.is_root and journal is not None and schedule.planned:
+        reporter.session_finished([*done.values(), *made], journal.path)
     return max(worst, schedule.conclude())
+
+
+def _session_note(planned: int, to_make: int, made: int) -> str:
+    """Return how a session goes on after one of its runs has failed or was interrupted."""
+    finished = f"{planned - to_make + made} of {planned} runs finished" if planned else ""
+    return "  session      " + "; ".join(
+        filter(None, [finished, "the same command resumes it and repeats no finished run"])
+    )
+
+
+def _begin_session(
+    process: ProcessContext,
+    schedule: Schedule,
+    done: Mapping[str, Path],
+    left_count: int,
+    reporter: SessionReporter,
+) -> Pace:
+    """Report the runs that are done, and return the pace of the session."""
+    if not process.is_root or schedule.journal is None or not done:
+        return Pace()
+    planned = len(schedule.planned)
+    reporter.session_resumed(planned - left_count, planned, schedule.journal.path)
+    return Pace([seconds for path in done.values() if (seconds := _seconds(read_record(path)))])
+
+
+def _seconds(record: RunRecord) -> float | None:
+    """Return how long a finished run took by the wall clock, ``None`` if that is impossible."""
+    if record.finished_utc is None:
+        return None
+    ends = [datetime.fromisoformat(text) for text in (record.started_utc, record.finished_utc)]
+    return max(0.0, (ends[1] - ends[0]).total_seconds()) or None
 
 
 def _resume(

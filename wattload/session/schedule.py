@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import secrets
+import statistics
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +15,7 @@ from typing import Protocol
 
 from wattload.core.record.run import Comparison
 from wattload.run.process import ProcessContext, Reporter
+from wattload.session.axes import GROUPS
 from wattload.session.journal import Point, SessionJournal
 from wattload.session.search_result import Measurement, SearchResult
 
@@ -18,26 +23,67 @@ from wattload.session.search_result import Measurement, SearchResult
 class SessionReporter(Reporter, Protocol):
     """Receives the events of a session; called on rank 0 only."""
 
+    def session_resumed(self, finished: int, planned: int, journal: Path) -> None:
+        """Show how many runs are not repeated because ``journal`` lists valid ones."""
+        ...
+
+    def run_begins(self, place: Place) -> None:
+        """Show which run of a session is next."""
+        ...
+
     def run_finished(self, folder: Path) -> None:
         """Show the outcome of the run in ``folder``."""
         ...
 
-    def run_reused(self, folder: Path, journal: Path) -> None:
-        """Show that a run was not repeated because ``journal`` lists a valid one in ``folder``."""
+    def session_finished(self, runs: Sequence[Path], journal: Path) -> None:
+        """Show the comparison of a session's runs, which ``journal`` lists."""
         ...
 
     def trial_finished(self, run: Measurement, threshold: float, *, reused: bool) -> None:
         """Show what one run of a search measured."""
         ...
 
-    def search_finished(self, result: SearchResult, path: Path) -> None:
-        """Show the result of a search, stored in ``path``."""
+    def search_finished(self, result: SearchResult, path: Path, journal: Path) -> None:
+        """Show the result of a search, stored in ``path``; ``journal`` lists its runs."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A run's place in its session.
+
+    ``number`` counts from 1 to ``count``, which is ``None`` in a search. ``left_s`` is the
+    estimated time until the end of the session, ``None`` before a run of it was timed.
+    """
+
+    number: int
+    count: int | None
+    left_s: float | None
+    name: str
+
+
+class Pace:
+    """The mean time of a session's runs, with the waits between them."""
+
+    def __init__(self, seconds: Sequence[float] = ()) -> None:
+        """Start with the seconds of finished runs, whose waits are unknown."""
+        self._finished_s = list(seconds)
+        self._starts_s: list[float] = []
+
+    def begin(self) -> None:
+        """Count the beginning of a run, and so the end of the one before it."""
+        self._starts_s.append(time.monotonic())
+
+    def left_s(self, runs: int) -> float | None:
+        """Return the estimated seconds of this many further runs, ``None`` before the first end."""
+        own_s = [after - before for before, after in itertools.pairwise(self._starts_s)]
+        known_s = own_s or self._finished_s
+        return statistics.fmean(known_s) * runs if known_s else None
 
 
 @dataclass(slots=True, kw_only=True)
 class Step:
-    """One run of a session, and its place there for the record.
+    """One run of a session, its place there for the record, and its name for the reader.
 
     The loop sets ``folder`` on rank 0 when the run is finished, and ``reused`` on every rank if it
     took a finished run from the journal instead of making one.
@@ -45,6 +91,7 @@ class Step:
 
     point: Point
     comparison: Comparison
+    name: str
     folder: Path | None = None
     reused: bool = False
 
@@ -86,6 +133,7 @@ class Sweep(Schedule):
         self.planned = points
         self.journal = journal
         self._reporter = reporter
+        self._names = names_of([point.overrides for point in points])
 
     def steps(self) -> Iterator[Step]:
         """Yield the points as they are planned."""
@@ -94,9 +142,26 @@ class Sweep(Schedule):
             comparison = Comparison(
                 session_id=session_id, arm="", block=point.repetition, order=order
             )
-            step = Step(point=point, comparison=comparison)
+            step = Step(point=point, comparison=comparison, name=self._names[point.overrides])
             yield step
-            if step.folder is not None and step.reused and self.journal is not None:
-                self._reporter.run_reused(step.folder, self.journal.path)
-            elif step.folder is not None:
+            if step.folder is not None and not step.reused:
                 self._reporter.run_finished(step.folder)
+
+
+def names_of(runs: Sequence[Sequence[str]]) -> dict[tuple[str, ...], str]:
+    """Return a name for the overrides of each run, from those that not all runs share.
+
+    It is empty if all runs have the same overrides.
+    """
+    different = [tuple(run) for run in dict.fromkeys(map(tuple, runs))]
+    shared = set.intersection(*map(set, different)) if different else set()
+    return {run: _name([text for text in run if text not in shared]) for run in different}
+
+
+def _name(texts: Sequence[str]) -> str:
+    """Return the label, which names the values of an arm, and the other values."""
+    labels = [text.partition("=")[2] for text in texts if text.startswith("label=")]
+    others = [text for text in texts if not text.startswith("label=")]
+    if labels:
+        others = [text for text in others if re.split(r"[.=]", text)[0] not in GROUPS]
+    return ", ".join([*labels, *others])

@@ -130,9 +130,8 @@ class Checkpoint:
         try:
             step_s = step_seconds(self.config, self._accelerator)
             cycle = Cycle(job, context, storage, store, nonce=nonce, step_s=step_s)
-            context.progress.begin(
-                "checkpoints", 2 * shard.size_bytes * self.config.checkpoint_count
-            )
+            total_bytes = shard.size_bytes * self.config.checkpoint_count
+            context.progress.begin("checkpoints", read_bytes=total_bytes, written_bytes=total_bytes)
             cycle.run()
         finally:
             context.progress.end()

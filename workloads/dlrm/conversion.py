@@ -107,7 +107,7 @@ class Conversion:
         """Run one phase, which ends when this rank's files and their names are durable."""
         counted = [0, 0]
         progress = self._context.progress
-        progress.begin(label, input_bytes)
+        progress.begin(label, read_bytes=input_bytes)
         with self._context.phase(name) as phase:
             start_ns = time.monotonic_ns()
 
@@ -117,7 +117,6 @@ class Conversion:
                 phase.moved(
                     read_bytes=read_bytes, written_bytes=written_bytes, operations=operations
                 )
-                progress.advance(read_bytes)
 
             done = self._pool.run(function, tasks, moved)
             self._outputs.sync()

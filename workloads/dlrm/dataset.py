@@ -235,12 +235,11 @@ class SyntheticDays:
             path = folder.path / folder.announce(self._names[day])
             tasks.append(DayTask(path, self._config.data_seed, day, self._rows(day)))
         workers = min(self._config.workers_per_rank(context.communicator.world_size), len(days))
-        context.progress.begin(
-            "making Criteo day files", sum(task.row_count for task in tasks) * MEAN_ROW_BYTES
-        )
+        size_bytes = sum(task.row_count for task in tasks) * MEAN_ROW_BYTES
+        context.progress.begin("making Criteo day files", written_bytes=size_bytes)
         with WorkerPool(workers) as pool:
             for index, made in pool.as_completed(
-                make_day, tasks, lambda _, count, __: context.progress.advance(count)
+                make_day, tasks, lambda _, count, __: context.progress.advance(written_bytes=count)
             ):
                 day, found = tasks[index].day, made.result
                 folders[day % len(folders)].publish(

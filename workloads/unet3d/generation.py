@@ -87,7 +87,8 @@ def _make(data: PreparedData, indices: Sequence[int], context: RunContext) -> No
     """Write the files in an untimed phase; an interrupt or failure lets started files finish."""
     if not indices:
         return
-    context.progress.begin("generating", sum(data.dataset.file_bytes[index] for index in indices))
+    size_bytes = sum(data.dataset.file_bytes[index] for index in indices)
+    context.progress.begin("generating", written_bytes=size_bytes)
     try:
         with context.phase("generate", timed=False) as phase:
             _write_all(data, indices, context, lambda size: phase.moved(written_bytes=size))
@@ -107,7 +108,7 @@ def _write_all(
     def write(index: int) -> None:
         writers = free.get()
         try:
-            context.progress.advance(_write(data, index, writers))
+            _write(data, index, writers)
         finally:
             free.put(writers)
 
@@ -147,7 +148,7 @@ def _medium(target: Target) -> DirectMedium:
     return DirectMedium() if fits else PageCacheMedium()
 
 
-def _write(data: PreparedData, index: int, writers: Sequence[RecordWriter]) -> int:
+def _write(data: PreparedData, index: int, writers: Sequence[RecordWriter]) -> None:
     place = index % len(data.folders)
     record = Record(
         folder=data.folders[place],
@@ -157,7 +158,7 @@ def _write(data: PreparedData, index: int, writers: Sequence[RecordWriter]) -> i
         identity=record_identity(data.dataset.nonce, data.dataset.names[index]),
     )
     try:
-        return writers[place].write(record)
+        writers[place].write(record)
     except WattloadError:
         raise
     except OSError as error:

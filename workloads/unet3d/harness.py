@@ -158,7 +158,7 @@ def _run(
         for epoch in range(training.epochs)
         for accelerator in each
     )
-    context.progress.begin("reading", total_bytes)
+    context.progress.begin("reading", read_bytes=total_bytes)
     try:
         return loader.training_harness(training).run(context.output_folder(OUTPUT), epochs)
     finally:
@@ -186,7 +186,6 @@ class EpochWatch:
         """Count a batch into the phase."""
         if self._phase is not None:
             self._phase.moved(read_bytes=read_bytes, written_bytes=written_bytes)
-            self._context.progress.advance(read_bytes + written_bytes)
 
     def after(self, stretch: int) -> None:
         """Close the phase."""

@@ -15,7 +15,6 @@ from wattload.core.workload import (
     DataFacts,
     Outcome,
     Phase,
-    Progress,
     RunContext,
     WorkloadPlan,
 )
@@ -136,7 +135,7 @@ class Unet3d:
         drawn = drawn_samples(job.first_epoch(world.world_size, context.seed), draw)
         samples = self._samples(job, data.paths, drawn)
         cold = ColdCache(data.paths, world)
-        counter = _Counter(context.progress)
+        counter = _Counter()
         loader = self._loader.sample_loader(samples, counter)
         with device_copier(self._device, samples, world) as copier:
             with closing(loader):
@@ -189,7 +188,7 @@ class Unet3d:
             self._prepared(), drawn, how=self._loader.sample_verified, device=copier is not None
         )
         orders = [job.order(world.rank, context.seed, epoch) for epoch in range(job.config.epochs)]
-        context.progress.begin("reading", sum(map(job.epoch_bytes, orders)))
+        context.progress.begin("reading", read_bytes=sum(map(job.epoch_bytes, orders)))
         epochs = []
         for order in orders:
             cold.before_epoch()
@@ -270,9 +269,5 @@ class _Counter:
 
     phase: Phase
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-
     def __call__(self, read_bytes: int) -> None:
         self.phase.moved(read_bytes=read_bytes)
-        self._progress.advance(read_bytes)

@@ -1,0 +1,103 @@
+"""The end of a session: its arms, their ratio and its verdict, the same as on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.records import Scenario, make_run
+from wattload.cli.comparison import print_comparison
+from wattload.cli.outcome import place_line
+from wattload.core.record.file import write_record
+from wattload.core.record.run import Comparison
+from wattload.reports.quantity import number
+from wattload.reports.runs.load import load_runs
+from wattload.reports.stats.comparison import compare
+from wattload.reports.stats.subject import make_subject
+from wattload.session.schedule import Place
+
+JOURNAL = Path("runs/sweep-1a2b.jsonl")
+
+
+def session(folder: Path, rates: dict[str, Sequence[float]], *, power: str = "none") -> list[Path]:
+    """Write the runs of an interleaved session and return their folders."""
+    folders = []
+    for label, of_arm in rates.items():
+        for block, rate in enumerate(of_arm):
+            scenario = Scenario(
+                run_id=f"{label}-{block}",
+                label=label,
+                order=2 * block,
+                rate_bytes_per_s=rate,
+                seconds=3e9 / rate,
+                seed=block + 2,
+                power=power,  # type: ignore[arg-type]
+                virtual=power == "none",
+            )
+            record, _ = make_run(scenario)
+            place = Comparison(
+                session_id="s1", arm=label, block=block, order=2 * block, interleave="abba"
+            )
+            run = folder / scenario.run_id
+            run.mkdir(parents=True)
+            write_record(record.model_copy(update={"comparison": place, "traces": ()}), run)
+            folders.append(run)
+    return folders
+
+
+def steps(rate: float, count: int) -> list[float]:
+    return [rate * (1 + 0.002 * (number % 3)) for number in range(count)]
+
+
+def test_a_session_ends_with_its_winner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = session(tmp_path, {"old": steps(1e9, 8), "new": steps(2e9, 8)}, power="measured")
+    print_comparison(runs, JOURNAL)
+    text = capsys.readouterr().out
+    subject = make_subject(load_runs(runs))
+    (group,) = subject.groups
+    row = next(row for row in compare(subject, group) if row.quantity.unit == "B/s")
+    assert row.call == "b"
+    assert row.effect is not None
+    assert f"new/old = {number(row.effect.ratio, 3)} (95 % CI " in text
+    assert "new is better: old reaches 50" in text
+    assert "16 runs" in text
+    assert "energy" in text
+    assert text.splitlines()[-1].split(None, 1) == ["report", f"wattload report {JOURNAL}"]
+
+
+def test_too_few_pairs_have_no_winner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    print_comparison(session(tmp_path, {"A": steps(1e9, 2), "B": steps(2e9, 2)}), JOURNAL)
+    text = capsys.readouterr().out
+    assert "inconclusive (too few pairs: 2 pairs of alternating runs; 6 needed)" in text
+    assert "better" not in text
+    assert text.count("not measured") == 2
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_one_arm_is_listed_without_a_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_comparison(session(tmp_path, {"A": steps(1e9, 3)}), JOURNAL)
+    text = capsys.readouterr().out
+    assert "verdict" not in text
+    assert "CV " in text
+
+
+def test_three_arms_are_listed_without_a_winner(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rates = {"A": steps(1e9, 2), "B": steps(2e9, 2), "C": steps(3e9, 2)}
+    print_comparison(session(tmp_path, rates), JOURNAL)
+    text = capsys.readouterr().out
+    assert "inconclusive (more than two arms)" in text
+    assert "ratio" not in text
+
+
+def test_a_run_of_a_session_says_where_it_stands() -> None:
+    place = Place(number=7, count=16, left_s=550, name="B")
+    assert place_line(place) == "run 7 of 16, about 9 min left: B"
+    assert place_line(Place(number=1, count=None, left_s=None, name="")) == "run 1"
+    for seconds, words in ((3, "10 s"), (44, "40 s"), (59, "60 s"), (5400, "1 h 30 min")):
+        assert words in place_line(Place(number=1, count=2, left_s=seconds, name=""))

@@ -1,0 +1,196 @@
+"""The summary of a run: at most twelve aligned lines, with the figures of the page."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.records import Scenario, make_run
+from wattload.cli.encoding import spell_what_is_missing
+from wattload.cli.summary import check_counts, print_line, print_summary
+from wattload.core.record.results import NO_DRIVE, NO_SENSOR, Check, Latency, Verdict
+from wattload.core.record.run import RunRecord
+from wattload.reports.quantity import quantity
+from wattload.reports.runs.energy import phase_energies, power_text
+from wattload.reports.sections.figures import headline_tiles
+
+FOLDER = Path("/runs/one")
+_PLAIN = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def check(name: str, verdict: Verdict, cause: str = "") -> Check:
+    return Check(name=name, verdict=verdict, sentence=f"This is {name}.", cause=cause)
+
+
+def record_of(*checks: Check, **scenario: object) -> RunRecord:
+    made, _ = make_run(Scenario(**scenario))  # type: ignore[arg-type]
+    return made.model_copy(update={"checks": checks} if checks else {})
+
+
+def latency(phase: str) -> Latency:
+    return Latency(
+        phase=phase,
+        kind="read",
+        operation_bytes=1_000_000,
+        count=1000,
+        mean_s=0.002,
+        min_s=0.001,
+        p50_s=0.0021,
+        p90_s=0.003,
+        p95_s=0.003,
+        p99_s=0.0042,
+        p999_s=0.005,
+        p9999_s=None,
+        max_s=0.009,
+        missing={"p9999_s": "too few"},
+    )
+
+
+def shown(
+    record: RunRecord, capsys: pytest.CaptureFixture[str], *, verbose: bool = False
+) -> dict[str, str]:
+    """Return the lines by their label."""
+    print_summary(record, FOLDER, verbose=verbose)
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("  ") for line in lines[1:])
+    return {"": lines[0]} | {line[2:14].strip(): line[14:] for line in lines[1:]}
+
+
+def test_the_summary_of_a_run_is_short_and_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    record = record_of(
+        *[check(f"good_{number}", "pass") for number in range(15)],
+        check("short_run_read", "warn"),
+        *[check(f"absent_{number}", "not_checked", NO_DRIVE) for number in range(9)],
+        label="PS1",
+    )
+    record = record.model_copy(update={"latencies": (latency("train"),)})
+    lines = shown(record, capsys)
+    assert len(lines) <= 12
+    assert lines[""] == "unet3d, loader direct, scale quick, label PS1: complete"
+    assert lines["target"].startswith("/mnt/ssd (")
+    assert lines["checks"] == "15 passed, 1 warned, 9 not applicable: no NVMe drive"
+    assert lines["warned"] == "short_run_read"
+    assert lines["record"] == "/runs/one/record.json"
+    assert lines["report"] == "wattload report /runs/one"
+    assert (
+        "p50 2.10\N{NO-BREAK SPACE}ms, p99 4.20\N{NO-BREAK SPACE}ms per read of"
+        in lines["throughput"]
+    )
+    assert "the whole run took" in lines["bytes"]
+
+
+def test_the_figures_are_those_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    record = record_of(power="measured", virtual=False)
+    text = "\n".join(shown(record, capsys).values())
+    for metric in record.metrics:
+        if metric.headline and metric.value is not None:
+            assert quantity(metric.value, metric.unit) in text
+    for tile in headline_tiles(record):
+        assert tile.value in text
+    (energy,) = phase_energies(record)
+    assert power_text(energy) in text
+    assert " ± " in text
+    assert energy.words in text
+
+
+def test_a_run_without_a_sensor_says_so_in_three_words(capsys: pytest.CaptureFixture[str]) -> None:
+    record = record_of(check("power_coverage", "not_checked", NO_SENSOR))
+    assert shown(record, capsys)["energy"] == "not measured (no power sensor)"
+
+
+def test_failed_checks_have_their_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    record = record_of(check("cold", "fail"), check("steady", "warn"), check("odd", "not_checked"))
+    lines = shown(record, capsys)
+    assert lines["checks"] == "1 failed, 1 warned, 1 not checked"
+    assert lines["failed"] == "cold: This is cold."
+    assert (lines["warned"], lines["unchecked"]) == ("steady", "odd")
+    print_line(record)
+    (line, failed) = capsys.readouterr().out.splitlines()
+    assert line.startswith("  A           ")
+    assert "energy not measured" in line
+    assert failed.endswith("cold: This is cold.")
+
+
+def test_verbose_adds_meanings_and_findings(capsys: pytest.CaptureFixture[str]) -> None:
+    record = record_of(check("steady", "warn"), remarks=["Mind the gap."])
+    assert "This is steady." not in str(shown(record, capsys))
+    lines = shown(record, capsys, verbose=True)
+    assert lines["warned"] == "steady: This is steady."
+    assert lines["remark"] == "Mind the gap."
+    assert record.power.choice in lines["power"]
+    assert [*lines][-2:] == ["record", "report"]
+
+
+def test_several_causes_are_counted_apart() -> None:
+    checks = [
+        check("a", "not_checked", NO_SENSOR),
+        check("b", "not_checked", NO_SENSOR),
+        check("c", "not_checked", NO_DRIVE),
+    ]
+    assert check_counts(checks) == "3 not applicable (2 no power sensor, 1 no NVMe drive)"
+    assert check_counts([]) == "none"
+
+
+def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    record = record_of(check("a\x1b[31m", "fail"), label="A\x1b[2J")
+    text = str(shown(record, capsys))
+    assert "\x1b" not in text
+
+
+class Terminal(io.StringIO):
+    """A stream that claims to be a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_terminal_wraps_texts_but_neither_paths_nor_commands(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(width))
+    record = record_of(*[check(f"a_check_with_a_long_name_{n}", "warn") for n in range(9)])
+    folder = Path("/runs/" + "x" * 100)
+    print_summary(record, folder, verbose=False)
+    lines = _PLAIN.sub("", stream.getvalue()).splitlines()
+    long = [line for line in lines if len(line.rstrip()) > width]
+    assert [line.split()[0] for line in long] == ["record", "report"]
+    assert f"  report      wattload report {folder}" in lines
+
+
+@pytest.mark.parametrize("color", [True, False])
+def test_colours_are_for_terminals_that_want_them(
+    color: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if not color:
+        monkeypatch.setenv("NO_COLOR", "1")
+    print_summary(record_of(check("a", "fail")), FOLDER, verbose=False)
+    assert ("\x1b[1;31m" in stream.getvalue()) is color
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437"])
+def test_a_terminal_without_unicode_gets_other_spellings(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=encoding))
+    spell_what_is_missing()
+    record = record_of(power="measured", virtual=False, label="\N{SNOWMAN}")
+    print_summary(record, FOLDER, verbose=True)
+    sys.stdout.flush()
+    text = raw.getvalue().decode(encoding)
+    assert "label ?" in text
+    assert "+/-" in text or "±" in text

@@ -1,0 +1,135 @@
+"""The result of a session: its arms side by side, their ratio and the verdict, as on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wattload.cli.lines import Line, print_lines, report_command
+from wattload.cli.summary import NOT_MEASURED
+from wattload.core.units import Unit
+from wattload.reports.quantity import bounded_quantity, counted, number, quantity
+from wattload.reports.runs.load import load_runs
+from wattload.reports.sanitize import sanitize
+from wattload.reports.stats.comparison import Row, compare, sentence
+from wattload.reports.stats.subject import Group, Subject, make_subject
+from wattload.reports.stats.sweeps import Point, points
+from wattload.reports.stats.verdicts import INCONCLUSIVE
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def print_comparison(runs: Sequence[Path], journal: Path) -> None:
+    """Print a session's arms, ratios and verdicts to standard output, and its report's command."""
+    from rich.console import Console
+
+    subject = make_subject(load_runs(runs))
+    console = Console(highlight=False)
+    for group in subject.groups:
+        print()
+        print_lines(_title(group), [])
+        console.print(_table(subject, group))
+        print_lines("", list(_results(subject, group)))
+    print_lines("", [Line("report", report_command([journal]), wraps=False)])
+
+
+def _table(subject: Subject, group: Group) -> Table:
+    """Return the arms, at each point of a sweep, with their medians."""
+    from rich.table import Table
+
+    parts = points(group)
+    shown = _shown(compare(subject, group))
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="")
+    table.add_column("")
+    if parts[0].axis:
+        table.add_column(parts[0].axis)
+    table.add_column("arm", overflow="fold")
+    table.add_column("runs", justify="right")
+    for key in shown:
+        table.add_column(key, justify="right")
+    for part in parts:
+        rows = {row.quantity.key: row for row in compare(subject, part.group)}
+        for arm, of_arm in part.group.arms.items():
+            cells = [
+                _figure(rows[key], arm) if key in rows else NOT_MEASURED for key in shown.values()
+            ]
+            at = [part.value] if parts[0].axis else []
+            table.add_row("", *at, sanitize(arm), str(len(of_arm)), *cells)
+    return table
+
+
+def _title(group: Group) -> str:
+    workload = group.runs[0].record.workload
+    runs = counted(len(group.runs), "run")
+    return f"{workload.name}, scale {workload.scale}: {runs}, medians of the valid ones of each arm"
+
+
+def _shown(rows: Sequence[Row]) -> dict[str, str]:
+    """Return the titles of the headline rate and of the energy, with their keys."""
+    headlines = [row for row in rows if row.quantity.headline and row.quantity.better != "neither"]
+    speeds = [row for row in headlines if not row.quantity.is_energy]
+    rates = [row for row in speeds if row.quantity.unit is Unit.BYTES_PER_SECOND]
+    energies = [row for row in headlines if row.quantity.unit is Unit.JOULES]
+    chosen = [*(rates or speeds)[:1], *energies[-1:]]
+    found = {row.quantity.label: row.quantity.key for row in chosen}
+    return found if energies else {**found, "energy": ""}
+
+
+def _figure(row: Row, arm: str) -> str:
+    """Return an arm's median; without a valid run its figures, without a figure its bounds."""
+    unit, spread = row.quantity.unit, row.spreads.get(arm)
+    if spread is not None:
+        cv = "" if spread.cv is None else f" (CV {number(spread.cv * 100, 2)} %)"
+        return quantity(spread.median, unit) + cv
+    figures = row.figures.get(arm, ())
+    values = [quantity(each.value, unit) for each in figures if each.value is not None]
+    if values:
+        return f"{', '.join(values)} (not valid)"
+    uppers = [each.upper for each in figures if each.upper is not None]
+    lowers = [each.lower for each in figures if each.lower is not None]
+    return bounded_quantity(None, min(lowers, default=None), max(uppers, default=None), unit)
+
+
+def _results(subject: Subject, group: Group) -> Iterator[Line]:
+    """Yield the ratio and the verdict of each shown quantity, at each point of a sweep."""
+    if len(group.arms) < 2:  # noqa: PLR2004 - nothing to compare
+        return
+    keys = set(_shown(compare(subject, group)).values())
+    for part in points(group):
+        for row in compare(subject, part.group):
+            if row.quantity.key in keys:
+                yield from _result(row, part, group)
+
+
+def _result(row: Row, part: Point, group: Group) -> Iterator[Line]:
+    """Yield the ratio and the verdict; at a point of a sweep in one line."""
+    effect, (a, b) = row.effect, [*group.arms][:2]
+    name = row.quantity.label
+    ratio = ""
+    if effect is not None:
+        interval = (
+            f"95 % CI {number(effect.lower, 4)} to {number(effect.upper, 4)}"
+            if effect.lower is not None and effect.upper is not None
+            else "no interval"
+        )
+        ratio = f"{b}/{a} = {number(effect.ratio, 3)} ({interval})"
+    is_won = row.call in ("a", "b")
+    style = "bold green" if is_won else "bold"
+    if part.axis:
+        at = f"{name} at {part.axis} = {part.value}"
+        yield Line("verdict", sanitize(f"{at}: {ratio}; {_call(row, a, b)}"), style)
+        return
+    if ratio:
+        yield Line("ratio", sanitize(f"{name}: {ratio}"))
+    yield Line("verdict", sanitize(f"{name}: {_call(row, a, b)} ({row.reason})"), style)
+
+
+def _call(row: Row, a: str, b: str) -> str:
+    if row.call == "barred":
+        return INCONCLUSIVE
+    if row.call == "none":
+        return row.words
+    winner = a if row.call == "a" else b
+    return f"{winner} is better: {sentence(row, a, b)}"

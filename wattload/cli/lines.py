@@ -1,0 +1,48 @@
+"""Aligned lines of a label and a text, wrapped on a terminal; colours follow ``NO_COLOR``."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+LABEL_WIDTH = 12
+NARROWEST = 20
+"""Texts are wrapped at this width even on a narrower terminal."""
+
+
+class Line(NamedTuple):
+    """A line: its label, its text, its style, and whether it may be wrapped."""
+
+    label: str
+    text: str
+    style: str = ""
+    wraps: bool = True
+
+
+def print_lines(heading: str, lines: Sequence[Line]) -> None:
+    """Print aligned lines to standard output, wrapped on a terminal only."""
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    if heading:
+        console.print(Text(heading, style="bold"), soft_wrap=not console.is_terminal)
+    indent = LABEL_WIDTH + 2
+    for line in lines:
+        start = Text(f"  {line.label:<{LABEL_WIDTH}}", style="dim" if line.label else "")
+        text = Text(line.text, style=line.style)
+        if not console.is_terminal or not line.wraps:
+            console.print(Text.assemble(start, text), soft_wrap=True)
+            continue
+        rows = text.wrap(console, max(NARROWEST, console.width - indent))
+        console.print(Text.assemble(start, *rows[:1]))
+        for row in rows[1:]:
+            console.print(Padding(row, (0, 0, 0, indent), expand=False))
+
+
+def report_command(paths: Iterable[Path]) -> str:
+    """Return the command that makes the page of runs, quoted for a shell."""
+    return shlex.join(["wattload", "report", *map(str, paths)])

@@ -1,0 +1,242 @@
+"""The summary of a run in at most twelve lines: what ran, how fast, at what cost, how sure.
+
+Numbers are formatted as on the page of a report. What a figure means is in the documentation, and
+every check is in ``wattload check``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from wattload.cli.lines import Line, print_lines, report_command
+from wattload.core.record.file import RECORD_FILE
+from wattload.core.record.results import Check, Latency, Metric
+from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit, format_seconds
+from wattload.reports.quantity import MISSING, label, listed, quantity, scale_for, scaled, with_unit
+from wattload.reports.runs.energy import (
+    Energy,
+    energy_text,
+    phase_energies,
+    power_text,
+    whole_energy,
+)
+from wattload.reports.runs.phases import Phase, leading, overlap
+from wattload.reports.sanitize import sanitize
+from wattload.reports.sections.wording import target_words
+
+NOT_MEASURED = "not measured"
+
+
+def print_summary(record: RunRecord, folder: Path, *, verbose: bool) -> None:
+    """Print a run's summary to standard output; ``verbose`` adds meanings and findings."""
+    lines = [*summary(record, folder)]
+    if verbose:
+        lines[-2:-2] = details(record)
+    print_lines(title(record), lines)
+
+
+def print_line(record: RunRecord) -> None:
+    """Print a run of a session in one line, and each failed check in another."""
+    rates = [f"{label(m.name, m.unit)} {_value(m)}" for m in _rates(record)[:2]]
+    energies = list(energy_lines(record))[:1]
+    energy = "energy " + energies[0].text.partition(" (")[0] if energies else ""
+    parts = [*rates, energy, check_counts(record.checks, causes=False)]
+    text = ", ".join(part for part in parts if part)
+    failed = [line for line in failures(record.checks) if line.label.strip() == "failed"]
+    print_lines("", [Line(sanitize(record.comparison.arm or record.label), text), *failed])
+
+
+def title(record: RunRecord) -> str:
+    """Return what ran: workload, loader, scale and label."""
+    workload = record.workload
+    ranks = f", {workload.rank_count} ranks" if workload.rank_count > 1 else ""
+    return (
+        f"{workload.name}, loader {workload.loader}, scale {workload.scale}{ranks}, "
+        f"label {sanitize(record.label)}: {record.status}"
+    )
+
+
+def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
+    """Yield the lines of a run's summary; the last two are its record and its report."""
+    yield Line("target", listed([sanitize(target_words(each.facts)) for each in record.targets]))
+    phases = leading(record)
+    yield Line("bytes", _moved(record, phases))
+    rates = _rates(record)
+    for metric in rates:
+        parts = [_value(metric), *_latency(record, metric.phase)]
+        yield Line(label(metric.name, metric.unit), ", ".join(parts))
+    others = [metric for metric in record.metrics if metric.headline and metric not in rates]
+    if others:
+        yield Line("also", "; ".join(_others(others)))
+    yield Line("CPU", _cpu(phases))
+    yield from energy_lines(record)
+    yield Line("checks", check_counts(record.checks))
+    yield from failures(record.checks)
+    yield Line("record", str(folder / RECORD_FILE), wraps=False)
+    yield Line("report", report_command([folder]), wraps=False)
+
+
+def _moved(record: RunRecord, phases: Sequence[Phase]) -> str:
+    read_bytes = sum(phase.read_bytes for phase in phases)
+    written_bytes = sum(phase.written_bytes for phase in phases)
+    parts = [
+        f"{quantity(moved, Unit.BYTES)} {words}"
+        for words, moved in (("read", read_bytes), ("written", written_bytes))
+        if moved
+    ]
+    moved = " and ".join(parts) or "none"
+    active_s = sum(phase.active_s for phase in phases)
+    within = "" if overlap(phases) else f" in {quantity(active_s, Unit.SECONDS)}"
+    whole_s = _whole_s(record)
+    whole = "" if whole_s is None else f"; the whole run took {format_seconds(whole_s)}"
+    return f"{moved}{within}{whole}"
+
+
+def _whole_s(record: RunRecord) -> float | None:
+    if record.finished_utc is None:
+        return None
+    times = [datetime.fromisoformat(text) for text in (record.started_utc, record.finished_utc)]
+    return (times[1] - times[0]).total_seconds()
+
+
+def _rates(record: RunRecord) -> list[Metric]:
+    return [m for m in record.metrics if m.headline and m.unit == Unit.BYTES_PER_SECOND]
+
+
+def _value(metric: Metric) -> str:
+    text = quantity(metric.value, metric.unit)
+    return f"unknown ({metric.missing['value']})" if text == MISSING else text
+
+
+def _others(metrics: Sequence[Metric]) -> Iterator[str]:
+    """Yield the metrics with a value, then those without one by the reason."""
+    known = [metric for metric in metrics if metric.value is not None]
+    if known:
+        yield ", ".join(f"{label(m.name, m.unit)} {quantity(m.value, m.unit)}" for m in known)
+    reasons: dict[str, list[str]] = {}
+    for metric in metrics:
+        if metric.value is None:
+            reasons.setdefault(metric.missing["value"], []).append(label(metric.name, metric.unit))
+    for reason, names in reasons.items():
+        yield f"no {listed(names, 'or')} ({reason})"
+
+
+def _latency(record: RunRecord, phase: str) -> Iterator[str]:
+    """Yield the median and the 99th percentile of a phase's operations, over all ranks."""
+    rows = [each for each in record.latencies if each.phase == phase]
+    if not rows:
+        return
+    row: Latency = max(rows, key=lambda each: len(each.ranks))
+    known = [
+        f"{name} {quantity(value, Unit.SECONDS, 3)}"
+        for name, value in (("p50", row.p50_s), ("p99", row.p99_s))
+        if value is not None
+    ]
+    size = quantity(row.operation_bytes, Unit.BYTES, 3)
+    if known:
+        yield f"{', '.join(known)} per {row.kind} of {size}"
+
+
+def _cpu(phases: Sequence[Phase]) -> str:
+    parts = [
+        (phase.name, quantity(phase.cpu_s / phase.moved_bytes, Unit.SECONDS_PER_BYTE))
+        for phase in phases
+        if phase.moved_bytes
+    ]
+    if len(parts) == 1:
+        return parts[0][1]
+    return ", ".join(f"{text} ({name})" for name, text in parts) or "no bytes moved"
+
+
+def energy_lines(record: RunRecord) -> Iterator[Line]:
+    """Yield the energy of the run, or of each phase if phases share time."""
+    whole = whole_energy(record)
+    energies = [whole] if whole is not None else phase_energies(record)
+    if not energies or not any(each.energy_j or each.upper_j for each in energies):
+        yield Line("energy", f"{NOT_MEASURED} ({_why(record, energies)})")
+        return
+    for energy in energies:
+        of = f" ({energy.phase})" if len(energies) > 1 else ""
+        yield Line("energy", _energy(energy) + of)
+
+
+def _why(record: RunRecord, energies: Sequence[Energy]) -> str:
+    """Return why there is no energy, in a few words if that is enough."""
+    causes = [c.cause for c in record.checks if c.name.startswith("power_coverage") and c.cause]
+    if record.power.requested == "none":
+        return "power=none"
+    if causes:
+        return causes[0]
+    return next((energy.reason for energy in energies if energy.reason), "no timed phase").rstrip(
+        "."
+    )
+
+
+def _energy(energy: Energy) -> str:
+    text = energy_text(energy)
+    if text == MISSING:
+        return f"unknown ({energy.reason.rstrip('.')})"
+    if energy.uncertainty_j is not None and energy.energy_j is not None:
+        scale = scale_for(Unit.JOULES, energy.energy_j)
+        value, margin = scaled(energy.energy_j, scale), scaled(energy.uncertainty_j, scale, 2)
+        text = with_unit(f"{value} ± {margin}", scale)
+    parts = [power_text(energy)]
+    if energy.bytes_per_j is not None:
+        parts.append(quantity(energy.bytes_per_j, Unit.BYTES_PER_JOULE))
+    return f"{text} ({', '.join(parts)}), {energy.words}"
+
+
+def check_counts(checks: Sequence[Check], *, causes: bool = True) -> str:
+    """Return the checks in one line: ``15 passed, 2 warned, 9 not applicable: no NVMe drive``."""
+    verdicts = Counter(check.verdict for check in checks)
+    inapplicable = Counter(c.cause for c in checks if c.verdict == "not_checked" and c.cause)
+    unmade = verdicts["not_checked"] - inapplicable.total()
+    parts = [
+        f"{count} {words}"
+        for count, words in (
+            (verdicts["fail"], "failed"),
+            (verdicts["pass"], "passed"),
+            (verdicts["warn"], "warned"),
+            (unmade, "not checked"),
+            (inapplicable.total() if causes else 0, "not applicable"),
+        )
+        if count
+    ]
+    text = ", ".join(parts) or "none"
+    if not causes or not inapplicable:
+        return text
+    if len(inapplicable) == 1:
+        return f"{text}: {next(iter(inapplicable))}"
+    each = [f"{count} {cause}" for cause, count in inapplicable.most_common()]
+    return f"{text} ({', '.join(each)})"
+
+
+def failures(checks: Sequence[Check]) -> Iterator[Line]:
+    """Yield each failed check with its finding, then the names of the others to look at."""
+    for check in checks:
+        if check.verdict == "fail":
+            yield Line("  failed", sanitize(f"{check.name}: {check.sentence}"), "bold red")
+    warned = [check.name for check in checks if check.verdict == "warn"]
+    if warned:
+        yield Line("  warned", sanitize(", ".join(warned)), "yellow")
+    unmade = [c.name for c in checks if c.verdict == "not_checked" and not c.cause]
+    if unmade:
+        yield Line("  unchecked", sanitize(", ".join(unmade)), "cyan")
+
+
+def details(record: RunRecord) -> Iterator[Line]:
+    """Yield what ``--verbose`` adds: what the figures mean, remarks, and the findings."""
+    for metric in record.metrics:
+        if metric.headline:
+            yield Line("figure", f"{label(metric.name, metric.unit)}: {metric.meaning}")
+    for remark in record.workload.remarks:
+        yield Line("remark", sanitize(remark))
+    yield Line("power", sanitize(record.power.choice))
+    for check in record.checks:
+        if check.verdict in ("warn", "not_checked"):
+            name = "warned" if check.verdict == "warn" else "unchecked"
+            yield Line(name, sanitize(f"{check.name}: {check.sentence}"))
