@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,9 @@ from wattload.session.schedule import Place
 JOURNAL = Path("runs/sweep-1a2b.jsonl")
 
 
-def session(folder: Path, rates: dict[str, Sequence[float]], *, power: str = "none") -> list[Path]:
+def session(
+    folder: Path, rates: Mapping[str, Sequence[float]], *, power: str = "none"
+) -> list[Path]:
     """Write the runs of an interleaved session and return their folders."""
     folders = []
     for label, of_arm in rates.items():

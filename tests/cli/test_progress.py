@@ -122,7 +122,7 @@ def test_ranks_of_other_hosts_are_said_to_be_missing() -> None:
 class Terminal(io.StringIO):
     """A stream that claims to be a terminal."""
 
-    encoding = "utf-8"  # type: ignore[assignment]
+    encoding = "utf-8"
 
     def isatty(self) -> bool:
         return True

@@ -94,9 +94,9 @@ def interrupt(context: Context, after_bytes: int) -> None:
     """Have the first count beyond ``after_bytes`` interrupt the run, on the thread that counts."""
     advance = context.progress.advance
 
-    def counted(count: int) -> None:
-        advance(count)
+    def counted(*, read_bytes: int = 0, written_bytes: int = 0) -> None:
+        advance(read_bytes=read_bytes, written_bytes=written_bytes)
         if sum(context.progress.moved_bytes) > after_bytes:
             raise KeyboardInterrupt
 
-    context.progress.advance = counted  # type: ignore[method-assign, assignment]
+    context.progress.advance = counted  # type: ignore[method-assign]

@@ -159,14 +159,14 @@ def _announce(targets: Sequence[Target], plan: WorkloadPlan) -> list[str]:
     for target in targets:
         space = space_of(target)
         share = writes_bytes / max(space.available_bytes, 1)
-        if writes_bytes:
-            lines.append(
-                f"target {target.path} on {', '.join(target.facts.devices) or 'no block device'}: "
-                f"{format_bytes(writes_bytes)} will be written ({share:.1%} of the "
-                f"free {format_bytes(space.available_bytes)}, "
-                f"{writes_bytes / space.total_bytes:.3f} drive "
-                f"writes), at most {format_bytes(plan.peak_bytes)} at once"
-            )
+        where = f"target {target.path} on {', '.join(target.facts.devices) or 'no block device'}"
+        lines.append(
+            f"{where}: {format_bytes(writes_bytes)} will be written ({share:.1%} of the free "
+            f"{format_bytes(space.available_bytes)}, {writes_bytes / space.total_bytes:.3f} drive "
+            f"writes), at most {format_bytes(plan.peak_bytes)} at once"
+            if writes_bytes
+            else f"{where}: nothing will be written"
+        )
         lines.extend(f"warning: {warning}" for warning in target.facts.warnings)
     return lines
 

@@ -165,7 +165,8 @@ def test_progress_is_told_of_all_bytes(tmp_path: Path) -> None:
     data, _ = prepare(dataset(tmp_path), context)
     total = sum(data.dataset.file_bytes)
     assert context.progress.tasks == [("generating", total)]
-    assert context.progress.moved_bytes == [total]
+    (moved_bytes,) = context.progress.moved_bytes
+    assert 0 <= moved_bytes - total < COUNT * 4096, "files are written in whole blocks"
 
 
 @contextmanager
@@ -207,7 +208,8 @@ def test_an_interrupted_generation_is_taken_up(
     assert set(range(6, COUNT)) <= set(left) < set(range(COUNT))
     context = context_at(tmp_path)
     data, _ = prepare(planned, context)
-    assert context.progress.moved_bytes == [sum(planned.file_bytes[index] for index in left)]
+    (moved_bytes,) = context.progress.moved_bytes
+    assert 0 <= moved_bytes - sum(planned.file_bytes[i] for i in left) < len(left) * 4096
     data.verify(range(COUNT))
 
 
