@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.records import Scenario, make_run
+from tests.reports.sessions import session
 from wattload.cli.comparison import print_comparison
 from wattload.cli.outcome import place_line
-from wattload.core.record.file import write_record
-from wattload.core.record.run import Comparison
 from wattload.reports.quantity import number
-from wattload.reports.runs.load import load_runs
 from wattload.reports.stats.comparison import compare
 from wattload.reports.stats.subject import make_subject
 from wattload.session.schedule import Place
@@ -21,43 +17,15 @@ from wattload.session.schedule import Place
 JOURNAL = Path("runs/sweep-1a2b.jsonl")
 
 
-def session(
-    folder: Path, rates: Mapping[str, Sequence[float]], *, power: str = "none"
-) -> list[Path]:
-    """Write the runs of an interleaved session and return their folders."""
-    folders = []
-    for label, of_arm in rates.items():
-        for block, rate in enumerate(of_arm):
-            scenario = Scenario(
-                run_id=f"{label}-{block}",
-                label=label,
-                order=2 * block,
-                rate_bytes_per_s=rate,
-                seconds=3e9 / rate,
-                seed=block + 2,
-                power=power,  # type: ignore[arg-type]
-                virtual=power == "none",
-            )
-            record, _ = make_run(scenario)
-            place = Comparison(
-                session_id="s1", arm=label, block=block, order=2 * block, interleave="abba"
-            )
-            run = folder / scenario.run_id
-            run.mkdir(parents=True)
-            write_record(record.model_copy(update={"comparison": place, "traces": ()}), run)
-            folders.append(run)
-    return folders
-
-
 def steps(rate: float, count: int) -> list[float]:
     return [rate * (1 + 0.002 * (number % 3)) for number in range(count)]
 
 
-def test_a_session_ends_with_its_winner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = session(tmp_path, {"old": steps(1e9, 8), "new": steps(2e9, 8)}, power="measured")
+def test_a_session_ends_with_its_winner(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = session({"old": steps(1e9, 8), "new": steps(2e9, 8)}, power="measured", virtual=False)
     print_comparison(runs, JOURNAL)
     text = capsys.readouterr().out
-    subject = make_subject(load_runs(runs))
+    subject = make_subject(runs)
     (group,) = subject.groups
     row = next(row for row in compare(subject, group) if row.quantity.unit == "B/s")
     assert row.call == "b"
@@ -69,8 +37,8 @@ def test_a_session_ends_with_its_winner(tmp_path: Path, capsys: pytest.CaptureFi
     assert text.splitlines()[-1].split(None, 1) == ["report", f"wattload report {JOURNAL}"]
 
 
-def test_too_few_pairs_have_no_winner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    print_comparison(session(tmp_path, {"A": steps(1e9, 2), "B": steps(2e9, 2)}), JOURNAL)
+def test_too_few_pairs_have_no_winner(capsys: pytest.CaptureFixture[str]) -> None:
+    print_comparison(session({"A": steps(1e9, 2), "B": steps(2e9, 2)}), JOURNAL)
     text = capsys.readouterr().out
     assert "inconclusive (too few pairs: 2 pairs of alternating runs; 6 needed)" in text
     assert "better" not in text
@@ -78,20 +46,16 @@ def test_too_few_pairs_have_no_winner(tmp_path: Path, capsys: pytest.CaptureFixt
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_one_arm_is_listed_without_a_verdict(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    print_comparison(session(tmp_path, {"A": steps(1e9, 3)}), JOURNAL)
+def test_one_arm_is_listed_without_a_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    print_comparison(session({"A": steps(1e9, 3)}), JOURNAL)
     text = capsys.readouterr().out
     assert "verdict" not in text
     assert "CV " in text
 
 
-def test_three_arms_are_listed_without_a_winner(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_three_arms_are_listed_without_a_winner(capsys: pytest.CaptureFixture[str]) -> None:
     rates = {"A": steps(1e9, 2), "B": steps(2e9, 2), "C": steps(3e9, 2)}
-    print_comparison(session(tmp_path, rates), JOURNAL)
+    print_comparison(session(rates), JOURNAL)
     text = capsys.readouterr().out
     assert "inconclusive (more than two arms)" in text
     assert "ratio" not in text

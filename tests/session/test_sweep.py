@@ -33,7 +33,7 @@ class Runs:
         self.made.append((label, comparison.block, comparison.order))
         run = self.folder / f"{len(self.made):02}-{label}"
         run.mkdir(parents=True)
-        record, _ = make_run(Scenario(run_id=run.name, label=label))
+        record, _ = make_run(Scenario(run_id=run.name, label=label, order=len(self.made)))
         write_record(self._judged(record, label), run)
         return run, 0
 

@@ -10,7 +10,7 @@ from wattload.cli.lines import Line, print_lines, report_command
 from wattload.cli.summary import NOT_MEASURED
 from wattload.core.units import Unit
 from wattload.reports.quantity import bounded_quantity, counted, number, quantity
-from wattload.reports.runs.load import load_runs
+from wattload.reports.runs.load import Run
 from wattload.reports.sanitize import sanitize
 from wattload.reports.stats.comparison import Row, compare, sentence
 from wattload.reports.stats.subject import Group, Subject, make_subject
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def print_comparison(runs: Sequence[Path], journal: Path) -> None:
+def print_comparison(runs: Sequence[Run], journal: Path) -> None:
     """Print a session's arms, ratios and verdicts to standard output, and its report's command."""
     from rich.console import Console
 
-    subject = make_subject(load_runs(runs))
+    subject = make_subject(runs)
     console = Console(highlight=False)
     for group in subject.groups:
         print()

@@ -72,8 +72,9 @@ class Printer:
         """Print the comparison of a session's runs."""
         if not self._as_json:
             from wattload.cli.comparison import print_comparison
+            from wattload.reports.runs.load import load_runs
 
-            print_comparison(runs, journal)
+            print_comparison(load_runs(runs), journal)
 
     def trial_finished(self, run: Measurement, threshold: float, *, reused: bool) -> None:
         """Print the line on one run of a search."""

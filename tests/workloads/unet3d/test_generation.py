@@ -166,7 +166,7 @@ def test_progress_is_told_of_all_bytes(tmp_path: Path) -> None:
     total = sum(data.dataset.file_bytes)
     assert context.progress.tasks == [("generating", total)]
     (moved_bytes,) = context.progress.moved_bytes
-    assert 0 <= moved_bytes - total < COUNT * 4096, "files are written in whole blocks"
+    assert 0 <= moved_bytes - total < COUNT * 8192, "files are written in whole blocks"
 
 
 @contextmanager
@@ -209,7 +209,7 @@ def test_an_interrupted_generation_is_taken_up(
     context = context_at(tmp_path)
     data, _ = prepare(planned, context)
     (moved_bytes,) = context.progress.moved_bytes
-    assert 0 <= moved_bytes - sum(planned.file_bytes[i] for i in left) < len(left) * 4096
+    assert 0 <= moved_bytes - sum(planned.file_bytes[i] for i in left) < len(left) * 8192
     data.verify(range(COUNT))
 
 
