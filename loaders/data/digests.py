@@ -135,14 +135,17 @@ def verify(files: Sequence[DataFile], context: RunContext) -> list[VerifiedFile]
         if not _known(file, state, kept[file.folder.path])
     )
     if unread_bytes:
-        context.progress.begin("verifying data", unread_bytes)
+        context.progress.begin("verifying data", read_bytes=unread_bytes)
     readers = max(min(len(os.sched_getaffinity(0)) // world.world_size, MAXIMUM_READERS), 1)
     with ThreadPoolExecutor(readers, thread_name_prefix="verify") as threads:
         try:
             found = list(
                 threads.map(
                     lambda file, state: _verify(
-                        file, state, kept[file.folder.path], context.progress.advance
+                        file,
+                        state,
+                        kept[file.folder.path],
+                        lambda count: context.progress.advance(read_bytes=count),
                     ),
                     own,
                     states,

@@ -141,8 +141,10 @@ def test_ctrl_c_leaves_an_aborted_record_and_status_130(tmp_path: Path, where: s
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 130, errors
-    assert errors.rstrip().endswith("wattload: interrupted")
     record = _record(tmp_path)
+    sentence, where_it_is, _ = errors.splitlines()[-3:]
+    assert sentence == "wattload: interrupted"
+    assert where_it_is.endswith(f"{record.run_id}/record.json")
     assert (record.status, record.status_reason) == ("aborted", "interrupted")
 
 
@@ -187,8 +189,11 @@ def test_a_rank_that_fails_reports_why_and_ends_all(tmp_path: Path) -> None:
 def test_a_failure_is_reported_in_the_record(tmp_path: Path) -> None:
     done = _run(tmp_path, *SLOW, WATTLOAD_TEST_FAIL="0")
     assert done.returncode == 2
-    assert done.stderr.rstrip().endswith("wattload: the record on this rank is torn")
     record = _record(tmp_path)
+    sentence, where_it_is, what_next = done.stderr.splitlines()[-3:]
+    assert sentence == "wattload: the record on this rank is torn"
+    assert where_it_is.endswith(f"{record.run_id}/record.json")
+    assert f"{record.run_id} shows how far it came" in what_next
     assert (record.status, record.status_reason) == ("failed", "the record on this rank is torn")
 
 
@@ -229,9 +234,8 @@ def test_bad_input_is_one_sentence_and_makes_no_run(
     if overrides == ("scale=full",) and done.returncode == 0:
         pytest.skip("the temporary folder is not on the root file system")
     assert done.returncode in (1, 2), done.stderr
-    last = done.stderr.rstrip().splitlines()[-1]
-    assert last.startswith("wattload: ")
-    assert words in last
+    (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("wattload: ")]
+    assert words in sentence
     assert "Traceback" not in done.stderr
 
 
