@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -98,6 +99,32 @@ def test_socket_must_be_where_others_can_not_put_theirs(tmp_path: Path) -> None:
     status, error = failed(tmp_path)
     assert status == 1
     assert "others could replace the socket" in error
+
+
+def test_state_folder_that_others_may_write_to_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state").chmod(0o777)
+    status, error = failed(tmp_path)
+    assert status == 1
+    assert "may be written by other users (mode 0777)" in error
+    assert len(error.splitlines()) == 1
+
+
+def test_unit_permits_no_mount_and_few_capabilities() -> None:
+    lines = dict(line.split("=", 1) for line in UNIT.read_text().splitlines() if line[:1].isalpha())
+    assert lines["SystemCallFilter"].startswith("~@mount ")
+    assert lines["NoNewPrivileges"] == lines["RestrictNamespaces"] == "yes"
+    assert lines["CapabilityBoundingSet"].split() == [
+        "CAP_SYS_ADMIN", "CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN",
+    ]  # fmt: skip
+
+
+def test_profile_of_the_container_permits_no_mount() -> None:
+    profile = json.loads((ROOT / "docker" / "sampler-seccomp.json").read_text())
+    assert profile["defaultAction"] == "SCMP_ACT_ERRNO"
+    allowed = {name for rule in profile["syscalls"] for name in rule["names"]}
+    forbidden = {"mount", "umount2", "move_mount", "fsmount", "open_tree", "pivot_root", "unshare"}
+    assert forbidden.isdisjoint(allowed)
 
 
 def test_administrator_s_settings_are_used_and_no_run_s(tmp_path: Path) -> None:

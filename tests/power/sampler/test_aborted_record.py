@@ -10,6 +10,7 @@ from wattload.core.errors import RecordError
 from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.file import RECORD_FILE, read_record
 from wattload.core.record.phase import PhaseSpan
+from wattload.power.sampler import aborted_record
 from wattload.power.sampler.aborted_record import finish_aborted, read_journals
 
 SPAN = PhaseSpan(
@@ -132,3 +133,25 @@ def test_first_failure_by_the_clock_is_the_run_s(run: Path) -> None:
     finish_aborted(run, "aborted", "killed")
     record = read_record(run)
     assert (record.status, record.status_reason) == ("failed", "rank 10")
+
+
+def test_what_is_too_much_is_left_out_and_the_record_says_so(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aborted_record, "MAX_EVENTS", 3)
+    journal(run, 0, *([span()] * 5))
+    finish_aborted(run, "aborted", "killed")
+    record = read_record(run)
+    assert len(record.spans) == 3
+    assert "the rest was not read, so spans are missing" in record.limits[-1]
+
+
+def test_lines_that_are_too_long_or_deep_are_named_and_no_more_than_twenty(run: Path) -> None:
+    long, deep = "x" * (aborted_record.MAX_LINE_BYTES + 1), "[" * 100
+    text = "\n".join([long, deep, *["{"] * 30, json.dumps(span()), ""])
+    (run / "journal-0.jsonl").write_text(text)
+    finish_aborted(run, "aborted", "killed")
+    record = read_record(run)
+    assert len(record.spans) == 1
+    assert "line 1, journal-0.jsonl, line 2" in record.limits[-1]
+    assert record.limits[-1].endswith("line 20, 12 more.")

@@ -132,10 +132,39 @@ def journal_of_many_beginnings(run: Path) -> None:
     (run / "journal-0.jsonl").write_text("".join(json.dumps(each) + "\n" for each in events))
 
 
+def journal_of_newlines(run: Path) -> None:
+    (run / "journal-0.jsonl").write_bytes(b"\n" * (14 << 20))
+
+
+def longer_journal_of_newlines(run: Path) -> None:
+    (run / "journal-0.jsonl").write_bytes(b"\n" * (64 << 20))
+
+
+def journal_without_lines(run: Path) -> None:
+    (run / "journal-0.jsonl").write_bytes(b"[" * (64 << 20))
+
+
+def journal_of_bytes(run: Path) -> None:
+    lines = (b"\0" * 100, b"\xff\xfe", b'{"event":"failed","reason":"\0","time_ns":1}')
+    (run / "journal-0.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+
+
+def journal_of_huge_numbers(run: Path) -> None:
+    number = "9" * 5000
+    (run / "journal-0.jsonl").write_text(f'{{"event":"begin","time_ns":{number}}}\n{number}\n')
+
+
+def many_journals(run: Path) -> None:
+    for rank in range(5000):
+        (run / f"journal-{rank}.jsonl").touch()
+
+
 PLANTED = [
     pipe_as_draft, pipe_as_record, link_as_record, endless_draft, huge_draft, deep_draft,
     draft_of_half_letters, pipe_as_journal, endless_journal, huge_journal, deep_journal,
-    failure_of_half_letters, journal_of_many_beginnings,
+    failure_of_half_letters, journal_of_many_beginnings, journal_of_newlines,
+    longer_journal_of_newlines, journal_without_lines, journal_of_bytes, journal_of_huge_numbers,
+    many_journals,
 ]  # fmt: skip
 
 
@@ -167,7 +196,10 @@ def test_no_file_in_a_run_s_folder_stops_the_sampler(
     record = run / RECORD_FILE
     if record.exists():
         assert stat.S_ISREG(record.lstat().st_mode)
-        assert record.stat().st_size < 16 << 20
+        assert record.stat().st_size < 1 << 20
+    status = Path(f"/proc/{bench.processes[0].pid}/status").read_text()
+    (highest,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
+    assert int(highest.split()[1]) < 300 << 10, "KiB of the service, whatever its clients plant"
 
 
 @needs_root
