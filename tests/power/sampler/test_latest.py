@@ -17,7 +17,7 @@ from wattload.core.power import (
     SourceFacts,
 )
 from wattload.power.sampler.latest import LatestReadings, Reading
-from wattload.power.sampler.samples import SampleFile
+from wattload.power.sampler.samples import SampleFile, SampleLines
 
 
 def facts(name: str, device: str, evidence: Evidence, sensor: Sensor | None = None) -> SourceFacts:
@@ -46,7 +46,7 @@ def sample(source: str, device: str, channel: Channel, value: float, ago_s: floa
 
 def written(path: Path, *samples: Sample) -> Path:
     file = SampleFile(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), host="box", period_s=0.1)
-    file.write(samples)
+    file.write(SampleLines().of(samples))
     file.close()
     return path
 
