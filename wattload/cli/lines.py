@@ -45,4 +45,4 @@ def print_lines(heading: str, lines: Sequence[Line]) -> None:
 
 def report_command(paths: Iterable[Path]) -> str:
     """Return the command that makes the page of runs, quoted for a shell."""
-    return shlex.join(["wattload", "report", *map(str, paths)])
+    return shlex.join(["wattload", "report", *(str(on_host(path)) for path in paths)])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wattload.cli.lines import report_command
+from wattload.core.host_paths import on_host
 from wattload.core.record.file import RECORD_FILE, read_record
 from wattload.core.units import format_rate, format_seconds
 from wattload.reports.quantity import MISSING, counted
@@ -59,7 +60,7 @@ class Printer:
     def run_finished(self, folder: Path) -> None:
         """Print the figures and checks of a run, or its record's path as JSON."""
         if self._as_json:
-            print(json.dumps({"record": str(folder / RECORD_FILE)}), flush=True)
+            print(json.dumps({"record": str(on_host(folder / RECORD_FILE))}), flush=True)
             return
         from wattload.cli.summary import print_line, print_summary
 

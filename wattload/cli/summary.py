@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from wattload.cli.lines import Line, print_lines, report_command
+from wattload.core.host_paths import on_host
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.results import Check, Latency, Metric
 from wattload.core.record.run import RunRecord
@@ -76,7 +77,7 @@ def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
     yield from energy_lines(record)
     yield Line("checks", check_counts(record.checks))
     yield from failures(record.checks)
-    yield Line("record", str(folder / RECORD_FILE), wraps=False)
+    yield Line("record", str(on_host(folder / RECORD_FILE)), wraps=False)
     yield Line("report", report_command([folder]), wraps=False)
 
 
