@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from wattload.core.host_paths import on_host
+
 LABEL_WIDTH = 12
 NARROWEST = 20
 """Texts are wrapped at this width even on a narrower terminal."""
