@@ -70,7 +70,7 @@ _MAX_CONNECTIONS = 32
 _MAX_PER_USER = 16
 """One user can't keep the others out by connecting often."""
 
-_MAX_UNFINISHED = 4
+_MAX_UNFINISHED = 8
 """Folders of one user that may hang at a time: each has a process that can't be ended."""
 
 _WAITING_CLIENTS = 32

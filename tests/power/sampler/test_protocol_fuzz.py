@@ -314,6 +314,8 @@ def test_no_bytes_break_the_service_or_leave_anything_behind(bench: Bench) -> No
     reported = f"seed {seed}: {(bench.folder / 'service.log').read_text()[-2000:]}"
     assert bench.processes[-1].poll() is None, reported
     wait_for(lambda: bench.state() == 0)
+    # The processes in the folders of dropped runs count towards their user's limit.
+    wait_for(lambda: not Path(f"/proc/{pid}/task/{pid}/children").read_text())
     whole_run(bench, path, "after")
     assert "Traceback" not in reported, reported
     wait_for(lambda: open_file_count(pid) <= files)
