@@ -518,6 +518,10 @@ def times_check(result: TrainingResult) -> Check:
     )
 
 
+_ROW_FIGURES = ("hashed_samples", "expected_samples", "altered_rows", "altered_device_rows")
+"""Figures of rows of batches, which a program that owns the loop does not hand over."""
+
+
 def delivery_check(result: TrainingResult, training: Training, how: str) -> Check:
     """Return what our reader verified inside the program; its own reader hands over no bytes."""
     read_bytes, verified = result.io.moved_bytes, result.verified
@@ -546,6 +550,7 @@ def delivery_check(result: TrainingResult, training: Training, how: str) -> Chec
             "verified_bytes": verified_bytes,
             "bad_blocks": block_count,
             "altered_samples": len(wrong),
+            **dict.fromkeys(_ROW_FIGURES),
         },
         mandatory=True,
         verified=(verified_reads(read_bytes, verified_bytes),),

@@ -9,10 +9,11 @@ from wattload.loaders.data.cold_cache import is_cold
 def is_delivered(figures: Figures) -> bool:
     """Return whether nothing that was verified differs from what was written.
 
-    Every drawn sample's row was hashed; a harness that owns the loop has no rows to hash.
+    Every drawn sample's row was hashed; the counts of rows are ``None`` for a harness, which owns
+    the loop.
     """
-    altered = [figures.get(f"altered_{what}") for what in ("samples", "rows", "device_rows")]
-    hashed, expected = figures.get("hashed_samples"), figures.get("expected_samples")
+    altered = [figures[f"altered_{what}"] for what in ("samples", "rows", "device_rows")]
+    hashed, expected = figures["hashed_samples"], figures["expected_samples"]
     return hashed == expected != 0 and not any(altered)
 
 
