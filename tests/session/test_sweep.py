@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from tests.context import NoReporter
-from tests.records import Scenario, make_run
+from tests.records import Scenario, make_run, write_made_run
 from wattload.core.errors import RunError
-from wattload.core.record.file import write_record
+from wattload.core.record.file import RECORD_FILE, read_record, write_record
 from wattload.core.record.run import Comparison, RunRecord
 from wattload.run.process import ProcessContext
 from wattload.session import loop
@@ -32,9 +34,9 @@ class Runs:
         label = settings["label"]
         self.made.append((label, comparison.block, comparison.order))
         run = self.folder / f"{len(self.made):02}-{label}"
-        run.mkdir(parents=True)
-        record, _ = make_run(Scenario(run_id=run.name, label=label, order=len(self.made)))
-        write_record(self._judged(record, label), run)
+        # At another moment each: two runs of equal windows are one run and its copy.
+        record, traces = make_run(Scenario(run_id=run.name, label=label, order=len(self.made)))
+        write_made_run(run, self._judged(record, label), traces)
         return run, 0
 
     def _judged(self, record: RunRecord, label: str) -> RunRecord:
@@ -132,3 +134,60 @@ def test_a_single_setting_needs_no_name() -> None:
     assert names_of([("a=1",), ("a=1",)]) == {("a=1",): ""}
     names = names_of([("a=1", "power.state=0", "label=PS0"), ("a=2", "power.state=1", "label=PS1")])
     assert [*names.values()] == ["PS0, a=1", "PS1, a=2"]
+
+
+def _edit_without_sealing(run: Path, other: Path) -> None:
+    file = run / RECORD_FILE
+    file.write_text(file.read_text().replace('"label": "PS1"', '"label": "PS2"'))
+
+
+def _remove_a_check_and_seal(run: Path, other: Path) -> None:
+    record = read_record(run)
+    left = tuple(check for check in record.checks if check.name != "delivered_bytes")
+    write_record(record.model_copy(update={"checks": left}), run)
+
+
+def _copy_another_run(run: Path, other: Path) -> None:
+    shutil.rmtree(run)
+    shutil.copytree(other, run)
+
+
+def _copy_another_run_and_rename_it(run: Path, other: Path) -> None:
+    _copy_another_run(run, other)
+    write_record(read_record(run).model_copy(update={"run_id": run.name}), run)
+
+
+def _swap_a_trace(run: Path, other: Path) -> None:
+    shutil.copy(other / "throughput.parquet", run / "throughput.parquet")
+
+
+def _cut_short(run: Path, other: Path) -> None:
+    file = run / RECORD_FILE
+    file.write_bytes(file.read_bytes()[:1000])
+
+
+@pytest.mark.parametrize(
+    ("tamper", "reason"),
+    [
+        (_edit_without_sealing, "seal failed: The record was edited after the run"),
+        (_remove_a_check_and_seal, "delivered_bytes failed: The record lacks this check"),
+        (_copy_another_run, "its record is of the run 01-PS0"),
+        (_copy_another_run_and_rename_it, "are the same run"),
+        (_swap_a_trace, "trace_digest_throughput failed"),
+        (_cut_short, "can't be read as a record"),
+    ],
+)
+def test_a_resumed_sweep_repeats_a_run_that_was_tampered_with(
+    runs: Runs, tmp_path: Path, tamper: Callable[[Path, Path], None], reason: str
+) -> None:
+    loop.run_all(command(runs, tmp_path), multirun=True, reporter=NoReporter())
+    tampered = runs.folder / "02-PS1"
+    tamper(tampered, runs.folder / "01-PS0")
+    content = (tampered / RECORD_FILE).read_bytes()
+    reporter = NoReporter()
+    loop.run_all(command(runs, tmp_path), multirun=True, reporter=reporter)
+    assert runs.made[6:] == [("PS1", 0, 1)]
+    (note,) = (note for note in reporter.notes if "is not reused" in note)
+    assert str(tampered) in note
+    assert reason in note
+    assert (tampered / RECORD_FILE).read_bytes() == content
