@@ -360,7 +360,8 @@ def choose_folder(path: Path) -> Folder:
 
     Raises ``OSError`` if it is missing or no folder.
     """
-    return Folder(path, os.open(path, _FOLDER_FLAGS | os.O_CLOEXEC))
+    descriptor = os.open(path, _FOLDER_FLAGS | os.O_CLOEXEC)
+    return Folder(Path(as_named(path)), descriptor)
 
 
 def open_folder(path: Path, *below: str) -> Folder:

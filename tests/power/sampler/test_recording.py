@@ -307,6 +307,34 @@ def test_sampler_that_cannot_start_names_its_log(bench: Bench) -> None:
         SamplerClient.spawn(bench.runs, bench.folder / "the.log", program=("/no/such/program",))
 
 
+@pytest.mark.parametrize("planted", ["link", "pipe", "folder"])
+@pytest.mark.parametrize("place", [".sampler.log", "state/sampler.log"])
+def test_no_log_is_written_into_what_somebody_planted(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, planted: str, place: str
+) -> None:
+    """A runs folder may be shared; in the state folder, there is then no log."""
+    from wattload.power.sampler.client import SamplerClient
+
+    thesis = bench.folder / "thesis"
+    thesis.write_text("three years of work")
+    (bench.runs / "state").mkdir(mode=0o700)
+    monkeypatch.setenv("WATTLOAD_STATE_DIR", str(bench.runs / "state"))
+    if planted == "link":
+        (bench.runs / place).symlink_to(thesis)
+    elif planted == "pipe":
+        os.mkfifo(bench.runs / place)
+    else:
+        (bench.runs / place).mkdir()
+    client = SamplerClient.spawn(bench.runs, program=bench.program)
+    client.close()
+    assert client._process is not None
+    client._process.wait(60)
+    assert thesis.read_text() == "three years of work"
+    assert (bench.runs / "state" / "sampler.log").is_file() == (
+        place == ".sampler.log" or planted == "link"
+    )
+
+
 def test_service_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
     from wattload.power.sampler.client import SamplerClient
 
