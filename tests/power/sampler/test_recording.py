@@ -325,10 +325,8 @@ def test_no_log_is_written_into_what_somebody_planted(
         os.mkfifo(bench.runs / place)
     else:
         (bench.runs / place).mkdir()
-    client = SamplerClient.spawn(bench.runs, program=bench.program)
-    client.close()
-    assert client._process is not None
-    client._process.wait(60)
+    with SamplerClient.spawn(bench.runs) as client:
+        assert client.pid is not None
     assert thesis.read_text() == "three years of work"
     assert (bench.runs / "state" / "sampler.log").is_file() == (
         place == ".sampler.log" or planted == "link"
