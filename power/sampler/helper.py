@@ -21,7 +21,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from wattload.core.errors import PowerError, WattloadError
+from wattload.core.errors import DataError, PowerError, WattloadError
+from wattload.core.files import open_folder
 from wattload.power.sampler.protocol import encode, refusal
 from wattload.power.sampler.samples import SampleFile, SampleLines
 
@@ -165,11 +166,11 @@ def create_samples(path: Path) -> int:
     Raises:
         PowerError: it exists already or can't be created.
     """
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        return os.open(path, flags, 0o644)
-    except OSError as error:
-        raise PowerError(f"the samples file {path} can't be created: {error.strerror}") from error
+        with open_folder(path.parent) as folder:
+            return folder.create(path.name, os.O_WRONLY | os.O_APPEND)
+    except (OSError, DataError) as error:
+        raise PowerError(f"the samples file {path} can't be created: {error}") from error
 
 
 def serve(messages: BinaryIO, answers: BinaryIO) -> None:

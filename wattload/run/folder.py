@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wattload.core.errors import TargetError
+from wattload.core.files import FOLDER_MODE
 from wattload.core.record.file import DRAFT_FILE, JOURNAL_PATTERN
 
 LOG_FILE = "log.jsonl"
@@ -59,7 +60,8 @@ def make_run_folder(runs: Path, run_id: str) -> Path:
 
 def _make(folder: Path, *, exist_ok: bool) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=exist_ok)
+        # Whatever the umask, nobody else may write into a run's folder.
+        folder.mkdir(mode=0o777 if exist_ok else FOLDER_MODE, parents=True, exist_ok=exist_ok)
     except OSError as error:
         raise TargetError(
             f"can't create the folder {folder} for results: {error.strerror}; "

@@ -1,0 +1,157 @@
+"""Files are opened for writing in ``wattload.core.files`` alone, or for a reason given here."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("wattload", "workloads", "loaders", "power", "reports")
+THE_MODULE = Path("wattload/core/files.py")
+
+EXCEPTIONS = {
+    ("loaders/dali/loader.py", "NamedTemporaryFile"): "a file of its own, made exclusively",
+    ("loaders/dlio/harness.py", "copyfile"): "into a private folder of tempfile in memory",
+    ("loaders/dlio/harness.py", "replace"): "links of ours, through the folder's descriptor",
+    ("loaders/dlio/harness.py", "symlink_to"): "links of ours, through the folder's descriptor",
+    ("power/sampler/client.py", "open"): "the null device, if there is no place for a log",
+    ("power/sources/ipmi.py", "open"): "a device of the kernel",
+    ("reports/render/output.py", "open"): "-o: the user may name links, pipes and devices",
+    ("reports/render/output.py", "replace"): "-o: the user may name links, pipes and devices",
+    ("wattload/core/storage/direct_io.py", "open"): "a nameless file (O_TMPFILE)",
+    ("loaders/data/digests.py", "open"): "only reads",
+    ("power/sampler/aborted_record.py", "open"): "only reads",
+    ("power/sampler/helper.py", "write_text"): "a file of the kernel",
+    ("power/sampler/server.py", "open"): "a lock beside the socket, in a folder that was checked",
+    ("power/sources/hwmon.py", "open"): "only reads",
+}
+"""Each module and call that may open a file for writing, or rename one, and why."""
+
+FOLDER_OF_ITS_OWN = {"wattload/run/folder.py", "wattload/core/record/unfinished.py"}
+"""Modules that write into the folder that this run has just made, closed to other users."""
+
+READS = {
+    "O_RDONLY", "O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_DIRECTORY", "O_DIRECT", "O_NOCTTY",
+    "O_PATH",
+}  # fmt: skip
+WRITERS = {
+    "write_text", "write_bytes", "touch", "symlink_to", "hardlink_to", "mkstemp", "mknod", "mkfifo",
+    "NamedTemporaryFile", "copy", "copy2", "copyfile", "move", "truncate",
+}  # fmt: skip
+OPENERS = {"open", "FileIO", "CountedFile", "OSFile", "memmap"}
+SINKS = {"write_table": 1, "ParquetWriter": 0}
+"""Writers of pyarrow, with the place of what they write to: an open file, which has these names."""
+MODE = re.compile(r"[rwaxbt+]*[wax+][rwaxbt+]*")
+MODULES = {"copy": "shutil", "copy2": "shutil", "move": "shutil", "truncate": "os"}
+"""Calls that only count in one module: lists are copied, too."""
+
+
+def writing_calls(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield the name and line of each call that opens a file for writing, or renames one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = _writer(node)
+            if name is not None:
+                yield name, node.lineno
+
+
+def _writer(call: ast.Call) -> str | None:
+    function = call.func
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    owner = function.value if isinstance(function, ast.Attribute) else None
+    module = owner.id if isinstance(owner, ast.Name) else None
+    is_writing = (
+        (name in WRITERS and MODULES.get(name, module) == module)
+        or (name in OPENERS and module != "os" and _has_writing_mode(call))
+        or (name == "open" and module == "os" and not _only_reads(call))
+        or (name in SINKS and not all(map(_is_open_file, call.args[SINKS[name] :][:1])))
+        or (name == "save" and module == "OmegaConf")
+        # str.replace takes two arguments, dataclasses.replace names what it replaces.
+        or (name in {"replace", "rename"} and (module == "os" or _is_of_a_path(call)))
+        or (name in {"link", "symlink"} and module == "os")
+    )
+    return name if is_writing else None
+
+
+def _has_writing_mode(call: ast.Call) -> bool:
+    given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "mode")]
+    texts = [each.value for each in given if isinstance(each, ast.Constant)]
+    return any(isinstance(text, str) and MODE.fullmatch(text) for text in texts)
+
+
+def _only_reads(call: ast.Call) -> bool:
+    names = [node.attr for node in ast.walk(call.args[1]) if isinstance(node, ast.Attribute)]
+    variables = [node.id for node in ast.walk(call.args[1]) if isinstance(node, ast.Name)]
+    return set(names) <= READS and set(variables) <= {"os"}
+
+
+def _is_open_file(argument: ast.expr) -> bool:
+    return isinstance(argument, ast.Name) and argument.id in {"file", "sink"}
+
+
+def _is_of_a_path(call: ast.Call) -> bool:
+    return len(call.args) == 1 and not call.keywords
+
+
+def test_files_are_written_through_one_module() -> None:
+    found: dict[tuple[str, str], list[int]] = {}
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):  # does not follow links
+            module = path.relative_to(ROOT)
+            if module != THE_MODULE and str(module) not in FOLDER_OF_ITS_OWN:
+                for name, line in writing_calls(ast.parse(path.read_text(encoding="utf-8"))):
+                    found.setdefault((str(module), name), []).append(line)
+    elsewhere = {key: lines for key, lines in found.items() if key not in EXCEPTIONS}
+    assert elsewhere == {}, "open these files with wattload.core.files, which proves them ours"
+    assert EXCEPTIONS.keys() - found.keys() == set(), "these exceptions are no longer needed"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "open(path, 'w')",
+        "open(path, mode='ab')",
+        "path.open('xb')",
+        "path.open('r+')",
+        "path.write_text('x')",
+        "path.write_bytes(b'x')",
+        "path.touch()",
+        "path.rename(new)",
+        "path.replace(new)",
+        "os.open(path, os.O_WRONLY | os.O_CREAT)",
+        "os.open(path, os.O_RDWR)",
+        "os.open(path, flags)",
+        "os.rename(old, new)",
+        "os.replace(old, new)",
+        "tempfile.mkstemp()",
+        "shutil.copy(old, new)",
+        "io.FileIO(path, 'wb')",
+        "parquet.ParquetWriter(path, schema)",
+        "pq.write_table(table, path)",
+        "OmegaConf.save(config, path)",
+    ],
+)
+def test_the_rule_finds_every_way_to_write(code: str) -> None:
+    assert len(list(writing_calls(ast.parse(code)))) == 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "open(path)",
+        "path.open('rb')",
+        "os.open(path, os.O_RDONLY | os.O_CLOEXEC)",
+        "text.replace('a', 'b')",
+        "replace(config, path=path)",
+        "source.open()",
+        "values.copy()",
+        "pq.write_table(table, file)",
+        "os.fdopen(descriptor, 'wb')",
+    ],
+)
+def test_the_rule_leaves_reading_alone(code: str) -> None:
+    assert list(writing_calls(ast.parse(code))) == []
