@@ -119,11 +119,12 @@ def test_a_folder_that_root_made_is_refused_with_the_command(host: Path, name: s
         pytest.skip("only root can make a folder of root")
     made = host / f"of-root-{name}"
     made.mkdir()
-    done = compose(host, *RUN, "workload=null", **{name.upper(): str(made)})
+    folder = {name.upper(): str(made)}
+    done = compose(host, *RUN, "workload=null", power=False, **folder)
     assert done.returncode == 2
     assert f"`sudo chown {ORDINARY_USER}:{ORDINARY_USER} {made}`" in done.stderr
     assert "UID=0 GID=0" in done.stderr
-    again = compose(host, *RUN, "workload=null", UID="0", GID="0", **{name.upper(): str(made)})
+    again = compose(host, *RUN, "workload=null", power=False, UID="0", GID="0", **folder)
     assert again.returncode == 0, again.stderr
 
 

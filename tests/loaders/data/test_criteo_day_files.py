@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 from wattload.core.errors import DataError
 from wattload.loaders.data import criteo_day_files
 from wattload.loaders.data.criteo_day_files import (
+    Block,
     CountedFile,
+    Moved,
     Part,
     balanced_count,
     cut_parts,
@@ -25,6 +28,11 @@ from wattload.loaders.data.criteo_day_files import (
 
 def moved_nowhere(*_: int) -> None:
     pass
+
+
+def blocks_of(part: Part, block_bytes: int, moved: Moved = moved_nowhere) -> Iterator[Block]:
+    with CountedFile(part.source, "rb", moved) as file:
+        yield from read_blocks(file, part, block_bytes)
 
 
 def written(path: Path, row_count: int = 100, end: bytes = b"\n") -> bytes:
@@ -175,7 +183,7 @@ def test_blocks_are_whole_lines_of_bounded_size(
         (tmp_path / "day_0").write_bytes(text)
     for part in cut_parts([tmp_path / "day_0"], 3):
         found = b""
-        for block in read_blocks(part, block_bytes, moved_nowhere):
+        for block in blocks_of(part, block_bytes):
             assert block.offset_bytes == part.start_bytes + len(found)
             assert len(block.text) <= block_bytes
             lines = bytes(block.text).splitlines()
@@ -190,7 +198,7 @@ def test_every_byte_of_a_part_is_read_once(tmp_path: Path) -> None:
     text = written(path)
     read: list[int] = []
     for part in cut_parts([path], 3):
-        for _ in read_blocks(part, 700, lambda count, *_: read.append(count)):
+        for _ in blocks_of(part, 700, lambda count, *_: read.append(count)):
             pass
     assert sum(read) == len(text)
 
@@ -200,21 +208,21 @@ def test_a_line_longer_than_a_block_is_refused(tmp_path: Path) -> None:
     written(path)
     (part,) = cut_parts([path], 1)
     with pytest.raises(DataError, match="no line end"):
-        list(read_blocks(part, 50, moved_nowhere))
+        list(blocks_of(part, 50))
 
 
 def test_a_file_that_shrinks_under_the_reader_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "day_0"
     text = written(path)
     with pytest.raises(DataError, match="became shorter while it was read"):
-        list(read_blocks(Part(path, 0, len(text) + 1, "day_0"), 1 << 20, moved_nowhere))
+        list(blocks_of(Part(path, 0, len(text) + 1, "day_0"), 1 << 20))
 
 
 def test_a_blank_or_an_x_makes_a_block_suspect(tmp_path: Path) -> None:
     path = tmp_path / "day_0"
     for odd in (b" ", b"x", b"X"):
         path.write_bytes(b"1\t" + odd + b"2\n")
-        (block,) = read_blocks(Part(path, 0, 4, "day_0"), 64, moved_nowhere)
+        (block,) = blocks_of(Part(path, 0, 4, "day_0"), 64)
         assert not block.is_plain
 
 
