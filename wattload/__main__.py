@@ -6,42 +6,63 @@ import os
 import sys
 from collections.abc import Sequence
 
-INTERRUPTED = 130
+from wattload.core import interrupts
+from wattload.core.errors import INTERRUPTED, WattloadError
+
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
+CONNECTING = frozenset({"run", "datagen"})
+"""Commands whose ranks connect to each other, which releases the signals."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status (0, 1, 2, 3 or 130)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
-    from wattload.cli.encoding import spell_what_is_missing
-    from wattload.cli.main import dispatch
-    from wattload.core.errors import WattloadError
-
-    spell_what_is_missing()
+    words = [word for word in arguments if word != "--debug"]
     try:
-        return dispatch([word for word in arguments if word != "--debug"])
-    except WattloadError as error:
+        with interrupts.interruptible():
+            return _dispatch(words, debug=debug)
+    except KeyboardInterrupt as error:
         if debug:
             raise
+        _print_error(str(error) or "interrupted", error)
+        return INTERRUPTED
+
+
+def _dispatch(words: Sequence[str], *, debug: bool) -> int:
+    """Run the command; an error that a signal has caused is raised as ``KeyboardInterrupt``."""
+    if _is_rank() and CONNECTING.intersection(words[:1]):
+        interrupts.hold()  # a rank that exits now leaves the others in MPI_Init
+    try:
+        from wattload.cli.encoding import spell_what_is_missing
+        from wattload.cli.main import dispatch
+
+        spell_what_is_missing()
+        return dispatch(words)
+    except Exception as error:
+        interruption = interrupts.interruption()
+        if debug:
+            raise
+        if interruption is not None:
+            interrupt = KeyboardInterrupt(interruption)
+            for note in getattr(error, "__notes__", ()):
+                interrupt.add_note(note)
+            raise interrupt from error
+        return _explain(error)
+
+
+def _explain(error: Exception) -> int:
+    """Print an error as one sentence and return its exit status."""
+    if isinstance(error, WattloadError):
         if _is_first_rank():
             _print_error(str(error), error)
         return error.exit_code
-    except KeyboardInterrupt as interrupt:
-        if debug:
-            raise
-        _print_error("interrupted", interrupt)
-        return INTERRUPTED
-    except BrokenPipeError:
+    if isinstance(error, BrokenPipeError):
         if sys.stderr is not None:
             sys.stderr.close()  # nobody reads our output any more
         return 1
-    except Exception as error:
-        if debug:
-            raise
-        kind = type(error).__name__
-        _print_error(f"{kind}: {error} (--debug shows the traceback)", error)
-        return 1
+    _print_error(f"{type(error).__name__}: {error} (--debug shows the traceback)", error)
+    return 1
 
 
 def _print_error(sentence: str, error: BaseException) -> None:
@@ -49,6 +70,11 @@ def _print_error(sentence: str, error: BaseException) -> None:
     if sys.stderr is not None:
         notes = getattr(error, "__notes__", ())
         print("\n".join([f"wattload: {sentence}", *notes]), file=sys.stderr)
+
+
+def _is_rank() -> bool:
+    """Return whether a launcher started this process."""
+    return any(name in os.environ for name in RANK_VARIABLES)
 
 
 def _is_first_rank() -> bool:

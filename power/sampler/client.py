@@ -25,6 +25,7 @@ from pydantic import BaseModel, ValidationError
 
 import wattload
 from wattload import __version__
+from wattload.core import interrupts
 from wattload.core.errors import DataError, PowerError
 from wattload.core.files import open_folder
 from wattload.power.control.journal import default_state_folder
@@ -273,8 +274,9 @@ def launch(
     folder = Path(tempfile.mkdtemp(prefix="wattload-"))
     path = folder / "s"
     try:
-        process = _start([*program, "--socket", str(path), "--runs", str(runs)], log)
-        return _connected(path, process, log), process
+        with interrupts.held():
+            process = _start([*program, "--socket", str(path), "--runs", str(runs)], log)
+            return _connected(path, process, log), process
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

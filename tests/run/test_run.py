@@ -6,115 +6,30 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.run.running import (
+    DEADLINE_S,
+    SLOW,
+    record_of,
+    run,
+    run_folder,
+    sampler_of,
+    waiting,
+)
 from wattload.core.record.file import read_record
-from wattload.core.record.run import RunRecord
-
-ROOT = Path(__file__).parents[2]
-SLOW = ("workload=null", "workload._target_=tests.run.slow.Slow", "power=none")
-DEADLINE_S = 60.0
-MPIRUN = Path(sys.executable).parent / "mpirun"
-
-
-def _mpirun() -> str:
-    found = str(MPIRUN) if MPIRUN.exists() else shutil.which("mpirun")
-    if found is None:
-        pytest.skip("no mpirun in this environment: pip install 'wattload[mpi]'")
-    return found
-
-
-def _command(folder: Path, *overrides: str, ranks: int = 1) -> list[str]:
-    target = folder / "target"
-    target.mkdir(exist_ok=True)
-    launcher = [_mpirun(), "-n", str(ranks)] if ranks > 1 else []
-    return [
-        *launcher,
-        sys.executable,
-        "-m",
-        "wattload",
-        "run",
-        f"target.path={target}",
-        f"runs={folder / 'runs'}",
-        *overrides,
-    ]
-
-
-def _environment(folder: Path, **extra: str) -> Mapping[str, str]:
-    state = folder / "state"
-    return {**os.environ, "WATTLOAD_STATE_DIR": str(state), "PYTHONPATH": str(ROOT), **extra}
-
-
-def _run(
-    folder: Path, *overrides: str, ranks: int = 1, **extra: str
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        _command(folder, *overrides, ranks=ranks),
-        env=_environment(folder, **extra),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-
-
-@contextmanager
-def _waiting(folder: Path, where: str, ranks: int = 1) -> Iterator[subprocess.Popen[str]]:
-    """Start a run in a process group of its own and wait until it waits."""
-    with subprocess.Popen(
-        _command(folder, *SLOW, ranks=ranks),
-        env=_environment(folder, WATTLOAD_TEST_STOP=where),
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            _until(lambda: len(list((folder / "target").glob("waiting-*"))) == ranks, process)
-            yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-
-
-def _until(condition: object, process: subprocess.Popen[str] | None = None) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():  # type: ignore[operator]  # a plain callable
-        if process is not None and process.poll() is not None:
-            pytest.fail(f"the run ended early: {process.communicate()}")
-        if time.monotonic() > deadline_s:
-            pytest.fail("the run did not get there in time")
-        time.sleep(0.05)
-
-
-def _folder(folder: Path) -> Path:
-    (found,) = [path for path in (folder / "runs").iterdir() if path.is_dir()]
-    return found
-
-
-def _record(folder: Path) -> RunRecord:
-    path = _folder(folder)
-    _until((path / "record.json").exists)
-    return read_record(path)
 
 
 def test_a_null_run_leaves_a_complete_record(tmp_path: Path) -> None:
-    done = _run(tmp_path, "workload=null", "power=none")
+    done = run(tmp_path, "workload=null", "power=none")
     assert done.returncode == 0, done.stderr
-    record = _record(tmp_path)
+    record = record_of(tmp_path)
     assert (record.status, record.workload.name) == ("complete", "null")
     assert record.hosts[0].after is not None
     assert record.limits[0].startswith("Drive energy was not measured")
-    names = {path.name for path in _folder(tmp_path).iterdir()}
+    names = {path.name for path in run_folder(tmp_path).iterdir()}
     assert names == {
         "record.json",
         "config.yaml",
@@ -125,9 +40,9 @@ def test_a_null_run_leaves_a_complete_record(tmp_path: Path) -> None:
 
 
 def test_two_ranks_make_one_record_with_one_sampler(tmp_path: Path) -> None:
-    done = _run(tmp_path, *SLOW, ranks=2)
+    done = run(tmp_path, *SLOW, ranks=2)
     assert done.returncode == 3, "it counts bytes that no device moved, and that is found out"
-    record = _record(tmp_path)
+    record = record_of(tmp_path)
     assert [rank.rank for rank in record.ranks] == [0, 1]
     first = next(window for window in record.windows if window.name == "first")
     assert (first.rank_count, first.read_bytes) == (2, 2000)
@@ -137,30 +52,22 @@ def test_two_ranks_make_one_record_with_one_sampler(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["prepare", "run", "verify"])
 def test_ctrl_c_leaves_an_aborted_record_and_status_130(tmp_path: Path, where: str) -> None:
-    with _waiting(tmp_path, where) as process:
+    with waiting(tmp_path, where) as process:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 130, errors
-    record = _record(tmp_path)
+    record = record_of(tmp_path)
     sentence, where_it_is, _ = errors.splitlines()[-3:]
     assert sentence == "wattload: interrupted"
     assert where_it_is.endswith(f"{record.run_id}/record.json")
     assert (record.status, record.status_reason) == ("aborted", "interrupted")
 
 
-def test_sigterm_ends_a_run_like_ctrl_c(tmp_path: Path) -> None:
-    with _waiting(tmp_path, "run") as process:
-        process.terminate()
-        process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 130
-    assert _record(tmp_path).status == "aborted"
-
-
 def test_sigkill_of_the_whole_group_still_leaves_a_record(tmp_path: Path) -> None:
-    with _waiting(tmp_path, "run") as process:
+    with waiting(tmp_path, "run") as process:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate(timeout=DEADLINE_S)
-    record = _record(tmp_path)
+    record = record_of(tmp_path)
     assert record.status == "aborted"
     spans = {span.name: span.read_bytes for span in record.spans}
     assert spans["first"] == 1000
@@ -169,27 +76,27 @@ def test_sigkill_of_the_whole_group_still_leaves_a_record(tmp_path: Path) -> Non
 
 
 def test_a_killed_rank_ends_all_and_leaves_a_record(tmp_path: Path) -> None:
-    with _waiting(tmp_path, "run", ranks=2) as process:
+    with waiting(tmp_path, "run", ranks=2) as process:
         victim = int((tmp_path / "target" / "waiting-1").read_text())
         os.kill(victim, signal.SIGKILL)
         process.communicate(timeout=DEADLINE_S)
     assert process.returncode != 0
-    assert _record(tmp_path).status == "aborted"
+    assert record_of(tmp_path).status == "aborted"
 
 
 def test_a_rank_that_fails_reports_why_and_ends_all(tmp_path: Path) -> None:
-    done = _run(tmp_path, *SLOW, ranks=2, WATTLOAD_TEST_FAIL="1", WATTLOAD_TEST_STOP="run")
+    done = run(tmp_path, *SLOW, ranks=2, WATTLOAD_TEST_FAIL="1", WATTLOAD_TEST_STOP="run")
     assert done.returncode != 0
     assert "rank 1: the record on this rank is torn" in done.stderr
-    record = _record(tmp_path)
+    record = record_of(tmp_path)
     assert record.status == "failed"
     assert "torn" in record.status_reason
 
 
 def test_a_failure_is_reported_in_the_record(tmp_path: Path) -> None:
-    done = _run(tmp_path, *SLOW, WATTLOAD_TEST_FAIL="0")
+    done = run(tmp_path, *SLOW, WATTLOAD_TEST_FAIL="0")
     assert done.returncode == 2
-    record = _record(tmp_path)
+    record = record_of(tmp_path)
     sentence, where_it_is, what_next = done.stderr.splitlines()[-3:]
     assert sentence == "wattload: the record on this rank is torn"
     assert where_it_is.endswith(f"{record.run_id}/record.json")
@@ -198,21 +105,14 @@ def test_a_failure_is_reported_in_the_record(tmp_path: Path) -> None:
 
 
 def test_a_killed_sampler_is_reported_and_the_run_goes_on(tmp_path: Path) -> None:
-    with _waiting(tmp_path, "run") as process:
-        sampler = _child_of(process.pid)
+    with waiting(tmp_path, "run") as process:
+        sampler = sampler_of(process.pid)
         os.kill(sampler, signal.SIGKILL)
         os.kill(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 130
     assert "sampler" in errors
-    assert _record(tmp_path).status == "aborted"
-
-
-def _child_of(pid: int) -> int:
-    words = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return next(
-        int(word) for word in words if b"sampler" in Path(f"/proc/{word}/cmdline").read_bytes()
-    )
+    assert record_of(tmp_path).status == "aborted"
 
 
 @pytest.mark.parametrize(
@@ -230,7 +130,7 @@ def _child_of(pid: int) -> int:
 def test_bad_input_is_one_sentence_and_makes_no_run(
     tmp_path: Path, overrides: tuple[str, ...], words: str
 ) -> None:
-    done = _run(tmp_path, "workload=null", "power=none", *overrides)
+    done = run(tmp_path, "workload=null", "power=none", *overrides)
     if overrides == ("scale=full",) and done.returncode == 0:
         pytest.skip("the temporary folder is not on the root file system")
     assert done.returncode in (1, 2), done.stderr
@@ -240,14 +140,14 @@ def test_bad_input_is_one_sentence_and_makes_no_run(
 
 
 def test_bad_input_on_two_ranks_is_said_once(tmp_path: Path) -> None:
-    done = _run(tmp_path, "workload=null", "power=none", "target.path=/nowhere/at/all", ranks=2)
+    done = run(tmp_path, "workload=null", "power=none", "target.path=/nowhere/at/all", ranks=2)
     assert done.returncode == 2
     assert done.stderr.count("wattload: ") == 1
 
 
 def test_a_sweep_runs_each_point_once_and_resumes(tmp_path: Path) -> None:
     sweep = ("-m", "workload=null", "power=none", "label=A,B", "repeat=2")
-    done = _run(tmp_path, *sweep)
+    done = run(tmp_path, *sweep)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("energy not measured") == 4
     assert "run 4 of 4, about " in done.stderr
@@ -264,30 +164,30 @@ def test_a_sweep_runs_each_point_once_and_resumes(tmp_path: Path) -> None:
     ]
     assert len({r.comparison.session_id for r in records}) == 1
     shutil.rmtree(tmp_path / "runs" / records[-1].run_id)
-    again = _run(tmp_path, *sweep)
+    again = run(tmp_path, *sweep)
     assert again.stdout.count("energy not measured") == 1
     assert "3 of 4 runs are finished and valid and are not repeated" in again.stderr
     assert again.stdout.splitlines()[-1].endswith(".jsonl")
 
 
 def test_json_names_the_record(tmp_path: Path) -> None:
-    done = _run(tmp_path, "workload=null", "power=none", "--json")
+    done = run(tmp_path, "workload=null", "power=none", "--json")
     assert json.loads(done.stdout)["record"].endswith("record.json")
 
 
 def test_two_runs_on_one_target_are_refused(tmp_path: Path) -> None:
-    with _waiting(tmp_path, "run") as process:
-        second = _run(tmp_path, "workload=null", "power=none")
+    with waiting(tmp_path, "run") as process:
+        second = run(tmp_path, "workload=null", "power=none")
         assert second.returncode == 2
         assert f"(process {process.pid})" in second.stderr
         process.terminate()
         process.communicate(timeout=DEADLINE_S)
-    assert _run(tmp_path, "workload=null", "power=none").returncode == 0
+    assert run(tmp_path, "workload=null", "power=none").returncode == 0
 
 
 def test_a_sweep_takes_another_directory_for_another_run(tmp_path: Path) -> None:
     sweep = ("-m", "workload=null", "power=none", "label=A,B", "target.path=${oc.env:WHERE}")
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        done = _run(tmp_path, *sweep, WHERE=str(tmp_path / name))
+        done = run(tmp_path, *sweep, WHERE=str(tmp_path / name))
         assert done.stdout.count("energy not measured") == 2, done.stderr

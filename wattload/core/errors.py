@@ -24,6 +24,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+INTERRUPTED = 130
+"""The exit status of a command that a signal has ended."""
+
 CHECK_FAILED = 3
 """The exit status of a command whose runs have finished and of which a check failed."""
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from shlex import quote
-from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 
+from wattload.core import interrupts
 from wattload.core.clock import utc_text
-from wattload.core.errors import CHECK_FAILED, RankLostError, WattloadError
+from wattload.core.errors import CHECK_FAILED, RankLostError
 from wattload.core.host.counters import ProcessTree, rank_facts, read_block_stats
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.run import Comparison, RunRecord, Status
@@ -30,7 +27,6 @@ from wattload.run.phases import Context, PhaseRecorder, RankJournal
 from wattload.run.power_session import PowerReport, PowerSession
 from wattload.run.preflight import preflight, writes_of
 from wattload.run.process import ProcessContext
-from wattload.run.ranks import end_other_ranks
 from wattload.run.record import (
     Findings,
     Header,
@@ -70,7 +66,7 @@ def execute(
         command=("wattload", "run", *without_session_keys(overrides)),
     )
     life = RunLifecycle(process, order)
-    return _with_all_ranks(process, life, life.run)
+    return _undone_on_failure(life, life.run)
 
 
 def preview_run(
@@ -88,7 +84,7 @@ def preview_run(
         command=tuple(overrides),
     )
     life = RunLifecycle(process, order)
-    targets, plan = _with_all_ranks(process, life, lambda: life.preview(check=check))
+    targets, plan = _undone_on_failure(life, lambda: life.preview(check=check))
     return config, targets, plan
 
 
@@ -101,42 +97,20 @@ def generate_data(
         config=config, config_values=config_values, comparison=NO_COMPARISON, command=command
     )
     life = RunLifecycle(process, order)
-    return _with_all_ranks(process, life, life.generate)
+    return _undone_on_failure(life, life.generate)
 
 
-def _with_all_ranks(process: ProcessContext, life: RunLifecycle, work: Callable[[], T]) -> T:
-    """Do the work; if it fails on this rank, end the run on every rank."""
-    with termination_interrupts():
-        try:
-            return work()
-        except RankLostError as lost:
-            sys.exit(lost.status)
-        except BaseException as error:
+def _undone_on_failure(life: RunLifecycle, work: Callable[[], T]) -> T:
+    """Do the work; if it fails, undo on this rank what it changed, and record why."""
+    try:
+        return work()
+    except RankLostError:
+        raise
+    except BaseException as error:
+        with interrupts.ignored():
             life.fail(error)
             life.explain(error)
-            if not life.failed_on_all_ranks:
-                end_other_ranks(process.communicator, error)
-            raise
-
-
-@contextmanager
-def termination_interrupts() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into ``KeyboardInterrupt`` while the block runs."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = {
-        number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+        raise
 
 
 class RunLifecycle:
@@ -151,13 +125,11 @@ class RunLifecycle:
         self._folder: Path | None = None
         self._journal: RankJournal | None = None
         self._resources = ExitStack()
-        self.failed_on_all_ranks = False
-        """Whether every rank knows about the failure, so that none needs to be aborted."""
 
     def run(self) -> tuple[Path | None, int]:
         """Make the run; returns its folder on rank 0 (else ``None``) and the status, 0 or 3."""
-        targets = self._on_all_ranks(self._resolve)
-        workload, context = self._on_all_ranks(lambda: self._plan(targets))
+        targets = self._process.on_all_ranks(self._resolve)
+        workload, context = self._process.on_all_ranks(lambda: self._plan(targets))
         folder = self._open_folder(workload, context)
         self._resources.enter_context(self._process.live())
         capture = HostCapture(targets, self._process.host) if self._process.sampling else None
@@ -171,7 +143,7 @@ class RunLifecycle:
         reports = self._gather(context, capture, None)
         if self._world.rank == 0:
             write_draft(header, reports)
-        power_session = self._on_all_ranks(lambda: self._open_power(folder, capture))
+        power_session = self._process.on_all_ranks(lambda: self._open_power(folder, capture))
         data = workload.prepare(context)
         if power_session is not None:
             power_session.up(context.recorder)
@@ -201,14 +173,14 @@ class RunLifecycle:
     def preview(self, *, check: bool) -> tuple[tuple[Target, ...], WorkloadPlan]:
         """Return what the run would do to its targets, without changing them."""
         paths, host = self._config.target.paths(), self._process.host
-        targets = self._on_all_ranks(lambda: resolve_targets(paths, host=host))
-        plan = self._on_all_ranks(lambda: self._plan_run(targets, check=check)[2])
+        targets = self._process.on_all_ranks(lambda: resolve_targets(paths, host=host))
+        plan = self._process.on_all_ranks(lambda: self._plan_run(targets, check=check)[2])
         return targets, plan
 
     def generate(self) -> DataFacts | None:
         """Generate or complete the data and return its facts; there is no record."""
-        targets = self._on_all_ranks(self._resolve)
-        workload, context = self._on_all_ranks(lambda: self._plan(targets))
+        targets = self._process.on_all_ranks(self._resolve)
+        workload, context = self._process.on_all_ranks(lambda: self._plan(targets))
         self._resources.enter_context(self._process.live())
         data = workload.prepare(context)
         self._resources.close()
@@ -219,9 +191,9 @@ class RunLifecycle:
         self._resources.close()
         if self._folder is None:
             return
-        interrupted = isinstance(error, KeyboardInterrupt)
-        status: Status = "aborted" if interrupted else "failed"
-        reason = "interrupted" if interrupted else str(error) or type(error).__name__
+        interruption = interrupts.interruption()
+        status: Status = "aborted" if interruption else "failed"
+        reason = interruption or str(error) or type(error).__name__
         if self._journal is not None:
             self._journal.write("failed", {"status": status, "reason": reason})
         if self._process.sampling is not None:
@@ -290,7 +262,7 @@ class RunLifecycle:
         """Create the run's folder on rank 0 and open this rank's journal in it."""
         run_id = self._world.broadcast(new_run_id(workload.name, self._config.label))
         runs = Path(self._config.runs).absolute()
-        self._on_all_ranks(lambda: self._make_folder(runs, run_id))
+        self._process.on_all_ranks(lambda: self._make_folder(runs, run_id))
         self._folder = runs / run_id
         self._journal = RankJournal(self._folder, self._world.rank)
         context.recorder.write_to(self._journal)
@@ -348,22 +320,6 @@ class RunLifecycle:
         if self._journal is not None:
             self._journal.close()
         return (folder if record is not None else None), status
-
-    def _on_all_ranks(self, step: Callable[[], T]) -> T:
-        """Do a step on every rank; if it fails on one, all ranks raise, rank 0 with the reason."""
-        failure: WattloadError | None = None
-        value: T | None = None
-        try:
-            value = step()
-        except WattloadError as error:
-            failure = error
-        failures = [found for found in self._world.all_gather(failure) if found is not None]
-        if not failures:
-            return value  # type: ignore[return-value]  # no failure: step() has returned a T
-        self.failed_on_all_ranks = True
-        if self._world.rank == 0:
-            raise failures[0]
-        raise RankLostError(failures[0].exit_code)
 
 
 def _data_files(targets: Sequence[Target], data: DataFacts | None) -> list[Path]:

@@ -7,18 +7,23 @@ The sampler is exec'ed before MPI is imported, and both are started once: a sess
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from wattload.core import interrupts
+from wattload.core.errors import RankLostError, WattloadError
 from wattload.core.workload import Communicator
 from wattload.run.config import RunConfig
 from wattload.run.power_session import Sampling
 from wattload.run.preflight import WriteLedger
 from wattload.run.progress import Board, RankProgress, gather_board
-from wattload.run.ranks import connect, is_host_leader
+from wattload.run.ranks import connect, end_other_ranks, is_host_leader
+
+T = TypeVar("T")
 
 
 class Reporter(Protocol):
@@ -49,6 +54,8 @@ class ProcessContext:
     ledger: WriteLedger = field(default_factory=WriteLedger)
     progress: RankProgress = field(default_factory=RankProgress)
     board: Board | None = None
+    has_failed_on_all_ranks: bool = False
+    """Whether every rank knows about the failure, so that none needs to be aborted."""
     _noted: set[str] = field(default_factory=set)
 
     @property
@@ -72,11 +79,32 @@ class ProcessContext:
         """Show the progress of all ranks while the block runs, on rank 0."""
         return nullcontext() if self.board is None else self.reporter.live(self.board)
 
+    def on_all_ranks(self, step: Callable[[], T]) -> T:
+        """Do a step on every rank; if it fails on one, all ranks raise, rank 0 with the reason."""
+        failure: WattloadError | None = None
+        value: T | None = None
+        try:
+            value = step()
+        except WattloadError as error:
+            failure = error
+        failures = [found for found in self.communicator.all_gather(failure) if found is not None]
+        if not failures:
+            return value  # type: ignore[return-value]  # no failure: step() has returned a T
+        self.has_failed_on_all_ranks = True
+        if self.is_root:
+            raise failures[0]
+        raise RankLostError(failures[0].exit_code)
 
-def unsampled_process(reporter: Reporter) -> ProcessContext:
-    """Return the context of a process that measures no power."""
+
+@contextmanager
+def unsampled_process(reporter: Reporter) -> Iterator[ProcessContext]:
+    """Connect the ranks and yield the context of a process that measures no power.
+
+    Whatever ends the block on one rank alone ends all of them. A signal that came before the ranks
+    were connected is raised in the block.
+    """
     world, host, progress = connect(), socket.gethostname(), RankProgress()
-    return ProcessContext(
+    process = ProcessContext(
         communicator=world,
         sampling=None,
         host=host,
@@ -84,6 +112,15 @@ def unsampled_process(reporter: Reporter) -> ProcessContext:
         progress=progress,
         board=gather_board(progress, world, host),
     )
+    try:
+        interrupts.release()  # see ``wattload.__main__``
+        yield process
+    except RankLostError as lost:
+        sys.exit(lost.status)
+    except BaseException as error:
+        if not process.has_failed_on_all_ranks:
+            end_other_ranks(process.communicator, error)
+        raise
 
 
 @contextmanager
@@ -94,13 +131,23 @@ def start_process(config: RunConfig, reporter: Reporter) -> Iterator[ProcessCont
         MissingExtraError: a launcher started several processes and mpi4py is not installed.
         PowerError: the sampler can't be started or reached.
     """
-    sampling = None
+    sampling: Sampling | None = None
+    failure: WattloadError | None = None
     if is_host_leader():
-        sampling = Sampling.begin(Path(config.runs), config.power.sampler_socket)
+        try:
+            sampling = Sampling.begin(Path(config.runs), config.power.sampler_socket)
+        except WattloadError as error:  # the other ranks wait in MPI_Init for this one
+            failure = error
+
+    def require_sampling() -> None:
+        if failure is not None:
+            raise failure
+
     try:
-        process = unsampled_process(reporter)
-        process.sampling = sampling
-        yield process
+        with unsampled_process(reporter) as process:
+            process.sampling = sampling
+            process.on_all_ranks(require_sampling)
+            yield process
     finally:
         if sampling is not None:
             sampling.close()

@@ -2,19 +2,27 @@
 
 ``MPI_Abort`` makes the launcher kill every rank; what it has not yet read from a rank's stderr pipe
 is lost. ``flush_stderr`` therefore waits until the launcher has read the error.
+
+A rank that exits before ``MPI_Init`` leaves the others in theirs for ever: MPICH's launcher notices
+only ranks that a signal ended. So a signal is held back until every rank has connected.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import stat
 import sys
 import termios
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wattload.core.errors import MissingExtraError, RunError, WattloadError
+from wattload.core import interrupts
+from wattload.core.errors import INTERRUPTED, MissingExtraError, RunError, WattloadError
 from wattload.core.installation import install_command
 
 if TYPE_CHECKING:
@@ -23,9 +31,14 @@ if TYPE_CHECKING:
     from wattload.core.workload import Communicator
 
 
+CONNECT_TIMEOUT_S = 300
+"""How long ``MPI_Init`` may wait for the other ranks, which may import from a slow file system."""
+
 FLUSH_TIMEOUT_S = 2.0
 
 FLUSH_POLL_S = 0.005
+
+SHARED_MEMORY = "/dev/shm/mpich_shm_"
 
 WORLD_SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "MV2_COMM_WORLD_SIZE")
 
@@ -45,14 +58,39 @@ def connect() -> Communicator:
     """
     if not launched_by_mpi():
         return LocalCommunicator()
+    with interrupts.blocked(), _deadline(CONNECT_TIMEOUT_S):
+        try:
+            from mpi4py import MPI
+        except ImportError as error:
+            raise MissingExtraError(
+                f"mpirun started several processes, but MPI can't be loaded ({error}); install it "
+                f"with {install_command(['mpi'])}"
+            ) from error
+        world = MpiCommunicator(MPI.COMM_WORLD)
+        world.barrier()
+        _unlink_shared_memory()
+    return world
+
+
+@contextmanager
+def _deadline(seconds: int) -> Iterator[None]:
+    """Have the kernel end this process if the block takes longer, even inside of a library."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(seconds)
     try:
-        from mpi4py import MPI
-    except ImportError as error:
-        raise MissingExtraError(
-            f"mpirun started several processes, but MPI can't be loaded ({error}); install it with "
-            + install_command(["mpi"])
-        ) from error
-    return MpiCommunicator(MPI.COMM_WORLD)
+        yield
+    finally:
+        signal.alarm(0)
+
+
+def _unlink_shared_memory() -> None:
+    """Unlink MPICH's shared memory of this job, which every rank has mapped by now.
+
+    MPICH unlinks it in ``MPI_Finalize`` alone, so a job that is ended would leave it in memory.
+    """
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():
+        if SHARED_MEMORY in line:
+            Path(line[line.index(SHARED_MEMORY) :]).unlink(missing_ok=True)
 
 
 def launched_by_mpi() -> bool:
@@ -127,7 +165,9 @@ class MpiCommunicator:
         return self._communicator.bcast(value, root=0)
 
     def abort(self, exit_code: int) -> None:
-        """End every rank at once; does not return."""
+        """End every rank at once; does not return. MPICH's own message is not shown."""
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
         self._communicator.Abort(exit_code)
 
 
@@ -136,15 +176,16 @@ def end_other_ranks(communicator: Communicator, error: BaseException) -> None:
     if not isinstance(communicator, MpiCommunicator):
         return
     code = error.exit_code if isinstance(error, WattloadError) else RunError.exit_code
-    reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
-    sentence = f"wattload: rank {communicator.rank}: {reason or type(error).__name__}"
+    why = interrupts.interruption()
+    sentence = f"wattload: rank {communicator.rank}: {why or str(error) or type(error).__name__}"
     flush_stderr("\n".join([sentence, *getattr(error, "__notes__", ())]))
-    communicator.abort(130 if isinstance(error, KeyboardInterrupt) else code)
+    communicator.abort(code if why is None else INTERRUPTED)
 
 
 def flush_stderr(text: str) -> None:
     """Print a line to stderr; if that is a pipe, return when it was read, or after 2 seconds."""
-    print(text, file=sys.stderr, flush=True)
+    sys.stderr.write(f"{text}\n")  # one write: two ranks may fail at the same time
+    sys.stderr.flush()
     try:
         descriptor = sys.stderr.fileno()
     except OSError:  # a stream without a file: there is no reader to wait for

@@ -229,7 +229,7 @@ class AcceleratorSearch(Schedule):
         self._process = process
         self._reporter = reporter
         self._command = ("wattload", "run", *overrides)
-        self._plan = plan_search(overrides, process.communicator)
+        self._plan = process.on_all_ranks(lambda: plan_search(overrides, process.communicator))
         user_overrides = ("search", *self._plan.user_overrides, self._plan.label)
         key = hashlib.sha256("\x1f".join(user_overrides).encode()).hexdigest()[:8]
         runs = Path(compose(overrides)[0].runs)

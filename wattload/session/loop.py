@@ -33,12 +33,13 @@ def generate(overrides: Sequence[str], reporter: Reporter) -> DataFacts | None:
     Returns the data's facts on rank 0; ``None`` on other ranks and where a run needs no data.
     """
     config, _ = compose(overrides)
-    process = unsampled_process(reporter)
-    composed = overrides
-    if config.sweep.searches:
-        composed = plan_search(overrides, process.communicator).widest()
-    data = generate_data(process, composed, ("wattload", "datagen", *overrides))
-    return data if process.is_root else None
+    with unsampled_process(reporter) as process:
+        composed = overrides
+        if config.sweep.searches:
+            plan = process.on_all_ranks(lambda: plan_search(overrides, process.communicator))
+            composed = plan.widest()
+        data = generate_data(process, composed, ("wattload", "datagen", *overrides))
+        return data if process.is_root else None
 
 
 def plan_run(
@@ -210,4 +211,5 @@ def refuse_wear(process: ProcessContext, points: Sequence[Point]) -> None:
         failure = error
     failure = process.communicator.broadcast(failure)  # rank 0 alone knows finished runs
     if failure is not None:
+        process.has_failed_on_all_ranks = True
         raise failure

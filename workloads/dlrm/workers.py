@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from wattload.core import interrupts
 from wattload.core.errors import RunError
 from wattload.core.units import KIB, NS_PER_S
 
@@ -115,7 +116,7 @@ class WorkerPool:
         ours, theirs = context.Pipe()
         process = context.Process(target=serve, args=(theirs, os.getpid()), daemon=True)
         self._connections.append(ours)
-        with theirs, _without_interrupts():
+        with theirs, interrupts.held(), _without_interrupts():
             process.start()
             self._processes.append(process)
 

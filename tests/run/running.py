@@ -1,0 +1,113 @@
+"""Starts whole runs as real processes, and finds what they leave."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from wattload.core.record.file import read_record
+from wattload.core.record.run import RunRecord
+
+ROOT = Path(__file__).parents[2]
+SLOW = ("workload=null", "workload._target_=tests.run.slow.Slow", "power=none")
+DEADLINE_S = 60.0
+MPIRUN = Path(sys.executable).parent / "mpirun"
+
+
+def mpirun() -> str:
+    found = str(MPIRUN) if MPIRUN.exists() else shutil.which("mpirun")
+    if found is None:
+        pytest.skip("no mpirun in this environment: pip install 'wattload[mpi]'")
+    return found
+
+
+def command(folder: Path, *overrides: str, ranks: int = 1) -> list[str]:
+    target = folder / "target"
+    target.mkdir(exist_ok=True)
+    launcher = [mpirun(), "-n", str(ranks)] if ranks > 1 else []
+    return [
+        *launcher,
+        sys.executable,
+        "-m",
+        "wattload",
+        "run",
+        f"target.path={target}",
+        f"runs={folder / 'runs'}",
+        *overrides,
+    ]
+
+
+def environment(folder: Path, **extra: str) -> Mapping[str, str]:
+    state = folder / "state"
+    return {**os.environ, "WATTLOAD_STATE_DIR": str(state), "PYTHONPATH": str(ROOT), **extra}
+
+
+def run(
+    folder: Path, *overrides: str, ranks: int = 1, **extra: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(folder, *overrides, ranks=ranks),
+        env=environment(folder, **extra),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+@contextmanager
+def waiting(folder: Path, where: str, ranks: int = 1) -> Iterator[subprocess.Popen[str]]:
+    """Start a run in a process group of its own and wait until it waits."""
+    with subprocess.Popen(
+        command(folder, *SLOW, ranks=ranks),
+        env=environment(folder, WATTLOAD_TEST_STOP=where),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            until(lambda: len(list((folder / "target").glob("waiting-*"))) == ranks, process)
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def until(condition: object, process: subprocess.Popen[str] | None = None) -> None:
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not condition():  # type: ignore[operator]  # a plain callable
+        if process is not None and process.poll() is not None:
+            pytest.fail(f"the run ended early: {process.communicate()}")
+        if time.monotonic() > deadline_s:
+            pytest.fail("the run did not get there in time")
+        time.sleep(0.05)
+
+
+def run_folder(folder: Path) -> Path:
+    (found,) = [path for path in (folder / "runs").iterdir() if path.is_dir()]
+    return found
+
+
+def record_of(folder: Path) -> RunRecord:
+    path = run_folder(folder)
+    until((path / "record.json").exists)
+    return read_record(path)
+
+
+def sampler_of(pid: int) -> int:
+    words = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return next(
+        int(word) for word in words if b"sampler" in Path(f"/proc/{word}/cmdline").read_bytes()
+    )

@@ -1,0 +1,114 @@
+"""Signals at any time: one sentence, a record if there was a folder, and nothing left running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.run.running import (
+    DEADLINE_S,
+    SLOW,
+    command,
+    environment,
+    record_of,
+    run,
+    sampler_of,
+    until,
+    waiting,
+)
+
+pytestmark = pytest.mark.slow
+MEMORY = Path("/dev/shm")
+
+
+def shared_memory() -> set[str]:
+    return {path.name for path in MEMORY.glob("mpich_shm_*")}
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Return the processes that have this test's state folder in their environment."""
+    mark = f"WATTLOAD_STATE_DIR={folder / 'state'}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:
+            continue  # it has ended, or is somebody else's
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_other_signals_end_a_run_like_ctrl_c(tmp_path: Path, number: signal.Signals) -> None:
+    with waiting(tmp_path, "run") as process:
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130, errors
+    assert errors.rstrip().endswith(f"wattload: interrupted by {number.name}")
+    record = record_of(tmp_path)
+    assert (record.status, record.status_reason) == ("aborted", f"interrupted by {number.name}")
+    until(lambda: not processes_of(tmp_path))
+
+
+def test_signals_during_the_clean_up_change_nothing(tmp_path: Path) -> None:
+    with waiting(tmp_path, "run") as process:
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.01)
+        _, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130, errors
+    assert errors.count("interrupted") == 1
+    assert "Traceback" not in errors
+    assert record_of(tmp_path).status_reason == "interrupted"
+    until(lambda: not processes_of(tmp_path))
+
+
+@pytest.mark.parametrize("delay_s", [0.2, 0.8, 2.0])
+def test_ctrl_c_at_the_start_ends_two_ranks(tmp_path: Path, delay_s: float) -> None:
+    before = shared_memory()
+    with subprocess.Popen(
+        command(tmp_path, *SLOW, ranks=2),
+        env=environment(tmp_path, WATTLOAD_TEST_STOP="run"),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            time.sleep(delay_s)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=DEADLINE_S)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode
+    assert "Traceback" not in errors
+    until(lambda: not processes_of(tmp_path))
+    until(lambda: not shared_memory() - before)
+    folders = [path for path in (tmp_path / "runs").glob("*-null-*") if path.is_dir()]
+    assert all((path / "record.json").exists() for path in folders)
+
+
+def test_a_job_that_is_killed_leaves_no_shared_memory(tmp_path: Path) -> None:
+    before = shared_memory()
+    with waiting(tmp_path, "run", ranks=2) as process:
+        os.kill(sampler_of(int((tmp_path / "target/waiting-0").read_text())), signal.SIGKILL)
+        for rank in (0, 1):
+            os.kill(int((tmp_path / f"target/waiting-{rank}").read_text()), signal.SIGKILL)
+        process.communicate(timeout=DEADLINE_S)
+    until(lambda: not shared_memory() - before)
+
+
+def test_a_failure_of_one_rank_before_mpi_ends_the_others(tmp_path: Path) -> None:
+    socket = tmp_path / "nobody-listens"
+    done = run(tmp_path, *SLOW, f"power.sampler_socket={socket}", ranks=2)
+    assert done.returncode == 1
+    assert done.stderr.count("wattload: ") == 1
+    assert str(socket) in done.stderr
+    assert not list((tmp_path / "runs").glob("*-null-*"))

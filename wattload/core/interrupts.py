@@ -1,0 +1,138 @@
+"""The signals that end a command: one exception in the main thread, then silence while it ends.
+
+A terminal's Ctrl-C reaches a rank twice, once by way of its launcher, and users press it again when
+nothing seems to happen. What restores a drive or ends child processes must not be cut off by that:
+after the first signal, further ones are ignored for ``SILENCE_S``, and for as long as a block of
+``ignored`` runs. SIGKILL always works; the sampler then cleans up.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+SILENCE_S = 10.0
+"""Longer than child processes are given to end. A signal after it is obeyed again, because code
+of a library may have swallowed the first exception."""
+
+
+@dataclass(slots=True)
+class _State:
+    reason: str | None = None
+    is_pending: bool = False
+    holds: int = 0
+    silent_until_s: float = 0.0
+
+
+_state = _State()
+
+
+def interruption() -> str | None:
+    """Return ``interrupted`` or ``interrupted by SIGTERM`` once a signal came, else ``None``.
+
+    An error that follows is a consequence: libraries turn the exception into others.
+    """
+    return _state.reason
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise ``KeyboardInterrupt`` for the ending signals while the block runs.
+
+    A signal that this process was started to ignore, as by ``nohup``, stays ignored. After an
+    interruption the signals are ignored from the end of the block on: the process is ending.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    global _state  # noqa: PLW0603 - signals belong to the process
+    outer, _state = _state, _State()
+    heeded = [number for number in ENDING_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, _interrupt) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if _state.reason is None else signal.SIG_IGN)
+        _state = outer
+
+
+def hold() -> None:
+    """Remember signals until ``release``, which then raises."""
+    _state.holds += 1
+
+
+def release() -> None:
+    """End a ``hold``; raises ``KeyboardInterrupt`` if a signal came meanwhile."""
+    _state.holds = max(0, _state.holds - 1)
+    if _state.is_pending and not _state.holds:
+        _raise()
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Hold signals back while the block runs; one that came is raised at its end."""
+    hold()
+    try:
+        yield
+    finally:
+        release()
+
+
+@contextmanager
+def ignored() -> Iterator[None]:
+    """Ignore signals while the block runs: it ends what a signal or an error has interrupted."""
+    hold()
+    try:
+        yield
+    finally:
+        _state.holds -= 1
+        _state.is_pending = False
+
+
+@contextmanager
+def blocked() -> Iterator[None]:
+    """Have the kernel hold signals back, for calls that no signal may interrupt.
+
+    Threads and programs that start meanwhile never get them.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    name = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
+    _state.reason = _state.reason or f"interrupted{name}"
+    if time.monotonic() < _state.silent_until_s:
+        return
+    _state.is_pending = True
+    if not _state.holds:
+        _raise()
+
+
+def _raise() -> None:
+    _state.is_pending = False
+    _state.silent_until_s = time.monotonic() + SILENCE_S
+    raise KeyboardInterrupt(_state.reason)
+
+
+def _use_defaults_in_child() -> None:
+    """Let a forked worker be ended by a signal at once: it has nothing to clean up."""
+    for number in ENDING_SIGNALS:
+        if signal.getsignal(number) is _interrupt:
+            default = number == signal.SIGINT
+            signal.signal(number, signal.default_int_handler if default else signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_use_defaults_in_child)
