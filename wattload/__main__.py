@@ -10,7 +10,7 @@ from wattload.core import interrupts
 from wattload.core.errors import INTERRUPTED, WattloadError
 
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
-CONNECTING = frozenset({"run", "datagen"})
+CONNECTING = frozenset({"run", "datagen", "plan"})
 """Commands whose ranks connect to each other, which releases the signals."""
 
 

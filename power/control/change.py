@@ -14,11 +14,11 @@ from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from wattload.core.clock import utc_text
+from wattload.core.clock import boot_id, utc_text
 from wattload.core.errors import PowerError, PowerStateError
 from wattload.power.config import PowerConfig
 from wattload.power.control.host import HoldsSystem
-from wattload.power.control.journal import ChangeJournal, Entry, Key, Owner, Setting, boot_id
+from wattload.power.control.journal import ChangeJournal, Entry, Key, Owner, Setting
 from wattload.power.control.power_settings import (
     CLOCK,
     Feature,

@@ -104,14 +104,6 @@ def default_state_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return (Path(base) if base else Path.home() / ".local/state") / "wattload"
 
 
-def boot_id() -> str:
-    """Return the kernel's identifier of this boot; empty if it has none."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
-
-
 class ChangeJournal:
     """The open changes of a host, and the locks that allow one run per controller."""
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from wattload.core.clock import boot_id
 from wattload.core.errors import PowerError, PowerStateError
 from wattload.power.control import change
 from wattload.power.control.change import restore_setting
 from wattload.power.control.host import PowerHost
-from wattload.power.control.journal import ChangeJournal, Entry, Key, Owner, Setting, boot_id
+from wattload.power.control.journal import ChangeJournal, Entry, Key, Owner, Setting
 from wattload.power.control.power_settings import (
     Feature,
     SettingValue,

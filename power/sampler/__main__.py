@@ -22,11 +22,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     add_options(parser)
     arguments = parser.parse_args(argv)
+    runs = arguments.runs.absolute()
     try:
-        return serve(arguments, SamplerHost(runs=arguments.runs.absolute()), once=True)
+        status = serve(arguments, SamplerHost(runs=runs), once=True)
+        from wattload.power.sampler.abandoned_runs import finish_abandoned
+
+        finish_abandoned([runs])  # such as a run that was killed before it was announced
     except WattloadError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
+    return status
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from wattload.core.record.file import (
 )
 from wattload.core.record.phase import PhaseSpan
 from wattload.core.record.run import RunRecord, Status
+from wattload.core.record.unfinished import release_space, remove_marks
 
 MAX_DRAFT_BYTES = 4 << 20
 """A draft of 64 drives on 100 hosts has less than 1 MiB."""
@@ -100,6 +101,7 @@ def finish_aborted(
     """
     if (run_folder / RECORD_FILE).exists():
         return
+    release_space(run_folder)
     draft = _read_draft(run_folder / DRAFT_FILE)
     contents = read_journals(run_folder)
     status, reason = contents.failure or (status, reason)
@@ -114,6 +116,7 @@ def finish_aborted(
         }
     )
     write_record(RunRecord.model_validate(dict(finished)), run_folder)
+    remove_marks(run_folder)
 
 
 def read_journals(run_folder: Path) -> RankEvents:

@@ -74,7 +74,10 @@ def _find(path: Path) -> FoundRecords:
     if os.path.isfile(path / RECORD_FILE):  # noqa: PTH113
         return FoundRecords(files=[path / RECORD_FILE])
     if os.path.lexists(path / DRAFT_FILE):
-        raise RecordError(f"{path} has no {RECORD_FILE} yet: {UNFINISHED}")
+        raise RecordError(
+            f"{path} has no {RECORD_FILE} yet: {UNFINISHED}; `wattload check {path}` records an "
+            "interrupted run of this host"
+        )
     found = search_records(path)
     if not found.files:
         waiting = f" ({len(found.unfinished)} runs are running or interrupted)"

@@ -95,8 +95,13 @@ def until(condition: object, process: subprocess.Popen[str] | None = None) -> No
         time.sleep(0.05)
 
 
+def run_folders(runs: Path) -> list[Path]:
+    """Return the folders of runs, whose names begin with the year."""
+    return sorted(path for path in runs.glob("2*-*-*") if path.is_dir())
+
+
 def run_folder(folder: Path) -> Path:
-    (found,) = [path for path in (folder / "runs").iterdir() if path.is_dir()]
+    (found,) = run_folders(folder / "runs")
     return found
 
 

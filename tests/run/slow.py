@@ -15,7 +15,10 @@ from wattload.workloads.null import Config
 
 
 class Slow:
-    """Waits in the phase that ``WATTLOAD_TEST_STOP`` names; fails on the rank in ``..._FAIL``."""
+    """Waits in the phase that ``WATTLOAD_TEST_STOP`` names; fails on the rank in ``..._FAIL``.
+
+    A ``nap`` during the run ends when the file ``go-on`` appears in the target.
+    """
 
     name = "slow"
     needs: ClassVar[tuple[type, ...]] = ()
@@ -50,6 +53,7 @@ class Slow:
         with context.phase("second") as phase:
             phase.moved(read_bytes=500)
             self._wait("run", context)
+            self._wait("nap", context)
         context.communicator.barrier()
         return Outcome()
 
@@ -64,4 +68,7 @@ class Slow:
         target = context.targets[0].path
         if target is not None:
             Path(target, f"waiting-{context.communicator.rank}").write_text(str(os.getpid()))
-        time.sleep(120)
+            while where == "nap" and not Path(target, "go-on").exists():
+                time.sleep(0.05)
+        if where != "nap":
+            time.sleep(120)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -51,9 +52,12 @@ def run(arguments: argparse.Namespace) -> int:
         RecordError: a run is missing, cut short, or named twice.
     """
     from wattload.core.mlperf.rules import judge
+    from wattload.power.sampler.abandoned_runs import REASON, finish_abandoned
     from wattload.reports.runs.closure import closure_checks
     from wattload.reports.runs.load import load_runs
 
+    for folder in finish_abandoned(arguments.runs):
+        print(f"recorded as aborted: {folder}; {REASON}", file=sys.stderr)
     runs = load_runs(arguments.runs)
     records = [run.record for run in runs]
     judged = [Judged(run, closure_checks(run), judge(run.record, records)) for run in runs]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 from wattload.core.base_models import Frozen
 
@@ -46,3 +47,11 @@ def anchor() -> ClockAnchor:
 def utc_text() -> str:
     """Return the wall clock as ISO 8601 in UTC with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def boot_id() -> str:
+    """Return the kernel's identifier of this boot; empty if it has none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

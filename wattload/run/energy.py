@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,14 @@ def pending_section(config: PowerConfig) -> PowerSection:
     return PowerSection(
         requested=config.source, choice=NO_SAMPLER, idle_s=config.idle_s or 0.0, tail_s=None
     )
+
+
+def with_samples_found(report: PowerReport, folder: Path) -> PowerReport:
+    """Return the report without its samples file if that is gone, and then with the reason."""
+    if report.samples_file is None or (folder / report.samples_file).exists():
+        return report
+    lost = f"{folder / report.samples_file} has disappeared during the run"
+    return replace(report, samples_file=None, lost=report.lost or lost)
 
 
 def read_all(folder: Path, reports: Iterable[PowerReport]) -> dict[str, list[Sample]]:

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from wattload.core.errors import TargetError
-from wattload.core.files import FOLDER_MODE
+from wattload.core.files import FOLDER_MODE, Lock, open_folder, sync_folder
 from wattload.core.record.file import DRAFT_FILE, JOURNAL_PATTERN
+from wattload.core.record.unfinished import (
+    LOCK_FILE,
+    RESERVE_BYTES,
+    remove_marks,
+    reserve_space,
+    unborn_folder,
+    write_owner,
+)
+from wattload.core.units import format_bytes
+from wattload.power.control.journal import default_state_folder
 
 LOG_FILE = "log.jsonl"
 LONGEST_NAME = 40
@@ -44,29 +57,66 @@ def make_runs_folder(runs: Path) -> None:
     Raises:
         TargetError: it can't be created.
     """
-    _make(runs, exist_ok=True)
-
-
-def make_run_folder(runs: Path, run_id: str) -> Path:
-    """Create and return the run's folder.
-
-    Raises:
-        TargetError: it can't be created, or exists already.
-    """
-    folder = runs / run_id
-    _make(folder, exist_ok=False)
-    return folder
-
-
-def _make(folder: Path, *, exist_ok: bool) -> None:
     try:
-        # Whatever the umask, nobody else may write into a run's folder.
-        folder.mkdir(mode=0o777 if exist_ok else FOLDER_MODE, parents=True, exist_ok=exist_ok)
+        runs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TargetError(
-            f"can't create the folder {folder} for results: {error.strerror}; "
+            f"can't create the folder {runs} for results: {error.strerror}; "
             "use runs=FOLDER for another one"
         ) from error
+
+
+def make_run_folder(folder: Path, config_values: Mapping[str, Any], draft: str) -> Lock:
+    """Create a run's folder with its configuration and the draft of its record, all at once.
+
+    Whatever ends this process, there is either no folder, or one from which a record can be made.
+    Returns the lock that shows that the run lives; the caller keeps it until the record is written.
+
+    Raises:
+        TargetError: it can't be created, or there is no space for the record.
+    """
+    new = unborn_folder(folder)
+    try:
+        new.mkdir(mode=FOLDER_MODE, parents=True)
+        try:
+            with open_folder(new) as opened:
+                lock = opened.lock(LOCK_FILE)
+            write_owner(new)
+            write_configuration(new, config_values)
+            write_draft(new, draft)
+            reserve_space(new)
+            _sync(new)
+            new.rename(folder)
+            sync_folder(folder.parent)
+        except BaseException:
+            rmtree(new, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise TargetError(
+            f"can't create the folder {folder} for results, with {format_bytes(RESERVE_BYTES)} "
+            f"reserved for the record: {error.strerror}; free space, or use runs=FOLDER for "
+            "another one"
+        ) from error
+    return lock
+
+
+def _sync(folder: Path) -> None:
+    """Make the files of a new folder durable, and their names."""
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    sync_folder(folder)
+
+
+def spare_folder(run_id: str) -> Path:
+    """Create and return a folder of this user for a record that has no place among the runs.
+
+    Raises:
+        OSError: it can't be created.
+    """
+    folder = default_state_folder() / "records" / run_id
+    folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    return folder
 
 
 def write_configuration(folder: Path, config_values: Mapping[str, Any]) -> None:
@@ -76,22 +126,30 @@ def write_configuration(folder: Path, config_values: Mapping[str, Any]) -> None:
     OmegaConf.save(OmegaConf.create(dict(config_values)), folder / "config.yaml")
 
 
-def write_draft_document(folder: Path, document: str) -> None:
-    """Write the draft of the record atomically."""
-    temporary = folder / (DRAFT_FILE + ".tmp")
-    temporary.write_text(document, encoding="utf-8")
-    temporary.replace(folder / DRAFT_FILE)
+def write_draft(folder: Path, draft: str) -> None:
+    """Write the draft of the record into a folder that has no record yet."""
+    (folder / DRAFT_FILE).write_text(draft, encoding="utf-8")
 
 
-def settle(folder: Path, samples: Sequence[str]) -> None:
-    """Merge the ranks' journals into ``log.jsonl`` and delete files that only recovery needs."""
+def settle(folder: Path, place: Path, samples: Sequence[str]) -> None:
+    """Merge the ranks' journals into ``log.jsonl`` in ``place``, where the record is.
+
+    In the run's ``folder``, delete what only an unfinished run needs. What can't be read or deleted
+    is left out: the record is complete without it.
+    """
     journals = sorted(folder.glob(JOURNAL_PATTERN))
-    lines = [line for journal in journals for line in journal.read_text("utf-8").splitlines()]
-    log = folder / LOG_FILE
-    log.write_text("".join(f"{line}\n" for line in sorted(lines, key=_time_ns)), "utf-8")
+    lines = [line for journal in journals for line in _events(journal)]
+    log = place / LOG_FILE
+    log.write_text("".join(f"{line}\n" for _, line in sorted(lines)), "utf-8")
     for path in (folder / DRAFT_FILE, *journals, *(folder / name for name in samples if name)):
-        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            path.unlink()
+    remove_marks(folder)
 
 
-def _time_ns(line: str) -> int:
-    return int(json.loads(line)["time_ns"])
+def _events(journal: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a journal with their times, without those that a full disk has torn."""
+    with suppress(OSError):
+        for line in journal.read_text("utf-8").splitlines():
+            with suppress(ValueError, KeyError, TypeError):
+                yield int(json.loads(line)["time_ns"]), line

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from wattload.core import interrupts
 from wattload.core.clock import utc_text
-from wattload.core.errors import CHECK_FAILED, RankLostError
+from wattload.core.errors import CHECK_FAILED, RankLostError, RunError
+from wattload.core.files import Lock
 from wattload.core.host.counters import ProcessTree, rank_facts, read_block_stats
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.run import Comparison, RunRecord, Status
@@ -21,7 +22,7 @@ from wattload.core.storage.targets import Target, check_writable, resolve_target
 from wattload.core.workload import DataFacts, Outcome, Workload, WorkloadPlan
 from wattload.loaders.data.target_folder import TargetLock
 from wattload.run.compose import build_workload, compose, without_session_keys
-from wattload.run.folder import make_run_folder, new_run_id, write_configuration
+from wattload.run.folder import make_run_folder, new_run_id
 from wattload.run.host import HostCapture, devices_under
 from wattload.run.phases import Context, PhaseRecorder, RankJournal
 from wattload.run.power_session import PowerReport, PowerSession
@@ -33,9 +34,10 @@ from wattload.run.record import (
     Order,
     RankReport,
     conclude,
+    draft_document,
     latencies_of_rank,
     merge_latencies,
-    write_draft,
+    record_failure,
 )
 from wattload.run.traces import OperationRow, operation_rows
 
@@ -124,25 +126,19 @@ class RunLifecycle:
         self._started_utc = utc_text()
         self._folder: Path | None = None
         self._journal: RankJournal | None = None
+        self._draft: str | None = None
+        self._lock: Lock | None = None
+        self._is_recorded = False
         self._resources = ExitStack()
 
     def run(self) -> tuple[Path | None, int]:
         """Make the run; returns its folder on rank 0 (else ``None``) and the status, 0 or 3."""
         targets = self._process.on_all_ranks(self._resolve)
         workload, context = self._process.on_all_ranks(lambda: self._plan(targets))
-        folder = self._open_folder(workload, context)
-        self._resources.enter_context(self._process.live())
         capture = HostCapture(targets, self._process.host) if self._process.sampling else None
-        header = Header(
-            folder=folder,
-            order=self._order,
-            started_utc=self._started_utc,
-            workload=workload.name,
-            world_size=self._world.world_size,
-        )
-        reports = self._gather(context, capture, None)
-        if self._world.rank == 0:
-            write_draft(header, reports)
+        header = self._open_folder(workload, context, capture)
+        folder = header.folder
+        self._resources.enter_context(self._process.live())
         power_session = self._process.on_all_ranks(lambda: self._open_power(folder, capture))
         data = workload.prepare(context)
         if power_session is not None:
@@ -167,7 +163,7 @@ class RunLifecycle:
             verification=verification,
             operations=self._operations(outcome, targets),
         )
-        record = conclude(header, reports, findings) if self._world.rank == 0 else None
+        record = self._conclude(header, reports, findings) if self._world.rank == 0 else None
         return self._verdict(folder, record)
 
     def preview(self, *, check: bool) -> tuple[tuple[Target, ...], WorkloadPlan]:
@@ -189,7 +185,7 @@ class RunLifecycle:
     def fail(self, error: BaseException) -> None:
         """Undo what was changed and write the record of an unfinished run."""
         self._resources.close()
-        if self._folder is None:
+        if self._folder is None or self._is_recorded:
             return
         interruption = interrupts.interruption()
         status: Status = "aborted" if interruption else "failed"
@@ -197,7 +193,15 @@ class RunLifecycle:
         if self._journal is not None:
             self._journal.write("failed", {"status": status, "reason": reason})
         if self._process.sampling is not None:
-            self._process.sampling.abort(self._folder, status, reason)
+            self._process.sampling.abort(status, reason)
+        if self._draft is not None:
+            place = record_failure(self._folder, self._draft, status, reason)
+            if place != self._folder:
+                self._process.note(
+                    f"the record of this run is in {place}, because {self._folder} can't be written"
+                )
+                self._folder = place
+        self._release_folder()
 
     def explain(self, error: BaseException) -> None:
         """Note on an error where the record of the run is, and what to do next."""
@@ -258,19 +262,61 @@ class RunLifecycle:
             recorder=recorder,
         )
 
-    def _open_folder(self, workload: Workload, context: Context) -> Path:
-        """Create the run's folder on rank 0 and open this rank's journal in it."""
+    def _open_folder(
+        self, workload: Workload, context: Context, capture: HostCapture | None
+    ) -> Header:
+        """Create the run's folder with its draft on rank 0, and this rank's journal in it."""
         run_id = self._world.broadcast(new_run_id(workload.name, self._config.label))
-        runs = Path(self._config.runs).absolute()
-        self._process.on_all_ranks(lambda: self._make_folder(runs, run_id))
-        self._folder = runs / run_id
+        header = Header(
+            folder=Path(self._config.runs).absolute() / run_id,
+            order=self._order,
+            started_utc=self._started_utc,
+            workload=workload.name,
+            world_size=self._world.world_size,
+        )
+        reports = self._gather(context, capture, None)
+        self._process.on_all_ranks(lambda: self._make_folder(header, reports))
+        self._folder = header.folder
         self._journal = RankJournal(self._folder, self._world.rank)
         context.recorder.write_to(self._journal)
-        return self._folder
+        return header
 
-    def _make_folder(self, runs: Path, run_id: str) -> None:
-        if self._world.rank == 0:
-            write_configuration(make_run_folder(runs, run_id), self._order.config_values)
+    def _make_folder(self, header: Header, reports: Sequence[RankReport]) -> None:
+        if self._world.rank != 0:
+            return
+        draft = draft_document(header, reports)
+        with interrupts.held():
+            self._lock = make_run_folder(header.folder, self._order.config_values, draft)
+            self._folder, self._draft = header.folder, draft
+
+    def _release_folder(self) -> None:
+        """Release the lock that shows that the run lives."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _conclude(
+        self, header: Header, reports: Sequence[RankReport], findings: Findings
+    ) -> RunRecord:
+        """Write the record on rank 0.
+
+        Raises:
+            RunError: it is not in the run's folder; the message says where it is, or why it is
+                lost.
+        """
+        record, place = conclude(header, reports, findings)
+        self._is_recorded, self._folder = True, place
+        self._release_folder()
+        if place != header.folder:
+            raise RunError(
+                f"the run is complete, but {header.folder} can't be written: its record is in "
+                f"{place}; free space or use runs=FOLDER for further runs"
+            )
+        if self._journal is not None and self._journal.failure is not None:
+            self._process.note(
+                f"warning: the log of {header.folder} is incomplete: {self._journal.failure}"
+            )
+        return record
 
     def _open_power(self, folder: Path, capture: HostCapture | None) -> PowerSession | None:
         """Open the sampler for this run, and set the power state, on the host's leader."""

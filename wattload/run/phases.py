@@ -10,6 +10,7 @@ unfinished run had reached.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -64,15 +65,24 @@ class RankJournal:
 
     def __init__(self, run_folder: Path, rank: int) -> None:
         self.folder = run_folder
+        self.failure: str | None = None
+        """Why a line is missing, ``None`` if all are there: a full disk does not end a run."""
         self._rank = rank
         with open_folder(run_folder) as folder:
             self._descriptor = folder.append(JOURNAL_PATTERN.replace("*", str(rank)))
 
     def write(self, event: str, fields: Mapping[str, Any]) -> None:
-        """Append one event; a full disk raises ``OSError``."""
+        """Append one event; an error of the file system is kept in ``failure``."""
         head = {"event": event, "time_ns": time.monotonic_ns(), "rank": self._rank}
         line = json.dumps({**head, **fields}, separators=(",", ":"))
-        os.write(self._descriptor, line.encode() + b"\n")
+        try:
+            # A line that was torn before, by a full disk, must not spoil this one.
+            prefix = b"\n" if self.failure is not None else b""
+            content = prefix + line.encode() + b"\n"
+            if os.write(self._descriptor, content) < len(content):
+                self.failure = os.strerror(errno.ENOSPC)
+        except OSError as error:
+            self.failure = error.strerror or str(error)
 
     def close(self) -> None:
         """Close the file; it stays in the run folder."""

@@ -16,13 +16,11 @@ from typing import Self
 
 from wattload.core.errors import DataError, PowerError
 from wattload.core.power import Boxcar, Scope, SourceFacts
-from wattload.core.record.file import DRAFT_FILE
 from wattload.core.record.run import Status
 from wattload.core.units import NS_PER_S
 from wattload.power.config import IDLE_DEFAULT_S, PowerConfig
 from wattload.power.energy.integration import integrate, tail_end
 from wattload.power.energy.trace import Trace, TraceKey, traces
-from wattload.power.sampler.aborted_record import finish_aborted
 from wattload.power.sampler.client import SOCKET_VARIABLE, SamplerClient
 from wattload.power.sampler.latest import LatestReadings
 from wattload.power.sampler.replies import ControllerReading, FinishReply, OpenReply
@@ -143,19 +141,14 @@ class Sampling:
             self._client.close()
             self._client = None
 
-    def abort(self, folder: Path, status: Status, reason: str) -> None:
-        """Restore all settings and write the record of an unfinished run.
-
-        The sampler does both. If it is lost, this process writes the record.
-        """
+    def abort(self, status: Status, reason: str) -> None:
+        """Have the sampler restore all settings and write the record of an unfinished run."""
         try:
             if self._client is not None:
                 self._client.abort(status, reason)
         except PowerError as error:
             print(f"wattload: {error}", file=sys.stderr)
         self.close()
-        if (folder / DRAFT_FILE).exists():
-            finish_aborted(folder, status, reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

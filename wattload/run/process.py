@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 from wattload.core import interrupts
 from wattload.core.errors import RankLostError, WattloadError
 from wattload.core.workload import Communicator
+from wattload.power.sampler.abandoned_runs import REASON, finish_abandoned
 from wattload.run.config import RunConfig
 from wattload.run.power_session import Sampling
 from wattload.run.preflight import WriteLedger
@@ -147,6 +148,9 @@ def start_process(config: RunConfig, reporter: Reporter) -> Iterator[ProcessCont
         with unsampled_process(reporter) as process:
             process.sampling = sampling
             process.on_all_ranks(require_sampling)
+            if process.is_root:
+                for folder in finish_abandoned([Path(config.runs)]):
+                    process.note(f"recorded as aborted: {folder}; {REASON}")
             yield process
     finally:
         if sampling is not None:

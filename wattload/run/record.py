@@ -15,20 +15,23 @@ from typing import Any
 from wattload.core.checks.evaluation import evaluate
 from wattload.core.checks.io import device_bytes
 from wattload.core.clock import utc_text
+from wattload.core.errors import RunError, WattloadError
 from wattload.core.histogram import Histogram
 from wattload.core.host.facts import software_facts
 from wattload.core.power import Evidence, Scope
 from wattload.core.record.energy import PowerSection
-from wattload.core.record.file import write_record
+from wattload.core.record.file import DRAFT_FILE, write_record
 from wattload.core.record.host import RankRecord
 from wattload.core.record.phase import PhaseWindow, Total, TraceFile
 from wattload.core.record.results import Check, Latency, latencies_of
 from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status, WorkloadSection
 from wattload.core.record.target import TargetRecord
+from wattload.core.record.unfinished import release_space
 from wattload.core.workload import DataFacts, Outcome
+from wattload.power.sampler.aborted_record import finish_aborted
 from wattload.run.config import RunConfig
-from wattload.run.energy import pending_section, power_section, read_all
-from wattload.run.folder import settle, write_draft_document
+from wattload.run.energy import pending_section, power_section, read_all, with_samples_found
+from wattload.run.folder import settle, spare_folder, write_configuration, write_draft
 from wattload.run.host import CaptureReport
 from wattload.run.phases import (
     MarkedSpan,
@@ -84,8 +87,8 @@ class Findings:
     operations: Sequence[OperationRow] = ()
 
 
-def write_draft(header: Header, reports: Sequence[RankReport]) -> None:
-    """Write the draft, from which the record of a run that dies is made."""
+def draft_document(header: Header, reports: Sequence[RankReport]) -> str:
+    """Return the draft, from which the record of a run that dies is made."""
     record = build_record(
         header,
         reports,
@@ -94,20 +97,73 @@ def write_draft(header: Header, reports: Sequence[RankReport]) -> None:
         status="aborted",
         reason="the run ended before it was finished",
     )
-    write_draft_document(header.folder, record.model_dump_json(indent=1))
+    return record.model_dump_json(indent=1)
 
 
-def conclude(header: Header, reports: Sequence[RankReport], findings: Findings) -> RunRecord:
-    """Write the traces and the record of a finished run, and return the record."""
-    power_reports = [report.power for report in reports if report.power is not None]
+def conclude(
+    header: Header, reports: Sequence[RankReport], findings: Findings
+) -> tuple[RunRecord, Path]:
+    """Write the traces and the record of a finished run; return the record and its folder.
+
+    If they can't be written to the run's folder, because it is full or gone, they are written to a
+    folder of this user: what was measured is not lost.
+
+    Raises:
+        RunError: they can't be written there either.
+    """
+    release_space(header.folder)
+    try:
+        return _store(header, reports, findings, header.folder), header.folder
+    except OSError as error:
+        failure = error
+    try:
+        place = spare_folder(header.folder.name)
+        write_configuration(place, header.order.config_values)
+        return _store(header, reports, findings, place), place
+    except OSError as error:
+        raise RunError(
+            f"the run is complete, but its record is lost: it can't be written to {header.folder} "
+            f"({failure.strerror or failure}), nor to {error.filename or 'the state folder'} "
+            f"({error.strerror or error}); free space, then run again"
+        ) from error
+
+
+def record_failure(folder: Path, draft: str, status: Status, reason: str) -> Path:
+    """Make sure that a run that failed has a record, and return the record's folder.
+
+    That is a folder of this user if the run's folder is full or gone.
+
+    Raises:
+        OSError: it can't be written there either.
+    """
+    try:
+        finish_aborted(folder, status, reason)
+    except (WattloadError, OSError):
+        place = spare_folder(folder.name)
+        write_draft(place, draft)
+        finish_aborted(place, status, reason)
+        (place / DRAFT_FILE).unlink()
+        return place
+    return folder
+
+
+def _store(
+    header: Header, reports: Sequence[RankReport], findings: Findings, place: Path
+) -> RunRecord:
+    """Write the traces, the record and the log of a finished run to ``place``."""
+    power_reports = [
+        with_samples_found(report.power, header.folder)
+        for report in reports
+        if report.power is not None
+    ]
     samples = read_all(header.folder, power_reports)
     traffic = [row for report in reports for row in report.traffic]
     traces = [
-        write_throughput(header.folder, traffic),
-        write_power(header.folder, [sample for host in samples.values() for sample in host]),
+        write_throughput(place, traffic),
+        write_power(place, [sample for host in samples.values() for sample in host]),
     ]
     if findings.operations:
-        traces.append(write_operations(header.folder, findings.operations))
+        traces.append(write_operations(place, findings.operations))
     record = build_record(
         header,
         reports,
@@ -119,8 +175,8 @@ def conclude(header: Header, reports: Sequence[RankReport], findings: Findings) 
         status="complete",
         reason="every phase ran to its end",
     )
-    write_record(record, header.folder)
-    settle(header.folder, [report.samples_file or "" for report in power_reports])
+    write_record(record, place)
+    settle(header.folder, place, [report.samples_file or "" for report in power_reports])
     return record
 
 

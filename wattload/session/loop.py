@@ -46,7 +46,8 @@ def plan_run(
     overrides: Sequence[str], reporter: Reporter
 ) -> tuple[RunConfig, tuple[Target, ...], WorkloadPlan]:
     """Return what one run would do to its targets; changes nothing."""
-    return preview_run(unsampled_process(reporter), overrides)
+    with unsampled_process(reporter) as process:
+        return preview_run(process, overrides)
 
 
 def run_all(overrides: Sequence[str], *, multirun: bool, reporter: SessionReporter) -> int:

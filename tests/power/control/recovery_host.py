@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tools.model_host.drive import Model, ModelDrive, store
+from wattload.core.clock import boot_id
 from wattload.power.control.host import PowerHost
-from wattload.power.control.journal import ChangeJournal, Entry, Owner, Setting, boot_id
+from wattload.power.control.journal import ChangeJournal, Entry, Owner, Setting
 from wattload.power.control.recovery import Recovery, recover_changes
 from wattload.power.nvme.admin_timeout import DeviceWithTimeout
 
