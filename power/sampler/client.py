@@ -71,6 +71,8 @@ class SamplerClient:
         self._log = log
         self._buffer = bytearray()
         self._version = __version__
+        self.has_run = False
+        """Whether a run is announced and not over: only then is there anything to abort."""
         _clients.add(self)
 
     @classmethod
@@ -132,6 +134,7 @@ class SamplerClient:
         """Announce a run; its folder with ``draft.json`` must exist."""
         answer = self._request("hello", protocol=PROTOCOL_VERSION, run_id=run_id)
         self._version = str(answer.get("version"))
+        self.has_run = True
 
     def open(
         self, config: PowerConfig, *, devices: Sequence[str], block_devices: Sequence[str]
@@ -169,7 +172,9 @@ class SamplerClient:
 
     def finish(self) -> FinishReply:
         """Stop sampling; the power state is restored when this returns."""
-        return self._report(FinishReply, self._request("finish"))
+        answer = self._request("finish")
+        self.has_run = False
+        return self._report(FinishReply, answer)
 
     def abort(self, status: str, reason: str) -> None:
         """Undo everything and have the sampler write the run's record if it has none.
@@ -177,6 +182,7 @@ class SamplerClient:
         ``status`` is ``failed`` or ``aborted``.
         """
         self._request("abort", status=status, reason=reason)
+        self.has_run = False
 
     @staticmethod
     def recover(run_id: str) -> list[Recovery]:

@@ -142,9 +142,12 @@ class Sampling:
             self._client = None
 
     def abort(self, status: Status, reason: str) -> None:
-        """Have the sampler restore all settings and write the record of an unfinished run."""
+        """Have the sampler restore all settings and write the record of an unfinished run.
+
+        A sampler to which the run was not announced has nothing to do.
+        """
         try:
-            if self._client is not None:
+            if self._client is not None and self._client.has_run:
                 self._client.abort(status, reason)
         except PowerError as error:
             print(f"wattload: {error}", file=sys.stderr)

@@ -118,6 +118,24 @@ def test_abort_restores_and_writes_the_record(bench: Bench) -> None:
     assert record.power.states[-1].restored == 0
 
 
+def test_client_knows_whether_there_is_a_run_to_abort(bench: Bench) -> None:
+    client = bench.spawn()
+    assert not client.has_run
+    with pytest.raises(PowerError):
+        client.hello("no-such-run")
+    assert not client.has_run
+    client.hello(RUN_ID)
+    assert client.has_run
+    client.open(PowerConfig(), devices=["nvme0"], block_devices=[])
+    client.start()
+    client.finish()
+    assert not client.has_run
+    bench.add_run("run-2")
+    client.hello("run-2")
+    client.abort("failed", "the target is full")
+    assert not client.has_run
+
+
 def test_run_that_has_a_record_keeps_it(bench: Bench) -> None:
     client = bench.opened()
     (bench.run / RECORD_FILE).write_text("the run's own")
