@@ -116,17 +116,17 @@ def test_a_run_of_another_host_is_left_alone(tmp_path: Path, left: Path) -> None
 
 KILLED_AT_ITS_APPEARANCE = """
 import os, signal, sys
-from wattload.run import folder
+from wattload.core.files import Folder
 
-rename = folder.Path.rename
+rename = Folder.rename_folder
 
-def renamed(path, new):
+def renamed(runs, name, new):
     if sys.argv[1] == "before":
         os.kill(os.getpid(), signal.SIGKILL)
-    rename(path, new)
+    rename(runs, name, new)
     os.kill(os.getpid(), signal.SIGKILL)
 
-folder.Path.rename = renamed
+Folder.rename_folder = renamed
 from wattload.__main__ import main
 main(sys.argv[2:])
 """

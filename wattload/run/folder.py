@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 import unicodedata
@@ -15,10 +14,12 @@ from shutil import rmtree
 from typing import Any
 
 from wattload.core.errors import TargetError
-from wattload.core.files import FOLDER_MODE, Lock, open_folder, sync_folder
+from wattload.core.files import FOLDER_MODE, Folder, Lock, choose_folder, open_folder
+from wattload.core.host_paths import allow_writing
 from wattload.core.record.file import DRAFT_FILE, JOURNAL_PATTERN
 from wattload.core.record.unfinished import (
     LOCK_FILE,
+    NO_SPACE,
     RESERVE_BYTES,
     remove_marks,
     reserve_space,
@@ -61,9 +62,17 @@ def make_runs_folder(runs: Path) -> None:
         runs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TargetError(
-            f"can't create the folder {runs} for results: {error.strerror}; "
-            "use runs=FOLDER for another one"
+            f"can't create the folder {runs} for results: {error.strerror}; {_ways_on(runs, error)}"
         ) from error
+
+
+def _ways_on(runs: Path, error: OSError) -> str:
+    """Return what to do about an error in the folder of the runs, or in one that must hold it."""
+    other = "use runs=FOLDER for another one"
+    if not isinstance(error, PermissionError):
+        return f"free space, or {other}" if error.errno in NO_SPACE else other
+    existing = next(folder for folder in (runs, *runs.parents) if folder.exists())
+    return f"{allow_writing(existing)}, or {other}"
 
 
 def make_run_folder(folder: Path, config_values: Mapping[str, Any], draft: str) -> Lock:
@@ -77,35 +86,26 @@ def make_run_folder(folder: Path, config_values: Mapping[str, Any], draft: str) 
     """
     new = unborn_folder(folder)
     try:
-        new.mkdir(mode=FOLDER_MODE, parents=True)
-        try:
-            with open_folder(new) as opened:
-                lock = opened.lock(LOCK_FILE)
-            write_owner(new)
-            write_configuration(new, config_values)
-            write_draft(new, draft)
-            reserve_space(new)
-            _sync(new)
-            new.rename(folder)
-            sync_folder(folder.parent)
-        except BaseException:
-            rmtree(new, ignore_errors=True)
-            raise
+        with choose_folder(folder.parent) as runs:
+            try:
+                with runs.make(new.name) as opened:
+                    lock = opened.lock(LOCK_FILE)
+                    write_owner(opened)
+                    write_configuration(opened, config_values)
+                    opened.write(DRAFT_FILE, draft)
+                    reserve_space(opened)
+                    opened.sync()
+                runs.rename_folder(new.name, folder.name)
+                runs.sync()
+            except BaseException:
+                rmtree(new, ignore_errors=True)
+                raise
     except OSError as error:
         raise TargetError(
             f"can't create the folder {folder} for results, with {format_bytes(RESERVE_BYTES)} "
-            f"reserved for the record: {error.strerror}; free space, or use runs=FOLDER for "
-            "another one"
+            f"reserved for the record: {error.strerror}; {_ways_on(folder.parent, error)}"
         ) from error
     return lock
-
-
-def _sync(folder: Path) -> None:
-    """Make the files of a new folder durable, and their names."""
-    for path in folder.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    sync_folder(folder)
 
 
 def spare_folder(run_id: str) -> Path:
@@ -119,16 +119,11 @@ def spare_folder(run_id: str) -> Path:
     return folder
 
 
-def write_configuration(folder: Path, config_values: Mapping[str, Any]) -> None:
+def write_configuration(folder: Folder, config_values: Mapping[str, Any]) -> None:
     """Write the composed configuration to ``config.yaml``."""
     from omegaconf import OmegaConf
 
-    OmegaConf.save(OmegaConf.create(dict(config_values)), folder / "config.yaml")
-
-
-def write_draft(folder: Path, draft: str) -> None:
-    """Write the draft of the record into a folder that has no record yet."""
-    (folder / DRAFT_FILE).write_text(draft, encoding="utf-8")
+    folder.write("config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config_values))))
 
 
 def settle(folder: Path, place: Path, samples: Sequence[str]) -> None:
@@ -139,8 +134,8 @@ def settle(folder: Path, place: Path, samples: Sequence[str]) -> None:
     """
     journals = sorted(folder.glob(JOURNAL_PATTERN))
     lines = [line for journal in journals for line in _events(journal)]
-    log = place / LOG_FILE
-    log.write_text("".join(f"{line}\n" for _, line in sorted(lines)), "utf-8")
+    with open_folder(place) as opened:
+        opened.write(LOG_FILE, "".join(f"{line}\n" for _, line in sorted(lines)))
     for path in (folder / DRAFT_FILE, *journals, *(folder / name for name in samples if name)):
         with suppress(OSError):
             path.unlink()

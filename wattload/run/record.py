@@ -15,7 +15,8 @@ from typing import Any
 from wattload.core.checks.evaluation import evaluate
 from wattload.core.checks.io import device_bytes
 from wattload.core.clock import utc_text
-from wattload.core.errors import RunError, WattloadError
+from wattload.core.errors import ForeignFileError, RunError, WattloadError
+from wattload.core.files import open_folder
 from wattload.core.histogram import Histogram
 from wattload.core.host.facts import software_facts
 from wattload.core.power import Evidence, Scope
@@ -31,7 +32,7 @@ from wattload.core.workload import DataFacts, Outcome
 from wattload.power.sampler.aborted_record import finish_aborted
 from wattload.run.config import RunConfig
 from wattload.run.energy import pending_section, power_section, read_all, with_samples_found
-from wattload.run.folder import settle, spare_folder, write_configuration, write_draft
+from wattload.run.folder import settle, spare_folder, write_configuration
 from wattload.run.host import CaptureReport
 from wattload.run.phases import (
     MarkedSpan,
@@ -114,16 +115,17 @@ def conclude(
     release_space(header.folder)
     try:
         return _store(header, reports, findings, header.folder), header.folder
-    except OSError as error:
+    except (OSError, ForeignFileError) as error:  # full, gone, or replaced by somebody
         failure = error
     try:
         place = spare_folder(header.folder.name)
-        write_configuration(place, header.order.config_values)
+        with open_folder(place) as spare:
+            write_configuration(spare, header.order.config_values)
         return _store(header, reports, findings, place), place
     except OSError as error:
         raise RunError(
             f"the run is complete, but its record is lost: it can't be written to {header.folder} "
-            f"({failure.strerror or failure}), nor to {error.filename or 'the state folder'} "
+            f"({getattr(failure, 'strerror', None) or failure}), nor to {error.filename or 'the state folder'} "
             f"({error.strerror or error}); free space, then run again"
         ) from error
 
@@ -140,7 +142,8 @@ def record_failure(folder: Path, draft: str, status: Status, reason: str) -> Pat
         finish_aborted(folder, status, reason)
     except (WattloadError, OSError):
         place = spare_folder(folder.name)
-        write_draft(place, draft)
+        with open_folder(place) as spare:
+            spare.write(DRAFT_FILE, draft)
         finish_aborted(place, status, reason)
         (place / DRAFT_FILE).unlink()
         return place

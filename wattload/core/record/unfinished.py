@@ -18,7 +18,7 @@ from shutil import rmtree
 
 from wattload.core.clock import boot_id
 from wattload.core.errors import DataError
-from wattload.core.files import LockHeldError, open_folder
+from wattload.core.files import Folder, LockHeldError, open_folder
 from wattload.core.record.file import DRAFT_FILE, RECORD_FILE
 
 LOCK_FILE = "run.lock"
@@ -29,7 +29,7 @@ RESERVE_BYTES = 16 << 20
 """More than the record and the traces of a run of hours have."""
 
 _UNBORN = ".new"
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_unfinished(folder: Path) -> bool:
@@ -66,23 +66,23 @@ def remove_unborn(runs: Path) -> None:
                 rmtree(folder, ignore_errors=True)
 
 
-def write_owner(folder: Path) -> None:
+def write_owner(folder: Folder) -> None:
     """Write down which host makes the run, and in which boot of it."""
     document = {"host": socket.gethostname(), "boot_id": boot_id()}
-    (folder / OWNER_FILE).write_text(json.dumps(document) + "\n", encoding="utf-8")
+    folder.write(OWNER_FILE, json.dumps(document) + "\n")
 
 
-def reserve_space(folder: Path) -> None:
+def reserve_space(folder: Folder) -> None:
     """Reserve the space of the record; does nothing on a file system that reserves none.
 
     Raises:
         OSError: there is not enough space, or a quota or the limit on the size of files is lower.
     """
-    with (folder / RESERVE_FILE).open("xb") as file:
+    with os.fdopen(folder.create(RESERVE_FILE), "wb") as file:
         try:
             os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
         except OSError as error:
-            if error.errno in _NO_SPACE:
+            if error.errno in NO_SPACE:
                 raise
 
 
