@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from pkgutil import iter_modules
@@ -14,7 +15,15 @@ from tests.record_figures import OF_WORKLOAD
 from tests.records import Scenario, WorkloadName, make_run
 from wattload.core.checks.declared import declared_checks
 from wattload.core.checks.evaluation import read_judged, rechecked
-from wattload.core.record.file import SCHEMA_VERSION, read_stored, write_record
+from wattload.core.record.file import (
+    BLANK,
+    RECORD_FILE,
+    SCHEMA_VERSION,
+    SEALED_SINCE,
+    read_stored,
+    seal_of,
+    write_record,
+)
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.run.compose import compose, workload_class
@@ -35,6 +44,10 @@ def changed(record: RunRecord, **changes: Any) -> RunRecord:  # noqa: ANN401 - a
 def failed(record: RunRecord, schema_version: int = SCHEMA_VERSION) -> set[str]:
     checks = rechecked(record, schema_version).checks
     return {check.name for check in checks if check.verdict == "fail"}
+
+
+def barred(record: RunRecord) -> set[str]:
+    return {check.name for check in rechecked(record).checks if check.bars_verdict}
 
 
 def without(record: RunRecord, name: str) -> RunRecord:
@@ -123,6 +136,58 @@ def test_a_workloads_check_without_its_figures_proves_nothing() -> None:
     record = with_check(record_of(), "delivered_bytes", figures={})
     assert failed(record) == {"delivered_bytes"}
     assert failed(record, schema_version=2) == set()
+
+
+@pytest.mark.parametrize(
+    ("workload", "name"),
+    [("unet3d", "delivered_bytes"), ("dlrm", "data_digests"), ("checkpoint", "cold_cache")],
+)
+def test_a_workloads_check_turned_to_not_checked_bars_the_verdict(
+    workload: WorkloadName, name: str
+) -> None:
+    record = with_check(
+        record_of(workload), name, verdict="not_checked", mandatory=False, figures={}
+    )
+    assert name in barred(record)
+
+
+def test_a_check_that_could_not_be_made_bars_no_verdict_where_that_is_known() -> None:
+    record = record_of()
+    no_extents = with_check(record, "written_extents", verdict="not_checked", mandatory=False)
+    assert "written_extents" not in barred(no_extents)
+    undelivered = with_check(record, "delivered_bytes", verdict="not_checked", mandatory=False)
+    by_dlio = record.workload.model_copy(update={"loader": "dlio"})
+    assert "delivered_bytes" not in barred(changed(undelivered, workload=by_dlio))
+
+
+def test_a_record_relabelled_as_another_workload_contradicts_its_configuration() -> None:
+    record = record_of()
+    named = {"_target_": "wattload.workloads.unet3d.workload.Unet3d"}
+    record = changed(record, config={**record.config, "workload": named})
+    assert failed(record) == set()
+    other = record.workload.model_copy(update={"name": "null"})
+    assert "settings_agree" in failed(changed(record, workload=other, checks=()))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_record_of_today_under_an_older_version_counts_as_edited(
+    version: int, tmp_path: Path
+) -> None:
+    record = record_of()
+    moment = record.hosts[0].before.clock
+    host = record.hosts[0].model_copy(update={"clocks": (moment,)})
+    write_record(changed(without(record, "written_extents"), hosts=(host,)), tmp_path)
+    document = json.loads((tmp_path / RECORD_FILE).read_text())
+    document["schema_version"] = version
+    document["seal"] = None if version < SEALED_SINCE else BLANK
+    content = json.dumps(document, indent=1).encode() + b"\n"
+    if version >= SEALED_SINCE:
+        content = content.replace(BLANK.encode(), str(seal_of(content)).encode())
+    (tmp_path / RECORD_FILE).write_bytes(content)
+    assert read_stored(tmp_path).seal == ("holds" if version >= SEALED_SINCE else "none")
+    judged = read_judged(tmp_path)
+    assert judged.seal == "broken"
+    assert "written_extents" in {c.name for c in judged.record.checks if c.verdict == "fail"}
 
 
 def test_what_a_check_of_today_needs_is_not_asked_of_an_older_record() -> None:

@@ -63,9 +63,10 @@ def phases_known(record: RunRecord) -> Sequence[Check]:
 
 
 def settings_agree(record: RunRecord) -> Sequence[Check]:
-    """Fail a record whose label or scale is not that of its own configuration."""
+    """Fail a record whose workload, label or scale is not that of its own configuration."""
     scale = record.config.get("scale")
     stated = {
+        "workload": (record.workload.name, _workload_of(record.config.get("workload"))),
         "label": (record.label, record.config.get("label")),
         "scale": (record.workload.scale, scale.get("name") if isinstance(scale, Mapping) else None),
     }
@@ -80,9 +81,16 @@ def settings_agree(record: RunRecord) -> Sequence[Check]:
             verdict="fail" if apart else "pass",
             sentence=f"The record was edited: its configuration has another {' and '.join(apart)}."
             if apart
-            else "Label and scale are those of the run's configuration.",
+            else "Workload, label and scale are those of the run's configuration.",
         )
     ]
+
+
+def _workload_of(configured: object) -> str | None:
+    """Return the name of the configured workload: the module below ``workloads`` of its class."""
+    target = configured.get("_target_") if isinstance(configured, Mapping) else None
+    package, _, below = str(target).partition(".workloads.")
+    return below.split(".")[0] if package == "wattload" else None
 
 
 def _named_phases(record: RunRecord) -> Iterator[str]:

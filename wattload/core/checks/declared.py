@@ -25,11 +25,15 @@ class DeclaredCheck:
 
     ``since`` is the first schema version whose complete records must have it. ``holds`` returns
     whether figures support a verdict other than ``fail``; ``None`` if figures decide nothing. It
-    raises ``KeyError`` for a figure that is missing.
+    raises ``KeyError`` for a figure that is missing. If the check could not be made, the
+    run gets no verdict, unless the check is ``optional``, such as one that a file system can't
+    answer, or the run's loader is in ``not_made_by``.
     """
 
     since: int
     holds: Callable[[Figures], bool] | None = None
+    optional: bool = False
+    not_made_by: tuple[str, ...] = ()
 
 
 def declared_checks(workload: str) -> Mapping[str, DeclaredCheck] | None:

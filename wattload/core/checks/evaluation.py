@@ -85,6 +85,9 @@ ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
 FIGURES_SINCE = 3
 """The first schema version in which a workload's check must have the figures that decide it."""
 
+_CLOCKS_SINCE = 3
+"""The first schema version with a host's ``clocks`` and what a check ``verified``."""
+
 
 def evaluate(record: RunRecord) -> tuple[Check, ...]:
     """Return every check that needs nothing but the record."""
@@ -98,7 +101,9 @@ def read_judged(path: Path) -> StoredRecord:
         RecordError: as ``read_stored``.
     """
     stored = read_stored(path)
-    return replace(stored, record=rechecked(stored.record, stored.schema_version))
+    version = max(stored.schema_version, _version_shown(stored.record))
+    seal = "broken" if version > stored.schema_version else stored.seal
+    return replace(stored, seal=seal, record=rechecked(stored.record, version))
 
 
 def rechecked(record: RunRecord, schema_version: int = SCHEMA_VERSION) -> RunRecord:
@@ -106,24 +111,42 @@ def rechecked(record: RunRecord, schema_version: int = SCHEMA_VERSION) -> RunRec
 
     Checks that follow from the record replace the stored ones. Those that only the workload can
     make are kept if their own figures support them. One that a complete record of
-    ``schema_version``, that of its file, must have and lacks fails. Any other stored check, of an
+    ``schema_version``, that of its file, must have and lacks fails; one that is stored as not made
+    bars the verdict if the workload declares that it must be made. Any other stored check, of an
     older rule, is kept: it can fail a run but not clear it.
     """
     made = evaluate(record)
     names = {check.name for check in made}
     declared = declared_checks(record.workload.name)
     stored = [check for check in record.checks if check.name not in names]
-    kept = (_supported(check, (declared or {}).get(check.name), schema_version) for check in stored)
+    loader = record.workload.loader
+    kept = (
+        _supported(check, (declared or {}).get(check.name), schema_version, loader)
+        for check in stored
+    )
     missing = _missing(record, declared, schema_version)
     return record.model_copy(update={"checks": (*kept, *missing, *made)})
 
 
-def _supported(check: Check, declared: DeclaredCheck | None, schema_version: int) -> Check:
+def _version_shown(record: RunRecord) -> int:
+    """Return the oldest schema version that can hold the record, by the fields that it uses."""
+    shown = [*(host.clocks for host in record.hosts), *(check.verified for check in record.checks)]
+    return _CLOCKS_SINCE if any(shown) else 1
+
+
+def _supported(
+    check: Check, declared: DeclaredCheck | None, schema_version: int, loader: str
+) -> Check:
     """Return a workload's check, failed if its own figures contradict its verdict.
 
     Before ``FIGURES_SINCE``, figures had other names: without them, the verdict is kept.
     """
-    if declared is None or declared.holds is None or check.verdict not in {"pass", "warn"}:
+    if declared is None:
+        return check
+    if check.verdict == "not_checked" and schema_version >= FIGURES_SINCE:
+        is_due = not declared.optional and loader not in declared.not_made_by
+        return check.model_copy(update={"mandatory": check.mandatory or is_due})
+    if declared.holds is None or check.verdict not in {"pass", "warn"}:
         return check
     try:
         holds = declared.holds(check.figures)
