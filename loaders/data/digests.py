@@ -172,7 +172,7 @@ def content_of(path: Path, moved: Callable[[int], None]) -> Content:
     size_bytes = line_count = 0
     last = _LINE_END
     buffer = np.empty(READ_BYTES, dtype=np.uint8)
-    with open(path, "rb", buffering=0, opener=_open_regular) as file:
+    with open(path, "rb", buffering=0, opener=open_regular) as file:
         while count := file.readinto(buffer.data):
             part = buffer[:count]
             sha256.update(part.data)
@@ -287,5 +287,6 @@ def _keep(files: Sequence[DataFile], verified: Sequence[VerifiedFile]) -> None:
             folder.verified = text
 
 
-def _open_regular(path: str, flags: int) -> int:
+def open_regular(path: str, flags: int) -> int:
+    """Open a file for ``open``: no link is followed, and a pipe is empty instead of blocking."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,6 +19,7 @@ from wattload.loaders.data.cold_cache import evict
 from wattload.loaders.data.crc32 import crc32_of, joined_crc32
 from wattload.loaders.data.criteo_conversion import Columnar
 from wattload.loaders.data.criteo_day_files import COLUMNS, ROW_BYTES, Part, Span
+from wattload.loaders.data.digests import open_regular
 from wattload.workloads.dlrm.conversion import ConversionResult
 from wattload.workloads.dlrm.dataset import DayFiles
 from wattload.workloads.dlrm.metrics import PhaseTotal
@@ -49,14 +51,14 @@ class Moved:
 
     ``tsv`` has the path and the span of each part in each round; only all ranks together have whole
     day files. The bytes are those of equal checksums: written in the last round, whose output is
-    still there, and read in all rounds. ``different`` names the files that differ.
+    still there, and read in all rounds. ``different`` has what is wrong with a file, by its path.
     """
 
     tsv: Sequence[Sequence[tuple[Path, Span]]]
     parquet_bytes: int
     parquet_read_bytes: int
     packed_bytes: int
-    different: Sequence[str]
+    different: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ def count_rows(
     return Counts(
         line_count=sum(columnar.row_count for columnar in converted.last),
         parquet_count=sum(map(_parquet_rows, parquet)),
-        packed_bytes=sum(path.stat().st_size for path in binary),
+        packed_bytes=sum(map(_size_bytes, binary)),
     )
 
 
@@ -92,8 +94,17 @@ def _parquet_rows(path: Path) -> int:
     from pyarrow.parquet import read_metadata
 
     try:
-        return int(read_metadata(path).num_rows)
+        with open(path, "rb", opener=open_regular) as file:
+            return int(read_metadata(file).num_rows)
     except (pa.ArrowException, OSError):
+        return 0
+
+
+def _size_bytes(path: Path) -> int:
+    """Return the size of a file, 0 if it is gone."""
+    try:
+        return path.lstat().st_size
+    except OSError:
         return 0
 
 
@@ -132,8 +143,7 @@ def compare_moved(
     binary: Sequence[Path],
 ) -> Moved:
     """Compare the checksums of what moved on a rank with its output files, read from the drive."""
-    evict([*parquet, *binary])
-    different: dict[str, None] = {}
+    different: dict[str, str] = {}
     parquet_bytes = read_bytes = packed_bytes = 0
     for index, (columns, rows) in enumerate(zip(parquet, binary, strict=True)):
         columnar = [of_round[index] for of_round in converted.columnar]
@@ -142,16 +152,16 @@ def compare_moved(
         if all(output.is_written(each.written) for each in columnar):
             parquet_bytes += output.size_bytes
         else:
-            different[str(columns)] = None
+            different[str(columns)] = output.fault
         spans = [span for each in packed for span in each.read]
         read_bytes += sum(span.size_bytes for span in spans if output.has(span))
         if not all(output.has(span) for span in spans):
-            different[str(columns)] = None
+            different[str(columns)] = output.fault
         output = _Output(rows)
         if all(output.is_written(each.written) for each in packed):
             packed_bytes += output.size_bytes
         else:
-            different[str(rows)] = None
+            different[str(rows)] = output.fault
     return Moved(
         tsv=[
             [
@@ -164,7 +174,7 @@ def compare_moved(
         parquet_bytes=parquet_bytes,
         parquet_read_bytes=read_bytes,
         packed_bytes=packed_bytes,
-        different=list(different),
+        different=different,
     )
 
 
@@ -172,7 +182,7 @@ def content_check(
     days: DayFiles, ranks: Sequence[Moved], phases: tuple[PhaseTotal, PhaseTotal], rounds: int
 ) -> Check:
     """Compare the checksums of all bytes that moved with the files, over all ranks."""
-    different = [name for rank in ranks for name in rank.different]
+    different = {name: fault for rank in ranks for name, fault in rank.different.items()}
     tsv_bytes = 0
     for number in range(rounds):
         spans = [each for rank in ranks for each in rank.tsv[number]]
@@ -183,8 +193,8 @@ def content_check(
             )
             if _joined(own) == Span(0, file.content.size_bytes, file.content.crc32):
                 tsv_bytes += file.content.size_bytes
-            elif str(file.path) not in different:
-                different.append(str(file.path))
+            else:
+                different[str(file.path)] = _OTHER_BYTES
     to_parquet, to_binary = phases
     verified = (
         _verified(to_parquet, "read", tsv_bytes),
@@ -193,14 +203,14 @@ def content_check(
         _verified(to_binary, "written", sum(rank.packed_bytes for rank in ranks)),
     )
     figures = {"different_count": len(different), "rounds": rounds}
+    first = next((f"{name} {fault}" for name, fault in different.items()), None)
     last = "the round" if rounds == 1 else f"the last of {rounds} rounds"
     return Check(
         name="dlrm_content",
         verdict="pass" if is_content_equal(figures) else "fail",
         sentence=(
-            f"{different[0]} does not have the bytes that were read or written in the timed "
-            f"phases, by CRC-32; {len(different)} files differ."
-            if different
+            f"{first}; {len(different)} files differ."
+            if first
             else "By CRC-32, all bytes read in the timed phases are those of the verified day "
             f"files and of the Parquet files, and the output of {last} was read back as written."
         ),
@@ -237,8 +247,17 @@ def compare_sample(
     first_difference: str | None = None
     for index, group in drawn:
         offset, first_row = columnar[index].landmarks[group]
-        ends = [start for start, _ in columnar[index].landmarks[1:]] + [parts[index].end_bytes]
-        rows = _reference(parts[index].source, offset, ends[group])
+        source, following = parts[index].source, columnar[index].landmarks[group + 1 :]
+        end, end_row = (following or [(parts[index].end_bytes, columnar[index].row_count)])[0]
+        try:
+            rows = _reference(source, offset, end)
+        except OSError as error:
+            compared += end_row - first_row
+            different += end_row - first_row
+            first_difference = first_difference or (
+                f"at byte {offset} of {source}, which can't be read ({error.strerror or error})"
+            )
+            continue
         found = _packed_rows(binary[index], first_row, len(rows.packed))
         expected.update(rows.packed.tobytes())
         packed.update(found.tobytes())
@@ -306,21 +325,33 @@ def bytes_check(read_bytes: int, tsv_bytes: int, rounds: int) -> Check:
     )
 
 
+_OTHER_BYTES = "does not have the bytes that were read or written in the timed phases, by CRC-32"
+
+
 class _Output:
-    """An output file as it is now."""
+    """An output file as it is now, read from the drive; ``fault`` is what to say if it differs."""
 
     def __init__(self, path: Path) -> None:
-        self._bytes = np.fromfile(path, np.uint8)
+        self.fault = _OTHER_BYTES
+        self._bytes: NDArray[np.uint8] | None = None
+        try:
+            evict([path])
+            with open(path, "rb", opener=open_regular) as file:
+                self._bytes = np.fromfile(file, np.uint8)
+        except OSError as error:
+            self.fault = f"can't be read after the timed phases ({error.strerror or error})"
         self._crc32: dict[tuple[int, int], int] = {}
 
     @property
     def size_bytes(self) -> int:
-        return len(self._bytes)
+        return 0 if self._bytes is None else len(self._bytes)
 
     def has(self, span: Span) -> bool:
         """Whether the file still has the bytes that moved."""
         place = (span.offset_bytes, span.size_bytes)
         end = sum(place)
+        if self._bytes is None:
+            return False
         if place not in self._crc32 and end <= self.size_bytes:
             self._crc32[place] = crc32_of(self._bytes[span.offset_bytes : end])
         return self._crc32.get(place) == span.crc32
@@ -365,8 +396,9 @@ def _reference(source: Path, start_bytes: int, end_bytes: int) -> ReferenceRows:
 def _packed_rows(path: Path, first_row: int, count: int) -> NDArray[np.int32]:
     """Return rows of a packed file, shape (count, columns); missing ones are -1, which none is."""
     rows = np.full((count, len(COLUMNS)), -1, dtype="<i4")
-    found = np.fromfile(path, "<i4", count * len(COLUMNS), offset=first_row * ROW_BYTES)
-    rows.reshape(-1)[: len(found)] = found
+    with suppress(OSError), open(path, "rb", opener=open_regular) as file:
+        found = np.fromfile(file, "<i4", count * len(COLUMNS), offset=first_row * ROW_BYTES)
+        rows.reshape(-1)[: len(found)] = found
     return rows
 
 
@@ -377,7 +409,8 @@ def _different_in_parquet(rows: ReferenceRows, path: Path, group: int) -> NDArra
 
     wrong = np.zeros(len(rows.packed), dtype=np.bool_)
     try:
-        table = parquet.ParquetFile(path).read_row_group(group)
+        with open(path, "rb", opener=open_regular) as file:
+            table = parquet.ParquetFile(file).read_row_group(group)
     except (pa.ArrowException, OSError, IndexError):
         return ~wrong
     if table.column_names != list(rows.columns) or table.num_rows != len(wrong):

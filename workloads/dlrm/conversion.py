@@ -215,7 +215,12 @@ class Outputs:
     def keep(self) -> None:
         """List the files as finished, so that they stay until ``wattload clean``."""
         for folder, name in self._names():
-            folder.record(name, (folder.path / name).stat().st_size, None)
+            try:
+                size_bytes = (folder.path / name).lstat().st_size
+            except FileNotFoundError:
+                folder.discard(name)
+            else:
+                folder.record(name, size_bytes, None)
 
     def remove(self) -> None:
         """Remove this rank's files."""

@@ -245,9 +245,14 @@ def test_data_and_output_are_spread_over_targets(tmp_path: Path) -> None:
         assert len(list(path.rglob("day_*"))) >= 1
 
 
-def spoiled(tmp_path: Path, spoil: Callable[[list[Path]], None], suffix: str) -> dict[str, Check]:
+def spoiled(
+    tmp_path: Path,
+    spoil: Callable[[list[Path]], None],
+    suffix: str,
+    **changed: Any,  # noqa: ANN401 - fields of Config
+) -> dict[str, Check]:
     """Run, then change the outputs with this suffix before verify looks."""
-    workload, context = dlrm(rounds=1), context_at(tmp_path)
+    workload, context = dlrm(rounds=1, **changed), context_at(tmp_path)
     workload.prepare(context)
     workload.run(context)
     spoil([path for path in outputs(tmp_path) if path.suffix == suffix])
@@ -302,6 +307,43 @@ def test_one_flipped_bit_fails_the_checks(tmp_path: Path, suffix: str) -> None:
 def test_a_parquet_file_without_its_footer_fails_the_checks(tmp_path: Path) -> None:
     checks = spoiled(tmp_path, lambda paths: flip(paths[0], -1), ".parquet")
     assert failed(checks) == {"dlrm_content", "dlrm_rows", "dlrm_sample"}
+
+
+@pytest.mark.parametrize("keep_output", [False, True])
+@pytest.mark.parametrize("suffix", [".bin", ".parquet"])
+def test_a_deleted_output_fails_the_checks(
+    tmp_path: Path, suffix: str, *, keep_output: bool
+) -> None:
+    checks = spoiled(tmp_path, lambda paths: paths[0].unlink(), suffix, keep_output=keep_output)
+    assert failed(checks) == {"dlrm_content", "dlrm_rows", "dlrm_sample"}
+    assert (
+        f"{suffix} can't be read after the timed phases (No such file or directory); 1 files differ"
+        in checks["dlrm_content"].sentence
+    )
+
+
+def test_all_outputs_deleted_fail_the_checks(tmp_path: Path) -> None:
+    def delete(paths: list[Path]) -> None:
+        for path in paths[0].parent.glob("*.[bp]*"):
+            path.unlink()
+
+    checks = spoiled(tmp_path, delete, ".bin")
+    assert failed(checks) == {"dlrm_content", "dlrm_rows", "dlrm_sample"}
+    verified = {(v.phase, v.kind): v.verified_bytes for v in checks["dlrm_content"].verified}
+    assert verified["tsv_to_parquet", "written"] == 0
+    assert verified["parquet_to_binary", "read"] == 0
+    assert verified["parquet_to_binary", "written"] == 0
+
+
+def test_a_deleted_day_file_fails_the_checks(tmp_path: Path) -> None:
+    workload, context = dlrm(sample_row_groups=1000), context_at(tmp_path)
+    facts = workload.prepare(context)
+    workload.run(context)
+    (facts.folder / "day_0").unlink()
+    checks = {check.name: check for check in workload.verify(context)}
+    assert failed(checks) == {"data_digests", "dlrm_sample"}
+    assert "day_0, which can't be read (No such file" in checks["dlrm_sample"].sentence
+    assert checks["dlrm_sample"].figures["different_count"] == ROWS // 2
 
 
 def test_the_rows_of_another_part_fail_the_checks(tmp_path: Path) -> None:
