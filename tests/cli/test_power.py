@@ -304,9 +304,23 @@ def test_host_without_a_controller_is_one_sentence(
             power(host, action)
 
 
-@pytest.mark.skipif(Path("/dev/nvme0").exists(), reason="this host has an NVMe controller")
-def test_absent_controller_is_one_sentence_on_the_command_line(capsys: Captured) -> None:
-    assert main(["power", "states", "nvme0"]) == 1
+@pytest.mark.parametrize("name", ["/nope", "nvme7", "nvme0n1", "", "../nvme0"])
+@pytest.mark.parametrize("words", [("watch",), ("states",), ("set", "1"), ("restore",)])
+def test_name_of_no_controller_is_bad_input(
+    host: PowerHost, words: Sequence[str], name: str
+) -> None:
+    action, *rest = words
+    with pytest.raises(ConfigError, match=r"is not an NVMe controller of this host; it has nvme0$"):
+        power(host, action, name, *rest)
+
+
+def test_controller_may_be_named_by_its_device_node(host: PowerHost) -> None:
+    assert power(host, "states", "/dev/nvme0") == 0
+
+
+@pytest.mark.parametrize("name", ["/nope", "nvme99999"])
+def test_absent_controller_is_one_sentence_on_the_command_line(name: str, capsys: Captured) -> None:
+    assert main(["power", "states", name]) == 2
     printed = capsys.readouterr().err
-    assert printed.startswith("wattload: /dev/nvme0 can't be opened")
+    assert printed.startswith(f"wattload: {name!r} is not an NVMe controller of this host")
     assert len(printed.splitlines()) == 1

@@ -102,10 +102,21 @@ def run(arguments: argparse.Namespace, host: PowerHost | None = None) -> int:
 
 
 def _names(host: PowerHost, device: str | None) -> Sequence[str]:
-    """Return the named controller, or all."""
-    if device is not None:
-        return (device.removeprefix("/dev/"),)
+    """Return the named controller, or all.
+
+    Raises:
+        ConfigError: the host has no controller of this name.
+        PowerError: the host has none at all.
+    """
     names = host.list_names()
+    if device is not None:
+        name = device.removeprefix("/dev/")
+        if name not in names:
+            raise ConfigError(
+                f"{device!r} is not an NVMe controller of this host; "
+                + (f"it has {', '.join(names)}" if names else "it has none")
+            )
+        return (name,)
     if not names:
         raise PowerError(
             "this host has no NVMe controller (/sys/class/nvme is empty); in a container, "
