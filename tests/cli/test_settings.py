@@ -99,6 +99,21 @@ def test_every_setting_is_checked_whatever_uses_it(override: str, sentence: str)
         compose(["workload=null", "target.path=/mnt", *override.split()])
 
 
+@pytest.mark.parametrize(
+    ("workload", "name"),
+    [
+        ("unet3d", "epochs"),
+        ("dlrm", "rounds"),
+        ("checkpoint", "checkpoint_count"),
+        ("checkpoint", "keep"),
+    ],
+)
+def test_repetitions_whose_results_are_kept_in_memory_are_bounded(workload: str, name: str) -> None:
+    overrides = [f"workload={workload}", f"workload.{name}={2**62}", "target.path=/mnt"]
+    with pytest.raises(ConfigError, match=rf"^workload.{name} must be 1 to \d+, got {2**62}$"):
+        compose(overrides)
+
+
 def test_defaults_are_in_their_own_ranges() -> None:
     for workload in options("workload"):
         for loader in options("loader"):

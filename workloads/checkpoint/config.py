@@ -25,6 +25,7 @@ from wattload.workloads.checkpoint.models import (
 MODES = ("sync", "async")
 PROTOCOLS = ("plain", "mlperf")
 MAX_SECONDS = 1e6
+MAX_CHECKPOINTS = 1_000_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,11 +58,12 @@ class Config:
     protocol: str = setting(
         "plain", "mlperf adds the checks of MLPerf Storage's rules.", choices=PROTOCOLS
     )
-    checkpoint_count: int = setting(10, "Checkpoints written.", least=1)
+    checkpoint_count: int = setting(10, "Checkpoints written.", least=1, most=MAX_CHECKPOINTS)
     keep: int | None = setting(
         None,
         "Checkpoints that stay on the target while the next is written.",
         least=1,
+        most=MAX_CHECKPOINTS,
         unset="1, or 2 with mode=async",
     )
     interval_s: float | None = setting(

@@ -14,6 +14,8 @@ MIN_BLOCK_BYTES = 64 << 10
 MAX_BLOCK_BYTES = 1 << 30
 MAX_DAYS = 100_000
 MAX_WORKERS = 4096
+MAX_ROUNDS = 10_000
+"""What moved in each round is kept in memory until it is verified."""
 
 
 class Compression(Enum):
@@ -50,7 +52,7 @@ class Config:
     )
     day_count: int = setting(24, "Synthetic day files.", least=1, most=MAX_DAYS)
     row_count: int = setting(4_373_472_329, "Rows in all synthetic day files together.", least=1)
-    rounds: int = setting(1, "How often the conversion is repeated.", least=1)
+    rounds: int = setting(1, "How often the conversion is repeated.", least=1, most=MAX_ROUNDS)
     workers: int = setting(
         0, "Worker processes per rank; 0: the rank's share of the cores.", least=0, most=MAX_WORKERS
     )

@@ -31,6 +31,9 @@ MINIMUM_COUNT = 8
 
 PAIRS = 512
 """How many pairs of sides are tried for a record, starting from a square."""
+MAX_EPOCHS = 10_000
+"""The times of each step of each epoch are kept in memory."""
+
 Shape = tuple[int, int, int]
 
 PUBLISHED_SETTINGS = (
@@ -225,7 +228,7 @@ class Config:
     file_count: int | None = setting(
         None, "Files, one record each.", least=1, unset="as many as MLPerf's rule needs"
     )
-    epochs: int = setting(5, "Times that all files are read.", least=1)
+    epochs: int = setting(5, "Times that all files are read.", least=1, most=MAX_EPOCHS)
     steps_per_epoch: int | None = setting(
         None,
         "Most steps of an epoch; with more files, each epoch reads a different part of them.",

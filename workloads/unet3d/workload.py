@@ -187,10 +187,14 @@ class Unet3d:
         self._delivery = Delivery(
             self._prepared(), drawn, how=self._loader.sample_verified, device=copier is not None
         )
-        orders = [job.order(world.rank, context.seed, epoch) for epoch in range(job.config.epochs)]
-        context.progress.begin("reading", read_bytes=sum(map(job.epoch_bytes, orders)))
+        numbers = range(job.config.epochs)
+        total_bytes = sum(
+            job.epoch_bytes(job.order(world.rank, context.seed, number)) for number in numbers
+        )
+        context.progress.begin("reading", read_bytes=total_bytes)
         epochs = []
-        for order in orders:
+        for number in numbers:
+            order = job.order(world.rank, context.seed, number)
             cold.before_epoch()
             with context.phase(PHASE) as counter.phase:
                 times, delivered = run_epoch(

@@ -556,7 +556,7 @@ def test_the_plan_bounds_what_the_run_writes(tmp_path: Path) -> None:
     ("changed", "reason"),
     [
         ({"row_count": 0}, "workload.row_count must be 1 or more, got 0"),
-        ({"rounds": 0}, "workload.rounds must be 1 or more, got 0"),
+        ({"rounds": 0}, "workload.rounds must be 1 to 10000, got 0"),
         ({"workers": -1}, "workload.workers must be 0 to 4096, got -1"),
         ({"row_count": 1}, r"workload.row_count must be at least workload.day_count \(2\), got 1"),
         ({"block_bytes": 100}, "workload.block_bytes must be 65536 to 1073741824, got 100"),

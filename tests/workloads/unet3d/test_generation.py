@@ -310,7 +310,7 @@ def test_a_target_without_direct_io_is_written_through_the_page_cache(tmp_path: 
     ("changes", "scale", "message"),
     [
         ({"batch_samples": 0}, "demo", "workload.batch_samples must be 1 or more, got 0"),
-        ({"epochs": 0}, "demo", "workload.epochs must be 1 or more"),
+        ({"epochs": 0}, "demo", "workload.epochs must be 1 to 10000, got 0"),
         ({"file_count": 0}, "demo", "workload.file_count must be 1 or more, got 0"),
         (
             {"record_divisor": 2},
