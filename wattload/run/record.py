@@ -125,7 +125,8 @@ def conclude(
     except OSError as error:
         raise RunError(
             f"the run is complete, but its record is lost: it can't be written to {header.folder} "
-            f"({getattr(failure, 'strerror', None) or failure}), nor to {error.filename or 'the state folder'} "
+            f"({getattr(failure, 'strerror', None) or failure}), nor to "
+            f"{error.filename or 'the state folder'} "
             f"({error.strerror or error}); free space, then run again"
         ) from error
 
