@@ -16,8 +16,8 @@ from pathlib import Path
 
 from pydantic_core import from_json
 
-from wattload.core.errors import TargetError
-from wattload.core.files import read_bounded
+from wattload.core.errors import ForeignFileError, TargetError
+from wattload.core.files import choose_folder, read_bounded
 from wattload.core.record.file import RECORD_FILE
 from wattload.reports.charts.renderer import renderer
 from wattload.reports.render.json_export import FORMAT, json_report
@@ -182,6 +182,31 @@ def write_whole(text: str, output: Path) -> Path:
     except OSError as error:
         raise TargetError(f"can't write {output}: {error.strerror}; use another -o") from error
     return output
+
+
+def write_own(text: str, output: Path) -> Path:
+    """Write a text as ``write_whole``, under a name that the user did not choose.
+
+    Others may have planted something there: only a regular file of ours is replaced.
+
+    Raises:
+        ForeignFileError: a link, a pipe or somebody else's file has the name.
+        TargetError: it can't be written.
+    """
+    try:
+        with choose_folder(output.parent) as folder:
+            folder.write(output.name, text, _mode_of(output))
+    except ForeignFileError as error:
+        raise ForeignFileError(f"{error}; -o FILE writes the report to another file") from error
+    except OSError as error:
+        raise TargetError(f"can't write {output}: {error.strerror}; use -o") from error
+    return output
+
+
+def _mode_of(output: Path) -> int:
+    with suppress(FileNotFoundError):
+        return stat.S_IMODE(output.lstat().st_mode)
+    return 0o666
 
 
 def _is_replaced(output: Path) -> bool:

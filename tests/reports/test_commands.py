@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from tests.records import Scenario, write_run
 from wattload.cli import check, report
-from wattload.core.errors import ConfigError, RecordError
+from wattload.core.errors import ConfigError, ForeignFileError, RecordError
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.results import Check
 from wattload.reports.stats.subject import ARMS
@@ -48,6 +49,27 @@ def test_report_goes_to_the_current_folder_by_default(
     monkeypatch.chdir(tmp_path)
     assert call(report, write_run(tmp_path, GOOD)) == 0
     assert (tmp_path / "report.html").is_file()
+
+
+@pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to])
+@pytest.mark.parametrize(("words", "name"), [((), "report.html"), (("--index",), "index.html")])
+def test_a_link_under_a_name_that_nobody_chose_is_not_written_through(
+    words: tuple[str, ...],
+    name: str,
+    plant: Callable[[Path, Path], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = write_run(tmp_path / "runs", GOOD).parent
+    shared, other = tmp_path / "shared", tmp_path / "thesis.tex"
+    shared.mkdir()
+    other.write_text("mine")
+    plant(shared / name, other)
+    monkeypatch.chdir(shared)
+    with pytest.raises(ForeignFileError, match="-o FILE writes the report to another file"):
+        call(report, run, *words)
+    assert other.read_text() == "mine"
+    assert call(report, run, *words, "-o", "chosen.html") == 0
 
 
 @pytest.mark.parametrize(

@@ -75,8 +75,15 @@ def run(arguments: argparse.Namespace) -> int:
         RecordError: a run is missing, cut short, or named twice.
         ConfigError: an option does not go with these runs or with another option.
         TargetError: the report can't be written, or would replace one of its inputs.
+        ForeignFileError: without ``-o``, a link or somebody else's file has the report's name.
     """
-    from wattload.reports.render.output import make_report, refuse_input, write_out, write_whole
+    from wattload.reports.render.output import (
+        make_report,
+        refuse_input,
+        write_out,
+        write_own,
+        write_whole,
+    )
     from wattload.reports.sanitize import file_name
 
     default = INDEX if arguments.index else f"report{ENDS[arguments.format]}"
@@ -98,7 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
     if output == STANDARD_OUTPUT:
         write_out(text)
     else:
-        print(file_name(str(on_host(write_whole(text, output)))))
+        write = write_whole if arguments.output else write_own
+        print(file_name(str(on_host(write(text, output)))))
     return 0
 
 
