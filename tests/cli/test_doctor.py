@@ -138,6 +138,14 @@ def test_findings_are_printed_with_their_commands() -> None:
     assert lines == ["no   fio: [none]", "for a bench", "$ get fio", "yes  torch: 2.13"]
 
 
+def test_a_command_is_printed_on_one_line_of_a_narrow_terminal() -> None:
+    command = "docker compose -f docker/compose.yaml run --rm [wattload] doctor"
+    out = io.StringIO()
+    finding = Finding(name="fio", verdict=Verdict.PARTLY, says="none", adds="it", mend=command)
+    show([finding], Console(file=out, width=40, highlight=False))
+    assert out.getvalue().splitlines()[-1] == f"        $ {command}"
+
+
 def test_a_target_that_can_not_be_used_is_the_first_finding(tmp_path: Path) -> None:
     finding = next(iter(storage_findings(tmp_path / "nowhere")))
     assert (finding.name, finding.verdict) == ("target directory", Verdict.NO)

@@ -238,6 +238,9 @@ def test_a_run_of_any_workload_is_planned_and_nothing_is_written(
     text = capsys.readouterr().out
     for name in ("target", "data", "reads", "writes", "space", "memory", "time"):
         assert f"\n{name} " in text
+    generates = "must be generated first" in text
+    assert generates is (workload in ("unet3d", "dlrm"))
+    assert generates is not ("\ndata    none is needed before the run\n" in text)
     assert list(tmp_path.iterdir()) == []
 
 

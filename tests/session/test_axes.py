@@ -40,6 +40,27 @@ def test_arm_of_a_sweep_is_called_by_what_is_compared(swept: list[str], labels: 
         assert config.label == label
 
 
+def test_swept_labels_name_the_arms_in_order() -> None:
+    assert runs_of("target.path=/mnt/a,/mnt/b", "label=old,new", "workload.workers=1,2") == [
+        ("target.path=/mnt/a", "workload.workers=1", "label=old"),
+        ("target.path=/mnt/a", "workload.workers=2", "label=old"),
+        ("target.path=/mnt/b", "workload.workers=1", "label=new"),
+        ("target.path=/mnt/b", "workload.workers=2", "label=new"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("swept", "words"),
+    [
+        (["loader=direct,torch"], "label has 3 values but loader has 2"),
+        (["loader=direct,torch", "power.state=0,1"], "the combinations of loader and power.state"),
+    ],
+)
+def test_labels_that_do_not_match_the_arms_are_refused(swept: list[str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        runs_of(*swept, "label=a,b,c")
+
+
 def test_label_that_was_given_stays() -> None:
     assert runs_of("power.state=0,1", "label=mine") == [
         ("power.state=0", "label=mine"),

@@ -19,7 +19,9 @@ _SHOWN_COUNT = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("target", type=Path, help="the target directory, as given to target.path=")
+    parser.add_argument(
+        "target", metavar="TARGET", type=Path, help="the target directory, as in target.path="
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

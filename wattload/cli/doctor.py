@@ -126,18 +126,20 @@ def show(findings: Sequence[Finding], console: Console) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    width = max(len(finding.verdict) for finding in findings)
     for finding in findings:
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True, min_width=width)
+        table.add_column(overflow="fold")
         lines = [f"[bold]{escape(finding.name)}[/bold]: {escape(finding.says)}"]
         if finding.verdict != "yes":
             lines.append(f"[dim]for {escape(finding.adds)}[/dim]")
-        if finding.mend:
-            lines.append(f"$ {escape(finding.mend)}")
         colour = _COLOURS[finding.verdict]
         table.add_row(f"[{colour}]{finding.verdict}[/{colour}]", "\n".join(lines))
-    console.print(table)
+        console.print(table)
+        if finding.mend:
+            # A command is on one line, however narrow the terminal: it must survive copying.
+            console.print(f"{'':{width + 2}}$ {escape(finding.mend)}", soft_wrap=True)
 
 
 class Verdict(StrEnum):

@@ -149,11 +149,7 @@ def run_lines(
         devices = ", ".join(target.facts.devices) or "no block device"
         free = f"{format_bytes(space.available_bytes)} of {format_bytes(space.total_bytes)} free"
         yield _line("target", f"{target.path} on {devices}, {free}")
-    yield _line(
-        "data",
-        f"{format_bytes(plan.data_bytes)}, of which {format_bytes(plan.prepare_bytes)} "
-        "must be generated first",
-    )
+    yield _line("data", _data_text(plan))
     yield _line("reads", f"{format_bytes(plan.read_bytes)} in the timed phases")
     yield _line("writes", f"{format_bytes(plan.run_bytes)} in the timed phases")
     yield _line("space", f"at most {format_bytes(plan.peak_bytes)} at once")
@@ -179,6 +175,18 @@ def run_lines(
     if power_w is not None:
         least, most = (quantity(s * power_w, Unit.JOULES) for s in (least_s, most_s))
         yield _line("energy", f"{least}{'' if most == least else f' to {most}'} at {power_w:g} W")
+
+
+def _data_text(plan: WorkloadPlan) -> str:
+    """Return the size of the data set that the runs read, and how much of it is missing."""
+    if not plan.data_bytes:
+        return "none is needed before the run"
+    missing = (
+        f"of which {format_bytes(plan.prepare_bytes)} must be generated first"
+        if plan.prepare_bytes
+        else "already on the target"
+    )
+    return f"{format_bytes(plan.data_bytes)}, {missing}"
 
 
 def _settings(words: Sequence[str]) -> dict[str, str]:

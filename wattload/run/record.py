@@ -406,8 +406,8 @@ def _of_power(record: RunRecord) -> Iterator[str]:
         yield f"Drive energy comes from {what}, not from a measurement; it ranks nothing."
     if not record.controllers:
         yield (
-            "No NVMe controller lies under the target: power state, link, temperature and SMART "
-            "counters are unknown."
+            "There is no NVMe controller under the target: power state, link, temperature and "
+            "SMART counters are unknown."
         )
 
 

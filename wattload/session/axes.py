@@ -96,11 +96,19 @@ def labelled(axes: Sequence[Axis]) -> Iterator[tuple[str, ...]]:
     """Yield the overrides of every run of a sweep, with a label for its arm if it needs one.
 
     In a sweep over power states, ``power.state=1`` is the arm ``PS1``; in one over drives,
-    ``target.path=/mnt/a`` is the arm ``a``. If both are swept, the arm is ``a-PS1``.
+    ``target.path=/mnt/a`` is the arm ``a``. If both are swept, the arm is ``a-PS1``. Swept labels
+    name the values of the one key that makes arms, in order.
+
+    Raises:
+        ConfigError: the number of labels is not that of the arms, or several keys make arms.
     """
     own = [axis for axis in axes if makes_arms(axis)]
-    is_named = any(axis.key == "label" for axis in axes)
+    given = [axis for axis in axes if axis.key == "label"]
     names = dict(zip([axis.key for axis in own], axis_names(own), strict=True))
+    if own and given and given[0].is_swept:
+        names = {own[0].key: _label_values(given[0], own)}
+        axes, given = [axis for axis in axes if axis not in given], []
+    is_named = bool(given)
     for indices in itertools.product(*(range(len(axis.texts)) for axis in axes)):
         picked = list(zip(axes, indices, strict=True))
         overrides = tuple(axis.texts[index] for axis, index in picked)
@@ -109,6 +117,21 @@ def labelled(axes: Sequence[Axis]) -> Iterator[tuple[str, ...]]:
         else:
             label = "-".join(names[axis.key][index] for axis, index in picked if axis in own)
             yield (*overrides, override_of("label", label))
+
+
+def _label_values(label: Axis, own: Sequence[Axis]) -> tuple[str, ...]:
+    """Return the swept labels, one for each value of the only key that makes arms."""
+    keys = " and ".join(axis.key for axis in own)
+    if len(own) > 1:
+        raise ConfigError(
+            f"{len(label.values)} labels can't name the combinations of {keys}; leave label out"
+        )
+    if len(label.values) != len(own[0].values):
+        raise ConfigError(
+            f"label has {len(label.values)} values but {keys} has {len(own[0].values)}; "
+            "give one label for each value, or leave label out"
+        )
+    return tuple(plain_text(value) for value in label.values)
 
 
 def axis_names(axes: Sequence[Axis]) -> list[tuple[str, ...]]:

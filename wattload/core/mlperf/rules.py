@@ -226,7 +226,7 @@ def data_set(case: Case) -> Answer:
         standing,
         f"{files} files per epoch, at least {rule.files} required: the larger of "
         f"{rule.by_memory} (5 x {format_bytes(rule.memory_bytes)} of memory) and {rule.by_steps} "
-        f"(500 steps of {rule.accelerators} accelerators).",
+        f"(500 steps; accelerators: {rule.accelerators}).",
         {**figures, "by_memory": rule.by_memory, "by_steps": rule.by_steps},
     )
 
@@ -358,7 +358,7 @@ def hosts_equal(case: Case) -> Answer:
     per_rank = case.detail("accelerators_per_rank")
     return (
         "closed" if equal else "invalid",
-        f"Ranks by host are {by_host}; each drives {per_rank} accelerators"
+        f"Ranks by host are {by_host}; accelerators per rank: {per_rank}"
         + ("." if equal else "; all hosts must drive the same number."),
         dict(ranks),
     )
@@ -374,8 +374,7 @@ def five_runs(case: Case) -> Answer:
     ]
     if len(rates) < published.RUN_COUNT:
         raise UnknownError(
-            f"{len(rates)} valid runs with these settings were given; a result needs "
-            f"{published.RUN_COUNT}"
+            f"valid runs with these settings: {len(rates)}; a result needs {published.RUN_COUNT}"
         )
     apart = max(abs(rate / fmean(rates) - 1) for rate in rates)
     seeds = len({record.config.get("seed") for record in valid_runs})
