@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -18,8 +19,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from benchmarks.measure import NotMeasuredError, Result
-from wattload.core.record.file import RECORD_FILE, read_record, write_record
+from wattload.core.record.file import BLANK, RECORD_FILE, read_record, seal_of
+from wattload.core.record.phase import TraceFile
 from wattload.core.record.run import RunRecord
 from wattload.core.units import MB
 
@@ -142,42 +146,50 @@ def _peak_bytes(pid: int) -> int:
 def write_runs(folder: Path, count: int) -> None:
     """Write that many runs, made of the examples in turn: each with figures of its own.
 
-    Rates and times are moved by less than the closure checks allow; bytes, energy and traces stay,
-    so that every run is as valid as the one it was made of. The traces are links to one file.
+    Rates and times are moved by less than the closure checks allow; bytes, energy and samples stay,
+    so that every run is as valid as the one it was made of. Traces name their run, because equal
+    ones would show that a run is a copy.
     """
     examples = sorted(EXAMPLES.glob(f"*/{RECORD_FILE}"))
     records = [read_record(example) for example in examples]
     chance = random.Random(1)
     for index in range(count):
         number = index % len(examples)
-        record = _varied(records[number], index, chance)
-        run = folder / record.run_id
+        document = _varied(records[number], index, chance)
+        run = folder / str(document["run_id"])
         run.mkdir(parents=True)
-        for trace in record.traces:
-            os.link(_copied(examples[number].parent / trace.file, folder), run / trace.file)
-        write_record(record, run)
+        document["traces"] = [
+            _named(examples[number].parent, trace, run).model_dump()
+            for trace in records[number].traces
+        ]
+        blank = json.dumps({**document, "seal": BLANK}, indent=1) + "\n"
+        seal = seal_of(blank.encode())
+        (run / RECORD_FILE).write_text(blank.replace(BLANK, str(seal)), encoding="utf-8")
 
 
-def _copied(trace: Path, folder: Path) -> Path:
-    """Return a copy of a trace in the folder, made once: links can't cross file systems."""
-    copy = folder / f".{trace.parent.name}-{trace.name}"
-    if not copy.exists():
-        copy.write_bytes(trace.read_bytes())
-    return copy
+def _named(example: Path, trace: TraceFile, run: Path) -> TraceFile:
+    """Write a trace of an example into a run's folder, with the run's name in its metadata."""
+    table = pq.read_table(example / trace.file)
+    metadata = {**(table.schema.metadata or {}), b"run": run.name.encode()}
+    pq.write_table(table.replace_schema_metadata(metadata), run / trace.file)
+    digest = hashlib.sha256((run / trace.file).read_bytes()).hexdigest()
+    return trace.model_copy(update={"sha256": digest})
 
 
-def _varied(record: RunRecord, index: int, chance: random.Random) -> RunRecord:
+def _varied(record: RunRecord, index: int, chance: random.Random) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(record.model_dump_json())
     moment = datetime.fromisoformat(record.started_utc) + timedelta(minutes=3 * index)
     document["started_utc"] = moment.isoformat(timespec="milliseconds")
     document["finished_utc"] = (moment + timedelta(minutes=2)).isoformat(timespec="milliseconds")
+    # The examples are of that version: they lack what later ones require of a record.
+    document["schema_version"] = 2
     document["run_id"] = f"{moment:%Y%m%dT%H%M%SZ}-{record.workload.name}-{index:04x}"
     document["comparison"] |= {"block": index // 4, "order": index}
     document["config"]["seed"] = index
     for metric in document["metrics"]:
         if metric["value"] is not None and metric["unit"] not in POWER_UNITS:
             metric["value"] *= 1 + chance.uniform(-JITTER, JITTER)
-    return RunRecord.model_validate(document)
+    return document
 
 
 if __name__ == "__main__":

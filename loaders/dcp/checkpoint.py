@@ -20,7 +20,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
@@ -37,7 +37,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 from wattload.core.errors import DataError
-from wattload.core.files import as_named, choose_folder, sync_folder
+from wattload.core.files import FOLDER_MODE, as_named, choose_folder, sync_folder
 from wattload.core.io import BlockIdentity, ByteCounter, DataPath
 from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer
 from wattload.loaders.checkpoint_store import (
@@ -108,8 +108,9 @@ class CountedFiles(FileSystem):
     def mkdir(self, path: str | os.PathLike[str]) -> None:
         """Make the rank's folder, which is ours alone."""
         own = Path(path)
-        with choose_folder(own.parent) as above:
-            above.make(own.name).close()
+        # It is proved when a file in it is opened, and made durable with its files.
+        with choose_folder(own.parent) as above, suppress(FileExistsError):
+            os.mkdir(own.name, FOLDER_MODE, dir_fd=above.descriptor)
 
     def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
         """Give a file of the rank's folder another name in it."""

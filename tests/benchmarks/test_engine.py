@@ -174,8 +174,9 @@ def test_the_engine_really_meets_fio(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(engine, "TRIALS", 1)
     monkeypatch.setattr(engine, "FILE_BYTES", 4 * MIB)
     monkeypatch.setattr(engine, "CASES", (replace(RANDOM, batches=(1,)),))
-    speed, cost = engine.measure(tmp_path, 1)
-    assert (speed.missing, cost.missing) == (None, None)
+    speed, cost, *verified = engine.measure(tmp_path, 1)
+    assert [each.missing for each in (speed, cost, *verified)] == [None] * (2 + len(verified))
+    assert verified
     assert speed.verdict is Verdict.FEW
     assert set(speed.figures) == {"wattload", "fio", "fio again"}
     assert all(rate > 0 for rates in speed.figures.values() for rate in rates)

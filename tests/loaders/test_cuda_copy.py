@@ -35,7 +35,7 @@ def test_without_pytorch_the_extra_is_named(
 ) -> None:
     monkeypatch.setattr(device_copy, "DRIVER", tmp_path)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtraError, match=r"wattload\[torch\]"):
+    with pytest.raises(MissingExtraError, match=r"\[torch\]"):
         require_cuda()
 
 

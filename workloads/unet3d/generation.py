@@ -87,8 +87,12 @@ def _make(data: PreparedData, indices: Sequence[int], context: RunContext) -> No
     """Write the files in an untimed phase; an interrupt or failure lets started files finish."""
     if not indices:
         return
-    size_bytes = sum(data.dataset.file_bytes[index] for index in indices)
-    context.progress.begin("generating", written_bytes=size_bytes)
+    # In whole blocks, and the first one of a file again, with the CRC-32 that is known at its end.
+    again_bytes = PAGE_BYTES if record_format(data.dataset.config.record_format).HAS_CRC else 0
+    written_bytes = sum(
+        round_up(data.dataset.file_bytes[index], PAGE_BYTES) + again_bytes for index in indices
+    )
+    context.progress.begin("generating", written_bytes=written_bytes)
     try:
         with context.phase("generate", timed=False) as phase:
             _write_all(data, indices, context, lambda size: phase.moved(written_bytes=size))

@@ -148,7 +148,14 @@ def test_an_interrupt_ends_all_its_processes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_run_that_is_ended_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "target").mkdir()
-    settings = ["loader=dlio", "scale=demo", "power=none", "accelerator.count=2", "label=ended"]
+    settings = [
+        "workload=unet3d",
+        "loader=dlio",
+        "scale=demo",
+        "power=none",
+        "accelerator.count=2",
+        "label=ended",
+    ]
     command = [sys.executable, "-m", "wattload", "run", *settings, f"runs={tmp_path}/runs"]
     arguments = [f"target.path={tmp_path}/target", "accelerator.step_s.unet3d=5"]
     root = Path(__file__).parents[3]

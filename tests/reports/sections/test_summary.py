@@ -56,7 +56,7 @@ def test_a_comparison_says_how_much_how_sure_and_who_is_better(arms: tuple[Run, 
     assert "A uses 40." in text(energy)
     assert text(energy).endswith(": A is better (measured by a meter or a rail sensor).")
     assert text(calls) == "Of 4 headline figures A is better in 4."
-    assert "4 things not measured or not checked" in text(limits)
+    assert "5 things not measured or not checked" in text(limits)
     assert "arms differ in drive and power state at once" in text(limits)
     assert links(limits) == ["comparison", "gaps", "warnings", "trust"]
 

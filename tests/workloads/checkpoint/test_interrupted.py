@@ -141,10 +141,10 @@ workload.prepare(context)
 advance = context.progress.advance
 moved = 0
 
-def counted(count):
+def counted(read_bytes=0, written_bytes=0):
     global moved
-    moved += count
-    advance(count)
+    moved += written_bytes
+    advance(read_bytes=read_bytes, written_bytes=written_bytes)
     if moved > 40_000_000:  # amid the first 200 MB: stand still until killed
         print(moved, flush=True)
         time.sleep(300)
