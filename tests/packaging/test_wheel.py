@@ -186,7 +186,7 @@ def test_the_wheel_says_that_it_is_typed(names: set[str]) -> None:
 
 
 def test_the_wheel_holds_no_tests_and_no_build_leftovers(names: set[str]) -> None:
-    assert not [name for name in names if "test" in name or "__pycache__" in name]
+    assert not [name for name in names if "/test" in f"/{name}" or "__pycache__" in name]
 
 
 def test_torch_mpi_and_gpu_are_extras(installed: Path, tmp_path: Path) -> None:
