@@ -1,4 +1,4 @@
-"""A stepped wall clock is told from a clock that ran at another rate."""
+"""A step of the wall clock and a clock of another rate are distinguished."""
 
 from __future__ import annotations
 

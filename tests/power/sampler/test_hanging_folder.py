@@ -83,7 +83,7 @@ def bench() -> Iterator[Bench]:
 
 @pytest.fixture
 def hung(bench: Bench) -> Iterator[HangingFolder]:
-    """The folder of nobody's run ``mine``, on a file system that works until it is told to hang."""
+    """The folder of the run ``mine`` of user nobody, on a file system that hangs on request."""
     folder = bench.runs / "mine"
     folder.mkdir()
     give(folder)
