@@ -166,6 +166,7 @@ def test_progress_is_told_of_all_bytes(tmp_path: Path) -> None:
     total = sum(data.dataset.file_bytes)
     ((task, expected),) = context.progress.tasks
     assert task == "generating"
+    assert expected is not None
     assert context.progress.moved_bytes == [expected]
     assert 0 <= expected - total <= COUNT * 8192, "files are written in whole blocks"
 
