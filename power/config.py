@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from wattload.core.errors import ConfigError
-from wattload.core.settings import MISSING, check_settings, setting
+from wattload.core.settings import MISSING, check_settings, setting, shown
 from wattload.power.registry import AUTO, NONE, companions, meter, meter_names
 
 HTTPS_PORT = 443
@@ -190,6 +190,10 @@ class ReplayConfig:
         if not self.path:
             raise ConfigError(
                 "power=replay needs a trace file: set power.replay.path=trace.csv (or .parquet)"
+            )
+        if not self.path.endswith((".csv", ".parquet")):
+            raise ConfigError(
+                f"power.replay.path must end in .csv or .parquet, got {shown(self.path)}"
             )
         check_settings(self, "power.replay")
 

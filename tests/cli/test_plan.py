@@ -268,6 +268,23 @@ def test_a_run_that_would_be_refused_is_planned_then_refused(
     assert "target.max_write_bytes=1000" in captured.err
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], "no workload given; use wattload plan WORKLOAD with one of checkpoint, "),
+        (["target.path=/mnt"], "the workload comes first, before target.path="),
+        (["unet3d", "ratee=3"], "unknown setting ratee; did you mean rate?"),
+        (["unet3d", "path=/mnt"], "unknown setting path; did you mean target.path?"),
+        (["unet3d", "workload=dlrm"], "workload is given twice, as 'unet3d' and 'dlrm'"),
+    ],
+)
+def test_a_run_that_is_not_named_is_one_sentence(
+    capsys: Captured, words: list[str], expected: str
+) -> None:
+    assert main(["plan", *words]) == 2
+    assert capsys.readouterr().err.startswith(f"wattload: {expected}")
+
+
 def test_an_unknown_workload_is_one_sentence(capsys: Captured) -> None:
     assert main(["plan", "unet4d", "target.path=/mnt"]) == 2
     assert "unknown option workload=unet4d; did you mean unet3d?" in capsys.readouterr().err

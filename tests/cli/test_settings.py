@@ -67,9 +67,33 @@ def test_one_workload_and_loader_can_be_listed(capsys: pytest.CaptureFixture[str
     assert rows["loader.block_bytes"]["allowed"] == "a multiple of 4096, 4096 to 1073741824 bytes"
 
 
+def test_a_power_source_can_be_listed_with_its_own_settings_first(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert dispatch(["settings", "quarch", "--json"]) == 0
+    names = [row["name"] for row in json.loads(capsys.readouterr().out)]
+    assert names[0] == "power.quarch.module"
+    assert "power.state" in names
+    assert not any(name.startswith(("power.replay.", "power.source")) for name in names)
+
+
 def test_an_unknown_name_is_one_sentence() -> None:
-    with pytest.raises(ConfigError, match=r"unknown workload or loader 'unet'; workloads are .*"):
+    with pytest.raises(ConfigError, match=r"'unet'; did you mean unet3d\?; names are workload=.*"):
         dispatch(["settings", "unet"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["unet3d"], "did you mean workload=unet3d instead of unet3d"),
+        (["workload=unet3d", "workload=dlrm"], "workload is given twice, as 'unet3d' and 'dlrm'"),
+    ],
+)
+def test_a_workload_without_its_key_or_twice_is_one_sentence(
+    words: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        dispatch(["run", *words])
 
 
 @pytest.mark.parametrize("command", COMMANDS)

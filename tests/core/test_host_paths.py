@@ -36,8 +36,11 @@ def test_on_the_host_itself_paths_stay(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_folder_of_another_user_comes_with_the_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    owner, own = tmp_path.stat(), f"{os.geteuid()}:{os.getegid()}"
+    owner = tmp_path.stat()
     monkeypatch.delenv(VARIABLE, raising=False)
+    assert allow_writing(tmp_path) == f"run `chmod u+rwx {tmp_path}`"
+    own = f"{owner.st_uid + 1}:{os.getegid()}"
+    monkeypatch.setattr(os, "geteuid", lambda: owner.st_uid + 1)
     assert allow_writing(tmp_path) == f"run `sudo chown {own} {tmp_path}`"
     monkeypatch.setenv(VARIABLE, f"{tmp_path}=target")
     assert allow_writing(tmp_path) == (

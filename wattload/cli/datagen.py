@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
     from wattload.cli.settings import require_workload
     from wattload.session.loop import generate
 
-    require_workload(arguments.overrides)
+    require_workload(arguments.overrides, "datagen")
     data = generate(arguments.overrides, Printer())
     if data is not None:
         print(f"{'reused' if data.reused else 'generated'}: {on_host(data.folder)}")

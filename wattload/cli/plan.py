@@ -23,6 +23,7 @@ from wattload.core.storage.targets import Target
 from wattload.core.units import GIB, J_PER_WH, Unit, format_bytes, format_rate, format_seconds
 from wattload.core.workload import WorkloadPlan
 from wattload.reports.quantity import bounded_quantity, quantity
+from wattload.run.compose import groups, options
 from wattload.run.preflight import space_of
 from wattload.workloads.checkpoint import estimate
 from wattload.workloads.checkpoint.cycle import WRITE_PHASE
@@ -45,7 +46,9 @@ _PARTIAL = ("shrunken", "sliced")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("workload", metavar="WORKLOAD", help="what to plan, e.g. unet3d")
+    parser.add_argument(
+        "workload", metavar="WORKLOAD", nargs="?", default="", help="what to plan, e.g. unet3d"
+    )
     parser.add_argument(
         "settings",
         nargs="*",
@@ -62,10 +65,19 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the plan and return 0.
 
     Raises:
-        ConfigError: a setting is unknown, missing or out of range, or the run would be refused.
+        ConfigError: no workload is named, a setting is unknown, missing or out of range, or the
+            run would be refused.
         TargetError: the target can't be used.
         RecordError: the record is missing, unfinished, or has no write rate.
     """
+    if not arguments.workload:
+        listed = ", ".join(options("workload"))
+        raise ConfigError(f"no workload given; use wattload plan WORKLOAD with one of {listed}")
+    if "=" in arguments.workload:  # workload=unet3d, as for a run
+        key, _, name = arguments.workload.partition("=")
+        if key != "workload":
+            raise ConfigError(f"the workload comes first, before {key}=; e.g. wattload plan unet3d")
+        arguments.workload = name
     keys = {word.partition("=")[0] for word in arguments.settings}
     if arguments.workload != WORKLOAD or not keys <= set(KEYS):
         return _plan_run(arguments)
@@ -94,14 +106,18 @@ def run(arguments: argparse.Namespace) -> int:
 def _plan_run(arguments: argparse.Namespace) -> int:
     """Print what a run would take, then raise what its preflight would raise."""
     from wattload.cli.outcome import Printer
+    from wattload.cli.settings import require_workload
     from wattload.run.preflight import preflight
     from wattload.session.loop import plan_run
 
     own = [word for word in arguments.settings if word.partition("=")[0] in ("rate", "power_w")]
     overrides = [word for word in arguments.settings if word not in own]
+    _refuse_near_own(overrides)
     given = _settings(own)
     rate, power_w = _number(given, "rate"), _number(given, "power_w")
-    config, targets, plan = plan_run([f"workload={arguments.workload}", *overrides], Printer())
+    overrides = [f"workload={arguments.workload}", *overrides]
+    require_workload(overrides, "plan")
+    config, targets, plan = plan_run(overrides, Printer())
     estimated = RunTime.of(plan, rate * 1e9) if rate is not None else None
     if arguments.json:
         seconds = asdict(estimated) if estimated else None
@@ -111,6 +127,15 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         print("\n".join(run_lines(targets, plan, estimated, power_w)))
     preflight(config, targets, plan, max(plan.minimum_ranks, 1))
     return 0
+
+
+def _refuse_near_own(overrides: Sequence[str]) -> None:
+    """Refuse a setting that is misspelt but nearer to one of a plan than to any of a run."""
+    for word in overrides:
+        key, equals, _ = word.partition("=")
+        near = difflib.get_close_matches(key, ("rate", "power_w"), n=1, cutoff=0.7)
+        if equals and near and key not in groups():
+            raise ConfigError(f"unknown setting {key}; did you mean {near[0]}?")
 
 
 @dataclass(frozen=True, slots=True)

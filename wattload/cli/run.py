@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from wattload.cli.settings import require_workload
 
-    require_workload(arguments.overrides)
+    require_workload(arguments.overrides, "run")
     if arguments.cfg:
         return _print_configuration(arguments.overrides)
     from wattload.cli.outcome import Printer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import re
 import shutil
@@ -12,8 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from wattload.core.errors import ConfigError
+from wattload.core.settings import shown
+from wattload.run.compose import options
 from wattload.run.settings import SettingRow, general_settings, option_settings, options_of
 
+NAMED_GROUPS = ("workload", "loader", "power")
+"""Groups whose options have settings of their own."""
 LISTED_GROUPS = ("workload", "loader", "power", "power/profile", "accelerator", "scale", "sweep")
 
 
@@ -22,8 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "names",
         nargs="*",
-        metavar="WORKLOAD|LOADER",
-        help="show the settings of these; without a name, the options and the general settings",
+        metavar="NAME",
+        help="a workload, loader or power source: show its settings; without a name, the options "
+        "and the general settings",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
@@ -34,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the settings and return 0.
 
     Raises:
-        ConfigError: a name is not a workload or a loader.
+        ConfigError: a name is not a workload, a loader or a power source.
     """
     if arguments.markdown:
         sys.stdout.write(markdown())
@@ -49,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
             print("\n".join((f"{group}=", *option_lines(group))), end="\n\n")
     print("\n\n".join("\n".join((title, *_lines(table))) for title, table in tables))
     if not arguments.names:
-        print("\nsettings of a workload or loader: wattload settings NAME, such as unet3d")
+        print(f"\nsettings of a {', '.join(NAMED_GROUPS)}: wattload settings NAME, e.g. unet3d")
     return 0
 
 
@@ -62,14 +68,27 @@ def option_lines(group: str) -> Iterator[str]:
         yield from _wrapped(f"{option.name:<{width}}  {summary}", "  ", width + 4)
 
 
-def require_workload(overrides: Sequence[str]) -> None:
-    """Raise ``ConfigError``, with a list of the workloads, unless an override names one."""
-    if not any(text.partition("=")[0].strip() == "workload" for text in overrides):
-        listed = "\n".join(option_lines("workload"))
-        raise ConfigError(
-            f"no workload given; add workload=NAME, with one of\n{listed}\n"
-            "e.g. wattload run workload=unet3d target.path=/mnt/ssd scale=demo"
-        )
+def require_workload(overrides: Sequence[str], command: str) -> None:
+    """Refuse overrides of a command that name no workload, or a setting twice.
+
+    Raises:
+        ConfigError: the message lists the workloads, or has the setting's two values.
+    """
+    values: dict[str, str] = {}
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if equals and values.setdefault(key.strip(), value) != value:
+            raise ConfigError(f"{key} is given twice, as {shown(values[key])} and {shown(value)}")
+    if "workload" in values:
+        return
+    name = next((option for option in options("workload") if option in overrides), None)
+    if name is not None:
+        raise ConfigError(f"no workload given; did you mean workload={name} instead of {name}?")
+    listed = "\n".join(option_lines("workload"))
+    raise ConfigError(
+        f"no workload given; add workload=NAME, with one of\n{listed}\n"
+        f"e.g. wattload {command} workload=unet3d target.path=/mnt/ssd scale=demo"
+    )
 
 
 def _wrapped(text: str, indent: str, hanging: int) -> Iterator[str]:
@@ -94,16 +113,14 @@ def _tables(names: Sequence[str]) -> list[tuple[str, list[SettingRow]]]:
 
 
 def _group_of(name: str) -> str:
-    known = {
-        group: [option.name for option in options_of(group)] for group in ("workload", "loader")
-    }
+    known = {group: [option.name for option in options_of(group)] for group in NAMED_GROUPS}
     for group, listed in known.items():
         if name in listed:
             return group
-    raise ConfigError(
-        f"unknown workload or loader {name!r}; workloads are {', '.join(known['workload'])}, "
-        f"loaders are {', '.join(known['loader'])}"
-    )
+    every = [each for listed in known.values() for each in listed]
+    meant = "".join(f"; did you mean {n}?" for n in difflib.get_close_matches(name, every, n=1))
+    options_text = "; ".join(f"{group}={', '.join(names)}" for group, names in known.items())
+    raise ConfigError(f"unknown name {name!r}{meant}; names are {options_text}")
 
 
 def _lines(table: Sequence[SettingRow]) -> Iterator[str]:

@@ -29,6 +29,8 @@ def on_host(path: Path) -> Path:
 def allow_writing(folder: Path) -> str:
     """Return the commands that let this user write to a folder, as a clause of an error."""
     uid, gid, owner = os.geteuid(), os.getegid(), folder.stat()
+    if owner.st_uid == uid:
+        return f"run `chmod u+rwx {on_host(folder)}`"
     chown = f"`sudo chown {uid}:{gid} {on_host(folder)}`"
     if not mounted():
         return f"run {chown}"

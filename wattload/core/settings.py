@@ -89,7 +89,7 @@ class NamedSetting:
     @property
     def unit(self) -> str:
         """The unit that the end of the name states; empty for a number without one."""
-        return next((unit for end, unit in _UNITS.items() if self.name.endswith(end)), "")
+        return unit_of(self.name)
 
     @property
     def range_text(self) -> str:
@@ -97,6 +97,11 @@ class NamedSetting:
         if self.kind is bool:
             return "true or false"
         return self.setting.range_text(self.kind)
+
+
+def unit_of(name: str) -> str:
+    """Return the unit that the end of a setting's name states; empty for one without a unit."""
+    return next((unit for end, unit in _UNITS.items() if name.endswith(end)), "")
 
 
 def setting(

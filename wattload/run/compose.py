@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from wattload.core.errors import ConfigError
-from wattload.core.settings import shown
+from wattload.core.settings import shown, unit_of
 from wattload.core.workload import Accelerator, Workload
 from wattload.run.config import RunConfig, ScaleConfig, SweepConfig, TargetConfig
 from wattload.run.overrides import quote_text
@@ -27,6 +27,11 @@ CONFIG_NAME = "main"
 
 # Groups whose options have code: the settings of ``workload=unet3d`` are those of
 # ``wattload.workloads.unet3d.config``, of ``workload=null`` those of ``wattload.workloads.null``.
+LEAST_LIKENESS = 0.65
+"""How alike an unknown setting and a suggested one are at least, from 0 to 1."""
+WORD_WEIGHT = 0.9
+"""How much the likeness of one word of a name counts, compared with that of all of it."""
+
 CODED_GROUPS = {"workload": "wattload.workloads", "loader": "wattload.loaders"}
 
 
@@ -117,6 +122,8 @@ def compose(overrides: Sequence[str]) -> tuple[RunConfig, dict[str, Any]]:
         typed = OmegaConf.to_object(composed)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(error, overrides)) from error
+    except AssertionError as error:  # OmegaConf's, for a setting below one that is null
+        raise ConfigError(_explain_null(overrides)) from error
     if not isinstance(typed, RunConfig) or not isinstance(config_values, dict):
         raise ConfigError("the configuration does not describe a run; main.yaml may be damaged")
     _refuse_number_as_boolean(typed, overrides)
@@ -146,14 +153,24 @@ def _refuse_malformed(overrides: Sequence[str]) -> None:
     for text in overrides:
         key, equals, value = text.lstrip("+~").partition("=")
         if not equals or not key.strip():
-            raise ConfigError(
-                f"malformed override {shown(text)}; write it as KEY=VALUE, e.g. scale=demo"
-            )
+            raise ConfigError(f"malformed override {shown(text)}; {_meant(text)}")
         if value.strip().startswith("{") and key.strip() in groups():
             raise ConfigError(
                 f"{key} must be one of {', '.join(options(key.strip()))}, got {shown(value)}; "
                 f"its settings are set one by one, as {key}.KEY=VALUE"
             )
+
+
+def _meant(word: str) -> str:
+    """Return how to write an override of which only the value, or only the key, is given."""
+    group = next((group for group in groups() if word in options(group)), None)
+    if group is not None:
+        return f"did you mean {group}={word}?"
+    if word in groups():
+        return f"add = and one of {', '.join(options(word))}"
+    if "/" in word or word in (".", "~"):
+        return f"did you mean target.path={word}?"
+    return "write it as KEY=VALUE, e.g. scale=demo"
 
 
 def _refuse_number_as_boolean(config: RunConfig, overrides: Sequence[str]) -> None:
@@ -172,8 +189,10 @@ def _refuse_number_as_boolean(config: RunConfig, overrides: Sequence[str]) -> No
 
 
 def _refuse_additions(overrides: Sequence[str]) -> None:
-    """Refuse ``+key=`` and ``~key``: the schemas have every setting."""
+    """Refuse ``+key=``, ``~key`` and Hydra's own settings: the schemas have every setting."""
     for text in overrides:
+        if text.startswith(("hydra.", "hydra=")):
+            raise ConfigError(_unknown_key(text.partition("=")[0], ()))
         if text.startswith(("+", "~")):
             key = text.lstrip("+~").partition("=")[0]
             raise ConfigError(f"{_unknown_key(key, ())}; settings can't be added or removed")
@@ -213,9 +232,12 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
     cause: BaseException = error if is_omegaconf else error.__cause__ or error
     text = str(error).splitlines()[0]
     if isinstance(error, OverrideParseException):
-        return f"malformed override ({text}); write it as KEY=VALUE, e.g. scale=demo"
+        return (
+            f"malformed override {shown(error.override or text)}; close its quotes and brackets, "
+            "or quote all of its value"
+        )
     if isinstance(error, MissingConfigException):
-        return _unknown_option(str(error)) or text
+        return _unknown_option(str(error), overrides) or text
     if isinstance(cause, MissingMandatoryValue) or isinstance(error, MissingMandatoryValue):
         key = _full_key(cause)
         hint = "; e.g. target.path=/mnt/nvme" if key == "target.path" else f"; add {key}=VALUE"
@@ -232,6 +254,21 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
     return _explain_text(text, overrides)
 
 
+def _explain_null(overrides: Sequence[str]) -> str:
+    """Return the sentence on a setting of an option that is not selected, such as a meter."""
+    from omegaconf import OmegaConf
+
+    selected = _compose(_selected(overrides))
+    for text in overrides:
+        key = text.partition("=")[0].strip()
+        parent = key.rpartition(".")[0]
+        if parent and OmegaConf.select(selected, parent, default="") is None:
+            group, _, option = parent.rpartition(".")
+            add = f"; add {group}={option}" if group in groups() else ""
+            return f"{key} can't be set while {parent} is null{add}"
+    return "a setting can't be set while the one above it is null; remove it"
+
+
 def _explain_type(full_key: str, overrides: Sequence[str]) -> str:
     """Return the sentence on a value of the wrong type; empty if there is no such setting."""
     from omegaconf import OmegaConf
@@ -241,7 +278,7 @@ def _explain_type(full_key: str, overrides: Sequence[str]) -> str:
     parent, _, name = key.rpartition(".")
     try:
         node = OmegaConf.select(schema, parent) if parent else schema
-        wanted = _wanted(node._get_node(name))
+        wanted = _wanted(node._get_node(name), unit_of(name))
     except (AttributeError, ConfigError):
         return ""
     given = [text for text in overrides if text.partition("=")[0].strip() == key]
@@ -249,7 +286,7 @@ def _explain_type(full_key: str, overrides: Sequence[str]) -> str:
     return f"{key} must be {wanted}{value}" if wanted else ""
 
 
-def _wanted(node: Any) -> str:  # noqa: ANN401 - a node of OmegaConf
+def _wanted(node: Any, unit: str) -> str:  # noqa: ANN401 - a node of OmegaConf
     """Return which values a setting takes; empty for a setting of no single type."""
     from omegaconf import (
         BooleanNode,
@@ -263,8 +300,8 @@ def _wanted(node: Any) -> str:  # noqa: ANN401 - a node of OmegaConf
 
     kinds: dict[type, str] = {
         BooleanNode: "true or false",
-        IntegerNode: "an integer",
-        FloatNode: "a number",
+        IntegerNode: f"an integer in {unit}" if unit else "an integer",
+        FloatNode: f"a number in {unit}" if unit else "a number",
         StringNode: "text",
         ListConfig: "a list such as [a,b]",
         DictConfig: "a group of settings, which are set one by one",
@@ -296,37 +333,61 @@ def _full_key(error: BaseException) -> str:
     return str(getattr(error, "full_key", "") or "the configuration")
 
 
-def _unknown_option(text: str) -> str | None:
-    match = re.search(r"Could not find '([^']+)/([^/']+)'", text)
+def _unknown_option(text: str, overrides: Sequence[str]) -> str | None:
+    match = re.search(r"Could not find '([^']+)'", text)
     if not match:
         return None
-    group, option = match.groups()
+    chosen = match.group(1)
+    keys = [text.partition("=")[0].strip() for text in overrides]
+    given = [key for key in keys if chosen.startswith(f"{key}/")]
+    group = max(given, key=len, default=chosen.rpartition("/")[0])
+    option = chosen.removeprefix(f"{group}/")
     try:
         known = options(group)
     except OSError:
         return f"unknown config group {group!r}; the groups are {', '.join(groups())}"
-    meant = _nearest(option, known)
+    if not option:
+        return f"{group} has no value; add {group}= and one of {', '.join(known)}"
+    if group == "target":
+        return f"unknown option target={option}; did you mean target.path={option}?"
+    near = difflib.get_close_matches(option, known, n=1, cutoff=0.5)
+    meant = f"; did you mean {near[0]}?" if near else ""
     return f"unknown option {group}={option}{meant}; {group} can be {', '.join(known)}"
 
 
 def _unknown_key(key: str, overrides: Sequence[str]) -> str:
+    """Return the sentence on an unknown setting: the nearest one, else those of its group."""
     known = sorted(key for key in _known_keys(overrides) if not key.endswith("._target_"))
+    near = nearest_setting(key, known)
+    if near:
+        return f"unknown setting {key}; did you mean {near}?"
+    parents = {name.rpartition(".")[0] for name in known}
     parent = key.rpartition(".")[0]
+    while parent not in parents:
+        parent = parent.rpartition(".")[0]
     names = [name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == parent]
-    listed = ", ".join(names)
-    is_group = parent in ("", *known)
-    siblings = f"; {parent or 'the top level'} has {listed or 'no settings'}" if is_group else ""
-    prefix = f"{parent}." if parent else ""
-    near = difflib.get_close_matches(key.removeprefix(prefix), names, n=1, cutoff=0.5)
-    meant = f"; did you mean {prefix}{near[0]}?" if near else ""
-    if not near and not (parent and is_group):
-        meant = _nearest(key, known)
-    return f"unknown setting {key}{meant}{siblings}"
+    return f"unknown setting {key}; {parent or 'the top level'} has {', '.join(names)}"
 
 
-def _nearest(word: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else ""
+def nearest_setting(key: str, known: Iterable[str]) -> str:
+    """Return the setting that was probably meant by an unknown key; empty if there is none.
+
+    What is compared is the name after the last dot, whole or by its words, so that ``path`` finds
+    ``target.path`` and ``files`` finds ``workload.file_count``. Of equally near names, one with
+    the same prefix is taken, then a short one.
+    """
+    parent, _, name = key.lower().rpartition(".")
+
+    def likeness(setting: str) -> tuple[float, bool, int]:
+        prefix, _, last = setting.rpartition(".")
+        words = last.split("_")
+        whole = difflib.SequenceMatcher(None, name, last).ratio()
+        part = max(difflib.SequenceMatcher(None, name, word).ratio() for word in words)
+        same = prefix == parent
+        return max(whole + 0.1 * same, WORD_WEIGHT * part), same, -len(setting)
+
+    best = max(known, key=likeness, default="")
+    return best if best and likeness(best)[0] >= LEAST_LIKENESS else ""
 
 
 def _known_keys(overrides: Sequence[str]) -> Iterator[str]:

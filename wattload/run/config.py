@@ -158,6 +158,8 @@ class RunConfig:
         check_settings(self, "")
         check_settings(self.target, "target")
         self.target.paths()
+        if not self.runs.strip():
+            raise ConfigError(f"runs must be a folder, got {self.runs!r}; e.g. runs=runs/ab")
         self.workload.check(self.scale.name)
         self.loader.check()
         self.power.check()

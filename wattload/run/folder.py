@@ -26,6 +26,7 @@ from wattload.core.record.unfinished import (
     unborn_folder,
     write_owner,
 )
+from wattload.core.storage.targets import DATA_FOLDER_NAME
 from wattload.core.units import format_bytes
 from wattload.power.control.journal import default_state_folder
 
@@ -56,8 +57,13 @@ def make_runs_folder(runs: Path) -> None:
     """Create the folder for run folders if it does not exist.
 
     Raises:
-        TargetError: it can't be created.
+        TargetError: it can't be created, or is where the data of targets is.
     """
+    if DATA_FOLDER_NAME in runs.resolve().parts:
+        raise TargetError(
+            f"{runs} is in {DATA_FOLDER_NAME}, which holds only the data of a target; use "
+            "runs=FOLDER for another folder"
+        )
     try:
         runs.mkdir(parents=True, exist_ok=True)
     except OSError as error:

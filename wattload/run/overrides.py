@@ -23,7 +23,7 @@ _TEXT_KEYS = frozenset({"label", "runs"})
 _ELEMENT = re.compile(
     r"""\s*'(?:\\.|[^'\\])*'|\s*"(?:\\.|[^"\\])*"|\$\{[^}]*\}|[^,\[\]{}()]+""", re.DOTALL
 )
-_PLAIN = re.compile(r"[A-Za-z0-9_./:,=\[\]@%+ -]*")
+_PLAIN = re.compile(r"[A-Za-z0-9_./:,\[\]@%+ -]*")
 """Values that Hydra's grammar accepts as they are."""
 _WORD = re.compile(r"[A-Za-z_./-][A-Za-z0-9_./-]*")
 _KEYWORDS = frozenset({"true", "false", "null", "nan", "inf", "+inf", "-inf"})

@@ -61,7 +61,13 @@ def general_settings() -> Iterator[SettingRow]:
 
 
 def option_settings(group: str, name: str) -> Iterator[SettingRow]:
-    """Yield the settings of one workload or loader."""
+    """Yield the settings of one workload, loader or power source."""
+    if group == "power":
+        own = f"power.{'profile' if name == 'declared' else name}."
+        rows = list(_rows(PowerConfig, "power", overrides=("workload=null",)))
+        yield from (row for row in rows if row.name.startswith(own))
+        yield from (row for row in rows if row.name.count(".") == 1 and row.name != "power.source")
+        return
     overrides = tuple(dict.fromkeys(("workload=null", f"{group}={name}")))[-1:]
     if group != "workload":
         overrides = ("workload=null", *overrides)

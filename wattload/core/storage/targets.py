@@ -376,6 +376,8 @@ def _not_writable(target: Target, folder: Path, error: OSError) -> str:
         return f"{folder} is on a read-only file system{where}; mount it read-write"
     if error.errno in _FULL:
         return f"{folder} is full{where}: {error.strerror}; free space or name another target"
+    if error.errno in _FORBIDDEN and os.geteuid() == 0:
+        return f"{folder} is not writable, not even by root{where}; name another target"
     if error.errno in _FORBIDDEN:
         return (
             f"{folder} is not writable by user {os.geteuid()}; {allow_writing(folder)}, or name "
