@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from wattload.core import interrupts
 from wattload.core.errors import INTERRUPTED, WattloadError
+from wattload.core.limits import adjust_limits
 
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
 CONNECTING = frozenset({"run", "datagen", "plan"})
@@ -37,6 +38,7 @@ def _dispatch(words: Sequence[str], *, debug: bool) -> int:
         from wattload.cli.encoding import spell_what_is_missing
         from wattload.cli.main import dispatch
 
+        adjust_limits()
         spell_what_is_missing()
         return dispatch(words)
     except Exception as error:
@@ -53,14 +55,17 @@ def _dispatch(words: Sequence[str], *, debug: bool) -> int:
 
 def _explain(error: Exception) -> int:
     """Print an error as one sentence and return its exit status."""
-    if isinstance(error, WattloadError):
-        if _is_first_rank():
-            _print_error(str(error), error)
-        return error.exit_code
     if isinstance(error, BrokenPipeError):
         if sys.stderr is not None:
             sys.stderr.close()  # nobody reads our output any more
         return 1
+    from wattload.core.faults import host_fault
+
+    known = error if isinstance(error, WattloadError) else host_fault(error)
+    if known is not None:
+        if _is_first_rank():
+            _print_error(str(known), error)
+        return known.exit_code
     _print_error(f"{type(error).__name__}: {error} (--debug shows the traceback)", error)
     return 1
 

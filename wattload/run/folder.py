@@ -14,12 +14,12 @@ from shutil import rmtree
 from typing import Any
 
 from wattload.core.errors import TargetError
+from wattload.core.faults import remedy
 from wattload.core.files import FOLDER_MODE, Folder, Lock, choose_folder, open_folder
 from wattload.core.host_paths import allow_writing
 from wattload.core.record.file import DRAFT_FILE, JOURNAL_PATTERN
 from wattload.core.record.unfinished import (
     LOCK_FILE,
-    NO_SPACE,
     RESERVE_BYTES,
     remove_marks,
     reserve_space,
@@ -76,7 +76,7 @@ def _ways_on(runs: Path, error: OSError) -> str:
     """Return what to do about an error in the folder of the runs, or in one that must hold it."""
     other = "use runs=FOLDER for another one"
     if not isinstance(error, PermissionError):
-        return f"free space, or {other}" if error.errno in NO_SPACE else other
+        return f"{remedy(error.errno)}, or {other}"
     existing = next(folder for folder in (runs, *runs.parents) if folder.exists())
     return f"{allow_writing(existing)}, or {other}"
 

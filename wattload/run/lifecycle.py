@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from wattload.core import interrupts
 from wattload.core.clock import utc_text
 from wattload.core.errors import CHECK_FAILED, RankLostError, RunError
+from wattload.core.faults import host_fault
 from wattload.core.files import Lock
 from wattload.core.host.counters import ProcessTree, rank_facts, read_block_stats
 from wattload.core.record.file import RECORD_FILE
@@ -109,10 +110,13 @@ def _undone_on_failure(life: RunLifecycle, work: Callable[[], T]) -> T:
     except RankLostError:
         raise
     except BaseException as error:
+        failure = host_fault(error) or error
         with interrupts.ignored():
-            life.fail(error)
-            life.explain(error)
-        raise
+            life.fail(failure)
+            life.explain(failure)
+        if failure is error:
+            raise
+        raise failure from error
 
 
 class RunLifecycle:

@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 
 from wattload.core import interrupts
 from wattload.core.errors import RankLostError, WattloadError
+from wattload.core.faults import host_fault
 from wattload.core.workload import Communicator
 from wattload.power.sampler.abandoned_runs import REASON, finish_abandoned
 from wattload.run.config import RunConfig
@@ -88,6 +89,10 @@ class ProcessContext:
             value = step()
         except WattloadError as error:
             failure = error
+        except Exception as error:
+            failure = host_fault(error)
+            if failure is None:
+                raise
         failures = [found for found in self.communicator.all_gather(failure) if found is not None]
         if not failures:
             return value  # type: ignore[return-value]  # no failure: step() has returned a T
@@ -133,11 +138,11 @@ def start_process(config: RunConfig, reporter: Reporter) -> Iterator[ProcessCont
         PowerError: the sampler can't be started or reached.
     """
     sampling: Sampling | None = None
-    failure: WattloadError | None = None
+    failure: Exception | None = None
     if is_host_leader():
         try:
             sampling = Sampling.begin(Path(config.runs), config.power.sampler_socket)
-        except WattloadError as error:  # the other ranks wait in MPI_Init for this one
+        except Exception as error:  # the other ranks wait in MPI_Init for this one
             failure = error
 
     def require_sampling() -> None:

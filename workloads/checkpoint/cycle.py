@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from wattload.core.errors import ConfigError, TargetError, WattloadError
+from wattload.core.faults import remedy
 from wattload.core.files import as_named
 from wattload.core.io import BlockIdentity, ByteCounter
 from wattload.core.record.results import Check
@@ -399,8 +400,8 @@ def target_errors(action: str) -> Iterator[None]:
     except OSError as error:
         where = f" ({as_named(error.filename)})" if error.filename else ""
         raise TargetError(
-            f"{action} failed: {error.strerror or error}{where}; free some space or choose another "
-            "target with target.path="
+            f"{action} failed: {error.strerror or error}{where}; {remedy(error.errno)}, "
+            "or choose another target with target.path="
         ) from error
 
 

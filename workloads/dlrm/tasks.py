@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from wattload.core.errors import TargetError, WattloadError
+from wattload.core.faults import remedy
 from wattload.core.units import NS_PER_S
 from wattload.loaders.data import criteo_conversion, criteo_day_files
 from wattload.loaders.data.criteo_conversion import Columnar, ColumnarSettings, Packed
@@ -144,6 +145,6 @@ def _target_errors(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise TargetError(
-            f"writing {path} failed: {error.strerror or error}; "
-            "free some space or choose another target with target.path="
+            f"writing {path} failed: {error.strerror or error}; {remedy(error.errno)}, "
+            "or choose another target with target.path="
         ) from error

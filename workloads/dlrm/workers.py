@@ -12,7 +12,6 @@ import os
 import pickle
 import signal
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -309,7 +308,7 @@ def _portable(error: Exception) -> Exception:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        return RunError("".join(traceback.format_exception(error)).strip())
+        return RunError(f"{type(error).__name__}: {error}")
     return error
 
 

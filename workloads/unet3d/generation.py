@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import TargetError, WattloadError
+from wattload.core.faults import remedy
 from wattload.core.files import Folder
 from wattload.core.io import BlockIdentity, ByteCounter
 from wattload.core.storage.targets import Target
@@ -167,8 +168,8 @@ def _write(data: PreparedData, index: int, writers: Sequence[RecordWriter]) -> N
         raise
     except OSError as error:
         raise TargetError(
-            f"writing {data.paths[index]} failed: {error.strerror}; "
-            "finished files are kept, and the next run continues from there"
+            f"writing {data.paths[index]} failed: {error.strerror or error}; "
+            f"{remedy(error.errno)}; finished files are kept, and the next run continues from there"
         ) from error
 
 

@@ -51,7 +51,7 @@ def test_a_full_target_is_one_sentence_for_every_task(
     monkeypatch.setattr(
         CountedFile, "create", lambda *_: CountedFile(Path("/dev/full"), "wb", moved_nowhere)
     )
-    reason = f"writing {full} failed: No space left on device; free some space or choose"
+    reason = f"writing {full} failed: No space left on device; free some space, or choose"
     with pytest.raises(TargetError, match=reason):
         make_day(DayTask(full, 1, 0, 50_000), moved_nowhere)
     with pytest.raises(TargetError, match=reason):

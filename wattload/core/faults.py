@@ -1,0 +1,83 @@
+"""Faults of the host, each as one sentence: no memory, no space, a limit, a file system that fails.
+
+The kernel reports them anywhere in a run, as an ``OSError`` or a ``MemoryError``; some libraries
+turn them into errors of their own.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Mapping
+
+from wattload.core.errors import RunError, WattloadError
+from wattload.core.files import as_named
+from wattload.core.units import format_bytes
+
+_NO_THREAD = "can't start new thread"
+_NOT_MAPPED = "failed to map segment"
+"""Part of glibc's message if a library can't be mapped; Python raises it as ImportError."""
+
+_FAILED = "the drive or its file system failed: see dmesg for the cause"
+_GONE = "check that its file system is still mounted"
+_REMEDIES: Mapping[int, str] = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space"),
+    **dict.fromkeys((errno.EIO, errno.EREMOTEIO, errno.EUCLEAN, errno.EBADMSG), _FAILED),
+    **dict.fromkeys((errno.ENOENT, errno.ESTALE, errno.ENODEV, errno.ENXIO, errno.ENOTCONN), _GONE),
+    errno.EROFS: "mount it read-write; after an error of the drive, see dmesg",
+    errno.ENFILE: "close other programs, or raise the host's limit with sysctl fs.file-max",
+    errno.ENOMEM: "close other programs, or use fewer processes, fewer workers or smaller buffers",
+    errno.EAGAIN: "use fewer processes or workers",
+}
+_OTHERWISE = "check the folder and its file system"
+
+_LIMITS: Mapping[int, tuple[str, int, str]] = {
+    errno.EMFILE: ("open files", resource.RLIMIT_NOFILE, "ulimit -n"),
+    errno.EFBIG: ("per file", resource.RLIMIT_FSIZE, "ulimit -f"),
+    errno.EAGAIN: ("processes of this user", resource.RLIMIT_NPROC, "ulimit -u"),
+    errno.ENOMEM: ("of address space", resource.RLIMIT_AS, "ulimit -v"),
+}
+"""What the limit behind an error counts, its number, and the command that raises it."""
+
+
+def host_fault(error: BaseException) -> WattloadError | None:
+    """Return the error that explains a fault of the host; ``None`` for any other error.
+
+    An error that explains itself already, and a reader that closed its pipe, are others.
+    """
+    if isinstance(error, (WattloadError, BrokenPipeError)):
+        return None
+    code = _errno_of(error)
+    if code is None:
+        return None
+    name = error.filename if isinstance(error, OSError) else None
+    where = f"{as_named(os.fsdecode(name))}: " if isinstance(name, str | bytes) else ""
+    return RunError(f"{where}{_what(error, code)}; {remedy(code)}")
+
+
+def remedy(code: int | None) -> str:
+    """Return what to do about an error number of the kernel."""
+    if code is not None and code in _LIMITS:
+        what, number, command = _LIMITS[code]
+        soft, _ = resource.getrlimit(number)
+        if soft != resource.RLIM_INFINITY:
+            size = format_bytes(soft) if code in (errno.EFBIG, errno.ENOMEM) else str(soft)
+            return f"the limit is {size} {what}; raise it with {command}"
+    return _OTHERWISE if code is None else _REMEDIES.get(code, _OTHERWISE)
+
+
+def _errno_of(error: BaseException) -> int | None:
+    if isinstance(error, OSError):
+        return error.errno
+    is_thread = isinstance(error, RuntimeError) and _NO_THREAD in str(error)
+    is_library = isinstance(error, ImportError) and _NOT_MAPPED in str(error)
+    return errno.ENOMEM if isinstance(error, MemoryError) or is_thread or is_library else None
+
+
+def _what(error: BaseException, code: int) -> str:
+    """Return what failed: the kernel's words, those of the call that added an offset to them."""
+    if code == errno.ENOMEM:
+        return "out of memory"
+    words = error.strerror if isinstance(error, OSError) else None
+    return words or os.strerror(code)
