@@ -5,36 +5,38 @@ A run that dies alone leaves that to its sampler; see ``aborted_record``.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from wattload.core.errors import WattloadError
+from wattload.core.errors import DataError, WattloadError
 from wattload.core.record.unfinished import abandoned, remove_unborn, unfinished_runs
 from wattload.power.sampler.aborted_record import finish_aborted
 
 REASON = "the run and its sampler ended without a record: they were killed, or the host stopped"
 
-_LOG = logging.getLogger(__name__)
 
-
-def finish_abandoned(paths: Sequence[Path]) -> list[Path]:
-    """Write the records of those runs that nobody else will finish, and return their folders.
+def finish_abandoned(paths: Sequence[Path]) -> dict[Path, str]:
+    """Write the records of those runs that nobody else will finish.
 
     ``paths`` are run folders, or folders of them. Runs that live, runs of other hosts and folders
-    of other users are left alone.
+    of other users are left alone. Returns each unfinished run's folder, and why it was left without
+    a record; the reason is empty if it now has one.
     """
-    finished = []
+    found = {}
     for path in paths:
         remove_unborn(path)
-    for folder in unfinished_runs(paths):
-        with abandoned(folder) as is_abandoned:
-            if not is_abandoned:
-                continue
-            try:
-                finish_aborted(folder, "aborted", REASON)
-            except (WattloadError, OSError, ValueError, RecursionError) as error:
-                _LOG.warning("the run %s can't be finished: %s", folder, error)
-            else:
-                finished.append(folder)
-    return finished
+    for folder in dict.fromkeys(unfinished_runs(paths)):
+        with abandoned(folder) as why_not:
+            found[folder] = why_not or _finish(folder)
+    return found
+
+
+def _finish(folder: Path) -> str:
+    """Write the record of a run; return why that is impossible."""
+    try:
+        finish_aborted(folder, "aborted", REASON)
+    except (DataError, OSError) as error:
+        return f"it was interrupted, and its record can't be written: {error}"
+    except (WattloadError, ValueError, RecursionError) as error:
+        return f"it was interrupted, and its draft is unusable: {error}; delete its folder"
+    return ""

@@ -68,7 +68,7 @@ def make_report(
         forced: also compare runs and figures that are excluded.
 
     Raises:
-        RecordError: there is no readable record, or a run is named twice.
+        RecordError: there is no readable record.
         ConfigError: ``by`` does not name a property or a configuration key of these runs.
     """
     if form == "html":
@@ -85,6 +85,7 @@ def _loaded_runs(paths: Sequence[Path], *, redact: bool) -> Iterator[LoadedRuns]
     gc.disable()
     try:
         loaded = load_readable(paths, redact=redact, keep=Compactor())
+        loaded.require_run()
         gc.freeze()
     finally:
         if was_enabled:

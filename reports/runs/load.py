@@ -22,7 +22,7 @@ from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.reports.runs.parallel import share
 from wattload.reports.runs.redact import Masker
-from wattload.reports.runs.search import LeftOut, find_records
+from wattload.reports.runs.search import LeftOut, find_records, record_fault
 from wattload.reports.runs.traces import LazyTraces, Traces, read_traces
 from wattload.reports.sanitize import file_name
 
@@ -72,6 +72,13 @@ class LoadedRuns:
     runs: tuple[Run, ...]
     left_out: tuple[LeftOut, ...] = ()
 
+    def require_run(self) -> None:
+        """Raise ``RecordError`` with the first reason if there is no readable record."""
+        if not self.runs:
+            first, *others = self.left_out
+            more = f" ({len(others)} more have none either)" if others else ""
+            raise RecordError(f"{first.path} has no usable record: {first.reason}{more}")
+
 
 def load_runs(
     paths: Sequence[Path], *, redact: bool = False, keep: Callable[[Run], Run] | None = None
@@ -81,29 +88,47 @@ def load_runs(
     Raises:
         RecordError: a record is missing, truncated or invalid, or two are of the same run.
     """
-    return _load(paths, redact=redact, keep=keep, strict=True).runs
+    found = find_records(paths)
+    runs, faults = _load(found.files, redact=redact, keep=keep, strict=True)
+    for error in (*found.faults.values(), *faults.values()):
+        raise error
+    loaded = LoadedRuns(runs=tuple(runs), left_out=tuple(found.left_out()))
+    loaded.require_run()
+    return loaded.runs
 
 
 def load_readable(
     paths: Sequence[Path], *, redact: bool = False, keep: Callable[[Run], Run] | None = None
 ) -> LoadedRuns:
-    """Return the runs under the given paths, in that order, and what is left out.
+    """Return the runs under the given paths, in that order, and what is left out, even if all are.
 
-    With ``redact``, host names, serials and paths are masked consistently over all runs. ``keep``
-    makes runs compact if there are more than ``DETAILED_RUNS``; their traces stay on disk. It must
-    be picklable, and idempotent except for sharing parts between runs.
+    Of several records of one run, the first is kept. With ``redact``, host names, serials and paths
+    are masked consistently over all runs. ``keep`` makes runs compact if there are more than
+    ``DETAILED_RUNS``; their traces stay on disk. It must be picklable, and idempotent except for
+    sharing parts between runs.
 
     Raises:
-        RecordError: no record is readable, or two are of the same run.
+        RecordError: a path does not exist.
     """
-    return _load(paths, redact=redact, keep=keep, strict=False)
+    found = find_records(paths)
+    runs, faults = _load(found.files, redact=redact, keep=keep, strict=False)
+    left_out = [
+        LeftOut(name=file_name(f.parent.name), reason=record_fault(f, error), path=f.parent)
+        for f, error in faults.items()
+    ]
+    left_out += found.left_out()
+    if redact:  # names of folders and messages are not known to be masked
+        left_out = [
+            LeftOut(name="unnamed run", reason="no readable record", path=each.path)
+            for each in left_out
+        ]
+    return LoadedRuns(runs=tuple(runs), left_out=tuple(left_out))
 
 
 def _load(
-    paths: Sequence[Path], *, redact: bool, keep: Callable[[Run], Run] | None, strict: bool
-) -> LoadedRuns:
-    found = find_records(paths)
-    files = found.files
+    files: Sequence[Path], *, redact: bool, keep: Callable[[Run], Run] | None, strict: bool
+) -> tuple[list[Run], dict[Path, RecordError]]:
+    """Return the runs of files, and the errors of the others; if ``strict``, only the first."""
     masker = Masker(readable_records(files)) if redact else None
     several = len(files) > DETAILED_RUNS
     work = _Work(masker, several=several, keep=keep if several else None)
@@ -112,31 +137,21 @@ def _load(
     else:
         loaded = (work(file) for file in files)
     runs: list[Run] = []
-    errors: list[tuple[Path, RecordError]] = []
+    faults: dict[Path, RecordError] = {}
     places: dict[Hashable, Path] = {}
     with closing(loaded):  # ends the second process here, even after an error
         for file, run in zip(files, loaded, strict=True):
-            if isinstance(run, RecordError):
-                if strict:
+            try:
+                if isinstance(run, RecordError):
                     raise run
-                errors.append((file, run))
-                continue
-            refuse_duplicate(run.record, file, places)
-            runs.append(work.with_traces(run, file) if work.keep is not None else run)
-    if not runs:
-        raise errors[0][1]
-    left_out = [
-        LeftOut(name=file_name(f.parent.name), reason=record_fault(f, e)) for f, e in errors
-    ]
-    left_out += found.left_out()
-    if redact:  # names of folders and messages are not known to be masked
-        left_out = [LeftOut(name="unnamed run", reason="no readable record")] * len(left_out)
-    return LoadedRuns(runs=tuple(runs), left_out=tuple(left_out))
-
-
-def record_fault(file: Path, error: RecordError) -> str:
-    """Return an error without its file: the path depends on the working folder."""
-    return file_name(str(error).removeprefix(f"{file} "))
+                refuse_duplicate(run.record, file, places)
+            except RecordError as error:
+                faults[file] = error
+                if strict:
+                    break
+            else:
+                runs.append(work.with_traces(run, file) if work.keep is not None else run)
+    return runs, faults
 
 
 def readable_records(files: Sequence[Path]) -> Iterator[RunRecord]:
@@ -213,7 +228,8 @@ def refuse_duplicate(record: RunRecord, file: Path, seen: dict[Hashable, Path]) 
     first = next((seen[key] for key in keys if key in seen), None)
     if first is not None:
         raise RecordError(
-            f"{first} and {file} are the same run, {record.run_id}; name each run once"
+            f"{file} is a second record of the run {record.run_id}; the first is in "
+            f"{first.parent.name}"
         )
     seen.update(dict.fromkeys(keys, file))
 

@@ -13,8 +13,6 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from wattload.core.errors import RecordError
-
 Result = TypeVar("Result")
 
 SHARED_FROM = 200
@@ -36,14 +34,11 @@ def share(
 
     Args:
         files: the files; the second process starts with the last.
-        work: picklable, as are its results and the ``RecordError`` that it may raise.
+        work: picklable, as are its results.
         adopt: called on each result of the second process.
-
-    Raises:
-        RecordError: the error of the first file that has one.
     """
     todo = deque(range(len(files)))
-    done: dict[int, Result | RecordError] = {}
+    done: dict[int, Result] = {}
     with _worker(work, len(files)) as worker:
         for index in range(len(files)):
             while index not in done:
@@ -51,28 +46,18 @@ def share(
                 if worker.has_results or not todo:
                     found, undone = worker.receive()
                     for number, made in found.items():
-                        done[number] = made if isinstance(made, RecordError) else adopt(made)
+                        done[number] = adopt(made)
                     todo.extend(undone)
                 else:
                     own = todo.popleft()
-                    done[own] = _attempt(work, files[own])
-            result = done.pop(index)
-            if isinstance(result, RecordError):
-                raise result
-            yield result
+                    done[own] = work(files[own])
+            yield done.pop(index)
 
 
 def _send_files(todo: deque[int], files: Sequence[Path], worker: _Worker[Result]) -> None:
     while worker.has_room and todo:
         numbers = [todo.pop() for _ in range(min(_BATCH_FILES, len(todo)))]
         worker.send({number: files[number] for number in numbers})
-
-
-def _attempt(work: Callable[[Path], Result], file: Path) -> Result | RecordError:
-    try:
-        return work(file)
-    except RecordError as error:
-        return error
 
 
 class _Worker(Generic[Result]):
@@ -101,7 +86,7 @@ class _Worker(Generic[Result]):
         except OSError:
             self._connection = None
 
-    def receive(self) -> tuple[dict[int, Result | RecordError], list[int]]:
+    def receive(self) -> tuple[dict[int, Result], list[int]]:
         """Return the results of the first batch sent, and the numbers of lost files."""
         numbers = self._pending.popleft()
         try:
@@ -156,7 +141,7 @@ def main() -> None:
             work = connection.recv()
             while True:
                 files: dict[int, Path] = connection.recv()
-                connection.send({number: _attempt(work, file) for number, file in files.items()})
+                connection.send({number: work(file) for number, file in files.items()})
         except (EOFError, OSError):
             return
 

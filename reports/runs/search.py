@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wattload.core.errors import RecordError
-from wattload.core.record.file import DRAFT_FILE, RECORD_FILE
+from wattload.core.errors import DataError, RecordError
+from wattload.core.files import read_bounded
+from wattload.core.record.file import DRAFT_FILE, LARGEST_RECORD_BYTES, RECORD_FILE
+from wattload.core.record.unfinished import unfinished_reason
 from wattload.core.storage.targets import DATA_FOLDER_NAME
 from wattload.reports.sanitize import file_name
-
-UNFINISHED = "it is running or was interrupted"
 
 JOURNAL_SUFFIX = ".jsonl"
 """The journals of sessions, which list their runs."""
@@ -26,19 +26,28 @@ MOST_ENTRIES = 200_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """A run folder without a usable record: its name, and a clause on why."""
+    """A run folder without a usable record: its name, a clause on why, and its path.
+
+    The path is not for reports: it depends on the working folder, and is never masked.
+    """
 
     name: str
     reason: str
+    path: Path
 
 
 @dataclass(slots=True, kw_only=True)
 class FoundRecords:
-    """What a search for records found: records, unfinished runs, and folders not searched."""
+    """What a search for records found.
+
+    Records, unfinished runs, folders not searched, and the paths named by the user in which there
+    is no record, with the error of each.
+    """
 
     files: list[Path] = field(default_factory=list)
     unfinished: list[Path] = field(default_factory=list)
     unsearched: list[Path] = field(default_factory=list)
+    faults: dict[Path, RecordError] = field(default_factory=dict)
 
     def add(self, other: FoundRecords) -> None:
         """Add what another search found."""
@@ -47,44 +56,49 @@ class FoundRecords:
         self.unsearched += other.unsearched
 
     def left_out(self) -> list[LeftOut]:
-        """Return the unfinished runs and the folders that were not searched."""
-        reasons = [(each, UNFINISHED) for each in self.unfinished]
+        """Return what has no record: named paths, unfinished runs and folders not searched."""
+        reasons = [(path, record_fault(path, error)) for path, error in self.faults.items()]
+        reasons += [(each, unfinished_reason(each)) for each in self.unfinished]
         reasons += [(each, _unsearched(each)) for each in self.unsearched]
-        return [LeftOut(name=file_name(each.name), reason=reason) for each, reason in reasons]
+        return [
+            LeftOut(name=file_name(each.name), reason=reason, path=each) for each, reason in reasons
+        ]
+
+
+def record_fault(path: Path, error: RecordError) -> str:
+    """Return an error without its path, which depends on the working folder."""
+    return file_name(str(error).removeprefix(f"{path} "))
 
 
 def find_records(paths: Sequence[Path]) -> FoundRecords:
     """Return the records under paths: runs, records, journals, or folders of runs and sessions.
 
     Raises:
-        RecordError: a path does not exist, or contains no record.
+        RecordError: a path does not exist.
     """
     found = FoundRecords()
     for path in paths:
-        found.add(_find(path))
+        if not os.path.lexists(path):
+            raise RecordError(f"{path} does not exist; name a run folder such as runs/*")
+    for path in paths:
+        try:
+            found.add(_find(path))
+        except RecordError as error:
+            found.faults[path] = error
     return found
 
 
 def _find(path: Path) -> FoundRecords:
-    if not os.path.lexists(path):
-        raise RecordError(f"{path} does not exist; name a run folder such as runs/*")
     if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir() raises without permission
         is_journal = path.suffix == JOURNAL_SUFFIX
         return FoundRecords(files=journal_runs(path) if is_journal else [path])
-    if os.path.isfile(path / RECORD_FILE):  # noqa: PTH113
+    if os.path.lexists(path / RECORD_FILE):
         return FoundRecords(files=[path / RECORD_FILE])
     if os.path.lexists(path / DRAFT_FILE):
-        raise RecordError(
-            f"{path} has no {RECORD_FILE} yet: {UNFINISHED}; `wattload check {path}` records an "
-            "interrupted run of this host"
-        )
+        return FoundRecords(unfinished=[path])
     found = search_records(path)
-    if not found.files:
-        waiting = f" ({len(found.unfinished)} runs are running or interrupted)"
-        raise RecordError(
-            f"{path} contains no {RECORD_FILE}{waiting if found.unfinished else ''}; name a run "
-            "folder such as runs/*"
-        )
+    if not found.files and not found.unfinished:
+        raise RecordError(f"{path} contains no {RECORD_FILE}; name a run folder such as runs/*")
     return found
 
 
@@ -99,10 +113,10 @@ def journal_runs(journal: Path) -> list[Path]:
     """
     names: dict[str, str] = {}
     try:
-        lines = journal.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError as error:
-        raise RecordError(f"can't read {journal}: {error.strerror}") from error
-    for line in lines:
+        content = read_bounded(journal, LARGEST_RECORD_BYTES)
+    except (DataError, OSError) as error:
+        raise RecordError(f"{journal} can't be read as a journal: {error}") from error
+    for line in content.decode("utf-8", errors="replace").splitlines():
         try:
             entry = json.loads(line)
             names[str(entry["point"])] = Path(str(entry["folder"])).name

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +15,9 @@ import pytest
 from tests.records import Scenario, write_run
 from wattload.cli import check, report
 from wattload.core.errors import ConfigError, ForeignFileError, RecordError
-from wattload.core.record.file import RECORD_FILE
+from wattload.core.record.file import DRAFT_FILE, RECORD_FILE
 from wattload.core.record.results import Check
+from wattload.core.record.unfinished import OWNER_FILE
 from wattload.reports.stats.subject import ARMS
 
 GOOD = Scenario(run_id="run-good", seconds=1.0)
@@ -125,9 +128,9 @@ def test_bad_input_ends_with_status_2(tmp_path: Path) -> None:
     folder = write_run(tmp_path, GOOD)
     file = folder / RECORD_FILE
     file.write_text(file.read_text()[:500])
-    for module in (report, check):
+    for module, path in ((report, folder), (report, tmp_path / "no"), (check, tmp_path / "no")):
         with pytest.raises(RecordError) as caught:
-            call(module, folder)
+            call(module, path)
         assert caught.value.exit_code == 2
 
 
@@ -224,3 +227,76 @@ def test_check_lets_no_record_command_the_terminal(
     assert "\x1b" not in out
     assert "\x07" not in out
     assert "[red]not markup[/red]" in " ".join(out.split())
+
+
+def unusable(runs: Path) -> dict[str, str]:
+    """Fill a folder with what is no usable record of a run; return a part of each line on them."""
+    good = write_run(runs, GOOD)
+    for name in ("brackets", "cut", "folder", "gone", "newer", "pipe"):
+        (runs / name).mkdir()
+    (runs / "brackets" / RECORD_FILE).write_text("[" * 100_000)
+    (runs / "cut" / RECORD_FILE).write_bytes((good / RECORD_FILE).read_bytes()[:500])
+    (runs / "folder" / RECORD_FILE).mkdir()
+    (runs / "gone" / RECORD_FILE).symlink_to("moved.json")
+    (runs / "newer" / RECORD_FILE).write_text('{"schema_version": 99}')
+    os.mkfifo(runs / "pipe" / RECORD_FILE)
+    shutil.copytree(good, runs / "twice")
+    for name in ("draft", "session/draft"):
+        shutil.copytree(good, runs / name)
+        (runs / name / RECORD_FILE).rename(runs / name / DRAFT_FILE)
+        (runs / name / OWNER_FILE).write_text('{"host": "elsewhere", "boot_id": "b"}')
+    return {
+        "brackets": "recursion limit",
+        "cut": "truncated or not JSON",
+        "folder": "has no record.json",
+        "gone": "is a link to moved.json, which does not exist",
+        "newer": "written by a newer wattload",
+        "pipe": "is not a regular file",
+        "twice": "is a second record of the run run-good; the first is in run-good",
+        "draft": "on host 'elsewhere'",
+        "session/draft": "on host 'elsewhere'",
+    }
+
+
+@pytest.mark.parametrize("named", ["folder", "each"])
+def test_check_says_one_line_of_each_unusable_record_and_judges_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], named: str
+) -> None:
+    runs = tmp_path / "runs"
+    reasons = unusable(runs)
+    edited = write_run(runs, replace(GOOD, run_id="run-edited", order=2)) / RECORD_FILE
+    edited.write_text(edited.read_text().replace('"label": "A"', '"label": "C"'))
+    folders = [runs] if named == "folder" else [runs / "run-good", *sorted(runs.iterdir())]
+    assert call(check, *folders) == 3
+    lines = capsys.readouterr().out.splitlines()
+    for name, reason in reasons.items():
+        (line,) = [line for line in lines if line.startswith(f"{runs / name}: ")]
+        assert "left out" in line
+        assert reason in line
+    assert "run-good: valid" in lines
+    assert "run-edited: failed check" in lines
+    assert call(check, *folders, "--json") == 3
+    found = json.loads(capsys.readouterr().out)
+    left = {Path(each["path"]) for each in found if each["outcome"] == check.LEFT_OUT}
+    assert left >= {runs / name for name in reasons}
+
+
+def test_check_of_nothing_but_unusable_records_is_status_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "session.jsonl")
+    os.mkfifo(tmp_path / RECORD_FILE)
+    assert call(check, tmp_path / "session.jsonl", tmp_path) == 3
+    assert capsys.readouterr().out.splitlines()[-1] == "2 runs: 2 left out"
+
+
+def test_report_is_made_of_the_usable_records_and_names_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs, page = tmp_path / "runs", tmp_path / "page.html"
+    reasons = unusable(runs)
+    assert call(report, *sorted(runs.iterdir()), "-o", page) == 0
+    assert f"and {len(reasons) - 1} more" in capsys.readouterr().err
+    text = page.read_text()
+    assert "run-good" in text
+    assert all(Path(name).name in text for name in reasons)

@@ -28,7 +28,7 @@ from tests.run.running import (
 from tests.tinyfs import SIZE_BYTES, tiny_file_system
 from wattload.core.record.file import DRAFT_FILE, RECORD_FILE, read_record
 from wattload.core.record.unfinished import LOCK_FILE, OWNER_FILE, RESERVE_FILE
-from wattload.power.sampler.abandoned_runs import REASON
+from wattload.power.sampler.abandoned_runs import REASON, finish_abandoned
 
 pytestmark = pytest.mark.slow
 MARKS = {LOCK_FILE, OWNER_FILE, RESERVE_FILE}
@@ -69,10 +69,12 @@ def test_a_live_run_is_left_alone_and_shown_as_running(tmp_path: Path) -> None:
     with waiting(tmp_path, "run") as process:
         folder = run_folder(tmp_path)
         assert {path.name for path in folder.iterdir()} >= {DRAFT_FILE, *MARKS}
-        for words in (("check", str(folder)), ("report", str(folder))):
-            done = wattload(tmp_path, *words)
-            assert done.returncode == 2
-            assert "is running or was interrupted" in done.stderr
+        done = wattload(tmp_path, "check", str(folder))
+        assert done.returncode == 3
+        assert f"{folder}: left out: it is running (locked by another process" in done.stdout
+        done = wattload(tmp_path, "report", str(folder))
+        assert done.returncode == 2
+        assert "is running or was interrupted" in done.stderr
         other = tmp_path / "elsewhere"
         other.mkdir()
         done = run(tmp_path, "workload=null", "power=none", f"target.path={other}")
@@ -107,11 +109,36 @@ def test_the_next_command_records_a_run_that_was_killed_with_its_sampler(
 def test_a_run_of_another_host_is_left_alone(tmp_path: Path, left: Path) -> None:
     owner = json.loads((left / OWNER_FILE).read_text())
     (left / OWNER_FILE).write_text(json.dumps({**owner, "host": "elsewhere", "boot_id": "other"}))
-    assert wattload(tmp_path, "check", str(left)).returncode == 2
+    done = wattload(tmp_path, "check", str(left))
+    assert done.returncode == 3
+    assert "on host 'elsewhere'" in done.stdout
+    assert f"if that host is gone, delete its {OWNER_FILE} and use it here" in done.stdout
     assert not (left / RECORD_FILE).exists()
     (left / OWNER_FILE).write_text(json.dumps({**owner, "boot_id": "before the power cut"}))
     wattload(tmp_path, "check", str(left))
     assert read_record(left).status == "aborted"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"[" * 100_000, b'{"host": 1}'])
+def test_a_run_that_names_no_host_is_recorded_if_nobody_holds_its_lock(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    with waiting(tmp_path, "run") as process:
+        folder = run_folder(tmp_path)
+        (folder / OWNER_FILE).unlink()
+        if content is not None:
+            (folder / OWNER_FILE).write_bytes(content)
+        assert "it is running" in finish_abandoned([folder])[folder]
+        kill_with_sampler(process)
+    assert finish_abandoned([tmp_path / "runs"]) == {folder: ""}
+    assert read_record(folder).status == "aborted"
+
+
+def test_a_draft_that_is_no_draft_is_to_be_deleted(tmp_path: Path) -> None:
+    (tmp_path / DRAFT_FILE).write_text("[" * 100_000)
+    (reason,) = finish_abandoned([tmp_path]).values()
+    assert reason.startswith("it was interrupted, and its draft is unusable: ")
+    assert reason.endswith("; delete its folder")
 
 
 KILLED_AT_ITS_APPEARANCE = """

@@ -172,7 +172,7 @@ def _cut_short(run: Path, other: Path) -> None:
         (_edit_without_sealing, "seal failed: The record was edited after the run"),
         (_remove_a_check_and_seal, "delivered_bytes failed: The record lacks this check"),
         (_copy_another_run, "its record is of the run 01-PS0"),
-        (_copy_another_run_and_rename_it, "are the same run"),
+        (_copy_another_run_and_rename_it, "is a second record of the run"),
         (_swap_a_trace, "trace_digest_throughput failed"),
         (_cut_short, "can't be read as a record"),
     ],

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,8 @@ _UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
 _OUTCOMES = ("valid", "unproved", "failed check", "failed", "aborted")
 """What can become of a run; an unproved one lacks a mandatory check and gets no verdict."""
 _BAD = frozenset(("failed check", "failed", "aborted"))
+LEFT_OUT = "left out"
+"""What is shown for a run folder without a usable record, and for a second record of a run."""
 _ORDER = ("fail", "warn", "not_checked", "pass")
 _STANDINGS = {"invalid": "red", "open": "yellow", "not_checked": "cyan", "closed": "green"}
 _STYLES = {"fail": "bold red", "warn": "yellow", "not_checked": "cyan", "pass": "green"}
@@ -43,29 +45,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print each run's checks; returns 3 if a run is unfinished or a check failed, else 0.
+    """Print each run's checks; returns 3 if one can't be read, is unfinished or failed, else 0.
 
     The verdict of MLPerf Storage's rules is printed too, but does not affect the exit status: a run
     that is not a valid submission can still be a good run.
 
     Raises:
-        RecordError: a run is missing, cut short, or named twice.
+        RecordError: a path does not exist.
     """
     from wattload.core.mlperf.rules import judge
     from wattload.power.sampler.abandoned_runs import REASON, finish_abandoned
     from wattload.reports.runs.closure import closure_checks
-    from wattload.reports.runs.load import load_runs
+    from wattload.reports.runs.load import load_readable
+    from wattload.reports.runs.search import find_records
 
-    for folder in finish_abandoned(arguments.runs):
-        print(f"recorded as aborted: {folder}; {REASON}", file=sys.stderr)
-    runs = load_runs(arguments.runs)
-    records = [run.record for run in runs]
-    judged = [Judged(run, closure_checks(run), judge(run.record, records)) for run in runs]
+    reasons = finish_abandoned([*arguments.runs, *find_records(arguments.runs).unfinished])
+    for folder, why_not in reasons.items():
+        if not why_not:
+            print(f"recorded as aborted: {folder}; {REASON}", file=sys.stderr)
+    loaded = load_readable(arguments.runs)
+    left_out = {each.path: reasons.get(each.path) or each.reason for each in loaded.left_out}
+    records = [run.record for run in loaded.runs]
+    judged = [Judged(run, closure_checks(run), judge(run.record, records)) for run in loaded.runs]
     if arguments.json:
-        print(json.dumps([_document(each) for each in judged], indent=1))
+        documents = [_document(each) for each in judged]
+        documents += [_left_out_document(path, reason) for path, reason in left_out.items()]
+        print(json.dumps(documents, indent=1))
     else:
-        _show(judged)
-    return CHECK_FAILED if any(each.outcome in _BAD for each in judged) else 0
+        _show(judged, left_out)
+    return CHECK_FAILED if left_out or any(each.outcome in _BAD for each in judged) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +112,11 @@ def _document(judged: Judged) -> dict[str, Any]:
     }
 
 
-def _show(judged: Sequence[Judged]) -> None:
+def _left_out_document(path: Path, reason: str) -> dict[str, Any]:
+    return {"path": str(path), "outcome": LEFT_OUT, "reason": reason}
+
+
+def _show(judged: Sequence[Judged], left_out: Mapping[Path, str]) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -112,17 +124,23 @@ def _show(judged: Sequence[Judged]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for line in _unequal(judged):
         console.print(line)
+    for path, reason in left_out.items():
+        console.print(Text(_printable(f"{path}: {LEFT_OUT}: {reason}"), style="bold red"))
     for rows in _equal(judged).values():
         console.print(_finding(rows, len(judged)))
     for line in _rules(judged):
         console.print(line)
-    passed = sum(check.verdict == "pass" for each in judged for check in each.closures)
-    total = sum(len(each.closures) for each in judged)
-    console.print(f"{passed} of {total} closure checks pass")
+    if judged:
+        passed = sum(check.verdict == "pass" for each in judged for check in each.closures)
+        total = sum(len(each.closures) for each in judged)
+        console.print(f"{passed} of {total} closure checks pass")
     counts = Counter(each.outcome for each in judged)
-    parts = ", ".join(f"{counts[name]} {name}" for name in _OUTCOMES if counts[name])
-    closing = f"{len(judged)} run{'s' if len(judged) > 1 else ''}: {parts}"
-    console.print(Text(closing, style="bold red" if _BAD & counts.keys() else "bold"))
+    parts = [f"{counts[name]} {name}" for name in _OUTCOMES if counts[name]]
+    parts += [f"{len(left_out)} {LEFT_OUT}"] if left_out else []
+    count = len(judged) + len(left_out)
+    closing = f"{count} run{'s' if count > 1 else ''}: {', '.join(parts)}"
+    is_bad = bool(left_out or _BAD & counts.keys())
+    console.print(Text(closing, style="bold red" if is_bad else "bold"))
 
 
 def _unequal(judged: Sequence[Judged]) -> Iterator[Text]:

@@ -154,8 +154,9 @@ def start_process(config: RunConfig, reporter: Reporter) -> Iterator[ProcessCont
             process.sampling = sampling
             process.on_all_ranks(require_sampling)
             if process.is_root:
-                for folder in finish_abandoned([Path(config.runs)]):
-                    process.note(f"recorded as aborted: {folder}; {REASON}")
+                for folder, why_not in finish_abandoned([Path(config.runs)]).items():
+                    if not why_not:
+                        process.note(f"recorded as aborted: {folder}; {REASON}")
             yield process
     finally:
         if sampling is not None:

@@ -128,7 +128,7 @@ class SessionJournal:
         if run.id != name:
             return f"its record is of the run {run.id}"
         try:
-            refuse_duplicate(run.record, self.runs / name, self._seen)
+            refuse_duplicate(run.record, self.runs / name / RECORD_FILE, self._seen)
         except RecordError as error:
             return str(error)
         failed = (c for c in (*run.record.checks, *closure_checks(run)) if c.verdict == "fail")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from wattload.core.errors import RecordError
+from wattload.reports.runs.load import load_runs
 from wattload.reports.runs.search import find_records
 
 
@@ -52,4 +53,4 @@ def test_a_journal_without_runs_is_refused(tmp_path: Path, text: str) -> None:
     journal.parent.mkdir()
     journal.write_text(text)
     with pytest.raises(RecordError, match=r"sweep-1\.jsonl lists no run"):
-        find_records([journal])
+        load_runs([journal])

@@ -70,9 +70,9 @@ def test_a_record_with_half_a_character_is_refused(tmp_path: Path) -> None:
 def test_two_runs_with_one_id_are_refused(tmp_path: Path) -> None:
     folder = write_run(tmp_path, SHORT)
     shutil.copytree(folder, tmp_path / "again")
-    with pytest.raises(RecordError, match="are the same run, run-short"):
+    with pytest.raises(RecordError, match="is a second record of the run run-short"):
         load_runs([tmp_path])
-    with pytest.raises(RecordError, match="are the same run, run-short"):
+    with pytest.raises(RecordError, match="is a second record of the run run-short"):
         load_runs([folder, folder])
 
 
@@ -208,7 +208,7 @@ def test_a_run_copied_under_another_id_is_refused(
     shutil.copytree(folder, copy)
     record = read_record(folder).model_copy(update={"run_id": "run-other", **change})
     write_record(record, copy)
-    with pytest.raises(RecordError, match="are the same run, run-"):
+    with pytest.raises(RecordError, match="is a second record of the run run-"):
         load_runs([tmp_path])
 
 

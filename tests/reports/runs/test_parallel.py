@@ -15,13 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.records import Scenario, write_run
 from wattload.core.errors import RecordError
-from wattload.core.record.file import RECORD_FILE, read_record
+from wattload.core.record.file import RECORD_FILE
 from wattload.reports.render.json_export import document
 from wattload.reports.runs import load, parallel
 from wattload.reports.runs.compact import Compactor
-from wattload.reports.runs.load import Run, load_runs
+from wattload.reports.runs.load import Run, load_readable, load_runs
 from wattload.reports.runs.parallel import share
 from wattload.reports.stats.subject import make_subject
 
@@ -190,20 +189,25 @@ def test_the_second_process_ends_with_the_reading_that_an_error_ends(
     first = sorted(arms_folder.iterdir())[0]
     shutil.copytree(first, tmp_path / "again")
     paths = [first, tmp_path / "again", *sorted(arms_folder.iterdir())[1:]]
-    with pytest.raises(RecordError, match="are the same run") as error:
+    with pytest.raises(RecordError, match="is a second record") as error:
         load_runs(paths, keep=Compactor())
     (process,) = started
     assert process.returncode is not None
     assert error.tb is not None  # the frames of the reading are still held
 
 
-def test_the_error_of_the_first_file_that_has_one_is_raised(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "whole", Scenario(run_id="run-short", seconds=1.0))
-    found = [folder / RECORD_FILE, *(tmp_path / f"no-{number}" for number in range(9))]
-    runs = share(found, read_record, lambda record: record)
-    assert next(runs).run_id == "run-short"
-    with pytest.raises(RecordError, match="no-0 "):
-        next(runs)
+@pytest.mark.parametrize("broken", ["first", "last"])
+def test_an_unreadable_record_among_many_is_left_out(
+    arms_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    """The second process starts with the last file."""
+    monkeypatch.setattr(load, "DETAILED_RUNS", 1)
+    file = tmp_path / RECORD_FILE
+    file.write_text("[" * 100_000)
+    paths = [file, arms_folder] if broken == "first" else [arms_folder, file]
+    loaded = load_readable(paths, keep=Compactor())
+    assert len(loaded.runs) == len(list(arms_folder.iterdir()))
+    assert [left.path for left in loaded.left_out] == [tmp_path]
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -11,11 +12,12 @@ import pytest
 from tests.records import Scenario, write_run
 from wattload.core.errors import RecordError
 from wattload.core.record.file import DRAFT_FILE, RECORD_FILE
+from wattload.core.record.unfinished import OWNER_FILE
 from wattload.reports.render.index import render_index
 from wattload.reports.render.output import FORMS, make_report
 from wattload.reports.runs import search, traces
 from wattload.reports.runs.load import load_readable
-from wattload.reports.runs.search import DEEPEST, UNFINISHED, find_records, search_records
+from wattload.reports.runs.search import DEEPEST, find_records, search_records
 
 
 def short(name: str, order: int = 0) -> Scenario:
@@ -74,8 +76,15 @@ def damaged(tmp_path: Path) -> Path:
     (runs / "folder" / RECORD_FILE).mkdir()
     (runs / "gone" / RECORD_FILE).symlink_to("moved.json")
     (runs / "zero" / RECORD_FILE).touch()
-    shutil.copytree(good, runs / "running")
-    (runs / "running" / RECORD_FILE).rename(runs / "running" / DRAFT_FILE)
+    for name, owner in (("running", None), ("elsewhere", {"host": "elsewhere", "boot_id": "b"})):
+        shutil.copytree(good, runs / name)
+        (runs / name / RECORD_FILE).rename(runs / name / DRAFT_FILE)
+        if owner:
+            (runs / name / OWNER_FILE).write_text(json.dumps(owner))
+    shutil.copytree(good, runs / "run-good-again")
+    os.mkfifo(runs / "pipe")
+    (runs / "piped").mkdir()
+    os.mkfifo(runs / "piped" / RECORD_FILE)
     return runs
 
 
@@ -85,8 +94,16 @@ def test_one_unusable_record_among_many_is_left_out_with_its_reason(
 ) -> None:
     report = make_report([damaged(tmp_path)], form=form)
     reasons = {each.name: each.reason for each in report.left_out}
-    assert set(reasons) == {"cut", "foreign", "deep", "huge", "folder", "gone", "zero", "running"}
-    assert reasons["running"] == UNFINISHED
+    unusable = {"cut", "foreign", "deep", "huge", "folder", "gone", "zero", "piped"}
+    assert set(reasons) == {*unusable, "running", "elsewhere", "run-good-again"}
+    assert reasons["running"] == (
+        "it is running or was interrupted; `wattload check` on its folder records an interrupted "
+        "run"
+    )
+    assert "on host 'elsewhere'; use `wattload check` on its folder there" in reasons["elsewhere"]
+    assert reasons["run-good-again"] == (
+        "is a second record of the run run-good; the first is in run-good"
+    )
     assert reasons["foreign"].startswith("has schema version None")
     assert all(str(tmp_path) not in reason and "\n" not in reason for reason in reasons.values())
     assert "run-good" in report.text or form == "markdown"
@@ -102,7 +119,7 @@ def test_the_index_has_a_row_for_each_unusable_record(tmp_path: Path) -> None:
     page = render_index(runs, output=tmp_path / "index.html")
     assert "running or was interrupted" in page
     assert page.count("<tbody>") == 1
-    assert "9 runs" in page
+    assert "12 runs" in page
 
 
 def test_masked_reports_name_no_folder_that_is_left_out(tmp_path: Path) -> None:
@@ -113,10 +130,9 @@ def test_masked_reports_name_no_folder_that_is_left_out(tmp_path: Path) -> None:
 def test_a_running_run_alone_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / DRAFT_FILE).write_text("{")
-    with pytest.raises(RecordError, match=r"has no record\.json yet: it is running or was interr"):
-        find_records([tmp_path / "run"])
-    with pytest.raises(RecordError, match=r"contains no record.json \(1 runs are running or"):
-        find_records([tmp_path])
+    for path in (tmp_path / "run", tmp_path):
+        with pytest.raises(RecordError, match=r"run has no usable record: it is running or was in"):
+            make_report([path])
 
 
 @pytest.mark.parametrize("path", ["nope", "x" * 300, "a\0b"])

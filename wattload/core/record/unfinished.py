@@ -28,6 +28,8 @@ RESERVE_FILE = "reserve"
 RESERVE_BYTES = 16 << 20
 """More than the record and the traces of a run of hours have."""
 
+UNFINISHED = "it is running or was interrupted"
+
 _UNBORN = ".new"
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -61,8 +63,8 @@ def unborn_folder(folder: Path) -> Path:
 def remove_unborn(runs: Path) -> None:
     """Remove folders of runs that were killed before their folder appeared."""
     for folder in runs.glob(f".*{_UNBORN}"):
-        with _lock_of_the_dead(folder) as is_dead:
-            if is_dead:
+        with _lock_of_the_dead(folder, is_born=False) as why_not:
+            if not why_not:
                 rmtree(folder, ignore_errors=True)
 
 
@@ -100,37 +102,70 @@ def remove_marks(folder: Path) -> None:
 
 
 @contextmanager
-def abandoned(folder: Path) -> Iterator[bool]:
-    """Yield whether the run ended without a record; if so, its lock is held during the block.
+def abandoned(folder: Path) -> Iterator[str]:
+    """Yield why a run's folder must be left alone; empty if the run ended without a record.
 
-    A run of another host is never abandoned: whether that host lives can't be known here. The same
-    host is the same boot, or the same name in another boot, which no process survives.
+    The run's lock is then held during the block. A run of another host is left alone: whether that
+    host lives can't be known here. The same host is the same boot, or the same name in another
+    boot, which no process survives. If the folder does not say which host it was, the lock decides:
+    the owner file was lost, or was deleted because that host is gone.
     """
-    with _lock_of_the_dead(folder) as is_dead:
-        yield is_dead and is_unfinished(folder)
+    with _lock_of_the_dead(folder, is_born=True) as why_not:
+        yield why_not or ("" if is_unfinished(folder) else "it has a record by now")
+
+
+def unfinished_reason(folder: Path) -> str:
+    """Return a clause on a folder without a record: which host its run is of, and what to do."""
+    host = None
+    with suppress(DataError, OSError):
+        host = _other_host(_owner(folder))
+    if host is None:
+        return f"{UNFINISHED}; `wattload check` on its folder records an interrupted run"
+    return (
+        f"{UNFINISHED} on host {host!r}; use `wattload check` on its folder there; if that host is "
+        f"gone, delete its {OWNER_FILE} and use it here"
+    )
 
 
 @contextmanager
-def _lock_of_the_dead(folder: Path) -> Iterator[bool]:
-    """Yield whether no process of this host, and none of another, works in a run's folder."""
-    lock = None
-    with suppress(LockHeldError, DataError, OSError):
-        if _is_of_this_host(folder):
+def _lock_of_the_dead(folder: Path, *, is_born: bool) -> Iterator[str]:
+    """Yield why a run's folder must be left alone; empty if no process works in it.
+
+    A folder that ``is_born`` has all of its files, so one without an owner is not being made now.
+    """
+    lock, why_not = None, ""
+    try:
+        owner = _owner(folder)
+        if _other_host(owner) is not None or (owner is None and not is_born):
+            why_not = unfinished_reason(folder)
+        else:
             with open_folder(folder) as opened:
                 lock = opened.lock(LOCK_FILE)
+    except LockHeldError as error:
+        why_not = f"it is running ({error.strerror})"
+    except (DataError, OSError) as error:
+        why_not = f"{UNFINISHED}, and an interrupted run can't be recorded here: {error}"
     try:
-        yield lock is not None
+        yield why_not
     finally:
         if lock is not None:
             lock.release()
 
 
-def _is_of_this_host(folder: Path) -> bool:
+def _owner(folder: Path) -> tuple[str, str] | None:
+    """Return the host and the boot that make a run; ``None`` if the folder does not say."""
     with open_folder(folder) as opened:
         content = opened.read(OWNER_FILE)
     try:
         owner = json.loads(content or b"")
         host, boot = owner["host"], owner["boot_id"]
     except (ValueError, RecursionError, TypeError, KeyError):
-        return False
-    return bool(boot) and (boot == boot_id() or host == socket.gethostname())
+        return None
+    return (str(host), str(boot)) if host and boot else None
+
+
+def _other_host(owner: tuple[str, str] | None) -> str | None:
+    """Return the name of the owner's host if that is not this one."""
+    if owner is None or owner[1] == boot_id() or owner[0] == socket.gethostname():
+        return None
+    return owner[0]
