@@ -122,7 +122,7 @@ def test_second_run_on_the_drive_is_refused(place: Path, service: Path) -> None:
 
 def wait_for(condition: Callable[[], bool]) -> None:
     """Return when the condition holds; an emulated processor takes its time."""
-    deadline_s = time.monotonic() + 120
+    deadline_s = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < deadline_s, "nothing came of it"
         time.sleep(0.2)
