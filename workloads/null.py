@@ -6,9 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from wattload.core.checks.declared import DeclaredCheck
 from wattload.core.record.results import Check
-from wattload.core.workload import Accelerator, DataFacts, Outcome, RunContext, WorkloadPlan
+from wattload.core.workload import (
+    Accelerator,
+    DataFacts,
+    DeclaredCheck,
+    Outcome,
+    RunContext,
+    WorkloadPlan,
+)
 
 CHECKS: dict[str, DeclaredCheck] = {}
 """It delivers nothing, so there is nothing that only it can check."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -343,3 +343,26 @@ class Workload(Protocol):
     def verify(self, context: RunContext) -> Sequence[Check]:
         """Check what the run delivered or wrote, and remove its temporary files."""
         ...
+
+
+Figures = Mapping[str, float | int | str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredCheck:
+    """One check that only its workload can make; each workload lists its own in ``CHECKS``.
+
+    A workload counts and hashes what a record does not hold, so these verdicts can't be made again
+    from the record. Their figures can be judged again, and a missing check is known to be missing.
+
+    ``since`` is the first schema version whose complete records must have it. ``holds`` returns
+    whether figures support a verdict other than ``fail``; ``None`` if figures decide nothing. It
+    raises ``KeyError`` for a figure that is missing. If the check could not be made, the
+    run gets no verdict, unless the check is ``optional``, such as one that a file system can't
+    answer, or the run's loader is in ``not_made_by``.
+    """
+
+    since: int
+    holds: Callable[[Figures], bool] | None = None
+    optional: bool = False
+    not_made_by: tuple[str, ...] = ()

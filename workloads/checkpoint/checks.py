@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from wattload.core.record.results import Check, VerifiedBytes
 from wattload.core.units import GIB, NS_PER_S, format_bytes
-from wattload.loaders.data.cold_cache import worst_of_each
+from wattload.core.workload import DeclaredCheck, Figures
+from wattload.loaders.data.cold_cache import is_cold, worst_of_each
 from wattload.workloads.checkpoint.config import Config, Job
 from wattload.workloads.checkpoint.cycle import (
     READ_PHASE,
@@ -30,10 +31,36 @@ from wattload.workloads.checkpoint.models import (
     model_named,
 )
 from wattload.workloads.checkpoint.storage import folder_name
-from wattload.workloads.checkpoint.verdicts import is_read_back
 
 READ_START_S = 30.0
 """Seconds that MLPerf Storage allows between a write command and a read command."""
+
+
+def is_read_back(figures: Figures) -> bool:
+    """Return whether all saved bytes were loaded, none with a wrong stamp or checksum."""
+    is_whole = figures["delivered_bytes"] == figures["planned_bytes"]
+    return is_whole and not figures["bad_blocks"] and not figures["bad_files"]
+
+
+def is_on_target(figures: Figures) -> bool:
+    """Return whether the files have at least the planned bytes; a container adds some."""
+    return float(figures["file_bytes"] or 0) >= float(figures["planned_bytes"] or 0)
+
+
+def is_durable(figures: Figures) -> bool:
+    """Return whether every file was fsynced; without ``workload.fsync`` there are no figures."""
+    return figures.get("synced_files") == figures.get("planned_files")
+
+
+CHECKS = {
+    "cold_cache": DeclaredCheck(since=1, holds=is_cold),
+    "written_extents": DeclaredCheck(since=3, optional=True),
+    "checkpoint_durable": DeclaredCheck(since=1, holds=is_durable),
+    "checkpoint_bytes_on_target": DeclaredCheck(since=1, holds=is_on_target),
+    "checkpoint_committed": DeclaredCheck(since=1),
+    "checkpoint_read_back": DeclaredCheck(since=1, holds=is_read_back),
+}
+"""The checks that only a checkpoint run can make, and what their figures must be."""
 
 
 def bytes_on_target(job: Job, ranks: Sequence[RankTotals], overhead_bytes: Sequence[int]) -> Check:

@@ -15,21 +15,22 @@ from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
 from wattload.core.record.results import Check, VerifiedBytes
-from wattload.loaders.data.cold_cache import evict
+from wattload.core.workload import DeclaredCheck, Figures
+from wattload.loaders.data.cold_cache import evict, is_cold
 from wattload.loaders.data.crc32 import crc32_of, joined_crc32
 from wattload.loaders.data.criteo_conversion import Columnar
-from wattload.loaders.data.criteo_day_files import COLUMNS, ROW_BYTES, Part, Span
-from wattload.loaders.data.digests import open_regular
+from wattload.loaders.data.criteo_day_files import (
+    CATEGORICALS,
+    COLUMNS,
+    ID_MODULUS,
+    ROW_BYTES,
+    Part,
+    Span,
+)
+from wattload.loaders.data.digests import are_unchanged, open_regular
 from wattload.workloads.dlrm.conversion import ConversionResult
 from wattload.workloads.dlrm.dataset import DayFiles
 from wattload.workloads.dlrm.metrics import PhaseTotal
-from wattload.workloads.dlrm.reference import ReferenceRows, reference_rows
-from wattload.workloads.dlrm.verdicts import (
-    are_rows_kept,
-    is_content_equal,
-    is_read_whole,
-    is_sample_equal,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,52 @@ class SampleComparison:
     expected_sha256: str
     found_sha256: str
     first_difference: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceRows:
+    """Rows as Parquet must hold them, by column, and as packed int32, shape (rows, columns)."""
+
+    columns: dict[str, list[int | str | None]]
+    packed: NDArray[np.int32]
+
+
+def are_rows_kept(figures: Figures) -> bool:
+    """Return whether every line became one Parquet row and one packed row."""
+    counts = ("line_count", "parquet_row_count", "packed_row_count")
+    found = {figures[name] for name in counts}
+    # Before version 3, lines were counted by the converter only.
+    return found == {figures.get("day_line_count", figures["line_count"])}
+
+
+def is_content_equal(figures: Figures) -> bool:
+    """Return whether all files have the bytes that moved."""
+    return figures["different_count"] == 0
+
+
+def is_sample_equal(figures: Figures) -> bool:
+    """Return whether rows were compared and none differs, by count and by hash."""
+    is_same = figures["expected_sha256"] == figures["found_sha256"]
+    return is_same and bool(figures["compared_count"]) and not figures["different_count"]
+
+
+def is_read_whole(figures: Figures) -> bool:
+    """Return whether the day files were read once in each round."""
+    wanted = float(figures["file_bytes"] or 0) * float(figures["rounds"] or 0)
+    return figures["read_bytes"] == wanted
+
+
+CHECKS = {
+    "cold_cache_tsv_to_parquet": DeclaredCheck(since=1, holds=is_cold),
+    "cold_cache_parquet_to_binary": DeclaredCheck(since=1, holds=is_cold),
+    "written_extents": DeclaredCheck(since=3, optional=True),
+    "data_digests": DeclaredCheck(since=3, holds=are_unchanged),
+    "dlrm_content": DeclaredCheck(since=3, holds=is_content_equal),
+    "dlrm_rows": DeclaredCheck(since=1, holds=are_rows_kept),
+    "dlrm_sample": DeclaredCheck(since=1, holds=is_sample_equal),
+    "dlrm_tsv_bytes": DeclaredCheck(since=1, holds=is_read_whole),
+}
+"""The checks that only a dlrm run can make, and what their figures must be."""
 
 
 def count_rows(
@@ -323,6 +370,29 @@ def bytes_check(read_bytes: int, tsv_bytes: int, rounds: int) -> Check:
         figures=figures,
         mandatory=True,
     )
+
+
+def reference_rows(text: bytes) -> ReferenceRows:
+    """Convert whole lines of TSV in plain Python; shares no code with the timed conversion.
+
+    Raises:
+        ValueError: a line is not a Criteo row.
+    """
+    lines = text.removesuffix(b"\n").split(b"\n")
+    fields = [line.removesuffix(b"\r").decode("ascii").split("\t") for line in lines]
+    if any(len(row) != len(COLUMNS) for row in fields):
+        raise ValueError(f"a line does not have {len(COLUMNS)} columns")
+    columns: dict[str, list[int | str | None]] = {}
+    packed = np.empty((len(fields), len(COLUMNS)), dtype="<i4")
+    for place, (name, texts) in enumerate(zip(COLUMNS, zip(*fields, strict=True), strict=True)):
+        if name in CATEGORICALS:
+            columns[name] = [text or None for text in texts]
+            packed[:, place] = [int(text, 16) % ID_MODULUS if text else 0 for text in texts]
+        else:
+            numbers = [int(text) if text else None for text in texts]
+            columns[name] = list(numbers)
+            packed[:, place] = [max(number or 0, 0) for number in numbers]
+    return ReferenceRows(columns, packed)
 
 
 _OTHER_BYTES = "does not have the bytes that were read or written in the timed phases, by CRC-32"

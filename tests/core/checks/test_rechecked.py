@@ -13,8 +13,7 @@ import pytest
 import wattload.workloads
 from tests.record_figures import OF_WORKLOAD
 from tests.records import Scenario, WorkloadName, make_run
-from wattload.core.checks.declared import declared_checks
-from wattload.core.checks.evaluation import read_judged, rechecked
+from wattload.core.checks.evaluation import declared_checks, read_judged, rechecked
 from wattload.core.record.file import (
     BLANK,
     RECORD_FILE,

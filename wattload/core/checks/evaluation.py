@@ -2,7 +2,8 @@
 
 ``evaluate`` is a pure function of the record, so a run and a later ``wattload check`` give the
 same result. Checks that only the workload can make (delivered bytes, cold cache) come with its
-outcome and are stored with these in the record; see ``wattload.core.checks.declared``.
+outcome and are stored with these in the record. Each workload declares its own in ``CHECKS``, in
+its module ``checks`` (or in its only module).
 
 A record can be edited and sealed again, so whoever judges stored records reads them with
 ``read_judged``: no verdict that follows from the record is taken from the record.
@@ -12,7 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 from wattload.core.checks.clocks import clocks_agree
 from wattload.core.checks.conditions import (
@@ -25,7 +28,6 @@ from wattload.core.checks.conditions import (
     utilisations_agree,
 )
 from wattload.core.checks.consistency import finished, phases_known, settings_agree
-from wattload.core.checks.declared import DeclaredCheck, declared_checks
 from wattload.core.checks.energy import (
     energy_closure,
     power_coverage,
@@ -49,6 +51,7 @@ from wattload.core.checks.throttling import throttled
 from wattload.core.record.file import SCHEMA_VERSION, StoredRecord, read_stored
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
+from wattload.core.workload import DeclaredCheck
 
 ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
     finished,
@@ -84,6 +87,8 @@ ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
 
 FIGURES_SINCE = 3
 """The first schema version in which a workload's check must have the figures that decide it."""
+
+_WORKLOADS = "wattload.workloads"
 
 _CLOCKS_SINCE = 3
 """The first schema version with a host's ``clocks`` and what a check ``verified``."""
@@ -126,6 +131,21 @@ def rechecked(record: RunRecord, schema_version: int = SCHEMA_VERSION) -> RunRec
     )
     missing = _missing(record, declared, schema_version)
     return record.model_copy(update={"checks": (*kept, *missing, *made)})
+
+
+def declared_checks(workload: str) -> Mapping[str, DeclaredCheck] | None:
+    """Return what a workload declares, by name of the check; ``None`` if there is no such workload.
+
+    ``workload`` comes from a record and is not trusted: only modules of wattload are imported,
+    found by name as Hydra finds its targets.
+    """
+    package = import_module(_WORKLOADS)
+    modules = {module.name: module.ispkg for module in iter_modules(package.__path__)}
+    if workload not in modules:
+        return None
+    name = f"{_WORKLOADS}.{workload}" + (".checks" if modules[workload] else "")
+    declared: Mapping[str, DeclaredCheck] = import_module(name).CHECKS
+    return declared
 
 
 def _version_shown(record: RunRecord) -> int:

@@ -6,7 +6,7 @@ import pytest
 
 from wattload.loaders.data import criteo_day_files
 from wattload.loaders.data.criteo_day_files import COLUMNS, pack_row, parse_line
-from wattload.workloads.dlrm.reference import reference_rows
+from wattload.workloads.dlrm.checks import reference_rows
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
