@@ -19,7 +19,7 @@ from benchmarks.measure import NotMeasuredError, Result, rounds
 from wattload.loaders.data import criteo_conversion, criteo_day_files
 from wattload.loaders.data.criteo_day_files import CATEGORICALS, COLUMNS, ID_MODULUS, cut_parts
 from wattload.loaders.data.data_folder import DataFolder
-from wattload.loaders.data.digests import content_of
+from wattload.loaders.data.verification import content_of
 from wattload.workloads.dlrm.workers import load_libraries
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
@@ -196,3 +197,14 @@ def fill_tiled(memory: NDArray[np.uint8], *, seed: int, rank: int) -> None:
     for start in range(POOL_BYTES, memory.size, POOL_BYTES):
         rest = memory[start : start + POOL_BYTES]
         rest[:] = pool[: rest.size]
+
+
+def make_store(config: LoaderConfig, shard: Shard, *, seed: int, diskless: bool) -> ShardStore:
+    """Return what ``make_store`` of the loader's module ``checkpoint`` makes.
+
+    Raises:
+        MissingExtraError: the library behind the loader is not installed.
+    """
+    module = import_module(f"wattload.loaders.{config.name}.checkpoint")
+    made: ShardStore = module.make_store(config, shard, seed=seed, diskless=diskless)
+    return made

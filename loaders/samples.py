@@ -1,9 +1,17 @@
-"""Whole samples: the files of a data set, training jobs on them, and the protocols of loaders."""
+"""Whole samples: the files of a data set, training jobs on them, and the protocols of loaders.
+
+``wattload.loaders.<name>`` has ``config`` and, for what it can do, ``loader`` (samples),
+``checkpoint`` (shards) or ``harness`` (a whole training). These import ``config``. The other
+direction goes by name, in ``make_loader``, ``make_harness`` and ``checkpoint_store.make_store``: a
+loader's library is imported only when the loader is used, so that every configuration can be read
+and checked where the library is not installed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -24,12 +32,12 @@ class SampleSet:
 
     ``paths`` and ``file_bytes`` correspond; a sample's index is its position there. A batch has
     ``batch_samples`` rows of the first ``resize_bytes`` of a record, padded with zeros. With a
-    ``nonce`` the files are sealed under it (``loaders.verification``), and loaders verify what they
-    decode; a loader that has whole payloads on a GPU only verifies those of the samples in
-    ``drawn``. With
-    ``check_crc`` every loader checks the CRC-32 of formats that have one. ``accelerators`` is how
-    many of them this rank feeds: settings per accelerator are multiplied by it. With ``in_memory``
-    the files are read once, when the loader is made, and every sample then comes from memory.
+    ``nonce`` the files are sealed under it (``loaders.data.verification``), and loaders verify what
+    they decode; a loader that has whole payloads on a GPU only verifies those of the samples in
+    ``drawn``. With ``check_crc`` every loader checks the CRC-32 of formats that have one.
+    ``accelerators`` is how many of them this rank feeds: settings per accelerator are multiplied by
+    it. With ``in_memory`` the files are read once, when the loader is made, and every sample then
+    comes from memory.
     """
 
     paths: tuple[Path, ...]
@@ -219,3 +227,22 @@ class SampleHarnessConfig(SampleConfig, Protocol):
     def differences(self, training: Training) -> Sequence[str]:
         """Return sentences on how the program differs from our own loop."""
         ...
+
+
+def make_loader(config: LoaderConfig, samples: SampleSet, on_read: ReadCounter) -> Loader:
+    """Return what ``make_loader`` of the loader's module ``loader`` makes.
+
+    Raises:
+        ConfigError: a setting is out of range, or does not fit these samples.
+        MissingExtraError: the library behind the loader is not installed.
+    """
+    module = import_module(f"wattload.loaders.{config.name}.loader")
+    made: Loader = module.make_loader(config, samples, on_read)
+    return made
+
+
+def make_harness(config: LoaderConfig, training: Training) -> Harness[TrainingResult]:
+    """Return what ``make_harness`` of the loader's module ``harness`` makes."""
+    module = import_module(f"wattload.loaders.{config.name}.harness")
+    made: Harness[TrainingResult] = module.make_harness(config, training)
+    return made

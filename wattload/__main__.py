@@ -35,8 +35,8 @@ def _dispatch(words: Sequence[str], *, debug: bool) -> int:
     if _is_rank() and CONNECTING.intersection(words[:1]):
         interrupts.hold()  # a rank that exits now leaves the others in MPI_Init
     try:
-        from wattload.cli.encoding import spell_what_is_missing
         from wattload.cli.main import dispatch
+        from wattload.cli.terminal import spell_what_is_missing
 
         adjust_limits()
         spell_what_is_missing()

@@ -20,8 +20,7 @@ from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement, missing_error, require_installed
 from wattload.loaders.data.record_formats import record_format
-from wattload.loaders.factories import make_loader
-from wattload.loaders.samples import ReadCounter, SampleSet
+from wattload.loaders.samples import ReadCounter, SampleSet, make_loader
 
 DALI = Requirement(
     module="nvidia.dali",

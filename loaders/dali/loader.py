@@ -30,8 +30,8 @@ from wattload.core.units import NS_PER_S
 from wattload.loaders.dali.config import Access, Config, import_dali, tensor_count
 from wattload.loaders.dali.pipeline import Output, Pipeline, PipelineSettings
 from wattload.loaders.data.record_formats import record_format
+from wattload.loaders.data.verification import verify_payload
 from wattload.loaders.samples import ReadCounter, SampleSet, copy_resized
-from wattload.loaders.verification import verify_payload
 
 COPY_BYTES = 1 << 20
 DIMENSIONS = 3

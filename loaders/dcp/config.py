@@ -8,8 +8,7 @@ from typing import ClassVar
 from wattload.core.settings import check_settings, setting
 from wattload.core.workload import PYTORCH, Requirement, missing_error, require_installed
 from wattload.loaders.aligned_io import PAGE_BYTES
-from wattload.loaders.checkpoint_store import Shard, ShardStore
-from wattload.loaders.factories import make_store
+from wattload.loaders.checkpoint_store import Shard, ShardStore, make_store
 
 THREAD_LIMIT = 1024
 

@@ -16,13 +16,12 @@ from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
 from wattload.loaders.aligned_io import PAGE_BYTES, round_up
-from wattload.loaders.checkpoint_store import Shard, ShardStore
+from wattload.loaders.checkpoint_store import Shard, ShardStore, make_store
 from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.engine.engine import IOEngine
 from wattload.loaders.engine.library import AUTO, IO_URING, NULL, PREAD, choose_backend
-from wattload.loaders.factories import make_loader, make_store
 from wattload.loaders.operation_log import ROWS_LIMIT
-from wattload.loaders.samples import ReadCounter, SampleSet
+from wattload.loaders.samples import ReadCounter, SampleSet, make_loader
 
 ENGINES = (AUTO, IO_URING, PREAD)
 BLOCK_BYTES_LIMIT = 1 << 30

@@ -25,6 +25,7 @@ from wattload.core.io import Batch, DataPath, IOKind, TracedOperations, Verified
 from wattload.core.units import NS_PER_S
 from wattload.loaders.aligned_io import aligned_buffers
 from wattload.loaders.data.record_formats import record_format
+from wattload.loaders.data.verification import verify_file
 from wattload.loaders.direct.config import (
     SLOT_ALIGN_BYTES,
     Config,
@@ -35,7 +36,6 @@ from wattload.loaders.direct.config import (
 from wattload.loaders.direct.reader import FileReader
 from wattload.loaders.operation_log import OperationLog
 from wattload.loaders.samples import ReadCounter, SampleSet, copy_resized
-from wattload.loaders.verification import verify_file
 
 Arrival = Callable[[Future[int]], None]
 """Called with the future of a file that was read or failed; its result is the bytes read."""

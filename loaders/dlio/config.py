@@ -29,8 +29,7 @@ from wattload.loaders.aligned_io import PAGE_BYTES
 from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.direct.config import BLOCK_BYTES_LIMIT, QUEUE_DEPTH_LIMIT, check_alignment
 from wattload.loaders.direct.config import Config as DirectConfig
-from wattload.loaders.factories import make_harness
-from wattload.loaders.samples import SampleSet, Training, TrainingResult
+from wattload.loaders.samples import SampleSet, Training, TrainingResult, make_harness
 
 READERS = ("dlio", "wattload")
 START_METHODS = ("fork", "forkserver", "spawn")

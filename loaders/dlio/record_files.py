@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from wattload.core.files import open_folder
 from wattload.loaders.aligned_io import HUGE_PAGE_BYTES, aligned_buffer, round_up
 from wattload.loaders.data.record_formats import record_format
+from wattload.loaders.data.verification import bad_file_blocks
 from wattload.loaders.direct.config import Config
 from wattload.loaders.direct.reader import FileReader
 from wattload.loaders.dlio.config import ChildSettings
-from wattload.loaders.verification import bad_file_blocks
 
 
 class RecordFiles:

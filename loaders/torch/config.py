@@ -14,10 +14,9 @@ from wattload.core.storage.targets import Target
 from wattload.core.units import format_bytes
 from wattload.core.workload import PYTORCH, Requirement, require_installed
 from wattload.loaders.aligned_io import PAGE_BYTES
-from wattload.loaders.checkpoint_store import Shard, ShardStore
+from wattload.loaders.checkpoint_store import Shard, ShardStore, make_store
 from wattload.loaders.data.record_formats import record_format
-from wattload.loaders.factories import make_loader, make_store
-from wattload.loaders.samples import ReadCounter, SampleSet
+from wattload.loaders.samples import ReadCounter, SampleSet, make_loader
 
 SHARED_MEMORY = "/dev/shm"
 START_METHODS = ("forkserver", "spawn", "fork")

@@ -26,9 +26,9 @@ from wattload.core.errors import DataError
 from wattload.core.io import Batch, DataPath, VerifiedSamples
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import missing_error
+from wattload.loaders.data.verification import verify_payload
 from wattload.loaders.samples import ReadCounter, SampleSet, copy_resized
 from wattload.loaders.torch.config import Config, require_shared_memory
-from wattload.loaders.verification import verify_payload
 
 if TYPE_CHECKING:
     import torch

@@ -53,12 +53,20 @@ from wattload.core.record.energy import (
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.integration import WindowResult, integrate_profile
-from wattload.power.energy.plausibility import Refused, plausible, refused_energy
 from wattload.power.energy.power_states import ENERGIES, DivisibleEnergy, shares, throttling_records
 from wattload.power.energy.profile import Profile, fall_count, max_gap_ns, profile_of
 from wattload.power.energy.sensor_inference import resolve_boxcar
 from wattload.power.energy.staleness import Staleness, staleness
-from wattload.power.energy.trace import ByteSeries, Trace, TraceKey, Values, traces
+from wattload.power.energy.trace import (
+    ByteSeries,
+    Refused,
+    Trace,
+    TraceKey,
+    Values,
+    plausible,
+    refused_energy,
+    traces,
+)
 from wattload.power.energy.uncertainty import COVERAGE_FACTOR, Uncertainty, uncertainty
 from wattload.power.registry import AUTO
 

@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     runs = arguments.runs.absolute()
     try:
         status = serve(arguments, SamplerHost(runs=runs), once=True)
-        from wattload.power.sampler.abandoned_runs import finish_abandoned
+        from wattload.power.sampler.aborted_record import finish_abandoned
 
         finish_abandoned([runs])  # such as a run that was killed before it was announced
     except WattloadError as error:

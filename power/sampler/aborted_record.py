@@ -1,5 +1,7 @@
 """Write the record of a run that could not do so itself, from its draft and its ranks' journals.
 
+Its sampler does this for a run that died alone, ``finish_abandoned`` for one that died with it.
+
 The folder belongs to the run's user, so its files are limited before anything in them is parsed:
 their type and size, the number and length of lines, and the number of brackets in a line.
 """
@@ -20,7 +22,7 @@ from typing import Any, BinaryIO
 from pydantic import ValidationError
 
 from wattload.core.clock import utc_text
-from wattload.core.errors import RecordError
+from wattload.core.errors import DataError, RecordError, WattloadError
 from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.file import (
     DRAFT_FILE,
@@ -31,7 +33,16 @@ from wattload.core.record.file import (
 )
 from wattload.core.record.phase import PhaseSpan
 from wattload.core.record.run import RunRecord, Status
-from wattload.core.record.unfinished import release_space, remove_marks
+from wattload.core.record.unfinished import (
+    abandoned,
+    release_space,
+    remove_marks,
+    remove_unborn,
+    unfinished_runs,
+)
+
+REASON = "the run and its sampler ended without a record: they were killed, or the host stopped"
+"""Why a run is aborted that nobody was left to finish, as after a power cut."""
 
 MAX_DRAFT_BYTES = 4 << 20
 """A draft of 64 drives on 100 hosts has less than 1 MiB."""
@@ -267,3 +278,30 @@ def _merged(
     replaced = {(state.host, state.serial) for state in known}
     kept = (state for state in drafted if (state.host, state.serial) not in replaced)
     return (*kept, *known)
+
+
+def finish_abandoned(paths: Sequence[Path]) -> dict[Path, str]:
+    """Write the records of those runs that nobody else will finish.
+
+    ``paths`` are run folders, or folders of them. Runs that live, runs of other hosts and folders
+    of other users are left alone. Returns each unfinished run's folder, and why it was left without
+    a record; the reason is empty if it now has one.
+    """
+    found = {}
+    for path in paths:
+        remove_unborn(path)
+    for folder in dict.fromkeys(unfinished_runs(paths)):
+        with abandoned(folder) as why_not:
+            found[folder] = why_not or _finish(folder)
+    return found
+
+
+def _finish(folder: Path) -> str:
+    """Write the record of a run; return why that is impossible."""
+    try:
+        finish_aborted(folder, "aborted", REASON)
+    except (DataError, OSError) as error:
+        return f"it was interrupted, and its record can't be written: {error}"
+    except (WattloadError, ValueError, RecursionError) as error:
+        return f"it was interrupted, and its draft is unusable: {error}; delete its folder"
+    return ""

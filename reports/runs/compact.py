@@ -20,8 +20,8 @@ from wattload.core.record.host import HostRecord
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.core.record.target import TargetRecord
-from wattload.reports.runs.closure import closure_checks
 from wattload.reports.runs.load import Run, cache_by_identity
+from wattload.reports.runs.validity import closure_checks
 
 Same = TypeVar("Same", bound=Frozen)
 Part = TypeVar("Part", HostRecord, TargetRecord, ControllerRecord)

@@ -1,12 +1,304 @@
-"""Why a run, or its energy, is not compared as valid."""
+"""Whether a run, and its energy, are compared as valid.
+
+Closure checks run before a page is drawn, in addition to the record's own checks: they compare the
+figures of a record with each other and with its traces. An edited record fails.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from wattload.core.record.results import Check
-from wattload.reports.runs.closure import SEAL_CHECK
+import numpy as np
+
+from wattload.core.power import Channel
+from wattload.core.record.energy import EnergyRecord
+from wattload.core.record.file import SealState
+from wattload.core.record.phase import PhaseWindow
+from wattload.core.record.results import Check, Verdict
+from wattload.core.record.run import RunRecord
+from wattload.core.units import NS_PER_S, Unit, format_bytes
 from wattload.reports.runs.load import Run
+from wattload.reports.runs.traces import Signal, ThroughputTrace
+
+TIME_TOLERANCE_S = 1e-6
+ENERGY_TOLERANCE = 1e-6
+TRACE_ENERGY_TOLERANCE = 0.01
+"""A trapezoid over the samples of an instant sensor, against the run's own integral."""
+
+TRACES = ("throughput", "power")
+"""The traces that every complete run writes."""
+
+SEAL_CHECK = "seal"
+_SEALS: Mapping[SealState, tuple[Verdict, str]] = {
+    "holds": ("pass", "Its seal matches its content."),
+    "broken": ("fail", "The record was edited after the run: its seal does not match its content."),
+    "none": ("not_checked", "It has no seal, so edits can't be detected."),
+}
+
+
+def closure_checks(run: Run) -> tuple[Check, ...]:
+    """Return every closure check of a run; each compares two independently stored figures."""
+    record = run.record
+    return (
+        _seal(run),
+        *_windows_span_their_seconds(record),
+        *_windows_hold_their_spans(record),
+        *_application_counters(record),
+        *_net_energy(record),
+        *_totals(record),
+        *_traced_bytes(run),
+        *_traced_energy(run),
+        *_verified_bytes(record),
+        *_traced_phases(run),
+        *_traces(run),
+    )
+
+
+def _seal(run: Run) -> Check:
+    verdict, sentence = _SEALS[run.seal]
+    return Check(name=SEAL_CHECK, verdict=verdict, sentence=sentence)
+
+
+def _check(name: str, holds: bool, sentence: str, **figures: float | int | str | None) -> Check:
+    return Check(name=name, verdict="pass" if holds else "fail", sentence=sentence, figures=figures)
+
+
+def _windows_span_their_seconds(record: RunRecord) -> Iterator[Check]:
+    for window in record.windows:
+        seconds = (window.end_ns - window.start_ns) / NS_PER_S
+        active_s = sum(end - start for start, end in window.active_intervals) / NS_PER_S
+        apart_s = max(abs(seconds - window.seconds), abs(active_s - window.active_s))
+        yield _check(
+            f"seconds_{window.name}_{window.host}",
+            apart_s <= TIME_TOLERANCE_S,
+            f"{window.name} lasted {window.seconds:.6f} s, {window.active_s:.6f} s of it active; "
+            f"its start and end are {seconds:.6f} s apart, its intervals sum to {active_s:.6f} s.",
+            stated_s=window.seconds,
+            between_ends_s=seconds,
+            stated_active_s=window.active_s,
+            intervals_s=active_s,
+        )
+
+
+def _windows_hold_their_spans(record: RunRecord) -> Iterator[Check]:
+    for window in record.windows:
+        spans = [s for s in record.spans if (s.name, s.host) == (window.name, window.host)]
+        moved_bytes = sum(span.read_bytes + span.written_bytes for span in spans)
+        stated_bytes = window.read_bytes + window.written_bytes
+        ends = (
+            min((span.start_ns for span in spans), default=None),
+            max((span.end_ns for span in spans), default=None),
+        )
+        holds = moved_bytes == stated_bytes and ends == (window.start_ns, window.end_ns)
+        yield _check(
+            f"spans_{window.name}_{window.host}",
+            holds,
+            f"{window.name}: the rank spans sum to {format_bytes(moved_bytes)}, the phase has "
+            f"{format_bytes(stated_bytes)}" + ("." if holds else "; bytes or ends differ."),
+            spans_bytes=moved_bytes,
+            stated_bytes=stated_bytes,
+        )
+
+
+def _application_counters(record: RunRecord) -> Iterator[Check]:
+    for window in record.windows:
+        counters = [
+            counter
+            for counter in record.counters
+            if counter.source == "application"
+            and (counter.phase, counter.host) == (window.name, window.host)
+        ]
+        if not counters:
+            continue
+        counted_bytes = sum((c.read_bytes or 0) + (c.written_bytes or 0) for c in counters)
+        stated_bytes = window.read_bytes + window.written_bytes
+        yield _check(
+            f"counters_{window.name}_{window.host}",
+            counted_bytes == stated_bytes,
+            f"{window.name}: the application's counters have {format_bytes(counted_bytes)}, the "
+            f"phase has {format_bytes(stated_bytes)}.",
+            counters_bytes=counted_bytes,
+            stated_bytes=stated_bytes,
+        )
+
+
+def _net_energy(record: RunRecord) -> Iterator[Check]:
+    for energy in record.power.energy:
+        if energy.net_j is None or energy.energy_j is None or energy.idle_w is None:
+            continue
+        net_j = energy.energy_j - energy.idle_w * energy.seconds
+        yield _check(
+            f"net_energy_{energy.phase}_{energy.device}_{energy.source}",
+            abs(net_j - energy.net_j) <= ENERGY_TOLERANCE * max(abs(energy.energy_j), 1.0),
+            f"{energy.phase}: the recorded net energy is {energy.net_j:.4f} J; gross minus idle "
+            f"power times seconds is {net_j:.4f} J.",
+            stated_j=energy.net_j,
+            recomputed_j=net_j,
+        )
+
+
+def _traced_bytes(run: Run) -> Iterator[Check]:
+    if run.traces.throughput is None:
+        return
+    for window in run.record.windows:
+        traced_bytes = _bytes_in(run.traces.throughput, window)
+        stated_bytes = window.read_bytes + window.written_bytes
+        yield _check(
+            f"traced_bytes_{window.name}_{window.host}",
+            traced_bytes == stated_bytes,
+            f"{window.name}: the throughput trace sums to {format_bytes(traced_bytes)}, the phase "
+            f"has {format_bytes(stated_bytes)}.",
+            trace_bytes=traced_bytes,
+            stated_bytes=stated_bytes,
+        )
+
+
+def _bytes_in(trace: ThroughputTrace, window: PhaseWindow) -> int:
+    rows = trace.phase.are(window.name) & trace.host.are(window.host)
+    return int(trace.read_bytes[rows].sum() + trace.written_bytes[rows].sum())
+
+
+def _traced_energy(run: Run) -> Iterator[Check]:
+    """Integrate instant sensors again; other sensors need more than a trapezoid."""
+    if run.traces.power is None:
+        return
+    instant = {
+        (source.name, source.device)
+        for source in run.record.power.sources
+        if source.facts is not None and source.facts.sensor.kind == "instant"
+    }
+    for energy in run.record.power.energy:
+        key = (energy.source, energy.device)
+        signal = run.traces.power.signal(Channel.POWER_W, *key)
+        window = next(
+            (w for w in run.record.windows if (w.name, w.host) == (energy.phase, energy.host)), None
+        )
+        if signal is None or window is None or energy.energy_j is None or key not in instant:
+            continue
+        if (energy.coverage or 0) >= 1 - TRACE_ENERGY_TOLERANCE:
+            yield _energy_check(signal, energy, window)
+
+
+def _energy_check(signal: Signal, energy: EnergyRecord, window: PhaseWindow) -> Check:
+    stated_j = energy.energy_j or 0.0
+    traced_j = sum(trapezoid_j(signal, start, end) for start, end in window.active_intervals)
+    return _check(
+        f"traced_energy_{energy.phase}_{energy.device}_{energy.source}",
+        abs(traced_j - stated_j) <= TRACE_ENERGY_TOLERANCE * max(abs(stated_j), 1e-9),
+        f"{energy.phase}: the trace of {energy.source} integrates to {traced_j:.4g} J, the record "
+        f"has {stated_j:.4g} J.",
+        trace_j=traced_j,
+        stated_j=stated_j,
+    )
+
+
+def trapezoid_j(signal: Signal, start_ns: int, end_ns: int) -> float:
+    """Return the trapezoid over [start, end] in joules; gaps are bridged, ends interpolated."""
+    known = ~np.isnan(signal.value)
+    time_ns, watts = signal.time_ns[known], signal.value[known]
+    if time_ns.size == 0:
+        return 0.0
+    inside = (time_ns > start_ns) & (time_ns < end_ns)
+    # Seconds from the window's start: ns since boot would lose digits in a float.
+    ends_s = np.array([0.0, (end_ns - start_ns) / NS_PER_S])
+    time_s = (time_ns - start_ns) / NS_PER_S
+    ends_w = np.interp(ends_s, time_s, watts)
+    times = np.concatenate((ends_s[:1], time_s[inside], ends_s[1:]))
+    values = np.concatenate((ends_w[:1], watts[inside], ends_w[1:]))
+    return float(np.trapezoid(values, times))
+
+
+def _totals(record: RunRecord) -> Iterator[Check]:
+    """Sum the energies that a total names: its keys are host/device/source/phase."""
+    parts = {
+        f"{energy.host}/{energy.device}/{energy.source}/{energy.phase}": energy.energy_j
+        for energy in record.power.energy
+    }
+    for total in record.totals:
+        if total.unit != Unit.JOULES or total.value is None:
+            continue
+        found = [parts.get(key) for key in total.keys]
+        known = [part for part in found if part is not None]
+        sum_j = sum(known)
+        close = abs(sum_j - total.value) <= ENERGY_TOLERANCE * max(abs(total.value), 1.0)
+        yield _check(
+            f"total_{total.name}",
+            close and len(known) == len(found),
+            f"{total.name.replace('_', ' ')} is {total.value:.4f} J in the record; the "
+            f"{len(known)} of {len(found)} parts with a figure sum to {sum_j:.4f} J.",
+            stated_j=total.value,
+            parts_j=sum_j,
+        )
+
+
+def _verified_bytes(record: RunRecord) -> Iterator[Check]:
+    """Compare the bytes that a check states to have verified a share of with the phase's own."""
+    for check in record.checks:
+        for verified in check.verified:
+            windows = [window for window in record.windows if window.name == verified.phase]
+            is_read = verified.kind == "read"
+            moved_bytes = sum(w.read_bytes if is_read else w.written_bytes for w in windows)
+            yield _check(
+                f"verified_bytes_{check.name}_{verified.phase}_{verified.kind}",
+                moved_bytes == verified.moved_bytes,
+                f"{check.name} verified a share of {format_bytes(verified.moved_bytes)} "
+                f"{verified.kind} in {verified.phase}; the phase has {format_bytes(moved_bytes)}.",
+                stated_bytes=verified.moved_bytes,
+                moved_bytes=moved_bytes,
+            )
+
+
+def _traced_phases(run: Run) -> Iterator[Check]:
+    """Look for phases with bytes in the throughput trace that the record does not have."""
+    trace = run.traces.throughput
+    if trace is None:
+        return
+    known = {window.name for window in run.record.windows}
+    unknown = [name for name in trace.phase.words if name not in known]
+    yield _check(
+        "traced_phases",
+        not unknown,
+        f"The throughput trace has phases that the record does not have: {', '.join(unknown)}."
+        if unknown
+        else "Every phase of the throughput trace is one of the record.",
+        unknown_count=len(unknown),
+    )
+
+
+def _traces(run: Run) -> Iterator[Check]:
+    """Compare each trace's file with the digest in the record; a missing file proves nothing."""
+    for file in run.record.traces:
+        name = f"trace_digest_{file.name}"
+        digest = run.traces.digests.get(file.name)
+        if digest is None:
+            yield Check(
+                name=name,
+                verdict="not_checked",
+                sentence=f"{file.file} is missing or unreadable, so the record's figures can't be "
+                "compared with it.",
+                mandatory=file.name in TRACES,
+            )
+            continue
+        same = digest == file.sha256
+        yield _check(
+            name,
+            same,
+            f"{file.file} has the recorded digest."
+            if same
+            else f"{file.file} is not the file that the run wrote: its digest differs.",
+            stated=file.sha256[:16],
+            found=digest[:16],
+        )
+    named = {file.name for file in run.record.traces}
+    for name in TRACES:
+        if run.sha256 and run.record.status == "complete" and name not in named:
+            yield Check(
+                name=f"trace_digest_{name}",
+                verdict="not_checked",
+                sentence=f"The record names no {name} trace, which every complete run writes.",
+                mandatory=True,
+            )
+
 
 WARM_UP = "it is a warm-up run"
 

@@ -17,10 +17,9 @@ from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.reports.quantity import listed
-from wattload.reports.runs.closure import closure_checks
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.search import LeftOut
-from wattload.reports.runs.validity import energy_faults, faults
+from wattload.reports.runs.validity import closure_checks, energy_faults, faults
 
 LETTERS = ("A", "B", "C", "D", "E", "F")
 """The letters of the arms on a page, in order; two are compared, more are shown side by side."""

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.records import Scenario, make_run
-from wattload.cli.encoding import spell_what_is_missing
 from wattload.cli.summary import check_counts, print_line, print_summary
+from wattload.cli.terminal import spell_what_is_missing
 from wattload.core.record.results import NO_DRIVE, NO_SENSOR, Check, Latency, Verdict
 from wattload.core.record.run import RunRecord
 from wattload.reports.quantity import quantity

@@ -23,9 +23,9 @@ from tests.damage import DAMAGES, flip_bit
 from wattload.core.errors import DataError
 from wattload.core.io import Batch, Loader, VerifiedSamples
 from wattload.loaders.data.record_formats import FORMATS
+from wattload.loaders.data.verification import record_identity
 from wattload.loaders.samples import SampleLoaderConfig, SampleSet
 from wattload.loaders.stamps import seal
-from wattload.loaders.verification import record_identity
 
 READ_FOR_EVER = Path(__file__).with_name("read_for_ever.py")
 

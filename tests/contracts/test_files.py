@@ -24,7 +24,7 @@ EXCEPTIONS = {
     ("reports/render/output.py", "replace"): "-o: the user may name links, pipes and devices",
     ("wattload/core/storage/direct_io.py", "open"): "a nameless file (O_TMPFILE)",
     ("wattload/run/ranks.py", "open"): "the null device, in place of the error output",
-    ("loaders/data/digests.py", "open"): "only reads",
+    ("loaders/data/verification.py", "open"): "only reads",
     ("power/sampler/aborted_record.py", "open"): "only reads",
     ("power/sampler/helper.py", "write_text"): "a file of the kernel",
     ("power/sampler/server.py", "open"): "a lock beside the socket, in a folder that was checked",

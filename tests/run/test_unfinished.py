@@ -28,7 +28,7 @@ from tests.run.running import (
 from tests.tinyfs import SIZE_BYTES, tiny_file_system
 from wattload.core.record.file import DRAFT_FILE, RECORD_FILE, read_record
 from wattload.core.record.unfinished import LOCK_FILE, OWNER_FILE, RESERVE_FILE
-from wattload.power.sampler.abandoned_runs import REASON, finish_abandoned
+from wattload.power.sampler.aborted_record import REASON, finish_abandoned
 
 pytestmark = pytest.mark.slow
 MARKS = {LOCK_FILE, OWNER_FILE, RESERVE_FILE}

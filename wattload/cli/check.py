@@ -54,10 +54,10 @@ def run(arguments: argparse.Namespace) -> int:
         RecordError: a path does not exist.
     """
     from wattload.core.mlperf.rules import judge
-    from wattload.power.sampler.abandoned_runs import REASON, finish_abandoned
-    from wattload.reports.runs.closure import closure_checks
+    from wattload.power.sampler.aborted_record import REASON, finish_abandoned
     from wattload.reports.runs.load import load_readable
     from wattload.reports.runs.search import find_records
+    from wattload.reports.runs.validity import closure_checks
 
     reasons = finish_abandoned([*arguments.runs, *find_records(arguments.runs).unfinished])
     for folder, why_not in reasons.items():

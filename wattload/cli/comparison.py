@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wattload.cli.lines import Line, print_lines, report_command
 from wattload.cli.summary import NOT_MEASURED
+from wattload.cli.terminal import Line, print_lines, report_command
 from wattload.core.units import Unit
 from wattload.reports.quantity import bounded_quantity, counted, number, quantity
 from wattload.reports.runs.load import Run

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wattload.cli.lines import report_command
+from wattload.cli.terminal import report_command
 from wattload.core.host_paths import on_host
 from wattload.core.record.file import RECORD_FILE, read_record
 from wattload.core.units import format_rate, format_seconds

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from wattload.cli.lines import Line, print_lines, report_command
+from wattload.cli.terminal import Line, print_lines, report_command
 from wattload.core.host_paths import on_host
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.results import Check, Latency, Metric

@@ -22,9 +22,8 @@ from wattload.power.config import IDLE_DEFAULT_S, PowerConfig
 from wattload.power.energy.integration import integrate, tail_end
 from wattload.power.energy.trace import Trace, TraceKey, traces
 from wattload.power.sampler.client import SOCKET_VARIABLE, SamplerClient
-from wattload.power.sampler.latest import LatestReadings
 from wattload.power.sampler.replies import ControllerReading, FinishReply, OpenReply
-from wattload.power.sampler.samples import read_samples, samples_of_host
+from wattload.power.sampler.samples import LatestReadings, read_samples, samples_of_host
 from wattload.power.sources.replay_trace import stage, stage_again
 from wattload.run.folder import make_runs_folder
 from wattload.run.phases import PhaseRecorder

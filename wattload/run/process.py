@@ -18,7 +18,7 @@ from wattload.core import interrupts
 from wattload.core.errors import RankLostError, WattloadError
 from wattload.core.faults import host_fault
 from wattload.core.workload import Communicator
-from wattload.power.sampler.abandoned_runs import REASON, finish_abandoned
+from wattload.power.sampler.aborted_record import REASON, finish_abandoned
 from wattload.run.config import RunConfig
 from wattload.run.power_session import Sampling
 from wattload.run.preflight import WriteLedger

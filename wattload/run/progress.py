@@ -21,7 +21,7 @@ from typing import NamedTuple
 from weakref import finalize
 
 from wattload.core.workload import Communicator
-from wattload.power.sampler.latest import LatestReadings
+from wattload.power.sampler.samples import LatestReadings
 
 SIZE_BYTES = mmap.PAGESIZE
 UNKNOWN = -1

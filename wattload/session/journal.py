@@ -19,8 +19,8 @@ from wattload.core.files import choose_folder, read_bounded
 from wattload.core.host.facts import software_facts
 from wattload.core.record.file import RECORD_FILE, read_record
 from wattload.core.storage.targets import resolve_targets
-from wattload.reports.runs.closure import closure_checks
 from wattload.reports.runs.load import load_runs, refuse_duplicate
+from wattload.reports.runs.validity import closure_checks
 from wattload.run.config import RunConfig
 
 _LONGEST_BYTES = 64 << 20

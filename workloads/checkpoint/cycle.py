@@ -25,11 +25,11 @@ from wattload.core.faults import remedy
 from wattload.core.files import as_named
 from wattload.core.io import BlockIdentity, ByteCounter
 from wattload.core.record.results import Check
+from wattload.core.storage.extents import written_extents_check
 from wattload.core.workload import Accelerator, RunContext
 from wattload.loaders.aligned_io import aligned_buffers
 from wattload.loaders.checkpoint_store import Saved, ShardStore
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
-from wattload.loaders.data.written_extents import written_extents_check
 from wattload.workloads.checkpoint.config import Config, Job
 from wattload.workloads.checkpoint.storage import WORKLOAD, Storage, block_identity
 

@@ -27,7 +27,7 @@ from wattload.loaders.data.criteo_day_files import (
     Part,
     Span,
 )
-from wattload.loaders.data.digests import are_unchanged, open_regular
+from wattload.loaders.data.verification import are_unchanged, open_regular
 from wattload.workloads.dlrm.conversion import ConversionResult
 from wattload.workloads.dlrm.dataset import DayFiles
 from wattload.workloads.dlrm.metrics import PhaseTotal

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 from wattload.core.files import sync_folder
 from wattload.core.record.results import Check
+from wattload.core.storage.extents import written_extents_check
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import RunContext
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
 from wattload.loaders.data.criteo_conversion import Columnar, ColumnarSettings, Packed
 from wattload.loaders.data.criteo_day_files import Part
 from wattload.loaders.data.data_folder import DataFolder, claim_on_targets
-from wattload.loaders.data.written_extents import written_extents_check
 from wattload.workloads.dlrm.dataset import HOLES_REMEDY
 from wattload.workloads.dlrm.tasks import ColumnarTask, PackTask, to_binary, to_parquet
 from wattload.workloads.dlrm.workers import Cost, MovedCallback, TaskResult, WorkerPool

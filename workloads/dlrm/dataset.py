@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from wattload.core.storage.extents import written_extents_check
 from wattload.core.storage.targets import Target, refuse_too_many_files
 from wattload.core.workload import DataFacts, RunContext
 from wattload.loaders.data.criteo_day_files import LINE_LIMIT_BYTES, MEAN_ROW_BYTES, day_files
@@ -17,8 +18,7 @@ from wattload.loaders.data.data_folder import (
     existing_on_targets,
     marker_of,
 )
-from wattload.loaders.data.digests import DataFile, VerifiedFile, verify
-from wattload.loaders.data.written_extents import written_extents_check
+from wattload.loaders.data.verification import DataFile, VerifiedFile, verify
 from wattload.workloads.dlrm.config import Config
 from wattload.workloads.dlrm.tasks import DayTask, make_day
 from wattload.workloads.dlrm.workers import WorkerPool

@@ -27,7 +27,7 @@ from wattload.loaders.data.criteo_day_files import (
     cut_parts,
     first_lines,
 )
-from wattload.loaders.data.digests import digests_check
+from wattload.loaders.data.verification import digests_check
 from wattload.workloads.dlrm import checks
 from wattload.workloads.dlrm.config import Config
 from wattload.workloads.dlrm.conversion import (

@@ -15,10 +15,10 @@ import numpy as np
 
 from wattload.core.io import VerifiedSamples
 from wattload.core.record.results import Check, VerifiedBytes
+from wattload.core.storage.extents import written_extents_check
 from wattload.core.units import format_bytes, format_rate
 from wattload.core.workload import Communicator, DeclaredCheck, Figures
 from wattload.loaders.data.cold_cache import cold_cache_check, evict, is_cold
-from wattload.loaders.data.written_extents import written_extents_check
 from wattload.loaders.samples import SampleConfig, SampleSet
 from wattload.workloads.unet3d.config import (
     PUBLISHED_SETTINGS,

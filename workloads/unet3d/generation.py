@@ -1,8 +1,8 @@
 """Generation of a data set's files: existing ones are reused, missing ones are written.
 
 A record is written under a temporary name, fsynced, renamed, then listed in the manifest. Each
-block of its payload is sealed, so that a read proves every byte (``loaders.verification``). All
-ranks share the missing files. The next call resumes one that was interrupted.
+block of its payload is sealed, so that a read proves every byte (``loaders.data.verification``).
+All ranks share the missing files. The next call resumes one that was interrupted.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from wattload.core.errors import TargetError, WattloadError
 from wattload.core.faults import remedy
 from wattload.core.files import Folder
 from wattload.core.io import BlockIdentity, ByteCounter
+from wattload.core.storage.extents import written_extents_check
 from wattload.core.storage.targets import Target
 from wattload.core.workload import RunContext
 from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, create_direct, round_up
 from wattload.loaders.data.data_folder import DataFolder, claim_on_targets
 from wattload.loaders.data.record_formats import RecordFormat, file_bytes, record_format
-from wattload.loaders.data.written_extents import written_extents_check
+from wattload.loaders.data.verification import record_identity
 from wattload.loaders.stamps import seal
-from wattload.loaders.verification import record_identity
 from wattload.workloads.unet3d.config import Shape, payload_bytes
 from wattload.workloads.unet3d.dataset import HOLES_REMEDY, WORKLOAD, Dataset, PreparedData
 

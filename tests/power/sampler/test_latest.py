@@ -16,8 +16,7 @@ from wattload.core.power import (
     Sensor,
     SourceFacts,
 )
-from wattload.power.sampler.latest import LatestReadings, Reading
-from wattload.power.sampler.samples import SampleFile, SampleLines
+from wattload.power.sampler.samples import LatestReadings, Reading, SampleFile, SampleLines
 
 
 def facts(name: str, device: str, evidence: Evidence, sensor: Sensor | None = None) -> SourceFacts:

@@ -16,9 +16,9 @@ from wattload.core.record.file import read_record, write_record
 from wattload.core.record.phase import PhaseWindow, Total
 from wattload.core.record.results import Check, VerifiedBytes
 from wattload.core.record.run import RunRecord
-from wattload.reports.runs.closure import closure_checks, trapezoid_j
 from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.runs.traces import Signal
+from wattload.reports.runs.validity import closure_checks, trapezoid_j
 from wattload.reports.stats.subject import make_subject
 
 MEASURED = Scenario(

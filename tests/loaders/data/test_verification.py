@@ -16,7 +16,7 @@ from tests.allocation import unwrite
 from tests.context import Context, ThreadCommunicator, context_at, directory_target, run_ranks
 from wattload.core.errors import DataError
 from wattload.loaders.data.data_folder import DataFolder
-from wattload.loaders.data.digests import (
+from wattload.loaders.data.verification import (
     TICK_NS,
     DataFile,
     FileState,
