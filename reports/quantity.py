@@ -180,6 +180,7 @@ def label(name: str, unit: Unit | None = None) -> str:
     """Return a metric's name in words: ``batch_latency_p99_s`` is "batch latency p99"."""
     words = _UNIT_WORDS.sub("", name).replace("_", " ")
     words = " ".join(_SPELLINGS.get(word, word) for word in words.split())
+    words = words.replace("seconds per", "time per")
     if unit is Unit.BYTES_PER_SECOND and not any(word in words for word in _RATE_WORDS):
         words += " rate"
     if unit is Unit.SECONDS and not any(word in words for word in _TIME_WORDS):

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from wattload.core.record.results import Check
+from wattload.core.units import format_percent
 
 RESIDENT_LIMIT = 0.01
 """The share of a cold data set that may be in memory: 1 %."""
@@ -109,8 +110,8 @@ def cold_cache_check(paths: Iterable[Path], *, name: str = "cold_cache") -> Chec
         name=name,
         verdict="pass" if is_cold(figures) else "fail",
         sentence=(
-            f"{found.fraction:.2%} of the files' {found.total_bytes} bytes were in the page cache "
-            f"before the read; at most {RESIDENT_LIMIT:.0%} may be."
+            f"{format_percent(found.fraction, 2)} of the files' {found.total_bytes} bytes were in "
+            f"the page cache before the read; at most {format_percent(RESIDENT_LIMIT)} may be."
         ),
         figures=figures,
         mandatory=True,

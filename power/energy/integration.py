@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from wattload.core.power import Boxcar, Channel, Counter, Evidence, Sensor
-from wattload.core.units import NS_PER_S
+from wattload.core.units import NS_PER_S, format_percent
 from wattload.power.energy.profile import Profile, profile_of
 from wattload.power.energy.sensor_inference import resolve_boxcar
 from wattload.power.energy.trace import Times, Trace, Values
@@ -134,9 +134,9 @@ def _coverage_reason(covered_j: float, covered_s: float, seconds: float) -> str 
         return "no reading covers the window"
     if covered_s < COVERAGE_MIN * seconds:
         return (
-            f"readings cover {covered_s / seconds:.1%} of the window "
+            f"readings cover {format_percent(covered_s / seconds, 1)} of the window "
             f"({covered_j:.6g} J in {covered_s:.6g} of {seconds:.6g} s); "
-            f"at least {COVERAGE_MIN:.0%} are required"
+            f"at least {format_percent(COVERAGE_MIN)} are required"
         )
     return None
 
@@ -147,7 +147,7 @@ def _quantum_reason(sensor: Counter, energy_j: float, seconds: float) -> str | N
         return None
     return (
         f"the counter's step of {step_j:.6g} J is too coarse for {energy_j:.6g} J; it must be "
-        f"under {QUANTUM_SHARE_MAX:.1%} of the energy"
+        f"under {format_percent(QUANTUM_SHARE_MAX, 1)} of the energy"
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.run import RunRecord
-from wattload.core.units import Unit
+from wattload.core.units import Unit, format_percent
 from wattload.reports.quantity import counted, listed, quantity
 from wattload.reports.runs import energy as energies
 from wattload.reports.runs.load import Run, cache_by_identity
@@ -128,7 +128,7 @@ def _targets(record: RunRecord) -> Iterator[tuple[str, str]]:
             yield "I/O scheduler", str(queue.scheduler)
         fill = target.before.fill_fraction if target.before else None
         if fill is not None:
-            yield "file system fill", f"{fill:.0%}"
+            yield "file system fill", f"{format_percent(fill)}"
 
 
 def _controllers(record: RunRecord) -> Iterator[tuple[str, str]]:

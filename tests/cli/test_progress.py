@@ -76,12 +76,12 @@ def test_a_frame_fits_every_width() -> None:
         left="3 min 20 s left",
     )
     assert frame.line() == (
-        "checkpoints, write: 38%, read 1.21 GB/s, write 873 MB/s, 12.3 W, 41 °C, 3 min 20 s left"
+        "checkpoints, write: 38 %, read 1.21 GB/s, write 873 MB/s, 12.3 W, 41 °C, 3 min 20 s left"
     )
     for width in range(10, 140):
         line = frame.fitted(width, is_unicode=True)
         assert len(line) <= width
-        assert ("3 min 20 s left" in line) == (width >= 41)
+        assert ("3 min 20 s left" in line) == (width >= 42)
     assert "█" in frame.fitted(139, is_unicode=True)
     assert frame.fitted(139, is_unicode=False).encode("latin-1")
     assert "1.21 GB/s" in frame.fitted(80, is_unicode=True)
@@ -147,7 +147,7 @@ def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch: pytest.Mon
     own.begin("reading", read_bytes=100)
     own.advance(read_bytes=50)
     lines = _shown(own, "\n", stream).splitlines()
-    assert lines[0].startswith("reading: 50%, read ")
+    assert lines[0].startswith("reading: 50 %, read ")
     assert "\x1b" not in lines[0]
 
 
@@ -160,8 +160,8 @@ def test_on_a_terminal_there_is_one_line_which_goes_away(monkeypatch: pytest.Mon
     own = RankProgress()
     own.begin("reading", read_bytes=100)
     own.advance(read_bytes=50)
-    shown = _shown(own, "50%", stream)
-    assert "50%" in shown
+    shown = _shown(own, "50 %", stream)
+    assert "50 %" in shown
     assert shown.rstrip().endswith("\x1b[2K"), "the line is erased at the end"
 
 

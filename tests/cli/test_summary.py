@@ -1,4 +1,4 @@
-"""The summary of a run: at most twelve aligned lines, with the figures of the page."""
+"""The summary of a run: about twelve aligned lines, with the figures of the page."""
 
 from __future__ import annotations
 
@@ -69,11 +69,12 @@ def test_the_summary_of_a_run_is_short_and_complete(capsys: pytest.CaptureFixtur
     )
     record = record.model_copy(update={"latencies": (latency("train"),)})
     lines = shown(record, capsys)
-    assert len(lines) <= 12
+    assert len(lines) <= 13
     assert lines[""] == "unet3d, loader direct, scale quick, label PS1: complete"
     assert lines["target"].startswith("/mnt/ssd (")
     assert lines["checks"] == "15 passed, 1 warned, 9 not applicable: no NVMe drive"
     assert lines["warned"] == "short_run_read"
+    assert lines["details"] == "wattload check /runs/one"
     assert lines["record"] == "/runs/one/record.json"
     assert lines["report"] == "wattload report /runs/one"
     assert (
@@ -122,7 +123,7 @@ def test_verbose_adds_meanings_and_findings(capsys: pytest.CaptureFixture[str]) 
     assert lines["warned"] == "steady: This is steady."
     assert lines["remark"] == "Mind the gap."
     assert record.power.choice in lines["power"]
-    assert [*lines][-2:] == ["record", "report"]
+    assert [*lines][-2:] == ["details", "record", "report"]
 
 
 def test_several_causes_are_counted_apart() -> None:
@@ -162,7 +163,7 @@ def test_a_terminal_wraps_texts_but_neither_paths_nor_commands(
     print_summary(record, folder, verbose=False)
     lines = _PLAIN.sub("", stream.getvalue()).splitlines()
     long = [line for line in lines if len(line.rstrip()) > width]
-    assert [line.split()[0] for line in long] == ["record", "report"]
+    assert [line.split()[0] for line in long] == ["details", "record", "report"]
     assert f"  report      wattload report {folder}" in lines
 
 

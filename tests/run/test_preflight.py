@@ -44,8 +44,11 @@ def test_a_plan_that_fits_is_announced_with_its_shares(tmp_path: Path) -> None:
     plan = replace(NOTHING, prepare_bytes=10**6, run_bytes=10**6, peak_bytes=10**6)
     lines = preflight(_config(tmp_path), [directory_target(tmp_path)], plan, 1)
     assert lines[0].startswith(f"target {tmp_path} on ")
-    assert "2.00 MB will be written" in lines[0]
-    assert "drive writes" in lines[0]
+    assert "writes 2.00 MB, takes up to 1.00 MB of " in lines[0]
+    assert "drive writes" not in lines[0]
+    wearing = replace(plan, run_bytes=space_of(directory_target(tmp_path)).total_bytes // 2)
+    lines = preflight(_config(tmp_path), [directory_target(tmp_path)], wearing, 1)
+    assert "(0.5 drive writes)" in lines[0]
 
 
 def test_five_percent_of_the_file_system_stay_free(tmp_path: Path) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
 import subprocess
 import sys
+import termios
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,12 +21,22 @@ ROOT = Path(__file__).parents[2]
 DEADLINE_S = 60.0
 
 
-def run(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+COMMAND = (sys.executable, "-m", "wattload", "run")
+
+
+def places(folder: Path) -> list[str]:
     (folder / "target").mkdir(exist_ok=True)
-    options = [f"target.path={folder / 'target'}", f"runs={folder / 'runs'}", *overrides]
+    return [f"target.path={folder / 'target'}", f"runs={folder / 'runs'}"]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "WATTLOAD_STATE_DIR": str(folder / "state"), "PYTHONPATH": str(ROOT)}
+
+
+def run(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "wattload", "run", "--json", "workload=null", *options],
-        env={**os.environ, "WATTLOAD_STATE_DIR": str(folder / "state"), "PYTHONPATH": str(ROOT)},
+        [*COMMAND, "--json", "workload=null", *places(folder), *overrides],
+        env=environment(folder),
         cwd=folder,
         capture_output=True,
         text=True,
@@ -90,3 +104,36 @@ def test_failure_before_the_sampler_knows_the_run_is_one_sentence(tmp_path: Path
     record = read_record(path)
     assert record.status == "failed"
     assert "none.csv" in record.status_reason
+
+
+@pytest.mark.slow
+def test_a_terminal_shows_rate_power_and_temperature_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "meter.csv"
+    rows = "".join(f"{second},12.5,314.15\n" for second in range(600))
+    path.write_text(f"# evidence: measured\ntime_s,power_w,temperature_k\n{rows}")
+    options = ["workload=unet3d", "scale=demo", "power=replay", f"power.replay.path={path}"]
+    leader, follower = pty.openpty()
+    termios.tcsetwinsize(follower, (24, 100))
+    command = [*COMMAND, *options, "power.idle_s=0", *places(tmp_path)]
+    with subprocess.Popen(
+        command, env={**environment(tmp_path), "TERM": "xterm"}, cwd=tmp_path, stderr=follower
+    ) as process:
+        os.close(follower)
+        shown = b"".join(_output(leader)).decode()
+    assert process.returncode in (0, 3), shown
+    frames = [line for line in re.split(r"[\r\n]", shown) if "read " in line and "/s" in line]
+    assert frames, shown
+    assert any("12.5 W" in line.replace("\u00a0", " ") and "41 °C" in line for line in frames), (
+        shown
+    )
+
+
+def _output(leader: int) -> Iterator[bytes]:
+    """Yield what a process writes to its terminal until it ends."""
+    try:
+        while data := os.read(leader, 65_536):
+            yield data
+    except OSError:  # Linux: EIO once the last writer has closed the terminal
+        return
+    finally:
+        os.close(leader)

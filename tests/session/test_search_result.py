@@ -51,7 +51,7 @@ def test_the_score_is_the_count_and_the_throughput_there() -> None:
     assert done.above is not None
     assert done.above.accelerators == 4
     assert [count.accelerators for count in done.counts] == [1, 2, 3, 4]
-    assert "3 h100 hold AU >= 90%, with AU 93.0 %" in done.sentence
+    assert "3 h100 hold AU >= 90 %, with AU 93.0 %" in done.sentence
     assert "4 do not (50.0 %); the drive is the limit" in done.sentence
     assert SearchResult.model_validate_json(done.model_dump_json()) == done
 
@@ -80,7 +80,7 @@ def test_the_maximum_is_a_lower_bound_of_the_result() -> None:
 def test_no_count_that_holds_is_a_result_too() -> None:
     done = result([run(1, 0.4)], 0)
     assert (done.verdict, done.accelerators, done.at) == ("none_holds", 0, None)
-    assert "not even 1 h100 holds AU >= 90% (AU 40.0 %" in done.sentence
+    assert "not even 1 h100 holds AU >= 90 % (AU 40.0 %" in done.sentence
 
 
 def test_a_failed_check_gives_no_score() -> None:
@@ -98,7 +98,7 @@ def unmade(name: str) -> Check:
 def test_a_result_that_lacks_a_mandatory_check_is_no_score() -> None:
     done = result([run(8, 0.99, checks=(unmade("cold_cache"), unmade("power_coverage")))], 8)
     assert (done.verdict, done.accelerators) == ("unproved", 8)
-    assert "has no score: 8 h100 held AU >= 90%" in done.sentence
+    assert "has no score: 8 h100 held AU >= 90 %" in done.sentence
     assert done.notes == ("Run n8-0 lacks the mandatory check cold_cache: No one looked.",)
 
 
@@ -184,4 +184,4 @@ def test_what_is_printed_holds_the_score(capsys: pytest.CaptureFixture[str]) -> 
     assert "does not hold" in text
     assert "wattload report /runs/search-s/journal.jsonl" in text
     line = run_line(run(3, 0.8), 0.9, reused=True)
-    assert "does not hold 90%; finished earlier" in line
+    assert "does not hold 90 %; finished earlier" in line

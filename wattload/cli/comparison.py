@@ -41,7 +41,7 @@ def _table(subject: Subject, group: Group) -> Table:
 
     parts = points(group)
     shown = _shown(compare(subject, group))
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="")
     table.add_column("")
     if parts[0].axis:
         table.add_column(parts[0].axis)
@@ -63,7 +63,7 @@ def _table(subject: Subject, group: Group) -> Table:
 def _title(group: Group) -> str:
     workload = group.runs[0].record.workload
     runs = counted(len(group.runs), "run")
-    return f"{workload.name}, scale {workload.scale}: {runs}, medians of the valid ones of each arm"
+    return f"{workload.name}, scale {workload.scale}: {runs}, medians of each arm's valid ones"
 
 
 def _shown(rows: Sequence[Row]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from wattload.cli.terminal import report_command
 from wattload.core.host_paths import on_host
 from wattload.core.record.file import RECORD_FILE, read_record
-from wattload.core.units import format_rate, format_seconds
+from wattload.core.units import format_percent, format_rate, format_seconds
 from wattload.reports.quantity import MISSING, counted
 from wattload.session.search_result import Measurement, Pooled, SearchResult, percent
 
@@ -99,10 +99,10 @@ def place_line(place: Place) -> str:
 
 def rough_time(seconds: float) -> str:
     """Return an estimated time in steps that do not pretend to be exact: ``40 s``, ``9 min``."""
-    if seconds < 60:  # noqa: PLR2004 - seconds, in steps of ten
+    if seconds < 55:  # noqa: PLR2004 - seconds, in steps of ten
         return f"{max(10, round(seconds, -1)):.0f} s"
-    if seconds < 3600:  # noqa: PLR2004 - minutes up to an hour
-        return f"{round(seconds / 60)} min"
+    if seconds < 3570:  # noqa: PLR2004 - minutes up to an hour
+        return f"{max(1, round(seconds / 60))} min"
     return format_seconds(seconds)
 
 
@@ -112,7 +112,7 @@ def run_line(run: Measurement, threshold: float, *, reused: bool) -> str:
     return (
         f"{counted(run.accelerators, 'accelerator')}, run {run.repetition + 1}: "
         f"AU {percent(run.au_dlio)} (nominal {percent(run.au_nominal)}), {rate}: "
-        f"{'holds' if run.holds(threshold) else 'does not hold'} {threshold:.0%}"
+        f"{'holds' if run.holds(threshold) else 'does not hold'} {format_percent(threshold)}"
         f"{'; finished earlier, not repeated' if reused else ''}"
     )
 

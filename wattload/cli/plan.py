@@ -20,7 +20,15 @@ from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.run import RunRecord
 from wattload.core.storage.targets import Target
-from wattload.core.units import GIB, J_PER_WH, Unit, format_bytes, format_rate, format_seconds
+from wattload.core.units import (
+    GIB,
+    J_PER_WH,
+    Unit,
+    format_bytes,
+    format_percent,
+    format_rate,
+    format_seconds,
+)
 from wattload.core.workload import WorkloadPlan
 from wattload.reports.quantity import bounded_quantity, quantity
 from wattload.run.compose import groups, options
@@ -481,7 +489,7 @@ def _drives_line(drives: Drives, rates: Rates, shape: Shape) -> Iterator[str]:
         "sync",
         f"{_many(drives.sync_count, rates)}, as n >= bytes / (rate x overhead x interval) = "
         f"{each} x {drives.overhead:g} x {interval}); the stall is "
-        f"{format_seconds(drives.stall_s)}, {drives.lost_share:.2%} of the interval",
+        f"{format_seconds(drives.stall_s)}, {format_percent(drives.lost_share, 2)} of the interval",
     )
     yield _line(
         "async",

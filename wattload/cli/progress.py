@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from wattload.core.units import Unit, format_seconds
+from wattload.core.units import Unit, format_percent, format_seconds
 from wattload.reports.quantity import quantity
 from wattload.run.progress import Board, Standing
 
@@ -24,7 +24,7 @@ RATE_WINDOW_S = 5.0
 ESTIMATE_AFTER_S = 1.0
 """A time left is shown from then on; before, it would jump."""
 
-BAR_WIDTH = 24
+BAR_WIDTH = 16
 ZERO_CELSIUS_K = 273.15
 
 PHASES = {
@@ -91,14 +91,14 @@ class Frame:
 
     def line(self) -> str:
         """Return the frame as a line without a terminal."""
-        share = "" if self.share is None else f"{self.share:.0%}"
+        share = "" if self.share is None else format_percent(self.share)
         parts = [share, self.rates, self.power, self.temperature, self.left]
         shown = ", ".join(part for part in parts if part)
         return f"{self.name}: {shown}" if shown else self.name
 
     def fitted(self, width: int, *, is_unicode: bool) -> str:
         """Return the frame in at most ``width`` columns: a narrow terminal shows less."""
-        share = "" if self.share is None else f"{self.share:4.0%}"
+        share = "" if self.share is None else f"{format_percent(self.share):>5}"
         bar = "" if self.share is None else _bar(self.share, is_unicode=is_unicode)
         tail = [self.rates, self.power, self.temperature, self.left]
         choices = [

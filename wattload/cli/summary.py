@@ -1,4 +1,4 @@
-"""The summary of a run in at most twelve lines: what ran, how fast, at what cost, how sure.
+"""The summary of a run in about twelve lines: what ran, how fast, at what cost, how sure.
 
 Numbers are formatted as on the page of a report. What a figure means is in the documentation, and
 every check is in ``wattload check``.
@@ -6,6 +6,7 @@ every check is in ``wattload check``.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -36,7 +37,8 @@ def print_summary(record: RunRecord, folder: Path, *, verbose: bool) -> None:
     """Print a run's summary to standard output; ``verbose`` adds meanings and findings."""
     lines = [*summary(record, folder)]
     if verbose:
-        lines[-2:-2] = details(record)
+        at = next(n for n, line in enumerate(lines) if line.label in ("details", "record"))
+        lines[at:at] = details(record)
     print_lines(title(record), lines)
 
 
@@ -62,7 +64,7 @@ def title(record: RunRecord) -> str:
 
 
 def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
-    """Yield the lines of a run's summary; the last two are its record and its report."""
+    """Yield the lines of a run's summary; the last are commands and its record."""
     yield Line("target", listed([sanitize(target_words(each.facts)) for each in record.targets]))
     phases = leading(record)
     yield Line("bytes", _moved(record, phases))
@@ -77,6 +79,8 @@ def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
     yield from energy_lines(record)
     yield Line("checks", check_counts(record.checks))
     yield from failures(record.checks)
+    if any(check.verdict != "pass" and not check.cause for check in record.checks):
+        yield Line("details", shlex.join(["wattload", "check", str(on_host(folder))]), wraps=False)
     yield Line("record", str(on_host(folder / RECORD_FILE)), wraps=False)
     yield Line("report", report_command([folder]), wraps=False)
 

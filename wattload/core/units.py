@@ -47,6 +47,11 @@ def format_rate(bytes_per_s: float) -> str:
     return f"{format_bytes(bytes_per_s)}/s"
 
 
+def format_percent(share: float, decimals: int = 0) -> str:
+    """Return a share as a percentage: ``95 %``."""
+    return f"{share * 100:.{decimals}f} %"
+
+
 def format_seconds(seconds: float) -> str:
     """Return a duration for people: ``0.32 s``, ``95 s``, ``3 min 20 s``, ``2 h 05 min``."""
     if seconds < 10:  # noqa: PLR2004 - two decimals below ten seconds

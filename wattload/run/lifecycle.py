@@ -17,6 +17,7 @@ from wattload.core.errors import CHECK_FAILED, RankLostError, RunError
 from wattload.core.faults import host_fault
 from wattload.core.files import Lock
 from wattload.core.host.counters import ProcessTree, rank_facts, read_block_stats
+from wattload.core.host_paths import on_host
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.run import Comparison, RunRecord, Status
 from wattload.core.storage.targets import Target, check_writable, resolve_targets
@@ -211,11 +212,12 @@ class RunLifecycle:
         """Note on an error where the record of the run is, and what to do next."""
         if self._folder is None:
             return
-        error.add_note(f"  record       {self._folder / RECORD_FILE}")
+        folder = on_host(self._folder)
+        error.add_note(f"  record      {folder / RECORD_FILE}")
         error.add_note(
-            "  next         run the same command again"
+            "  next        run the same command again"
             if isinstance(error, KeyboardInterrupt)
-            else f"  next         wattload check {quote(str(self._folder))} shows how far it came"
+            else f"  next        wattload check {quote(str(folder))} shows how far it came"
         )
 
     def _resolve(self) -> tuple[Target, ...]:

@@ -28,6 +28,9 @@ WRITE_LIMIT_BYTES = 10 * TB
 FREE_SHARE = 0.05
 """At least this share of the file system stays free."""
 
+LEAST_WEAR = 0.01
+"""From so many drive writes on, they are announced."""
+
 ROOT = "/"
 
 
@@ -160,14 +163,14 @@ def _announce(targets: Sequence[Target], plan: WorkloadPlan) -> list[str]:
     lines = []
     for target in targets:
         space = space_of(target)
-        share = writes_bytes / max(space.available_bytes, 1)
+        drive_writes = writes_bytes / space.total_bytes
+        wear = f" ({drive_writes:.2g} drive writes)" if drive_writes >= LEAST_WEAR else ""
         where = f"target {target.path} on {', '.join(target.facts.devices) or 'no block device'}"
         lines.append(
-            f"{where}: {format_bytes(writes_bytes)} will be written ({share:.1%} of the free "
-            f"{format_bytes(space.available_bytes)}, {writes_bytes / space.total_bytes:.3f} drive "
-            f"writes), at most {format_bytes(plan.peak_bytes)} at once"
+            f"{where}: writes {format_bytes(writes_bytes)}{wear}, takes up to "
+            f"{format_bytes(plan.peak_bytes)} of {format_bytes(space.available_bytes)} free"
             if writes_bytes
-            else f"{where}: nothing will be written"
+            else f"{where}: writes nothing"
         )
         lines.extend(f"warning: {warning}" for warning in target.facts.warnings)
     return lines

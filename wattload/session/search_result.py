@@ -10,7 +10,7 @@ from wattload.core.base_models import Frozen, Observed
 from wattload.core.checks.conditions import AU_DLIO, AU_NOMINAL, CEILING_FACTOR
 from wattload.core.power import Scope
 from wattload.core.record.run import RunRecord
-from wattload.core.units import format_rate
+from wattload.core.units import format_percent, format_rate
 
 RATE, SAMPLES, CEILING = "read_bytes_per_s", "samples_per_s", "harness_ceiling_bytes_per_s"
 
@@ -216,7 +216,7 @@ def _sentence(
     job = f"{question.workload} with loader={question.loader} at scale={question.scale}"
     if verdict == "invalid":
         return f"{job} has no score: a check of a run failed, so its figures can't be trusted."
-    threshold = f"AU >= {question.threshold:.0%}"
+    threshold = f"AU >= {format_percent(question.threshold)}"
     if at is None:
         least = counts[min(counts)]
         return (

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from wattload.core.record.results import Metric, RateOf
-from wattload.core.units import Unit
+from wattload.core.units import Unit, format_percent
 from wattload.workloads.dlrm.conversion import TO_BINARY, TO_PARQUET, Step
 
 _FORMS = {TO_PARQUET: ("TSV", "Parquet"), TO_BINARY: ("Parquet", "packed rows")}
@@ -210,7 +210,7 @@ class RunMeasurement:
         workers = "worker spent" if self.workers == 1 else f"{self.workers} workers spent"
         possessive = "its" if self.workers == 1 else "their"
         return (
-            f"The {workers} {on_core:.0%} of {possessive} time on a core, "
-            f"{for_core:.0%} waiting for one and {for_storage:.0%} waiting for storage: "
-            f"the bottleneck was {bottleneck}."
+            f"The {workers} {format_percent(on_core)} of {possessive} time on a core, "
+            f"{format_percent(for_core)} waiting for one and {format_percent(for_storage)} waiting "
+            f"for storage: the bottleneck was {bottleneck}."
         )

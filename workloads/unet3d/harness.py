@@ -12,7 +12,7 @@ from pathlib import Path
 
 from wattload.core.errors import ConfigError, RunError
 from wattload.core.record.results import Check, Metric, Verdict
-from wattload.core.units import MIB, Unit, format_bytes
+from wattload.core.units import MIB, Unit, format_bytes, format_percent
 from wattload.core.workload import Device, Outcome, Phase, RunContext
 from wattload.loaders.data.cold_cache import RESIDENT_LIMIT, residency, worst_of_each
 from wattload.loaders.samples import (
@@ -240,7 +240,7 @@ def cold_check(first: Check, epochs: int, loader: SampleHarnessConfig, left: flo
         return first
     if left is not None and left <= RESIDENT_LIMIT:
         return first
-    share = "an unknown share" if left is None else f"{left:.1%}"
+    share = "an unknown share" if left is None else f"{format_percent(left, 1)}"
     return first.model_copy(
         update={
             "verdict": "not_checked",

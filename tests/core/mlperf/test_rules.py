@@ -75,7 +75,7 @@ def test_a_utilisation_under_the_threshold_is_invalid_and_without_one_not_checke
         )
         found = finding(record.model_copy(update={"metrics": low}), "accelerator_utilisation")
         assert found.standing == "invalid"
-        assert "89.90%" in found.sentence
+        assert "89.90 %" in found.sentence
     none = finding(record.model_copy(update={"metrics": ()}), "accelerator_utilisation")
     assert none.standing == "not_checked"
 

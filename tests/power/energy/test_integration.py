@@ -188,7 +188,7 @@ def test_under_95_percent_there_is_no_figure_and_the_part_is_told() -> None:
     assert result.mean_w is None
     assert result.covered_j == pytest.approx(940, rel=1e-9)
     assert result.reason == (
-        "readings cover 94.0% of the window (940 J in 94 of 100 s); at least 95% are required"
+        "readings cover 94.0 % of the window (940 J in 94 of 100 s); at least 95 % are required"
     )
 
 

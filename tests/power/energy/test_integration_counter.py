@@ -114,7 +114,7 @@ def test_step_that_reaches_half_a_percent_is_refused() -> None:
     result = result_of(steady(watts=10), Counter(quantum_j=3.0), 0, 60)
     assert result.energy_j is None
     assert result.reason == (
-        "the counter's step of 3 J is too coarse for 600 J; it must be under 0.5% of the energy"
+        "the counter's step of 3 J is too coarse for 600 J; it must be under 0.5 % of the energy"
     )
     assert result_of(steady(watts=10), Counter(quantum_j=2.999), 0, 60).energy_j is not None
 

@@ -56,7 +56,7 @@ def test_no_energy_has_no_uncertainty() -> None:
     assert found.total_j is None
     assert found.parts_j == {}
     assert found.reason is not None
-    assert found.reason.startswith("readings cover 1.7%")
+    assert found.reason.startswith("readings cover 1.7 %")
 
 
 LOAD = Bursts(low_w=5, high_w=21, on_s=40, cycle_s=100)

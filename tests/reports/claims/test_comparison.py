@@ -189,7 +189,7 @@ def test_a_virtual_drive_shows_nothing_of_a_claim(tmp_path: Path) -> None:
 def test_a_figure_that_no_run_has_is_not_measured(tmp_path: Path) -> None:
     found = measured(subject_of(tmp_path, arms(count=1)), "checkpoint_time")
     assert found.verdict == "unmeasured"
-    assert found.reason == "no run here has the figure write seconds per checkpoint"
+    assert found.reason == "no run here has the figure write time per checkpoint"
 
 
 def test_energy_that_nobody_measured_answers_nothing(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_the_section_says_what_is_alike_what_differs_and_what_is_missing(tmp_pat
     model = "MICRON_6550_MTFDLAL61T4TGA"
     assert {
         ("", "agrees", "the interval includes the published value"),
-        ("", "not measured", "no run here has the figure write seconds per checkpoint"),
+        ("", "not measured", "no run here has the figure write time per checkpoint"),
         (model, "alike", ""),
         (model, "other name", ""),
         ("Ubuntu 24.04.2 LTS", "differs", ""),

@@ -96,12 +96,12 @@ def test_the_sentence_names_what_set_the_pace() -> None:
         workers=1,
         ceiling_bytes_per_s=1.0,
     )
-    assert "90% waiting for storage: the bottleneck was the storage" in found.bottleneck()
+    assert "90 % waiting for storage: the bottleneck was the storage" in found.bottleneck()
 
 
 @pytest.mark.parametrize(
     ("workers", "opening"),
-    [(1, "The worker spent 72% of its time"), (2, "The 2 workers spent 36% of their time")],
+    [(1, "The worker spent 72 % of its time"), (2, "The 2 workers spent 36 % of their time")],
 )
 def test_the_sentence_counts_its_workers(workers: int, opening: str) -> None:
     steps = [[step(TO_PARQUET, 9.0, cost(9.0, 9.0)), step(TO_BINARY, 9.0, cost(9.0, 4.0))]]

@@ -13,7 +13,7 @@ from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.results import NO_DRIVE, TOO_SHORT, Check, Metric
 from wattload.core.record.run import RunRecord, RunStart, StartTemperature
-from wattload.core.units import format_rate
+from wattload.core.units import format_percent, format_rate
 
 CEILING_FACTOR = 2.0
 """If the harness ceiling is below this multiple of the result, the host was measured as well."""
@@ -264,8 +264,8 @@ def utilisations_agree(record: RunRecord) -> Sequence[Check]:
             name="utilisations_agree",
             verdict="pass" if agree else "fail",
             sentence=(
-                f"The accelerator utilisation is {dlio:.2%} by DLIO's formula and {nominal:.2%} by "
-                "the step time that was asked for"
+                f"The accelerator utilisation is {format_percent(dlio, 2)} by DLIO's formula and "
+                f"{format_percent(nominal, 2)} by the nominal step time"
                 + ("." if agree else ": the emulated accelerators slept too long, or were stopped.")
             ),
             figures={AU_DLIO: dlio, AU_NOMINAL: nominal, "allowed_fraction": AU_APART},

@@ -10,6 +10,7 @@ from wattload.core.power import MEASURING, Scope
 from wattload.core.record.energy import EnergyRecord, HostPower
 from wattload.core.record.results import NO_SENSOR, Check, Verdict
 from wattload.core.record.run import RunRecord
+from wattload.core.units import format_percent
 
 COVERAGE_WARN, COVERAGE_FAIL = 0.99, 0.95
 TOLERANCE = 1e-6
@@ -114,7 +115,10 @@ def _coverage(record: RunRecord, energy: EnergyRecord) -> Check:
         name=name,
         verdict=verdict,
         mandatory=is_drive,
-        sentence=f"The trace of {energy.source} covers {energy.coverage:.2%} of {energy.phase}.",
+        sentence=(
+            f"The trace of {energy.source} covers {format_percent(energy.coverage, 2)} of "
+            f"{energy.phase}."
+        ),
         figures={"coverage": energy.coverage, "samples": energy.sample_count},
     )
 

@@ -17,7 +17,7 @@ from wattload.core.base_models import Frozen
 from wattload.core.mlperf import published
 from wattload.core.mlperf.published import UNET3D
 from wattload.core.record.run import RunRecord
-from wattload.core.units import format_bytes
+from wattload.core.units import format_bytes, format_percent
 
 Standing = Literal["closed", "open", "invalid", "not_checked"]
 Figures = Mapping[str, float | int | str | None]
@@ -296,8 +296,9 @@ def utilisation(case: Case) -> Answer:
     least = UNET3D.au_threshold
     return (
         "closed" if min(found.values()) >= least else "invalid",
-        f"AU is {found['au_dlio']:.2%} by DLIO's formula and {found['au_nominal']:.2%} by nominal "
-        f"steps; the smaller must be at least {least:.0%}.",
+        f"AU is {format_percent(found['au_dlio'], 2)} by DLIO's formula and "
+        f"{format_percent(found['au_nominal'], 2)} by nominal steps; the smaller must be at least "
+        f"{format_percent(least)}.",
         dict(found),
     )
 
@@ -381,8 +382,9 @@ def five_runs(case: Case) -> Answer:
     good = apart <= published.RUN_SPREAD and seeds == len(valid_runs)
     return (
         "closed" if good else "invalid",
-        f"{len(rates)} runs with {seeds} seeds are within {apart:.1%} of their mean samples/s; "
-        f"{published.RUN_SPREAD:.0%} and different seeds are required.",
+        f"{len(rates)} runs with {seeds} seeds are within {format_percent(apart, 1)} of their mean "
+        "samples/s; "
+        f"{format_percent(published.RUN_SPREAD)} and different seeds are required.",
         {"runs": len(rates), "seeds": seeds, "apart": apart},
     )
 

@@ -316,14 +316,13 @@ def _warnings(system: FileSystemFacts, stack: BlockNode | None) -> Iterator[str]
     if system.is_root:
         yield (
             "the target is on the root file system: the drive's counters and power include "
-            "everything else that runs on this host"
+            "other programs"
         )
     nodes = [] if stack is None else list(walk(stack))
     kinds = {node.kind for node in nodes}
     if stack is not None and is_virtual(stack):
         yield (
-            "the target is on a virtual disk: cold means guest-cold, since the hypervisor may "
-            "serve reads from its own memory"
+            "the target is on a virtual disk: cold means guest-cold, as the hypervisor may cache"
         )
     if "loop" in kinds:
         yield "the target is a file system in a file (loop device)"
