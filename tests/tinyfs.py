@@ -41,3 +41,16 @@ def tiny_file_system(folder: Path, *, preallocates: bool = True) -> Iterator[Pat
         yield mount_point
     finally:
         subprocess.run(["umount", str(mount_point)], check=True)
+
+
+def fill(folder: Path) -> Path:
+    """Leave no space on a file system; returns the file that takes it."""
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for size in (1 << 20, 4096, 1):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                continue
+    return filler

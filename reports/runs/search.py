@@ -105,13 +105,14 @@ def _find(path: Path) -> FoundRecords:
 def journal_runs(journal: Path) -> list[Path]:
     """Return the records of a session's runs, in the order of its journal; the last of each run.
 
-    The runs are next to the journal, or next to its folder. A line that is not a run's is skipped:
+    The runs are next to the journal, or next to its folder; a record that was written elsewhere,
+    because that was full, is where the journal says. A line that is not a run's is skipped:
     a crash may have truncated it.
 
     Raises:
         RecordError: the journal can't be read, or none of its runs exists.
     """
-    names: dict[str, str] = {}
+    names: dict[str, Path] = {}
     try:
         content = read_bounded(journal, LARGEST_RECORD_BYTES)
     except (DataError, OSError) as error:
@@ -119,13 +120,21 @@ def journal_runs(journal: Path) -> list[Path]:
     for line in content.decode("utf-8", errors="replace").splitlines():
         try:
             entry = json.loads(line)
-            names[str(entry["point"])] = Path(str(entry["folder"])).name
+            names[str(entry["point"])] = Path(str(entry["folder"]))
         except (ValueError, TypeError, KeyError, RecursionError):
             continue
-    for folder in (journal.parent, journal.parent.parent):
-        files = [folder / name / RECORD_FILE for name in names.values()]
-        if found := [file for file in files if file.is_file()]:
-            return found
+    near = [
+        [folder / name.name / RECORD_FILE for name in names.values()]
+        for folder in (journal.parent, journal.parent.parent)
+    ]
+    files = next((each for each in near if any(file.is_file() for file in each)), near[0])
+    found = [
+        file if file.is_file() else name / RECORD_FILE
+        for file, name in zip(files, names.values(), strict=True)
+        if file.is_file() or (name.is_absolute() and (name / RECORD_FILE).is_file())
+    ]
+    if found:
+        return found
     raise RecordError(f"{journal} lists no run of which there is a {RECORD_FILE}")
 
 

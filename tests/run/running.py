@@ -33,6 +33,7 @@ def mpirun() -> str:
 def command(folder: Path, *overrides: str, ranks: int = 1) -> list[str]:
     target = folder / "target"
     target.mkdir(exist_ok=True)
+    is_given = any(text.startswith("target.path=") for text in overrides)
     launcher = [mpirun(), "-n", str(ranks)] if ranks > 1 else []
     return [
         *launcher,
@@ -40,7 +41,7 @@ def command(folder: Path, *overrides: str, ranks: int = 1) -> list[str]:
         "-m",
         "wattload",
         "run",
-        f"target.path={target}",
+        *([] if is_given else [f"target.path={target}"]),
         f"runs={folder / 'runs'}",
         *overrides,
     ]

@@ -25,7 +25,7 @@ from tests.run.running import (
     until,
     waiting,
 )
-from tests.tinyfs import SIZE_BYTES, tiny_file_system
+from tests.tinyfs import SIZE_BYTES, fill, tiny_file_system
 from wattload.core.record.file import DRAFT_FILE, RECORD_FILE, read_record
 from wattload.core.record.unfinished import LOCK_FILE, OWNER_FILE, RESERVE_FILE
 from wattload.power.sampler.aborted_record import REASON, finish_abandoned
@@ -175,17 +175,6 @@ def test_there_is_no_moment_with_a_folder_and_without_a_record(tmp_path: Path, m
         assert record_of(tmp_path).status == "aborted"
     until(lambda: not list((tmp_path / "runs").glob(".*.new")))
     assert len(run_folders(tmp_path / "runs")) == (moment == "after")
-
-
-def fill(folder: Path) -> None:
-    """Leave no space on a file system."""
-    with (folder / "filler").open("wb", buffering=0) as file:
-        for size in (1 << 20, 4096, 1):
-            try:
-                while True:
-                    file.write(b"x" * size)
-            except OSError:
-                continue
 
 
 def test_a_runs_folder_that_fills_up_keeps_the_record(tmp_path: Path) -> None:

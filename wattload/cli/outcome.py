@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wattload.cli.terminal import report_command
+from wattload.core.errors import RunError
+from wattload.core.faults import host_fault
 from wattload.core.host_paths import on_host
 from wattload.core.record.file import RECORD_FILE, read_record
 from wattload.core.units import format_percent, format_rate, format_seconds
@@ -62,12 +64,21 @@ class Printer:
         if self._as_json:
             print(json.dumps({"record": str(on_host(folder / RECORD_FILE))}), flush=True)
             return
-        from wattload.cli.summary import print_line, print_summary
+        try:
+            from wattload.cli.summary import print_line, print_summary
 
-        if self._is_session and not self._verbose:
-            print_line(read_record(folder))
-        else:
-            print_summary(read_record(folder), folder, verbose=self._verbose)
+            if self._is_session and not self._verbose:
+                print_line(read_record(folder))
+            else:
+                print_summary(read_record(folder), folder, verbose=self._verbose)
+        except Exception as error:
+            fault = host_fault(error)
+            if fault is None:
+                raise
+            raise RunError(
+                f"the run is complete, its record is {folder / RECORD_FILE}, but its summary can't "
+                f"be printed: {fault}"
+            ) from error
 
     def session_finished(self, runs: Sequence[Path], journal: Path) -> None:
         """Print the comparison of a session's runs."""

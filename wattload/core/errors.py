@@ -14,6 +14,7 @@
     │   ├── PowerDataLostError              a meter says that it dropped readings
     │   └── PowerStateError             2   out of range, non-operational, or refused by the drive
     └── RunError                        1   the run could not be finished
+        ├── MisplacedRecordError        1   a finished run's record is not in its folder
         └── RankLostError               1   another rank of the run has ended
 
 A message is one or two sentences: what was wrong, the value, what is allowed and what to do.
@@ -22,6 +23,7 @@ A message is one or two sentences: what was wrong, the value, what is allowed an
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 INTERRUPTED = 130
@@ -91,6 +93,14 @@ class PowerStateError(PowerError, ValueError):
 
 class RunError(WattloadError):
     """The run started but could not be finished."""
+
+
+class MisplacedRecordError(RunError):
+    """The run is finished, but its record had to be written to ``folder``, not to the run's own."""
+
+    def __init__(self, sentence: str, folder: Path) -> None:
+        super().__init__(sentence)
+        self.folder = folder
 
 
 class RankLostError(RunError):

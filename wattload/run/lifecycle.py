@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from wattload.core import interrupts
 from wattload.core.clock import utc_text
-from wattload.core.errors import CHECK_FAILED, RankLostError, RunError
+from wattload.core.errors import CHECK_FAILED, MisplacedRecordError, RankLostError
 from wattload.core.faults import host_fault
 from wattload.core.files import Lock
 from wattload.core.host.counters import ProcessTree, rank_facts, read_block_stats
@@ -307,16 +307,17 @@ class RunLifecycle:
         """Write the record on rank 0.
 
         Raises:
-            RunError: it is not in the run's folder; the message says where it is, or why it is
-                lost.
+            MisplacedRecordError: it is not in the run's folder; the message says where it is.
+            RunError: it is lost.
         """
         record, place = conclude(header, reports, findings)
         self._is_recorded, self._folder = True, place
         self._release_folder()
         if place != header.folder:
-            raise RunError(
+            raise MisplacedRecordError(
                 f"the run is complete, but {header.folder} can't be written: its record is in "
-                f"{place}; free space or use runs=FOLDER for further runs"
+                f"{place}; free space or use runs=FOLDER for further runs",
+                place,
             )
         if self._journal is not None and self._journal.failure is not None:
             self._process.note(

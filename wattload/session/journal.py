@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -14,11 +15,12 @@ from typing import Any, BinaryIO, Self
 
 from pydantic_core import from_json
 
-from wattload.core.errors import RecordError
-from wattload.core.files import choose_folder, read_bounded
+from wattload.core.errors import ForeignFileError, RecordError
+from wattload.core.files import FOLDER_MODE, choose_folder, read_bounded
 from wattload.core.host.facts import software_facts
 from wattload.core.record.file import RECORD_FILE, read_record
 from wattload.core.storage.targets import resolve_targets
+from wattload.power.control.journal import default_state_folder
 from wattload.reports.runs.load import load_runs, refuse_duplicate
 from wattload.reports.runs.validity import closure_checks
 from wattload.run.config import RunConfig
@@ -57,12 +59,17 @@ def point_key(config: RunConfig, config_values: Mapping[str, Any], repetition: i
 
 
 class SessionJournal:
-    """The finished runs of a session: one line per run, fsynced."""
+    """The finished runs of a session: one line per run, fsynced.
+
+    Where the runs folder can't be written, further lines go to ``spare`` in the state folder, as
+    the run's own record does. They move to the journal as soon as it can be written again.
+    """
 
     def __init__(self, runs: Path, session_id: str, path: Path) -> None:
         self.runs = runs
         self.session_id = session_id
         self.path = path
+        self.spare = _spare_path(path)
         self._done = dict(self._read())
         self._seen: dict[Hashable, Path] = {}
 
@@ -89,7 +96,7 @@ class SessionJournal:
         Returns whether an earlier name was lost: the journal is not empty, and neither its lines
         nor its runs have a name.
         """
-        if any("session" in entry for entry in _entries(self.path)):
+        if any("session" in entry for entry in _entries_with_spare(self.path)):
             return False
         was_begun = self.path.exists() and self.path.stat().st_size > 0
         is_lost = was_begun and _session_id(self.runs, self.path) is None
@@ -97,7 +104,7 @@ class SessionJournal:
         return is_lost
 
     def _read(self) -> Iterator[tuple[str, str]]:
-        for entry in _entries(self.path):
+        for entry in _entries_with_spare(self.path):
             if "point" in entry and "folder" in entry:
                 yield entry["point"], entry["folder"]
 
@@ -107,6 +114,7 @@ class SessionJournal:
         A run that is not valid by its record and traces, or is a copy of another, is made again;
         nothing is deleted.
         """
+        self._take_spare_lines()
         found: dict[str, Path] = {}
         refused: list[str] = []
         for point in points:
@@ -114,21 +122,27 @@ class SessionJournal:
                 continue
             reason = self._refused(name)
             if reason:
-                refused.append(f"{self.runs / name} is not reused, its run is repeated: {reason}")
+                refused.append(f"{self._folder(name)} is not reused, its run is repeated: {reason}")
             else:
-                found[point.key] = self.runs / name
+                found[point.key] = self._folder(name)
         return found, refused
+
+    def _folder(self, name: str) -> Path:
+        """Return the folder of a run in the journal; a record in the state folder has a path."""
+        moved = self.runs / Path(name).name
+        return moved if (moved / RECORD_FILE).exists() else self.runs / name
 
     def _refused(self, name: str) -> str:
         """Return why a run in the journal can't be reused; empty if it can."""
+        folder = self._folder(name)
         try:
-            (run,) = load_runs([self.runs / name / RECORD_FILE])
+            (run,) = load_runs([folder / RECORD_FILE])
         except RecordError as error:
             return str(error)
-        if run.id != name:
+        if run.id != folder.name:
             return f"its record is of the run {run.id}"
         try:
-            refuse_duplicate(run.record, self.runs / name / RECORD_FILE, self._seen)
+            refuse_duplicate(run.record, folder / RECORD_FILE, self._seen)
         except RecordError as error:
             return str(error)
         failed = (c for c in (*run.record.checks, *closure_checks(run)) if c.verdict == "fail")
@@ -137,19 +151,41 @@ class SessionJournal:
         return next((f"{check.name} failed: {check.sentence}" for check in failed), "")
 
     def add(self, point: Point, folder: Path) -> None:
-        """Add a finished run."""
-        self._append({"point": point.key, "folder": folder.name})
+        """Add a finished run; ``folder`` is in the runs folder, or has the record that is not."""
+        is_here = folder.parent.absolute() == self.runs.absolute()
+        self._append({"point": point.key, "folder": folder.name if is_here else str(folder)})
 
     def _append(self, entry: Mapping[str, str]) -> None:
-        """Add a line; end a torn last line first, so that it does not spoil the new one."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with choose_folder(self.path.parent) as runs:
-            descriptor = runs.append(self.path.name)
-        with os.fdopen(descriptor, "ab+") as file:
-            line = json.dumps(entry).encode() + b"\n"
-            file.write(line if _is_at_line_start(file) else b"\n" + line)
-            file.flush()
-            os.fsync(file.fileno())
+        line = json.dumps(entry).encode()
+        try:
+            _append_line(self.path, line)
+        except (OSError, ForeignFileError):  # full, gone, or replaced by somebody
+            _append_line(self.spare, line)
+
+    def _take_spare_lines(self) -> None:
+        """Move the lines in the state folder to the journal, if it can be written again."""
+        entries = list(_entries(self.spare))
+        with suppress(OSError, ForeignFileError):
+            for entry in entries:
+                _append_line(self.path, json.dumps(entry).encode())
+            self.spare.unlink(missing_ok=True)
+
+
+def _spare_path(path: Path) -> Path:
+    """Return the place for a journal's lines in the state folder; runs folders have one each."""
+    of_folder = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:8]
+    return default_state_folder() / "records" / f"{path.stem}-{of_folder}.jsonl"
+
+
+def _append_line(path: Path, line: bytes) -> None:
+    """Add a line, fsynced; end a torn last line first, so that it does not spoil the new one."""
+    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    with choose_folder(path.parent) as folder:
+        descriptor = folder.append(path.name)
+    with os.fdopen(descriptor, "ab+") as file:
+        file.write(line + b"\n" if _is_at_line_start(file) else b"\n" + line + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _is_at_line_start(file: BinaryIO) -> bool:
@@ -162,7 +198,7 @@ def _is_at_line_start(file: BinaryIO) -> bool:
 
 def _session_id(runs: Path, path: Path) -> str | None:
     """Return the name of a journal's session, from its own lines or else its runs' records."""
-    entries = list(_entries(path))
+    entries = list(_entries_with_spare(path))
     named = (entry["session"] for entry in entries if "session" in entry)
     recorded = (
         _recorded_session_id(runs / entry["folder"]) for entry in entries if "folder" in entry
@@ -175,6 +211,10 @@ def _recorded_session_id(run: Path) -> str | None:
         return read_record(run).comparison.session_id
     except RecordError:
         return None
+
+
+def _entries_with_spare(path: Path) -> Iterator[dict[str, str]]:
+    return chain(_entries(path), _entries(_spare_path(path)))
 
 
 def _entries(path: Path) -> Iterator[dict[str, str]]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from wattload.core.errors import ConfigError, WattloadError
+from wattload.core.errors import ConfigError, MisplacedRecordError, WattloadError
 from wattload.core.record.file import read_record
 from wattload.core.record.run import RunRecord
 from wattload.core.storage.targets import Target
@@ -127,6 +127,9 @@ def make_runs(process: ProcessContext, schedule: Schedule, reporter: SessionRepo
             step.folder, status = execute(process, point.overrides, step.comparison)
         except (WattloadError, KeyboardInterrupt) as error:
             if journal is not None:
+                if isinstance(error, MisplacedRecordError):
+                    journal.add(point, error.folder)
+                    made.append(error.folder)
                 error.add_note(_session_note(len(schedule.planned), len(to_make), len(made)))
             raise
         worst = max(worst, status)
