@@ -65,5 +65,5 @@ def test_a_run_of_a_session_says_where_it_stands() -> None:
     place = Place(number=7, count=16, left_s=550, name="B")
     assert place_line(place) == "run 7 of 16, about 9 min left: B"
     assert place_line(Place(number=1, count=None, left_s=None, name="")) == "run 1"
-    for seconds, words in ((3, "10 s"), (44, "40 s"), (59, "60 s"), (5400, "1 h 30 min")):
+    for seconds, words in ((3, "10 s"), (44, "40 s"), (59, "1 min"), (5400, "1 h 30 min")):
         assert words in place_line(Place(number=1, count=2, left_s=seconds, name=""))

@@ -25,6 +25,7 @@ from wattload.cli.doctor import (
     find_program,
     first_line_of,
     power_findings,
+    runnable,
     show,
     software_findings,
     storage_findings,
@@ -408,3 +409,23 @@ def test_a_directory_that_is_not_there_is_refused(
 ) -> None:
     assert main(["doctor", path]) == 2
     assert f"{path} is not a directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("mend", "is_root", "expected"),
+    [
+        ("sudo modprobe x", False, "sudo modprobe x"),
+        ("sudo modprobe x", True, "modprobe x"),
+        ("sudo -E wattload doctor", False, "sudo -E '/my venv/wattload' doctor"),
+        ("sudo systemctl start docker", False, ""),
+        ("make setup", True, "make setup"),
+        ("", True, ""),
+    ],
+)
+def test_a_command_is_printed_as_it_works_here(
+    tmp_path: Path, mend: str, is_root: bool, expected: str
+) -> None:
+    found = runnable(mend, is_root=is_root, find=lambda name: f"/my venv/{name}", run=tmp_path)
+    assert found == expected
+    (tmp_path / "systemd/system").mkdir(parents=True)
+    assert runnable("sudo systemctl start x", is_root=False, run=tmp_path).endswith("start x")

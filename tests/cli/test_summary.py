@@ -123,7 +123,7 @@ def test_verbose_adds_meanings_and_findings(capsys: pytest.CaptureFixture[str]) 
     assert lines["warned"] == "steady: This is steady."
     assert lines["remark"] == "Mind the gap."
     assert record.power.choice in lines["power"]
-    assert [*lines][-2:] == ["details", "record", "report"]
+    assert [*lines][-3:] == ["details", "record", "report"]
 
 
 def test_several_causes_are_counted_apart() -> None:

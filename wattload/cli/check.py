@@ -159,12 +159,12 @@ def _unequal(judged: Sequence[Judged]) -> Iterator[Text]:
 def _equal(judged: Sequence[Judged]) -> dict[tuple[Verdict, str, str], list[tuple[str, Check]]]:
     """Return the checks of all runs by verdict, name and sentence, worst first, with their runs.
 
-    Of several runs, checks that passed differ in their figures only: they are one line.
+    Of several runs, checks that did not fail differ in their figures only: they are one line.
     """
     found: dict[tuple[Verdict, str, str], list[tuple[str, Check]]] = {}
     for each in judged:
         for check in each.checks:
-            said = "" if check.verdict == "pass" and len(judged) > 1 else check.sentence
+            said = "" if check.verdict != "fail" and len(judged) > 1 else check.sentence
             key = (check.verdict, check.name, said)
             found.setdefault(key, []).append((each.run.id, check))
     return dict(sorted(found.items(), key=lambda item: _ORDER.index(item[0][0])))
@@ -181,8 +181,10 @@ def _finding(rows: Sequence[tuple[str, Check]], run_count: int) -> Text:
     if run_count > 1:
         which = f" ({'all' if len(runs) == run_count else len(runs)} runs)"
         which = f" ({runs[0]})" if len(runs) == 1 else which
-    is_folded = check.verdict == "pass" and run_count > 1
-    sentence = "" if is_folded else f": {check.sentence}"
+    sentences = {each.sentence for _, each in rows}
+    is_passed = check.verdict == "pass" and run_count > 1
+    example = "e.g. " if len(sentences) > 1 else ""
+    sentence = "" if is_passed else f": {example}{check.sentence}"
     line = Text(f"{verdict:<12}", style=_STYLES[check.verdict])
     return line.append(_printable(f"{check.name}{which}{sentence}"), style="not bold default")
 
@@ -199,13 +201,17 @@ def _rules(judged: Sequence[Judged]) -> Iterator[Text]:
         name if len(ruled) == 1 else f"{name} ({count} runs)" for name, count in standings.items()
     )
     yield Text(f"MLPerf Storage's rules for this workload: {parts}")
-    found: dict[tuple[Standing, str, str], list[str]] = {}
+    found: dict[tuple[Standing, str, str], list[tuple[str, str]]] = {}
     for run_id, judgement in ruled:
         for finding in judgement.findings:
-            key = (finding.standing, finding.rule, finding.sentence)
-            found.setdefault(key, []).append(run_id)
-    for (standing, rule, sentence), runs in found.items():
-        which = "" if len(runs) == len(ruled) else f" ({', '.join(runs)})"
+            said = finding.sentence if finding.standing == "invalid" else ""
+            key = (finding.standing, finding.rule, said)
+            found.setdefault(key, []).append((run_id, finding.sentence))
+    for (standing, rule, _), rows in found.items():
+        run_id, sentence = rows[0]
+        which = f" ({run_id})" if len(rows) == 1 else f" ({len(rows)} runs)"
+        which = "" if len(rows) == len(ruled) else which
+        sentence = f"e.g. {sentence}" if len({said for _, said in rows}) > 1 else sentence
         line = Text(f"{standing.replace('_', ' '):<12}", style=_STANDINGS[standing])
         yield line.append(_printable(f"{rule}{which}: {sentence}"), style="not bold default")
 

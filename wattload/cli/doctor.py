@@ -9,12 +9,13 @@ import argparse
 import json
 import os
 import resource
+import shlex
 import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import partial
 from importlib import import_module
@@ -23,6 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wattload.cli.terminal import NARROWEST
 from wattload.core.errors import MissingExtraError, PowerError, PowerPermissionError, TargetError
 from wattload.core.host.counters import read_block_stat
 from wattload.core.installation import install_command
@@ -78,6 +80,8 @@ _WITHOUT_SECCOMP = (
     "docker run --rm --security-opt seccomp=unconfined --volume /mnt/ssd:/target wattload doctor"
 )
 
+_RUN = Path("/run")
+
 _CAP_IPC_LOCK, _CAP_SYS_ADMIN = 14, 21
 """Bits of ``linux/capability.h``. With the first, the limit on locked memory does not count."""
 
@@ -105,12 +109,13 @@ def run(arguments: argparse.Namespace) -> int:
             f"{arguments.directory} is not a directory; name the one that runs will use, such as "
             "/mnt/nvme"
         )
-    findings = [
+    found = [
         *storage_findings(arguments.directory),
         *io_findings(),
         *power_findings(),
         *software_findings(),
     ]
+    findings = [replace(finding, mend=runnable(finding.mend)) for finding in found]
     if arguments.json:
         document = [finding.document() for finding in findings]
         sys.stdout.write(json.dumps(document, indent=1) + "\n")
@@ -122,24 +127,27 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def show(findings: Sequence[Finding], console: Console) -> None:
-    """Print one row per finding: verdict, observation, purpose, fix."""
-    from rich.markup import escape
-    from rich.table import Table
+    """Print each finding: verdict, observation, purpose, fix; wrapped on a terminal only."""
+    from rich.text import Text
 
     width = max(len(finding.verdict) for finding in findings)
+    indent = width + 2
     for finding in findings:
-        table = Table.grid(padding=(0, 2, 0, 0))
-        table.add_column(no_wrap=True, min_width=width)
-        table.add_column(overflow="fold")
-        lines = [f"[bold]{escape(finding.name)}[/bold]: {escape(finding.says)}"]
+        start = Text(f"{finding.verdict:<{width}}  ", style=_COLOURS[finding.verdict])
+        texts = [Text.assemble((finding.name, "bold"), f": {finding.says}")]
         if finding.verdict != "yes":
-            lines.append(f"[dim]for {escape(finding.adds)}[/dim]")
-        colour = _COLOURS[finding.verdict]
-        table.add_row(f"[{colour}]{finding.verdict}[/{colour}]", "\n".join(lines))
-        console.print(table)
+            texts.append(Text(f"for {finding.adds}", style="dim"))
+        if not console.is_terminal:
+            rows = texts
+        else:
+            columns = max(NARROWEST, console.width - indent)
+            rows = [row for text in texts for row in text.wrap(console, columns)]
+        console.print(Text.assemble(start, rows[0]), soft_wrap=True)
+        for row in rows[1:]:
+            console.print(Text.assemble(" " * indent, row), soft_wrap=True)
         if finding.mend:
             # A command is on one line, however narrow the terminal: it must survive copying.
-            console.print(f"{'':{width + 2}}$ {escape(finding.mend)}", soft_wrap=True)
+            console.print(f"{'':{indent}}$ {finding.mend}", soft_wrap=True, markup=False)
 
 
 class Verdict(StrEnum):
@@ -179,6 +187,23 @@ def first_line_of(command: Sequence[str]) -> tuple[bool, str]:
         return False, str(error)
     lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
     return done.returncode == 0, lines[0] if lines else "it printed nothing"
+
+
+def runnable(
+    mend: str, *, is_root: bool | None = None, find: FindProgram | None = None, run: Path = _RUN
+) -> str:
+    """Return a command as it works here: root needs no sudo, and sudo does not know a venv.
+
+    It is empty where systemd, which it starts a service with, is not in charge.
+    """
+    if "systemctl" in mend and not (run / "systemd/system").is_dir():
+        return ""
+    if os.geteuid() == 0 if is_root is None else is_root:
+        return mend.removeprefix("sudo ").removeprefix("-E ")
+    if mend.startswith("sudo -E wattload "):
+        own = (find or find_program)("wattload") or "wattload"
+        return mend.replace("wattload", shlex.quote(own), 1)
+    return mend
 
 
 def io_findings() -> Iterator[Finding]:

@@ -194,7 +194,8 @@ def verified_reads(read_bytes: int, verified_bytes: int) -> VerifiedBytes:
 def bad_blocks_sentence(wrong: Sequence[str], block_count: int) -> str:
     """Return the sentence on samples with wrong blocks, named in ``wrong``."""
     return (
-        f"{len(wrong)} samples had {block_count} blocks that differ from what was written, "
+        f"{len(wrong)} sample{'s' * (len(wrong) > 1)} had {block_count} "
+        f"block{'s that differ' if block_count > 1 else ' that differs'} from what was written, "
         f"{wrong[0]} first: the data was changed, or its path corrupts data."
     )
 

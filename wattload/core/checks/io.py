@@ -210,7 +210,8 @@ def _other_load(
     if extra <= allowed:
         return None
     users = [name for target in record.targets for name in target.facts.shared_with]
-    shared = f", shared with {', '.join(users)}" if users else ""
+    more = f" and {len(users) - 1} more" if len(users) > 1 else ""
+    shared = f", shared with {users[0]}{more}" if users else ""
     return f"{format_bytes(extra)} of other traffic on the devices{shared}"
 
 
