@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from wattload.core import interrupts
-from wattload.core.errors import INTERRUPTED, WattloadError
+from wattload.core.errors import INTERRUPTED, ConfigError, WattloadError
 from wattload.core.limits import adjust_limits
 
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
@@ -40,6 +40,7 @@ def _dispatch(words: Sequence[str], *, debug: bool) -> int:
 
         adjust_limits()
         spell_what_is_missing()
+        _require_current_folder()
         return dispatch(words)
     except Exception as error:
         interruption = interrupts.interruption()
@@ -51,6 +52,16 @@ def _dispatch(words: Sequence[str], *, debug: bool) -> int:
                 interrupt.add_note(note)
             raise interrupt from error
         return _explain(error)
+
+
+def _require_current_folder() -> None:
+    """Raise ``ConfigError`` if the current folder was deleted: relative paths mean nothing then."""
+    try:
+        os.getcwd()  # noqa: PTH109 - Path would be imported for it
+    except FileNotFoundError as error:
+        raise ConfigError(
+            "the current folder was deleted; change to one that exists, such as `cd ~`"
+        ) from error
 
 
 def _explain(error: Exception) -> int:
@@ -74,7 +85,14 @@ def _print_error(sentence: str, error: BaseException) -> None:
     """Print an error and its notes to standard error; if that is closed, print nothing at all."""
     if sys.stderr is not None:
         notes = getattr(error, "__notes__", ())
-        print("\n".join([f"wattload: {sentence}", *notes]), file=sys.stderr)
+        text = "\n".join([f"wattload: {sentence}", *notes])
+        print("".join(map(_printable, text)), file=sys.stderr)
+
+
+def _printable(character: str) -> str:
+    """Escape what could control the terminal: others may have chosen the name of a file."""
+    is_shown = character.isprintable() or character == "\n"
+    return character if is_shown else ascii(character)[1:-1]
 
 
 def _is_rank() -> bool:

@@ -607,13 +607,21 @@ def list_folders(target_path: Path) -> tuple[DataFolder, ...]:
     Their manifests are not read yet, so an unreadable one fails only where it is used.
     """
     data_path = target_path / DATA_FOLDER_NAME
-    if not data_path.is_dir() or data_path.is_symlink():
+    if not _is_folder(data_path):
         return ()
     return tuple(
         DataFolder(path, path.name)
         for path in sorted(data_path.iterdir())
-        if not path.is_symlink() and path.is_dir() and read_marker(path) is not None
+        if _is_folder(path) and read_marker(path) is not None
     )
+
+
+def _is_folder(path: Path) -> bool:
+    """Return whether a path is a folder and not a link; false where this user may not look."""
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def claim_on_targets(

@@ -8,14 +8,13 @@ their type and size, the number and length of lines, and the number of brackets 
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import math
 import os
-import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,19 +22,20 @@ from pydantic import ValidationError
 
 from wattload.core.clock import utc_text
 from wattload.core.errors import DataError, RecordError, WattloadError
+from wattload.core.files import Folder, open_folder
 from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.file import (
     DRAFT_FILE,
     JOURNAL_PATTERN,
     RECORD_FILE,
     decode_record,
-    write_record,
+    write_record_in,
 )
 from wattload.core.record.phase import PhaseSpan
 from wattload.core.record.run import RunRecord, Status
 from wattload.core.record.unfinished import (
+    RESERVE_FILE,
     abandoned,
-    release_space,
     remove_marks,
     remove_unborn,
     unfinished_runs,
@@ -108,13 +108,25 @@ def finish_aborted(
     draft's.
 
     Raises:
-        RecordError: there is no valid draft.
+        RecordError: there is no valid draft, or the folder is gone or not ours.
     """
-    if (run_folder / RECORD_FILE).exists():
+    try:
+        opened = open_folder(run_folder)
+    except (OSError, DataError) as error:
+        raise RecordError(f"the record can't be written to {run_folder}: {error}") from error
+    with opened:
+        finish_in(opened, status, reason, states=states)
+
+
+def finish_in(
+    folder: Folder, status: Status, reason: str, *, states: Sequence[PowerStateRecord] = ()
+) -> None:
+    """Write the record of a run in its open folder; see ``finish_aborted``."""
+    if RECORD_FILE in folder.names():
         return
-    release_space(run_folder)
-    draft = _read_draft(run_folder / DRAFT_FILE)
-    contents = read_journals(run_folder)
+    folder.remove(RESERVE_FILE)
+    draft = _read_draft(folder)
+    contents = read_journals(folder)
     status, reason = contents.failure or (status, reason)
     finished = draft.model_copy(
         update={
@@ -126,22 +138,22 @@ def finish_aborted(
             "power": draft.power.model_copy(update={"states": _merged(draft.power.states, states)}),
         }
     )
-    write_record(RunRecord.model_validate(dict(finished)), run_folder)
-    remove_marks(run_folder)
+    write_record_in(folder, RunRecord.model_validate(dict(finished)))
+    remove_marks(folder)
 
 
-def read_journals(run_folder: Path) -> RankEvents:
+def read_journals(folder: Folder) -> RankEvents:
     """Return what the ranks journalled before they ended, without a truncated last line."""
     contents = RankEvents()
-    paths = list(islice(run_folder.glob(JOURNAL_PATTERN), MAX_JOURNALS + 1))
+    names = fnmatch.filter(folder.names(), JOURNAL_PATTERN)
     budget = _Budget(MAX_JOURNAL_BYTES, MAX_EVENTS)
-    contents.is_cut = len(paths) > MAX_JOURNALS
-    for path in sorted(paths[:MAX_JOURNALS]):
+    contents.is_cut = len(names) > MAX_JOURNALS
+    for name in names[:MAX_JOURNALS]:
         try:
-            with _opened(path) as file:
-                _read_journal(path, budget.lines_of(file), contents)
-        except OSError:
-            contents.unreadable.add(path.name)
+            with _opened(folder, name) as file:
+                _read_journal(name, budget.lines_of(file), contents)
+        except (OSError, DataError):
+            contents.unreadable.add(name)
     contents.is_cut |= budget.is_spent
     return contents
 
@@ -177,39 +189,35 @@ class _Budget:
                 return
 
 
-def _read_draft(path: Path) -> RunRecord:
+def _read_draft(folder: Folder) -> RunRecord:
+    path = folder.path / DRAFT_FILE
     try:
-        with _opened(path) as file:
+        with _opened(folder, DRAFT_FILE) as file:
             data = file.read(MAX_DRAFT_BYTES + 1)
-    except OSError as error:
+    except (OSError, DataError) as error:
         raise RecordError(f"the draft {path} can't be read: {error}") from error
     if len(data) > MAX_DRAFT_BYTES:
         raise RecordError(f"the draft {path} is longer than {MAX_DRAFT_BYTES} bytes")
     return decode_record(data.decode("utf-8", errors="replace"), path)
 
 
-def _opened(path: Path) -> BinaryIO:
-    """Open a regular file; a link, a pipe or a device that was planted raises ``OSError``."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-    descriptor = os.open(path, flags)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(f"{path} is not a regular file")
-    return os.fdopen(descriptor, "rb")
+def _opened(folder: Folder, name: str) -> BinaryIO:
+    """Open a file of ours; what was planted raises ``OSError`` or ``DataError``."""
+    return os.fdopen(folder.update(name, os.O_RDONLY), "rb")
 
 
-def _read_journal(path: Path, lines: Iterator[tuple[int, bytes]], contents: RankEvents) -> None:
+def _read_journal(name: str, lines: Iterator[tuple[int, bytes]], contents: RankEvents) -> None:
     begun: Counter[tuple[str, str]] = Counter()
     for number, line in lines:
         if not line.strip(b"\n"):
-            contents.unreadable.add(f"{path.name}, line {number}")
+            contents.unreadable.add(f"{name}, line {number}")
             continue
         event = _event(line)
         if event is None or not _take_event(event, begun, contents):
-            contents.unreadable.add(f"{path.name}, line {number}")
-    rank = path.stem.removeprefix("journal-")
-    for name, _ in begun.elements():
-        contents.open_phases.add(f"rank {rank} in phase {name}")
+            contents.unreadable.add(f"{name}, line {number}")
+    rank = Path(name).stem.removeprefix("journal-")
+    for phase, _ in begun.elements():
+        contents.open_phases.add(f"rank {rank} in phase {phase}")
 
 
 def _event(line: bytes) -> Mapping[str, Any] | None:
@@ -291,15 +299,15 @@ def finish_abandoned(paths: Sequence[Path]) -> dict[Path, str]:
     for path in paths:
         remove_unborn(path)
     for folder in dict.fromkeys(unfinished_runs(paths)):
-        with abandoned(folder) as why_not:
-            found[folder] = why_not or _finish(folder)
+        with abandoned(folder) as opened:
+            found[folder] = opened if isinstance(opened, str) else _finish(opened)
     return found
 
 
-def _finish(folder: Path) -> str:
+def _finish(folder: Folder) -> str:
     """Write the record of a run; return why that is impossible."""
     try:
-        finish_aborted(folder, "aborted", REASON)
+        finish_in(folder, "aborted", REASON)
     except (DataError, OSError) as error:
         return f"it was interrupted, and its record can't be written: {error}"
     except (WattloadError, ValueError, RecursionError) as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import logging
 import os
 import select
@@ -26,7 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wattload import __version__
-from wattload.core.errors import PowerError, WattloadError
+from wattload.core.errors import DataError, PowerError, WattloadError
+from wattload.core.files import LockHeldError, choose_folder
 from wattload.core.units import NS_PER_S
 from wattload.power.sampler.access import (
     ROOT_UID,
@@ -775,21 +775,18 @@ def _bind(listener: socket.socket, path: Path, access: Access) -> None:
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Keep a second sampler off the path; the kernel releases the lock when this one ends."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         _check_folder(path.parent)
-        descriptor = os.open(path.with_name(path.name + ".lock"), flags, 0o600)
-    except OSError as error:
-        raise PowerError(f"the socket {path} can't be created: {error}") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(descriptor)
+        with choose_folder(path.parent) as folder:
+            lock = folder.lock(path.name + ".lock")
+    except LockHeldError as error:
         raise PowerError(f"a sampler already listens on {path}") from error
+    except (OSError, DataError) as error:
+        raise PowerError(f"the socket {path} can't be created: {error}") from error
     try:
         yield
     finally:
-        os.close(descriptor)
+        lock.release()
 
 
 def _check_folder(folder: Path) -> None:

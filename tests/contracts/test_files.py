@@ -1,4 +1,4 @@
-"""Files are opened for writing in ``wattload.core.files`` alone, or for a reason given here."""
+"""Files are written and removed in ``wattload.core.files`` alone, or for a reason given here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ EXCEPTIONS = {
     ("loaders/dali/loader.py", "NamedTemporaryFile"): "a file of its own, made exclusively",
     ("loaders/dlio/harness.py", "copyfile"): "into a private folder of tempfile in memory",
     ("loaders/dlio/harness.py", "replace"): "links of ours, through the folder's descriptor",
+    ("loaders/dlio/harness.py", "rmdir"): "links of ours, through the folder's descriptor",
+    ("loaders/dlio/harness.py", "unlink"): "links of ours, through the folder's descriptor",
     ("loaders/dlio/harness.py", "symlink_to"): "links of ours, through the folder's descriptor",
+    ("power/sampler/client.py", "rmtree"): "a private folder of tempfile",
+    ("power/sampler/server.py", "unlink"): "the socket, in a folder that was checked",
+    ("reports/render/output.py", "unlink"): "a file of its own, made exclusively",
+    ("wattload/run/ranks.py", "unlink"): "shared memory that this process has mapped",
     ("power/sampler/client.py", "open"): "the null device, if there is no place for a log",
     ("power/sources/ipmi.py", "open"): "a device of the kernel",
     ("reports/render/output.py", "open"): "-o: the user may name links, pipes and devices",
@@ -25,12 +31,10 @@ EXCEPTIONS = {
     ("wattload/core/storage/direct_io.py", "open"): "a nameless file (O_TMPFILE)",
     ("wattload/run/ranks.py", "open"): "the null device, in place of the error output",
     ("loaders/data/verification.py", "open"): "only reads",
-    ("power/sampler/aborted_record.py", "open"): "only reads",
     ("power/sampler/helper.py", "write_text"): "a file of the kernel",
-    ("power/sampler/server.py", "open"): "a lock beside the socket, in a folder that was checked",
     ("power/sources/hwmon.py", "open"): "only reads",
 }
-"""Each module and call that may open a file for writing, or rename one, and why."""
+"""Each module and call that may open a file for writing, rename or remove one, and why."""
 
 READS = {
     "O_RDONLY", "O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_DIRECTORY", "O_DIRECT", "O_NOCTTY",
@@ -44,12 +48,16 @@ OPENERS = {"open", "FileIO", "CountedFile", "OSFile", "memmap"}
 SINKS = {"write_table": 1, "ParquetWriter": 0}
 """Writers of pyarrow, with the place of what they write to: an open file, which has these names."""
 MODE = re.compile(r"[rwaxbt+]*[wax+][rwaxbt+]*")
-MODULES = {"copy": "shutil", "copy2": "shutil", "move": "shutil", "truncate": "os"}
+REMOVERS = {"unlink", "rmdir", "remove", "removedirs", "rmtree"}
+"""By path: what was proved may have been replaced by then, so these take a folder's descriptor."""
+MODULES = {
+    "copy": "shutil", "copy2": "shutil", "move": "shutil", "truncate": "os", "remove": "os",
+}  # fmt: skip
 """Calls that only count in one module: lists are copied, too."""
 
 
 def writing_calls(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Yield the name and line of each call that opens a file for writing, or renames one."""
+    """Yield the name and line of each call that writes, renames or removes a file."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             name = _writer(node)
@@ -64,6 +72,7 @@ def _writer(call: ast.Call) -> str | None:
     module = owner.id if isinstance(owner, ast.Name) else None
     is_writing = (
         (name in WRITERS and MODULES.get(name, module) == module)
+        or (name in REMOVERS and MODULES.get(name, module) == module and not _has_folder(call))
         or (name in OPENERS and module != "os" and _has_writing_mode(call))
         or (name == "open" and module == "os" and not _only_reads(call))
         or (name in SINKS and not all(map(_is_open_file, call.args[SINKS[name] :][:1])))
@@ -73,6 +82,10 @@ def _writer(call: ast.Call) -> str | None:
         or (name in {"link", "symlink"} and module == "os")
     )
     return name if is_writing else None
+
+
+def _has_folder(call: ast.Call) -> bool:
+    return any(keyword.arg == "dir_fd" for keyword in call.keywords)
 
 
 def _has_writing_mode(call: ast.Call) -> bool:
@@ -124,6 +137,10 @@ def test_files_are_written_through_one_module() -> None:
         "os.open(path, os.O_RDWR)",
         "os.open(path, flags)",
         "os.rename(old, new)",
+        "path.unlink(missing_ok=True)",
+        "os.remove(path)",
+        "shutil.rmtree(path)",
+        "rmtree(path)",
         "os.replace(old, new)",
         "tempfile.mkstemp()",
         "shutil.copy(old, new)",
@@ -147,6 +164,9 @@ def test_the_rule_finds_every_way_to_write(code: str) -> None:
         "replace(config, path=path)",
         "source.open()",
         "values.copy()",
+        "values.remove(value)",
+        "folder.remove(name)",
+        "os.unlink(name, dir_fd=folder.descriptor)",
         "pq.write_table(table, file)",
         "os.fdopen(descriptor, 'wb')",
     ],

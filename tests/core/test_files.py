@@ -6,6 +6,7 @@ import fcntl
 import os
 import socket
 import stat
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,14 @@ import pytest
 from tests.second_user import OTHER, as_other, need_second_user, shared_folder
 from wattload.core import files
 from wattload.core.errors import DataError, ForeignFileError
-from wattload.core.files import Folder, LockHeldError, as_named, choose_folder, open_folder
+from wattload.core.files import (
+    Folder,
+    LockHeldError,
+    as_named,
+    choose_folder,
+    open_folder,
+    walk_names,
+)
 
 THESIS = "three years of work"
 
@@ -378,3 +386,36 @@ def test_what_another_user_planted_in_a_shared_folder_is_refused(thesis: Path) -
         with pytest.raises(ForeignFileError, match="belongs to nobody"):
             folder.make("wattload-data")
         assert thesis.read_text() == THESIS
+
+
+def test_names_of_a_tree_of_any_depth_are_listed_whatever_the_current_folder(
+    ours: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deepest = os.dup(ours.descriptor)
+    for _ in range(1200):
+        os.mkdir("d", dir_fd=deepest)
+        below = os.open("d", os.O_RDONLY, dir_fd=deepest)
+        os.close(deepest)
+        deepest = below
+    os.close(deepest)
+    (tmp_path / "ours/d/file").touch()
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    names = set(walk_names(ours))
+    subprocess.run(["/bin/rm", "-rf", tmp_path / "ours/d"], check=True, cwd="/")  # pytest can't
+    assert {"d/", "d/file", "d/d/"} <= names
+    assert len(names) < 200
+
+
+def test_a_folder_is_removed_by_its_descriptor_and_not_what_took_its_name(
+    ours: Folder, tmp_path: Path
+) -> None:
+    with choose_folder(tmp_path) as above:
+        ours.write("file", "ours")
+        (tmp_path / "ours").rename(tmp_path / "moved")
+        (tmp_path / "ours").mkdir()
+        (tmp_path / "ours/file").write_text(THESIS)
+        above.remove_folder("ours", ours)
+    assert (tmp_path / "ours/file").read_text() == THESIS
+    assert not any((tmp_path / "moved").iterdir())

@@ -77,7 +77,8 @@ def test_a_live_run_is_left_alone_and_shown_as_running(tmp_path: Path) -> None:
         assert "is running or was interrupted" in done.stderr
         other = tmp_path / "elsewhere"
         other.mkdir()
-        done = run(tmp_path, "workload=null", "power=none", f"target.path={other}")
+        elsewhere = (f"target.path={other}", f"runs={folder.parent}")
+        done = wattload(tmp_path, "run", "workload=null", "power=none", *elsewhere)
         assert done.returncode == 0, done.stderr
         assert str(folder) not in done.stderr
         done = wattload(tmp_path, "report", str(tmp_path / "runs"), "-o", "page.html")

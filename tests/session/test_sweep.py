@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +12,8 @@ import pytest
 
 from tests.context import NoReporter
 from tests.records import Scenario, make_run, write_made_run
-from wattload.core.errors import RunError
+from tests.second_user import OTHER, need_second_user
+from wattload.core.errors import ForeignFileError, RunError
 from wattload.core.record.file import RECORD_FILE, read_record, write_record
 from wattload.core.record.run import Comparison, RunRecord
 from wattload.run.process import ProcessContext
@@ -191,3 +193,15 @@ def test_a_resumed_sweep_repeats_a_run_that_was_tampered_with(
     assert str(tampered) in note
     assert reason in note
     assert (tampered / RECORD_FILE).read_bytes() == content
+
+
+def test_the_journal_of_another_user_names_no_run_as_done(runs: Runs, tmp_path: Path) -> None:
+    """In a shared folder, anybody can write a journal of made-up runs under the sweep's name."""
+    need_second_user()
+    loop.run_all(command(runs, tmp_path), multirun=True, reporter=NoReporter())
+    made = len(runs.made)
+    (journal,) = runs.folder.glob("sweep-*.jsonl")
+    os.chown(journal, OTHER, OTHER)
+    with pytest.raises(ForeignFileError, match="belongs to nobody"):
+        loop.run_all(command(runs, tmp_path), multirun=True, reporter=NoReporter())
+    assert len(runs.made) == made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,8 +34,11 @@ def run(arguments: argparse.Namespace) -> int:
     from wattload.loaders.data.target_folder import clean
 
     target: Path = arguments.target
-    if not target.is_dir():
-        raise TargetError(f"{target} is not a directory; give the target as in target.path=")
+    if not os.path.isdir(target):  # noqa: PTH112 - Path.is_dir() raises without permission
+        raise TargetError(
+            f"{target} is not a directory, or you may not enter one above it; give the target as "
+            "in target.path="
+        )
     cleaning = clean(target)
     if arguments.json:
         _print_json(cleaning)

@@ -57,6 +57,7 @@ _NOT_AVAILABLE = (errno.ENOSYS, errno.EPERM, errno.EINVAL)
 _REFUSED = (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO)
 
 _LOCK_ATTEMPTS = 100
+_DEEPEST = 100
 _LONGEST_PID = 20
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp", re.DOTALL)
 _BY_DESCRIPTOR = re.compile(r"/proc/self/fd/(\d+)")
@@ -231,6 +232,27 @@ class Folder:
         for each in (name, new_name):
             _require_name(each)
         os.rename(name, new_name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+
+    def names(self) -> list[str]:
+        """Return the names in the folder, sorted; raises ``OSError`` if the kernel refuses."""
+        return sorted(os.listdir(self.descriptor))  # noqa: PTH208 - by its descriptor
+
+    def remove(self, *names: str) -> None:
+        """Remove files of this folder, as far as they exist and the kernel lets them go."""
+        for name in names:
+            _require_name(name)
+            with suppress(OSError):
+                os.unlink(name, dir_fd=self.descriptor)
+
+    def remove_folder(self, name: str, opened: Folder) -> None:
+        """Remove a folder in this one, which is ``opened``, and the files in it.
+
+        It stays if folders are in it, or if something else has got its name by now.
+        """
+        opened.remove(*opened.names())
+        _require_name(name)
+        with suppress(OSError):
+            os.rmdir(name, dir_fd=self.descriptor)
 
     def sync(self) -> None:
         """Make the names in the folder durable; raises ``OSError`` if the kernel refuses."""
@@ -439,14 +461,19 @@ def sync_folder(path: Path) -> None:
 
 
 def walk_names(folder: Folder) -> Iterator[str]:
-    """Yield all names below the folder, relative to it; folders end in ``/``, links do not."""
+    """Yield all names below the folder, relative to it; folders end in ``/``, links do not.
+
+    Nothing below ``_DEEPEST`` folders is listed: our own files are not that deep.
+    """
     for root, folders, files, descriptor in os.fwalk(dir_fd=folder.descriptor):
-        prefix = os.path.relpath(root, ".") + "/" if root != "." else ""
+        prefix = root.removeprefix("./") + "/" if root != "." else ""
         for name in folders:
             mode = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode
             yield prefix + name + ("/" if stat.S_ISDIR(mode) else "")
         for name in files:
             yield prefix + name
+        if prefix.count("/") >= _DEEPEST:
+            folders.clear()  # os.fwalk then does not enter them
 
 
 def remove_listed(folder: Folder, names: Iterable[str]) -> Removal:

@@ -7,7 +7,7 @@ documentation and the check need to know about it.
 from __future__ import annotations
 
 import dataclasses
-import math
+import sys
 import types
 import typing
 from collections.abc import Iterator, Sequence
@@ -68,7 +68,7 @@ class Setting:
     def accepts(self, value: float) -> bool:
         """Return whether a number is in range and finite."""
         return (
-            math.isfinite(value)
+            abs(value) <= sys.float_info.max  # math.isfinite raises for an integer that is larger
             and (self.least is None or value >= self.least)
             and (self.most is None or value <= self.most)
             and (self.above is None or value > self.above)

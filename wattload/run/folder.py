@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
+import os
 import re
 import secrets
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
-from wattload.core.errors import TargetError
+from wattload.core.errors import DataError, TargetError
 from wattload.core.faults import remedy
 from wattload.core.files import FOLDER_MODE, Folder, Lock, choose_folder, open_folder
 from wattload.core.host_paths import allow_writing
@@ -77,7 +78,8 @@ def _ways_on(runs: Path, error: OSError) -> str:
     other = "use runs=FOLDER for another one"
     if not isinstance(error, PermissionError):
         return f"{remedy(error.errno)}, or {other}"
-    existing = next(folder for folder in (runs, *runs.parents) if folder.exists())
+    # Path.exists() raises an error below a folder that this user may not enter.
+    existing = next(each for each in (runs, *runs.parents) if os.path.exists(each))  # noqa: PTH110
     return f"{allow_writing(existing)}, or {other}"
 
 
@@ -93,19 +95,19 @@ def make_run_folder(folder: Path, config_values: Mapping[str, Any], draft: str) 
     new = unborn_folder(folder)
     try:
         with choose_folder(folder.parent) as runs:
-            try:
-                with runs.make(new.name) as opened:
+            with runs.make(new.name) as opened:
+                try:
                     lock = opened.lock(LOCK_FILE)
                     write_owner(opened)
                     write_configuration(opened, config_values)
                     opened.write(DRAFT_FILE, draft)
                     reserve_space(opened)
                     opened.sync()
-                runs.rename_folder(new.name, folder.name)
-                runs.sync()
-            except BaseException:
-                rmtree(new, ignore_errors=True)
-                raise
+                    runs.rename_folder(new.name, folder.name)
+                except BaseException:
+                    runs.remove_folder(new.name, opened)
+                    raise
+            runs.sync()
     except OSError as error:
         raise TargetError(
             f"can't create the folder {folder} for results, with {format_bytes(RESERVE_BYTES)} "
@@ -138,19 +140,24 @@ def settle(folder: Path, place: Path, samples: Sequence[str]) -> None:
     In the run's ``folder``, delete what only an unfinished run needs. What can't be read or deleted
     is left out: the record is complete without it.
     """
-    journals = sorted(folder.glob(JOURNAL_PATTERN))
-    lines = [line for journal in journals for line in _events(journal)]
-    with open_folder(place) as opened:
-        opened.write(LOG_FILE, "".join(f"{line}\n" for _, line in sorted(lines)))
-    for path in (folder / DRAFT_FILE, *journals, *(folder / name for name in samples if name)):
-        with suppress(OSError):
-            path.unlink()
-    remove_marks(folder)
+    with ExitStack() as held:
+        run, journals = None, list[str]()
+        with suppress(OSError, DataError):
+            run = held.enter_context(open_folder(folder))
+            journals = fnmatch.filter(run.names(), JOURNAL_PATTERN)
+        lines = [] if run is None else [line for name in journals for line in _events(run, name)]
+        with open_folder(place) as opened:
+            opened.write(LOG_FILE, "".join(f"{line}\n" for _, line in sorted(lines)))
+        if run is not None:
+            run.remove(DRAFT_FILE, *journals, *filter(None, samples))
+            remove_marks(run)
 
 
-def _events(journal: Path) -> Iterator[tuple[int, str]]:
+def _events(folder: Folder, journal: str) -> Iterator[tuple[int, str]]:
     """Yield the lines of a journal with their times, without those that a full disk has torn."""
-    with suppress(OSError):
-        for line in journal.read_text("utf-8").splitlines():
+    with suppress(OSError, DataError):
+        with os.fdopen(folder.update(journal, os.O_RDONLY), encoding="utf-8") as file:
+            text = file.read()
+        for line in text.splitlines():
             with suppress(ValueError, KeyError, TypeError):
                 yield int(json.loads(line)["time_ns"]), line

@@ -29,7 +29,7 @@ from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status, 
 from wattload.core.record.target import TargetRecord
 from wattload.core.record.unfinished import release_space
 from wattload.core.workload import DataFacts, Outcome
-from wattload.power.sampler.aborted_record import finish_aborted
+from wattload.power.sampler.aborted_record import finish_aborted, finish_in
 from wattload.run.config import RunConfig
 from wattload.run.energy import pending_section, power_section, read_all, with_samples_found
 from wattload.run.folder import settle, spare_folder, write_configuration
@@ -145,8 +145,8 @@ def record_failure(folder: Path, draft: str, status: Status, reason: str) -> Pat
         place = spare_folder(folder.name)
         with open_folder(place) as spare:
             spare.write(DRAFT_FILE, draft)
-        finish_aborted(place, status, reason)
-        (place / DRAFT_FILE).unlink()
+            finish_in(spare, status, reason)
+            spare.remove(DRAFT_FILE)
         return place
     return folder
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Self
 from pydantic_core import from_json
 
 from wattload.core.errors import ForeignFileError, RecordError
-from wattload.core.files import FOLDER_MODE, choose_folder, read_bounded
+from wattload.core.files import FOLDER_MODE, choose_folder
 from wattload.core.host.facts import software_facts
 from wattload.core.record.file import RECORD_FILE, read_record
 from wattload.core.storage.targets import resolve_targets
@@ -168,7 +168,8 @@ class SessionJournal:
         with suppress(OSError, ForeignFileError):
             for entry in entries:
                 _append_line(self.path, json.dumps(entry).encode())
-            self.spare.unlink(missing_ok=True)
+            with choose_folder(self.spare.parent) as folder:
+                folder.remove(self.spare.name)
 
 
 def _spare_path(path: Path) -> Path:
@@ -218,12 +219,16 @@ def _entries_with_spare(path: Path) -> Iterator[dict[str, str]]:
 
 
 def _entries(path: Path) -> Iterator[dict[str, str]]:
-    """Yield the journal's entries; a line torn by a crash is skipped, and that run is repeated."""
+    """Yield the journal's entries; a line torn by a crash is skipped, and that run is repeated.
+
+    The journal of somebody else is refused: in a shared folder, it could name made-up runs.
+    """
     try:
-        content = read_bounded(path, _LONGEST_BYTES)
+        with choose_folder(path.parent) as runs:
+            content = runs.read(path.name, _LONGEST_BYTES)
     except FileNotFoundError:
         return
-    for line in content.decode(errors="replace").splitlines():
+    for line in (content or b"").decode(errors="replace").splitlines():
         try:
             entry = from_json(line)
         except ValueError:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.records import Scenario, make_run
 from wattload.core.errors import RecordError
+from wattload.core.files import open_folder
 from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.file import RECORD_FILE, read_record
 from wattload.core.record.phase import PhaseSpan
@@ -105,7 +106,8 @@ def test_open_phases_are_limits_and_never_zeros(run: Path) -> None:
 def test_cut_last_line_is_left_out(run: Path) -> None:
     whole = json.dumps(span())
     (run / "journal-0.jsonl").write_text(f"{whole}\n{whole[:-5]}")
-    reported = read_journals(run)
+    with open_folder(run) as folder:
+        reported = read_journals(folder)
     assert reported.spans == [SPAN]
     assert reported.unreadable.names == []
 

@@ -27,9 +27,9 @@ from tests.power.sampler_bench import ROOT, RUN_ID, Bench
 from tools.model_host.drive import Model
 from wattload.core.errors import ConfigError, PowerError, PowerPermissionError, PowerStateError
 from wattload.power.config import PowerConfig
-from wattload.power.sampler.access import Access, Peer
+from wattload.power.sampler.access import Access, Peer, SamplerHost
 from wattload.power.sampler.client import SamplerClient
-from wattload.power.sampler.grants import CLIENT_FIELDS
+from wattload.power.sampler.grants import CLIENT_FIELDS, power_config
 from wattload.power.sampler.protocol import encode
 
 
@@ -108,6 +108,13 @@ def test_no_run_chooses_what_the_sampler_reads_or_reaches(
             answer = json.loads(answers.readline())
     assert answer["kind"] == "PowerPermissionError"
     assert f"a run may not set power.{next(iter(field))} here" in answer["error"]
+
+
+@pytest.mark.parametrize("field", ["state", "dssd_watts", "period_s", "tail_max_s"])
+def test_a_number_beyond_every_float_is_a_configuration_error(tmp_path: Path, field: str) -> None:
+    host = SamplerHost(runs=tmp_path, is_service=True)
+    with pytest.raises(ConfigError, match=f"power.{field}"):
+        power_config({field: 10**400}, [], host)
 
 
 def test_every_setting_of_power_is_a_run_s_to_choose_or_is_not() -> None:

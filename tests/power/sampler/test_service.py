@@ -18,11 +18,14 @@ from hypothesis import strategies as st
 
 from tests.power.nobody import NOBODY, folder_for_all, needs_root
 from tests.power.sampler_bench import ROOT, RUN_ID, Bench, wait_for
+from tests.second_user import as_other, need_second_user, shared_folder
 from wattload.core.errors import PowerError
 from wattload.core.record.file import RECORD_FILE
 from wattload.power.config import PowerConfig
+from wattload.power.sampler.access import Access
 from wattload.power.sampler.client import SamplerClient
 from wattload.power.sampler.protocol import MAX_LINE_BYTES, PROTOCOL_VERSION
+from wattload.power.sampler.server import listening
 
 AS_NOBODY = """
 import os, socket, sys
@@ -179,6 +182,30 @@ def test_socket_that_cannot_be_made_is_one_sentence(bench: Bench) -> None:
     )
     assert reported.returncode == 1
     assert reported.stderr.startswith("the socket /proc/nowhere can't be created")
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe", "link"])
+def test_a_lock_that_another_user_has_planted_is_named(kind: str) -> None:
+    need_second_user()
+    with shared_folder() as folder:
+        path = folder / "s"
+
+        def plant() -> None:
+            lock = folder / "s.lock"
+            if kind == "file":
+                lock.touch(0o666)
+            elif kind == "pipe":
+                os.mkfifo(lock, 0o666)
+            else:
+                lock.symlink_to("/etc/passwd")
+
+        as_other(plant)
+        with (
+            pytest.raises(PowerError, match=r"can't be created: .*s\.lock"),
+            listening(path, Access()),
+        ):
+            pass
+        assert not path.exists()
 
 
 @pytest.fixture

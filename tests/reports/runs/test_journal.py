@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,9 @@ def test_a_journal_without_runs_is_refused(tmp_path: Path, text: str) -> None:
     journal.write_text(text)
     with pytest.raises(RecordError, match=r"sweep-1\.jsonl lists no run"):
         load_runs([journal])
+
+
+def test_a_pipe_in_place_of_a_journal_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "sweep-1.jsonl")
+    with pytest.raises(RecordError, match=r"sweep-1\.jsonl is not a regular file"):
+        load_runs([tmp_path / "sweep-1.jsonl"])

@@ -28,7 +28,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from wattload.core.errors import DataError, RecordError
-from wattload.core.files import open_folder, read_bounded
+from wattload.core.files import Folder, open_folder, read_bounded
 from wattload.core.record.run import RunRecord
 
 BLANK = "0" * 64
@@ -128,10 +128,14 @@ class StoredRecord:
 
 def write_record(record: RunRecord, folder: Path) -> Path:
     """Write ``record.json`` atomically, sealed and fsynced; return its path."""
-    path = folder / RECORD_FILE
     with open_folder(folder) as own:
-        own.write(RECORD_FILE, _sealed(record))
-    return path
+        write_record_in(own, record)
+    return folder / RECORD_FILE
+
+
+def write_record_in(folder: Folder, record: RunRecord) -> None:
+    """Write ``record.json`` to an open folder; see ``write_record``."""
+    folder.write(RECORD_FILE, _sealed(record))
 
 
 def _sealed(record: RunRecord) -> bytes:

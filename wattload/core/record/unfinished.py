@@ -10,15 +10,15 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from shutil import rmtree
 
 from wattload.core.clock import boot_id
 from wattload.core.errors import DataError
-from wattload.core.files import Folder, LockHeldError, open_folder
+from wattload.core.files import Folder, LockHeldError, choose_folder, open_folder
 from wattload.core.record.file import DRAFT_FILE, RECORD_FILE
 
 LOCK_FILE = "run.lock"
@@ -31,12 +31,17 @@ RESERVE_BYTES = 16 << 20
 UNFINISHED = "it is running or was interrupted"
 
 _UNBORN = ".new"
+_UNBORN_NAME = re.compile(r"\..+\.new")
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_unfinished(folder: Path) -> bool:
-    """Return whether a run's folder has no record yet: its run lives, or ended without one."""
-    return (folder / DRAFT_FILE).is_file() and not (folder / RECORD_FILE).exists()
+    """Return whether a run's folder has no record yet: its run lives, or ended without one.
+
+    False for a folder that another user has closed.
+    """
+    # The methods of Path raise an error for such a folder.
+    return os.path.isfile(folder / DRAFT_FILE) and not os.path.exists(folder / RECORD_FILE)  # noqa: PTH110, PTH113
 
 
 def unfinished_runs(paths: Sequence[Path]) -> list[Path]:
@@ -45,13 +50,10 @@ def unfinished_runs(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         if is_unfinished(path):
             found.append(path)
-        elif path.is_dir():
-            with suppress(OSError):
-                found += sorted(
-                    folder
-                    for folder in path.iterdir()
-                    if not folder.name.startswith(".") and is_unfinished(folder)
-                )
+            continue
+        with suppress(OSError):
+            folders = sorted(each for each in path.iterdir() if not each.name.startswith("."))
+            found += filter(is_unfinished, folders)
     return found
 
 
@@ -62,10 +64,11 @@ def unborn_folder(folder: Path) -> Path:
 
 def remove_unborn(runs: Path) -> None:
     """Remove folders of runs that were killed before their folder appeared."""
-    for folder in runs.glob(f".*{_UNBORN}"):
-        with _lock_of_the_dead(folder, is_born=False) as why_not:
-            if not why_not:
-                rmtree(folder, ignore_errors=True)
+    with suppress(OSError), choose_folder(runs) as above:
+        for name in filter(_UNBORN_NAME.fullmatch, above.names()):
+            with _locked_of_the_dead(runs / name, is_born=False) as folder:
+                if not isinstance(folder, str):
+                    above.remove_folder(name, folder)
 
 
 def write_owner(folder: Folder) -> None:
@@ -90,35 +93,38 @@ def reserve_space(folder: Folder) -> None:
 
 def release_space(folder: Path) -> None:
     """Give up the reserved space, in which the record is then written."""
-    with suppress(OSError):
-        (folder / RESERVE_FILE).unlink()
+    with suppress(OSError, DataError), open_folder(folder) as opened:
+        opened.remove(RESERVE_FILE)
 
 
-def remove_marks(folder: Path) -> None:
+def remove_marks(folder: Folder) -> None:
     """Remove what shows that a run is unfinished, except for its draft."""
-    for name in (RESERVE_FILE, OWNER_FILE, LOCK_FILE):
-        with suppress(OSError):
-            (folder / name).unlink()
+    folder.remove(RESERVE_FILE, OWNER_FILE, LOCK_FILE)
 
 
 @contextmanager
-def abandoned(folder: Path) -> Iterator[str]:
-    """Yield why a run's folder must be left alone; empty if the run ended without a record.
+def abandoned(folder: Path) -> Iterator[Folder | str]:
+    """Yield the folder of a run that ended without a record, or why it must be left alone.
 
     The run's lock is then held during the block. A run of another host is left alone: whether that
     host lives can't be known here. The same host is the same boot, or the same name in another
     boot, which no process survives. If the folder does not say which host it was, the lock decides:
     the owner file was lost, or was deleted because that host is gone.
     """
-    with _lock_of_the_dead(folder, is_born=True) as why_not:
-        yield why_not or ("" if is_unfinished(folder) else "it has a record by now")
+    with _locked_of_the_dead(folder, is_born=True) as opened:
+        is_recorded = isinstance(opened, Folder) and RECORD_FILE in opened.names()
+        yield "it has a record by now" if is_recorded else opened
 
 
 def unfinished_reason(folder: Path) -> str:
     """Return a clause on a folder without a record: which host its run is of, and what to do."""
     host = None
-    with suppress(DataError, OSError):
-        host = _other_host(_owner(folder))
+    with suppress(DataError, OSError), open_folder(folder) as opened:
+        host = _other_host(_owner(opened))
+    return _unfinished_on(host)
+
+
+def _unfinished_on(host: str | None) -> str:
     if host is None:
         return f"{UNFINISHED}; `wattload check` on its folder records an interrupted run"
     return (
@@ -128,34 +134,31 @@ def unfinished_reason(folder: Path) -> str:
 
 
 @contextmanager
-def _lock_of_the_dead(folder: Path, *, is_born: bool) -> Iterator[str]:
-    """Yield why a run's folder must be left alone; empty if no process works in it.
+def _locked_of_the_dead(folder: Path, *, is_born: bool) -> Iterator[Folder | str]:
+    """Yield a run's folder, locked, if no process works in it; or why it must be left alone.
 
     A folder that ``is_born`` has all of its files, so one without an owner is not being made now.
+    The folder stays open, so that nobody can put another one in its place.
     """
-    lock, why_not = None, ""
-    try:
-        owner = _owner(folder)
-        if _other_host(owner) is not None or (owner is None and not is_born):
-            why_not = unfinished_reason(folder)
-        else:
-            with open_folder(folder) as opened:
-                lock = opened.lock(LOCK_FILE)
-    except LockHeldError as error:
-        why_not = f"it is running ({error.strerror})"
-    except (DataError, OSError) as error:
-        why_not = f"{UNFINISHED}, and an interrupted run can't be recorded here: {error}"
-    try:
-        yield why_not
-    finally:
-        if lock is not None:
-            lock.release()
+    with ExitStack() as held:
+        found: Folder | str
+        try:
+            found = held.enter_context(open_folder(folder))
+            owner = _owner(found)
+            if _other_host(owner) is not None or (owner is None and not is_born):
+                found = _unfinished_on(_other_host(owner))
+            else:
+                held.callback(found.lock(LOCK_FILE).release)
+        except LockHeldError as error:
+            found = f"it is running ({error.strerror})"
+        except (DataError, OSError) as error:
+            found = f"{UNFINISHED}, and an interrupted run can't be recorded here: {error}"
+        yield found
 
 
-def _owner(folder: Path) -> tuple[str, str] | None:
+def _owner(folder: Folder) -> tuple[str, str] | None:
     """Return the host and the boot that make a run; ``None`` if the folder does not say."""
-    with open_folder(folder) as opened:
-        content = opened.read(OWNER_FILE)
+    content = folder.read(OWNER_FILE)
     try:
         owner = json.loads(content or b"")
         host, boot = owner["host"], owner["boot_id"]

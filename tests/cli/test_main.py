@@ -1,0 +1,50 @@
+"""The command line itself: errors of the system, and names that others have chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.second_user import as_other, need_second_user
+from wattload.__main__ import main
+
+
+@pytest.mark.parametrize("words", [["clean", "/"], ["run"], ["report", "runs"], ["settings"]])
+def test_a_deleted_current_folder_is_one_sentence(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(words) == 2
+    assert capsys.readouterr().err == (
+        "wattload: the current folder was deleted; change to one that exists, such as `cd ~`\n"
+    )
+
+
+def test_an_error_s_file_name_does_not_control_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "\x1b]0;title\x07\N{RIGHT-TO-LEFT OVERRIDE}"
+    folder.mkdir()
+    (folder / "record.json").write_text("{")
+    assert main(["report", str(folder)]) == 2
+    reported = capsys.readouterr().err
+    assert "\\x1b]0;title\\x07\\u202e" in reported
+    assert reported.removesuffix("\n").isprintable()
+
+
+def test_a_folder_that_the_user_may_not_enter_is_one_sentence(tmp_path: Path) -> None:
+    need_second_user()
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "below").mkdir()
+
+    def clean() -> None:
+        assert main(["clean", str(closed / "below")]) == 2
+
+    as_other(clean)
