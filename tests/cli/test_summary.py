@@ -107,6 +107,7 @@ def test_failed_checks_have_their_sentence(capsys: pytest.CaptureFixture[str]) -
     record = record_of(check("cold", "fail"), check("steady", "warn"), check("odd", "not_checked"))
     lines = shown(record, capsys)
     assert lines["checks"] == "1 failed, 1 warned, 1 not checked"
+    assert lines[""].endswith(": complete, but 1 check failed")
     assert lines["failed"] == "cold: This is cold."
     assert (lines["warned"], lines["unchecked"]) == ("steady", "odd")
     print_line(record)

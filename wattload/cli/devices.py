@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 
 _PERIOD_S = 1.0
 
+PIPED_COLUMNS = 1000
+"""Lines are wrapped on a terminal only."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
@@ -77,7 +80,10 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     from rich.console import Console
 
-    show(targets, views, Console(highlight=False), meters)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = PIPED_COLUMNS
+    show(targets, views, console, meters)
     return 0
 
 

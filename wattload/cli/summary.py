@@ -18,7 +18,16 @@ from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.results import Check, Latency, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit, format_seconds
-from wattload.reports.quantity import MISSING, label, listed, quantity, scale_for, scaled, with_unit
+from wattload.reports.quantity import (
+    MISSING,
+    counted,
+    label,
+    listed,
+    quantity,
+    scale_for,
+    scaled,
+    with_unit,
+)
 from wattload.reports.runs.energy import (
     Energy,
     energy_text,
@@ -57,9 +66,11 @@ def title(record: RunRecord) -> str:
     """Return what ran: workload, loader, scale and label."""
     workload = record.workload
     ranks = f", {workload.rank_count} ranks" if workload.rank_count > 1 else ""
+    failed = sum(check.verdict == "fail" for check in record.checks)
+    outcome = f", but {counted(failed, 'check')} failed" if failed else ""
     return (
         f"{workload.name}, loader {workload.loader}, scale {workload.scale}{ranks}, "
-        f"label {sanitize(record.label)}: {record.status}"
+        f"label {sanitize(record.label)}: {record.status}{outcome}"
     )
 
 

@@ -315,8 +315,7 @@ def _warnings(system: FileSystemFacts, stack: BlockNode | None) -> Iterator[str]
     yield from _file_system_warnings(system)
     if system.is_root:
         yield (
-            "the target is on the root file system: the drive's counters and power include "
-            "other programs"
+            "the target is on the root file system: drive counters and power include other programs"
         )
     nodes = [] if stack is None else list(walk(stack))
     kinds = {node.kind for node in nodes}
