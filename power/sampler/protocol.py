@@ -50,7 +50,7 @@ class Open:
     """Open sources on devices and set the power state that ``request`` contains.
 
     ``request`` holds fields of ``wattload.power.config.PowerConfig``;
-    ``wattload.power.sampler.grants`` decides which of them a client may choose.
+    ``wattload.power.sampler.access`` decides which of them a client may choose.
     """
 
     request: Mapping[str, Any]

@@ -14,9 +14,8 @@ from wattload.core.record.energy import PowerStateRecord, SamplerRecord
 from wattload.power.config import PowerConfig
 from wattload.power.control.recovery import recover_changes
 from wattload.power.nvme.admin import DEVICE_NAME
-from wattload.power.sampler.access import Peer, SamplerHost
+from wattload.power.sampler.access import Peer, SamplerHost, power_config
 from wattload.power.sampler.drive import Drive, apply_all, hold_all
-from wattload.power.sampler.grants import power_config
 from wattload.power.sampler.polling import (
     BlockCounter,
     CostMeter,

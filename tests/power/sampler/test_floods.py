@@ -125,7 +125,7 @@ def test_descriptors_are_taken_and_closed_where_the_kernel_lets_them_through(
 ) -> None:
     from wattload.power.control.journal import ChangeJournal
     from wattload.power.sampler.access import SamplerHost, peer_of
-    from wattload.power.sampler.server import Connection, Runs
+    from wattload.power.sampler.connection import Connection, Runs
 
     ours, theirs = socket.socketpair(socket.AF_UNIX)
     host = SamplerHost(runs=bench.runs, journal=ChangeJournal(bench.models / "state"))

@@ -27,9 +27,8 @@ from tests.power.sampler_bench import ROOT, RUN_ID, Bench
 from tools.model_host.drive import Model
 from wattload.core.errors import ConfigError, PowerError, PowerPermissionError, PowerStateError
 from wattload.power.config import PowerConfig
-from wattload.power.sampler.access import Access, Peer, SamplerHost
+from wattload.power.sampler.access import CLIENT_FIELDS, Access, Peer, SamplerHost, power_config
 from wattload.power.sampler.client import SamplerClient
-from wattload.power.sampler.grants import CLIENT_FIELDS, power_config
 from wattload.power.sampler.protocol import encode
 
 

@@ -56,8 +56,8 @@ time.sleep(300)
 
 IMPATIENT = """
 import runpy, sys
-from wattload.power.sampler import server
-server._SILENCE_LIMIT_S = 1.0
+from wattload.power.sampler import connection
+connection._SILENCE_LIMIT_S = 1.0
 sys.argv[0] = "program"
 runpy.run_module("tools.model_host.program", run_name="__main__")
 """

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattload.core.errors import ConfigError, PowerError
-from wattload.power.sampler.access import SamplerHost
-from wattload.power.sampler.grants import power_config
+from wattload.power.sampler.access import SamplerHost, power_config
 from wattload.power.sampler.polling import Schedule
 from wattload.power.sampler.protocol import (
     MAX_LINE_BYTES,
