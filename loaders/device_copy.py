@@ -157,7 +157,7 @@ def cuda_copier(shape: tuple[int, int], *, accelerators: int, local_rank: int) -
     buffers: list[CopyBuffer] = []
     try:
         with torch.cuda.device(device):  # pinned memory belongs to the current device
-            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch
             buffers += [CudaBuffer(shape, device, stream) for _ in range(2 * accelerators)]
     except RuntimeError as error:
         raise ConfigError(
@@ -179,9 +179,9 @@ class CudaBuffer:
         self._back_host = torch.zeros(shape, dtype=torch.uint8, pin_memory=True)
         self._device_batch = torch.zeros(shape, dtype=torch.uint8, device=device)
         self._stream = stream
-        self._start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        self._end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        self._all = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        self._start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch
+        self._end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch
+        self._all = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]  # torch
         self._staging: NDArray[np.uint8] = self._host.numpy()
         self._returned: NDArray[np.uint8] = self._back_host.numpy()
         torch.cuda.synchronize(device)  # zeroing ran on another stream

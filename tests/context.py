@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from wattload.core.record.target import TargetFacts
 from wattload.core.storage.direct_io import DirectIo
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from wattload.session.schedule import Place
     from wattload.session.search_result import Measurement, SearchResult
 
+T = TypeVar("T")
+C = TypeVar("C")
+
 
 class LocalCommunicator:
     """A world of one rank."""
@@ -32,13 +35,13 @@ class LocalCommunicator:
     def barrier(self) -> None:
         pass
 
-    def gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - the protocol's type
+    def gather(self, value: T) -> list[T]:
         return [value]
 
-    def all_gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - the protocol's type
+    def all_gather(self, value: T) -> list[T]:
         return [value]
 
-    def broadcast(self, value: Any) -> Any:  # noqa: ANN401 - the protocol's type
+    def broadcast(self, value: T) -> T:
         return value
 
 
@@ -105,18 +108,18 @@ class ThreadCommunicator:
     def barrier(self) -> None:
         self._barrier.wait()
 
-    def gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - the protocol's type
+    def gather(self, value: T) -> list[T]:
         gathered = self.all_gather(value)
         return [] if self.rank else gathered
 
-    def all_gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - the protocol's type
+    def all_gather(self, value: T) -> list[T]:
         self._values[self.rank] = value
         self.barrier()
         gathered = list(self._values)
         self.barrier()
         return gathered
 
-    def broadcast(self, value: Any) -> Any:  # noqa: ANN401 - the protocol's type
+    def broadcast(self, value: T) -> T:
         return self.all_gather(value)[0]
 
     def abort(self) -> None:
@@ -244,12 +247,12 @@ def directory_target(path: Path, *, index: int = 0) -> Target:
     )
 
 
-def context_at(path: Path, **changed: Any) -> Context:  # noqa: ANN401 - fields of Context
+def context_at(path: Path, **changed: Any) -> Context:
     """Return a context of one process with one directory as its target."""
     return Context(targets=(directory_target(path),), **changed)
 
 
-def run_ranks(contexts: list[Context], work: Callable[[Context], Any]) -> list[Any]:
+def run_ranks(contexts: Sequence[C], work: Callable[[C], T]) -> list[T]:
     """Run ``work`` on each context in a thread of its own, as ranks; returns results by rank.
 
     The first failure is raised; the other ranks' barriers are broken so that nothing hangs.
@@ -262,7 +265,7 @@ def run_ranks(contexts: list[Context], work: Callable[[Context], Any]) -> list[A
             results[number] = work(contexts[number])
         except BaseException as error:
             failures.append(error)
-            communicator = contexts[number].communicator
+            communicator = getattr(contexts[number], "communicator", None)
             if isinstance(communicator, ThreadCommunicator):
                 communicator.abort()
 

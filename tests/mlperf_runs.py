@@ -52,7 +52,7 @@ def figure(name: str, value: float, unit: Unit) -> Metric:
     return Metric(name=name, value=value, unit=unit, better="higher", meaning="Made up.")
 
 
-def _record(name: WorkloadName, ranks: int, **settings: Any) -> RunRecord:  # noqa: ANN401 - any
+def _record(name: WorkloadName, ranks: int, **settings: Any) -> RunRecord:
     scenario = Scenario(workload=name, loader="torch", ranks=ranks)
     record, _ = make_run(scenario)
     return record.model_copy(
@@ -70,7 +70,7 @@ def memory_of(record: RunRecord) -> int:
     return memory
 
 
-def training(seed: int = 1, **details: Any) -> RunRecord:  # noqa: ANN401 - any detail
+def training(seed: int = 1, **details: Any) -> RunRecord:
     record = _record("unet3d", 1, accelerator={"name": "h100"}, loader={"prefetch_factor": 1})
     rule = DataSetRule(
         accelerators=4,
@@ -94,7 +94,7 @@ def training(seed: int = 1, **details: Any) -> RunRecord:  # noqa: ANN401 - any 
     )
 
 
-def checkpoint(**details: Any) -> RunRecord:  # noqa: ANN401 - any detail
+def checkpoint(**details: Any) -> RunRecord:
     record = _record("checkpoint", 8, workload={"fsync": True})
     rank_bytes = [memory_of(record)] * 8
     given = {**CHECKPOINT_DETAILS, "rank_bytes": rank_bytes, **details}
@@ -113,7 +113,7 @@ def finding(record: RunRecord, rule: str, beside: list[RunRecord] | None = None)
     return found
 
 
-def with_config(record: RunRecord, **config: Any) -> RunRecord:  # noqa: ANN401 - any setting
+def with_config(record: RunRecord, **config: Any) -> RunRecord:
     return record.model_copy(update={"config": {**record.config, **config}})
 
 

@@ -28,7 +28,7 @@ Part = TypeVar("Part", bound=Observed)
 REALTIME_OFFSET_NS = 1_763_000_000_000_000_000
 
 
-def read(kind: type[Part], reason: str, /, **values: Any) -> Part:  # noqa: ANN401 - any field's value
+def read(kind: type[Part], reason: str, /, **values: Any) -> Part:
     """Return a part with the given values; every other optional field is missing for one reason."""
     gaps = [
         name
@@ -129,7 +129,7 @@ def _file_system(path: str, source: str) -> FileSystemFacts:
     )
 
 
-def _block(kind: str, name: str, **values: Any) -> BlockNode:  # noqa: ANN401 - any field's value
+def _block(kind: str, name: str, **values: Any) -> BlockNode:
     values = {"redundancy": 1.0, **values}
     return read(BlockNode, "not offered here", kind=kind, name=name, **values)
 

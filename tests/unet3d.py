@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from wattload.core.record.results import Check, Metric
 from wattload.core.workload import Accelerator, Outcome, RunContext
 from wattload.loaders.direct.config import Config as DirectConfig
+from wattload.loaders.samples import SampleHarnessConfig, SampleLoaderConfig
 from wattload.loaders.torch.config import Config as TorchConfig
 from wattload.workloads.unet3d.config import Config
 from wattload.workloads.unet3d.workload import Unet3d
@@ -21,9 +24,13 @@ def torch() -> TorchConfig:
 
 
 def workload(
-    loader: object | None = None, *, step_s: float = 0.002, count: int = 1, **changes: object
+    loader: SampleLoaderConfig | SampleHarnessConfig | None = None,
+    *,
+    step_s: float = 0.002,
+    count: int = 1,
+    **changes: Any,
 ) -> Unet3d:
-    settings: dict[str, object] = {
+    settings: dict[str, Any] = {
         "record_divisor": 640,
         "file_count": FILES,
         "batch_samples": BATCH,
@@ -31,7 +38,7 @@ def workload(
         **changes,
     }
     accelerator = Accelerator(name="test", count=count, step_s={"unet3d": step_s})
-    return Unet3d(Config(**settings), loader or direct(), accelerator)  # type: ignore[arg-type]
+    return Unet3d(Config(**settings), loader or direct(), accelerator)
 
 
 def live(subject: Unet3d, context: RunContext) -> tuple[Outcome, list[Check]]:

@@ -143,7 +143,7 @@ class SideFiles:
             self._files.pop().close()
 
     def _on_disk(self, folder: str, content: IO[bytes]) -> str:
-        file = tempfile.NamedTemporaryFile(prefix="wattload-", dir=folder)  # noqa: SIM115
+        file = tempfile.NamedTemporaryFile(prefix="wattload-", dir=folder)  # noqa: SIM115 - see close
         self._add(file, content)
         return file.name
 

@@ -138,7 +138,7 @@ def _npy_header(raw: NDArray[np.uint8], name: str) -> tuple[int, tuple[int, ...]
     preamble = raw[:12].tobytes()
     if not preamble.startswith(_NPY_MAGIC):
         raise DataError(f"{name} is not npy: it starts with {preamble[:6]!r}, not {_NPY_MAGIC!r}")
-    length_bytes = _LENGTH_BYTES.get(preamble[6] if len(preamble) > 6 else 0)  # noqa: PLR2004
+    length_bytes = _LENGTH_BYTES.get(preamble[6] if len(preamble) > 6 else 0)  # noqa: PLR2004 - its version
     if length_bytes is None or len(preamble) < 8 + length_bytes:
         raise DataError(f"{name} is truncated or has an unknown npy version, {preamble[6:8]!r}")
     start = 8 + length_bytes

@@ -210,7 +210,7 @@ class CheckpointReader(FileSystemReader):
         self._files = files
         self._digest = digest
 
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:  # noqa: ANN401 - the library's
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """Return the metadata.
 
         Raises:

@@ -153,7 +153,12 @@ class EpochClient:
         self._socket: socket.socket | None = None
         self._place: dict[str, int] | None = None
 
-    def run_epoch(self, benchmark: Any, epoch: int, run: Callable[[], T]) -> T:  # noqa: ANN401
+    def run_epoch(
+        self,
+        benchmark: Any,  # noqa: ANN401 - DLIO's own type
+        epoch: int,
+        run: Callable[[], T],
+    ) -> T:
         """Run one epoch when the server permits it; report its end and its usage."""
         if self._settings is None:
             return run()
@@ -239,11 +244,11 @@ class Tracer:
         name = getattr(function, "__qualname__", "")
 
         @functools.wraps(function)
-        def announced(benchmark: Any, epoch: int) -> Any:  # noqa: ANN401 - DLIO's own types
+        def announced(benchmark: object, epoch: int) -> object:
             return _epoch_client.run_epoch(benchmark, epoch, lambda: function(benchmark, epoch))
 
         @functools.wraps(function)
-        def bound(data_set: Any, number: int) -> Any:  # noqa: ANN401 - DLIO's own types
+        def bound(data_set: object, number: int) -> object:
             _end_with_parent()
             return function(data_set, number)
 

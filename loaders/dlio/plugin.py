@@ -22,7 +22,7 @@ from wattload.loaders.samples import copy_resized
 class DirectRecordReader(FormatReader):  # type: ignore[misc]  # DLIO ships no types
     """DLIO's reader interface over ``RecordFiles``: samples by index, one record per file."""
 
-    def __init__(self, dataset_type: Any, thread_index: int, epoch: int) -> None:  # noqa: ANN401
+    def __init__(self, dataset_type: object, thread_index: int, epoch: int) -> None:
         super().__init__(dataset_type, thread_index)
         settings = ChildSettings.from_environment()
         if settings is None:

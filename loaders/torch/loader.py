@@ -75,7 +75,7 @@ class SampleDataset:
 
         rows = torch.empty((len(indices), self._samples.resize_bytes), dtype=torch.uint8)
         if indices:
-            rows.share_memory_()  # type: ignore[no-untyped-call]
+            rows.share_memory_()  # type: ignore[no-untyped-call]  # torch
         result = BatchResult(rows)
         try:
             self._hold()

@@ -278,7 +278,7 @@ def _mean_near_w(profile: Profile, middle_ns: int) -> float:
     first_w, last_w = near.start_w[near.start_w.size // 2], near.end_w[near.end_w.size // 2]
     slopes = _slopes(near)
     straight_w = first_w + (last_w - first_w) * into_s / length_s
-    if slopes.size < 3 or (slopes[2] - slopes[1]) * (slopes[1] - slopes[0]) <= 0:  # noqa: PLR2004
+    if slopes.size == 1 or (slopes[2] - slopes[1]) * (slopes[1] - slopes[0]) <= 0:
         return float(straight_w)
     from_left_w = first_w + slopes[0] * into_s
     from_right_w = last_w - slopes[2] * (length_s - into_s)

@@ -111,8 +111,8 @@ def set_command(
         opcode=SET_FEATURES,
         cdw10=feature,
         cdw11=value if dword == 11 else 0,  # noqa: PLR2004 - dwords by their numbers
-        cdw12=value if dword == 12 else 0,  # noqa: PLR2004
-        cdw13=value if dword == 13 else 0,  # noqa: PLR2004
+        cdw12=value if dword == 12 else 0,  # noqa: PLR2004 - as above
+        cdw13=value if dword == 13 else 0,  # noqa: PLR2004 - as above
         cdw14=uuid_index,
         payload=payload,
     )

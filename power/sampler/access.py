@@ -56,6 +56,7 @@ CLIENT_FIELDS = frozenset(
 )
 """What a run may choose when it uses a service: numbers, and names of existing sources."""
 
+_GROUP_MODE = 0o660
 _CREDENTIALS = struct.Struct("iII")
 
 _SO_PEERGROUPS = 59
@@ -152,12 +153,12 @@ class Access:
         """Permissions of the socket: the least that let the permitted users connect."""
         if self.uids - {ROOT_UID, os.geteuid()} or len(self.gids) > 1:
             return 0o666  # a socket has one group, so the peer check decides
-        return 0o660 if self.gids else 0o600
+        return _GROUP_MODE if self.gids else 0o600
 
     @property
     def socket_gid(self) -> int | None:
         """The group of the socket, ``None`` to keep the sampler's own."""
-        return next(iter(self.gids)) if self.socket_mode == 0o660 else None  # noqa: PLR2004
+        return next(iter(self.gids)) if self.socket_mode == _GROUP_MODE else None
 
     def describe(self) -> str:
         """Return the permitted users and groups as text."""

@@ -172,12 +172,12 @@ class BackgroundLog(logging.Handler):
 class OneLineFormatter(logging.Formatter):
     """Limits a message to one printable line: a client may have written part of it."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
+    def formatMessage(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
         record.message = _printable(record.message[:_MAX_LOGGED])
         return super().formatMessage(record)
 
-    def formatException(self, ei: _Failure) -> str:  # noqa: N802 - logging's own name
+    def formatException(self, ei: _Failure) -> str:
         """Return a traceback with a mark on each line."""
         lines = super().formatException(ei).split("\n")
         return "\n".join(f"| {_printable(line)}" for line in lines)

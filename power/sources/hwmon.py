@@ -73,6 +73,7 @@ _INPUT = re.compile(r"(power|energy)(\d+)_(input|average)|(curr)(\d+)_input")
 _PART_OF_A_WHOLE = re.compile(r"Ecore\d+")
 """``amd_energy`` counts each core, and all of them in ``Esocket``."""
 
+_WHOLE_PERCENT = 100
 _ACCURACY_MIN_PERCENT = 80
 """ACPI states a meter's accuracy as 80 % to 100 %; its error is 100 % minus that (10.4.1)."""
 
@@ -255,7 +256,7 @@ def _accuracy_percent(folder: Path, number: int) -> float | None:
     """
     found = re.match(r"(\d+)", _text(folder / f"power{number}_accuracy"))
     stated = int(found.group(1)) if found else 0
-    return 100.0 - stated if _ACCURACY_MIN_PERCENT <= stated <= 100 else None  # noqa: PLR2004
+    return 100.0 - stated if _ACCURACY_MIN_PERCENT <= stated <= _WHOLE_PERCENT else None
 
 
 def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerSource]:

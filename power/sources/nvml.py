@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from itertools import pairwise
 from statistics import median
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol, TypeAlias, cast
 
 from wattload.core.errors import MissingExtraError, PowerError
 from wattload.core.installation import install_command
@@ -47,6 +47,9 @@ AVERAGE_S = 1.0
 GA100 = (8, 0)
 """Compute capability of GA100 (A100, A30), whose power is instantaneous though it is Ampere."""
 
+Handle: TypeAlias = Any
+"""NVML's own pointer to a GPU, which nothing here looks into."""
+
 
 class Nvml(Protocol):
     """The part of the module ``pynvml`` (distribution nvidia-ml-py) that is used here."""
@@ -54,23 +57,17 @@ class Nvml(Protocol):
     NVMLError: type[Exception]
     NVML_DEVICE_ARCH_AMPERE: int
 
-    def nvmlInit(self) -> None: ...  # noqa: D102, N802 - NVML's own names
-    def nvmlShutdown(self) -> None: ...  # noqa: D102, N802
-    def nvmlDeviceGetCount(self) -> int: ...  # noqa: D102, N802
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> Any: ...  # noqa: ANN401, D102, N802
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Any: ...  # noqa: ANN401, D102, N802
-    def nvmlDeviceGetUUID(self, handle: Any) -> str: ...  # noqa: ANN401, D102, N802
-    def nvmlDeviceGetName(self, handle: Any) -> str: ...  # noqa: ANN401, D102, N802
-    def nvmlDeviceGetArchitecture(self, device: Any) -> int: ...  # noqa: ANN401, D102, N802
-    def nvmlDeviceGetCudaComputeCapability(  # noqa: D102, N802
-        self,
-        handle: Any,  # noqa: ANN401
-    ) -> tuple[int, int]: ...
-    def nvmlDeviceGetTotalEnergyConsumption(  # noqa: D102, N802
-        self,
-        handle: Any,  # noqa: ANN401
-    ) -> int: ...
-    def nvmlDeviceGetPowerUsage(self, handle: Any) -> int: ...  # noqa: ANN401, D102, N802
+    def nvmlInit(self) -> None: ...
+    def nvmlShutdown(self) -> None: ...
+    def nvmlDeviceGetCount(self) -> int: ...
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> Handle: ...
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Handle: ...
+    def nvmlDeviceGetUUID(self, handle: Handle) -> str: ...
+    def nvmlDeviceGetName(self, handle: Handle) -> str: ...
+    def nvmlDeviceGetArchitecture(self, device: Handle) -> int: ...
+    def nvmlDeviceGetCudaComputeCapability(self, handle: Handle) -> tuple[int, int]: ...
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: Handle) -> int: ...
+    def nvmlDeviceGetPowerUsage(self, handle: Handle) -> int: ...
 
 
 def load_nvml() -> Nvml:
@@ -243,7 +240,7 @@ def _facts(name: str, uuid: str, sensor: Sensor, *, period_s: float) -> SourceFa
     )
 
 
-def _counts_energy(nvml: Nvml, handle: Any) -> bool:  # noqa: ANN401 - NVML's own handle
+def _counts_energy(nvml: Nvml, handle: Handle) -> bool:
     try:
         nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
     except nvml.NVMLError:

@@ -52,7 +52,7 @@ def stages_figure(
     """
     records = [record for runs in arms.values() for record in runs]
     names = dict.fromkeys(phase.name for record in records for phase in leading(record))
-    if len(names) < 2 or any(overlap(leading(record)) for record in records):  # noqa: PLR2004
+    if len(names) < 2 or any(overlap(leading(record)) for record in records):  # noqa: PLR2004 - one is no stack
         return None
     stack = Stack(
         question="Where does the time go?",

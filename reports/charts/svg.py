@@ -188,7 +188,7 @@ def layer_charts(
 def join_panels(
     way: Literal["concat", "hconcat", "vconcat"],
     panels: Sequence[alt.TopLevelMixin],
-    **settings: Any,  # noqa: ANN401 - as Altair's class has them
+    **settings: Any,
 ) -> alt.TopLevelMixin:
     """Return panels as one chart, like Altair's function of the same name as ``way``."""
     classes = {"concat": Grid, "hconcat": HorizontalPanels, "vconcat": VerticalPanels}

@@ -183,7 +183,7 @@ def _sort_in(paths: Sequence[Path], found: FoundRecords) -> list[Path]:
             found.files.append(path / RECORD_FILE)
         elif os.path.lexists(path / DRAFT_FILE):
             found.unfinished.append(path)
-        elif os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
+        elif os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114 - never raise
             folders.append(path)
     return folders
 

@@ -206,7 +206,7 @@ def _words(name: str, sources: Collection[str]) -> list[str]:
 
 
 def _join(words: Sequence[str], sources: Collection[str]) -> str:
-    are_pair = len(words) == 2 and all(word in sources for word in words)  # noqa: PLR2004
+    are_pair = len(words) == 2 and all(word in sources for word in words)  # noqa: PLR2004 - A, B
     return (" with " if are_pair else " ").join(words)
 
 

@@ -114,7 +114,7 @@ def one_after_the_other(subject: Subject, group: Group) -> str:
     counted = [
         [run.record for run in runs if is_compared(subject, run)] for runs in group.arms.values()
     ]
-    if len(counted) != 2 or not all(len(records) > 1 for records in counted):  # noqa: PLR2004
+    if len(counted) != 2 or not all(len(records) > 1 for records in counted):  # noqa: PLR2004 - A, B
         return ""
     a, b = began_s(*counted)
     first = first_arm(a, b) if a and b else ""

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,8 +27,8 @@ SAID = {
 }
 
 
-def job(files: list[Path], **changes: object) -> fio.Job:
-    facts: dict[str, object] = {
+def job(files: list[Path], **changes: Any) -> fio.Job:
+    facts: dict[str, Any] = {
         "kind": IOKind.READ,
         "order": IOOrder.SEQUENTIAL,
         "files": files,
@@ -35,7 +36,7 @@ def job(files: list[Path], **changes: object) -> fio.Job:
         "depth": 32,
         "seconds": 1.5,
     }
-    return fio.Job(**(facts | changes))  # type: ignore[arg-type]
+    return fio.Job(**(facts | changes))
 
 
 def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:

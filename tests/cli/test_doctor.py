@@ -41,7 +41,7 @@ ADMIN = "CapEff:\t000001fffeffffff\n"
 NO_ADMIN = "CapEff:\t0000000000000000\n"
 
 
-def by_name(findings: Any) -> dict[str, Finding]:  # noqa: ANN401 - an iterable of findings
+def by_name(findings: Any) -> dict[str, Finding]:
     return {finding.name: finding for finding in findings}
 
 
@@ -231,7 +231,7 @@ def test_gpus_are_counted(tmp_path: Path) -> None:
 
 
 def test_nvml_without_driver_or_module_reports_which(tmp_path: Path) -> None:
-    def missing(_: str) -> Any:  # noqa: ANN401 - no module
+    def missing(_: str) -> Any:
         raise ImportError
 
     roots = Roots(sys=tmp_path)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.record_power import PowerKind
-from tests.records import Scenario, write_run
+from tests.records import Scenario, WorkloadName, write_run
 from wattload.__main__ import main
 from wattload.core.record.file import RECORD_FILE
 
@@ -20,7 +21,7 @@ def said(capsys: Captured, *words: str) -> str:
     return capsys.readouterr().out
 
 
-def document(capsys: Captured, *words: str) -> dict[str, object]:
+def document(capsys: Captured, *words: str) -> dict[str, Any]:
     found = json.loads(said(capsys, *words, "--json"))
     assert isinstance(found, dict)
     return found
@@ -31,8 +32,10 @@ def refused(capsys: Captured, *words: str) -> str:
     return capsys.readouterr().err
 
 
-def run_of(path: Path, power: PowerKind = "measured", workload: str = "checkpoint") -> Path:
-    scenario = Scenario(workload=workload, power=power)  # type: ignore[arg-type]
+def run_of(
+    path: Path, power: PowerKind = "measured", workload: WorkloadName = "checkpoint"
+) -> Path:
+    scenario = Scenario(workload=workload, power=power)
     return write_run(path, scenario)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import threading
+from typing import Any
 
 import pytest
 
@@ -16,10 +17,8 @@ from wattload.run.progress import Board, RankProgress, Standing, gather_board
 GB = 10**9
 
 
-def standing(
-    active_s: float, read_bytes: int, written_bytes: int = 0, **changes: object
-) -> Standing:
-    values: dict[str, object] = {
+def standing(active_s: float, read_bytes: int, written_bytes: int = 0, **changes: Any) -> Standing:
+    values: dict[str, Any] = {
         "task": "checkpoints",
         "since_s": 100.0,
         "read_bytes": read_bytes,
@@ -29,7 +28,7 @@ def standing(
         "active_s": active_s,
         "phase": None,
     }
-    return Standing(**(values | changes))  # type: ignore[arg-type]
+    return Standing(**(values | changes))
 
 
 def board_of(own: RankProgress) -> Board:

@@ -6,6 +6,7 @@ import io
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,8 +27,8 @@ def check(name: str, verdict: Verdict, cause: str = "") -> Check:
     return Check(name=name, verdict=verdict, sentence=f"This is {name}.", cause=cause)
 
 
-def record_of(*checks: Check, **scenario: object) -> RunRecord:
-    made, _ = make_run(Scenario(**scenario))  # type: ignore[arg-type]
+def record_of(*checks: Check, **scenario: Any) -> RunRecord:
+    made, _ = make_run(Scenario(**scenario))
     return made.model_copy(update={"checks": checks} if checks else {})
 
 

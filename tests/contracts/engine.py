@@ -43,7 +43,7 @@ def plan(
     *extents: Extent,
     block: int = BLOCK,
     depth: int = DEPTH,
-    **more: Any,  # noqa: ANN401 - the other fields of a plan
+    **more: Any,
 ) -> IOPlan:
     return IOPlan(
         kind=IOKind(kind), extents=extents, block_bytes=block, depth=depth, fsync=True, **more

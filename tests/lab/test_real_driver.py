@@ -95,7 +95,7 @@ def runs(tmp_path: Path) -> Path:
     return folder
 
 
-def nvme_cli(*words: str) -> Any:  # noqa: ANN401 - whatever JSON the tool prints
+def nvme_cli(*words: str) -> Any:
     told = subprocess.run(
         ["nvme", *words, "-o", "json"], capture_output=True, text=True, check=True
     )

@@ -55,7 +55,7 @@ and has one core for drive, driver, load and sampler, so it is sampled four time
 often as it takes to see whether a mean of one second slides."""
 
 
-def drive(do: str, **fields: Any) -> Any:  # noqa: ANN401 - JSON either way
+def drive(do: str, **fields: Any) -> Any:
     """Ask the virtual drive by its side socket."""
     return ask(Path(VIRTUAL) / "control.sock", do, **fields)
 

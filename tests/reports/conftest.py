@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,11 +17,11 @@ LIMITS = ("The drive's SMART log can't be read: no NVMe controller lies under th
 
 
 def arm(
-    name: str, index: int, /, *, rate: float = 1.5e9, power: str = "measured", **changes: object
+    name: str, index: int, /, *, rate: float = 1.5e9, power: str = "measured", **changes: Any
 ) -> Scenario:
     """Return one run of an arm; all arms move the same bytes, whatever their rate."""
     own = rate * (1 + 0.002 * (index % 3))
-    values: dict[str, object] = {
+    values: dict[str, Any] = {
         "run_id": f"run-{name}-{index}",
         "label": name,
         "order": 2 * index + (name != "A"),
@@ -32,7 +33,7 @@ def arm(
         "state": 1 if name == "A" else 0,
         "serial": f"SERIAL{name}01",
     }
-    return Scenario(**(values | changes))  # type: ignore[arg-type]
+    return Scenario(**(values | changes))
 
 
 def render_page(runs: Sequence[Run], *, by: str = "label", forced: bool = False) -> str:

@@ -69,7 +69,7 @@ def numbers_of(text: str) -> list[str]:
 class Known:
     """All numbers of JSON, those in its texts as they stand there."""
 
-    def __init__(self, *documents: Any) -> None:  # noqa: ANN401 - JSON
+    def __init__(self, *documents: Any) -> None:
         self._values: list[float] = []
         self._printed: set[str] = set()
         for document in documents:
@@ -95,7 +95,7 @@ class Known:
         return index < len(self._values) and self._values[index] <= high
 
 
-def _leaves(document: Any) -> Iterator[float | str]:  # noqa: ANN401 - JSON
+def _leaves(document: Any) -> Iterator[float | str]:
     if isinstance(document, Mapping):
         for name, part in document.items():
             yield str(name)

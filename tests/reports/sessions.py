@@ -13,13 +13,13 @@ from wattload.reports.runs.traces import Traces
 EMPTY = Traces(throughput=None, power=None, notes=(), digests={})
 BYTES = 3e9
 """What every run moves, whatever its rate."""
-CHECKPOINT: dict[str, object] = {"workload": "checkpoint", "seconds": 10.0, "virtual": False}
+CHECKPOINT: dict[str, Any] = {"workload": "checkpoint", "seconds": 10.0, "virtual": False}
 
 
-def checkpoint_record(**changes: object) -> RunRecord:
+def checkpoint_record(**changes: Any) -> RunRecord:
     """Return the record of a measured checkpoint run, which has two phases."""
-    values: dict[str, object] = {"run_id": "run-1", "power": "measured"}
-    made, _ = make_run(Scenario(**(CHECKPOINT | values | changes)))  # type: ignore[arg-type]
+    values: dict[str, Any] = {"run_id": "run-1", "power": "measured"}
+    made, _ = make_run(Scenario(**(CHECKPOINT | values | changes)))
     return made
 
 
@@ -29,7 +29,7 @@ def run(
     *,
     command: tuple[str, ...] = (),
     comparison: Comparison | None = None,
-    **changes: Any,  # noqa: ANN401 - fields of a scenario
+    **changes: Any,
 ) -> Run:
     """Return a run whose configuration has these groups beside its own."""
     values: dict[str, Any] = {"run_id": name, "seconds": 1.0} | changes
@@ -52,7 +52,7 @@ def turn(
     interleave: Interleave = "abba",
     half: int = 0,
     warm_up: bool = False,
-    **changes: Any,  # noqa: ANN401 - fields of a scenario
+    **changes: Any,
 ) -> Run:
     """Return one run of a session; ``half`` is 1 or 2 where a setting took turns with itself."""
     place = Comparison(
@@ -75,7 +75,7 @@ def turn(
     return run(changes.pop("name", name), settings, comparison=place, **(values | changes))
 
 
-def session(rates: Mapping[str, Sequence[float]], **changes: Any) -> list[Run]:  # noqa: ANN401
+def session(rates: Mapping[str, Sequence[float]], **changes: Any) -> list[Run]:
     """Return the runs of a session, one per arm and block, at the given rates."""
     return [
         turn(label, block, rate, **changes)

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -30,11 +31,11 @@ BAD = Scenario(
 )
 
 
-def call(module: object, *words: str | Path) -> int:
+def call(module: ModuleType, *words: str | Path) -> int:
     parser = argparse.ArgumentParser()
-    module.add_arguments(parser)  # type: ignore[attr-defined]
+    module.add_arguments(parser)
     arguments = parser.parse_args([str(word) for word in words])
-    return int(module.run(arguments))  # type: ignore[attr-defined]
+    return int(module.run(arguments))
 
 
 def test_report_writes_the_page_and_prints_where(

@@ -42,7 +42,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def places(node: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON
+def places(node: Any) -> Iterator[tuple[Any, Any]]:
     """Yield each container of a document with each of its keys."""
     pairs = node.items() if isinstance(node, dict) else enumerate(node)
     for key, value in list(pairs):
@@ -51,7 +51,7 @@ def places(node: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON
             yield from places(value)
 
 
-def mutate(document: Any, chance: random.Random, texts_only: bool) -> None:  # noqa: ANN401
+def mutate(document: Any, chance: random.Random, texts_only: bool) -> None:
     """Change some values of a document; ``texts_only`` puts markup into texts alone."""
     found = [
         (node, key) for node, key in places(document)
@@ -83,7 +83,7 @@ class Tags(HTMLParser):
             self.scripts.append(dict(attrs))
 
 
-def answers(run: Callable[[list[str]], int], folder: Path, capsys: Any) -> None:  # noqa: ANN401
+def answers(run: Callable[[list[str]], int], folder: Path, capsys: Any) -> None:
     """Make every report of a folder; each is a report or one sentence."""
     out = folder.parent / "out"
     commands = [["report", str(folder), "--format", form, "-o", str(out)] for form in FORMS]

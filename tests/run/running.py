@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -86,9 +86,9 @@ def waiting(folder: Path, where: str, ranks: int = 1) -> Iterator[subprocess.Pop
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def until(condition: object, process: subprocess.Popen[str] | None = None) -> None:
+def until(condition: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
     deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():  # type: ignore[operator]  # a plain callable
+    while not condition():
         if process is not None and process.poll() is not None:
             pytest.fail(f"the run ended early: {process.communicate()}")
         if time.monotonic() > deadline_s:

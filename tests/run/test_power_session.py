@@ -39,7 +39,7 @@ class Client:
         self.source = facts("meter", evidence, sensor, accuracy_percent=1.0)
         self.quiet_calls: list[bool] = []
 
-    def open(self, config: PowerConfig, **devices: object) -> OpenReply:
+    def open(self, config: PowerConfig, **devices: Any) -> OpenReply:
         source = PowerSourceRecord(
             host="box", facts=self.source, name="meter", device="SERIAL1", used=True, sentence="-"
         )
@@ -134,7 +134,7 @@ def _live(
     lost: bool = False,
     calms: bool = True,
     sensor: Sensor | None = None,
-    **config: Any,  # noqa: ANN401 - any field
+    **config: Any,
 ) -> tuple[PhaseRecorder, PowerReport, Sampler]:
     client = Client(folder, evidence, sensor, lost=lost, calms=calms)
     recorder, sampler = _recorder(), Sampler(client)
@@ -311,9 +311,9 @@ def _opened(*evidence: Evidence, used: bool = True, is_recorded: bool = False) -
     ],
 )
 def test_idle_is_waited_for_only_where_it_is_used(
-    opened: OpenReply, settings: dict[str, float], times: tuple[float, float, float]
+    opened: OpenReply, settings: dict[str, Any], times: tuple[float, float, float]
 ) -> None:
-    found = IdleTimes.of(PowerConfig(**settings), opened)  # type: ignore[arg-type]
+    found = IdleTimes.of(PowerConfig(**settings), opened)
     assert (found.idle_s, found.idle_after_s, found.quiet_s) == times
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.context import LocalCommunicator, ThreadCommunicator, run_ranks
 from wattload.core.host.counters import ProcessTree
@@ -38,7 +39,7 @@ class TwoRanks(LocalCommunicator):
     def __init__(self, other: Address) -> None:
         self._other = other
 
-    def gather(self, value: object) -> list[object]:
+    def gather(self, value: Any) -> list[Any]:
         return [value, self._other]
 
 
@@ -141,7 +142,7 @@ def test_only_rank_0_gets_a_board() -> None:
     def gathered(communicator: ThreadCommunicator) -> Board | None:
         return gather_board(RankProgress(), communicator, "box")
 
-    first, second = run_ranks(ThreadCommunicator.world(2), gathered)  # type: ignore[arg-type]
+    first, second = run_ranks(ThreadCommunicator.world(2), gathered)
     assert first is not None
     assert second is None
 

@@ -15,7 +15,7 @@ def _record() -> RunRecord:
     return record
 
 
-def _window(windows: tuple[PhaseWindow, ...], index: int, **changes: Any) -> PhaseWindow:  # noqa: ANN401
+def _window(windows: tuple[PhaseWindow, ...], index: int, **changes: Any) -> PhaseWindow:
     return [window for window in windows if window.timed][index].model_copy(update=changes)
 
 

@@ -68,8 +68,8 @@ def record_of(
     ceiling: float = 100e9,
     nominal: float | None = None,
     checks: tuple[Check, ...] = (),
-    power: Any = "none",  # noqa: ANN401 - a PowerKind
-    **changes: Any,  # noqa: ANN401 - fields of a record
+    power: Any = "none",
+    **changes: Any,
 ) -> RunRecord:
     """Return the record of a run; throughput follows from the utilisation."""
     rate = (au or 0.5) * accelerators * DEMAND

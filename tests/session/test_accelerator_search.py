@@ -153,7 +153,7 @@ def test_a_run_with_a_failed_check_ends_the_search_without_a_score(
 def test_a_run_without_utilisation_ends_the_search_without_a_score(
     bench: Bench, search: Search
 ) -> None:
-    bench.curve = lambda count, _: None  # type: ignore[assignment,return-value]
+    bench.curve = lambda count, _: None  # type: ignore[assignment,return-value]  # none is made
     status, result = search()
     assert (status, result["verdict"]) == (3, "invalid")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -141,7 +142,7 @@ class TwoHosts(LocalCommunicator):
     def __init__(self, other: list[int]) -> None:
         self.other = other
 
-    def gather(self, value: object) -> list[object]:
+    def gather(self, value: Any) -> list[Any]:
         kelvin = self.other[0] if len(self.other) == 1 else self.other.pop(0)
         return [value, [DriveTemperature(host="far", serial="S2", temperature_k=kelvin)]]
 

@@ -236,9 +236,9 @@ class Bench:
         label = next((text[6:] for text in overrides if text.startswith("label=")), "A")
         run = self.folder / f"{len(self.written):02}-{comparison.arm}"
         record, _ = make_run(Scenario(run_id=run.name, label=label, order=len(self.written)))
-        changes = {"comparison": comparison}
+        changes: dict[str, object] = {"comparison": comparison}
         if comparison.order in self.fails:
-            changes["checks"] = (COLD,)  # type: ignore[assignment]
+            changes["checks"] = (COLD,)
         run.mkdir(parents=True)
         write_record(record.model_copy(update=changes), run)
         self.made.append(comparison)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 import pytest
 
@@ -12,6 +12,8 @@ from wattload.core.mlperf.published import DataSetRule
 from wattload.run.compose import compose
 from wattload.session.accelerator_search import SearchPlan, plan_search
 from wattload.workloads.unet3d.config import Config, search_settings
+
+T = TypeVar("T")
 
 BASE = ("workload=unet3d", "target.path=/tmp", "power=none", "sweep=accelerators")
 GIB = 1 << 30
@@ -91,7 +93,7 @@ class TwoRanks(LocalCommunicator):
 
     world_size = 2
 
-    def all_gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - the protocol's type
+    def all_gather(self, value: T) -> list[T]:
         return [value, value]
 
 

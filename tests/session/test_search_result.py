@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,13 +34,13 @@ QUESTION = Question(
 )
 
 
-def run(count: int, au: float | None, repetition: int = 0, **settings: object) -> Measurement:
-    record = record_of(count, au, run_id=f"n{count}-{repetition}", **settings)  # type: ignore[arg-type]
+def run(count: int, au: float | None, repetition: int = 0, **settings: Any) -> Measurement:
+    record = record_of(count, au, run_id=f"n{count}-{repetition}", **settings)
     return measured(record, count, repetition)
 
 
-def result(runs: Sequence[Measurement], found: int | None, **changes: object) -> SearchResult:
-    question = replace(QUESTION, **changes)  # type: ignore[arg-type]
+def result(runs: Sequence[Measurement], found: int | None, **changes: Any) -> SearchResult:
+    question = replace(QUESTION, **changes)
     return conclude(question, runs, found, session_id="s", command=("wattload", "run"))
 
 

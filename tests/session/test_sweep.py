@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,10 +110,10 @@ def test_every_run_says_where_it_stands_and_the_end_compares_all(
 def test_a_session_that_breaks_off_says_how_it_goes_on(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def execute(*given: object) -> tuple[Path | None, int]:
+    def execute(*given: Any) -> tuple[Path | None, int]:
         if len(runs.made) == 4:
             raise RunError("the drive is gone")
-        return runs.execute(*given)  # type: ignore[arg-type]
+        return runs.execute(*given)
 
     monkeypatch.setattr(loop, "execute", execute)
     with pytest.raises(RunError) as caught:

@@ -6,6 +6,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TAG = f"cp{sys.version_info.major}{sys.version_info.minor}"
 
 
-def plan(**changes: object) -> environment.TorchPlan:
-    facts: dict[str, object] = {
+def plan(**changes: Any) -> environment.TorchPlan:
+    facts: dict[str, Any] = {
         "in_venv": None,
         "in_base": None,
         "own": "",
@@ -24,7 +25,7 @@ def plan(**changes: object) -> environment.TorchPlan:
         "pinned": "2.13.0",
         "links": [],
     }
-    return environment.plan_torch(**(facts | changes))  # type: ignore[arg-type]
+    return environment.plan_torch(**(facts | changes))
 
 
 def wheel_in(folder: Path, tag: str = TAG, machine: str = platform.machine()) -> Path:

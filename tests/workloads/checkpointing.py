@@ -29,12 +29,12 @@ LOADERS: dict[str, CheckpointLoader] = {
 }
 
 
-def settings(**changed: Any) -> Config:  # noqa: ANN401 - fields of Config
+def settings(**changed: Any) -> Config:
     """Return settings of three small checkpoints."""
     return Config(**{"checkpoint_count": 3, "shrink_bytes": RANK_BYTES} | changed)
 
 
-def made(loader: CheckpointLoader = DIRECT, **changed: Any) -> Checkpoint:  # noqa: ANN401
+def made(loader: CheckpointLoader = DIRECT, **changed: Any) -> Checkpoint:
     """Return a workload of them."""
     return Checkpoint(settings(**changed), loader, Accelerator(step_s={"checkpoint": STEP_S}))
 
@@ -99,4 +99,4 @@ def interrupt(context: Context, after_bytes: int) -> None:
         if sum(context.progress.moved_bytes) > after_bytes:
             raise KeyboardInterrupt
 
-    context.progress.advance = counted  # type: ignore[method-assign]
+    context.progress.advance = counted  # type: ignore[method-assign]  # a spy

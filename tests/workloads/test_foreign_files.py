@@ -82,7 +82,8 @@ def test_an_output_is_not_written_through_a_link(target: Path, thesis: Path, pla
     workload.prepare(context)
     workload.run(context)
     (output, *_) = (target / "wattload-data").glob("dlrm-output-*/*.parquet")
-    workload._outputs.close()  # type: ignore[union-attr]  # as for a killed process
+    assert workload._outputs is not None
+    workload._outputs.close()  # as for a killed process
     output.unlink()
     plant(output, thesis)
     again = dlrm()

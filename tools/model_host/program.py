@@ -63,7 +63,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    nvme.find = find  # type: ignore[assignment] # the drives of this host are models
+    nvme.find = find  # type: ignore[assignment]  # the drives of this host are models
     try:
         sys.exit(main())
     except WattloadError as error:

@@ -107,7 +107,7 @@ def unit_of(name: str) -> str:
 def setting(
     default: Any = MISSING,  # noqa: ANN401 - of the field's type
     meaning: str = "",
-    **limits: Any,  # noqa: ANN401 - those of Setting
+    **limits: Any,
 ) -> Any:  # noqa: ANN401 - a field, typed by its annotation
     """Return a dataclass field that documents and limits a setting; see ``Setting``.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from wattload.core.errors import MissingExtraError
 from wattload.core.installation import install_command
@@ -16,6 +16,8 @@ from wattload.core.io import DataPath, TracedOperations
 from wattload.core.record.results import Check, Latency, Metric
 from wattload.core.settings import setting
 from wattload.core.storage.targets import Target
+
+T = TypeVar("T")
 
 MAX_ACCELERATORS = 1024
 
@@ -73,18 +75,18 @@ class Communicator(Protocol):
         """Wait for every rank."""
         ...
 
-    def gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - any picklable value of ours
+    def gather(self, value: T) -> list[T]:
         """Return every rank's value, by rank, on rank 0; an empty list on every other rank."""
         ...
 
-    def all_gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - any picklable value of ours
+    def all_gather(self, value: T) -> list[T]:
         """Return every rank's value, by rank, on every rank; for small values only.
 
         It is for decisions that all ranks take alike. What only rank 0 needs goes by ``gather``.
         """
         ...
 
-    def broadcast(self, value: Any) -> Any:  # noqa: ANN401 - any picklable value of ours
+    def broadcast(self, value: T) -> T:
         """Return rank 0's value on every rank."""
         ...
 

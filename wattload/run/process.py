@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from wattload.core import interrupts
 from wattload.core.errors import RankLostError, WattloadError
@@ -95,7 +95,7 @@ class ProcessContext:
                 raise
         failures = [found for found in self.communicator.all_gather(failure) if found is not None]
         if not failures:
-            return value  # type: ignore[return-value]  # no failure: step() has returned a T
+            return cast("T", value)  # no failure: step() has returned it
         self.has_failed_on_all_ranks = True
         if self.is_root:
             raise failures[0]

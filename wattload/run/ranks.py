@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from wattload.core import interrupts
 from wattload.core.errors import INTERRUPTED, MissingExtraError, RunError, WattloadError
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from wattload.core.workload import Communicator
+
+T = TypeVar("T")
 
 
 CONNECT_TIMEOUT_S = 300
@@ -119,15 +121,15 @@ class LocalCommunicator:
     def barrier(self) -> None:
         """Return at once."""
 
-    def gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - the Communicator protocol's type
+    def gather(self, value: T) -> list[T]:
         """Return the one value in a list."""
         return [value]
 
-    def all_gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - the Communicator protocol's type
+    def all_gather(self, value: T) -> list[T]:
         """Return the one value in a list."""
         return [value]
 
-    def broadcast(self, value: Any) -> Any:  # noqa: ANN401 - the Communicator protocol's type
+    def broadcast(self, value: T) -> T:
         """Return the value itself."""
         return value
 
@@ -152,17 +154,18 @@ class MpiCommunicator:
         """Wait until every rank is here."""
         self._communicator.Barrier()
 
-    def gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - the Communicator protocol's type
+    def gather(self, value: T) -> list[T]:
         """Return every rank's value, by rank, on rank 0; an empty list on every other rank."""
         return list(self._communicator.gather(value, root=0) or ())
 
-    def all_gather(self, value: Any) -> list[Any]:  # noqa: ANN401 - the Communicator protocol's type
+    def all_gather(self, value: T) -> list[T]:
         """Return every rank's value, by rank, on every rank; for small values only."""
         return list(self._communicator.allgather(value))
 
-    def broadcast(self, value: Any) -> Any:  # noqa: ANN401 - the Communicator protocol's type
+    def broadcast(self, value: T) -> T:
         """Return rank 0's value on every rank."""
-        return self._communicator.bcast(value, root=0)
+        shared: T = self._communicator.bcast(value, root=0)
+        return shared
 
     def abort(self, exit_code: int) -> None:
         """End every rank at once; does not return. MPICH's own message is not shown."""

@@ -281,11 +281,12 @@ class AcceleratorSearch(Schedule):
             name=f"{accelerators} accelerators",
         )
         yield step
-        run: Measurement = self._process.communicator.broadcast(
+        run = self._process.communicator.broadcast(
             measured(read_judged(step.folder).record, accelerators, repetition)
             if step.folder
             else None
         )
+        assert run is not None  # rank 0 has made the run or found its record
         self._runs.append(run)
         threshold = self._plan.question.threshold
         if self._process.is_root:

@@ -37,7 +37,7 @@ def with_after(record: RunRecord, *, smart: dict[str, Any]) -> RunRecord:
     )
 
 
-def with_state(record: RunRecord, **changes: Any) -> RunRecord:  # noqa: ANN401 - any field
+def with_state(record: RunRecord, **changes: Any) -> RunRecord:
     (state,) = record.power.states
     power = record.power.model_copy(update={"states": (state.model_copy(update=changes),)})
     return record.model_copy(update={"power": power})
@@ -276,7 +276,7 @@ def test_rules_by_which_a_drive_sleeps_are_those_that_the_run_has_set(
     assert held.verdict == verdict
 
 
-def limited(**changes: Any) -> PowerSettingRecord:  # noqa: ANN401 - any field
+def limited(**changes: Any) -> PowerSettingRecord:
     values = {
         "option": "power.limit_w",
         "feature": 0x23,

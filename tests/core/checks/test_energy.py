@@ -13,7 +13,7 @@ from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.run import RunRecord
 
 
-def with_source(record: RunRecord, **facts: Any) -> RunRecord:  # noqa: ANN401 - any field
+def with_source(record: RunRecord, **facts: Any) -> RunRecord:
     sources = tuple(
         source.model_copy(update={"facts": source.facts.model_copy(update=facts)})
         for source in record.power.sources

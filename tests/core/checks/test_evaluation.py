@@ -13,7 +13,7 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 
 
-def _record(**scenario: Any) -> RunRecord:  # noqa: ANN401 - any field of a scenario
+def _record(**scenario: Any) -> RunRecord:
     record, _ = make_run(Scenario(**scenario))
     return record
 
@@ -23,7 +23,7 @@ def _check(record: RunRecord, name: str) -> Check:
     return found
 
 
-def _tampered(record: RunRecord, **changes: Any) -> RunRecord:  # noqa: ANN401 - any field
+def _tampered(record: RunRecord, **changes: Any) -> RunRecord:
     return record.model_copy(update=changes)
 
 

@@ -31,12 +31,12 @@ GOLDEN = Path(__file__).parents[2] / "data/records"
 WORKLOADS: tuple[WorkloadName, ...] = ("unet3d", "checkpoint", "dlrm")
 
 
-def record_of(workload: WorkloadName = "unet3d", **scenario: Any) -> RunRecord:  # noqa: ANN401
+def record_of(workload: WorkloadName = "unet3d", **scenario: Any) -> RunRecord:
     record, _ = make_run(Scenario(workload=workload, virtual=False, power="measured", **scenario))
     return record
 
 
-def changed(record: RunRecord, **changes: Any) -> RunRecord:  # noqa: ANN401 - any field
+def changed(record: RunRecord, **changes: Any) -> RunRecord:
     return record.model_copy(update=changes)
 
 
@@ -55,7 +55,7 @@ def without(record: RunRecord, name: str) -> RunRecord:
     return changed(record, checks=left)
 
 
-def with_check(record: RunRecord, name: str, **changes: Any) -> RunRecord:  # noqa: ANN401 - any field
+def with_check(record: RunRecord, name: str, **changes: Any) -> RunRecord:
     checks = [c.model_copy(update=changes) if c.name == name else c for c in record.checks]
     assert tuple(checks) != record.checks
     return changed(record, checks=tuple(checks))
@@ -253,7 +253,7 @@ def _no_ranks(record: RunRecord) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("gap", [_no_end, _no_state_after, _no_ranks])
-def test_a_failed_run_marked_complete_lacks_what_its_end_adds(gap: Any) -> None:  # noqa: ANN401
+def test_a_failed_run_marked_complete_lacks_what_its_end_adds(gap: Any) -> None:
     record = record_of()
     assert "finished" in failed(changed(record, **gap(record)))
     unfinished = changed(record, status="failed", **gap(record))

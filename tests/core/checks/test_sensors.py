@@ -15,7 +15,7 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 
 
-def record_of(**scenario: Any) -> RunRecord:  # noqa: ANN401 - any field of a scenario
+def record_of(**scenario: Any) -> RunRecord:
     record, _ = make_run(Scenario(**{"power": "measured", "virtual": False, **scenario}))
     return record
 
@@ -29,11 +29,11 @@ def check(record: RunRecord, name: str) -> Check:
     return found
 
 
-def with_power(record: RunRecord, **changes: Any) -> RunRecord:  # noqa: ANN401 - any field
+def with_power(record: RunRecord, **changes: Any) -> RunRecord:
     return record.model_copy(update={"power": record.power.model_copy(update=changes)})
 
 
-def with_energy(record: RunRecord, **changes: Any) -> RunRecord:  # noqa: ANN401 - any field
+def with_energy(record: RunRecord, **changes: Any) -> RunRecord:
     energy = tuple(each.model_copy(update=changes) for each in record.power.energy)
     return with_power(record, energy=energy)
 
@@ -98,7 +98,7 @@ def test_one_source_alone_or_without_a_figure_is_not_checked() -> None:
 def with_lifetime(record: RunRecord, before_wh: int | None, after_wh: int | None) -> RunRecord:
     (controller,) = record.controllers
 
-    def state(moment: str, value: int | None) -> Any:  # noqa: ANN401 - a model
+    def state(moment: str, value: int | None) -> Any:
         found = getattr(controller, moment)
         reasons = {k: v for k, v in found.smart.missing.items() if k != "lifetime_energy_wh"}
         if value is None:
@@ -194,7 +194,7 @@ def test_readings_whose_changes_nobody_counted_are_not_judged() -> None:
     assert checks(record_of(), "power_updates") == []
 
 
-def host_power(**changes: Any) -> HostPower:  # noqa: ANN401 - any field
+def host_power(**changes: Any) -> HostPower:
     return HostPower.model_validate(
         {"host": "box", "choice": "nothing was read", "idle_s": 0, "tail_s": None, **changes}
     )

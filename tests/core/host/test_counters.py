@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,8 +20,8 @@ MIB = 1024 * 1024
 
 
 def stat(**values: float) -> BlockStat:
-    zero = {"read_ios": 0, "read_bytes": 0, "write_ios": 0, "write_bytes": 0}
-    return BlockStat(**{**zero, "busy_s": 0.0, "weighted_s": 0.0, **values})  # type: ignore[arg-type]
+    counts: dict[str, Any] = {"read_ios": 0, "read_bytes": 0, "write_ios": 0, "write_bytes": 0}
+    return BlockStat(**(counts | {"busy_s": 0.0, "weighted_s": 0.0} | values))
 
 
 def test_sectors_are_512_bytes_and_times_milliseconds(tmp_path: Path) -> None:

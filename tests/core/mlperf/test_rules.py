@@ -118,7 +118,7 @@ def test_more_batches_ahead_than_closed_has_are_open(factor: int, standing: str)
 
 
 @pytest.mark.parametrize("make", [training, checkpoint])
-def test_a_run_that_failed_or_has_a_failed_check_is_invalid(make: Any) -> None:  # noqa: ANN401
+def test_a_run_that_failed_or_has_a_failed_check_is_invalid(make: Any) -> None:
     failed = COLD.model_copy(update={"name": "delivered_bytes", "verdict": "fail"})
     found = finding(make().model_copy(update={"checks": (COLD, failed)}), "sound_run")
     assert (found.standing, found.figures["faults"]) == ("invalid", 1)

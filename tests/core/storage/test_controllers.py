@@ -251,7 +251,7 @@ def smart(**values: int) -> SmartState:
     )
 
 
-def state(**values: Any) -> ControllerState:  # noqa: ANN401 - any field's value
+def state(**values: Any) -> ControllerState:
     names = [name for name in ControllerState.model_fields if name != "missing"]
     return ControllerState(
         **{name: values.get(name) for name in names},

@@ -103,4 +103,6 @@ def test_every_mount_of_this_machine_is_parsed() -> None:
     mounts = read_mounts()
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     assert len(mounts) == len(lines)
-    assert find_mount(Path("/proc/self"), mounts).type == "proc"  # type: ignore[union-attr]
+    mount = find_mount(Path("/proc/self"), mounts)
+    assert mount is not None
+    assert mount.type == "proc"

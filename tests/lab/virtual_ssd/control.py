@@ -74,7 +74,7 @@ class Control:
             "busy_ns": engine.busy_ns,
         }
 
-    def _fault(self, **fields: Any) -> None:  # noqa: ANN401 - checked by the fault's own type
+    def _fault(self, **fields: Any) -> None:
         self._drive.faults.arm(**fields)
 
     def _stale(self, on: bool) -> None:
@@ -105,7 +105,7 @@ class Control:
         self._server.vanish(gone=on)
 
 
-def ask(path: Path, do: str, **fields: Any) -> Any:  # noqa: ANN401 - JSON either way
+def ask(path: Path, do: str, **fields: Any) -> Any:
     """Send one request to a drive's side socket and return its answer.
 
     Raises:

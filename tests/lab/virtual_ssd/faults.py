@@ -30,7 +30,7 @@ class Faults:
     """Log pages are told as they were when this was set."""
     stuck_ipm_w: float | None = None
 
-    def arm(self, **fields: Any) -> None:  # noqa: ANN401 - as they come by JSON
+    def arm(self, **fields: Any) -> None:
         """Add a fault by the names of its fields."""
         self.armed.append(Fault(**fields))
 

@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def test_the_option_composes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["threads", "prefetch_queue_depth", "reader_queue_depth"])
 def test_settings_below_one_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"loader.{name} must be 1 .*, got 0"):
-        Config(**{name: 0}).check()  # type: ignore[arg-type]
+        Config(**dict[str, Any]({name: 0})).check()
 
 
 def test_a_way_for_the_cpu_is_refused_on_the_gpu() -> None:

@@ -32,12 +32,12 @@ def _ours(name: str, record: Bytes) -> bytes:
     return layout.head(record.shape, crc32) + record.tobytes() + layout.tail(record.shape, crc32)
 
 
-def _theirs(name: str, array: NDArray[Any], **others: object) -> bytes:
+def _theirs(name: str, array: NDArray[Any], **others: Any) -> bytes:
     file = io.BytesIO()
     if name == "npy":
         np.save(file, array, allow_pickle=False)
     else:
-        np.savez(file, x=array, **others)  # type: ignore[arg-type]
+        np.savez(file, x=array, **others)
     return file.getvalue()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,8 +69,8 @@ def test_a_stale_checkpoint_bears_other_stamps(tmp_path: Path) -> None:
 
 def test_foreign_metadata_is_not_unpickled(tmp_path: Path) -> None:
     class Bomb:
-        def __reduce__(self) -> tuple[object, tuple[str]]:
-            return (Path.touch, (tmp_path / "exploded",))  # type: ignore[return-value]
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (Path.touch, (tmp_path / "exploded",))
 
     store = SMALL.checkpoint_store(SHARD, seed=1)
     saved = save(store, tmp_path)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -127,7 +128,7 @@ def test_the_record_is_told_that_blocks_count_as_they_come() -> None:
 @pytest.mark.parametrize("name", ["workers", "prefetch_batches", "prefetch_bytes"])
 def test_settings_below_one_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"loader.{name} must be 1 .*, got 0"):
-        Config(**{name: 0}).check()  # type: ignore[arg-type]
+        Config(**dict[str, Any]({name: 0})).check()
 
 
 def test_the_crc_is_paid_only_when_asked(tmp_path: Path) -> None:

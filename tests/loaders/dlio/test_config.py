@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_its_yaml_composes_to_its_own_settings() -> None:
 )
 def test_settings_out_of_range_are_refused(name: str, value: object, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        Config(**{name: value}).check()  # type: ignore[arg-type]
+        Config(**dict[str, Any]({name: value})).check()
 
 
 def test_a_program_that_is_not_installed_is_named_with_both_commands(

@@ -10,6 +10,7 @@ import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,7 +103,7 @@ def test_where_shared_memory_is_unknown_it_is_tried(
 @pytest.mark.parametrize("name", ["workers", "prefetch_factor", "bucket_bytes"])
 def test_settings_below_one_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"loader.{name} must be 1 .*, got 0"):
-        Config(**{name: 0}).check()  # type: ignore[arg-type]
+        Config(**dict[str, Any]({name: 0})).check()
 
 
 def test_an_unknown_start_method_is_refused() -> None:

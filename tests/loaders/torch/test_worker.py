@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,8 +49,8 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
     samples = make_samples(tmp_path)
     path, load = samples.paths[3], torchworker.load_payload
 
-    def with_a_write_behind(*arguments: object) -> NDArray[np.uint8]:
-        payload = load(*arguments)  # type: ignore[arg-type]
+    def with_a_write_behind(*arguments: Any) -> NDArray[np.uint8]:
+        payload = load(*arguments)
         path.write_bytes(path.read_bytes())
         return payload
 

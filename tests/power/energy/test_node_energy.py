@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -159,9 +160,9 @@ class Host:
         raise PowerError(f"no {name} here")
 
 
-def chosen(host: Host, monkeypatch: pytest.MonkeyPatch, **asked: object) -> Selection:
+def chosen(host: Host, monkeypatch: pytest.MonkeyPatch, **asked: Any) -> Selection:
     monkeypatch.setattr(selection, "find_sources", host.find)
-    found = select([DRIVE], PowerConfig(**asked), host="host1")  # type: ignore[arg-type]
+    found = select([DRIVE], PowerConfig(**asked), host="host1")
     for source in found.sources:
         source.close()
     return found

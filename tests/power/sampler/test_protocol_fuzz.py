@@ -96,7 +96,7 @@ def machine_of(bench: Bench, path: Path) -> type[RuleBasedStateMachine]:
             self.run: Path = bench.run
 
         @rule(target=clients)
-        def connect(self) -> Any:  # noqa: ANN401 - a client, or none
+        def connect(self) -> Any:
             if len(self.open_clients) >= 3:
                 return multiple()
             client = Raw(path)

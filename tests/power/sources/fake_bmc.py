@@ -149,7 +149,7 @@ class _Server(ThreadingHTTPServer):
         self._open: list[ssl.SSLSocket] = []
         super().__init__(("127.0.0.1", 0), _Handler)
 
-    def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
+    def finish_request(self, request: Any, client_address: Any) -> None:
         try:
             request.settimeout(10)
             wrapped = self._context.wrap_socket(request, server_side=True)
@@ -168,7 +168,7 @@ class _Server(ThreadingHTTPServer):
             except OSError:
                 continue
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
+    def handle_error(self, request: Any, client_address: Any) -> None:
         """Print nothing: clients may disconnect at any time."""
 
 

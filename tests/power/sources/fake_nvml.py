@@ -38,55 +38,55 @@ class FakeNvml:
     NVMLError: type[Exception] = FakeNvmlError
     NVML_DEVICE_ARCH_AMPERE: int = ARCH_AMPERE
 
-    def nvmlInit(self) -> None:  # noqa: N802 - NVML's own names
+    def nvmlInit(self) -> None:
         if not self.has_driver:
             raise FakeNvmlError("NVML Shared Library Not Found")
         self.open_count += 1
 
-    def nvmlShutdown(self) -> None:  # noqa: N802
+    def nvmlShutdown(self) -> None:
         if not self.open_count:
             raise FakeNvmlError("Uninitialized")
         self.open_count -= 1
 
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+    def nvmlDeviceGetCount(self) -> int:
         self._check()
         return len(self.gpus)
 
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeGpu:  # noqa: N802
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeGpu:
         self._check()
         return self.gpus[index]
 
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> FakeGpu:  # noqa: N802
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> FakeGpu:
         self._check()
         for gpu in self.gpus:
             if gpu.uuid == uuid:
                 return gpu
         raise FakeNvmlError("Not Found")
 
-    def nvmlDeviceGetUUID(self, handle: FakeGpu) -> str:  # noqa: N802
+    def nvmlDeviceGetUUID(self, handle: FakeGpu) -> str:
         self._check()
         return handle.uuid
 
-    def nvmlDeviceGetName(self, handle: FakeGpu) -> str:  # noqa: N802
+    def nvmlDeviceGetName(self, handle: FakeGpu) -> str:
         self._check()
         return handle.name
 
-    def nvmlDeviceGetArchitecture(self, device: FakeGpu) -> int:  # noqa: N802
+    def nvmlDeviceGetArchitecture(self, device: FakeGpu) -> int:
         self._check()
         return device.architecture
 
-    def nvmlDeviceGetCudaComputeCapability(self, handle: FakeGpu) -> tuple[int, int]:  # noqa: N802
+    def nvmlDeviceGetCudaComputeCapability(self, handle: FakeGpu) -> tuple[int, int]:
         self._check()
         return handle.capability
 
-    def nvmlDeviceGetTotalEnergyConsumption(self, handle: FakeGpu) -> int:  # noqa: N802
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: FakeGpu) -> int:
         self._check()
         if not handle.counts_energy:
             raise FakeNvmlError("Not Supported")
         moves = time.monotonic() // handle.moves_every_s
         return int(handle.watts * moves * handle.moves_every_s * 1e3)
 
-    def nvmlDeviceGetPowerUsage(self, handle: FakeGpu) -> int:  # noqa: N802
+    def nvmlDeviceGetPowerUsage(self, handle: FakeGpu) -> int:
         self._check()
         if not handle.tells_power:
             raise FakeNvmlError("Not Supported")

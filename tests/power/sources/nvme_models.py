@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from tools.model_host.drive import Model, ModelDrive, load, store
 from tools.model_host.power import Meter
@@ -47,14 +47,14 @@ def sources(
     return {source.facts().name: source for source in found}
 
 
-def change(folder: Path, **fields: object) -> None:
+def change(folder: Path, **fields: Any) -> None:
     """Change fields of the model, or of its meter if the model lacks them."""
     model = load(folder / "nvme0.json")
     own = {name: value for name, value in fields.items() if hasattr(model, name)}
     other = {name: value for name, value in fields.items() if name not in own}
     for name, value in own.items():
         setattr(model, name, value)
-    model.meter = replace(model.meter, **other)  # type: ignore[arg-type]
+    model.meter = replace(model.meter, **other)
     store(folder / "nvme0.json", model)
 
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 MODULE = "tcp::qtl1999-02-020"
 GREETING = "$t v1.55.1 Sat Nov 21 07:49:47 UTC 2026\r\n"
@@ -238,9 +239,9 @@ def _lines(stream: socket.socket) -> Iterator[str]:
 
 
 @contextmanager
-def qis(module: Module | None = None, **options: object) -> Iterator[QisMock]:
+def qis(module: Module | None = None, **options: Any) -> Iterator[QisMock]:
     """Serve until the block ends."""
-    mock = QisMock(module or Module(), **options)  # type: ignore[arg-type]  # fields of QisMock
+    mock = QisMock(module or Module(), **options)  # fields of QisMock
     try:
         yield mock
     finally:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -47,8 +47,8 @@ METER = Meter(
 )
 
 
-def make(folder: Path, given: Meter = METER, **options: object) -> PowerSource:
-    return sources(folder, Model(meter=given), **options)["nvme_25h"]  # type: ignore[arg-type]
+def make(folder: Path, given: Meter = METER, **options: Any) -> PowerSource:
+    return sources(folder, Model(meter=given), **options)["nvme_25h"]
 
 
 def started(folder: Path, given: Meter = METER) -> PowerSource:
@@ -340,14 +340,14 @@ def test_start_and_stop_belong_after_open(tmp_path: Path) -> None:
         source.start()
 
 
-def answers(**fields: object) -> Answers:
-    running = replace(METER, setting=1, generation=1, **fields)  # type: ignore[arg-type]
+def answers(**fields: Any) -> Answers:
+    running = replace(METER, setting=1, generation=1, **fields)
     log = decode_power_measurement(measurement_bytes(running))
     ended = decode_power_measurement(measurement_bytes(replace(running, setting=0)))
     return Answers(begun=log, running=log, ended=ended)
 
 
-def log(**fields: object) -> PowerMeasurementLog:
+def log(**fields: Any) -> PowerMeasurementLog:
     return answers(**fields).begun
 
 
@@ -362,7 +362,7 @@ def ended_with(logs: Sequence[PowerMeasurementLog]) -> WindowEnergy:
     )
 
 
-def window(seconds: float, **fields: object) -> WindowEnergy:
+def window(seconds: float, **fields: Any) -> WindowEnergy:
     return window_energy(
         answers(**fields),
         source="nvme_25h",

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,11 +24,11 @@ PERIOD_S = 0.001
 PER_PERIOD = 250
 
 
-def config_of(mock: QisMock, **fields: object) -> QuarchConfig:
-    return QuarchConfig(module=MODULE, port=mock.port, **fields)  # type: ignore[arg-type]
+def config_of(mock: QisMock, **fields: Any) -> QuarchConfig:
+    return QuarchConfig(module=MODULE, port=mock.port, **fields)
 
 
-def source_of(mock: QisMock, **fields: object) -> QuarchSource:
+def source_of(mock: QisMock, **fields: Any) -> QuarchSource:
     return QuarchSource(DRIVE, config_of(mock, **fields), period_s=PERIOD_S)
 
 
@@ -411,9 +412,9 @@ def test_no_module_is_refused() -> None:
         {"module": MODULE, "accuracy_percent": math.inf},
     ],
 )
-def test_settings_that_no_module_can_have_are_refused(fields: dict[str, object]) -> None:
+def test_settings_that_no_module_can_have_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"power\.quarch\."):
-        QuarchConfig(**fields).check()  # type: ignore[arg-type]
+        QuarchConfig(**fields).check()
 
 
 def test_the_mocks_truth_is_volts_times_amperes() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -37,8 +38,8 @@ def panel(*bars: Bar) -> Panel:
     )  # fmt: skip
 
 
-def bar(**changes: object) -> Bar:
-    return Bar(label="A", role="a", **changes)  # type: ignore[arg-type]
+def bar(**changes: Any) -> Bar:
+    return Bar(label="A", role="a", **changes)
 
 
 def known_as(run: Run, evidence: Evidence) -> Run:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from tests.record_power import PowerKind
 from tests.records import Scenario
 from tests.reports.conftest import one
 from wattload.core.power import Channel
@@ -175,8 +176,10 @@ def test_a_long_name_is_shortened_to_its_strip(tmp_path: Path) -> None:
         ("declared", "declared in a data sheet or by the user, not measured"),
     ],
 )
-def test_the_legend_names_the_evidence_of_power(tmp_path: Path, power: str, words: str) -> None:
-    run = one(tmp_path, Scenario(run_id="run-a", seconds=3.0, power=power, virtual=False))  # type: ignore[arg-type]
+def test_the_legend_names_the_evidence_of_power(
+    tmp_path: Path, power: PowerKind, words: str
+) -> None:
+    run = one(tmp_path, Scenario(run_id="run-a", seconds=3.0, power=power, virtual=False))
     figure = timeline_figure("n", "s", make_timeline(run))
     assert figure is not None
     assert any(text.endswith(f": {words}") for _, text in figure.legend)
@@ -192,8 +195,10 @@ def test_the_legend_names_the_evidence_of_power(tmp_path: Path, power: str, word
         ),
     ],
 )
-def test_the_caption_says_where_the_watts_are_from(tmp_path: Path, power: str, words: str) -> None:
-    run = one(tmp_path, Scenario(run_id="run-a", seconds=3.0, power=power, virtual=False))  # type: ignore[arg-type]
+def test_the_caption_says_where_the_watts_are_from(
+    tmp_path: Path, power: PowerKind, words: str
+) -> None:
+    run = one(tmp_path, Scenario(run_id="run-a", seconds=3.0, power=power, virtual=False))
     figure = timeline_figure("n", "s", make_timeline(run))
     assert figure is not None
     assert words in figure.caption

@@ -31,7 +31,7 @@ from wattload.reports.stats.subject import Subject, make_subject
 OTHER = "SOLIDIGM D5-P5336 61.44TB"
 
 
-def arms(ratio: float = 2.35, *, count: int = 5, **changes: object) -> list[Scenario]:
+def arms(ratio: float = 2.35, *, count: int = 5, **changes: Any) -> list[Scenario]:
     """Checkpoints of two drives, B's rate a ``ratio`` of A's, in the arms' paper states."""
     values: dict[str, Any] = {"workload": "checkpoint"} | changes
     of_a = [arm("A", index, **values) for index in range(count)]
@@ -260,8 +260,11 @@ def test_arms_that_nothing_tells_apart_stand_in_the_page_s_order(tmp_path: Path)
 def with_workers(folder: Path, counts: Iterable[int]) -> Subject:
     for index, workers in enumerate(counts):
         for scenario in (arm("A", 9, workload="dlrm"), arm("B", 9, workload="dlrm", rate=1e9)):
-            own = {"run_id": f"{scenario.label}-{index}", "order": scenario.order + 2 * index}
-            record, traces = make_run(replace(scenario, **own))  # type: ignore[arg-type]
+            own: dict[str, Any] = {
+                "run_id": f"{scenario.label}-{index}",
+                "order": scenario.order + 2 * index,
+            }
+            record, traces = make_run(replace(scenario, **own))
             workload = {**record.config["workload"], "workers": workers}
             config = {**record.config, "workload": workload}
             changed = record.model_copy(

@@ -57,7 +57,7 @@ def test_arithmetic_is_computed_by_hand_and_here_alike() -> None:
 
 
 def test_arithmetic_reads_with_every_inner_part_in_parentheses() -> None:
-    assert text_of(parse_arithmetic("a_s - b / c * 2")) == "a_s − ((b ÷ c) × 2)"  # noqa: RUF001
+    assert text_of(parse_arithmetic("a_s - b / c * 2")) == "a_s − ((b ÷ c) × 2)"  # noqa: RUF001 - the sign is meant
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def texts_of_rules(subject: Subject) -> Iterator[str]:
             yield block.text
 
 
-def strings(value: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
+def strings(value: Any) -> Iterator[str]:
     """Yield the texts in JSON: of papers their words alone, for their figures are in the data."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for part in parts:
@@ -107,7 +107,7 @@ def test_what_is_left_out_is_found_out(compared: tuple[Subject, str], key: str) 
     assert missed(subject, source, data) != []
 
 
-def without(value: Any, key: str) -> Any:  # noqa: ANN401 - JSON
+def without(value: Any, key: str) -> Any:
     if isinstance(value, dict):
         return {name: without(part, key) for name, part in value.items() if name != key}
     return [without(part, key) for part in value] if isinstance(value, list) else value

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.record_power import PowerKind
 from tests.records import Scenario, make_run, write_made_run
 from wattload.core.power import Evidence
 from wattload.core.record.run import RunRecord
@@ -26,8 +28,8 @@ from wattload.reports.stats.subject import make_subject
 CHECKPOINT = Scenario(workload="checkpoint", seconds=10.0, virtual=False)
 
 
-def record(power: str, **changes: object) -> RunRecord:
-    return make_run(replace(CHECKPOINT, power=power, **changes))[0]  # type: ignore[arg-type]
+def record(power: PowerKind, **changes: Any) -> RunRecord:
+    return make_run(replace(CHECKPOINT, power=power, **changes))[0]
 
 
 def plain(text: str) -> str:
@@ -35,13 +37,13 @@ def plain(text: str) -> str:
 
 
 def energy(**figures: float | None) -> Energy:
-    values: dict[str, object] = {
+    values: dict[str, Any] = {
         "phase": "write",
         "seconds": 100.0,
         "moved_bytes": 50_000_000_000,
         "evidence": Evidence.MEASURED,
     }
-    return Energy(**(values | figures))  # type: ignore[arg-type]
+    return Energy(**(values | figures))
 
 
 def test_energy_is_watt_hours_and_rate_per_watt_is_bytes_over_joules() -> None:
@@ -82,7 +84,7 @@ def test_nothing_known_is_a_dash_and_no_zero() -> None:
         ("none", Evidence.NONE, False),
     ],
 )
-def test_evidence_decides_what_may_rank(power: str, evidence: Evidence, ranks: bool) -> None:
+def test_evidence_decides_what_may_rank(power: PowerKind, evidence: Evidence, ranks: bool) -> None:
     for figure in phase_energies(record(power)):
         assert figure.evidence is evidence
         assert figure.ranks is ranks
@@ -120,7 +122,7 @@ def test_a_whole_with_a_missing_part_is_unknown_and_not_shortened() -> None:
     assert total.evidence is Evidence.NONE
 
 
-def _second_drive(own: RunRecord, **changes: object) -> RunRecord:
+def _second_drive(own: RunRecord, **changes: Any) -> RunRecord:
     more = tuple(
         part.model_copy(update={"device": "OTHER", **changes}) for part in own.power.energy
     )

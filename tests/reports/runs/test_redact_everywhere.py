@@ -87,7 +87,7 @@ def record() -> RunRecord:
     return make_run(scenario)[0]
 
 
-def leaves(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str]]:  # noqa: ANN401 - JSON
+def leaves(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str]]:
     if isinstance(value, dict):
         for name, part in value.items():
             yield from leaves(part, (*place, name))
@@ -98,7 +98,7 @@ def leaves(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any,
         yield place, value
 
 
-def put(document: Any, place: tuple[Any, ...], text: str) -> None:  # noqa: ANN401 - JSON
+def put(document: Any, place: tuple[Any, ...], text: str) -> None:
     for step in place[:-1]:
         document = document[step]
     document[place[-1]] = text

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.record_machine import REALTIME_OFFSET_NS
+from tests.record_power import PowerKind
 from tests.records import Scenario, make_run
 from tests.reports.conftest import one
 from wattload.core.clock import ClockAnchor
@@ -100,8 +101,10 @@ def test_a_source_that_energy_does_not_rest_on_is_not_drawn(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("power", "lower"), [("bounds", 4.0), ("upper", None)])
-def test_bounds_are_a_band_and_no_line(tmp_path: Path, power: str, lower: float | None) -> None:
-    run = one(tmp_path, replace(MEASURED, power=power))  # type: ignore[arg-type]
+def test_bounds_are_a_band_and_no_line(
+    tmp_path: Path, power: PowerKind, lower: float | None
+) -> None:
+    run = one(tmp_path, replace(MEASURED, power=power))
     timeline = make_timeline(run)
     assert timeline.watts == ()
     (band,) = timeline.bands

@@ -3,6 +3,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,9 +39,9 @@ def folder_of(folder: Path, *scenarios: Scenario) -> Subject:
     return make_subject(load_runs([folder]))
 
 
-def five(label: str, **changes: object) -> list[Scenario]:
+def five(label: str, **changes: Any) -> list[Scenario]:
     rate = 1.5e9 if label == "A" else 0.6e9
-    return [arm(label, index, rate=rate, **changes) for index in range(5)]  # type: ignore[arg-type]
+    return [arm(label, index, rate=rate, **changes) for index in range(5)]
 
 
 def test_five_runs_per_arm_and_a_clear_effect_are_called(arms: tuple[Run, ...]) -> None:
@@ -240,7 +241,7 @@ FAST, SLOW = [1e9, 1.01e9, 0.99e9, 1e9, 1.02e9], [5e8, 5.05e8, 4.95e8, 5e8, 5.1e
 FAILED_CHECK = Check(name="cold", verdict="fail", sentence="The cache was warm.", mandatory=True)
 
 
-def runs(**changes: object) -> list[Run]:
+def runs(**changes: Any) -> list[Run]:
     """Return five runs per arm, B's changed."""
     a = session({"A": FAST}, interleave="none")
     return [*a, *session({"B": SLOW}, interleave="none", **changes)]

@@ -19,7 +19,7 @@ from wattload.reports.stats.subject import Subject, make_subject
 FAILED = Check(name="verify", verdict="fail", sentence="It failed.", mandatory=True)
 
 
-def made(label: str, index: int, seconds: float, **changes: Any) -> Run:  # noqa: ANN401
+def made(label: str, index: int, seconds: float, **changes: Any) -> Run:
     """Return a run at 1 GB/s that so moves as many gigabytes as it has seconds."""
     values: dict[str, Any] = {
         "label": label,
@@ -32,11 +32,11 @@ def made(label: str, index: int, seconds: float, **changes: Any) -> Run:  # noqa
     return run(f"{label}{index}", **(values | changes))
 
 
-def arm(label: str, seconds: float, count: int = 5, **changes: Any) -> list[Run]:  # noqa: ANN401
+def arm(label: str, seconds: float, count: int = 5, **changes: Any) -> list[Run]:
     return [made(label, index, seconds, **changes) for index in range(count)]
 
 
-def rows(runs: list[Run], **keys: Any) -> dict[str, Row]:  # noqa: ANN401
+def rows(runs: list[Run], **keys: Any) -> dict[str, Row]:
     subject = make_subject(runs, **keys)
     (group,) = subject.groups
     return {row.quantity.key: row for row in compare(subject, group)}

@@ -305,7 +305,7 @@ def values(count: int, seed: int) -> tuple[float, ...]:
 
 
 def by_scipy(samples: tuple[tuple[float, ...], ...], confidence: float) -> tuple[float, float]:
-    def statistic(*data: Any, axis: int = -1) -> Any:  # noqa: ANN401 - arrays of any shape
+    def statistic(*data: Any, axis: int = -1) -> Any:
         means = [np.mean(each, axis=axis) for each in data]
         return means[0] if len(means) == 1 else means[0] - means[1]
 

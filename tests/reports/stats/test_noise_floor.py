@@ -28,7 +28,7 @@ def floor(runs: list[Run]) -> float:
     return row.effect.floor
 
 
-def noisy(share: float, **changes: Any) -> list[Run]:  # noqa: ANN401 - fields of a scenario
+def noisy(share: float, **changes: Any) -> list[Run]:
     """Return a session of one setting whose second half is faster by a share."""
     return [
         turn("A", block, rate * (1 + share * half), session="aa", interleave="aa", half=half + 1,

@@ -86,7 +86,7 @@ def test_a_list_is_one_value_and_a_mapping_is_not() -> None:
     assert dict(flat({"a": {"b": [1, 2], "c": None}})) == {"a.b": [1, 2], "a.c": None}
 
 
-def record(settings: tuple[PowerSettingRecord, ...] = (), **changes: Any) -> RunRecord:  # noqa: ANN401
+def record(settings: tuple[PowerSettingRecord, ...] = (), **changes: Any) -> RunRecord:
     made, _ = make_run(Scenario(power="bounds", virtual=False, state=1))
     (state,) = made.power.states
     reported = state.model_copy(update={"settings": settings, **changes})

@@ -35,7 +35,7 @@ def throughput(runs: list[Run], key: str = "throughput_bytes_per_s") -> Row:
     return next(row for row in compare(subject, group) if row.quantity.key == key)
 
 
-def changed(runs: list[Run], index: int, **update: Any) -> list[Run]:  # noqa: ANN401 - fields
+def changed(runs: list[Run], index: int, **update: Any) -> list[Run]:
     own = runs[index]
     other = replace(own, record=rechecked(own.record.model_copy(update=update)))
     return [*runs[:index], other, *runs[index + 1 :]]

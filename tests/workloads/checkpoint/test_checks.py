@@ -128,7 +128,7 @@ def test_a_file_that_was_not_fsynced_fails_the_run(
     store_type = type(loader.checkpoint_store(Shard(0, (Tensor("a", "float32", 4096),)), seed=1))
     real_save = store_type.save
 
-    def save(store: Any, *given: Any, fsync: bool) -> Saved:  # noqa: ANN401 - any store
+    def save(store: Any, *given: Any, fsync: bool) -> Saved:
         saved: Saved = real_save(store, *given, fsync=False)
         return saved
 

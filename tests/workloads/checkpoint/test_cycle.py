@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,14 +63,14 @@ def test_training_goes_on_under_a_drain(tmp_path: Path, monkeypatch: pytest.Monk
         stepped.release()
         return [value]
 
-    def save(store: DirectStore, *given: object, **named: object) -> Saved:
+    def save(store: DirectStore, *given: Any, **named: Any) -> Saved:
         if given[0] == Path("memory"):  # the ceilings, measured when training is over
-            return real_save(store, *given, **named)  # type: ignore[arg-type]
+            return real_save(store, *given, **named)
         while stepped.acquire(blocking=False):
             pass  # what came before this drain
         for _ in range(2):
             assert stepped.acquire(timeout=60)
-        return real_save(store, *given, **named)  # type: ignore[arg-type]
+        return real_save(store, *given, **named)
 
     monkeypatch.setattr(context.communicator, "all_gather", all_gather)
     monkeypatch.setattr(DirectStore, "save", save)
@@ -105,9 +106,9 @@ def test_the_next_checkpoint_waits_for_the_drain_before_it(
             waiting.set()
         return real_phase(name, timed=timed)
 
-    def save(store: DirectStore, *given: object, **named: object) -> Saved:
+    def save(store: DirectStore, *given: Any, **named: Any) -> Saved:
         assert waiting.wait(60)
-        return real_save(store, *given, **named)  # type: ignore[arg-type]
+        return real_save(store, *given, **named)
 
     monkeypatch.setattr(context, "phase", phase)
     monkeypatch.setattr(DirectStore, "save", save)
@@ -168,12 +169,12 @@ def interrupt_training(context: Context, after_bytes: int) -> None:
     """Have the first step that ends beyond ``after_bytes`` be interrupted, as Ctrl-C would."""
     all_gather = context.communicator.all_gather
 
-    def interrupted(value: object) -> list[object]:
+    def interrupted(value: Any) -> list[Any]:
         if sum(context.progress.moved_bytes) > after_bytes:
             raise KeyboardInterrupt
         return all_gather(value)
 
-    context.communicator.all_gather = interrupted  # type: ignore[method-assign]
+    context.communicator.all_gather = interrupted  # type: ignore[method-assign]  # a spy
 
 
 @pytest.mark.parametrize("loader", LOADERS.values(), ids=LOADERS)

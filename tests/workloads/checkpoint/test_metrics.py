@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,9 +24,9 @@ def test_a_drain_that_reads_waited_for_shortens_no_stall(
     """With two kept, reads follow the 2nd and 4th: the 3rd meets no drain, and says nothing."""
     context, real_save = context_at(tmp_path), DirectStore.save
 
-    def save(store: DirectStore, *given: object, **named: object) -> Saved:
+    def save(store: DirectStore, *given: Any, **named: Any) -> Saved:
         time.sleep(20 * STEP_S)
-        return real_save(store, *given, **named)  # type: ignore[arg-type]
+        return real_save(store, *given, **named)
 
     monkeypatch.setattr(DirectStore, "save", save)
     outcome, _ = run(made(checkpoint_count=4, **BESIDE), context)

@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,18 +122,22 @@ def test_an_interruption_at_any_step_of_the_commit_leaves_none_or_a_whole_one(
 ) -> None:
     """Stops before each call that reaches the disk, in turn."""
     steps = 0
-    real = {"fsync": os.fsync, "rename": os.rename, "create": Folder.create}
+    real: dict[str, Callable[..., object]] = {
+        "fsync": os.fsync,
+        "rename": os.rename,
+        "create": Folder.create,
+    }
 
     class Stopped(BaseException):
         pass
 
     def stopping(name: str, limit: int) -> Callable[..., object]:
-        def call(*given: object, **named: object) -> object:
+        def call(*given: Any, **named: object) -> object:
             nonlocal steps
             steps += 1
             if steps > limit:
                 raise Stopped
-            return real[name](*given, **named)  # type: ignore[operator]
+            return real[name](*given, **named)
 
         return call
 

@@ -26,12 +26,12 @@ from wattload.workloads.dlrm.workload import Dlrm
 ROWS = 6000
 
 
-def config(**changed: Any) -> Config:  # noqa: ANN401 - fields of Config
+def config(**changed: Any) -> Config:
     settings = {"row_count": ROWS, "day_count": 2, "rounds": 2, "workers": 1}
     return Config(**{**settings, **changed})
 
 
-def dlrm(**changed: Any) -> Dlrm:  # noqa: ANN401 - fields of Config
+def dlrm(**changed: Any) -> Dlrm:
     return Dlrm(config(**changed), DirectConfig(), Accelerator())
 
 
@@ -136,7 +136,8 @@ def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
     first.run(context)
     left = outputs(tmp_path)
     assert len(left) == 2 * 6
-    first._outputs.close()  # type: ignore[union-attr]  # as the kernel does for a killed process
+    assert first._outputs is not None
+    first._outputs.close()  # as the kernel does for a killed process
     lived(dlrm(keep_output=True), context)
     assert len(outputs(tmp_path)) == 2 * 2
 
@@ -249,7 +250,7 @@ def spoiled(
     tmp_path: Path,
     spoil: Callable[[list[Path]], None],
     suffix: str,
-    **changed: Any,  # noqa: ANN401 - fields of Config
+    **changed: Any,
 ) -> dict[str, Check]:
     """Run, then change the outputs with this suffix before verify looks."""
     workload, context = dlrm(rounds=1, **changed), context_at(tmp_path)

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,9 +39,9 @@ from wattload.workloads.unet3d.generation import (
 COUNT = 10
 
 
-def dataset(path: Path, **changes: object) -> Dataset:
-    settings: dict[str, object] = {"record_divisor": 640, **changes}
-    return Dataset(Config(**settings), COUNT, (directory_target(path),))  # type: ignore[arg-type]
+def dataset(path: Path, **changes: Any) -> Dataset:
+    settings: dict[str, Any] = {"record_divisor": 640, **changes}
+    return Dataset(Config(**settings), COUNT, (directory_target(path),))
 
 
 def stored(data: PreparedData) -> dict[str, bytes]:
@@ -110,7 +111,7 @@ def test_what_is_missing_or_cut_is_made_again_and_the_rest_kept(tmp_path: Path) 
         {"record_stdev_bytes": 60_000_000},
     ],
 )
-def test_other_parameters_make_other_data(tmp_path: Path, changes: dict[str, object]) -> None:
+def test_other_parameters_make_other_data(tmp_path: Path, changes: dict[str, Any]) -> None:
     first, _ = prepare(dataset(tmp_path), context_at(tmp_path))
     second, reused = prepare(dataset(tmp_path, **changes), context_at(tmp_path))
     assert not reused
@@ -324,7 +325,7 @@ def test_a_target_without_direct_io_is_written_through_the_page_cache(tmp_path: 
     ],
 )
 def test_settings_that_cant_be_run_are_refused(
-    changes: dict[str, object], scale: str, message: str
+    changes: dict[str, Any], scale: str, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        Config(**changes).check(scale)  # type: ignore[arg-type]
+        Config(**changes).check(scale)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,8 @@ from wattload.workloads.unet3d.job import plan_job
 pytestmark = pytest.mark.usefixtures("short_ceiling")
 
 
-def departures(name: str, step_s: float, **settings: object) -> list[str]:
-    config = Config(file_count=28, **settings)  # type: ignore[arg-type]
+def departures(name: str, step_s: float, **settings: Any) -> list[str]:
+    config = Config(file_count=28, **settings)
     accelerator = Accelerator(name=name, step_s={"unet3d": step_s})
     subject = plan_job(config, accelerator, context_at(Path("/tmp"), scale="quick"))
     samples = SampleSet(

@@ -131,7 +131,7 @@ def _document(path: Path) -> Mapping[str, Any]:
     return document
 
 
-def _member(document: Mapping[str, Any], name: str, kind: type, path: Path) -> Any:  # noqa: ANN401
+def _member(document: Mapping[str, Any], name: str, kind: type, path: Path) -> Any:  # noqa: ANN401 - JSON
     """Return a member of that type."""
     value = document.get(name)
     if not isinstance(value, kind):

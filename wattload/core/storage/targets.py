@@ -143,7 +143,7 @@ def refuse_too_many_files(
         return
     needed_bytes = max(data_bytes, file_count * LEAST_FILE_BYTES)
     found = {
-        os.stat(target.path).st_dev: os.statvfs(target.path)  # noqa: PTH116
+        target.path.stat().st_dev: os.statvfs(target.path)
         for target in targets
         if target.path is not None
     }
