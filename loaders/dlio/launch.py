@@ -27,7 +27,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, NoReturn, Self, TypeVar
 
 from wattload.loaders.dlio.config import ChildSettings
@@ -231,12 +231,7 @@ class Tracer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         pass
 
     def log(self, function: Function) -> Function:

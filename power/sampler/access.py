@@ -233,6 +233,7 @@ def power_config(
 def _parsed(request: Mapping[str, Any]) -> PowerConfig:
     from pydantic import TypeAdapter, ValidationError
 
+    from wattload.core.base_models import first_fault
     from wattload.power.config import PowerConfig
 
     names = {field.name for field in dataclasses.fields(PowerConfig)}
@@ -242,9 +243,8 @@ def _parsed(request: Mapping[str, Any]) -> PowerConfig:
     try:
         return TypeAdapter(PowerConfig).validate_json(json.dumps(request), strict=True)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"power.{place}: {first['msg']}, got {first['input']!r}") from error
+        place, message, value = first_fault(error)
+        raise ConfigError(f"power.{place}: {message}, got {value!r}") from error
 
 
 def _check_devices(devices: Sequence[str], host: SamplerHost) -> None:

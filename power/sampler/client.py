@@ -26,6 +26,7 @@ from pydantic import BaseModel, ValidationError
 import wattload
 from wattload import __version__
 from wattload.core import interrupts
+from wattload.core.base_models import first_fault
 from wattload.core.errors import DataError, PowerError
 from wattload.core.files import open_folder
 from wattload.power.control.journal import default_state_folder
@@ -247,7 +248,7 @@ class SamplerClient:
         try:
             return model.model_validate(answer.get("report"))
         except ValidationError as error:
-            place = ".".join(str(part) for part in error.errors()[0]["loc"])
+            place, *_ = first_fault(error)
             raise PowerError(
                 f"the sampler (wattload {self._version}) sent a reply that this wattload "
                 f"({__version__}) can't read ({place or 'report'}): start both from the same "

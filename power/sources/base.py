@@ -86,7 +86,39 @@ def single_device(devices: Sequence[PowerDevice], wanted: str, *, setting: str) 
     )
 
 
-class PolledSource(ABC):
+class PassiveSource:
+    """A source that gives nothing and changes nothing; subclasses override what they do."""
+
+    def __init__(self, facts: SourceFacts) -> None:
+        """Store the facts known before the source is opened."""
+        self._facts = facts
+
+    def facts(self) -> SourceFacts:
+        """Return the facts of the source."""
+        return self._facts
+
+    def open(self) -> None:
+        """Nothing to open."""
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def read(self) -> Sequence[Sample]:
+        """Return nothing."""
+        return ()
+
+    def stop(self) -> Sequence[WindowEnergy]:
+        """Return nothing: the energy is integrated from the samples."""
+        return ()
+
+    def restore(self) -> None:
+        """Nothing to undo."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class PolledSource(PassiveSource, ABC):
     """One quantity of one device, queried at every read.
 
     Joules if the sensor in the facts is a counter, else watts. ``is_slow`` means that an answer may
@@ -97,8 +129,8 @@ class PolledSource(ABC):
     is_slow: ClassVar[bool] = False
 
     def __init__(self, facts: SourceFacts) -> None:
-        """Store the facts known before the source is opened."""
-        self._facts = facts
+        """Store the facts known before the source is opened; the sensor is known afterwards."""
+        super().__init__(facts)
         self._is_open = False
 
     @abstractmethod
@@ -112,12 +144,8 @@ class PolledSource(ABC):
         This may be called after the device has disappeared.
         """
 
-    def _release(self) -> None:  # noqa: B027 - most sources hold nothing
+    def _release(self) -> None:
         """Release what ``_prepare`` acquired; safe to call twice."""
-
-    def facts(self) -> SourceFacts:
-        """Return the facts of the source; the sensor is known after ``open``."""
-        return self._facts
 
     def open(self) -> None:
         """Find the device; raises ``PowerError`` if it can't be read."""
@@ -127,9 +155,6 @@ class PolledSource(ABC):
             self._release()
             raise
         self._is_open = True
-
-    def start(self) -> None:  # noqa: B027 - nothing to do here
-        """Nothing to start: the sensor always measures."""
 
     def read(self) -> Sequence[Sample]:
         """Return one sample, without value if the device gave none."""
@@ -152,13 +177,6 @@ class PolledSource(ABC):
             evidence=self._facts.evidence,
         )
         return (sample,)
-
-    def stop(self) -> Sequence[WindowEnergy]:
-        """Return nothing: the energy is integrated from the samples."""
-        return ()
-
-    def restore(self) -> None:  # noqa: B027 - nothing to do here
-        """Nothing to undo: these sources only read."""
 
     def close(self) -> None:
         """Close the device; safe to call twice."""

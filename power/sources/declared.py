@@ -19,11 +19,10 @@ from wattload.core.power import (
     Sample,
     Scope,
     SourceFacts,
-    WindowEnergy,
 )
 from wattload.power.config import DeclaredProfile, PowerConfig
 from wattload.power.registry import Meter
-from wattload.power.sources.base import PowerDevice
+from wattload.power.sources.base import PassiveSource, PowerDevice
 
 METER = Meter(scope=Scope.DRIVE)
 """Never in ``auto``: a data sheet is not a measurement."""
@@ -42,36 +41,18 @@ def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerS
     return [DeclaredSource(device, config.profile, period_s=config.period_s) for device in devices]
 
 
-class DeclaredSource:
+class DeclaredSource(PassiveSource):
     """The profile's watts for one device; the device itself is not read."""
 
     def __init__(self, device: PowerDevice, profile: DeclaredProfile, *, period_s: float) -> None:
-        self._device = device
+        super().__init__(_facts(device, profile, period_s))
         self._profile = profile
-        self._period_s = period_s
         stated_w = {
             Channel.POWER_W: profile.typical_w,
             Channel.LOWER_W: profile.idle_w,
             Channel.UPPER_W: profile.max_w,
         }
         self._stated_w = {channel: watts for channel, watts in stated_w.items() if watts}
-
-    def facts(self) -> SourceFacts:
-        """Return what the profile states and its citation."""
-        profile = self._profile
-        stated = {"typical": profile.typical_w, "idle": profile.idle_w, "maximum": profile.max_w}
-        watts = ", ".join(f"{name} {value:g} W" for name, value in stated.items() if value)
-        state = "" if profile.state is None else f" in power state {profile.state}"
-        return SourceFacts(
-            name=NAME,
-            device=self._device.key,
-            device_name=self._device.name,
-            scope=Scope.DRIVE,
-            evidence=Evidence.DECLARED,
-            sensor=Bounds(),
-            period_s=self._period_s,
-            detail=f"{profile.name}, {watts}{state} ({profile.citation})",
-        )
 
     def open(self) -> None:
         """Check the profile.
@@ -81,9 +62,6 @@ class DeclaredSource:
         """
         self._profile.check()
 
-    def start(self) -> None:
-        """Nothing to start."""
-
     def read(self) -> Sequence[Sample]:
         """Return the stated watts, with the current time."""
         now_ns = time.monotonic_ns()
@@ -92,7 +70,7 @@ class DeclaredSource:
                 time_ns=now_ns,
                 spread_ns=0,
                 source=NAME,
-                device=self._device.key,
+                device=self._facts.device,
                 channel=channel,
                 value=watts,
                 evidence=Evidence.DECLARED,
@@ -100,12 +78,19 @@ class DeclaredSource:
             for channel, watts in self._stated_w.items()
         ]
 
-    def stop(self) -> Sequence[WindowEnergy]:
-        """Return nothing: the energy is integrated from the samples."""
-        return ()
 
-    def restore(self) -> None:
-        """Nothing to undo."""
-
-    def close(self) -> None:
-        """Nothing to close."""
+def _facts(device: PowerDevice, profile: DeclaredProfile, period_s: float) -> SourceFacts:
+    """Return what the profile states and its citation."""
+    stated = {"typical": profile.typical_w, "idle": profile.idle_w, "maximum": profile.max_w}
+    watts = ", ".join(f"{name} {value:g} W" for name, value in stated.items() if value)
+    state = "" if profile.state is None else f" in power state {profile.state}"
+    return SourceFacts(
+        name=NAME,
+        device=device.key,
+        device_name=device.name,
+        scope=Scope.DRIVE,
+        evidence=Evidence.DECLARED,
+        sensor=Bounds(),
+        period_s=period_s,
+        detail=f"{profile.name}, {watts}{state} ({profile.citation})",
+    )

@@ -28,7 +28,7 @@ from wattload.core.power import (
 )
 from wattload.power.config import MONOTONIC, START, WALL, PowerConfig, ReplayConfig
 from wattload.power.registry import Meter
-from wattload.power.sources.base import PowerDevice, single_device
+from wattload.power.sources.base import PassiveSource, PowerDevice, single_device
 from wattload.power.sources.replay_trace import RecordedTrace, read_trace
 
 METER = Meter(scope=Scope.DRIVE)
@@ -61,35 +61,11 @@ def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerS
     return [ReplaySource(device, replay, period_s=config.period_s)]
 
 
-class ReplayedElsewhere:
-    """A trace that the process which writes the samples reads itself; here it gives none."""
+class ReplayedElsewhere(PassiveSource):
+    """A trace that the process which writes the samples reads itself; here it gives none.
 
-    def __init__(self, facts: SourceFacts) -> None:
-        self._facts = facts
-
-    def facts(self) -> SourceFacts:
-        """Return the facts that the other process has found in the file."""
-        return self._facts
-
-    def open(self) -> None:
-        """Nothing to open."""
-
-    def start(self) -> None:
-        """Nothing to start."""
-
-    def read(self) -> Sequence[Sample]:
-        """Return nothing: the readings are written where they are read."""
-        return ()
-
-    def stop(self) -> Sequence[WindowEnergy]:
-        """Return nothing: the energy is integrated from the readings."""
-        return ()
-
-    def restore(self) -> None:
-        """Nothing to undo."""
-
-    def close(self) -> None:
-        """Nothing to close."""
+    Its facts are what that process has found in the file.
+    """
 
 
 class ReplaySource:

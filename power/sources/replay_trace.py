@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError
 
-from wattload.core.base_models import Frozen
+from wattload.core.base_models import Frozen, first_fault
 from wattload.core.errors import DataError, PowerError
 from wattload.core.files import open_folder
 from wattload.core.power import Channel, Counter, Evidence, Instant, Scope, Sensor, weakest
@@ -150,9 +150,8 @@ def parse_head(found: Mapping[str, str], place: str) -> TraceHead:
     try:
         return TraceHead.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise DataError(f"{place}: {where}: {first['msg']}, got {first['input']!r}") from error
+        where, message, value = first_fault(error)
+        raise DataError(f"{place}: {where}: {message}, got {value!r}") from error
 
 
 class TraceBuilder:

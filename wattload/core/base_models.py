@@ -1,11 +1,14 @@
-"""The two base classes of all pydantic models: frozen, and frozen with a reason for each gap."""
+"""The two base classes of all pydantic models: frozen, and frozen with a reason for each gap.
+
+Also what is wrong with a document that does not fit a model.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 NOT_RECORDED = "the version that wrote the record did not record it"
 
@@ -70,3 +73,9 @@ class Observed(Frozen):
             f"{type(self).__name__}: {sorted(explained - gaps)} has both a value "
             "and a reason for being missing, or is not a field"
         )
+
+
+def first_fault(error: ValidationError) -> tuple[str, str, object]:
+    """Return the place of the first invalid value, what is wrong with it, and the value."""
+    first = error.errors()[0]
+    return ".".join(str(part) for part in first["loc"]), first["msg"], first["input"]

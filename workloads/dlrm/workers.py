@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from wattload.core import interrupts
@@ -58,12 +57,7 @@ class WorkerPool:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *exception: object) -> None:
         self._end(at_once=kind is not None)
 
     def as_completed(

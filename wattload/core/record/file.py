@@ -27,6 +27,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
+from wattload.core.base_models import first_fault
 from wattload.core.errors import DataError, RecordError
 from wattload.core.files import Folder, open_folder, read_bounded
 from wattload.core.record.run import RunRecord
@@ -235,6 +236,5 @@ def _validated(document: Any, file: Path) -> RunRecord:  # noqa: ANN401 - JSON
     try:
         return RunRecord.model_validate(migrated)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise RecordError(f"{file} is not a valid record: {place}: {first['msg']}") from error
+        place, message, _ = first_fault(error)
+        raise RecordError(f"{file} is not a valid record: {place}: {message}") from error
