@@ -81,11 +81,15 @@ def _unet3d_metrics(scenario: Scenario) -> list[Metric]:
 
 
 COLD = {"resident_bytes": 0, "total_bytes": 4_104_817_584}
+WRITTEN = {"file_count": 8, "unwritten_bytes": 0}
 OF_WORKLOAD: Mapping[str, Mapping[str, Mapping[str, float | int | str | None]]] = {
     "unet3d": {
         "cold_cache": COLD,
-        "written_extents": {},
+        "written_extents": WRITTEN,
         "delivered_bytes": {
+            "read_bytes": 4_104_817_584,
+            "verified_bytes": 4_104_817_584,
+            "bad_blocks": 0,
             "hashed_samples": 8,
             "expected_samples": 8,
             "altered_samples": 0,
@@ -96,10 +100,10 @@ OF_WORKLOAD: Mapping[str, Mapping[str, Mapping[str, float | int | str | None]]] 
     },
     "checkpoint": {
         "cold_cache": COLD,
-        "written_extents": {},
+        "written_extents": WRITTEN,
         "checkpoint_durable": {"synced_files": 4, "planned_files": 4},
         "checkpoint_bytes_on_target": {"file_bytes": 4096, "planned_bytes": 4096},
-        "checkpoint_committed": {"kept": 4},
+        "checkpoint_committed": {"kept": 4, "different_ranks": 0},
         "checkpoint_read_back": {
             "delivered_bytes": 4096,
             "planned_bytes": 4096,
@@ -110,7 +114,7 @@ OF_WORKLOAD: Mapping[str, Mapping[str, Mapping[str, float | int | str | None]]] 
     "dlrm": {
         "cold_cache_tsv_to_parquet": COLD,
         "cold_cache_parquet_to_binary": COLD,
-        "written_extents": {},
+        "written_extents": WRITTEN,
         "data_digests": {"file_count": 2, "changed_count": 0},
         "dlrm_content": {"different_count": 0, "rounds": 2},
         "dlrm_rows": {

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from wattload.core.record.results import Check
+from wattload.core.record.results import Check, amount
 from wattload.core.units import format_percent
 
 RESIDENT_LIMIT = 0.01
@@ -73,7 +73,7 @@ def residency(paths: Iterable[Path]) -> Residency:
     """
     resident = total = 0
     for path in paths:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             status = os.fstat(descriptor)
             total += status.st_size
@@ -120,8 +120,8 @@ def cold_cache_check(paths: Iterable[Path], *, name: str = "cold_cache") -> Chec
 
 def is_cold(figures: Mapping[str, float | int | str | None]) -> bool:
     """Return whether the figures of a cold-cache check are those of a cold cache."""
-    resident, total = float(figures["resident_bytes"] or 0), float(figures["total_bytes"] or 0)
-    return resident <= RESIDENT_LIMIT * total
+    total_bytes = amount(figures, "total_bytes")
+    return amount(figures, "resident_bytes") <= RESIDENT_LIMIT * total_bytes
 
 
 def worst_of(checks: Iterable[Check]) -> Check:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
 from wattload.core.io import BlockIdentity, VerifiedSamples
-from wattload.core.record.results import Check
+from wattload.core.record.results import Check, amount
 from wattload.core.storage.extents import extent_map
 from wattload.core.units import NS_PER_S, format_bytes
 from wattload.core.workload import RunContext
@@ -227,7 +227,7 @@ def digests_check(files: Sequence[VerifiedFile]) -> Check:
 
 def are_unchanged(figures: Mapping[str, float | int | str | None]) -> bool:
     """Return whether the figures of a digests check are those of unchanged files."""
-    return figures["changed_count"] == 0
+    return amount(figures, "file_count") > 0 and amount(figures, "changed_count") == 0
 
 
 def _verify(

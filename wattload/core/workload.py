@@ -352,19 +352,43 @@ Figures = Mapping[str, float | int | str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredCheck:
-    """One check that only its workload can make; each workload lists its own in ``CHECKS``.
-
-    A workload counts and hashes what a record does not hold, so these verdicts can't be made again
-    from the record. Their figures can be judged again, and a missing check is known to be missing.
+    """One check that only its workload can make.
 
     ``since`` is the first schema version whose complete records must have it. ``holds`` returns
-    whether figures support a verdict other than ``fail``; ``None`` if figures decide nothing. It
-    raises ``KeyError`` for a figure that is missing. If the check could not be made, the
-    run gets no verdict, unless the check is ``optional``, such as one that a file system can't
-    answer, or the run's loader is in ``not_made_by``.
+    whether figures support ``pass``, ``warns`` whether they support ``warn``: by default the same.
+    Both read figures with ``amount``, and raise ``KeyError`` for a figure that is missing. If the
+    check could not be made, the run gets no verdict, unless the check is ``optional``, such as one
+    that a file system can't answer, or the run's loader is in ``not_made_by``. Only runs with a
+    loader in ``made_only_by``, if there are any, and with the settings of the workload in
+    ``made_only_with`` have it.
     """
 
     since: int
-    holds: Callable[[Figures], bool] | None = None
+    holds: Callable[[Figures], bool]
+    warns: Callable[[Figures], bool] | None = None
     optional: bool = False
     not_made_by: tuple[str, ...] = ()
+    made_only_by: tuple[str, ...] = ()
+    made_only_with: Mapping[str, object] = field(default_factory=dict)
+
+    def is_of(self, loader: str, settings: object) -> bool:
+        """Return whether a run has the check, made or not; ``settings`` are its workload's."""
+        known = settings if isinstance(settings, Mapping) else {}
+        is_by = not self.made_only_by or loader in self.made_only_by
+        return is_by and all(known.get(key) == value for key, value in self.made_only_with.items())
+
+    def is_due(self, loader: str) -> bool:
+        """Return whether a run gets no verdict if the check could not be made."""
+        return not self.optional and loader not in self.not_made_by
+
+    def supports(self, verdict: str, figures: Figures) -> bool:
+        """Return whether figures support a verdict; anything supports ``fail``.
+
+        Raises:
+            KeyError: a figure is missing.
+        """
+        holds = {"pass": self.holds, "warn": self.warns or self.holds}.get(verdict)
+        try:
+            return holds is None or holds(figures)
+        except (ValueError, ArithmeticError):
+            return False

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from wattload.core.record.results import Check, VerifiedBytes
+from wattload.core.record.results import Check, VerifiedBytes, amount
+from wattload.core.storage.extents import are_written
 from wattload.core.units import GIB, NS_PER_S, format_bytes
 from wattload.core.workload import DeclaredCheck, Figures
 from wattload.loaders.data.cold_cache import is_cold, worst_of_each
@@ -38,27 +39,45 @@ READ_START_S = 30.0
 
 def is_read_back(figures: Figures) -> bool:
     """Return whether all saved bytes were loaded, none with a wrong stamp or checksum."""
-    is_whole = figures["delivered_bytes"] == figures["planned_bytes"]
-    return is_whole and not figures["bad_blocks"] and not figures["bad_files"]
+    is_whole = amount(figures, "delivered_bytes") == amount(figures, "planned_bytes") > 0
+    return is_whole and amount(figures, "bad_blocks") == amount(figures, "bad_files") == 0
 
 
 def is_on_target(figures: Figures) -> bool:
     """Return whether the files have at least the planned bytes; a container adds some."""
-    return float(figures["file_bytes"] or 0) >= float(figures["planned_bytes"] or 0)
+    return amount(figures, "file_bytes") >= amount(figures, "planned_bytes") > 0
 
 
 def is_durable(figures: Figures) -> bool:
-    """Return whether every file was fsynced; without ``workload.fsync`` there are no figures."""
-    return figures.get("synced_files") == figures.get("planned_files")
+    """Return whether every file was fsynced."""
+    return amount(figures, "synced_files") == amount(figures, "planned_files") > 0
+
+
+def is_not_synced(figures: Figures) -> bool:
+    """Return whether no file was fsynced, which is what ``workload.fsync=false`` requests."""
+    return amount(figures, "synced_files") == 0
+
+
+def is_committed(figures: Figures) -> bool:
+    """Return whether every rank found the planned checkpoints at the end, and no others."""
+    return amount(figures, "kept") > 0 and amount(figures, "different_ranks") == 0
+
+
+def is_read_later(figures: Figures) -> bool:
+    """Return whether the first read began after the last write."""
+    return amount(figures, "seconds") >= 0
 
 
 CHECKS = {
     "cold_cache": DeclaredCheck(since=1, holds=is_cold),
-    "written_extents": DeclaredCheck(since=3, optional=True),
-    "checkpoint_durable": DeclaredCheck(since=1, holds=is_durable),
+    "written_extents": DeclaredCheck(since=3, holds=are_written, optional=True),
+    "checkpoint_durable": DeclaredCheck(since=1, holds=is_durable, warns=is_not_synced),
     "checkpoint_bytes_on_target": DeclaredCheck(since=1, holds=is_on_target),
-    "checkpoint_committed": DeclaredCheck(since=1),
+    "checkpoint_committed": DeclaredCheck(since=1, holds=is_committed),
     "checkpoint_read_back": DeclaredCheck(since=1, holds=is_read_back),
+    "mlperf_read_start": DeclaredCheck(
+        since=3, holds=is_read_later, made_only_with={"protocol": "mlperf"}
+    ),
 }
 """The checks that only a checkpoint run can make, and what their figures must be."""
 
@@ -93,18 +112,18 @@ def committed(job: Job, complete: Sequence[Sequence[str]]) -> Check:
     """Compare the complete checkpoints on each rank's target with the plan."""
     count, kept = job.config.checkpoint_count, min(job.config.kept, job.config.checkpoint_count)
     expected = [folder_name(number) for number in range(count - kept, count)]
-    agree = all(list(names) == expected for names in complete)
+    different = sum(list(names) != expected for names in complete)
     return Check(
         name="checkpoint_committed",
-        verdict="pass" if agree else "fail",
+        verdict="fail" if different else "pass",
         sentence=(
             f"At the end, the target had the last {kept} checkpoints, complete by their manifests, "
             "and no others."
-            if agree
+            if not different
             else f"At the end, the target should have the last {kept} checkpoints, complete by "
             f"their manifests, and no others; found {[list(names) for names in complete]}."
         ),
-        figures={"kept": kept},
+        figures={"kept": kept, "different_ranks": different},
         mandatory=True,
     )
 
@@ -165,15 +184,16 @@ def durable(job: Job, ranks: Sequence[RankTotals]) -> Check:
 
     Folders and manifest are fsynced by the commit itself, which raises an error if that fails.
     """
+    count = job.config.checkpoint_count
+    planned = sum(totals.file_count for totals in ranks) * count
+    synced = sum(sum(totals.synced_counts) for totals in ranks)
     if not job.config.fsync:
         return Check(
             name="checkpoint_durable",
             verdict="warn",
             sentence="workload.fsync was false, so the write window ended before data was durable.",
+            figures={"synced_files": 0, "planned_files": planned},
         )
-    count = job.config.checkpoint_count
-    planned = sum(totals.file_count for totals in ranks) * count
-    synced = sum(sum(totals.synced_counts) for totals in ranks)
     good = all(totals.synced_counts == [totals.file_count] * count for totals in ranks)
     return Check(
         name="checkpoint_durable",

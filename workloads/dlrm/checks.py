@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
-from wattload.core.record.results import Check, VerifiedBytes
+from wattload.core.record.results import Check, VerifiedBytes, amount
+from wattload.core.storage.extents import are_written
 from wattload.core.workload import DeclaredCheck, Figures
 from wattload.loaders.data.cold_cache import evict, is_cold
 from wattload.loaders.data.crc32 import crc32_of, joined_crc32
@@ -89,32 +90,34 @@ class ReferenceRows:
 def are_rows_kept(figures: Figures) -> bool:
     """Return whether every line became one Parquet row and one packed row."""
     counts = ("line_count", "parquet_row_count", "packed_row_count")
-    found = {figures[name] for name in counts}
+    found = {amount(figures, name) for name in counts}
     # Before version 3, lines were counted by the converter only.
-    return found == {figures.get("day_line_count", figures["line_count"])}
+    return len(found) == 1 and 0 not in found and amount(figures, "day_line_count") in found
 
 
 def is_content_equal(figures: Figures) -> bool:
     """Return whether all files have the bytes that moved."""
-    return figures["different_count"] == 0
+    return amount(figures, "rounds") > 0 and amount(figures, "different_count") == 0
 
 
 def is_sample_equal(figures: Figures) -> bool:
     """Return whether rows were compared and none differs, by count and by hash."""
     is_same = figures["expected_sha256"] == figures["found_sha256"]
-    return is_same and bool(figures["compared_count"]) and not figures["different_count"]
+    is_hashed = isinstance(figures["found_sha256"], str) and bool(figures["found_sha256"])
+    different = amount(figures, "different_count")
+    return is_same and is_hashed and amount(figures, "compared_count") > 0 == different
 
 
 def is_read_whole(figures: Figures) -> bool:
     """Return whether the day files were read once in each round."""
-    wanted = float(figures["file_bytes"] or 0) * float(figures["rounds"] or 0)
-    return figures["read_bytes"] == wanted
+    wanted = amount(figures, "file_bytes") * amount(figures, "rounds")
+    return amount(figures, "read_bytes") == wanted > 0
 
 
 CHECKS = {
     "cold_cache_tsv_to_parquet": DeclaredCheck(since=1, holds=is_cold),
     "cold_cache_parquet_to_binary": DeclaredCheck(since=1, holds=is_cold),
-    "written_extents": DeclaredCheck(since=3, optional=True),
+    "written_extents": DeclaredCheck(since=3, holds=are_written, optional=True),
     "data_digests": DeclaredCheck(since=3, holds=are_unchanged),
     "dlrm_content": DeclaredCheck(since=3, holds=is_content_equal),
     "dlrm_rows": DeclaredCheck(since=1, holds=are_rows_kept),

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from wattload.core.io import VerifiedSamples
-from wattload.core.record.results import Check, VerifiedBytes
-from wattload.core.storage.extents import written_extents_check
+from wattload.core.record.results import Check, VerifiedBytes, amount
+from wattload.core.storage.extents import are_written, written_extents_check
 from wattload.core.units import format_bytes, format_rate
 from wattload.core.workload import Communicator, DeclaredCheck, Figures
 from wattload.loaders.data.cold_cache import cold_cache_check, evict, is_cold
@@ -30,25 +30,95 @@ from wattload.workloads.unet3d.config import (
 from wattload.workloads.unet3d.dataset import HOLES_REMEDY, PreparedData
 from wattload.workloads.unet3d.job import Job
 from wattload.workloads.unet3d.loop import Delivered, DeliveredRow
-from wattload.workloads.unet3d.metrics import PHASE, JobTimes, dlio_summary, step_series
+from wattload.workloads.unet3d.metrics import (
+    PHASE,
+    JobTimes,
+    are_steps_close,
+    dlio_summary,
+    step_series,
+)
+
+RATIO_LOW, RATIO_HIGH = 0.98, 1.02
+"""Bytes counted for an outside program over those of its files."""
+
+SUMMARY_TOLERANCE = 1e-6
+
+ROWS = ("hashed_samples", "expected_samples", "altered_rows", "altered_device_rows")
+"""Figures of the rows of batches."""
+
+_OUTSIDE = ("dlio",)
+"""Loaders that are programs of their own."""
 
 
 def is_delivered(figures: Figures) -> bool:
     """Return whether nothing that was verified differs from what was written.
 
-    Every drawn sample's row was hashed; the counts of rows are ``None`` for a harness, which owns
-    the loop.
+    Every drawn sample's row was hashed. A program that owns the loop hands over no rows, so their
+    counts are ``None``; then every byte was verified.
     """
-    altered = [figures[f"altered_{what}"] for what in ("samples", "rows", "device_rows")]
-    hashed, expected = figures["hashed_samples"], figures["expected_samples"]
-    return hashed == expected != 0 and not any(altered)
+    has_rows = any(figures[name] is not None for name in ROWS)
+    if amount(figures, "altered_samples") or (has_rows and not _are_rows_right(figures)):
+        return False
+    read_bytes, verified_bytes = amount(figures, "read_bytes"), amount(figures, "verified_bytes")
+    is_verified = 0 < verified_bytes <= read_bytes and amount(figures, "bad_blocks") == 0
+    return is_verified and (has_rows or verified_bytes == read_bytes)
+
+
+def _are_rows_right(figures: Figures) -> bool:
+    are_hashed = amount(figures, "hashed_samples") == amount(figures, "expected_samples") > 0
+    on_device = figures["altered_device_rows"]
+    is_device_right = on_device is None or amount(figures, "altered_device_rows") == 0
+    return are_hashed and amount(figures, "altered_rows") == 0 and is_device_right
+
+
+def are_files_whole(figures: Figures) -> bool:
+    """Return whether every byte of every file was verified."""
+    is_whole = amount(figures, "verified_bytes") == amount(figures, "file_bytes") > 0
+    return is_whole and amount(figures, "wrong_count") == 0
+
+
+def is_read_by_program(figures: Figures) -> bool:
+    """Return whether an outside program read its files, and nothing else."""
+    file_bytes = amount(figures, "file_bytes")
+    if "plugged_bytes" in figures:
+        return amount(figures, "plugged_bytes") == file_bytes > 0
+    return RATIO_LOW <= amount(figures, "called_bytes") / file_bytes <= RATIO_HIGH
+
+
+def is_read_with_more(figures: Figures) -> bool:
+    """Return whether an outside program read at least its files."""
+    return amount(figures, "called_bytes") / amount(figures, "file_bytes") >= RATIO_LOW
+
+
+def is_from_storage(figures: Figures) -> bool:
+    """Return whether an outside program's bytes came from storage, each once."""
+    ratio = amount(figures, "storage_bytes") / amount(figures, "file_bytes")
+    return RATIO_LOW <= ratio <= RATIO_HIGH
+
+
+def is_counted(figures: Figures) -> bool:
+    """Return whether the bytes from storage were counted, whatever they are."""
+    return amount(figures, "storage_bytes") >= 0
+
+
+def is_summed_up(figures: Figures) -> bool:
+    """Return whether an outside program's summary follows from its times of single steps."""
+    return amount(figures, "apart_fraction") <= SUMMARY_TOLERANCE
 
 
 CHECKS = {
     "cold_cache": DeclaredCheck(since=1, holds=is_cold),
-    "written_extents": DeclaredCheck(since=3, optional=True),
-    "delivered_bytes": DeclaredCheck(since=1, holds=is_delivered, not_made_by=("dlio",)),
-    "step_times_close": DeclaredCheck(since=3, optional=True),
+    "written_extents": DeclaredCheck(since=3, holds=are_written, optional=True),
+    "delivered_bytes": DeclaredCheck(since=1, holds=is_delivered, not_made_by=_OUTSIDE),
+    "step_times_close": DeclaredCheck(since=3, holds=are_steps_close, optional=True),
+    "files_verified": DeclaredCheck(since=3, holds=are_files_whole, made_only_by=_OUTSIDE),
+    "harness_bytes": DeclaredCheck(
+        since=3, holds=is_read_by_program, warns=is_read_with_more, made_only_by=_OUTSIDE
+    ),
+    "harness_storage_bytes": DeclaredCheck(
+        since=3, holds=is_from_storage, warns=is_counted, optional=True, made_only_by=_OUTSIDE
+    ),
+    "harness_summary": DeclaredCheck(since=3, holds=is_summed_up, made_only_by=_OUTSIDE),
 }
 """The checks that only a unet3d run can make, and what their figures must be."""
 

@@ -10,11 +10,15 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from wattload.core.errors import ConfigError, RunError
+import numpy as np
+
+from wattload.core.errors import ConfigError, DataError, RunError
 from wattload.core.record.results import Check, Metric, Verdict
 from wattload.core.units import MIB, Unit, format_bytes, format_percent
-from wattload.core.workload import Device, Outcome, Phase, RunContext
-from wattload.loaders.data.cold_cache import RESIDENT_LIMIT, residency, worst_of_each
+from wattload.core.workload import Device, Outcome, Phase, Progress, RunContext
+from wattload.loaders.data.cold_cache import RESIDENT_LIMIT, evict, residency, worst_of_each
+from wattload.loaders.data.record_formats import record_format
+from wattload.loaders.data.verification import FileState, bad_file_blocks, open_regular
 from wattload.loaders.samples import (
     SampleHarnessConfig,
     SampleSet,
@@ -23,10 +27,17 @@ from wattload.loaders.samples import (
     TrainingResult,
 )
 from wattload.workloads.unet3d.checks import (
+    RATIO_HIGH,
+    RATIO_LOW,
+    ROWS,
     ColdCache,
+    are_files_whole,
     bad_blocks_sentence,
     ceiling_remark,
     details,
+    is_delivered,
+    is_read_by_program,
+    is_summed_up,
     remarks,
     verified_clause,
     verified_reads,
@@ -39,6 +50,7 @@ from wattload.workloads.unet3d.metrics import (
     UNPACED,
     EpochTimes,
     JobTimes,
+    are_steps_close,
     figure,
     fraction,
     metrics,
@@ -49,12 +61,7 @@ OUTPUT, CEILING_OUTPUT = "dlio", "dlio-ceiling"
 
 CEILING_STEPS, CEILING_STEPS_LEAST = 8, 4
 """Steps of a ceiling epoch over all accelerators, and the minimum for each of them."""
-READ = "harness_bytes"
-RATIO_LOW, RATIO_HIGH = 0.98, 1.02
-SUMMARY_TOLERANCE = 1e-6
-
-TIMES_TOLERANCE, TIMES_TOLERANCE_S = 0.005, 0.010
-"""By how much the program's steps may exceed their epoch: the larger of both."""
+READ, STORAGE, FILES = "harness_bytes", "harness_storage_bytes", "files_verified"
 _MISSING_TIMES = {
     "copy_s": "dlio-benchmark does not copy to a device",
     "barrier_s": "not reported by dlio-benchmark",
@@ -85,13 +92,16 @@ def run_harness(
     data: PreparedData,
     samples: SampleSet,
     context: RunContext,
-) -> Outcome:
-    """Run the program on the prepared data and return the outcome; needs a single rank.
+) -> tuple[Outcome, FilesRead]:
+    """Run the program on the prepared data; needs a single rank.
+
+    Returns the outcome, and the files to verify afterwards.
 
     Raises:
         RunError: the program failed, or its output is invalid.
     """
     training = _training(job, samples, context.seed)
+    files = FilesRead(training)
     cold = ColdCache(data.paths, context.communicator)
     result = _run(loader, training, cold, context)
     left = None if loader.is_cold_in_every_epoch else residency(data.paths).fraction
@@ -101,7 +111,7 @@ def run_harness(
         ceiling, reason = _ceiling(loader, training, context.output_folder(CEILING_OUTPUT))
     times = _job_times(job, samples, result, loader)
     common_remarks = remarks(job, samples, loader, cold=cold_cache)
-    return Outcome(
+    outcome = Outcome(
         metrics=(*harness_metrics(times, result, training), ceiling_metric(ceiling, reason)),
         paths=(result.io.path,),
         checks=(
@@ -119,6 +129,66 @@ def run_harness(
             *([ceiling_remark(times, ceiling)] if ceiling is not None else []),
         ),
     )
+    return outcome, files
+
+
+class FilesRead:
+    """The files that an outside program reads, noted before it starts and verified afterwards.
+
+    A program that hands over no bytes leaves only this: that its files were whole after the timed
+    phase, and did not change since before it.
+    """
+
+    def __init__(self, training: Training) -> None:
+        samples = training.samples
+        if samples.nonce is None:
+            raise ValueError("the files have no stamps")
+        read = {index for epoch in training.orders for order in epoch for index in order}
+        self._nonce = samples.nonce
+        self._layout = record_format(samples.record_format)
+        self._sizes = {samples.paths[index]: samples.file_bytes[index] for index in sorted(read)}
+        self._states = {path: FileState.of(path) for path in self._sizes}
+
+    def check(self, progress: Progress) -> Check:
+        """Read every file from the drive, and compare its blocks with their stamps and sums."""
+        file_bytes = sum(self._sizes.values())
+        progress.begin("verifying data", read_bytes=file_bytes)
+        found = {path: self._fault(path, progress) for path in self._sizes}
+        progress.end()
+        faults = [f"{path} {fault}" for path, fault in found.items() if fault]
+        figures = {
+            "file_count": len(found),
+            "file_bytes": file_bytes,
+            "verified_bytes": sum(self._sizes[path] for path, fault in found.items() if not fault),
+            "wrong_count": len(faults),
+        }
+        return Check(
+            name=FILES,
+            verdict="pass" if are_files_whole(figures) else "fail",
+            sentence=f"{faults[0]}; {len(faults)} of {len(found)} files are not as they were."
+            if faults
+            else f"After the timed phase, {len(found)} files were read again from the drive: all "
+            f"{file_bytes} bytes are those that were written, by stamps and sums, and no "
+            "file changed during the run. This does not show which bytes the program received.",
+            figures=figures,
+            mandatory=True,
+        )
+
+    def _fault(self, path: Path, progress: Progress) -> str:
+        """Return what is wrong with a file; empty if all of its bytes are right."""
+        try:
+            if FileState.of(path) != self._states[path]:
+                return "was changed during the run"
+            evict([path])
+            with open(path, "rb", opener=open_regular) as file:
+                raw = np.fromfile(file, np.uint8)
+            wrong = bad_file_blocks(self._layout, self._nonce, path, raw)
+        except (DataError, OSError) as error:
+            return f"can't be verified ({error})"
+        progress.advance(read_bytes=len(raw))
+        if len(raw) != self._sizes[path]:
+            return f"has {len(raw)} bytes instead of {self._sizes[path]}"
+        return f"has {wrong} blocks that differ from what was written" if wrong else ""
 
 
 def _training(job: Job, samples: SampleSet, seed: int) -> Training:
@@ -407,7 +477,8 @@ def read_check(result: TrainingResult) -> Check:
 
 
 def _plugged_check(plugged_bytes: int, file_bytes: int) -> Check:
-    agree = plugged_bytes == file_bytes
+    figures = {"file_bytes": file_bytes, "plugged_bytes": plugged_bytes}
+    agree = is_read_by_program(figures)
     return Check(
         name=READ,
         verdict="pass" if agree else "fail",
@@ -416,7 +487,7 @@ def _plugged_check(plugged_bytes: int, file_bytes: int) -> Check:
             f"have {format_bytes(file_bytes)}"
             + ("." if agree else ": not every file was read once.")
         ),
-        figures={"file_bytes": file_bytes, "plugged_bytes": plugged_bytes},
+        figures=figures,
         mandatory=True,
     )
 
@@ -452,11 +523,11 @@ def storage_check(result: TrainingResult) -> Check:
 
     The kernel counts them per process, so other load on the drive is excluded.
     """
-    name, file_bytes = "harness_storage_bytes", result.io.moved_bytes
+    file_bytes = result.io.moved_bytes
     storage_bytes = _total(result, "storage_bytes")
     if storage_bytes is None:
         return Check(
-            name=name,
+            name=STORAGE,
             verdict="not_checked",
             sentence="The kernel does not report the bytes fetched from storage for the program.",
             figures={"file_bytes": file_bytes},
@@ -465,7 +536,7 @@ def storage_check(result: TrainingResult) -> Check:
     proved = RATIO_LOW <= ratio <= RATIO_HIGH
     other = "the rest came from memory" if ratio < RATIO_LOW else "some were fetched more than once"
     return Check(
-        name=name,
+        name=STORAGE,
         verdict="pass" if proved else "warn",
         sentence=(
             f"The kernel fetched {ratio:.4f} of the files' bytes from storage for the program's "
@@ -483,7 +554,8 @@ def summary_check(result: TrainingResult, training: Training) -> Check:
             continue  # the program reports 0 without computation
         for ours, theirs in zip(values, result.reported[name], strict=True):
             difference = max(difference, abs(ours - theirs) / max(abs(theirs), 1e-12))
-    closes = difference <= SUMMARY_TOLERANCE
+    figures = {"apart_fraction": difference}
+    closes = is_summed_up(figures)
     return Check(
         name="harness_summary",
         verdict="pass" if closes else "fail",
@@ -492,7 +564,7 @@ def summary_check(result: TrainingResult, training: Training) -> Check:
             + ("agree" if closes else "do not agree")
             + " with its own times of single steps."
         ),
-        figures={"apart_fraction": difference},
+        figures=figures,
     )
 
 
@@ -505,7 +577,8 @@ def times_check(result: TrainingResult) -> Check:
     each = [trained for epoch in result.epochs for trained in epoch]
     worst = max(each, key=lambda trained: sum(trained.processed_s) / trained.duration_s)
     steps_s, epoch_s = sum(worst.processed_s), worst.duration_s
-    fits = steps_s - epoch_s <= max(epoch_s * TIMES_TOLERANCE, TIMES_TOLERANCE_S)
+    figures = {"steps_s": steps_s, "epoch_s": epoch_s}
+    fits = are_steps_close(figures)
     return Check(
         name="step_times_close",
         verdict="pass" if fits else "fail",
@@ -514,12 +587,8 @@ def times_check(result: TrainingResult) -> Check:
             f"the epoch took {epoch_s:.3f} s by the monotonic clock"
             + ("." if fits else ": the program's times are wrong.")
         ),
-        figures={"steps_s": steps_s, "epoch_s": epoch_s},
+        figures=figures,
     )
-
-
-_ROW_FIGURES = ("hashed_samples", "expected_samples", "altered_rows", "altered_device_rows")
-"""Figures of rows of batches, which a program that owns the loop does not hand over."""
 
 
 def delivery_check(result: TrainingResult, training: Training, how: str) -> Check:
@@ -530,28 +599,29 @@ def delivery_check(result: TrainingResult, training: Training, how: str) -> Chec
             name="delivered_bytes",
             verdict="not_checked",
             sentence=(
-                f"0 of {read_bytes} bytes read were verified: dlio-benchmark owns the loop and "
-                "does not hand over bytes. harness_bytes compares the bytes that it read with its "
-                "files."
+                f"0 of {read_bytes} bytes were verified as they were read: dlio-benchmark owns the "
+                f"loop and does not hand over bytes. {READ} compares how many it read with its "
+                f"files, which {FILES} reads again afterwards."
             ),
             verified=(verified_reads(read_bytes, 0),),
         )
     wrong = sorted(training.samples.paths[index].name for index in verified.bad_blocks)
     verified_bytes = min(verified.verified_bytes, read_bytes)
     block_count = sum(verified.bad_blocks.values())
+    figures = {
+        "read_bytes": read_bytes,
+        "verified_bytes": verified_bytes,
+        "bad_blocks": block_count,
+        "altered_samples": len(wrong),
+        **dict.fromkeys(ROWS),
+    }
     return Check(
         name="delivered_bytes",
-        verdict="fail" if wrong else "pass",
+        verdict="pass" if is_delivered(figures) else "fail",
         sentence=bad_blocks_sentence(wrong, block_count)
         if wrong
         else f"{verified_clause(verified_bytes, read_bytes, how)}.",
-        figures={
-            "read_bytes": read_bytes,
-            "verified_bytes": verified_bytes,
-            "bad_blocks": block_count,
-            "altered_samples": len(wrong),
-            **dict.fromkeys(_ROW_FIGURES),
-        },
+        figures=figures,
         mandatory=True,
         verified=(verified_reads(read_bytes, verified_bytes),),
     )

@@ -25,7 +25,7 @@ from wattload.workloads.unet3d.checks import ColdCache, Delivery, ceiling_remark
 from wattload.workloads.unet3d.config import Config
 from wattload.workloads.unet3d.dataset import WORKLOAD, PreparedData
 from wattload.workloads.unet3d.generation import generation_memory_bytes, prepare
-from wattload.workloads.unet3d.harness import check_harness, run_harness
+from wattload.workloads.unet3d.harness import FilesRead, check_harness, run_harness
 from wattload.workloads.unet3d.job import Job, drawn_samples, plan_job
 from wattload.workloads.unet3d.loop import (
     DeviceChoice,
@@ -71,6 +71,7 @@ class Unet3d:
         self._job: Job | None = None
         self._data: PreparedData | None = None
         self._delivery: Delivery | None = None
+        self._files: FilesRead | None = None
         self._device = DeviceChoice(copies=False)
 
     def plan(self, context: RunContext) -> WorkloadPlan:
@@ -130,7 +131,8 @@ class Unet3d:
         job, data, world = self._planned(), self._prepared(), context.communicator
         if isinstance(self._loader, SampleHarnessConfig):
             samples = self._samples(job, data.paths)
-            return run_harness(self._loader, job, data, samples, context)
+            outcome, self._files = run_harness(self._loader, job, data, samples, context)
+            return outcome
         draw = world.broadcast(secrets.randbits(64))
         drawn = drawn_samples(job.first_epoch(world.world_size, context.seed), draw)
         samples = self._samples(job, data.paths, drawn)
@@ -167,7 +169,12 @@ class Unet3d:
         )
 
     def verify(self, context: RunContext) -> Sequence[Check]:
-        """Compare the delivered data with the written data."""
+        """Compare the delivered data with the written data.
+
+        A program that owns the loop delivers none: then its files are compared.
+        """
+        if self._files is not None:
+            return (self._files.check(context.progress),)
         if self._delivery is None:
             return ()
         return self._delivery.checks(context.communicator)

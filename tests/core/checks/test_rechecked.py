@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
@@ -14,6 +15,7 @@ import wattload.workloads
 from tests.record_figures import OF_WORKLOAD
 from tests.records import Scenario, WorkloadName, make_run
 from wattload.core.checks.evaluation import declared_checks, read_judged, rechecked
+from wattload.core.errors import RecordError
 from wattload.core.record.file import (
     BLANK,
     RECORD_FILE,
@@ -27,7 +29,8 @@ from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.run.compose import compose, workload_class
 
-GOLDEN = Path(__file__).parents[2] / "data/records"
+ROOT = Path(__file__).parents[3]
+GOLDEN = ROOT / "tests/data/records"
 WORKLOADS: tuple[WorkloadName, ...] = ("unet3d", "checkpoint", "dlrm")
 
 
@@ -159,6 +162,68 @@ def test_a_check_that_could_not_be_made_bars_no_verdict_where_that_is_known() ->
     assert "delivered_bytes" not in barred(changed(undelivered, workload=by_dlio))
 
 
+@pytest.mark.parametrize(
+    ("made_by", "loader"), [("files_verified", "dlio"), ("harness_bytes", "dlio")]
+)
+def test_a_check_that_only_one_loader_makes_is_missing_from_its_records_alone(
+    made_by: str, loader: str
+) -> None:
+    record = record_of()
+    assert made_by not in failed(record)
+    other = record.workload.model_copy(update={"loader": loader})
+    assert made_by in failed(changed(record, workload=other))
+
+
+def test_a_check_that_one_setting_adds_is_missing_from_such_records_alone() -> None:
+    record = record_of("checkpoint")
+    assert failed(changed(record, config={"workload": {"protocol": "interleaved"}})) == set()
+    by_rule = changed(record, config={"workload": {"protocol": "mlperf"}})
+    assert failed(by_rule) == {"mlperf_read_start"}
+
+
+NO_COUNTS = (None, -1, -0.5, float("nan"), float("inf"), -float("inf"), "", "0", "1", "pass")
+EXTREMES = (True, False, 0, 0.5, 1e308, 2**63, 10**400)
+CASES = [
+    (workload, name, figure)
+    for workload in WORKLOADS
+    for name, figures in OF_WORKLOAD[workload].items()
+    for figure in figures
+    if figure not in {"altered_device_rows", "limit_fraction", "times_checked"}
+]
+
+
+@pytest.mark.parametrize(("workload", "name", "figure"), CASES)
+def test_no_hostile_figure_supports_a_verdict(
+    workload: WorkloadName, name: str, figure: str, tmp_path: Path
+) -> None:
+    """Each figure is replaced in a sealed file by what is no count, or removed; others are read."""
+    write_record(record_of(workload), tmp_path)
+    document = json.loads((tmp_path / RECORD_FILE).read_text())
+    (check,) = (check for check in document["checks"] if check["name"] == name)
+    true = check["figures"]
+    for value in (*NO_COUNTS, *EXTREMES):
+        check["figures"] = {**true, figure: value}
+        judged = resealed(document, tmp_path)
+        if value in NO_COUNTS:
+            assert judged is None or name in failed(judged), value
+    for figures in ({}, {key: true[key] for key in true if key != figure}):
+        check["figures"] = figures
+        judged = resealed(document, tmp_path)
+        assert judged is not None
+        assert name in failed(judged)
+
+
+def resealed(document: Mapping[str, Any], folder: Path) -> RunRecord | None:
+    """Return a sealed document as it is judged, ``None`` if it is refused in one sentence."""
+    content = json.dumps({**document, "seal": BLANK}, indent=1).encode() + b"\n"
+    content = content.replace(BLANK.encode(), str(seal_of(content)).encode())
+    (folder / RECORD_FILE).write_bytes(content)
+    try:
+        return read_judged(folder).record
+    except RecordError:
+        return None
+
+
 def test_a_record_relabelled_as_another_workload_contradicts_its_configuration() -> None:
     record = record_of()
     named = {"_target_": "wattload.workloads.unet3d.workload.Unet3d"}
@@ -223,6 +288,50 @@ def test_every_workload_declares_its_checks_under_its_own_name() -> None:
         assert all(check.since <= SCHEMA_VERSION for check in declared.values())
         config, _ = compose([f"workload={module.name}", "target.path=/tmp"])
         assert workload_class(config).name == module.name
+
+
+def test_every_check_that_is_made_outside_of_the_recomputed_ones_is_declared() -> None:
+    """An undeclared check could be removed from a record, and nothing would miss it."""
+    named = {
+        module.name: set(declared_checks(module.name) or {})
+        for module in iter_modules(wattload.workloads.__path__)
+    }
+    everywhere = set().union(*named.values())
+    found = 0
+    for folder in ("workloads", "loaders", "power", "wattload/run", "wattload/session"):
+        for file in (ROOT / folder).rglob("*.py"):
+            declared = named.get(file.parent.name, everywhere)
+            for name in names_of_checks(file):
+                found += 1
+                starts = any(each.startswith(name) for each in declared)
+                assert name in declared or (name.endswith("_") and starts), (file, name)
+    assert found > 20
+
+
+def names_of_checks(file: Path) -> Iterator[str]:
+    """Yield the name of each check that a module makes; the beginning of a formatted name."""
+    tree = ast.parse(file.read_text())
+    values: dict[str, ast.expr] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Constant, ast.Tuple)):
+            for target in node.targets:
+                pairs = (
+                    zip(target.elts, node.value.elts, strict=True)
+                    if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+                    else [(target, node.value)]
+                )
+                values |= {ast.unparse(each): value for each, value in pairs}
+        elif isinstance(node, ast.FunctionDef):
+            arguments = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+            values |= {each.arg: default for each, default in arguments if default is not None}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).lower().endswith("check"):
+            for keyword in node.keywords:
+                if keyword.arg == "name":
+                    value = values.get(ast.unparse(keyword.value), keyword.value)
+                    part = value.values[0] if isinstance(value, ast.JoinedStr) else value
+                    assert isinstance(part, ast.Constant), (file, ast.unparse(value))
+                    yield str(part.value)
 
 
 @pytest.mark.parametrize("version", [1, 2])

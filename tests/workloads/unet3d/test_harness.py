@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.context import Context, context_at
+from tests.damage import DAMAGES, Damage, flip_in_the_middle
 from tests.loaders.dlio.job import needs_dlio
 from tests.workloads.outside import (
     BATCH,
     EPOCHS,
+    FILES,
     Failing,
     Outside,
     OutsideConfig,
@@ -22,8 +25,8 @@ from tests.workloads.outside import (
     value,
     workload,
 )
-from wattload.core.errors import ConfigError, RunError
-from wattload.core.io import Harness
+from wattload.core.errors import ConfigError, DataError, RunError
+from wattload.core.io import Harness, HarnessWatch
 from wattload.core.record.results import Check
 from wattload.core.workload import Device
 from wattload.loaders.data.cold_cache import resident_fraction
@@ -89,6 +92,93 @@ def test_delivered_bytes_are_never_called_checked(context: Context) -> None:
     delivered = check(live(workload(OutsideConfig()), context), "delivered_bytes")
     assert delivered.verdict == "not_checked"
     assert "does not hand over bytes" in delivered.sentence
+    assert delivered.verified[0].verified_bytes == 0 < delivered.verified[0].moved_bytes
+
+
+def test_files_that_a_program_read_are_verified_afterwards(context: Context) -> None:
+    outcome = live(workload(OutsideConfig()), context)
+    files = check(outcome, "files_verified")
+    assert (files.verdict, files.figures["file_count"]) == ("pass", FILES)
+    assert files.figures["verified_bytes"] == files.figures["file_bytes"]
+    assert not files.verified
+    assert files.sentence.endswith("does not show which bytes the program received.")
+
+
+class Altering(Outside):
+    """Changes a file after it has read all of them."""
+
+    def run(self, folder: Path, watch: HarnessWatch) -> TrainingResult:
+        result = super().run(folder, watch)
+        if not self.training.samples.in_memory:
+            self.alter(*self.training.samples.paths[:2])
+        return result
+
+    alter: Damage
+
+
+def restore_later(path: Path, other: Path) -> None:
+    """Change a byte, and undo that as well as the time of the change."""
+    status = path.stat()
+    flip_in_the_middle(path, other)
+    flip_in_the_middle(path, other)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def swap_files(path: Path, other: Path) -> None:
+    third = path.with_suffix(".third")
+    for source, target in ((path, third), (other, path), (third, other)):
+        source.rename(target)
+
+
+def replace_by_pipe(path: Path, other: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+BEFORE = {**DAMAGES, "swapped": swap_files}
+MEANWHILE: dict[str, Damage] = {
+    "one bit flipped": flip_in_the_middle,
+    "changed and restored": restore_later,
+    "swapped": swap_files,
+    "removed": lambda path, _: path.unlink(),
+    "emptied": lambda path, _: os.truncate(path, 0),
+    "replaced by a pipe": replace_by_pipe,
+}
+
+
+@pytest.mark.parametrize(
+    ("moment", "damage"),
+    [
+        *(pytest.param("before", damage, id=f"before-{name}") for name, damage in BEFORE.items()),
+        *(
+            pytest.param("during", damage, id=f"during-{name}")
+            for name, damage in MEANWHILE.items()
+        ),
+    ],
+)
+def test_files_are_verified_after_a_program_that_hands_over_no_bytes(
+    context: Context, moment: str, damage: Damage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = OutsideConfig()
+    subject = workload(loader)
+    subject.plan(context)
+    subject.prepare(context)
+    if moment == "before":
+        damage(*subject._prepared().paths[:2])
+    else:
+        monkeypatch.setattr(Altering, "alter", staticmethod(damage), raising=False)
+        monkeypatch.setattr(loader, "training_harness", lambda job: Altering(job, 1 << 40))
+    if moment == "before" and damage in (
+        DAMAGES["hole punched"],
+        DAMAGES["truncated and extended"],
+    ):
+        with pytest.raises(DataError, match="holes or unwritten blocks"):
+            subject.run(context)
+        return
+    outcome = subject.run(context)
+    (files,) = subject.verify(context)
+    assert (files.name, files.verdict, files.mandatory) == ("files_verified", "fail", True)
+    assert check(outcome, "delivered_bytes").verified[0].verified_bytes == 0
 
 
 def test_unpaced_there_is_no_utilisation(context: Context) -> None:

@@ -63,10 +63,11 @@ def phases_known(record: RunRecord) -> Sequence[Check]:
 
 
 def settings_agree(record: RunRecord) -> Sequence[Check]:
-    """Fail a record whose workload, label or scale is not that of its own configuration."""
+    """Fail a record whose workload, loader, label or scale is not that of its configuration."""
     scale = record.config.get("scale")
     stated = {
-        "workload": (record.workload.name, _workload_of(record.config.get("workload"))),
+        "workload": (record.workload.name, _package_of(record.config, "workload")),
+        "loader": (record.workload.loader, _package_of(record.config, "loader")),
         "label": (record.label, record.config.get("label")),
         "scale": (record.workload.scale, scale.get("name") if isinstance(scale, Mapping) else None),
     }
@@ -81,15 +82,16 @@ def settings_agree(record: RunRecord) -> Sequence[Check]:
             verdict="fail" if apart else "pass",
             sentence=f"The record was edited: its configuration has another {' and '.join(apart)}."
             if apart
-            else "Workload, label and scale are those of the run's configuration.",
+            else "Workload, loader, label and scale are those of the run's configuration.",
         )
     ]
 
 
-def _workload_of(configured: object) -> str | None:
-    """Return the name of the configured workload: the module below ``workloads`` of its class."""
+def _package_of(config: Mapping[str, object], group: str) -> str | None:
+    """Return the name of the configured workload or loader: the package of its class."""
+    configured = config.get(group)
     target = configured.get("_target_") if isinstance(configured, Mapping) else None
-    package, _, below = str(target).partition(".workloads.")
+    package, _, below = str(target).partition(f".{group}s.")
     return below.split(".")[0] if package == "wattload" else None
 
 

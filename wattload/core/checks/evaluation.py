@@ -164,12 +164,10 @@ def _supported(
     if declared is None:
         return check
     if check.verdict == "not_checked" and schema_version >= FIGURES_SINCE:
-        is_due = not declared.optional and loader not in declared.not_made_by
+        is_due = declared.is_due(loader)
         return check.model_copy(update={"mandatory": check.mandatory or is_due})
-    if declared.holds is None or check.verdict not in {"pass", "warn"}:
-        return check
     try:
-        holds = declared.holds(check.figures)
+        holds = declared.supports(check.verdict, check.figures)
     except KeyError:
         holds = schema_version < FIGURES_SINCE
     if holds:
@@ -194,14 +192,15 @@ def _missing(
         )
         return
     stored = {check.name for check in record.checks}
+    settings = record.config.get("workload")
     for name, check in declared.items():
-        if name in stored:
+        if name in stored or not check.is_of(record.workload.loader, settings):
             continue
         is_due = check.since <= schema_version
         yield Check(
             name=name,
             verdict="fail" if is_due else "not_checked",
-            sentence="The record lacks this check, which every complete run of its workload makes."
+            sentence="The record lacks this check, which every complete run of its kind makes."
             if is_due
             else f"Records of schema version {schema_version} did not have this check yet.",
             mandatory=is_due,

@@ -5,6 +5,7 @@ A check compares two independent counters. It has the figures that decided it an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Literal, Self
 
@@ -89,6 +90,19 @@ class Check(Frozen):
         if not self.sentence:
             raise ValueError(f"check {self.name}: a verdict needs a sentence")
         return self
+
+
+def amount(figures: Mapping[str, float | int | str | None], name: str) -> float:
+    """Return a count or another figure that can't be negative.
+
+    Raises:
+        KeyError: it is missing.
+        ValueError: it is no number, negative or not finite.
+    """
+    value = figures[name]
+    if value is None or isinstance(value, (str, bool)) or not 0 <= value < math.inf:
+        raise ValueError(f"{name} is {value!r}; it must be a number, 0 or more")
+    return value
 
 
 class Latency(Observed):

@@ -11,12 +11,12 @@ import fcntl
 import hashlib
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from wattload.core.errors import DataError
-from wattload.core.record.results import Check
+from wattload.core.record.results import Check, amount
 from wattload.core.units import format_bytes
 
 _FS_IOC_FIEMAP = 0xC020660B
@@ -33,6 +33,7 @@ _EXTENT_LAST = 0x1
 _EXTENT_UNWRITTEN = 0x800
 _WHOLE_FILE = 2**64 - 1
 _ROOM = 256
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NO_FIEMAP = {errno.EOPNOTSUPP, errno.ENOTTY, errno.ENOSYS, errno.EBADR}
 
 
@@ -75,7 +76,7 @@ def count_extents(path: Path) -> int:
         OSError: the file can't be opened, or its file system has no FIEMAP.
     """
     request = bytearray(_FIEMAP.pack(0, _WHOLE_FILE, _FLAG_SYNC, 0, 0, 0))
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = os.open(path, _FLAGS)
     try:
         fcntl.ioctl(descriptor, _FS_IOC_FIEMAP, request)
     finally:
@@ -93,7 +94,7 @@ def extent_map(path: Path) -> ExtentMap:
     Raises:
         OSError: the file can't be opened, or is a symbolic link.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = os.open(path, _FLAGS)
     try:
         size_bytes = os.fstat(descriptor).st_size
         try:
@@ -160,6 +161,11 @@ def _data_runs(descriptor: int, size_bytes: int) -> Iterator[int]:
             return
         position = os.lseek(descriptor, start, os.SEEK_HOLE)
         yield position - start
+
+
+def are_written(figures: Mapping[str, float | int | str | None]) -> bool:
+    """Return whether the figures of the check are those of files without holes."""
+    return amount(figures, "file_count") > 0 and amount(figures, "unwritten_bytes") == 0
 
 
 def written_extents_check(paths: Iterable[Path], *, remedy: str) -> Check:
