@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,9 +23,9 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def names(opened: object) -> list[str]:
+def names(opened: Any) -> list[str]:
     """Return the runs that show, from top to bottom."""
-    rows = opened.page.locator("#runs tbody tr:visible th")  # type: ignore[attr-defined]
+    rows = opened.page.locator("#runs tbody tr:visible th")
     return [str(text) for text in rows.all_inner_texts()]
 
 

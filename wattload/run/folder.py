@@ -79,7 +79,8 @@ def _ways_on(runs: Path, error: OSError) -> str:
     if not isinstance(error, PermissionError):
         return f"{remedy(error.errno)}, or {other}"
     # Path.exists() raises an error below a folder that this user may not enter.
-    existing = next(each for each in (runs, *runs.parents) if os.path.exists(each))  # noqa: PTH110
+    places = (runs, *runs.parents)
+    existing = next(each for each in places if os.path.exists(each))  # noqa: PTH110 - never raises
     return f"{allow_writing(existing)}, or {other}"
 
 
