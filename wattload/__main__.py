@@ -37,11 +37,13 @@ def _dispatch(words: Sequence[str], *, debug: bool) -> int:
     try:
         from wattload.cli.main import dispatch
         from wattload.cli.terminal import spell_what_is_missing
+        from wattload.core.host_paths import in_container, print_as_host
 
         adjust_limits()
         spell_what_is_missing()
         _require_current_folder()
-        return dispatch(words)
+        print_as_host()
+        return dispatch([in_container(word) for word in words])
     except Exception as error:
         interruption = interrupts.interruption()
         if debug:

@@ -92,7 +92,8 @@ class SamplerClient:
         could put a link or a pipe there. Without a folder to write to, there is no log.
 
         Raises:
-            PowerError: it did not start; the message names the log.
+            PowerError: it did not start; the message names the log, or there is no place for its
+            socket.
         """
         log = _open_log(log_path or default_state_folder() / LOG_NAME)
         stream, process = launch(program, runs_dir.absolute(), log)
@@ -220,7 +221,9 @@ class SamplerClient:
     def _request(self, command: str, **fields: object) -> Mapping[str, Any]:
         try:
             self._stream.settimeout(_ANSWER_TIMEOUT_S)
-            self._stream.sendall(encode({"command": command, **fields}))
+            # A sampler that refuses this client says so and hangs up before it is asked.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                self._stream.sendall(encode({"command": command, **fields}))
             answer = self._receive()
         except TimeoutError as error:
             raise PowerError(
@@ -276,9 +279,16 @@ def launch(
     """Start ``program`` with a private socket; return a connection to it and its process.
 
     Raises:
-        PowerError: it did not start; the message names the log.
+        PowerError: it did not start; the message names the log, or there is no place for its
+            socket.
     """
-    folder = Path(tempfile.mkdtemp(prefix="wattload-"))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="wattload-"))
+    except OSError as error:
+        raise PowerError(
+            "the sampler's socket needs a folder for temporary files, and none can be written to "
+            f"({error.strerror}); set TMPDIR to one, or start a container with --tmpfs /tmp"
+        ) from error
     path = folder / "s"
     try:
         with interrupts.held():

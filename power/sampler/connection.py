@@ -142,7 +142,9 @@ class Runs:
     def check_idle(self) -> None:
         """Raise ``PowerError`` if there is a run already."""
         if self.current is not None:
-            raise PowerError(f"the sampler is busy with run {self.current.run_id}")
+            raise PowerError(
+                f"the sampler is busy with run {self.current.run_id}; wait for its end"
+            )
 
     def announce(self, folder: RunFolder) -> None:
         """Count the folder of a run that wants to become the current one."""

@@ -103,7 +103,7 @@ def test_the_default_directory_is_the_target_of_the_environment(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("sysctl", "seccomp", "words"),
-    [("2", "0", "sysctl"), ("2", "2", "sysctl"), ("0", "2", "seccomp=unconfined"), ("0", "0", "")],
+    [("2", "0", "sysctl"), ("2", "2", "sysctl"), ("0", "2", "docker/compose.yaml"), ("0", "0", "")],
 )
 def test_a_seccomp_filter_and_the_sysctl_have_different_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sysctl: str, seccomp: str, words: str

@@ -122,9 +122,34 @@ def test_unit_permits_no_mount_and_few_capabilities() -> None:
 def test_profile_of_the_container_permits_no_mount() -> None:
     profile = json.loads((ROOT / "docker" / "sampler-seccomp.json").read_text())
     assert profile["defaultAction"] == "SCMP_ACT_ERRNO"
-    allowed = {name for rule in profile["syscalls"] for name in rule["names"]}
-    forbidden = {"mount", "umount2", "move_mount", "fsmount", "open_tree", "pivot_root", "unshare"}
+    rules = (rule for rule in profile["syscalls"] if rule["action"] == "SCMP_ACT_ALLOW")
+    allowed = {name for rule in rules for name in rule["names"]}
+    forbidden = {
+        "setns",
+        "chroot",
+        "mount",
+        "umount2",
+        "move_mount",
+        "fsmount",
+        "open_tree",
+        "pivot_root",
+        "unshare",
+    }
     assert forbidden.isdisjoint(allowed)
+
+
+def test_profile_of_runs_permits_io_uring_and_otherwise_little_more() -> None:
+    """A library that gets EPERM from clone3 starts no thread; ENOSYS lets it use clone."""
+    run, sampler = (
+        json.loads((ROOT / "docker" / f"{name}-seccomp.json").read_text())
+        for name in ("run", "sampler")
+    )
+    ordinary, *others = run["syscalls"]
+    added = set(ordinary["names"]) - set(sampler["syscalls"][0]["names"])
+    assert {"io_uring_setup", "io_uring_enter", "io_uring_register", "mincore"} <= added
+    assert added.isdisjoint({"mount", "setns", "unshare", "bpf", "ptrace", "keyctl", "clone3"})
+    assert others == sampler["syscalls"][1:]
+    assert {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": 38} in others
 
 
 def test_administrator_s_settings_are_used_and_no_run_s(tmp_path: Path) -> None:

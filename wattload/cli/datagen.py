@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from wattload.core.host_paths import on_host
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments; overrides are Hydra's."""
@@ -26,5 +24,5 @@ def run(arguments: argparse.Namespace) -> int:
     require_workload(arguments.overrides, "datagen")
     data = generate(arguments.overrides, Printer())
     if data is not None:
-        print(f"{'reused' if data.reused else 'generated'}: {on_host(data.folder)}")
+        print(f"{'reused' if data.reused else 'generated'}: {data.folder}")
     return 0

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from wattload.cli.terminal import NARROWEST
 from wattload.core.errors import MissingExtraError, PowerError, PowerPermissionError, TargetError
 from wattload.core.host.counters import read_block_stat
+from wattload.core.host_paths import mounted
 from wattload.core.installation import install_command
 from wattload.core.storage.controllers import list_controllers
 from wattload.core.storage.targets import Target, check_writable, counting_devices, resolve_targets
@@ -76,8 +77,12 @@ _ENGINES = {"docker": "{{.Driver}}", "podman": "{{.Store.GraphDriverName}}"}
 _SECCOMP_FILTER = 2
 """``proc(5)``: the value of Seccomp in a process under a filter, as in a container."""
 
-_WITHOUT_SECCOMP = (
-    "docker run --rm --security-opt seccomp=unconfined --volume /mnt/ssd:/target wattload doctor"
+_WITH_PROFILE = "docker compose -f docker/compose.yaml run --rm wattload doctor"
+"""The file names a seccomp profile that allows io_uring, which Docker's own forbids."""
+
+_WITH_POWER = (
+    "NVME={node} docker compose -f docker/compose.yaml -f docker/compose.power.yaml "
+    "run --rm wattload run workload=unet3d power=nvme"
 )
 
 _RUN = Path("/run")
@@ -239,7 +244,7 @@ def _allow_io_uring(roots: Roots) -> str:
     if _text_or_empty(roots.proc / "sys/kernel/io_uring_disabled") in ("1", "2"):
         return "sudo sysctl kernel.io_uring_disabled=0"
     filtered = f"Seccomp:\t{_SECCOMP_FILTER}" in read_text(roots.proc / "self/status").splitlines()
-    return _WITHOUT_SECCOMP if filtered else ""
+    return _WITH_PROFILE if filtered and not mounted() else ""
 
 
 def _locked_memory() -> Finding:
@@ -253,7 +258,7 @@ def _locked_memory() -> Finding:
         verdict=Verdict.PARTLY,
         says=f"{format_bytes(limit_bytes)} can be pinned; larger buffers are not registered",
         adds=adds,
-        mend="ulimit -l unlimited",
+        mend="" if mounted() else "ulimit -l unlimited",
     )
 
 
@@ -336,7 +341,7 @@ def _rapl(roots: Roots) -> Finding:
             return finding(
                 verdict=Verdict.NO,
                 says=f"only root can read the counters, and this is user {os.geteuid()}",
-                mend="sudo -E wattload doctor",
+                mend=_as_root(),
             )
         except PowerError as error:
             return finding(verdict=Verdict.NO, says=str(error))
@@ -344,6 +349,11 @@ def _rapl(roots: Roots) -> Finding:
             source.close()
     names = ", ".join(source.facts().device for source in sources)
     return finding(verdict=Verdict.YES, says=names)
+
+
+def _as_root() -> str:
+    """Return the command that runs this one as root."""
+    return f"env UID=0 GID=0 {_WITH_PROFILE}" if mounted() else "sudo -E wattload doctor"
 
 
 def _is_virtual(roots: Roots) -> bool:
@@ -372,7 +382,7 @@ def _ipmi(path: Path, open_link: OpenLink, roots: Roots) -> Finding:
         source.open()
         (sample,) = source.read()
     except PowerPermissionError as error:
-        return finding(verdict=Verdict.NO, says=str(error), mend="sudo -E wattload doctor")
+        return finding(verdict=Verdict.NO, says=str(error), mend=_as_root())
     except PowerError as error:
         return finding(verdict=Verdict.NO, says=str(error))
     finally:
@@ -408,8 +418,9 @@ def software_findings(find: FindProgram = find_program) -> Iterator[Finding]:
     """Yield which extras and programs are installed."""
     yield from _loader_extras()
     yield _mpi(find)
-    yield _fio(find)
-    yield _engine(find)
+    if not mounted():
+        yield _fio(find)
+        yield _engine(find)
 
 
 def _loader_extras() -> Iterator[Finding]:
@@ -611,14 +622,13 @@ def _admin_queue(name: str, roots: Roots, devices: Path) -> Finding:
         return finding(
             verdict=Verdict.NO,
             says=f"{node} does not exist; a container needs the device node",
-            mend=f"NVME={node} docker compose -f docker/compose.yaml "
-            "-f docker/compose.power.yaml run --rm wattload doctor",
+            mend=_WITH_POWER.format(node=node),
         )
     except OSError as error:
         return finding(
             verdict=Verdict.NO,
             says=f"{node}: {error.strerror}; model, serial, link and temperature are readable",
-            mend="sudo -E wattload doctor",
+            mend=_as_root(),
         )
     if _has_capability(_CAP_SYS_ADMIN, roots):
         return finding(verdict=Verdict.YES, says=f"{node} opens")
@@ -626,7 +636,7 @@ def _admin_queue(name: str, roots: Roots, devices: Path) -> Finding:
         verdict=Verdict.PARTLY,
         says=f"{node} opens, but without CAP_SYS_ADMIN: the power state table only, no state or "
         "SMART",
-        mend="sudo -E wattload doctor",
+        mend=_as_root(),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wattload.core.host_paths import mounted, on_host
+from wattload.core.host_paths import is_lost, mounted
 
 if TYPE_CHECKING:
     from wattload.reports.runs.search import LeftOut
@@ -77,6 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         TargetError: the report can't be written, or would replace one of its inputs.
         ForeignFileError: without ``-o``, a link or somebody else's file has the report's name.
     """
+    from wattload.core.errors import TargetError
     from wattload.reports.render.output import (
         make_report,
         refuse_input,
@@ -88,6 +89,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     default = INDEX if arguments.index else f"report{ENDS[arguments.format]}"
     output = arguments.output or _default_folder(arguments.runs) / default
+    if output != STANDARD_OUTPUT and is_lost(output.parent):
+        raise TargetError(
+            f"{output} is in the container and is deleted with it; write it to the folder of the "
+            f"runs with -o runs/{output.name}"
+        )
     refuse_input(output, arguments.runs)
     if arguments.index:
         text = _index(arguments, output)
@@ -106,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
         write_out(text)
     else:
         write = write_whole if arguments.output else write_own
-        print(file_name(str(on_host(write(text, output)))))
+        print(file_name(str(write(text, output))))
     return 0
 
 

@@ -92,7 +92,7 @@ def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
     yield from failures(record.checks)
     if any(check.verdict != "pass" and not check.cause for check in record.checks):
         yield Line("details", shlex.join(["wattload", "check", str(on_host(folder))]), wraps=False)
-    yield Line("record", str(on_host(folder / RECORD_FILE)), wraps=False)
+    yield Line("record", str(folder / RECORD_FILE), wraps=False)
     yield Line("report", report_command([folder]), wraps=False)
 
 

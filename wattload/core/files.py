@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from wattload.core.errors import DataError, ForeignFileError
+from wattload.core.host_paths import mounted, run_as
 
 FILE_MODE = 0o644
 FOLDER_MODE = 0o755
@@ -587,8 +588,9 @@ def _prove_owner(path: Path, found: os.stat_result) -> None:
         return
     owner, own = _user_name(found.st_uid), _user_name(uid)
     raise ForeignFileError(
-        f"{path} belongs to {owner}, and wattload runs as {own}; run it as {owner}, choose another "
-        f"folder, or have an administrator run `chown -R {own} {path}`"
+        f"{path} belongs to {owner}, and wattload runs as {own}; "
+        f"{run_as(owner, found.st_uid, found.st_gid)}, choose another folder, or have an "
+        f"administrator run `chown -R {own} {path}`"
     )
 
 
@@ -608,6 +610,9 @@ def _wrong_kind(path: Path, found: os.stat_result, needed: str) -> ForeignFileEr
 
 
 def _user_name(uid: int) -> str:
+    """Return a user's name; in a container the number, since the host has other names."""
+    if mounted() and uid != _ROOT_UID:
+        return str(uid)
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -17,7 +17,7 @@ from typing import Any
 from wattload.core.errors import DataError, TargetError
 from wattload.core.faults import remedy
 from wattload.core.files import FOLDER_MODE, Folder, Lock, choose_folder, open_folder
-from wattload.core.host_paths import allow_writing
+from wattload.core.host_paths import allow_writing, is_lost, mounted
 from wattload.core.record.file import DRAFT_FILE, JOURNAL_PATTERN
 from wattload.core.record.unfinished import (
     LOCK_FILE,
@@ -58,12 +58,18 @@ def make_runs_folder(runs: Path) -> None:
     """Create the folder for run folders if it does not exist.
 
     Raises:
-        TargetError: it can't be created, or is where the data of targets is.
+        TargetError: it can't be created, is where the data of targets is, or is deleted together
+            with its container.
     """
     if DATA_FOLDER_NAME in runs.resolve().parts:
         raise TargetError(
             f"{runs} is in {DATA_FOLDER_NAME}, which holds only the data of a target; use "
             "runs=FOLDER for another folder"
+        )
+    if is_lost(runs):
+        raise TargetError(
+            f"the folder {runs} for results is in the container and is deleted with it; leave out "
+            "runs=, and put RUNS=FOLDER before docker compose for another folder of the host"
         )
     try:
         runs.mkdir(parents=True, exist_ok=True)
@@ -76,6 +82,8 @@ def make_runs_folder(runs: Path) -> None:
 def _ways_on(runs: Path, error: OSError) -> str:
     """Return what to do about an error in the folder of the runs, or in one that must hold it."""
     other = "use runs=FOLDER for another one"
+    if mounted():
+        other = "put RUNS=FOLDER before docker compose for another one"
     if not isinstance(error, PermissionError):
         return f"{remedy(error.errno)}, or {other}"
     # Path.exists() raises an error below a folder that this user may not enter.
@@ -120,10 +128,13 @@ def make_run_folder(folder: Path, config_values: Mapping[str, Any], draft: str) 
 def spare_folder(run_id: str) -> Path:
     """Create and return a folder of this user for a record that has no place among the runs.
 
+    In a container without a state folder of the host it is on the target.
+
     Raises:
         OSError: it can't be created.
     """
-    folder = default_state_folder() / "records" / run_id
+    state = default_state_folder()
+    folder = (next(iter(mounted())) if is_lost(state) else state) / "records" / run_id
     folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     return folder
 

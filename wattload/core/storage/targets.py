@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from wattload.core.errors import ConfigError, TargetError
-from wattload.core.host_paths import allow_writing
+from wattload.core.host_paths import allow_writing, make_available
 from wattload.core.record.target import BlockNode, FileSystemFacts, TargetFacts, TargetState
 from wattload.core.storage.block_stack import (
     controllers_in,
@@ -213,9 +213,7 @@ def _directory(path: str | Path) -> Path:
         folder = Path(path).expanduser().resolve(strict=True)
         mode = folder.stat().st_mode
     except FileNotFoundError as error:
-        raise TargetError(
-            f"{path} does not exist; create the directory on the drive under test, or mount it"
-        ) from error
+        raise TargetError(f"{path} does not exist; {make_available(path)}") from error
     except (OSError, RuntimeError) as error:
         raise TargetError(f"{path} can't be used as a target: {error}") from error
     if stat.S_ISDIR(mode):
