@@ -286,8 +286,8 @@ def launch(
         folder = Path(tempfile.mkdtemp(prefix="wattload-"))
     except OSError as error:
         raise PowerError(
-            "the sampler's socket needs a folder for temporary files, and none can be written to "
-            f"({error.strerror}); set TMPDIR to one, or start a container with --tmpfs /tmp"
+            "the sampler's socket needs a folder for temporary files, and none can be written to; "
+            "set TMPDIR to one, or start a container with --tmpfs /tmp"
         ) from error
     path = folder / "s"
     try:

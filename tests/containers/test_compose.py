@@ -6,11 +6,13 @@ Dockerfile's own, and ``WATTLOAD_TEST_BUILD_NETWORK=host`` builds on an engine w
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,7 +20,28 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDINARY_USER = 1000
+STRANGER = 12345
 RUN = ("run", "--rm", "wattload", "run", "scale=demo")
+
+PROBE = """
+import ctypes, json
+libc = ctypes.CDLL(None, use_errno=True)
+numbers = {"open_tree": 428, "move_mount": 429, "fsopen": 430, "fsmount": 432,
+           "mount_setattr": 442, "clone3": 435, "io_uring_setup": 425}
+calls = {name: (libc.syscall, number, -1, None, -1, None, 0) for name, number in numbers.items()}
+calls["clone3"] = (libc.syscall, 435, None, 0)
+calls["io_uring_setup"] = (libc.syscall, 425, 1, None)
+calls["mount"] = (libc.mount, None, None, None, 0, None)
+calls["umount2"] = (libc.umount2, None, 0)
+calls["setns"] = (libc.setns, -1, 0)
+calls["unshare"] = (libc.unshare, 0x20000)
+calls["chroot"] = (libc.chroot, None)
+def error(call, *arguments):
+    ctypes.set_errno(0)
+    return 0 if call(*arguments) >= 0 else ctypes.get_errno()
+print(json.dumps({name: error(*call) for name, call in calls.items()}))
+"""
+"""Calls by numbers, which are those of all architectures from 424 on, and by the C library."""
 
 pytestmark = pytest.mark.slow
 
@@ -123,9 +146,169 @@ def test_a_folder_that_root_made_is_refused_with_the_command(host: Path, name: s
     done = compose(host, *RUN, "workload=null", power=False, **folder)
     assert done.returncode == 2
     assert f"`sudo chown {ORDINARY_USER}:{ORDINARY_USER} {made}`" in done.stderr
-    assert "UID=0 GID=0" in done.stderr
+    assert "`env UID=0 GID=0`" in done.stderr
+    fresh = host / f"fresh-for-{name}"
+    fresh.mkdir()
+    folder = {"TARGET": str(fresh)} | folder
     again = compose(host, *RUN, "workload=null", power=False, UID="0", GID="0", **folder)
     assert again.returncode == 0, again.stderr
+
+
+def test_no_message_names_a_path_inside_the_container(host: Path) -> None:
+    """Neither results nor errors; and paths of the host are taken as arguments."""
+    target, runs = host / "target", host / "runs"
+    elsewhere = host / "elsewhere"
+    commands = {
+        ("doctor",): 0,
+        ("devices",): 0,
+        ("plan", "unet3d"): 0,
+        ("plan", "unet3d", f"target.path={target}/missing"): 2,
+        ("datagen", "workload=unet3d", "scale=demo"): 0,
+        ("run", "workload=null", f"target.path={elsewhere}"): 2,
+        ("run", "workload=null", f"runs={elsewhere}"): 2,
+        ("check", str(runs / "missing")): 2,
+        ("report", "runs", "-o", "page.html"): 2,
+        ("report", str(runs), "--index"): 0,
+        ("clean", str(target)): 0,
+    }
+    said = {}
+    for command, status in commands.items():
+        done = compose(host, "run", "--rm", "wattload", *command)
+        assert done.returncode == status, (command, done.stdout, done.stderr)
+        said[command[0]] = done.stdout + done.stderr
+        assert "/wattload/runs" not in said[command[0]], command
+        assert " /target" not in said[command[0]], command
+    assert str(target) in said["plan"]
+    assert str(target) in said["doctor"]
+    assert str(target) in said["clean"]
+    assert f"{runs}/index.html\n" in said["report"]
+    assert not elsewhere.exists()
+
+
+def test_calls_that_matter_are_permitted_or_refused_by_the_profiles(host: Path) -> None:
+    """An argument that the kernel refuses shows that a call reached it: EFAULT, not EPERM."""
+    device = {"NVME": "/dev/null:/dev/nvme0", "STATE": str(host / "state")}
+    answers = {}
+    for service in ("sampler", "wattload"):
+        done = compose(
+            host,
+            *("run", "--rm", "--no-deps", "--entrypoint", "/opt/wattload/bin/python"),
+            *(service, "-c", PROBE),
+            power=True,
+            **device,
+        )
+        assert done.returncode == 0, done.stderr
+        answers[service] = json.loads(done.stdout)
+    refused = (errno.EPERM, errno.ENOSYS)
+    ring = {service: found.pop("io_uring_setup") for service, found in answers.items()}
+    assert ring["sampler"] in refused
+    assert ring["wattload"] == errno.EFAULT
+    for found in answers.values():
+        assert found.pop("clone3") == errno.ENOSYS, "with EPERM no thread starts"
+        assert {name: error for name, error in found.items() if error not in refused} == {}
+
+
+def test_a_run_reads_by_io_uring(host: Path) -> None:
+    done = compose(host, *RUN, "workload=unet3d", "label=ring", "loader.engine=io_uring")
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+
+
+def start(host: Path, label: str, **device: str) -> tuple[Path, str]:
+    """Start a run of minutes; return its folder and its container, once it writes its journal."""
+    arguments = ("run", "-d", "wattload", "run", "scale=demo", "workload=unet3d")
+    long = ("workload.epochs=500", f"label={label}")
+    done = compose(host, *arguments, *long, power=bool(device), **device)
+    assert done.returncode == 0, done.stderr
+    container = done.stdout.strip().splitlines()[-1]
+    for _ in range(600):
+        found = list((host / "runs").glob(f"*-unet3d-{label}-*/journal-*"))
+        if found:
+            return found[0].parent, container
+        time.sleep(0.1)
+    pytest.fail(f"{container} started no run")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("with_sampler", [False, True])
+def test_a_killed_run_is_finished_as_aborted(host: Path, with_sampler: bool) -> None:
+    """The whole composition is killed; the next command on this host, a new container, finds it."""
+    device = {"NVME": "/dev/null:/dev/nvme0", "STATE": str(host / "state")}
+    label = f"killed{int(with_sampler)}"
+    try:
+        folder, container = start(host, label, **(device if with_sampler else {}))
+        living = compose(host, "run", "--rm", "wattload", "check", str(folder))
+        assert not (folder / "record.json").exists(), "a living run is left alone"
+        containers = compose(host, "ps", "-q", power=True, **device).stdout.split()
+        subprocess.run(["docker", "kill", *{container, *containers}], check=True)
+        done = compose(host, "run", "--rm", "wattload", "check", str(folder))
+    finally:
+        compose(host, "down", "--volumes", "--remove-orphans", power=True, **device)
+    assert living.returncode != 0
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert f"recorded as aborted: {folder}" in done.stderr
+    assert json.loads((folder / "record.json").read_text())["status"] == "aborted"
+
+
+@pytest.mark.thorough
+def test_a_sampler_finishes_runs_of_the_containers_that_share_it(host: Path) -> None:
+    """The second of two runs is refused at once; the first, once killed, leaves its record."""
+    device = {"NVME": "/dev/null:/dev/nvme0", "STATE": str(host / "state")}
+    other = host / "other-target"
+    other.mkdir()
+    if os.geteuid() == 0:
+        os.chown(other, ORDINARY_USER, ORDINARY_USER)
+    try:
+        folder, container = start(host, "first", **device)
+        busy = compose(
+            host, *RUN, "workload=null", "label=second", power=True, TARGET=str(other), **device
+        )
+        subprocess.run(["docker", "kill", container], check=True)
+        for _ in range(300):
+            if (folder / "record.json").exists():
+                break
+            time.sleep(0.1)
+        after = compose(host, *RUN, "workload=null", "label=third", power=True, **device)
+    finally:
+        compose(host, "down", "--volumes", "--remove-orphans", power=True, **device)
+    assert busy.returncode == 1
+    assert f"the sampler is busy with run {folder.name}; wait for its end" in busy.stderr
+    assert json.loads((folder / "record.json").read_text())["status"] == "aborted"
+    assert after.returncode == 0, after.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "words"),
+    [
+        ((), 0, "complete"),
+        (("--read-only", "--tmpfs", "/tmp"), 0, "complete"),
+        (("--read-only",), 1, "start a container with --tmpfs /tmp"),
+        (("--tmpfs", "/wattload/runs:size=8m,mode=0777"), 2, "No space left on device"),
+        (("--tmpfs", "/target:size=8m,mode=0777"), 2, "free"),
+    ],
+)
+def test_any_user_and_any_root_file_system(
+    tmp_path: Path, host: Path, options: tuple[str, ...], status: int, words: str
+) -> None:
+    tmp_path.chmod(0o755)
+    mounts = []
+    for inside in ("/target", "/wattload/runs"):
+        folder = tmp_path / Path(inside).name
+        folder.mkdir()
+        folder.chmod(0o755)
+        if os.geteuid() == 0:
+            os.chown(folder, STRANGER, STRANGER)
+        if not any(inside in option for option in options):
+            mounts += ["--volume", f"{folder}:{inside}"]
+    command = ("docker", "run", "--rm", "--network=none")
+    user = ("--user", str(STRANGER if os.geteuid() == 0 else os.geteuid()))
+    done = subprocess.run(
+        [*command, *user, *mounts, *options, "wattload", "run", "scale=demo", "workload=unet3d"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in ((0, 3) if status == 0 else (status,)), done.stdout + done.stderr
+    assert words in done.stdout + done.stderr
 
 
 def test_mpirun_works_in_a_container(host: Path) -> None:

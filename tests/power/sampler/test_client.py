@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -186,3 +187,26 @@ def test_nobody_cannot_act_for_root() -> None:
         env={"PYTHONPATH": str(ROOT)},
     ).stdout
     assert reported.startswith("the sampler can't act for user 0; run it as root")
+
+
+def test_a_refusal_that_came_before_the_question_is_read(tmp_path: Path) -> None:
+    """A service refuses a user at the connection, and hangs up before the run says hello."""
+    refused = {"ok": False, "kind": "PowerError", "error": "user 7 may not use this sampler"}
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        with SamplerClient.connect(tmp_path / "s") as client:
+            stream, _ = listener.accept()
+            stream.sendall(json.dumps(refused).encode() + b"\n")
+            stream.shutdown(socket.SHUT_RDWR)
+            stream.close()
+            with pytest.raises(PowerError, match="user 7 may not use this sampler"):
+                client.hello("run-1")
+
+
+def test_a_host_without_temporary_files_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    with pytest.raises(PowerError, match="set TMPDIR to one, or start a container with --tmpfs"):
+        SamplerClient.spawn(tmp_path)
