@@ -44,6 +44,9 @@ SOCKET_VARIABLE = "WATTLOAD_SAMPLER_SOCKET"
 _START_TIMEOUT_S = 60.0
 """Ten times what a busy host needs; a sampler that exits is noticed at once."""
 
+_LONGEST_PARENT_BYTES = 80
+"""A socket's path has at most 107 bytes; TMPDIR may be longer."""
+
 _RETRY_S = 0.005
 
 _ANSWER_TIMEOUT_S = 180.0
@@ -283,7 +286,7 @@ def launch(
             socket.
     """
     try:
-        folder = Path(tempfile.mkdtemp(prefix="wattload-"))
+        folder = _socket_folder()
     except OSError as error:
         raise PowerError(
             "the sampler's socket needs a folder for temporary files, and none can be written to; "
@@ -296,6 +299,14 @@ def launch(
             return _connected(path, process, log), process
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _socket_folder() -> Path:
+    """Make a private folder for the socket, whose path must be absolute and short."""
+    parent = Path(tempfile.gettempdir()).absolute()
+    if len(os.fsencode(parent)) > _LONGEST_PARENT_BYTES:
+        parent = Path("/tmp")
+    return Path(tempfile.mkdtemp(prefix="wattload-", dir=parent))
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,3 +210,14 @@ def test_a_host_without_temporary_files_is_one_sentence(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     with pytest.raises(PowerError, match="set TMPDIR to one, or start a container with --tmpfs"):
         SamplerClient.spawn(tmp_path)
+
+
+@pytest.mark.parametrize("temporary", [".", "x" * 120])
+def test_a_sampler_starts_whatever_the_folder_for_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(temporary).mkdir(exist_ok=True)
+    monkeypatch.setattr(tempfile, "tempdir", temporary)
+    with SamplerClient.spawn(tmp_path, tmp_path / "log"):
+        pass
