@@ -25,6 +25,16 @@ def flip_in_the_middle(path: Path, other: Path) -> None:
     flip_bit(path, path.stat().st_size // 2, 3)
 
 
+def flip_at_the_start(path: Path, other: Path) -> None:
+    flip_bit(path, 1, 0)
+
+
+def flip_and_keep_the_time(path: Path, other: Path) -> None:
+    status = path.stat()
+    flip_in_the_middle(path, other)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
 def swap_blocks(path: Path, other: Path) -> None:
     content = path.read_bytes()
     _put(path, 8192, content[16384:20480])
@@ -57,6 +67,8 @@ def _put(path: Path, at: int, content: bytes) -> None:
 DAMAGES: dict[str, Damage] = {
     "zeroed": zero,
     "one bit flipped": flip_in_the_middle,
+    "a bit flipped at the start": flip_at_the_start,
+    "a bit flipped, its time kept": flip_and_keep_the_time,
     "blocks swapped": swap_blocks,
     "a block of another file": take_block_of_another_file,
     "truncated and extended": truncate_and_extend,

@@ -346,6 +346,7 @@ def test_dlio_itself_runs_the_whole_workload(context: Context, reader: str) -> N
     assert check(outcome, "cold_cache").verdict == "pass"
     assert check(outcome, "harness_summary").verdict == "pass"
     assert check(outcome, "step_times_close").verdict == "pass"
+    assert check(outcome, "files_verified").verdict == "pass"
     assert check(outcome, "harness_bytes").verdict == ("pass" if reader == "wattload" else "warn")
     assert value(outcome, "harness_ceiling_bytes_per_s")
     assert (context.output_folder("dlio") / "output" / "summary.json").exists()
