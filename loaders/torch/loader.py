@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.errors import DataError
+from wattload.core.errors import DataError, RunError
+from wattload.core.faults import host_fault
 from wattload.core.io import Batch, DataPath, VerifiedSamples
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import missing_error
@@ -81,8 +82,9 @@ class SampleDataset:
             self._hold()
             for row, index in zip(result.tensor.numpy(), indices, strict=True):
                 self._load(index, row, result)
-        except (DataError, OSError) as error:
-            result = BatchResult(torch.empty(0, dtype=torch.uint8), failure=str(error))
+        except (DataError, OSError, MemoryError) as error:
+            failure = str(host_fault(error) or error)
+            result = BatchResult(torch.empty(0, dtype=torch.uint8), failure=failure)
         now_s = time.process_time()
         result.cpu_s = now_s - (now_s if self._cpu_mark_s is None else self._cpu_mark_s)
         self._cpu_mark_s = now_s
@@ -270,8 +272,8 @@ class TorchLoader:
     def _results(self) -> Iterator[BatchResult]:
         if self._loader is None:
             raise RuntimeError("the loader is closed")
-        with ignore_worker_warning():
-            return iter(self._loader)
+        with ignore_worker_warning(), _worker_errors():
+            yield from self._loader
 
     def _warm_up(self) -> None:
         """Start the workers with one empty batch each, so that start-up is never timed."""
@@ -315,6 +317,20 @@ def ignore_worker_warning() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         yield
+
+
+@contextmanager
+def _worker_errors() -> Iterator[None]:
+    """Raise the end of a worker as ``RunError``: PyTorch raises ``RuntimeError`` for any."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not str(error).startswith("DataLoader worker"):
+            raise
+        raise RunError(
+            f"{str(error).splitlines()[0].rstrip('. ')}; if the host ran out of memory, set a "
+            "lower loader.workers or loader.prefetch_factor"
+        ) from error
 
 
 def _raise_first(failures: Iterable[str | None]) -> None:
