@@ -272,8 +272,10 @@ class TorchLoader:
     def _results(self) -> Iterator[BatchResult]:
         if self._loader is None:
             raise RuntimeError("the loader is closed")
-        with ignore_worker_warning(), _worker_errors():
-            yield from self._loader
+        with _worker_errors():
+            with ignore_worker_warning():
+                batches = iter(self._loader)
+            yield from batches
 
     def _warm_up(self) -> None:
         """Start the workers with one empty batch each, so that start-up is never timed."""
