@@ -278,7 +278,6 @@ def test_a_run_that_would_be_refused_is_planned_then_refused(
         (["target.path=/mnt"], "the workload comes first, before target.path="),
         (["unet3d", "ratee=3"], "unknown setting ratee; did you mean rate?"),
         (["unet3d", "path=/mnt"], "unknown setting path; did you mean target.path?"),
-        (["unet3d", "workload=dlrm"], "workload is given twice, as 'unet3d' and 'dlrm'"),
     ],
 )
 def test_a_run_that_is_not_named_is_one_sentence(

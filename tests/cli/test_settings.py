@@ -82,18 +82,9 @@ def test_an_unknown_name_is_one_sentence() -> None:
         dispatch(["settings", "unet"])
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["unet3d"], "did you mean workload=unet3d instead of unet3d"),
-        (["workload=unet3d", "workload=dlrm"], "workload is given twice, as 'unet3d' and 'dlrm'"),
-    ],
-)
-def test_a_workload_without_its_key_or_twice_is_one_sentence(
-    words: list[str], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        dispatch(["run", *words])
+def test_a_workload_without_its_key_is_one_sentence() -> None:
+    with pytest.raises(ConfigError, match="did you mean workload=unet3d instead of unet3d"):
+        dispatch(["run", "unet3d"])
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -114,7 +114,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _plan_run(arguments: argparse.Namespace) -> int:
     """Print what a run would take, then raise what its preflight would raise."""
     from wattload.cli.outcome import Printer
-    from wattload.cli.settings import require_workload
     from wattload.run.preflight import preflight
     from wattload.session.loop import plan_run
 
@@ -124,7 +123,6 @@ def _plan_run(arguments: argparse.Namespace) -> int:
     given = _settings(own)
     rate, power_w = _number(given, "rate"), _number(given, "power_w")
     overrides = [f"workload={arguments.workload}", *overrides]
-    require_workload(overrides, "plan")
     config, targets, plan = plan_run(overrides, Printer())
     estimated = RunTime.of(plan, rate * 1e9) if rate is not None else None
     if arguments.json:

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from wattload.core.errors import ConfigError
-from wattload.core.settings import shown
 from wattload.run.compose import options
 from wattload.run.settings import SettingRow, general_settings, option_settings, options_of
 
@@ -69,17 +68,8 @@ def option_lines(group: str) -> Iterator[str]:
 
 
 def require_workload(overrides: Sequence[str], command: str) -> None:
-    """Refuse overrides of a command that name no workload, or a setting twice.
-
-    Raises:
-        ConfigError: the message lists the workloads, or has the setting's two values.
-    """
-    values: dict[str, str] = {}
-    for text in overrides:
-        key, equals, value = text.partition("=")
-        if equals and values.setdefault(key.strip(), value) != value:
-            raise ConfigError(f"{key} is given twice, as {shown(values[key])} and {shown(value)}")
-    if "workload" in values:
+    """Raise ``ConfigError``, with a list of the workloads, unless an override names one."""
+    if any(text.partition("=")[0].strip() == "workload" for text in overrides):
         return
     name = next((option for option in options("workload") if option in overrides), None)
     if name is not None:
