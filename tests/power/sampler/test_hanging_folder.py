@@ -49,7 +49,8 @@ print("sampling", flush=True)
 if sys.argv[2] == "finish":
     sys.stdin.readline()
     finished = client.finish()
-    print(finished.states[0].restored, finished.sample_count, finished.lost_sample_count > 0)
+    lost = finished.lost_sample_count > 0
+    print(finished.states[0].restored, finished.sample_count, lost, flush=True)
 time.sleep(300)
 """
 
@@ -69,6 +70,40 @@ class Impatient(Bench):
     @property
     def program(self) -> Sequence[str]:
         return (sys.executable, "-P", "-c", IMPATIENT, "--models", str(self.models))
+
+
+IMPATIENT_LATER = """
+import runpy, sys, threading, time
+from pathlib import Path
+from wattload.power.sampler import run_folder
+
+def watch(trigger):
+    while not trigger.exists():
+        time.sleep(0.02)
+    run_folder.ANSWER_LIMIT_S = 1.0
+    trigger.unlink()
+
+threading.Thread(target=watch, args=(Path(sys.argv.pop(1)),), daemon=True).start()
+sys.argv[0] = "program"
+runpy.run_module("tools.model_host.program", run_name="__main__")
+"""
+
+
+class ImpatientLater(Bench):
+    """A host whose sampler waits for a helper's answer for a second only, from ``hurry`` on."""
+
+    @property
+    def trigger(self) -> Path:
+        return self.folder / "hurry"
+
+    @property
+    def program(self) -> Sequence[str]:
+        program = (sys.executable, "-P", "-c", IMPATIENT_LATER, str(self.trigger))
+        return (*program, "--models", str(self.models))
+
+    def hurry(self) -> None:
+        self.trigger.touch()
+        wait_for(lambda: not self.trigger.exists())
 
 
 @pytest.fixture
@@ -219,6 +254,30 @@ def test_stopped_client_keeps_neither_the_others_nor_the_end_waiting(bench: Benc
     service.wait(timeout=60)
     assert service.returncode == 0
     assert read_record(bench.runs / "mine").status == "aborted"
+
+
+def test_finish_ends_at_its_deadline_while_the_run_s_helper_is_stopped() -> None:
+    """The helper never answers and is never killed from outside: the drive is restored before."""
+    need_nobody()
+    with folder_for_all() as folder:
+        bench = ImpatientLater(folder)
+        bench.set_up()
+        try:
+            path = bench.service("--user", str(NOBODY))
+            run_of_nobody(bench, "mine")
+            client = sampled(bench, path, "finish")
+            (service, *_) = bench.processes
+            bench.hurry()
+            os.kill(helper_of(service), signal.SIGSTOP)
+            assert client.stdin is not None
+            assert client.stdout is not None
+            client.stdin.write("\n")
+            client.stdin.flush()
+            assert client.stdout.readline() == "0 0 True\n"
+            assert bench.state() == 0
+            is_served(bench, path)
+        finally:
+            bench.clean()
 
 
 def test_client_that_is_silent_after_hello_keeps_the_others_out_for_a_while_only() -> None:
