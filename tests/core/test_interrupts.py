@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -14,15 +14,17 @@ from wattload.core.interrupts import ENDING_SIGNALS, interruptible, interruption
 
 @pytest.fixture(autouse=True)
 def _handlers() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
+    # A terminal's handlers, even where these tests were started by nohup or in the background.
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in ENDING_SIGNALS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
 def send(number: signal.Signals) -> None:
-    """Send a signal to this process; its handler has run when this returns."""
-    os.kill(os.getpid(), number)
+    """Send a signal to this thread, not to one that libraries started: its handler runs at once."""
+    signal.pthread_kill(threading.get_ident(), number)
     signal.getsignal(number)
 
 

@@ -138,7 +138,7 @@ def test_trace_is_replayed_out_of_the_runs_folder(bench: Bench) -> None:
 def test_sampler_opens_no_other_file(bench: Bench) -> None:
     client = bench.spawn()
     client.hello(RUN_ID)
-    config = PowerConfig(source="replay", replay=ReplayConfig(path="/etc/passwd"))
+    config = PowerConfig(source="replay", replay=ReplayConfig(path="/etc/passwd.csv"))
     with pytest.raises(PowerError, match=r"replays only replay\.csv in the run's folder"):
         client.open(config, devices=["nvme0"], block_devices=[])
 

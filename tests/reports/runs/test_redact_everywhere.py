@@ -49,7 +49,8 @@ NAMES = (
 SECRETS = (
     *("secret", "alice", "corp.example", SERIAL, "nas7", "ABCDEF12", "1234abcd-02", "12345678-03"),
     *("AB12-CD34", "fedcba98", "0025388B71b0a1c2", "0025388b71b0a1c3", "PM1", "10.1.2.3"),
-    *("feed", "fd00", "dd:ee"),
+    # With their colons: hashes on the page may hold any four hexadecimal digits.
+    *(":feed", "fd00:", "dd:ee"),
 )
 OURS = frozenset(
     (

@@ -8,7 +8,7 @@ import pytest
 
 from tests.allocation import punch
 from tests.context import context_at
-from tests.damage import DAMAGES, Damage, flip_bit
+from tests.damage import DAMAGES, Damage, flip_at_the_start, flip_bit
 from tests.unet3d import BATCH, EPOCHS, FILES, direct, live, torch, workload
 from wattload.core.errors import DataError
 from wattload.core.workload import RunContext
@@ -67,6 +67,10 @@ def test_damaged_files_fail_the_run(
         (check,) = subject.verify(context)
     except DataError as error:
         assert "img_" in str(error)  # noqa: PT017 - or its check fails
+        return
+    if damage is flip_at_the_start and loader.name == "dali":
+        # DALI takes shape and type on trust; the share says that headers were not verified.
+        assert check.verified[0].verified_bytes < check.verified[0].moved_bytes
         return
     assert check.verdict == "fail"
     altered = check.figures["altered_samples"]

@@ -195,7 +195,7 @@ def test_warm_epochs_are_not_called_cold(context: Context) -> None:
     cold = check(outcome, "cold_cache")
     assert cold.verdict == "not_checked"
     # Most of them, not all: a kernel that reclaims idle memory (DAMON) may take a page at once.
-    assert re.search(r"After the last epoch it held (100|9\d)\.\d% of the files", cold.sentence)
+    assert re.search(r"After the last epoch it held (100|9\d)\.\d % of the files", cold.sentence)
     assert (resident_fraction(loader.trainings[0].samples.paths) or 0) > 0.5
     assert any("not verified to be cold before every epoch" in text for text in outcome.remarks)
 
