@@ -8,8 +8,25 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-THOROUGH = ("browser", "containers", "docs", "packaging", "tools")
-"""Folders that only ``make test-all`` runs: they build, install, or start a browser."""
+THOROUGH = (
+    "browser", "containers", "docs", "packaging", "tools",
+    # Many runs, kills and floods; what they judge has faster tests of its own.
+    "loaders/dlio/test_harness.py", "power/energy/test_uncertainty_simulation.py",
+    "power/sampler/test_death.py", "power/sampler/test_floods.py",
+    "power/sampler/test_hanging_folder.py", "power/sampler/test_hostile.py",
+    "power/sampler/test_protocol_fuzz.py", "power/sampler/test_recording.py",
+    "power/sampler/test_service.py", "reports/render/test_out_of_range.py",
+    "reports/render/test_output.py", "reports/runs/test_parallel.py",
+    "reports/test_hostile_records.py", "run/test_interruption.py", "run/test_limits.py",
+    "run/test_quarch_run.py", "run/test_replay_run.py", "run/test_unfinished.py",
+    "session/test_accelerator_search.py", "session/test_full_runs_folder.py",
+    "session/test_interleaving.py", "session/test_interleaving_run.py",
+    "session/test_search_run.py", "session/test_sweep.py",
+    "workloads/checkpoint/test_interrupted.py", "workloads/dlrm/test_workload.py",
+    "workloads/unet3d/test_harness.py",
+)  # fmt: skip
+"""Folders and files that only ``make test-all`` runs: they build, install, start a browser, or many
+processes."""
 
 SLOW = (
     "benchmarks", "lab_unit", "loaders", "native", "power/energy", "power/sampler",
@@ -32,7 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         folder = item.path.relative_to(here)
-        if folder.parts[0] in THOROUGH:
+        if any(folder.is_relative_to(name) for name in THOROUGH):
             item.add_marker(pytest.mark.thorough)
         if any(folder.is_relative_to(name) for name in SLOW):
             item.add_marker(pytest.mark.slow)

@@ -247,6 +247,7 @@ def test_the_name_of_a_folder_is_derived_from_the_label(label: str, name: str) -
     assert ascii_name(label) == name
 
 
+@pytest.mark.thorough
 @settings(max_examples=15, deadline=None)
 @given(st.text(max_size=60))
 def test_any_text_is_an_override_or_one_sentence(text: str) -> None:
