@@ -53,9 +53,13 @@ def is_sampler(pid: int) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_other_signals_end_a_run_like_ctrl_c(tmp_path: Path, number: signal.Signals) -> None:
-    with waiting(tmp_path, "run") as process:
-        process.send_signal(number)
-        _, errors = process.communicate(timeout=DEADLINE_S)
+    before = signal.signal(number, signal.SIG_DFL)  # nohup ignores it, and so would the run
+    try:
+        with waiting(tmp_path, "run") as process:
+            process.send_signal(number)
+            _, errors = process.communicate(timeout=DEADLINE_S)
+    finally:
+        signal.signal(number, before)
     assert process.returncode == 130, errors
     assert f"\nwattload: interrupted by {number.name}\n" in errors
     record = record_of(tmp_path)
