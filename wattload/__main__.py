@@ -86,15 +86,11 @@ def _explain(error: Exception) -> int:
 def _print_error(sentence: str, error: BaseException) -> None:
     """Print an error and its notes to standard error; if that is closed, print nothing at all."""
     if sys.stderr is not None:
+        from wattload.cli.terminal import printable
+
         notes = getattr(error, "__notes__", ())
         text = "\n".join([f"wattload: {sentence}", *notes])
-        print("".join(map(_printable, text)), file=sys.stderr)
-
-
-def _printable(character: str) -> str:
-    """Escape what could control the terminal: others may have chosen the name of a file."""
-    is_shown = character.isprintable() or character == "\n"
-    return character if is_shown else ascii(character)[1:-1]
+        print("\n".join(map(printable, text.split("\n"))), file=sys.stderr)
 
 
 def _is_rank() -> bool:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wattload.cli.terminal import printable
 from wattload.core.errors import DataError, TargetError
 from wattload.core.units import format_bytes
 
@@ -55,14 +56,9 @@ def _print(cleaning: Cleaning, target: Path) -> None:
     if count:
         print(f"{count} {'entry' if count == 1 else 'entries'} left that wattload did not write:")
     for path in cleaning.left[:_SHOWN_COUNT]:
-        print(f"  {_printable(path)}")
+        print(f"  {printable(str(path))}")
     if count > _SHOWN_COUNT:
         print(f"  and {count - _SHOWN_COUNT} more")
-
-
-def _printable(path: Path) -> str:
-    """Escape unprintable characters in a foreign file name: they could control the terminal."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(path))
 
 
 def _print_json(cleaning: Cleaning) -> None:

@@ -46,6 +46,11 @@ class Line(NamedTuple):
     wraps: bool = True
 
 
+def printable(text: str) -> str:
+    """Escape what could control the terminal: others may have chosen the name of a file."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
 def print_lines(heading: str, lines: Sequence[Line]) -> None:
     """Print aligned lines to standard output, wrapped on a terminal only."""
     from rich.console import Console

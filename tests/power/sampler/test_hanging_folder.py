@@ -136,6 +136,15 @@ def sampled(bench: Bench, path: Path, end: str = "wait") -> subprocess.Popen[str
     return client
 
 
+def finish_without_samples(client: subprocess.Popen[str]) -> None:
+    """Let nobody's client finish; returns when it was told that its samples are lost."""
+    assert client.stdin is not None
+    assert client.stdout is not None
+    client.stdin.write("\n")
+    client.stdin.flush()
+    assert client.stdout.readline() == "0 0 True\n"
+
+
 def helper_of(service: subprocess.Popen[str]) -> int:
     """Return the process that works in nobody's folder."""
     children = Path(f"/proc/{service.pid}/task/{service.pid}/children").read_text().split()
@@ -230,11 +239,7 @@ def test_run_whose_helper_was_killed_is_restored_and_says_that_samples_are_lost(
     client = sampled(bench, path, "finish")
     (service, *_) = bench.processes
     os.kill(helper_of(service), signal.SIGKILL)
-    assert client.stdin is not None
-    assert client.stdout is not None
-    client.stdin.write("\n")
-    client.stdin.flush()
-    assert client.stdout.readline() == "0 0 True\n"
+    finish_without_samples(client)
     is_served(bench, path)
 
 
@@ -269,11 +274,7 @@ def test_finish_ends_at_its_deadline_while_the_run_s_helper_is_stopped() -> None
             (service, *_) = bench.processes
             bench.hurry()
             os.kill(helper_of(service), signal.SIGSTOP)
-            assert client.stdin is not None
-            assert client.stdout is not None
-            client.stdin.write("\n")
-            client.stdin.flush()
-            assert client.stdout.readline() == "0 0 True\n"
+            finish_without_samples(client)
             assert bench.state() == 0
             is_served(bench, path)
         finally:
