@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+import time
 from collections.abc import Sequence
 
 from wattload.core import interrupts
@@ -13,6 +15,8 @@ from wattload.core.limits import adjust_limits
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
 CONNECTING = frozenset({"run", "datagen", "plan"})
 """Commands whose ranks connect to each other, which releases the signals."""
+FIRST_RANK_S = 5.0
+"""How long rank 0 may take to fail as another rank did, and to say so for all."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,14 +24,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     words = [word for word in arguments if word != "--debug"]
+    status = 1
     try:
         with interrupts.interruptible():
-            return _dispatch(words, debug=debug)
+            status = _dispatch(words, debug=debug)
     except KeyboardInterrupt as error:
         if debug:
             raise
         _print_error(str(error) or "interrupted", error)
-        return INTERRUPTED
+        status = INTERRUPTED
+    except SystemExit as end:  # argparse has printed why
+        status = end.code if isinstance(end.code, int) else 0
+        raise
+    finally:
+        if status and _is_waited_for(words):
+            from wattload.run.ranks import end_waiting_ranks
+
+            atexit.register(end_waiting_ranks, status)  # once a traceback has been printed
+    return status
 
 
 def _dispatch(words: Sequence[str], *, debug: bool) -> int:
@@ -53,7 +67,7 @@ def _dispatch(words: Sequence[str], *, debug: bool) -> int:
             for note in getattr(error, "__notes__", ()):
                 interrupt.add_note(note)
             raise interrupt from error
-        return _explain(error)
+        return _explain(error, is_waited_for=_is_waited_for(words))
 
 
 def _require_current_folder() -> None:
@@ -66,7 +80,7 @@ def _require_current_folder() -> None:
         ) from error
 
 
-def _explain(error: Exception) -> int:
+def _explain(error: Exception, *, is_waited_for: bool) -> int:
     """Print an error as one sentence and return its exit status."""
     if isinstance(error, BrokenPipeError):
         if sys.stderr is not None:
@@ -76,7 +90,9 @@ def _explain(error: Exception) -> int:
 
     known = error if isinstance(error, WattloadError) else host_fault(error)
     if known is not None:
-        if _is_first_rank():
+        if is_waited_for and not _is_first_rank():
+            time.sleep(FIRST_RANK_S)  # rank 0 ends this one here if it has the same error
+        if is_waited_for or _is_first_rank():
             _print_error(str(known), error)
         return known.exit_code
     _print_error(f"{type(error).__name__}: {error} (--debug shows the traceback)", error)
@@ -96,6 +112,15 @@ def _print_error(sentence: str, error: BaseException) -> None:
 def _is_rank() -> bool:
     """Return whether a launcher started this process."""
     return any(name in os.environ for name in RANK_VARIABLES)
+
+
+def _is_waited_for(words: Sequence[str]) -> bool:
+    """Return whether other ranks wait for this one, which has not connected to them."""
+    if not _is_rank() or not CONNECTING.intersection(words[:1]):
+        return False
+    from wattload.run.ranks import is_unconnected
+
+    return is_unconnected()
 
 
 def _is_first_rank() -> bool:

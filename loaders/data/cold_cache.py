@@ -57,6 +57,8 @@ def evict(paths: Iterable[Path]) -> None:
         try:
             os.fsync(descriptor)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error
         finally:
             os.close(descriptor)
 

@@ -20,8 +20,8 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -599,6 +599,19 @@ class DataFolder:
     def _summary(self) -> dict[str, int]:
         sizes = [entry.size_bytes for entry in self.entries.values()]
         return {"file_count": len(sizes), "data_bytes": sum(sizes)}
+
+
+@contextmanager
+def noting_what_remains(error: BaseException, folders: Iterable[Path]) -> Iterator[None]:
+    """Let a block remove files after an error; if that fails too, note on the error what remains.
+
+    The second failure usually has the cause of the first, so the first is the one to report.
+    """
+    try:
+        yield
+    except (OSError, DataError):
+        for folder in folders:
+            error.add_note(f"  left        files in {folder}; `wattload clean` deletes them")
 
 
 def list_folders(target_path: Path) -> tuple[DataFolder, ...]:

@@ -124,3 +124,29 @@ def test_a_failure_of_one_rank_before_mpi_ends_the_others(tmp_path: Path) -> Non
     assert done.stderr.count("wattload: ") == 1
     assert str(socket) in done.stderr
     assert not run_folders(tmp_path / "runs")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    ("flaw", "said"),
+    [("seed=none", "seed must be an integer"), ("--unknown", "unrecognized arguments: --unknown")],
+)
+def test_a_rank_that_exits_before_mpi_ends_the_others(
+    tmp_path: Path, rank: int, flaw: str, said: str
+) -> None:
+    """Left alone, the others would wait in MPI_Init for minutes."""
+    launcher, of_rank = command(tmp_path, *SLOW, ranks=2)[:1], command(tmp_path, *SLOW)
+    ranks = [[*of_rank, flaw] if each == rank else of_rank for each in (0, 1)]
+    done = subprocess.run(
+        [*launcher, "-n", "1", *ranks[0], ":", "-n", "1", *ranks[1]],
+        env=environment(tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    until(lambda: not processes_of(tmp_path))

@@ -80,9 +80,10 @@ def test_sigkill_of_the_whole_group_still_leaves_a_record(tmp_path: Path) -> Non
     assert any("second" in limit for limit in record.limits)
 
 
-def test_a_killed_rank_ends_all_and_leaves_a_record(tmp_path: Path) -> None:
-    with waiting(tmp_path, "run", ranks=2) as process:
-        victim = int((tmp_path / "target" / "waiting-1").read_text())
+@pytest.mark.parametrize(("where", "rank"), [("prepare", 0), ("run", 1), ("verify", 1)])
+def test_a_killed_rank_ends_all_and_leaves_a_record(tmp_path: Path, where: str, rank: int) -> None:
+    with waiting(tmp_path, where, ranks=2) as process:
+        victim = int((tmp_path / "target" / f"waiting-{rank}").read_text())
         os.kill(victim, signal.SIGKILL)
         process.communicate(timeout=DEADLINE_S)
     assert process.returncode != 0

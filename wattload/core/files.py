@@ -124,13 +124,9 @@ class Folder:
     def make(self, name: str) -> Folder:
         """Open a folder in this one, made durably if it is missing; raises as ``enter``."""
         _require_name(name)
-        try:
+        with suppress(FileExistsError), _naming(self.path / name):
             os.mkdir(name, FOLDER_MODE, dir_fd=self.descriptor)
             self.sync()
-        except FileExistsError:
-            pass
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self.path / name)) from error
         return self.enter(name)
 
     def create(self, name: str, flags: int = os.O_WRONLY, mode: int = FILE_MODE) -> int:
@@ -195,8 +191,9 @@ class Folder:
         with os.fdopen(self.create(temporary, mode=mode), "wb") as file:
             try:
                 yield file
-                file.flush()
-                os.fsync(file.fileno())
+                with _naming(self.path / name):
+                    file.flush()
+                    os.fsync(file.fileno())
                 self.rename(temporary, name)
             except BaseException:
                 with suppress(OSError):
@@ -217,7 +214,7 @@ class Folder:
             OSError: the kernel refuses.
         """
         self.require_own(new_name)
-        os.rename(name, new_name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        self._rename(name, new_name)
 
     def rename_folder(self, name: str, new_name: str) -> None:
         """Give a folder in this one another name, which is free or an empty folder's.
@@ -226,11 +223,16 @@ class Folder:
         """
         for each in (name, new_name):
             _require_name(each)
-        os.rename(name, new_name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        self._rename(name, new_name)
+
+    def _rename(self, name: str, new_name: str) -> None:
+        with _naming(self.path / new_name):
+            os.rename(name, new_name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
     def names(self) -> list[str]:
         """Return the names in the folder, sorted; raises ``OSError`` if the kernel refuses."""
-        return sorted(os.listdir(self.descriptor))  # noqa: PTH208 - by its descriptor
+        with _naming(self.path):
+            return sorted(os.listdir(self.descriptor))  # noqa: PTH208 - by its descriptor
 
     def remove(self, *names: str) -> None:
         """Remove files of this folder, as far as they exist and the kernel lets them go."""
@@ -251,7 +253,8 @@ class Folder:
 
     def sync(self) -> None:
         """Make the names in the folder durable; raises ``OSError`` if the kernel refuses."""
-        os.fsync(self.descriptor)
+        with _naming(self.path):
+            os.fsync(self.descriptor)
 
     def lock(self, name: str) -> Lock:
         """Take the lock of a file in this folder without waiting; the file is made if missing.
@@ -305,7 +308,7 @@ class Folder:
             _prove_file(self.path / name, found)
 
     def _status(self, name: str) -> os.stat_result | None:
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError), _naming(self.path / name):
             return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
         return None
 
@@ -501,7 +504,7 @@ def remove_listed(folder: Folder, names: Iterable[str]) -> Removal:
 def _remove_file(folder: Folder, above: Iterable[str], last: str) -> int | None:
     """Remove one regular file; return its size, 0 if it is missing, ``None`` if not regular."""
     try:
-        with folder.enter(*above) as parent:
+        with folder.enter(*above) as parent, _naming(parent.path / last):
             status = os.stat(last, dir_fd=parent.descriptor, follow_symlinks=False)
             if not stat.S_ISREG(status.st_mode):
                 return None
@@ -511,6 +514,15 @@ def _remove_file(folder: Folder, above: Iterable[str], last: str) -> int | None:
         return 0
     except ForeignFileError:  # a link, or a folder that is not ours
         return None
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Let errors of the kernel name a whole path: a call by descriptor knows at most its end."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _require_name(name: str) -> None:

@@ -112,6 +112,9 @@ def _undone_on_failure(life: RunLifecycle, work: Callable[[], T]) -> T:
         raise
     except BaseException as error:
         failure = host_fault(error) or error
+        if failure is not error:
+            for note in getattr(error, "__notes__", ()):
+                failure.add_note(note)
         with interrupts.ignored():
             life.fail(failure)
             life.explain(failure)

@@ -4,7 +4,8 @@
 is lost. ``flush_stderr`` therefore waits until the launcher has read the error.
 
 A rank that exits before ``MPI_Init`` leaves the others in theirs for ever: MPICH's launcher notices
-only ranks that a signal ended. So a signal is held back until every rank has connected.
+only ranks that a signal ended. So a signal is held back until every rank has connected, and a rank
+that fails earlier has the launcher end the others.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -41,6 +42,9 @@ FLUSH_TIMEOUT_S = 2.0
 FLUSH_POLL_S = 0.005
 
 SHARED_MEMORY = "/dev/shm/mpich_shm_"
+
+LAUNCHER_VARIABLE = "PMI_FD"
+"""The descriptor on which MPICH's launcher takes commands of PMI-1, one per line."""
 
 WORLD_SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "MV2_COMM_WORLD_SIZE")
 
@@ -98,6 +102,26 @@ def _unlink_shared_memory() -> None:
 def launched_by_mpi() -> bool:
     """Return whether a launcher started this process as one of several."""
     return any(int(os.environ.get(name, "1") or 1) > 1 for name in WORLD_SIZE_VARIABLES)
+
+
+def is_unconnected() -> bool:
+    """Return whether MPICH started this process as one of several and it has not called MPI_Init.
+
+    Other launchers end the other ranks themselves.
+    """
+    descriptor = os.environ.get(LAUNCHER_VARIABLE, "")
+    is_known = descriptor.isdecimal() and launched_by_mpi() and "mpi4py.MPI" not in sys.modules
+    try:
+        return is_known and stat.S_ISSOCK(os.fstat(int(descriptor)).st_mode)
+    except OSError:  # a variable that this process inherited without the descriptor
+        return False
+
+
+def end_waiting_ranks(status: int) -> None:
+    """Have MPICH's launcher end the ranks that wait for this unconnected one in MPI_Init."""
+    with suppress(OSError):  # the launcher has ended
+        wait_for_reader()
+        os.write(int(os.environ[LAUNCHER_VARIABLE]), f"cmd=abort exitcode={status}\n".encode())
 
 
 def is_host_leader() -> bool:
@@ -188,6 +212,11 @@ def end_other_ranks(communicator: Communicator, error: BaseException) -> None:
 def flush_stderr(text: str) -> None:
     """Print a line to stderr; if that is a pipe, return when it was read, or after 2 seconds."""
     sys.stderr.write(f"{text}\n")  # one write: two ranks may fail at the same time
+    wait_for_reader()
+
+
+def wait_for_reader() -> None:
+    """Return when stderr was read if it is a pipe, or after 2 seconds."""
     sys.stderr.flush()
     try:
         descriptor = sys.stderr.fileno()

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
 
-from wattload.core.errors import DataError, TargetError, WattloadError
 from wattload.core.io import IOKind, TimesOperations, TracedOperations, TracesOperations
 from wattload.core.record.results import Check, Latency, latencies_of
 from wattload.core.workload import Accelerator, DataFacts, Outcome, RunContext, WorkloadPlan
 from wattload.loaders.aligned_io import PAGE_BYTES
 from wattload.loaders.checkpoint_store import CheckpointLoader, Shard, ShardStore
+from wattload.loaders.data.data_folder import noting_what_remains
 from wattload.loaders.direct.config import check_alignment
 from wattload.workloads.checkpoint import checks
 from wattload.workloads.checkpoint.checks import details, remarks
@@ -161,19 +161,14 @@ class Checkpoint:
 
     @contextmanager
     def _cleanup_on_failure(self) -> Iterator[None]:
-        """Delete the files if the block fails; if that fails too, report the remaining files."""
+        """Delete the files if the block fails."""
         storage = self._prepared()
         try:
             yield
         except BaseException as error:
             self._storage = None
-            try:
+            with noting_what_remains(error, [storage.path]):
                 storage.abandon()
-            except (OSError, DataError) as failure:
-                left = f"files remain in {storage.path} ({failure}); `wattload clean` deletes them"
-                if isinstance(error, WattloadError):
-                    raise TargetError(f"{error}; {left}") from error
-                error.add_note(left)
             raise
 
     def _planned(self) -> Job:

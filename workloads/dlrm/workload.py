@@ -27,6 +27,7 @@ from wattload.loaders.data.criteo_day_files import (
     cut_parts,
     first_lines,
 )
+from wattload.loaders.data.data_folder import noting_what_remains
 from wattload.loaders.data.verification import digests_check
 from wattload.workloads.dlrm import checks
 from wattload.workloads.dlrm.config import Config
@@ -113,9 +114,10 @@ class Dlrm:
                     ceiling = self._ceiling(pool, settings)
                 conversion = Conversion(context, pool, self._parts, outputs, settings)
                 self._converted = conversion.run(self._config.rounds)
-        except BaseException:
-            outputs.remove()
-            outputs.close()
+        except BaseException as error:
+            with noting_what_remains(error, [folder.path for folder in outputs.folders]):
+                outputs.remove()
+                outputs.close()
             raise
         return self._outcome(context, days, ceiling)
 
