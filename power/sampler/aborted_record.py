@@ -44,6 +44,9 @@ from wattload.core.record.unfinished import (
 REASON = "the run and its sampler ended without a record: they were killed, or the host stopped"
 """Why a run is aborted that nobody was left to finish, as after a power cut."""
 
+LAST_PHASES = "The run ended with"
+"""The start of the limit that names the phases which a run did not finish."""
+
 MAX_DRAFT_BYTES = 4 << 20
 """A draft of 64 drives on 100 hosts has less than 1 MiB."""
 
@@ -270,7 +273,7 @@ def _take_failure(event: Mapping[str, Any], contents: RankEvents) -> None:
 
 def _limits(contents: RankEvents) -> Iterator[str]:
     if contents.open_phases.names:
-        yield f"The run ended with {contents.open_phases.text()}: how much moved there is unknown."
+        yield f"{LAST_PHASES} {contents.open_phases.text()}: how much moved there is unknown."
     if contents.unreadable.names:
         yield f"These journals of ranks could not be read: {contents.unreadable.text()}."
     if contents.is_cut:

@@ -97,6 +97,13 @@ def test_the_next_command_records_a_run_that_was_killed_with_its_sampler(
 ) -> None:
     if finisher == "check":
         done = wattload(tmp_path, "check", str(left))
+        assert done.stdout.splitlines() == [
+            f"{left.name}: aborted: {REASON}",
+            "  finished phases: prepare, first (1.00 kB)",
+            "  The run ended with rank 0 in phase second: how much moved there is unknown.",
+            "1 of 1 closure checks pass",
+            "1 run: 1 aborted",
+        ]
     else:
         done = run(tmp_path, "workload=null", "power=none")
     assert f"recorded as aborted: {left}" in done.stderr

@@ -11,16 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wattload.cli.terminal import printable
 from wattload.core.errors import CHECK_FAILED
+from wattload.core.units import format_bytes
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from wattload.core.mlperf.rules import Judgement, Standing
     from wattload.core.record.results import Check, Verdict
+    from wattload.core.record.run import RunRecord
     from wattload.reports.runs.load import Run
 
-_UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
 _OUTCOMES = ("valid", "unproved", "failed check", "failed", "aborted")
 """What can become of a run; an unproved one lacks a mandatory check and gets no verdict."""
 _BAD = frozenset(("failed check", "failed", "aborted"))
@@ -86,13 +88,22 @@ class Judged:
 
     @property
     def checks(self) -> Sequence[Check]:
-        """The checks to show: the record's, and the closure checks that do not pass."""
-        return [*self.run.record.checks, *(c for c in self.closures if c.verdict != "pass")]
+        """The checks to show: the record's, and the closure checks that do not pass.
+
+        Of a run that did not finish, only those that fail: the others need its end.
+        """
+        made = [*self.run.record.checks, *(c for c in self.closures if c.verdict != "pass")]
+        return made if self.is_finished else [c for c in made if c.verdict == "fail"]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run came to its end, whatever its checks say."""
+        return self.run.record.status == "complete"
 
     @property
     def outcome(self) -> str:
         """One of ``_OUTCOMES``, the gravest that applies."""
-        if self.run.record.status != "complete":
+        if not self.is_finished:
             return self.run.record.status
         if any(check.verdict == "fail" for check in self.checks):
             return "failed check"
@@ -125,7 +136,7 @@ def _show(judged: Sequence[Judged], left_out: Mapping[Path, str]) -> None:
     for line in _unequal(judged):
         console.print(line)
     for path, reason in left_out.items():
-        console.print(Text(_printable(f"{path}: {LEFT_OUT}: {reason}"), style="bold red"))
+        console.print(Text(printable(f"{path}: {LEFT_OUT}: {reason}"), style="bold red"))
     for rows in _equal(judged).values():
         console.print(_finding(rows, len(judged)))
     for line in _rules(judged):
@@ -149,11 +160,26 @@ def _unequal(judged: Sequence[Judged]) -> Iterator[Text]:
 
     for each in judged:
         record = each.run.record
-        reason = f": {record.status_reason}" if record.status != "complete" else ""
+        reason = "" if each.is_finished else f": {record.status_reason}"
         style = "bold red" if each.outcome in _BAD else "bold"
-        yield Text(_printable(f"{each.run.id}: {each.outcome}{reason}"), style=style)
-        for note in each.run.traces.notes:
-            yield Text(_printable(f"  {note}"), style="cyan")
+        yield Text(printable(f"{each.run.id}: {each.outcome}{reason}"), style=style)
+        notes = [] if each.is_finished else list(_progress(record))
+        if each.is_finished or record.traces:  # written at a run's end
+            notes += each.run.traces.notes
+        for note in notes:
+            yield Text(printable(f"  {note}"), style="cyan")
+
+
+def _progress(record: RunRecord) -> Iterator[str]:
+    """Yield how far a run came that did not finish."""
+    from wattload.power.sampler.aborted_record import LAST_PHASES
+
+    moved = Counter[str]()
+    for span in record.spans:
+        moved[span.name] += span.read_bytes + span.written_bytes
+    phases = [f"{name} ({format_bytes(size)})" if size else name for name, size in moved.items()]
+    yield f"finished phases: {', '.join(phases) or 'none'}"
+    yield from (limit for limit in record.limits if limit.startswith(LAST_PHASES))
 
 
 def _equal(judged: Sequence[Judged]) -> dict[tuple[Verdict, str, str], list[tuple[str, Check]]]:
@@ -186,14 +212,14 @@ def _finding(rows: Sequence[tuple[str, Check]], run_count: int) -> Text:
     example = "e.g. " if len(sentences) > 1 else ""
     sentence = "" if is_passed else f": {example}{check.sentence}"
     line = Text(f"{verdict:<12}", style=_STYLES[check.verdict])
-    return line.append(_printable(f"{check.name}{which}{sentence}"), style="not bold default")
+    return line.append(printable(f"{check.name}{which}{sentence}"), style="not bold default")
 
 
 def _rules(judged: Sequence[Judged]) -> Iterator[Text]:
     """Yield the findings of MLPerf's rules, each once, with the runs that it is about."""
     from rich.text import Text
 
-    ruled = [(each.run.id, each.mlperf) for each in judged if each.mlperf is not None]
+    ruled = [(each.run.id, each.mlperf) for each in judged if each.mlperf and each.is_finished]
     if not ruled:
         return
     standings = Counter(judgement.standing.replace("_", " ") for _, judgement in ruled)
@@ -213,9 +239,4 @@ def _rules(judged: Sequence[Judged]) -> Iterator[Text]:
         which = "" if len(rows) == len(ruled) else which
         sentence = f"e.g. {sentence}" if len({said for _, said in rows}) > 1 else sentence
         line = Text(f"{standing.replace('_', ' '):<12}", style=_STANDINGS[standing])
-        yield line.append(_printable(f"{rule}{which}: {sentence}"), style="not bold default")
-
-
-def _printable(text: str) -> str:
-    """Replace unprintable characters, which could control the terminal: records are untrusted."""
-    return "".join(letter if letter.isprintable() else _UNPRINTABLE for letter in text)
+        yield line.append(printable(f"{rule}{which}: {sentence}"), style="not bold default")

@@ -41,7 +41,9 @@ def _unfinished(record: RunRecord) -> Iterator[str]:
 
 
 def phases_known(record: RunRecord) -> Sequence[Check]:
-    """Fail a record with figures of a phase that it does not have: the phase was removed."""
+    """Fail a finished run with figures of a phase that it does not have: the phase was removed."""
+    if record.status != "complete":  # spans are journalled, phases come from the run's end
+        return []
     known = {window.name for window in record.windows}
     unknown = {name for name in _named_phases(record) if name not in known}
     summed = {f"{window.host}/{window.name}" for window in record.windows}
