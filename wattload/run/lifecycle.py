@@ -212,16 +212,14 @@ class RunLifecycle:
         self._release_folder()
 
     def explain(self, error: BaseException) -> None:
-        """Note on an error where the record of the run is, and what to do next."""
+        """Note on an error where the record of the run is, and how far it came."""
         if self._folder is None:
             return
         folder = on_host(self._folder)
         error.add_note(f"  record      {folder / RECORD_FILE}")
-        error.add_note(
-            "  next        run the same command again"
-            if isinstance(error, KeyboardInterrupt)
-            else f"  next        wattload check {quote(str(folder))} shows how far it came"
-        )
+        if not isinstance(error, KeyboardInterrupt):
+            command = f"wattload check {quote(str(folder))}"
+            error.add_note(f"  next        {command} shows how far it came")
 
     def _resolve(self) -> tuple[Target, ...]:
         """Resolve the targets and lock them: two runs on one target would measure each other.

@@ -131,6 +131,8 @@ def make_runs(process: ProcessContext, schedule: Schedule, reporter: SessionRepo
                     journal.add(point, error.folder)
                     made.append(error.folder)
                 error.add_note(_session_note(len(schedule.planned), len(to_make), len(made)))
+            elif isinstance(error, KeyboardInterrupt):
+                error.add_note("  next        run the same command again")
             raise
         worst = max(worst, status)
         if step.folder is not None and journal is not None:
