@@ -25,9 +25,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     runs = arguments.runs.absolute()
     try:
         status = serve(arguments, SamplerHost(runs=runs), once=True)
-        from wattload.power.sampler.aborted_record import finish_abandoned
+        from wattload.core.record.unfinished import remove_unborn, unfinished_runs
 
-        finish_abandoned([runs])  # such as a run that was killed before it was announced
+        remove_unborn(runs)
+        if unfinished_runs([runs]):  # such as one that was killed before it was announced
+            from wattload.power.sampler.aborted_record import finish_abandoned
+
+            finish_abandoned([runs])
     except WattloadError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

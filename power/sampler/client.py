@@ -30,13 +30,12 @@ from wattload.core.base_models import first_fault
 from wattload.core.errors import DataError, PowerError
 from wattload.core.files import open_folder
 from wattload.power.control.journal import default_state_folder
-from wattload.power.control.recovery import Recovery, recover_changes
-from wattload.power.sampler.access import peer_of
 from wattload.power.sampler.protocol import PROTOCOL_VERSION, encode, error_in
 from wattload.power.sampler.replies import FinishReply, OpenReply, StatusReply
 
 if TYPE_CHECKING:
     from wattload.power.config import PowerConfig
+    from wattload.power.control.recovery import Recovery
 
 PROGRAM = (sys.executable, "-P", "-m", "wattload.power.sampler")
 SOCKET_VARIABLE = "WATTLOAD_SAMPLER_SOCKET"
@@ -110,6 +109,8 @@ class SamplerClient:
             PowerError: nothing listens there, this user may not use it, or it belongs to another
                 user who is not root.
         """
+        from wattload.power.sampler.access import peer_of
+
         stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             stream.connect(str(socket_path))
@@ -196,6 +197,8 @@ class SamplerClient:
         Needs the same permission as setting a power state. A service does this itself at its next
         run.
         """
+        from wattload.power.control.recovery import recover_changes
+
         return [recovery for recovery in recover_changes() if recovery.run_id == run_id]
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 from wattload.core.errors import DataError, PowerError, WattloadError
 from wattload.core.files import open_folder
 from wattload.power.sampler.protocol import encode, refusal
-from wattload.power.sampler.samples import SampleFile, SampleLines
+from wattload.power.sampler.sample_writer import SampleFile, SampleLines
 
 MAX_MEMORY_BYTES = 512 << 20
 """The most that this process may use for another user's files."""
@@ -85,7 +85,12 @@ class Helper:
 
     def _start(self, message: Message) -> Message:
         descriptor = create_samples(self._folder / message["name"])
-        self._file = SampleFile(descriptor, host=message["host"], period_s=message["period_s"])
+        self._file = SampleFile(
+            descriptor,
+            host=message["host"],
+            period_s=message["period_s"],
+            clock=message["clock"],
+        )
         if self._trace is not None:
             self._trace.start()
         return {}

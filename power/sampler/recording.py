@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from wattload.core.clock import anchor
 from wattload.core.errors import PowerError, WattloadError
 from wattload.core.power import PowerSource, SourceFacts
 from wattload.core.record.energy import PowerStateRecord, SamplerRecord
@@ -32,7 +33,7 @@ from wattload.power.sampler.replies import (
     StatusReply,
 )
 from wattload.power.sampler.run_folder import RunFolder, Steps
-from wattload.power.sampler.samples import SampleLines
+from wattload.power.sampler.sample_writer import SampleLines
 from wattload.power.sources import replay
 from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.selection import select, watch_states
@@ -101,7 +102,7 @@ class Recording:
     def start(self) -> Steps[None]:
         """Create the samples file and start sampling."""
         self._expect("open")
-        yield from self.folder.start(period_s=self._period_s)
+        yield from self.folder.start(period_s=self._period_s, clock=anchor().model_dump())
         self._expect("open")
         self._reader.start()
         self._cost = CostMeter(is_quiet=self._reader.is_quiet, other_cpu_s=self.folder.cpu_s)

@@ -112,10 +112,10 @@ class RunFolder:
         """Open the trace in the folder; return the facts of its source."""
         return (yield from self._ask("replay", **fields))
 
-    def start(self, *, period_s: float) -> Steps[None]:
+    def start(self, **fields: object) -> Steps[None]:
         """Create the samples file."""
         name, host = self._host.samples_name, self._host.name
-        yield from self._ask("start", name=name, host=host, period_s=period_s)
+        yield from self._ask("start", name=name, host=host, **fields)
 
     def write(self, lines: Sequence[str]) -> None:
         """Pass on a round of samples; they are lost if the process is too far behind."""

@@ -18,7 +18,7 @@ from wattload.core.units import NS_PER_S
 from wattload.power.config import PowerConfig
 from wattload.power.sampler.client import SamplerClient
 from wattload.power.sampler.replies import FinishReply, OpenReply
-from wattload.power.sampler.samples import SampleFile, SampleLines
+from wattload.power.sampler.sample_writer import SampleFile, SampleLines
 from wattload.run import power_session
 from wattload.run.energy import power_section, read_all
 from wattload.run.phases import PhaseRecorder, phase_windows
@@ -59,7 +59,7 @@ class Client:
 
         now_ns = time.monotonic_ns()
         descriptor = os.open(self._folder / SAMPLES, os.O_WRONLY | os.O_CREAT)
-        file = SampleFile(descriptor, host="box", period_s=0.1)
+        file = SampleFile(descriptor, host="box", period_s=0.1, clock={})
         for step in range(100):
             time_ns = now_ns - NS_PER_S // 2 + step * NS_PER_S // 10
             ends_ns = now_ns + (7 if self._calms else 700) * NS_PER_S // 10

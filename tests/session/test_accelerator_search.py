@@ -15,12 +15,11 @@ from tests.context import LocalCommunicator, process_of
 from tests.session.curves import Curve, drive, record_of
 from wattload.cli.outcome import Printer
 from wattload.core.errors import ConfigError
-from wattload.core.host.facts import software_facts
 from wattload.core.record.file import write_record
 from wattload.core.record.results import Check
 from wattload.core.record.run import Comparison
 from wattload.run.process import ProcessContext
-from wattload.session import accelerator_search, journal, loop
+from wattload.session import accelerator_search, loop
 
 COLD = Check(name="cold_cache", verdict="fail", sentence="It was warm.", mandatory=True)
 Search = Callable[..., tuple[int, dict[str, Any]]]
@@ -66,8 +65,6 @@ class Bench:
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     made = Bench(tmp_path / "runs")
     process = process_of(LocalCommunicator(), samples=False)
-    facts = software_facts()  # once: a commit while this runs is another program to a journal
-    monkeypatch.setattr(journal, "software_facts", lambda: facts)
     monkeypatch.setattr(loop, "start_process", lambda *_: nullcontext(process))
     monkeypatch.setattr(loop, "execute", made.execute)
     monkeypatch.setattr(accelerator_search, "preview_run", lambda *_, check: None)

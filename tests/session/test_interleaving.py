@@ -260,8 +260,6 @@ class Bench:
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     made = Bench(tmp_path / "runs")
     process = process_of(LocalCommunicator(), made.reporter)
-    facts = software_facts()  # once: a commit while this runs is another program to a journal
-    monkeypatch.setattr(journal, "software_facts", lambda: facts)
     monkeypatch.setattr(loop, "start_process", lambda *_: nullcontext(process))
     monkeypatch.setattr(loop, "execute", made.execute)
     monkeypatch.setattr(loop, "refuse_wear", made.refuse_wear)

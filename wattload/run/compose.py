@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
 CONFIG_MODULE = "wattload.configs"
 CONFIG_NAME = "main"
 
-# Groups whose options have code: the settings of ``workload=unet3d`` are those of
-# ``wattload.workloads.unet3d.config``, of ``workload=null`` those of ``wattload.workloads.null``.
 LEAST_LIKENESS = 0.65
 """How alike an unknown setting and a suggested one are at least, from 0 to 1."""
 WORD_WEIGHT = 0.9
 """How much the likeness of one word of a name counts, compared with that of all of it."""
 
 CODED_GROUPS = {"workload": "wattload.workloads", "loader": "wattload.loaders"}
+"""Groups whose options have code: the settings of ``workload=unet3d`` are those of
+``wattload.workloads.unet3d.config``, of ``workload=null`` those of ``wattload.workloads.null``."""
 
 
 def options(group: str) -> list[str]:
@@ -54,8 +55,9 @@ def groups() -> list[str]:
     )
 
 
+@cache
 def register_schemas() -> None:
-    """Register the schema of every option; a new option needs only a module and a YAML file."""
+    """Register the schema of every option, once; a new one needs only a module and a YAML file."""
     from hydra.core.config_store import ConfigStore
 
     from wattload.power.config import PowerConfig
@@ -117,7 +119,7 @@ def compose(overrides: Sequence[str]) -> tuple[RunConfig, dict[str, Any]]:
     _refuse_additions(overrides)
     _refuse_half_scales(overrides)
     try:
-        composed = _compose(overrides)
+        composed = _compose(tuple(overrides))
         config_values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
         typed = OmegaConf.to_object(composed)
     except (HydraException, OmegaConfBaseException) as error:
@@ -135,11 +137,13 @@ def compose_values(overrides: Sequence[str]) -> dict[str, Any]:
     """Return the composed values as plain data; a required setting without one has ``MISSING``."""
     from omegaconf import OmegaConf
 
-    values = OmegaConf.to_container(_compose(overrides), resolve=True)
+    values = OmegaConf.to_container(_compose(tuple(overrides)), resolve=True)
     return {str(key): value for key, value in values.items()} if isinstance(values, dict) else {}
 
 
-def _compose(overrides: Sequence[str]) -> DictConfig:
+@lru_cache(maxsize=64)  # a session composes each run to plan it, and again to make it
+def _compose(overrides: tuple[str, ...]) -> DictConfig:
+    """Return the composed configuration; it is shared, so nobody may change it."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
 
@@ -398,10 +402,10 @@ def _known_keys(overrides: Sequence[str]) -> Iterator[str]:
     yield from _flatten(container, "")
 
 
-def _selected(overrides: Sequence[str]) -> list[str]:
+def _selected(overrides: Sequence[str]) -> tuple[str, ...]:
     """Return the overrides that select an option of a group."""
     known = {f"{group}={option}" for group in groups() for option in options(group)}
-    return [text for text in overrides if text in known]
+    return tuple(text for text in overrides if text in known)
 
 
 def _flatten(node: object, prefix: str) -> Iterator[str]:

@@ -24,7 +24,6 @@ from wattload.power.energy.trace import Trace, TraceKey, traces
 from wattload.power.sampler.client import SOCKET_VARIABLE, SamplerClient
 from wattload.power.sampler.replies import ControllerReading, FinishReply, OpenReply
 from wattload.power.sampler.samples import LatestReadings, read_samples, samples_of_host
-from wattload.power.sources.replay_trace import stage, stage_again
 from wattload.run.folder import make_runs_folder
 from wattload.run.phases import PhaseRecorder
 
@@ -246,7 +245,11 @@ class PowerSession:
                 remains changed.
             DataError: the file to replay is not a trace.
         """
-        staged = stage(config, folder)  # first: an announced run keeps others out
+        staged = config
+        if config.replay is not None:
+            from wattload.power.sources.replay_trace import stage
+
+            staged = stage(config, folder)  # first: an announced run keeps others out
         client = sampling.client(folder.name)
         opened = client.open(staged, devices=devices, block_devices=block_devices)
         for sentence in opened.recovered:
@@ -321,6 +324,10 @@ class PowerSession:
 
     def _stage_log(self) -> None:
         """Pass the log that a meter wrote during the run to the sampler."""
+        if self._config.replay is None:
+            return
+        from wattload.power.sources.replay_trace import stage_again
+
         try:
             stage_again(self._config, self._folder)
         except DataError as error:

@@ -21,8 +21,6 @@ from wattload.core.host.facts import software_facts
 from wattload.core.record.file import RECORD_FILE, read_record
 from wattload.core.storage.targets import resolve_targets
 from wattload.power.control.journal import default_state_folder
-from wattload.reports.runs.load import load_runs, refuse_duplicate
-from wattload.reports.runs.validity import closure_checks
 from wattload.run.config import RunConfig
 
 _LONGEST_BYTES = 64 << 20
@@ -134,6 +132,9 @@ class SessionJournal:
 
     def _refused(self, name: str) -> str:
         """Return why a run in the journal can't be reused; empty if it can."""
+        from wattload.reports.runs.load import load_runs, refuse_duplicate
+        from wattload.reports.runs.validity import closure_checks
+
         folder = self._folder(name)
         try:
             (run,) = load_runs([folder / RECORD_FILE])

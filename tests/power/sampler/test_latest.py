@@ -16,7 +16,8 @@ from wattload.core.power import (
     Sensor,
     SourceFacts,
 )
-from wattload.power.sampler.samples import LatestReadings, Reading, SampleFile, SampleLines
+from wattload.power.sampler.sample_writer import SampleFile, SampleLines
+from wattload.power.sampler.samples import LatestReadings, Reading
 
 
 def facts(name: str, device: str, evidence: Evidence, sensor: Sensor | None = None) -> SourceFacts:
@@ -44,7 +45,8 @@ def sample(source: str, device: str, channel: Channel, value: float, ago_s: floa
 
 
 def written(path: Path, *samples: Sample) -> Path:
-    file = SampleFile(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), host="box", period_s=0.1)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    file = SampleFile(descriptor, host="box", period_s=0.1, clock={})
     file.write(SampleLines().of(samples))
     file.close()
     return path

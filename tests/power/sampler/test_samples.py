@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from wattload.core.errors import PowerError, RecordError
 from wattload.core.power import Channel, Evidence, Sample
-from wattload.power.sampler.samples import SampleFile, SampleLines, read_samples
+from wattload.power.sampler.sample_writer import SampleFile, SampleLines
+from wattload.power.sampler.samples import read_samples
 
 SAMPLES = st.builds(
     Sample,
@@ -35,7 +36,7 @@ LINES = SampleLines()
 
 def create(path: Path) -> SampleFile:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC
-    return SampleFile(os.open(path, flags), host="host-1", period_s=0.1)
+    return SampleFile(os.open(path, flags), host="host-1", period_s=0.1, clock={})
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -117,7 +118,7 @@ def test_full_disk_loses_whole_rounds_and_says_how_many(tmp_path: Path) -> None:
 def test_disk_that_is_full_from_the_start_is_an_error_and_leaves_nothing_open() -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     with pytest.raises(PowerError, match="is the disk of the runs folder full"):
-        SampleFile(full, host="host-1", period_s=0.1)
+        SampleFile(full, host="host-1", period_s=0.1, clock={})
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(full)
 

@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 
@@ -54,6 +55,7 @@ LIBRARIES = (
     "torch",
 )
 _GIT_TIMEOUT_S = 10.0
+_CODE = Path(wattload.__file__).resolve().parent
 
 
 def read_cpu(observation: Observation, roots: Roots) -> None:
@@ -356,17 +358,16 @@ def _count(folder: Path) -> int:
     return len(list(folder.iterdir()))
 
 
-def software_facts(checkout: Path | None = None) -> SoftwareFacts:
-    """Return versions, and the commit and dirty flag if this package is in a git checkout.
+@cache
+def software_facts(checkout: Path = _CODE) -> SoftwareFacts:
+    """Return versions, and the commit and dirty flag if the code is in a git checkout.
 
-    Args:
-        checkout: a folder in the checkout; by default the folder of this package.
+    They are read once per process: later changes are not in the code that runs.
     """
     observation = Observation()
-    folder = Path(wattload.__file__).resolve().parent if checkout is None else checkout
-    commit, reason = _git(folder, "rev-parse", "HEAD")
+    commit, reason = _git(checkout, "rev-parse", "HEAD")
     observation.put("git_commit", commit, reason)
-    changes, reason = (None, reason) if commit is None else _git(folder, "status", "--porcelain")
+    changes, reason = (None, reason) if commit is None else _git(checkout, "status", "--porcelain")
     observation.put("git_dirty", None if changes is None else bool(changes), reason)
     return observation.build(
         SoftwareFacts,

@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
@@ -30,7 +30,9 @@ from pydantic_core import from_json, to_json
 from wattload.core.base_models import first_fault
 from wattload.core.errors import DataError, RecordError
 from wattload.core.files import Folder, open_folder, read_bounded
-from wattload.core.record.run import RunRecord
+
+if TYPE_CHECKING:
+    from wattload.core.record.run import RunRecord
 
 BLANK = "0" * 64
 """Placeholder in the seal's line while the rest is digested; never a real seal."""
@@ -232,6 +234,8 @@ def _unique_keys(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
 
 
 def _validated(document: Any, file: Path) -> RunRecord:  # noqa: ANN401 - JSON
+    from wattload.core.record.run import RunRecord
+
     migrated = migrate(document, file)
     try:
         return RunRecord.model_validate(migrated)
