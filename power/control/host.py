@@ -1,6 +1,6 @@
 """This host's controllers and journal; tests pass models of them.
 
-Slow imports are made where they are needed: a run waits for the sampler's socket.
+Slow imports are made where they are needed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``python -m wattload.power.sampler``: serve the run that started this process, then exit.
 
-Imports little, because a run waits for the socket. ``wattload sampler`` serves several users.
+The run is connected to standard input. ``wattload sampler`` serves several users.
 """
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from wattload.core.errors import WattloadError
+from wattload.core.record.unfinished import remove_unborn, unfinished_runs
 from wattload.power.sampler.access import SamplerHost
-from wattload.power.sampler.service import add_options, serve
+from wattload.power.sampler.service import serve_run
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,13 +22,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m wattload.power.sampler",
         description="Read power during one run, and restore power states however it ends.",
     )
-    add_options(parser)
-    arguments = parser.parse_args(argv)
-    runs = arguments.runs.absolute()
+    parser.add_argument("--runs", type=Path, required=True, help="the folder of the run folders")
+    runs = parser.parse_args(argv).runs.absolute()
     try:
-        status = serve(arguments, SamplerHost(runs=runs), once=True)
-        from wattload.core.record.unfinished import remove_unborn, unfinished_runs
-
+        serve_run(SamplerHost(runs=runs))
         remove_unborn(runs)
         if unfinished_runs([runs]):  # such as one that was killed before it was announced
             from wattload.power.sampler.aborted_record import finish_abandoned
@@ -35,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except WattloadError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
-    return status
+    return 0
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ The kernel identifies the users and groups that connect. No client can change th
 settings: it may tell a service what it wants, but not where to find it. A setting with a file to
 read or a host to contact would make the sampler do so with rights that the client lacks.
 
-What only a request needs is imported with the first one, because a run waits for the socket.
+What only a request needs is imported with the first one.
 """
 
 from __future__ import annotations

@@ -9,12 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
-import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -39,14 +36,6 @@ if TYPE_CHECKING:
 
 PROGRAM = (sys.executable, "-P", "-m", "wattload.power.sampler")
 SOCKET_VARIABLE = "WATTLOAD_SAMPLER_SOCKET"
-
-_START_TIMEOUT_S = 60.0
-"""Ten times what a busy host needs; a sampler that exits is noticed at once."""
-
-_LONGEST_PARENT_BYTES = 80
-"""A socket's path has at most 107 bytes; TMPDIR may be longer."""
-
-_RETRY_S = 0.005
 
 _ANSWER_TIMEOUT_S = 180.0
 """Longer than the slowest power state change."""
@@ -86,16 +75,16 @@ class SamplerClient:
         *,
         program: Sequence[str] = PROGRAM,
     ) -> SamplerClient:
-        """Start a sampler for this process and connect to it; takes about 0.2 s.
+        """Start a sampler for this process, connected to it.
 
-        It is exec'ed into its own session and inherits no descriptor, so killing the run's process
-        group does not reach it. ``log_path`` receives its log; the default is ``sampler.log`` in
+        It is exec'ed into its own session and inherits only its end of the connection, so killing
+        the run's process group does not reach it. If it ends at its start, the first command fails.
+        ``log_path`` receives its log; the default is ``sampler.log`` in
         the state folder, which is this user's: a runs folder may be shared, and its other users
         could put a link or a pipe there. Without a folder to write to, there is no log.
 
         Raises:
-            PowerError: it did not start; the message names the log, or there is no place for its
-            socket.
+            PowerError: it can't be started.
         """
         log = _open_log(log_path or default_state_folder() / LOG_NAME)
         stream, process = launch(program, runs_dir.absolute(), log)
@@ -282,34 +271,20 @@ class SamplerClient:
 def launch(
     program: Sequence[str], runs: Path, log: SamplerLog
 ) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Start ``program`` with a private socket; return a connection to it and its process.
+    """Start ``program`` with a connection as its standard input; return its other end.
+
+    Nothing waits for the program: it starts while the run goes on, up to its first command.
 
     Raises:
-        PowerError: it did not start; the message names the log, or there is no place for its
-            socket.
+        PowerError: it can't be started.
     """
+    ours, theirs = socket.socketpair()
     try:
-        folder = _socket_folder()
-    except OSError as error:
-        raise PowerError(
-            "the sampler's socket needs a folder for temporary files, and none can be written to; "
-            "set TMPDIR to one, or start a container with --tmpfs /tmp"
-        ) from error
-    path = folder / "s"
-    try:
-        with interrupts.held():
-            process = _start([*program, "--socket", str(path), "--runs", str(runs)], log)
-            return _connected(path, process, log), process
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _socket_folder() -> Path:
-    """Make a private folder for the socket, whose path must be absolute and short."""
-    parent = Path(tempfile.gettempdir()).absolute()
-    if len(os.fsencode(parent)) > _LONGEST_PARENT_BYTES:
-        parent = Path("/tmp")
-    return Path(tempfile.mkdtemp(prefix="wattload-", dir=parent))
+        with theirs, interrupts.held():
+            return ours, _start([*program, "--runs", str(runs)], theirs, log)
+    except BaseException:
+        ours.close()
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,11 +293,6 @@ class SamplerLog:
 
     path: Path | None
     descriptor: int
-
-    @property
-    def hint(self) -> str:
-        """The end of an error message: where the log is."""
-        return f"; its log: {self.path}" if self.path else ""
 
 
 def _open_log(path: Path) -> SamplerLog:
@@ -334,7 +304,9 @@ def _open_log(path: Path) -> SamplerLog:
         return SamplerLog(None, os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC))
 
 
-def _start(command: Sequence[str], log: SamplerLog) -> subprocess.Popen[bytes]:
+def _start(
+    command: Sequence[str], client: socket.socket, log: SamplerLog
+) -> subprocess.Popen[bytes]:
     """Exec the sampler into its own session, with this wattload on its path."""
     root = str(Path(wattload.__file__).parent.parent)
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -342,7 +314,7 @@ def _start(command: Sequence[str], log: SamplerLog) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=client.fileno(),
             stdout=log.descriptor,
             stderr=log.descriptor,
             start_new_session=True,
@@ -354,27 +326,6 @@ def _start(command: Sequence[str], log: SamplerLog) -> subprocess.Popen[bytes]:
         raise PowerError(f"the sampler can't be started: {error}") from error
     finally:
         os.close(log.descriptor)
-
-
-def _connected(path: Path, process: subprocess.Popen[bytes], log: SamplerLog) -> socket.socket:
-    """Return a connection to the sampler as soon as it listens."""
-    deadline_s = time.monotonic() + _START_TIMEOUT_S
-    while time.monotonic() < deadline_s:
-        stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            stream.connect(str(path))
-        except OSError:
-            stream.close()
-        else:
-            return stream
-        if process.poll() is not None:
-            raise PowerError(
-                f"the sampler ended with status {process.returncode} at its start{log.hint}"
-            )
-        time.sleep(_RETRY_S)
-    process.kill()
-    process.wait()
-    raise PowerError(f"the sampler did not listen within {_START_TIMEOUT_S:g} s{log.hint}")
 
 
 def _decoded(line: bytes) -> Mapping[str, Any]:

@@ -32,9 +32,6 @@ MAX_MEMORY_BYTES = 512 << 20
 _FIRST_TO_DIE = "1000"
 """``proc(5)``: this process is killed before the sampler if memory runs out."""
 
-_LATE_IMPORTS = ("wattload.power.sampler.aborted_record", "wattload.power.sources.replay")
-"""Imported before the rights are given up: the user may not be able to read them."""
-
 Message = Mapping[str, Any]
 
 
@@ -125,8 +122,7 @@ def become(uid: int, gid: int, groups: list[int]) -> None:
     """
     if uid == os.geteuid():
         return
-    for name in _LATE_IMPORTS:
-        import_module(name)
+    load_code()
     try:
         os.setgroups(groups)
         os.setresgid(gid, gid, gid)
@@ -139,6 +135,18 @@ def become(uid: int, gid: int, groups: list[int]) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = MAX_MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(hard, MAX_MEMORY_BYTES)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def load_code() -> None:
+    """Import what this process may need later: the user may not be able to read it."""
+    from wattload.core.power import SourceFacts
+    from wattload.core.record.energy import PowerStateRecord
+    from wattload.core.record.run import RunRecord
+
+    for name in ("wattload.power.sampler.aborted_record", "wattload.power.sources.replay"):
+        import_module(name)
+    for model in (PowerStateRecord, RunRecord, SourceFacts):
+        model.model_rebuild()  # pydantic imports more of itself for its first models
 
 
 def check_run_folder(runs: Path, run_id: str, *, uid: int | None) -> Path:

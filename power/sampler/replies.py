@@ -1,7 +1,6 @@
 """The sampler's replies to ``open``, ``status`` and ``finish``, as JSON.
 
-They are apart from ``protocol``, which a sampler imports before it listens and which has to load
-fast.
+They are apart from ``protocol``, which ``helper`` imports and which has to load fast.
 """
 
 from __future__ import annotations

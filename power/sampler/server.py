@@ -43,9 +43,6 @@ _MAX_PATH_BYTES = 107
 _SO_PASSRIGHTS = 83
 """``include/uapi/asm-generic/socket.h``; Linux 6.16 and later."""
 
-_FIRST_CLIENT_TIMEOUT_S = 60.0
-"""A sampler of one run ends if the run dies before it connects."""
-
 _ACCEPT_PAUSE_S = 1.0
 """Without a free descriptor or memory, accepting again at once would fail for ever."""
 
@@ -55,47 +52,53 @@ the process in its folder then has to write it instead."""
 
 
 class SamplerServer:
-    """Serves its clients, one run at a time; with ``once`` it ends with its last client."""
+    """Serves its clients, one run at a time."""
 
-    def __init__(self, host: SamplerHost, *, path: Path, once: bool, access: Access) -> None:
+    def __init__(self, host: SamplerHost, access: Access) -> None:
         self._host = host
-        self._path = path
-        self._once = once
         self._access = access
+        self._listener: socket.socket | None = None
         self._runs = Runs()
         self._connections: list[Connection] = []
         self._signal: signal.Signals | None = None
         self._signals_from = -1
         self._accepts_from_ns = 0
         self._deadline_ns: int | None = None
-        if once:
-            self._deadline_ns = in_s(_FIRST_CLIENT_TIMEOUT_S)
         self._is_done = False
 
-    def serve(self) -> None:
-        """Listen until a signal or, with ``once``, until the client has ended.
+    def serve(self, path: Path) -> None:
+        """Listen on a path, and serve who connects, until a signal.
 
         Raises:
             PowerError: the socket can't be created.
         """
-        with self._signals(), listening(self._path, self._access) as listener:
-            try:
-                # A client has connected and is busy itself, so importing now delays nobody.
-                import_module("wattload.power.sampler.recording")
-                while not self._is_done:
-                    self._step(listener)
-            finally:
-                self._drop_all("the sampler failed")
-                self._see_off()
+        with self._signals(), listening(path, self._access) as self._listener:
+            self._serve()
 
-    def _step(self, listener: socket.socket) -> None:
+    def serve_client(self, stream: socket.socket) -> None:
+        """Serve a client that is connected already, until it ends or a signal ends it."""
+        with self._signals():
+            self._connections.append(Connection(self._host, stream, peer_of(stream), self._runs))
+            self._serve()
+
+    def _serve(self) -> None:
+        try:
+            # A client is busy itself before it sends a command, so importing now delays nobody.
+            import_module("wattload.power.sampler.recording")
+            while not self._is_done:
+                self._step()
+        finally:
+            self._drop_all("the sampler failed")
+            self._see_off()
+
+    def _step(self) -> None:
         # The client with a run comes first: its end must not make another one hear "busy".
         connections = sorted(self._connections, key=lambda each: each.recording is None)
         watched: dict[int, tuple[int, Callable[[int], None]]] = {}
         for connection in connections:
             watched |= self._watched(connection)
-        if time.monotonic_ns() >= self._accepts_from_ns:
-            watched[listener.fileno()] = select.POLLIN, lambda _: self._accept(listener)
+        if self._listener is not None and time.monotonic_ns() >= self._accepts_from_ns:
+            watched[self._listener.fileno()] = select.POLLIN, self._accept
         self._wait(watched, self._due_ns())
         for connection in connections:
             if connection in self._connections and not connection.advance():
@@ -152,9 +155,10 @@ class SamplerServer:
                 self._drop(connection, reason)
         self._runs.run_due(now_ns)
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, _: int) -> None:
+        assert self._listener is not None
         try:
-            stream, _ = listener.accept()
+            stream, _address = self._listener.accept()
         except BlockingIOError:
             return
         except OSError as error:
@@ -168,8 +172,6 @@ class SamplerServer:
             refuse(stream, reason)
             return
         self._connections.append(Connection(self._host, stream, peer, self._runs))
-        if self._once:
-            self._deadline_ns = None
 
     def _refusal_reason(self, peer: Peer) -> str:
         """Return the reason for refusing a connection; empty to accept it."""
@@ -208,7 +210,7 @@ class SamplerServer:
             connection.end_lost_run(reason)
         finally:
             connection.close()
-        ends_with_its_clients = self._once or self._signal is not None
+        ends_with_its_clients = self._listener is None or self._signal is not None
         self._is_done = self._is_done or (ends_with_its_clients and not self._connections)
 
     def _drop_all(self, reason: str) -> None:
@@ -285,7 +287,6 @@ def listening(path: Path, access: Access) -> Iterator[socket.socket]:
             listener.setblocking(False)
             yield listener
         finally:
-            # A client of one run removes the socket's folder as soon as it is connected.
             path.unlink(missing_ok=True)
 
 

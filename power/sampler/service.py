@@ -6,10 +6,12 @@ import argparse
 import logging
 import os
 import queue
+import socket
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -65,43 +67,63 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def serve(arguments: argparse.Namespace, host: SamplerHost, *, once: bool = False) -> int:
-    """Serve until a signal or the last client ends it; return 0.
+def serve(arguments: argparse.Namespace, host: SamplerHost) -> int:
+    """Serve several users until a signal; return 0.
 
     Raises:
         ConfigError: a user, a group or the runs folder does not exist.
         PowerError: the socket can't be created, or others may change the journal.
     """
-    log = BackgroundLog()
-    log.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[log])
-    access = Access.named(arguments.user, arguments.group)
-    server = SamplerServer(host, path=arguments.socket, once=once, access=access)
-    if not once:
-        from wattload.power.control.recovery import recover_changes
+    from wattload.power.control.recovery import recover_changes
 
-        if not host.runs.is_dir():
-            raise ConfigError(f"--runs must be an existing folder, got {host.runs}")
-        host.journal.check()
+    access = Access.named(arguments.user, arguments.group)
+    if not host.runs.is_dir():
+        raise ConfigError(f"--runs must be an existing folder, got {host.runs}")
+    host.journal.check()
+    with _background_log():
         # Files in the users' folders belong to them and must not be writable for others.
         os.umask(0o022)
         _print_summary(host, arguments.socket, access)
-        # A sampler of one run does this when the run opens.
         for recovery in recover_changes(host):
             logging.getLogger(__name__).warning("%s", recovery.sentence)
-    try:
-        server.serve()
-    finally:
-        log.drain()
+        SamplerServer(host, access).serve(arguments.socket)
     return 0
 
 
-def _print_summary(host: SamplerHost, socket: Path, access: Access) -> None:
+def serve_run(host: SamplerHost) -> None:
+    """Serve the run that is connected to standard input, until it or a signal ends it.
+
+    Raises:
+        ConfigError: standard input is no connection.
+    """
+    try:
+        # Children must not hold it: its end shows the run that the sampler has ended.
+        client = socket.socket(fileno=os.dup(0))
+    except OSError as error:
+        raise ConfigError("a run starts this program; a service is `wattload sampler`") from error
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - not a path of anybody
+        os.dup2(nothing.fileno(), 0)
+    with _background_log():
+        SamplerServer(host, Access()).serve_client(client)
+
+
+@contextmanager
+def _background_log() -> Iterator[None]:
+    log = BackgroundLog()
+    log.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[log])
+    try:
+        yield
+    finally:
+        log.drain()
+
+
+def _print_summary(host: SamplerHost, path: Path, access: Access) -> None:
     """Print what is served, to whom, and with which rights."""
     served = host.served_names()
     lines = [
         f"wattload sampler {__version__}, protocol {PROTOCOL_VERSION}, as user {os.geteuid()}",
-        f"socket       {socket} (mode {access.socket_mode:04o})",
+        f"socket       {path} (mode {access.socket_mode:04o})",
         f"for          {access.describe()}",
         f"run folders  below {host.runs}",
         f"journal      {host.journal.folder}",

@@ -20,7 +20,6 @@ EXCEPTIONS = {
     ("loaders/dlio/harness.py", "rmdir"): "links of ours, through the folder's descriptor",
     ("loaders/dlio/harness.py", "unlink"): "links of ours, through the folder's descriptor",
     ("loaders/dlio/harness.py", "symlink_to"): "links of ours, through the folder's descriptor",
-    ("power/sampler/client.py", "rmtree"): "a private folder of tempfile",
     ("power/sampler/server.py", "unlink"): "the socket, in a folder that was checked",
     ("reports/render/output.py", "unlink"): "a file of its own, made exclusively",
     ("wattload/run/ranks.py", "unlink"): "shared memory that this process has mapped",

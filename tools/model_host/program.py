@@ -13,7 +13,7 @@ from wattload.core.power import PowerSource
 from wattload.power.config import PowerConfig
 from wattload.power.control.journal import ChangeJournal
 from wattload.power.sampler.access import SamplerHost
-from wattload.power.sampler.service import add_options, serve
+from wattload.power.sampler.service import add_options, serve, serve_run
 from wattload.power.sources import nvme
 from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.nvme import find as find_nvme
@@ -59,7 +59,10 @@ def main() -> int:
         serial_of=serial_of,
         holds_system=holds_system,
     )
-    return serve(arguments, host, once=arguments.once)
+    if arguments.once:
+        serve_run(host)
+        return 0
+    return serve(arguments, host)
 
 
 if __name__ == "__main__":

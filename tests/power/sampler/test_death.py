@@ -88,6 +88,8 @@ def test_ending_signal_restores_and_tells_the_run(bench: Bench, number: signal.S
 def test_idle_sampler_ends_at_once(bench: Bench) -> None:
     client = bench.spawn()
     assert client.pid is not None
+    with pytest.raises(PowerError, match="send hello first"):
+        client.status()
     os.kill(client.pid, signal.SIGTERM)
     wait_for(lambda: not is_running(client))
     with pytest.raises(PowerError, match="the sampler ended with status 0 before it answered"):

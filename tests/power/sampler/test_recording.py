@@ -317,10 +317,12 @@ def test_drive_with_one_state_runs_in_it(tmp_path: Path) -> None:
 def test_sampler_that_cannot_start_names_its_log(bench: Bench) -> None:
     from wattload.power.sampler.client import SamplerClient
 
-    with pytest.raises(PowerError, match=r"ended with status 2 at its start.*the\.log"):
-        SamplerClient.spawn(
-            bench.runs, bench.folder / "the.log", program=(*bench.program, "--no-such-option")
-        )
+    program = (*bench.program, "--no-such-option")
+    with (
+        SamplerClient.spawn(bench.runs, bench.folder / "the.log", program=program) as client,
+        pytest.raises(PowerError, match=r"ended with status 2 before it answered hello.*the\.log"),
+    ):
+        client.hello(RUN_ID)
     with pytest.raises(PowerError, match="can't be started"):
         SamplerClient.spawn(bench.runs, bench.folder / "the.log", program=("/no/such/program",))
 
