@@ -17,7 +17,6 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
-from wattload.core.checks.clocks import clocks_agree
 from wattload.core.checks.conditions import (
     bottleneck,
     halves_agree,
@@ -27,7 +26,7 @@ from wattload.core.checks.conditions import (
     start_temperature,
     utilisations_agree,
 )
-from wattload.core.checks.consistency import finished, phases_known, settings_agree
+from wattload.core.checks.consistency import clocks_agree, finished, phases_known, settings_agree
 from wattload.core.checks.energy import (
     energy_closure,
     power_coverage,
