@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,6 +54,13 @@ def truncate_and_extend(path: Path, other: Path) -> None:
 
 def punch_hole(path: Path, other: Path) -> None:
     punch(path)
+
+
+def copy_sparsely(path: Path) -> None:
+    """Put a copy in the place of a file, made as ``cp`` makes one: shared or sparse if it can."""
+    copy = path.with_name("copy")
+    subprocess.run(["cp", "--reflink=auto", "--sparse=always", path, copy], check=True)
+    copy.replace(path)
 
 
 def _put(path: Path, at: int, content: bytes) -> None:

@@ -37,6 +37,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 from wattload.core.errors import DataError
+from wattload.core.faults import content_fault
 from wattload.core.files import FOLDER_MODE, as_named, choose_folder, sync_folder
 from wattload.core.io import BlockIdentity, ByteCounter, DataPath
 from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer
@@ -60,15 +61,6 @@ METADATA_SCRATCH = f"{METADATA_NAME}.tmp"
 
 
 _SUFFIX = ".distcp"
-# What the reader raises for a file that is truncated, overwritten, or not a checkpoint.
-_UNREADABLE = (
-    RuntimeError,
-    pickle.UnpicklingError,
-    EOFError,
-    KeyError,
-    ValueError,
-    AssertionError,
-)
 
 
 class CountedFiles(FileSystem):
@@ -421,12 +413,12 @@ class DcpStore:
                     planner=planner,
                     no_dist=True,
                 )
-        except _UNREADABLE as error:
-            if isinstance(error, DataError):
+        except Exception as error:
+            reason = content_fault(error)
+            if reason is None:
                 raise
             raise DataError(
-                f"torch.distributed.checkpoint can't read {source.last_path}: "
-                f"{str(error).splitlines()[0] if str(error) else type(error).__name__}"
+                f"torch.distributed.checkpoint can't read {source.last_path}: {reason}"
             ) from error
         return found.loaded(files, time.process_time() - start_s)
 

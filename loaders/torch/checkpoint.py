@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import os
-import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
+from wattload.core.faults import content_fault
 from wattload.core.files import choose_folder, sync_folder
 from wattload.core.io import BlockIdentity, ByteCounter, DataPath
 from wattload.core.workload import missing_error
@@ -39,9 +39,6 @@ from wattload.loaders.checkpoint_store import (
 )
 from wattload.loaders.stamps import StampedMemory, bad_blocks
 from wattload.loaders.torch.config import Config
-
-# What torch.load raises for a file that is truncated, overwritten, or not a checkpoint.
-_UNREADABLE = (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +182,12 @@ class TorchStore:
         with self._reading(path) as file:
             try:
                 state = self._torch.load(file, map_location="cpu", weights_only=True)
-            except _UNREADABLE as error:
+            except Exception as error:
+                reason = content_fault(error)
+                if reason is None:
+                    raise
                 raise DataError(
-                    f"{path} is not a checkpoint that torch.load can read: {error}"
+                    f"{path} is not a checkpoint that torch.load can read: {reason}"
                 ) from error
             moved(file.seek(0, os.SEEK_END))
         if not isinstance(state, dict):
@@ -198,7 +198,8 @@ class TorchStore:
         self, state: dict[str, Any], tensor: Tensor, identity: BlockIdentity, path: Path
     ) -> NDArray[np.uint8]:
         loaded = state.pop(tensor_key(tensor, identity), None)
-        if loaded is None or loaded.nbytes != tensor.size_bytes:
+        is_whole = isinstance(loaded, self._torch.Tensor) and loaded.is_contiguous()
+        if not is_whole or loaded.nbytes != tensor.size_bytes:
             raise DataError(f"{path} lacks the tensor {tensor.name} of {tensor.size_bytes} bytes")
         payload: NDArray[np.uint8] = loaded.view(self._torch.uint8).numpy()
         return payload

@@ -10,7 +10,6 @@ import signal
 import threading
 import time
 import warnings
-import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import DataError, RunError
-from wattload.core.faults import host_fault
+from wattload.core.faults import content_fault, host_fault
 from wattload.core.io import Batch, DataPath, VerifiedSamples
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import missing_error
@@ -167,9 +166,12 @@ def load_payload(path: Path, source: BinaryIO) -> NDArray[np.uint8]:
         if isinstance(loaded, np.lib.npyio.NpzFile):
             with loaded:
                 loaded = loaded["x"]
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
+    except Exception as error:
+        reason = content_fault(error)
+        if reason is None:
+            raise
         raise DataError(
-            f"{path} is not a record that np.load can read: {error}; generate the data again"
+            f"{path} is not a record that np.load can read: {reason}; generate the data again"
         ) from error
     if loaded.dtype != np.uint8 or not loaded.flags.c_contiguous:
         raise DataError(f"{path} has dtype {loaded.dtype}; records are uint8 in C order")

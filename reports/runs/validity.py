@@ -7,14 +7,17 @@ figures of a record with each other and with its traces. An edited record fails.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import isclose
+from statistics import fmean
 
 import numpy as np
 
+from wattload.core.histogram import BUCKET_COUNT, bucket_of, upper_end_ns
 from wattload.core.power import Channel
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.file import SealState
-from wattload.core.record.phase import PhaseWindow
-from wattload.core.record.results import Check, Verdict
+from wattload.core.record.phase import PhaseWindow, phase_windows
+from wattload.core.record.results import SHARES, Check, Latency, Verdict, percentile_s
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S, Unit, format_bytes
 from wattload.reports.runs.load import Run
@@ -22,8 +25,20 @@ from wattload.reports.runs.traces import Signal, ThroughputTrace
 
 TIME_TOLERANCE_S = 1e-6
 ENERGY_TOLERANCE = 1e-6
+FIGURE_TOLERANCE = 1e-6
 TRACE_ENERGY_TOLERANCE = 0.01
 """A trapezoid over the samples of an instant sensor, against the run's own integral."""
+
+MOST_OPERATIONS = 1 << 53
+MOST_S = float(MOST_OPERATIONS) / NS_PER_S
+"""What a histogram counts and times exactly."""
+
+MOVED = ("read_bytes", "written_bytes")
+OF_SPANS = (
+    *("timed", "start_ns", "end_ns", "start_spread_s", "end_spread_s", "rank_count"),
+    *(*MOVED, "operations", "cpu_s", "intervals"),
+)
+"""The fields of a phase that follow from the spans of its ranks."""
 
 TRACES = ("throughput", "power")
 """The traces that every complete run writes."""
@@ -44,6 +59,7 @@ def closure_checks(run: Run) -> tuple[Check, ...]:
         *_windows_span_their_seconds(record),
         *_windows_hold_their_spans(record),
         *_application_counters(record),
+        *_latencies(record),
         *_net_energy(record),
         *_totals(record),
         *_traced_bytes(run),
@@ -81,23 +97,31 @@ def _windows_span_their_seconds(record: RunRecord) -> Iterator[Check]:
 
 
 def _windows_hold_their_spans(record: RunRecord) -> Iterator[Check]:
+    """Make each window again from the spans of its ranks."""
+    backward = {(span.name, span.host) for span in record.spans if span.end_ns < span.start_ns}
+    spans = [span for span in record.spans if (span.name, span.host) not in backward]
+    made = {(window.name, window.host): window for window in phase_windows(spans)}
     for window in record.windows:
-        spans = [s for s in record.spans if (s.name, s.host) == (window.name, window.host)]
-        moved_bytes = sum(span.read_bytes + span.written_bytes for span in spans)
+        of_spans = made.get((window.name, window.host))
+        apart = [name for name in OF_SPANS if of_spans is None or _differ(window, of_spans, name)]
+        spans_bytes = of_spans.read_bytes + of_spans.written_bytes if of_spans else 0
         stated_bytes = window.read_bytes + window.written_bytes
-        ends = (
-            min((span.start_ns for span in spans), default=None),
-            max((span.end_ns for span in spans), default=None),
-        )
-        holds = moved_bytes == stated_bytes and ends == (window.start_ns, window.end_ns)
         yield _check(
             f"spans_{window.name}_{window.host}",
-            holds,
-            f"{window.name}: the rank spans sum to {format_bytes(moved_bytes)}, the phase has "
-            f"{format_bytes(stated_bytes)}" + ("." if holds else "; bytes or ends differ."),
-            spans_bytes=moved_bytes,
+            not apart,
+            f"{window.name}: the rank spans sum to {format_bytes(spans_bytes)}, the phase has "
+            f"{format_bytes(stated_bytes)}" + (f"; {', '.join(apart)} differ." if apart else "."),
+            spans_bytes=spans_bytes,
             stated_bytes=stated_bytes,
         )
+
+
+def _differ(window: PhaseWindow, other: PhaseWindow, name: str) -> bool:
+    stated, found = getattr(window, name), getattr(other, name)
+    if isinstance(stated, float):
+        return not isclose(stated, found, rel_tol=FIGURE_TOLERANCE, abs_tol=TIME_TOLERANCE_S)
+    is_stated = name != "intervals" or window.intervals  # older records have none
+    return bool(is_stated) and stated != found
 
 
 def _application_counters(record: RunRecord) -> Iterator[Check]:
@@ -110,16 +134,66 @@ def _application_counters(record: RunRecord) -> Iterator[Check]:
         ]
         if not counters:
             continue
-        counted_bytes = sum((c.read_bytes or 0) + (c.written_bytes or 0) for c in counters)
-        stated_bytes = window.read_bytes + window.written_bytes
+        counted = [sum(getattr(counter, name) or 0 for counter in counters) for name in MOVED]
+        stated = [getattr(window, name) for name in MOVED]
         yield _check(
             f"counters_{window.name}_{window.host}",
-            counted_bytes == stated_bytes,
-            f"{window.name}: the application's counters have {format_bytes(counted_bytes)}, the "
-            f"phase has {format_bytes(stated_bytes)}.",
-            counters_bytes=counted_bytes,
-            stated_bytes=stated_bytes,
+            counted == stated,
+            f"{window.name}: the application's counters have {_moved(counted)}, the phase has "
+            f"{_moved(stated)}.",
+            counters_bytes=sum(counted),
+            stated_bytes=sum(stated),
         )
+
+
+def _moved(moved_bytes: Sequence[int]) -> str:
+    read, written = map(format_bytes, moved_bytes)
+    return f"{read} read and {written} written"
+
+
+def _latencies(record: RunRecord) -> Iterator[Check]:
+    """Make the figures of each row with buckets again from them."""
+    for row in record.latencies:
+        if not row.buckets:
+            continue
+        apart = list(_not_of_buckets(row))
+        yield _check(
+            f"latencies_{row.phase}_{row.kind}_{row.operation_bytes}",
+            not apart,
+            f"{row.phase}: the histogram of {row.count} {row.kind}s gives other figures: "
+            f"{', '.join(apart)}."
+            if apart
+            else f"{row.phase}: the latencies of {row.count} {row.kind}s are those of their "
+            "histogram.",
+        )
+
+
+def _not_of_buckets(row: Latency) -> Iterator[str]:
+    """Yield the names of the figures that the row's buckets contradict."""
+    buckets = [bucket for bucket, _ in row.buckets]
+    if buckets != sorted(set(buckets)) or not 0 <= buckets[0] <= buckets[-1] < BUCKET_COUNT:
+        yield "buckets"
+        return
+    counts = [count for _, count in row.buckets]
+    if min(counts) < 1 or sum(counts) != row.count or row.count > MOST_OPERATIONS:
+        yield "count"
+        return
+    if not row.min_s <= row.mean_s <= row.max_s < MOST_S:
+        yield "mean_s"
+        return
+    histogram = row.histogram()
+    for name, share in SHARES.items():
+        if getattr(row, name) != percentile_s(histogram, share):
+            yield name
+    if bucket_of(round(row.min_s * NS_PER_S)) != buckets[0]:
+        yield "min_s"
+    if bucket_of(round(row.max_s * NS_PER_S)) != buckets[-1]:
+        yield "max_s"
+    least_s = [row.min_s, *(upper_end_ns(bucket - 1) / NS_PER_S for bucket in buckets[1:])]
+    most_s = [*(upper_end_ns(bucket) / NS_PER_S for bucket in buckets[:-1]), row.max_s]
+    slack_s = FIGURE_TOLERANCE * row.max_s
+    if not fmean(least_s, counts) - slack_s <= row.mean_s <= fmean(most_s, counts) + slack_s:
+        yield "mean_s"
 
 
 def _net_energy(record: RunRecord) -> Iterator[Check]:
@@ -235,9 +309,7 @@ def _verified_bytes(record: RunRecord) -> Iterator[Check]:
     """Compare the bytes that a check states to have verified a share of with the phase's own."""
     for check in record.checks:
         for verified in check.verified:
-            windows = [window for window in record.windows if window.name == verified.phase]
-            is_read = verified.kind == "read"
-            moved_bytes = sum(w.read_bytes if is_read else w.written_bytes for w in windows)
+            moved_bytes = record.moved_bytes(verified.phase, verified.kind)
             yield _check(
                 f"verified_bytes_{check.name}_{verified.phase}_{verified.kind}",
                 moved_bytes == verified.moved_bytes,

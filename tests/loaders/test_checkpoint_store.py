@@ -104,6 +104,36 @@ def test_no_damage_is_taken_for_what_was_saved(
     store.close()
 
 
+@pytest.mark.parametrize("name", ["torch", "dcp"])
+def test_damage_to_a_container_is_one_sentence_or_outside_of_what_was_verified(
+    name: str, tmp_path: Path
+) -> None:
+    """PyTorch's readers raise many kinds of error, and ignore some bytes of their containers."""
+    shard = Shard(3, (Tensor("layer", "bfloat16", 20_000),))
+    store = LOADERS[name].checkpoint_store(shard, seed=1)
+    saved = save(store, tmp_path)
+    (file,) = (file for file in saved.files if file.payload_bytes)
+    path = tmp_path / file.name
+    whole = path.read_bytes()
+    assert file.payload_bytes == shard.size_bytes < len(whole)
+    first = whole.index(IDENTITY.nonce.to_bytes(8, "little"))  # where the first stamp begins
+    unseen = 0
+    for place in (*range(0, first, 31), *range(first + shard.size_bytes, len(whole), 31)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        try:
+            loaded = load(store, tmp_path, saved)
+        except DataError as error:
+            said = str(error).splitlines()
+            assert [path.name in line for line in said] == [True]
+        else:
+            unseen += not loaded.bad_blocks
+            assert loaded.payload_bytes == shard.size_bytes
+    assert unseen
+    store.close()
+
+
 def test_a_truncated_file_is_an_error(loader: CheckpointLoader, tmp_path: Path) -> None:
     store = loader.checkpoint_store(SHARD, seed=1)
     saved = save(store, tmp_path)

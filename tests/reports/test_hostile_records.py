@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.records import Scenario, write_run
 from wattload.__main__ import main
 from wattload.core.errors import RecordError
-from wattload.core.record.file import RECORD_FILE
+from wattload.core.record.file import BLANK, RECORD_FILE, seal_of
 from wattload.reports.charts.renderer import renderer
 from wattload.reports.render.output import FORMS
 
@@ -121,6 +121,49 @@ def test_a_mutated_record_gives_a_report_or_a_sentence(
                 file.write_text(json.dumps(document, indent=1))
         answers(main, folder, capsys)
         assert renderer().failures == []
+
+    check()
+
+
+NUMBERS: st.SearchStrategy[Any] = st.one_of(
+    st.floats(),
+    st.integers(-(10**30), 10**30),
+    st.sampled_from([None, "", "1", True, [], {}, 1e308, -1e308, 10**400]),
+)
+
+
+@pytest.mark.slow
+def test_changed_figures_of_a_sealed_record_give_a_report_or_a_sentence(
+    good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads((good / "run-0" / RECORD_FILE).read_text())
+    figures = [
+        number
+        for number, (node, key) in enumerate(places(document))
+        if isinstance(node[key], int | float) and not isinstance(node[key], bool)
+    ]
+    folder = tmp_path / "runs"
+    shutil.copytree(good, folder)
+
+    @settings(max_examples=40, deadline=None)
+    @given(st.dictionaries(st.sampled_from(figures), NUMBERS, min_size=1, max_size=4))
+    def check(changes: dict[int, Any]) -> None:
+        edited = json.loads(json.dumps(document))
+        found = list(places(edited))
+        for number, value in changes.items():
+            node, key = found[number]
+            node[key] = value
+        text = json.dumps({**edited, "seal": BLANK}, indent=1).encode() + b"\n"
+        seal = str(seal_of(text)).encode()
+        (folder / "run-0" / RECORD_FILE).write_bytes(text.replace(BLANK.encode(), seal))
+        for command in (["check", str(folder)], ["report", str(folder), "--format", "json"]):
+            status = main(
+                [*command, "-o", str(tmp_path / "out")] if "report" in command else command
+            )
+            said = capsys.readouterr().err
+            assert "Traceback" not in said
+            assert "--debug shows the traceback" not in said, said
+            assert status in (0, 2, 3), said
 
     check()
 

@@ -14,6 +14,7 @@ from wattload.core.errors import PowerError
 from wattload.core.host.counters import BlockStat, ProcessTree
 from wattload.core.power import Boxcar, Channel, Evidence, Sample, Sensor
 from wattload.core.record.energy import PowerSourceRecord
+from wattload.core.record.phase import phase_windows
 from wattload.core.units import NS_PER_S
 from wattload.power.config import PowerConfig
 from wattload.power.sampler.client import SamplerClient
@@ -21,7 +22,7 @@ from wattload.power.sampler.replies import FinishReply, OpenReply
 from wattload.power.sampler.sample_writer import SampleFile, SampleLines
 from wattload.run import power_session
 from wattload.run.energy import power_section, read_all
-from wattload.run.phases import PhaseRecorder, phase_windows
+from wattload.run.phases import PhaseRecorder
 from wattload.run.power_session import IdleTimes, PowerReport, PowerSession, Sampling
 
 SAMPLES = "samples-box.jsonl"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from wattload.core.host.counters import BlockStat, ProcessTree
-from wattload.core.record.phase import PhaseSpan, merge_intervals
+from wattload.core.record.phase import PhaseSpan, merge_intervals, phase_windows
 from wattload.core.units import NS_PER_S
 from wattload.run.phases import (
     BIN_NS,
@@ -17,7 +17,6 @@ from wattload.run.phases import (
     PhaseRecorder,
     RankJournal,
     block_counters,
-    phase_windows,
     with_half_rates,
 )
 

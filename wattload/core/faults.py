@@ -56,6 +56,19 @@ def host_fault(error: BaseException) -> WattloadError | None:
     return RunError(f"{where}{_what(error, code)}; {remedy(code)}")
 
 
+def content_fault(error: Exception) -> str | None:
+    """Return what a library found wrong with a file's content, in one line.
+
+    For damaged files, libraries raise whatever their parsers do: ``TokenError``, ``IndexError``, an
+    ``OSError`` without a number, or with EINVAL for a seek to where a damaged header points.
+    Returns ``None`` for our own errors and for faults of the host.
+    """
+    is_seek = isinstance(error, OSError) and error.errno == errno.EINVAL
+    if isinstance(error, WattloadError) or (host_fault(error) is not None and not is_seek):
+        return None
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
 def remedy(code: int | None) -> str:
     """Return what to do about an error number of the kernel."""
     if code is not None and code in _LIMITS:

@@ -14,6 +14,7 @@ from wattload.core.errors import MissingExtraError
 from wattload.core.installation import install_command
 from wattload.core.io import DataPath, TracedOperations
 from wattload.core.record.results import Check, Latency, Metric
+from wattload.core.record.run import RunRecord
 from wattload.core.settings import setting
 from wattload.core.storage.targets import Target
 
@@ -348,6 +349,14 @@ class Workload(Protocol):
 
 
 Figures = Mapping[str, float | int | str | None]
+
+
+DerivedMetrics = Mapping[str, Callable[[RunRecord], float]]
+"""How to compute metrics, by name, from other figures of their record.
+
+A function raises ``KeyError`` if a figure is missing, as in an older record. Figures of an edited
+record may be of any type.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,6 @@
 """Phases as they run.
 
-Their spans on each rank, the bytes in them, what block devices counted meanwhile, and the windows
-that they make on each host.
+Their spans on each rank, the bytes in them, and what block devices counted meanwhile.
 
 Each rank keeps a journal with one JSON object per line, written by one ``write()`` each: it
 survives the death of the process, not of the machine. The sampler reads it to say what an
@@ -16,7 +15,7 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -260,51 +259,6 @@ class Context:
         if self.recorder.folder is None:
             raise RuntimeError("the run has no folder before run()")
         return self.recorder.folder / name
-
-
-def phase_windows(spans: Sequence[PhaseSpan]) -> tuple[PhaseWindow, ...]:
-    """Return one window per phase and host, in order of their start."""
-    windows = [_window(group) for group in _grouped(spans).values()]
-    return tuple(sorted(windows, key=lambda window: (window.start_ns, window.end_ns)))
-
-
-def _grouped(spans: Iterable[PhaseSpan]) -> dict[tuple[str, str], list[PhaseSpan]]:
-    groups: dict[tuple[str, str], list[PhaseSpan]] = defaultdict(list)
-    for span in spans:
-        groups[span.host, span.name].append(span)
-    return groups
-
-
-def _window(spans: list[PhaseSpan]) -> PhaseWindow:
-    first_by_rank = [min(s.start_ns for s in own) for own in _by_rank(spans)]
-    last_by_rank = [max(s.end_ns for s in own) for own in _by_rank(spans)]
-    start_ns, end_ns = min(first_by_rank), max(last_by_rank)
-    intervals = merge_intervals((s.start_ns, s.end_ns) for s in spans)
-    active_ns = sum(end - start for start, end in intervals)
-    return PhaseWindow(
-        name=spans[0].name,
-        host=spans[0].host,
-        timed=spans[0].timed,
-        start_ns=start_ns,
-        end_ns=end_ns,
-        seconds=(end_ns - start_ns) / NS_PER_S,
-        active_s=active_ns / NS_PER_S,
-        start_spread_s=(max(first_by_rank) - start_ns) / NS_PER_S,
-        end_spread_s=(end_ns - min(last_by_rank)) / NS_PER_S,
-        rank_count=len(first_by_rank),
-        read_bytes=sum(s.read_bytes for s in spans),
-        written_bytes=sum(s.written_bytes for s in spans),
-        operations=sum(s.operations for s in spans),
-        cpu_s=sum(s.cpu_s for s in spans),
-        intervals=tuple(intervals),
-    )
-
-
-def _by_rank(spans: Iterable[PhaseSpan]) -> list[list[PhaseSpan]]:
-    ranks: dict[int, list[PhaseSpan]] = defaultdict(list)
-    for span in spans:
-        ranks[span.rank].append(span)
-    return list(ranks.values())
 
 
 def application_counters(windows: Sequence[PhaseWindow]) -> list[IoCounter]:

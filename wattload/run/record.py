@@ -23,7 +23,7 @@ from wattload.core.power import Evidence, Scope
 from wattload.core.record.energy import PowerSection
 from wattload.core.record.file import DRAFT_FILE, write_record
 from wattload.core.record.host import RankRecord
-from wattload.core.record.phase import PhaseWindow, Total, TraceFile
+from wattload.core.record.phase import PhaseWindow, Total, TraceFile, phase_windows
 from wattload.core.record.results import Check, Latency, latencies_of
 from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status, WorkloadSection
 from wattload.core.record.target import TargetRecord
@@ -39,7 +39,6 @@ from wattload.run.phases import (
     TrafficRow,
     application_counters,
     block_counters,
-    phase_windows,
     with_half_rates,
 )
 from wattload.run.power_session import PowerReport

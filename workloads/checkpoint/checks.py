@@ -7,12 +7,15 @@ started cold.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import fsum
+from statistics import fmean
 from typing import Any, Literal
 
 from wattload.core.record.results import Check, VerifiedBytes, amount
+from wattload.core.record.run import RunRecord
 from wattload.core.storage.extents import are_written
 from wattload.core.units import GIB, NS_PER_S, format_bytes
-from wattload.core.workload import DeclaredCheck, Figures
+from wattload.core.workload import DeclaredCheck, DerivedMetrics, Figures
 from wattload.loaders.data.cold_cache import is_cold, worst_of_each
 from wattload.workloads.checkpoint.config import Config, Job
 from wattload.workloads.checkpoint.cycle import (
@@ -80,6 +83,25 @@ CHECKS = {
     ),
 }
 """The checks that only a checkpoint run can make, and what their figures must be."""
+
+
+def _mean_s(record: RunRecord, phase: str) -> float:
+    return fmean(record.workload.details[f"{phase}_seconds"])
+
+
+def _rate(record: RunRecord, phase: str, kind: Literal["read", "written"]) -> float:
+    return record.moved_bytes(phase, kind) / fsum(record.workload.details[f"{phase}_seconds"])
+
+
+DERIVED: DerivedMetrics = {
+    "write_bytes_per_s": lambda record: _rate(record, WRITE_PHASE, "written"),
+    "read_bytes_per_s": lambda record: _rate(record, READ_PHASE, "read"),
+    "write_seconds_per_checkpoint": lambda record: _mean_s(record, WRITE_PHASE),
+    "read_seconds_per_checkpoint": lambda record: _mean_s(record, READ_PHASE),
+    "written_bytes": lambda record: record.moved_bytes(WRITE_PHASE, "written"),
+    "read_bytes": lambda record: record.moved_bytes(READ_PHASE, "read"),
+}
+"""The metrics that follow from other figures of a record."""
 
 
 def bytes_on_target(job: Job, ranks: Sequence[RankTotals], overhead_bytes: Sequence[int]) -> Check:

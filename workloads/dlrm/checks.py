@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import fsum
 from pathlib import Path
 from typing import Literal
 
@@ -15,8 +16,9 @@ from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
 from wattload.core.record.results import Check, VerifiedBytes, amount
+from wattload.core.record.run import RunRecord
 from wattload.core.storage.extents import are_written
-from wattload.core.workload import DeclaredCheck, Figures
+from wattload.core.workload import DeclaredCheck, DerivedMetrics, Figures
 from wattload.loaders.data.cold_cache import evict, is_cold
 from wattload.loaders.data.crc32 import crc32_of, joined_crc32
 from wattload.loaders.data.criteo_conversion import Columnar
@@ -29,7 +31,7 @@ from wattload.loaders.data.criteo_day_files import (
     Span,
 )
 from wattload.loaders.data.verification import are_unchanged, open_regular
-from wattload.workloads.dlrm.conversion import ConversionResult
+from wattload.workloads.dlrm.conversion import TO_BINARY, TO_PARQUET, ConversionResult
 from wattload.workloads.dlrm.dataset import DayFiles
 from wattload.workloads.dlrm.metrics import PhaseTotal
 
@@ -125,6 +127,39 @@ CHECKS = {
     "dlrm_tsv_bytes": DeclaredCheck(since=1, holds=is_read_whole),
 }
 """The checks that only a dlrm run can make, and what their figures must be."""
+
+
+def _seconds(record: RunRecord, *phases: str) -> float:
+    """Return the seconds of the phases in one round: the mean over the rounds."""
+    details = record.workload.details
+    total_s = fsum(each for name in phases for each in details[f"{name}_round_s"])
+    return total_s / float(details["rounds"])
+
+
+def _per_s(record: RunRecord, name: str) -> float:
+    return float(record.workload.details[name]) / _seconds(record, TO_PARQUET, TO_BINARY)
+
+
+def _of_phase(phase: str) -> DerivedMetrics:
+    def rate(record: RunRecord, kind: Literal["read", "written"]) -> float:
+        rounds = float(record.workload.details["rounds"])
+        return record.moved_bytes(phase, kind) / (_seconds(record, phase) * rounds)
+
+    return {
+        f"{phase}_s": lambda record: _seconds(record, phase),
+        f"{phase}_input_bytes_per_s": lambda record: rate(record, "read"),
+        f"{phase}_output_bytes_per_s": lambda record: rate(record, "written"),
+    }
+
+
+DERIVED: DerivedMetrics = {
+    "conversion_s": lambda record: _seconds(record, TO_PARQUET, TO_BINARY),
+    "tsv_bytes_per_s": lambda record: _per_s(record, "tsv_bytes"),
+    "rows_per_s": lambda record: _per_s(record, "row_count"),
+    **_of_phase(TO_PARQUET),
+    **_of_phase(TO_BINARY),
+}
+"""The metrics that follow from other figures of a record."""
 
 
 def count_rows(

@@ -8,16 +8,19 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from math import fsum, prod
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
+from wattload.core.errors import DataError
 from wattload.core.io import VerifiedSamples
 from wattload.core.record.results import Check, VerifiedBytes, amount
+from wattload.core.record.run import RunRecord
 from wattload.core.storage.extents import are_written, written_extents_check
 from wattload.core.units import format_bytes, format_rate
-from wattload.core.workload import Communicator, DeclaredCheck, Figures
+from wattload.core.workload import Communicator, DeclaredCheck, DerivedMetrics, Figures
 from wattload.loaders.data.cold_cache import cold_cache_check, evict, is_cold
 from wattload.loaders.samples import SampleConfig, SampleSet
 from wattload.workloads.unet3d.config import (
@@ -123,11 +126,40 @@ CHECKS = {
 """The checks that only a unet3d run can make, and what their figures must be."""
 
 
+def _epochs_s(record: RunRecord) -> float:
+    return fsum(record.workload.details["epoch_s"])
+
+
+def _dlio_mean(record: RunRecord, name: str) -> float:
+    return fmean(record.workload.details["dlio"][name])
+
+
+def _samples(record: RunRecord) -> float:
+    names = ("accelerators", "batch_samples", "steps_per_epoch", "epochs")
+    return float(prod(record.workload.details[name] for name in names))
+
+
+def _nominal_bytes_per_s(record: RunRecord) -> float:
+    record_bytes = float(record.workload.details["record_mean_bytes_configured"])
+    return record_bytes * _dlio_mean(record, "train_throughput_samples_per_second")
+
+
+DERIVED: DerivedMetrics = {
+    "read_bytes_per_s": lambda record: record.moved_bytes(PHASE, "read") / _epochs_s(record),
+    "samples_per_s": lambda record: _samples(record) / _epochs_s(record),
+    "au_dlio": lambda record: _dlio_mean(record, "train_au_percentage") / 100,
+    "dlio_samples_per_s": lambda record: _dlio_mean(record, "train_throughput_samples_per_second"),
+    "dlio_nominal_bytes_per_s": _nominal_bytes_per_s,
+}
+"""The metrics that follow from other figures of a record."""
+
+
 class ColdCache:
     """Evicts the files before each epoch and keeps its check; one rank per host does this."""
 
-    def __init__(self, paths: Sequence[Path], world: Communicator) -> None:
-        self._paths = paths
+    def __init__(self, data: PreparedData, world: Communicator) -> None:
+        self._paths = data.paths
+        self._file_bytes = data.dataset.file_bytes
         self._world = world
         self._checks: list[Check] = []
         hosts = world.all_gather(os.uname().nodename)
@@ -137,15 +169,25 @@ class ColdCache:
         """Evict the files from the page cache on every host, and check that they are gone.
 
         Raises:
-            DataError: bytes of a file are on no device.
+            DataError: a file has another size, or bytes of it are on no device.
             OSError: a file can't be opened.
         """
         self._world.barrier()
         if self._leads_host:
             evict(self._paths)
+            self._require_sizes()
             self._checks.append(cold_cache_check(self._paths))
             self._checks.append(written_extents_check(self._paths, remedy=HOLES_REMEDY))
         self._world.barrier()
+
+    def _require_sizes(self) -> None:
+        for path, size_bytes in zip(self._paths, self._file_bytes, strict=True):
+            found_bytes = path.stat().st_size
+            if found_bytes != size_bytes:
+                what = "is truncated" if found_bytes < size_bytes else "was changed"
+                raise DataError(
+                    f"{path} {what}: expected {size_bytes} bytes, got {found_bytes}; {HOLES_REMEDY}"
+                )
 
     def checks(self) -> list[Check]:
         """Return the checks of all epochs and hosts on rank 0, none on the other ranks."""
@@ -212,29 +254,40 @@ class Delivery:
 
     def _compared(self) -> _Delivery:
         """Return what this rank compared."""
-        digest, names = self._data.row_digest, self._data.dataset.names
+        names, digests, faults = self._data.dataset.names, dict[int, str](), list[str]()
+        for index in dict.fromkeys(row.index for row in self._rows):
+            try:
+                digests[index] = self._data.row_digest(index)
+            except DataError as error:
+                faults.append(str(error))
+        wrong = [row for row in self._rows if row.row_digest != digests.get(row.index)]
         return _Delivery(
             read_bytes=self._read_bytes,
             verified=self._verified,
             row_count=len(self._rows),
             expected_count=self._expected_count,
-            bad_rows=[names[r.index] for r in self._rows if r.row_digest != digest(r.index)],
+            faults=faults,
+            bad_rows=[names[row.index] for row in wrong],
             bad_device_rows=[
-                names[r.index]
-                for r in self._rows
-                if self._device and r.device_digest != digest(r.index)
+                names[row.index]
+                for row in self._rows
+                if self._device and row.device_digest != digests.get(row.index)
             ],
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Delivery:
-    """What ranks compared; the rows that differ, by the names of their samples."""
+    """What ranks compared; the rows that differ, by the names of their samples.
+
+    ``faults`` are the errors of files that are no longer records, so that no row can be theirs.
+    """
 
     read_bytes: int
     verified: VerifiedSamples
     row_count: int
     expected_count: int
+    faults: Sequence[str]
     bad_rows: Sequence[str]
     bad_device_rows: Sequence[str]
 
@@ -249,6 +302,7 @@ class _Delivery:
             verified=verified,
             row_count=sum(rank.row_count for rank in ranks),
             expected_count=sum(rank.expected_count for rank in ranks),
+            faults=[fault for rank in ranks for fault in rank.faults],
             bad_rows=[name for rank in ranks for name in rank.bad_rows],
             bad_device_rows=[name for rank in ranks for name in rank.bad_device_rows],
         )
@@ -282,6 +336,11 @@ def _sentence(found: _Delivery, wrong: Sequence[str], how: str, *, device: bool)
         return (
             f"{found.row_count} of the {found.expected_count} rows to hash were delivered, so the "
             "delivered bytes are unproven."
+        )
+    if found.faults:
+        return (
+            f"{len(found.bad_rows)} of {found.row_count} rows in the batches have no valid file to "
+            f"be compared with: {found.faults[0]}."
         )
     if found.bad_rows:
         return (

@@ -157,5 +157,8 @@ class PreparedData:
 
     def _payload(self, index: int) -> NDArray[np.uint8]:
         path = self.paths[index]
-        raw = np.memmap(path, dtype=np.uint8, mode="r")
+        try:
+            raw = np.memmap(path, dtype=np.uint8, mode="r")
+        except (OSError, ValueError) as error:  # an empty file can't be mapped
+            raise DataError(f"{path} can't be read: {error}; generate the data again") from error
         return record_format(self.dataset.config.record_format).payload(raw, str(path))

@@ -102,7 +102,7 @@ def run_harness(
     """
     training = _training(job, samples, context.seed)
     files = FilesRead(training)
-    cold = ColdCache(data.paths, context.communicator)
+    cold = ColdCache(data, context.communicator)
     result = _run(loader, training, cold, context)
     left = None if loader.is_cold_in_every_epoch else residency(data.paths).fraction
     first, written = worst_of_each(cold.checks())

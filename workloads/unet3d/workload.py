@@ -136,7 +136,7 @@ class Unet3d:
         draw = world.broadcast(secrets.randbits(64))
         drawn = drawn_samples(job.first_epoch(world.world_size, context.seed), draw)
         samples = self._samples(job, data.paths, drawn)
-        cold = ColdCache(data.paths, world)
+        cold = ColdCache(data, world)
         counter = _Counter()
         loader = self._loader.sample_loader(samples, counter)
         with device_copier(self._device, samples, world) as copier:

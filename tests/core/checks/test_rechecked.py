@@ -25,8 +25,9 @@ from wattload.core.record.file import (
     seal_of,
     write_record,
 )
-from wattload.core.record.results import Check
+from wattload.core.record.results import Check, Metric
 from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
 from wattload.run.compose import compose, workload_class
 
 ROOT = Path(__file__).parents[3]
@@ -376,6 +377,83 @@ def test_a_phase_that_was_removed_leaves_figures_behind() -> None:
         for name in ("windows", "spans")
     }
     assert "phases_known" in failed(changed(record, **left))
+
+
+DETAILS: Mapping[WorkloadName, Mapping[str, Any]] = {
+    "unet3d": {
+        "epoch_s": [4.0, 6.0],
+        "accelerators": 2,
+        "batch_samples": 7,
+        "steps_per_epoch": 50,
+        "epochs": 2,
+        "record_mean_bytes_configured": 1e6,
+        "dlio": {
+            "train_au_percentage": [90.0, 92.0],
+            "train_throughput_samples_per_second": [100.0, 300.0],
+        },
+    },
+    "checkpoint": {"write_seconds": [1.0, 3.0], "read_seconds": [1.0, 1.0]},
+    "dlrm": {
+        "rounds": 2,
+        "row_count": 1000,
+        "tsv_bytes": 200_000,
+        "tsv_to_parquet_round_s": [1.0, 3.0],
+        "parquet_to_binary_round_s": [2.0, 2.0],
+    },
+}
+
+
+def with_details(workload: WorkloadName, name: str, value: float) -> RunRecord:
+    record = record_of(workload, details=DETAILS[workload])
+    unit = Unit.BYTES if name.endswith("_bytes") else Unit.SECONDS
+    metric = Metric.of(name, value, unit, "neither", "Made up.")
+    return changed(record, metrics=(metric,))
+
+
+@pytest.mark.parametrize(
+    ("workload", "name", "value"),
+    [
+        ("unet3d", "samples_per_s", 140.0),
+        ("unet3d", "au_dlio", 0.91),
+        ("unet3d", "dlio_samples_per_s", 200.0),
+        ("unet3d", "dlio_nominal_bytes_per_s", 2e8),
+        ("checkpoint", "write_seconds_per_checkpoint", 2.0),
+        ("checkpoint", "read_seconds_per_checkpoint", 1.0),
+        ("dlrm", "conversion_s", 4.0),
+        ("dlrm", "tsv_bytes_per_s", 50_000.0),
+        ("dlrm", "rows_per_s", 250.0),
+        ("dlrm", "tsv_to_parquet_s", 2.0),
+        ("dlrm", "parquet_to_binary_s", 2.0),
+    ],
+)
+def test_a_metric_that_follows_from_other_figures_is_computed_again(
+    workload: WorkloadName, name: str, value: float
+) -> None:
+    record = with_details(workload, name, value)
+    assert "metrics_close" not in failed(record)
+    assert "metrics_close" in {check.name for check in rechecked(record).checks}
+    assert "metrics_close" in failed(with_details(workload, name, value * 1.001))
+
+
+def test_a_rate_over_other_seconds_than_those_of_its_phase_fails() -> None:
+    record = record_of("checkpoint", details=DETAILS["checkpoint"])
+    rate = record.moved_bytes("write", "written") / 4.0
+    metric = Metric.of("write_bytes_per_s", rate, Unit.BYTES_PER_SECOND, "higher", "Made up.")
+    assert "metrics_close" not in failed(changed(record, metrics=(metric,)))
+    faster = metric.model_copy(update={"value": rate * 1.01})
+    assert "metrics_close" in failed(changed(record, metrics=(faster,)))
+
+
+@pytest.mark.parametrize("hostile", [[], ["1"], [0.0], "12", {}, 7, [None], [float("nan")]])
+def test_details_of_another_type_fail_and_missing_ones_prove_nothing(hostile: object) -> None:
+    record = with_details("checkpoint", "write_seconds_per_checkpoint", 2.0)
+
+    def with_seconds(details: Mapping[str, Any]) -> RunRecord:
+        workload = record.workload.model_copy(update={"details": details})
+        return changed(record, workload=workload)
+
+    assert "metrics_close" in failed(with_seconds({"write_seconds": hostile}))
+    assert "metrics_close" not in failed(with_seconds({}))
 
 
 def test_a_relabelled_record_contradicts_its_configuration() -> None:

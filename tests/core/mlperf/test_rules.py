@@ -248,3 +248,17 @@ def test_a_record_with_few_facts_is_not_checked() -> None:
     )
     for rule in ("data_set_size", "steps", "record_size", "batch", "step_time", "epochs"):
         assert finding(bare, rule).standing == "not_checked"
+
+
+HOSTILE: tuple[object, ...] = ("1", [], {}, True, float("nan"), float("inf"), -1, 0, 10**400)
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=str)
+def test_details_of_another_kind_are_not_checked_and_no_error(value: object) -> None:
+    for record in (training(1), checkpoint()):
+        for name in record.workload.details:
+            details = {**record.workload.details, name: value}
+            workload = record.workload.model_copy(update={"details": details})
+            judgement = judge(record.model_copy(update={"workload": workload}))
+            assert judgement is not None
+            assert all(found.sentence for found in judgement.findings)

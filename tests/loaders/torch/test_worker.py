@@ -57,3 +57,23 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
     monkeypatch.setattr(torchworker, "load_payload", with_a_write_behind)
     with pytest.raises(DataError, match=r"3\.npz changed while it was read"):
         read_payload(path, samples.file_bytes[3])
+
+
+@pytest.mark.parametrize("record_format", ["npz", "npy"])
+def test_whatever_a_damaged_header_makes_of_a_record_is_one_sentence(
+    tmp_path: Path, record_format: str
+) -> None:
+    """NumPy's and zipfile's parsers raise a dozen kinds of error, some only for one bit."""
+    path = make_samples(tmp_path, record_format).paths[0]
+    whole = path.read_bytes()
+    for place in (*range(256), *range(len(whole) - 512, len(whole))):
+        for bit in range(0, 8, 2):
+            damaged = bytearray(whole)
+            damaged[place] ^= 1 << bit
+            try:
+                torchworker.load_payload(path, io.BytesIO(damaged))
+            except DataError as error:
+                said = str(error).splitlines()
+                assert [path.name in line for line in said] == [True]
+            except MemoryError:
+                pass  # the header claims an array that no host holds

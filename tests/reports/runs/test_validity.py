@@ -11,10 +11,11 @@ import pytest
 from tests.records import Scenario, write_run
 from tests.reports.conftest import one
 from wattload.core.checks.evaluation import evaluate
+from wattload.core.histogram import Histogram
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.file import read_record, write_record
 from wattload.core.record.phase import PhaseWindow, Total
-from wattload.core.record.results import Check, VerifiedBytes
+from wattload.core.record.results import Check, VerifiedBytes, latencies_of
 from wattload.core.record.run import RunRecord
 from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.runs.traces import Signal
@@ -91,6 +92,59 @@ def test_other_seconds_are_found(run: Run) -> None:
 def test_a_moved_end_is_found(run: Run) -> None:
     tampered = with_window(run, "write", end_ns=window(run, "write").end_ns + 1_000_000_000)
     assert {"seconds_write_box", "spans_write_box"} <= failed(tampered)
+
+
+@pytest.mark.parametrize(
+    "name", ["start_spread_s", "end_spread_s", "rank_count", "operations", "cpu_s"]
+)
+def test_a_figure_of_a_phase_that_its_spans_deny_is_found(run: Run, name: str) -> None:
+    value = getattr(window(run, "write"), name)
+    assert failed(with_window(run, "write", **{name: value + 1})) == {"spans_write_box"}
+
+
+def test_bytes_exchanged_between_reading_and_writing_are_found(run: Run) -> None:
+    own = window(run, "write")
+    assert own.written_bytes > 0
+    exchanged = {"read_bytes": own.read_bytes + 1, "written_bytes": own.written_bytes - 1}
+    found = failed(with_window(run, "write", **exchanged))
+    assert {"spans_write_box", "counters_write_box"} <= found
+
+
+def test_a_span_that_ends_before_it_starts_contradicts_its_phase(run: Run) -> None:
+    spans = tuple(
+        span.model_copy(update={"end_ns": span.start_ns - 1}) if span.name == "write" else span
+        for span in run.record.spans
+    )
+    assert "spans_write_box" in failed(altered(run, spans=spans))
+
+
+def with_latency(run: Run, **changes: object) -> Run:
+    histogram = Histogram.of(range(10_000, 3_000_000, 2_000))
+    (row,) = latencies_of(histogram, phase="write", kind="write", operation_bytes=4096)
+    return altered(run, latencies=(row.model_copy(update=changes),))
+
+
+def test_latencies_of_their_histogram_hold(run: Run) -> None:
+    assert failed(with_latency(run)) == set()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"p50_s": 0.001},
+        {"p99_s": 0.002},
+        {"p9999_s": 0.003},
+        {"count": 1},
+        {"mean_s": 0.0016},
+        {"min_s": 0.0},
+        {"max_s": 1e308},
+        {"buckets": ((2, 3),)},
+        {"buckets": ((-1, 3), (10**30, 10**30))},
+        {"buckets": ((900, 2), (800, 1))},
+    ],
+)
+def test_a_latency_that_its_histogram_denies_is_found(run: Run, changes: dict[str, object]) -> None:
+    assert failed(with_latency(run, **changes)) == {"latencies_write_write_4096"}
 
 
 def test_another_rate_is_found(run: Run) -> None:

@@ -1,23 +1,36 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from tests.allocation import punch
 from tests.context import context_at
-from tests.damage import DAMAGES, Damage, flip_at_the_start, flip_bit
+from tests.damage import (
+    DAMAGES,
+    Damage,
+    copy_sparsely,
+    flip_at_the_start,
+    flip_bit,
+    flip_in_the_middle,
+)
 from tests.unet3d import BATCH, EPOCHS, FILES, direct, live, torch, workload
 from wattload.core.errors import DataError
 from wattload.core.workload import RunContext
 from wattload.loaders.dali.config import Config as DaliConfig
 from wattload.loaders.data.data_folder import marker_of
+from wattload.loaders.data.record_formats import FORMATS, file_bytes
 from wattload.loaders.direct import loader
 from wattload.loaders.samples import SampleLoaderConfig
 from wattload.loaders.torch import loader as torchworker
+from wattload.workloads.unet3d import workload as workload_module
+from wattload.workloads.unet3d.config import Sizes
 from wattload.workloads.unet3d.dataset import Dataset
+from wattload.workloads.unet3d.loop import run_epoch
 from wattload.workloads.unet3d.workload import Unet3d
 
 pytestmark = pytest.mark.usefixtures("short_ceiling")
@@ -25,6 +38,17 @@ pytestmark = pytest.mark.usefixtures("short_ceiling")
 
 LOADERS = {"direct": direct(), "torch": torch(), "dali": DaliConfig(threads=1)}
 loaders = pytest.mark.parametrize("loader", LOADERS.values(), ids=LOADERS)
+
+
+formats = pytest.mark.parametrize("record_format", FORMATS)
+
+
+def flip_header(path: Path) -> None:
+    flip_bit(path, 20, 0)
+
+
+def empty(path: Path) -> None:
+    os.truncate(path, 0)
 
 
 def prepared(subject: Unet3d, context: RunContext) -> list[Path]:
@@ -36,17 +60,20 @@ def prepared(subject: Unet3d, context: RunContext) -> list[Path]:
 
 
 @loaders
+@formats
 def test_every_payload_byte_of_a_run_is_verified(
-    tmp_path: Path, loader: SampleLoaderConfig
+    tmp_path: Path, loader: SampleLoaderConfig, record_format: str
 ) -> None:
+    """What surrounds the payloads is verified by loader=direct alone; the share says so."""
     context = context_at(tmp_path)
-    _, (check,) = live(workload(loader, record_format="npy"), context)
+    _, (check,) = live(workload(loader, record_format=record_format), context)
     assert check.verdict == "pass"
     (part,) = check.verified
     read_bytes = sum(span.read_bytes for span in context.timed("read"))
     assert part.moved_bytes == read_bytes
-    headers_bytes = EPOCHS * (FILES // BATCH * BATCH) * 128
-    assert read_bytes - part.verified_bytes == (0 if loader.name == "direct" else headers_bytes)
+    around_bytes = file_bytes(FORMATS[record_format], (100, 100)) - 100 * 100
+    around_bytes *= EPOCHS * (FILES // BATCH * BATCH)
+    assert read_bytes - part.verified_bytes == (0 if loader.name == "direct" else around_bytes)
     assert f"{part.verified_bytes} of {part.moved_bytes} bytes read were verified" in check.sentence
     assert loader.sample_verified in check.sentence
 
@@ -105,18 +132,98 @@ def test_a_changed_header_that_readers_skip_fails_a_direct_run(tmp_path: Path) -
     assert (check.verdict, check.figures["altered_samples"]) == ("fail", 2)
 
 
-def test_files_of_another_seed_fail_the_run(tmp_path: Path) -> None:
+@loaders
+@formats
+def test_files_of_another_seed_fail_the_run(
+    tmp_path: Path, loader: SampleLoaderConfig, record_format: str
+) -> None:
+    """They are valid records of the same names and sizes."""
     context = context_at(tmp_path)
-    others = prepared(workload(data_seed=11), context)
-    subject = workload()
+    job: dict[str, Any] = {"record_format": record_format, "sizes": Sizes.dlio, "file_count": 8}
+    others = prepared(workload(data_seed=11, **job), context)
+    subject = workload(loader, **job)
     for path, other in zip(prepared(subject, context), others, strict=True):
-        path.write_bytes(other.read_bytes()[: path.stat().st_size])
-    subject_failed = False
-    try:
+        assert path.stat().st_size == other.stat().st_size
+        path.write_bytes(other.read_bytes())
+    subject.run(context)
+    (check,) = subject.verify(context)
+    assert (check.verdict, check.figures["altered_samples"]) == ("fail", 8)
+
+
+@loaders
+@formats
+@pytest.mark.parametrize("added_bytes", [1, -1])
+def test_a_byte_more_or_less_ends_the_run(
+    tmp_path: Path, loader: SampleLoaderConfig, record_format: str, added_bytes: int
+) -> None:
+    context = context_at(tmp_path)
+    subject = workload(loader, record_format=record_format, file_count=8, epochs=1)
+    for path in prepared(subject, context):
+        os.truncate(path, path.stat().st_size + added_bytes)
+    with pytest.raises(DataError, match=rf"img_\d_of_8\.{record_format}"):
         subject.run(context)
-    except DataError:
-        subject_failed = True
-    assert subject_failed or subject.verify(context)[0].verdict == "fail"
+
+
+@loaders
+def test_a_copy_without_its_zeros_is_still_the_data(
+    tmp_path: Path, loader: SampleLoaderConfig
+) -> None:
+    context = context_at(tmp_path)
+    subject = workload(loader, file_count=8, epochs=1)
+    for path in prepared(subject, context):
+        copy_sparsely(path)
+    subject.run(context)
+    (check,) = subject.verify(context)
+    assert check.verdict == "pass"
+
+
+@loaders
+@formats
+def test_damage_during_the_timed_phase_is_seen_by_the_next_epoch(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    loader: SampleLoaderConfig,
+    record_format: str,
+) -> None:
+    context = context_at(tmp_path)
+    subject = workload(loader, record_format=record_format, file_count=8)
+    paths = prepared(subject, context)
+
+    whole = [paths[2]]
+
+    def read_then_flip(*arguments: Any, **named: Any) -> Any:
+        read = run_epoch(*arguments, **named)
+        while whole:  # at the end of the first epoch's span
+            flip_in_the_middle(whole.pop(), paths[0])
+        return read
+
+    monkeypatch.setattr(workload_module, "run_epoch", read_then_flip)
+    if loader.name == "torch" and record_format == "npz":  # np.load compares the CRC-32
+        with pytest.raises(DataError, match=r"img_2_of_8\.npz .*: Bad CRC-32"):
+            subject.run(context)
+        return
+    subject.run(context)
+    (check,) = subject.verify(context)
+    assert (check.verdict, check.figures["bad_blocks"]) == ("fail", 1)
+    assert paths[2].name in check.sentence
+
+
+@loaders
+@pytest.mark.parametrize("damage", [flip_header, empty, Path.unlink])
+def test_files_that_are_no_longer_records_fail_the_check_and_keep_the_measurement(
+    tmp_path: Path, loader: SampleLoaderConfig, damage: Callable[[Path], object]
+) -> None:
+    context = context_at(tmp_path)
+    subject = workload(loader, record_format="npy", file_count=8, epochs=1)
+    paths = prepared(subject, context)
+    subject.run(context)
+    for path in paths:
+        damage(path)
+    (check,) = subject.verify(context)
+    assert (check.verdict, check.figures["altered_samples"]) == ("fail", 0)
+    assert check.figures["altered_rows"] == check.figures["expected_samples"] != 0
+    assert "rows in the batches have no valid file to be compared with: " in check.sentence
+    assert "\n" not in check.sentence
 
 
 def test_data_without_seals_is_not_reused(tmp_path: Path) -> None:

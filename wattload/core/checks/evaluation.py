@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
+from math import isclose, nan
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import Any
 
 from wattload.core.checks.conditions import (
     bottleneck,
@@ -87,6 +89,8 @@ ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
 FIGURES_SINCE = 3
 """The first schema version in which a workload's check must have the figures that decide it."""
 
+METRIC_TOLERANCE = 1e-6
+
 _WORKLOADS = "wattload.workloads"
 
 _CLOCKS_SINCE = 3
@@ -95,7 +99,45 @@ _CLOCKS_SINCE = 3
 
 def evaluate(record: RunRecord) -> tuple[Check, ...]:
     """Return every check that needs nothing but the record."""
-    return tuple(check for rule in ALL for check in rule(record))
+    return tuple(check for rule in (*ALL, metrics_close) for check in rule(record))
+
+
+def metrics_close(record: RunRecord) -> Sequence[Check]:
+    """Compute the metrics again that, as the workload declares, follow from other figures."""
+    derived = _of_workload(record.workload.name, "DERIVED") or {}
+    pairs = [
+        (metric.name, metric.value, _computed(derived[metric.name], record))
+        for metric in record.metrics
+        if metric.name in derived and metric.value is not None
+    ]
+    known = [(name, value, found) for name, value, found in pairs if found is not None]
+    apart = [
+        f"{name} is {value:.6g} where other figures give {found:.6g}"
+        for name, value, found in known
+        if not isclose(value, found, rel_tol=METRIC_TOLERANCE)
+    ]
+    if not known:
+        return []
+    return [
+        Check(
+            name="metrics_close",
+            verdict="fail" if apart else "pass",
+            sentence=f"Metrics contradict the record: {', '.join(apart)}."
+            if apart
+            else f"{len(known)} metrics follow from other figures of the record.",
+            figures={"metric_count": len(known), "apart_count": len(apart)},
+        )
+    ]
+
+
+def _computed(compute: Callable[[RunRecord], float], record: RunRecord) -> float | None:
+    """Return a metric as computed again, NaN if that fails; ``None`` if a figure is missing."""
+    try:
+        return float(compute(record))
+    except KeyError:
+        return None
+    except (TypeError, ValueError, ArithmeticError, AttributeError):
+        return nan
 
 
 def read_judged(path: Path) -> StoredRecord:
@@ -138,13 +180,18 @@ def declared_checks(workload: str) -> Mapping[str, DeclaredCheck] | None:
     ``workload`` comes from a record and is not trusted: only modules of wattload are imported,
     found by name as Hydra finds its targets.
     """
+    declared: Mapping[str, DeclaredCheck] | None = _of_workload(workload, "CHECKS")
+    return declared
+
+
+def _of_workload(workload: str, name: str) -> Any:  # noqa: ANN401 - by name
+    """Return what a workload's module of checks has under a name, ``None`` if it has nothing."""
     package = import_module(_WORKLOADS)
     modules = {module.name: module.ispkg for module in iter_modules(package.__path__)}
     if workload not in modules:
         return None
-    name = f"{_WORKLOADS}.{workload}" + (".checks" if modules[workload] else "")
-    declared: Mapping[str, DeclaredCheck] = import_module(name).CHECKS
-    return declared
+    module = f"{_WORKLOADS}.{workload}" + (".checks" if modules[workload] else "")
+    return getattr(import_module(module), name, None)
 
 
 def _version_shown(record: RunRecord) -> int:

@@ -456,9 +456,15 @@ def judge(record: RunRecord, others: Sequence[RunRecord] = ()) -> Judgement | No
 def _finding(case: Case, name: str, rule: Callable[[Case], Answer]) -> Finding:
     try:
         standing, sentence, figures = rule(case)
+        return Finding(rule=name, standing=standing, sentence=sentence, figures=figures)
     except UnknownError as unknown:
-        standing, sentence, figures = "not_checked", f"Not checked: {unknown}.", {}
-    return Finding(rule=name, standing=standing, sentence=sentence, figures=figures)
+        reason = str(unknown)
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError):
+        # Details and settings are not typed in a record, which may have been edited.
+        reason = "a figure that the rule needs is not of the kind that runs record"
+    return Finding(
+        rule=name, standing="not_checked", sentence=f"Not checked: {reason}.", figures={}
+    )
 
 
 def _is_comparable(record: RunRecord, other: RunRecord) -> bool:

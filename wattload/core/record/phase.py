@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Literal, TypeVar
 
 from pydantic import Field
 
 from wattload.core.base_models import Frozen, Observed
+from wattload.core.units import NS_PER_S
 
 T = TypeVar("T", int, float)
 
@@ -108,3 +110,48 @@ class TraceFile(Frozen):
     sha256: str
     rows: int
     columns: tuple[str, ...]
+
+
+def phase_windows(spans: Sequence[PhaseSpan]) -> tuple[PhaseWindow, ...]:
+    """Return one window per phase and host, in order of their start."""
+    windows = [_window(group) for group in _grouped(spans).values()]
+    return tuple(sorted(windows, key=lambda window: (window.start_ns, window.end_ns)))
+
+
+def _grouped(spans: Iterable[PhaseSpan]) -> dict[tuple[str, str], list[PhaseSpan]]:
+    groups: dict[tuple[str, str], list[PhaseSpan]] = defaultdict(list)
+    for span in spans:
+        groups[span.host, span.name].append(span)
+    return groups
+
+
+def _window(spans: list[PhaseSpan]) -> PhaseWindow:
+    first_by_rank = [min(s.start_ns for s in own) for own in _by_rank(spans)]
+    last_by_rank = [max(s.end_ns for s in own) for own in _by_rank(spans)]
+    start_ns, end_ns = min(first_by_rank), max(last_by_rank)
+    intervals = merge_intervals((s.start_ns, s.end_ns) for s in spans)
+    active_ns = sum(end - start for start, end in intervals)
+    return PhaseWindow(
+        name=spans[0].name,
+        host=spans[0].host,
+        timed=spans[0].timed,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        seconds=(end_ns - start_ns) / NS_PER_S,
+        active_s=active_ns / NS_PER_S,
+        start_spread_s=(max(first_by_rank) - start_ns) / NS_PER_S,
+        end_spread_s=(end_ns - min(last_by_rank)) / NS_PER_S,
+        rank_count=len(first_by_rank),
+        read_bytes=sum(s.read_bytes for s in spans),
+        written_bytes=sum(s.written_bytes for s in spans),
+        operations=sum(s.operations for s in spans),
+        cpu_s=sum(s.cpu_s for s in spans),
+        intervals=tuple(intervals),
+    )
+
+
+def _by_rank(spans: Iterable[PhaseSpan]) -> list[list[PhaseSpan]]:
+    ranks: dict[int, list[PhaseSpan]] = defaultdict(list)
+    for span in spans:
+        ranks[span.rank].append(span)
+    return list(ranks.values())

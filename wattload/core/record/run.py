@@ -149,6 +149,11 @@ class RunRecord(Frozen):
         """Return the metric with this name, or ``None``."""
         return next((metric for metric in self.metrics if metric.name == name), None)
 
+    def moved_bytes(self, phase: str, kind: Literal["read", "written"]) -> int:
+        """Return the bytes that a phase read or wrote, over all hosts."""
+        windows = [window for window in self.windows if window.name == phase]
+        return sum(w.read_bytes if kind == "read" else w.written_bytes for w in windows)
+
     def unread_drives(self, phase: str) -> Sequence[str]:
         """Return the serials of the targets' drives without a chosen source in a timed phase.
 
