@@ -12,6 +12,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -40,6 +41,9 @@ SOCKET_VARIABLE = "WATTLOAD_SAMPLER_SOCKET"
 _ANSWER_TIMEOUT_S = 180.0
 """Longer than the slowest power state change."""
 
+_BEAT_S = 10.0
+"""How often a run shows a service that it lives; see ``LIFE_LIMIT_S`` of the sampler."""
+
 _END_TIMEOUT_S = 10.0
 _RECEIVE_BYTES = 64 * 1024
 
@@ -63,6 +67,9 @@ class SamplerClient:
         self._log = log
         self._buffer = bytearray()
         self._version = __version__
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+        self._loss: PowerError | None = None
         self.has_run = False
         """Whether a run is announced and not over: only then is there anything to abort."""
         _clients.add(self)
@@ -151,6 +158,10 @@ class SamplerClient:
         answer = self._request(
             "open", request=request, devices=list(devices), block_devices=list(block_devices)
         )
+        if self._process is None:
+            self._is_over = threading.Event()
+            beat = threading.Thread(target=self._beat, args=(self._is_over,), daemon=True)
+            beat.start()
         return self._report(OpenReply, answer)
 
     def start(self) -> None:
@@ -167,6 +178,7 @@ class SamplerClient:
 
     def finish(self) -> FinishReply:
         """Stop sampling; the power state is restored when this returns."""
+        self._is_over.set()
         answer = self._request("finish")
         self.has_run = False
         return self._report(FinishReply, answer)
@@ -176,6 +188,7 @@ class SamplerClient:
 
         ``status`` is ``failed`` or ``aborted``.
         """
+        self._is_over.set()
         self._request("abort", status=status, reason=reason)
         self.has_run = False
 
@@ -193,6 +206,7 @@ class SamplerClient:
     def close(self) -> None:
         """Close the connection and wait for a sampler started here; safe to call twice."""
         _clients.discard(self)
+        self._is_over.set()
         self._stream.close()
         if self._process is None:
             return
@@ -213,7 +227,25 @@ class SamplerClient:
         with contextlib.suppress(OSError):
             os.close(self._stream.detach())
 
+    def _beat(self, is_over: threading.Event) -> None:
+        """Show now and then that this process lives: a service ends a run that stays silent."""
+        while not is_over.wait(_BEAT_S):
+            with self._lock:
+                if is_over.is_set():  # set while this thread waited for the lock
+                    return
+                try:
+                    self._exchange("status")
+                except PowerError as error:
+                    self._loss = error
+                    return
+
     def _request(self, command: str, **fields: object) -> Mapping[str, Any]:
+        with self._lock:
+            if self._loss is not None:
+                raise self._loss
+            return self._exchange(command, **fields)
+
+    def _exchange(self, command: str, **fields: object) -> Mapping[str, Any]:
         try:
             self._stream.settimeout(_ANSWER_TIMEOUT_S)
             # A sampler that refuses this client says so and hangs up before it is asked.

@@ -59,6 +59,10 @@ _MAX_DESCRIPTORS = 253
 _SILENCE_LIMIT_S = 30.0
 """How long a run that has announced itself may keep others out without being under way."""
 
+LIFE_LIMIT_S = 120.0
+"""How long a run under way may keep a service silently. Its client speaks every 10 s; one that is
+stopped, or does not follow the protocol, loses its run."""
+
 
 @dataclass(slots=True)
 class Departure:
@@ -266,8 +270,12 @@ class Connection:
             return "" if self._resume(failure) else "its client ended or was dropped"
         silence_due_ns = self._silence_due_ns()
         if silence_due_ns is not None and now_ns >= silence_due_ns:
-            reason = f"the run was announced and not opened for {_SILENCE_LIMIT_S:g} s"
-            self.refuse(f"{reason}, and others may be waiting: announce it again")
+            if self.recording is not None and self.recording.is_under_way:
+                reason = f"the run was stopped or hung: it sent nothing for {LIFE_LIMIT_S:g} s"
+                self.refuse(f"{reason}, so the sampler has ended it")
+            else:
+                reason = f"the run was announced and not opened for {_SILENCE_LIMIT_S:g} s"
+                self.refuse(f"{reason}, and others may be waiting: announce it again")
             return reason
         recording = self.recording
         if recording is None or recording.due_ns is None or now_ns < recording.due_ns:
@@ -301,9 +309,13 @@ class Connection:
         return self.recording.folder.due_ns if self.recording else None
 
     def _silence_due_ns(self) -> int | None:
-        if self.recording is None or self.recording.is_under_way or self._steps is not None:
+        if self.recording is None or self._steps is not None:
             return None
-        return self._last_command_ns + int(_SILENCE_LIMIT_S * NS_PER_S)
+        if not self.recording.is_under_way:
+            return self._last_command_ns + int(_SILENCE_LIMIT_S * NS_PER_S)
+        if not self._host.is_service:  # nobody else waits for it
+            return None
+        return self._last_command_ns + int(LIFE_LIMIT_S * NS_PER_S)
 
     def _note_end(self) -> bool:
         self._allowance_bytes = MAX_LINE_BYTES

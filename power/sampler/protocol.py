@@ -3,8 +3,9 @@
 A client names a run, controllers and block devices; it never sends a path, a length or an opcode.
 The answer to any other message is an error, and nothing is done.
 
-In version 2 only the request contains the period, and ``hello`` answers with the version of
-wattload. Version 1 sent the period twice.
+Since version 3, the client of a service sends ``status`` every 10 s while its run is under way, so
+that one which is stopped does not keep the others out. In version 2 only the request contains the
+period, and ``hello`` answers with the version of wattload. Version 1 sent the period twice.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from wattload import __version__
 from wattload.core import errors
 from wattload.core.errors import PowerError, WattloadError
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 MAX_LINE_BYTES = 64 * 1024
 MAX_DEVICES = 64
 

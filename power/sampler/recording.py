@@ -76,7 +76,7 @@ class Recording:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether it has been opened, and not ended: it may then be silent for hours."""
+        """Whether it has been opened, and not ended."""
         return self._stage in ("open", "sampling")
 
     def enter(self) -> Steps[None]:

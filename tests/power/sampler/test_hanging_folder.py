@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -58,14 +59,14 @@ time.sleep(300)
 IMPATIENT = """
 import runpy, sys
 from wattload.power.sampler import connection
-connection._SILENCE_LIMIT_S = 1.0
+connection._SILENCE_LIMIT_S, connection.LIFE_LIMIT_S = 1.0, 2.0
 sys.argv[0] = "program"
 runpy.run_module("tools.model_host.program", run_name="__main__")
 """
 
 
 class Impatient(Bench):
-    """A host whose sampler lets a silent run keep others out for a second only."""
+    """A host whose sampler lets a silent run keep the service for two seconds at most."""
 
     @property
     def program(self) -> Sequence[str]:
@@ -75,22 +76,25 @@ class Impatient(Bench):
 IMPATIENT_LATER = """
 import runpy, sys, threading, time
 from pathlib import Path
-from wattload.power.sampler import run_folder
+from wattload.power.sampler import connection, run_folder
 
-def watch(trigger):
+def watch(trigger, module, limit):
     while not trigger.exists():
         time.sleep(0.02)
-    run_folder.ANSWER_LIMIT_S = 1.0
+    setattr(globals()[module], limit, 1.0)
     trigger.unlink()
 
-threading.Thread(target=watch, args=(Path(sys.argv.pop(1)),), daemon=True).start()
+limit = (Path(sys.argv.pop(1)), *sys.argv.pop(1).split("."))
+threading.Thread(target=watch, args=limit, daemon=True).start()
 sys.argv[0] = "program"
 runpy.run_module("tools.model_host.program", run_name="__main__")
 """
 
 
 class ImpatientLater(Bench):
-    """A host whose sampler waits for a helper's answer for a second only, from ``hurry`` on."""
+    """A host whose sampler has a limit of a second only, from ``hurry`` on."""
+
+    limit = "run_folder.ANSWER_LIMIT_S"
 
     @property
     def trigger(self) -> Path:
@@ -98,7 +102,7 @@ class ImpatientLater(Bench):
 
     @property
     def program(self) -> Sequence[str]:
-        program = (sys.executable, "-P", "-c", IMPATIENT_LATER, str(self.trigger))
+        program = (sys.executable, "-P", "-c", IMPATIENT_LATER, str(self.trigger), self.limit)
         return (*program, "--models", str(self.models))
 
     def hurry(self) -> None:
@@ -243,7 +247,7 @@ def test_run_whose_helper_was_killed_is_restored_and_says_that_samples_are_lost(
     is_served(bench, path)
 
 
-def test_stopped_client_keeps_neither_the_others_nor_the_end_waiting(bench: Bench) -> None:
+def test_service_ends_while_its_client_is_stopped(bench: Bench) -> None:
     path = bench.service("--user", str(NOBODY))
     run_of_nobody(bench, "mine")
     client = sampled(bench, path)
@@ -281,18 +285,77 @@ def test_finish_ends_at_its_deadline_while_the_run_s_helper_is_stopped() -> None
             bench.clean()
 
 
-def test_client_that_is_silent_after_hello_keeps_the_others_out_for_a_while_only() -> None:
+@pytest.fixture
+def impatient() -> Iterator[Impatient]:
+    need_nobody()
     with folder_for_all() as folder:
         bench = Impatient(folder)
         bench.set_up()
+        yield bench
+        bench.clean()
+
+
+def test_client_that_is_silent_after_hello_keeps_the_others_out_for_a_while_only(
+    impatient: Impatient,
+) -> None:
+    path = impatient.service()
+    with raw(path) as silent:
+        silent.sendall(encode(hello()))
+        answers = silent.makefile()
+        assert json.loads(answers.readline())["ok"] is True
+        assert "announced and not opened" in json.loads(answers.readline())["error"]
+    wait_for((impatient.run / RECORD_FILE).exists)
+    is_served(impatient, path)
+
+
+def test_client_that_says_start_and_nothing_more_loses_its_run(impatient: Impatient) -> None:
+    path = impatient.service()
+    opening = {"request": {"state": 1}, "devices": ["nvme0"], "block_devices": []}
+    with raw(path) as silent:
+        for message in (hello(), {"command": "open", **opening}, {"command": "start"}):
+            silent.sendall(encode(message))
+        answers = [json.loads(line) for line in silent.makefile()]
+    assert [each["ok"] for each in answers] == [True, True, True, False]
+    assert "sent nothing for 2 s, so the sampler has ended it" in answers[-1]["error"]
+    assert impatient.state() == 0
+    wait_for((impatient.run / RECORD_FILE).exists)
+    assert "was stopped or hung" in impatient.record().status_reason
+    is_served(impatient, path)
+
+
+def test_stopped_client_loses_its_run_and_hears_why_when_it_goes_on() -> None:
+    need_nobody()
+    with folder_for_all() as folder:
+        bench = ImpatientLater(folder)
+        bench.limit = "connection.LIFE_LIMIT_S"
+        bench.set_up()
         try:
-            path = bench.service()
-            with raw(path) as silent:
-                silent.sendall(encode(hello()))
-                answers = silent.makefile()
-                assert json.loads(answers.readline())["ok"] is True
-                assert "announced and not opened" in json.loads(answers.readline())["error"]
-            wait_for((bench.run / RECORD_FILE).exists)
+            path = bench.service("--user", str(NOBODY))
+            run_of_nobody(bench, "mine")
+            client = sampled(bench, path, "finish")
+            os.killpg(client.pid, signal.SIGSTOP)
+            bench.hurry()
+            wait_for(lambda: bench.state() == 0)
             is_served(bench, path)
+            wait_for((bench.runs / "mine" / RECORD_FILE).exists)
+            assert read_record(bench.runs / "mine").status == "aborted"
+            os.killpg(client.pid, signal.SIGCONT)
+            assert client.stdin is not None
+            assert client.stderr is not None
+            client.stdin.write("\n")
+            client.stdin.flush()
+            assert "PowerError: the run was stopped or hung" in client.stderr.read()
         finally:
             bench.clean()
+
+
+def test_client_that_does_nothing_shows_that_it_lives(
+    impatient: Impatient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wattload.power.sampler.client._BEAT_S", 0.1)
+    with SamplerClient.connect(impatient.service()) as client:
+        client.hello(impatient.run.name)
+        client.open(PowerConfig(state=1, period_s=0.02), devices=["nvme0"], block_devices=[])
+        client.start()
+        time.sleep(3)  # longer than its sampler waits for a silent one
+        assert client.finish().states[0].restored == 0

@@ -98,7 +98,7 @@ def test_period_has_limits(period_s: object) -> None:
         (line(), "command must be one of hello, open"),
         (line(command=["hello"]), "command must be one of"),
         (line(command="format"), "got 'format'"),
-        (line(command="hello", protocol=1, run_id="r"), "speaks protocol 2, the run 1: start both"),
+        (line(command="hello", protocol=1, run_id="r"), "speaks protocol 3, the run 1: start both"),
         (line(command="start", path="/etc"), "start has no field 'path'"),
         (line(command="open", opcode=9, **{k: v for k, v in OPEN.items() if k != "command"}),
          "no field 'opcode'"),
