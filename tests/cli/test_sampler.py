@@ -19,6 +19,7 @@ from wattload.cli.sampler import add_arguments
 from wattload.core.errors import PowerPermissionError, WattloadError
 from wattload.power.config import PowerConfig, ReplayConfig
 from wattload.power.sampler.client import SamplerClient
+from wattload.power.sampler.protocol import PROTOCOL_VERSION
 
 UNIT = ROOT / "docs" / "wattload-sampler.service"
 
@@ -66,7 +67,7 @@ def test_it_reports_what_it_serves_and_ends_with_a_signal(tmp_path: Path) -> Non
         process.terminate()
         out, error = process.communicate(timeout=60)
     assert process.returncode == 0, error
-    assert "protocol 2, as user" in out
+    assert f"protocol {PROTOCOL_VERSION}, as user" in out
     assert f"{path} (mode 0666)" in out
     assert "user 4242, group 4343" in out
     assert f"below {tmp_path / 'runs'}" in out

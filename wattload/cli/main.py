@@ -18,7 +18,7 @@ COMMANDS = {
     "check": "the checks of runs; exit status 3 if one failed",
     "datagen": "only generate the data of a workload",
     "settings": "all settings: meaning, unit, range and default",
-    "plan": "bytes, time and space of a run before it; of checkpoints too large to run here, too",
+    "plan": "bytes, time and space of a run before it, also of checkpoints too large to run here",
     "clean": "delete wattload's data from a target, by its manifests",
 }
 

@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "settings",
         nargs="*",
         metavar="KEY=VALUE",
-        help="those of the run, e.g. target.path=/mnt/ssd scale=full; rate=GB/s and power_w=W of "
+        help="as of wattload run, e.g. target.path=/mnt/ssd scale=full; rate=GB/s and power_w=W of "
         "the target. A checkpoint of any size, without a target: model=405b [ranks=8]; rate=GB/s "
         "and power_w=W of one drive, or record=RUN for both from a run; interval_s=S between "
         f"checkpoints, overhead={OVERHEAD}, the allowed share of stalls",

@@ -222,7 +222,7 @@ class Config:
     batch_samples: int = setting(7, "Samples in a batch.", least=1)
     check_crc: bool = setting(False, "Check the CRC-32 of every npz file while reading.")
     data_seed: int = setting(
-        10, "Seed of the data; runs with different seeds share their data.", least=0
+        10, "Seed of the data; runs that differ only in seed= read the same data.", least=0
     )
     verify_data: bool = setting(False, "Hash reused files before the run.")
     file_count: int | None = setting(
