@@ -42,6 +42,6 @@ def test_a_session_that_ends_early_says_how_to_go_on(
         f"wattload: {said}",
         f"  record      {folder / 'record.json'}",
         *([shown] if shows_progress else []),
-        "  session     0 of 2 runs finished; the same command resumes it and repeats no finished "
-        "run",
+        "  session     0 of 2 runs finished; the same command resumes it; of finished runs it "
+        "repeats only warm-ups",
     ]
