@@ -147,7 +147,10 @@ def _session_note(planned: int, to_make: int, made: int) -> str:
     """Return how a session goes on after one of its runs has failed or was interrupted."""
     finished = f"{planned - to_make + made} of {planned} runs finished" if planned else ""
     return "  session     " + "; ".join(
-        filter(None, [finished, "the same command resumes it; of finished runs it repeats only warm-ups"])
+        filter(
+            None,
+            [finished, "the same command resumes it; of finished runs it repeats only warm-ups"],
+        )
     )
 
 
