@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from benchmarks.measure import NotMeasuredError, Result
+from wattload.core.checks.evaluation import derived_metrics
 from wattload.core.record.file import BLANK, RECORD_FILE, read_record, seal_of
 from wattload.core.record.phase import TraceFile
 from wattload.core.record.run import RunRecord
@@ -186,8 +187,22 @@ def _varied(record: RunRecord, index: int, chance: random.Random) -> dict[str, A
     document["run_id"] = f"{moment:%Y%m%dT%H%M%SZ}-{record.workload.name}-{index:04x}"
     document["comparison"] |= {"block": index // 4, "order": index}
     document["config"]["seed"] = index
+    factor = 1 + chance.uniform(-JITTER, JITTER)
+    details = document["workload"]["details"]
+    details |= {
+        name: [factor * each for each in seconds]
+        for name, seconds in details.items()
+        if isinstance(seconds, list) and name.endswith(("_s", "_seconds"))
+    }
+    workload = record.workload.model_copy(update={"details": details})
+    varied = record.model_copy(update={"workload": workload})
+    derived = derived_metrics(record.workload.name)
     for metric in document["metrics"]:
-        if metric["value"] is not None and metric["unit"] not in POWER_UNITS:
+        if metric["value"] is None or metric["unit"] in POWER_UNITS:
+            continue
+        try:
+            metric["value"] = derived[metric["name"]](varied)
+        except KeyError:  # it follows from nothing that the record has
             metric["value"] *= 1 + chance.uniform(-JITTER, JITTER)
     return document
 

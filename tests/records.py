@@ -139,7 +139,17 @@ def _counters(scenario: Scenario, windows: Sequence[PhaseWindow]) -> list[IoCoun
     return counters
 
 
-def _workload(scenario: Scenario) -> WorkloadSection:
+def _details(scenario: Scenario, windows: Sequence[PhaseWindow]) -> Mapping[str, Any]:
+    """Return the seconds from which the metrics of the phases follow."""
+    timed = {window.name: [window.seconds] for window in windows if window.timed}
+    if scenario.workload == "checkpoint":
+        return {f"{name}_seconds": seconds for name, seconds in timed.items()}
+    if scenario.workload == "dlrm":
+        return {"rounds": 1} | {f"{name}_round_s": seconds for name, seconds in timed.items()}
+    return {}
+
+
+def _workload(scenario: Scenario, windows: Sequence[PhaseWindow]) -> WorkloadSection:
     return WorkloadSection(
         name=scenario.workload,
         loader=scenario.loader,
@@ -154,7 +164,7 @@ def _workload(scenario: Scenario) -> WorkloadSection:
                 path_evidence="device sectors over bytes = 1.001",
             ),
         ),
-        details=dict(scenario.details),
+        details={**_details(scenario, windows), **scenario.details},
         remarks=tuple(scenario.remarks),
         data=DataRecord(
             key=f"{scenario.workload}-0123456789ab",
@@ -177,7 +187,7 @@ def make_run(scenario: Scenario) -> tuple[RunRecord, dict[str, pa.Table]]:
     record = RunRecord(
         **_header(scenario),
         **_machine(scenario, windows[-1].end_ns + 3_000_000_000),
-        workload=_workload(scenario),
+        workload=_workload(scenario, windows),
         spans=tuple(spans),
         windows=tuple(windows),
         metrics=tuple(metrics(scenario, windows)),

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-CONNECT_TIMEOUT_S = 300
+CONNECT_TIMEOUT_S = 60
 """How long ``MPI_Init`` may wait for the other ranks, which may import from a slow file system."""
 
 FLUSH_TIMEOUT_S = 2.0

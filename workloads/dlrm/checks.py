@@ -133,16 +133,16 @@ def _seconds(record: RunRecord, *phases: str) -> float:
     """Return the seconds of the phases in one round: the mean over the rounds."""
     details = record.workload.details
     total_s = fsum(each for name in phases for each in details[f"{name}_round_s"])
-    return total_s / float(details["rounds"])
+    return total_s / amount(details, "rounds")
 
 
 def _per_s(record: RunRecord, name: str) -> float:
-    return float(record.workload.details[name]) / _seconds(record, TO_PARQUET, TO_BINARY)
+    return amount(record.workload.details, name) / _seconds(record, TO_PARQUET, TO_BINARY)
 
 
 def _of_phase(phase: str) -> DerivedMetrics:
     def rate(record: RunRecord, kind: Literal["read", "written"]) -> float:
-        rounds = float(record.workload.details["rounds"])
+        rounds = amount(record.workload.details, "rounds")
         return record.moved_bytes(phase, kind) / (_seconds(record, phase) * rounds)
 
     return {

@@ -136,11 +136,11 @@ def _dlio_mean(record: RunRecord, name: str) -> float:
 
 def _samples(record: RunRecord) -> float:
     names = ("accelerators", "batch_samples", "steps_per_epoch", "epochs")
-    return float(prod(record.workload.details[name] for name in names))
+    return prod(amount(record.workload.details, name) for name in names)
 
 
 def _nominal_bytes_per_s(record: RunRecord) -> float:
-    record_bytes = float(record.workload.details["record_mean_bytes_configured"])
+    record_bytes = amount(record.workload.details, "record_mean_bytes_configured")
     return record_bytes * _dlio_mean(record, "train_throughput_samples_per_second")
 
 

@@ -445,7 +445,9 @@ def test_a_rate_over_other_seconds_than_those_of_its_phase_fails() -> None:
 
 
 @pytest.mark.parametrize("hostile", [[], ["1"], [0.0], "12", {}, 7, [None], [float("nan")]])
-def test_details_of_another_type_fail_and_missing_ones_prove_nothing(hostile: object) -> None:
+def test_details_of_another_type_or_missing_ones_fail_but_old_records_lack_them(
+    hostile: object,
+) -> None:
     record = with_details("checkpoint", "write_seconds_per_checkpoint", 2.0)
 
     def with_seconds(details: Mapping[str, Any]) -> RunRecord:
@@ -453,7 +455,17 @@ def test_details_of_another_type_fail_and_missing_ones_prove_nothing(hostile: ob
         return changed(record, workload=workload)
 
     assert "metrics_close" in failed(with_seconds({"write_seconds": hostile}))
-    assert "metrics_close" not in failed(with_seconds({}))
+    assert "metrics_close" in failed(with_seconds({}))
+    old = rechecked(with_seconds({}), schema_version=2)
+    assert "metrics_close" not in {check.name for check in old.checks}
+
+
+def test_text_that_looks_like_a_number_is_not_multiplied() -> None:
+    """A text of accelerators times a large batch would take all memory."""
+    record = with_details("unet3d", "samples_per_s", 140.0)
+    details = {**record.workload.details, "accelerators": "9", "batch_samples": 10**12}
+    workload = record.workload.model_copy(update={"details": details})
+    assert "metrics_close" in failed(changed(record, workload=workload))
 
 
 def test_a_relabelled_record_contradicts_its_configuration() -> None:

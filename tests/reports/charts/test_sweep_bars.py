@@ -10,6 +10,7 @@ import pytest
 from tests.record_power import PowerKind
 from tests.records import make_run, write_made_run
 from tests.reports.conftest import arm
+from wattload.core.checks.evaluation import derived_metrics
 from wattload.core.record.results import Metric
 from wattload.core.record.run import RunRecord, Status
 from wattload.core.units import Unit
@@ -28,7 +29,13 @@ SECONDS = {"A": {1: 60.0, 8: 9.0, 24: 4.0}, "B": {1: 61.0, 8: 10.0, 24: 6.0}}
 def at(record: RunRecord, workers: int, seconds: float) -> RunRecord:
     config = {**record.config, "workload": {"workers": workers}}
     took = Metric.of("conversion_s", seconds, Unit.SECONDS, "lower", "Conversion.", headline=True)
-    return record.model_copy(update={"config": config, "metrics": (took, *record.metrics)})
+    derived = derived_metrics("dlrm")
+    others = [metric for metric in record.metrics if metric.name not in derived]
+    rounds_s = {"tsv_to_parquet_round_s": [seconds], "parquet_to_binary_round_s": [0.0]}
+    workload = record.workload.model_copy(update={"details": {"rounds": 1, **rounds_s}})
+    return record.model_copy(
+        update={"config": config, "metrics": (took, *others), "workload": workload}
+    )
 
 
 def write(

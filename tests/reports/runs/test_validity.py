@@ -128,6 +128,14 @@ def test_latencies_of_their_histogram_hold(run: Run) -> None:
     assert failed(with_latency(run)) == set()
 
 
+def test_only_an_old_record_lacks_the_buckets_of_a_latency(run: Run) -> None:
+    without = with_latency(run, buckets=())
+    assert failed(without) == set()
+    (host,) = run.record.hosts
+    new = host.model_copy(update={"clocks": (host.before.clock,)})
+    assert failed(altered(without, hosts=(new,))) == {"latencies_write_write_4096"}
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
-from math import isclose, nan
+from math import isclose
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
@@ -52,7 +52,7 @@ from wattload.core.checks.throttling import throttled
 from wattload.core.record.file import SCHEMA_VERSION, StoredRecord, read_stored
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
-from wattload.core.workload import DeclaredCheck
+from wattload.core.workload import DeclaredCheck, DerivedMetrics
 
 ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
     finished,
@@ -99,23 +99,33 @@ _CLOCKS_SINCE = 3
 
 def evaluate(record: RunRecord) -> tuple[Check, ...]:
     """Return every check that needs nothing but the record."""
-    return tuple(check for rule in (*ALL, metrics_close) for check in rule(record))
+    return (*(check for rule in ALL for check in rule(record)), *metrics_close(record))
 
 
-def metrics_close(record: RunRecord) -> Sequence[Check]:
-    """Compute the metrics again that, as the workload declares, follow from other figures."""
-    derived = _of_workload(record.workload.name, "DERIVED") or {}
-    pairs = [
-        (metric.name, metric.value, _computed(derived[metric.name], record))
-        for metric in record.metrics
-        if metric.name in derived and metric.value is not None
-    ]
-    known = [(name, value, found) for name, value, found in pairs if found is not None]
-    apart = [
-        f"{name} is {value:.6g} where other figures give {found:.6g}"
-        for name, value, found in known
-        if not isclose(value, found, rel_tol=METRIC_TOLERANCE)
-    ]
+def metrics_close(record: RunRecord, schema_version: int = SCHEMA_VERSION) -> Sequence[Check]:
+    """Compute the metrics again that, as the workload declares, follow from other figures.
+
+    Those whose figures are missing contradict a record of a ``schema_version`` that must have them.
+    """
+    derived = derived_metrics(record.workload.name)
+    apart, known = [], 0
+    for metric in record.metrics:
+        if metric.name not in derived or metric.value is None:
+            continue
+        try:
+            found = float(derived[metric.name](record))
+        except KeyError as error:
+            if schema_version < FIGURES_SINCE:
+                continue
+            apart.append(f"{metric.name} has no {error.args[0]} to follow from")
+        except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
+            apart.append(f"what {metric.name} follows from is no number ({error})")
+        else:
+            if not isclose(metric.value, found, rel_tol=METRIC_TOLERANCE):
+                apart.append(
+                    f"{metric.name} is {metric.value:.6g} where other figures give {found:.6g}"
+                )
+        known += 1
     if not known:
         return []
     return [
@@ -124,20 +134,10 @@ def metrics_close(record: RunRecord) -> Sequence[Check]:
             verdict="fail" if apart else "pass",
             sentence=f"Metrics contradict the record: {', '.join(apart)}."
             if apart
-            else f"{len(known)} metrics follow from other figures of the record.",
-            figures={"metric_count": len(known), "apart_count": len(apart)},
+            else f"{known} metrics follow from other figures of the record.",
+            figures={"metric_count": known, "apart_count": len(apart)},
         )
     ]
-
-
-def _computed(compute: Callable[[RunRecord], float], record: RunRecord) -> float | None:
-    """Return a metric as computed again, NaN if that fails; ``None`` if a figure is missing."""
-    try:
-        return float(compute(record))
-    except KeyError:
-        return None
-    except (TypeError, ValueError, ArithmeticError, AttributeError):
-        return nan
 
 
 def read_judged(path: Path) -> StoredRecord:
@@ -161,7 +161,8 @@ def rechecked(record: RunRecord, schema_version: int = SCHEMA_VERSION) -> RunRec
     bars the verdict if the workload declares that it must be made. Any other stored check, of an
     older rule, is kept: it can fail a run but not clear it.
     """
-    made = evaluate(record)
+    closed = metrics_close(record, schema_version)
+    made = (*(check for rule in ALL for check in rule(record)), *closed)
     names = {check.name for check in made}
     declared = declared_checks(record.workload.name)
     stored = [check for check in record.checks if check.name not in names]
@@ -182,6 +183,12 @@ def declared_checks(workload: str) -> Mapping[str, DeclaredCheck] | None:
     """
     declared: Mapping[str, DeclaredCheck] | None = _of_workload(workload, "CHECKS")
     return declared
+
+
+def derived_metrics(workload: str) -> DerivedMetrics:
+    """Return how metrics of a workload follow from other figures of a record, by name."""
+    derived: DerivedMetrics = _of_workload(workload, "DERIVED") or {}
+    return derived
 
 
 def _of_workload(workload: str, name: str) -> Any:  # noqa: ANN401 - by name
