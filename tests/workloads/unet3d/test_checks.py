@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,7 +38,15 @@ pytestmark = pytest.mark.usefixtures("short_ceiling")
 
 
 LOADERS = {"direct": direct(), "torch": torch(), "dali": DaliConfig(threads=1)}
-loaders = pytest.mark.parametrize("loader", LOADERS.values(), ids=LOADERS)
+HAS_DALI = find_spec("nvidia") is not None and find_spec("nvidia.dali") is not None
+without_dali = pytest.mark.skipif(not HAS_DALI, reason="NVIDIA DALI is not installed")
+loaders = pytest.mark.parametrize(
+    "loader",
+    [
+        pytest.param(config, id=name, marks=[without_dali] if name == "dali" else [])
+        for name, config in LOADERS.items()
+    ],
+)
 
 
 formats = pytest.mark.parametrize("record_format", FORMATS)
