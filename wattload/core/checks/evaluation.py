@@ -97,12 +97,13 @@ _CLOCKS_SINCE = 3
 """The first schema version with a host's ``clocks`` and what a check ``verified``."""
 
 
-def evaluate(record: RunRecord) -> tuple[Check, ...]:
-    """Return every check that needs nothing but the record."""
-    return (*(check for rule in ALL for check in rule(record)), *metrics_close(record))
+def evaluate(record: RunRecord, schema_version: int = SCHEMA_VERSION) -> tuple[Check, ...]:
+    """Return every check that needs nothing but the record, of a file of ``schema_version``."""
+    made = [check for rule in ALL for check in rule(record)]
+    return (*made, *metrics_close(record, schema_version))
 
 
-def metrics_close(record: RunRecord, schema_version: int = SCHEMA_VERSION) -> Sequence[Check]:
+def metrics_close(record: RunRecord, schema_version: int) -> Sequence[Check]:
     """Compute the metrics again that, as the workload declares, follow from other figures.
 
     Those whose figures are missing contradict a record of a ``schema_version`` that must have them.
@@ -161,8 +162,7 @@ def rechecked(record: RunRecord, schema_version: int = SCHEMA_VERSION) -> RunRec
     bars the verdict if the workload declares that it must be made. Any other stored check, of an
     older rule, is kept: it can fail a run but not clear it.
     """
-    closed = metrics_close(record, schema_version)
-    made = (*(check for rule in ALL for check in rule(record)), *closed)
+    made = evaluate(record, schema_version)
     names = {check.name for check in made}
     declared = declared_checks(record.workload.name)
     stored = [check for check in record.checks if check.name not in names]
