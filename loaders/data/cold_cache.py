@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from wattload.core.files import naming
 from wattload.core.record.results import Check, amount
 from wattload.core.units import format_percent
 
@@ -55,10 +56,9 @@ def evict(paths: Iterable[Path]) -> None:
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            os.fsync(descriptor)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(path)) from error
+            with naming(path):
+                os.fsync(descriptor)
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)
 

@@ -69,9 +69,19 @@ def run(
 @contextmanager
 def waiting(folder: Path, where: str, ranks: int = 1) -> Iterator[subprocess.Popen[str]]:
     """Start a run in a process group of its own and wait until it waits."""
+    with launched(folder, *SLOW, ranks=ranks, WATTLOAD_TEST_STOP=where) as process:
+        until(lambda: len(list((folder / "target").glob("waiting-*"))) == ranks, process)
+        yield process
+
+
+@contextmanager
+def launched(
+    folder: Path, *words: str, ranks: int = 1, **variables: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Start a run in a process group of its own, which is killed if the block leaves it behind."""
     with subprocess.Popen(
-        command(folder, *SLOW, ranks=ranks),
-        env=environment(folder, WATTLOAD_TEST_STOP=where),
+        command(folder, *words, ranks=ranks),
+        env=environment(folder, **variables),
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -79,7 +89,6 @@ def waiting(folder: Path, where: str, ranks: int = 1) -> Iterator[subprocess.Pop
         start_new_session=True,
     ) as process:
         try:
-            until(lambda: len(list((folder / "target").glob("waiting-*"))) == ranks, process)
             yield process
         finally:
             if process.poll() is None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.running import DEADLINE_S, command, environment, record_of, until
+from tests.run.running import DEADLINE_S, launched, record_of, until
 from tests.run.test_interruption import processes_of
 from tests.tinyfs import tiny_file_system
 
@@ -61,21 +61,9 @@ def make_read_only(target: Path) -> None:
 def endless(folder: Path, workload: str, *overrides: str) -> Iterator[subprocess.Popen[str]]:
     """Start a run that does not end by itself, and wait for its first timed phase."""
     words = (f"workload={workload}", "scale=demo", "power=none", *ENDLESS[workload], *overrides)
-    with subprocess.Popen(
-        command(folder, *words, "target.max_write_bytes=1000000000000"),
-        env=environment(folder),
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            until(lambda: has_begun(folder, TIMED[workload]), process)
-            yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+    with launched(folder, *words, "target.max_write_bytes=1000000000000") as process:
+        until(lambda: has_begun(folder, TIMED[workload]), process)
+        yield process
 
 
 def has_begun(folder: Path, phase: str) -> bool:

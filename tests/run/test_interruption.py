@@ -15,6 +15,7 @@ from tests.run.running import (
     SLOW,
     command,
     environment,
+    launched,
     record_of,
     run,
     run_folders,
@@ -83,23 +84,11 @@ def test_signals_during_the_clean_up_change_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("delay_s", [0.0, 0.5, 1.5])
 def test_ctrl_c_at_the_start_ends_two_ranks(tmp_path: Path, delay_s: float) -> None:
     before = shared_memory()
-    with subprocess.Popen(
-        command(tmp_path, *SLOW, ranks=2),
-        env=environment(tmp_path, WATTLOAD_TEST_STOP="run"),
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            until(lambda: any(map(is_sampler, processes_of(tmp_path))), process)
-            time.sleep(delay_s)
-            process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=DEADLINE_S)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+    with launched(tmp_path, *SLOW, ranks=2, WATTLOAD_TEST_STOP="run") as process:
+        until(lambda: any(map(is_sampler, processes_of(tmp_path))), process)
+        time.sleep(delay_s)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode
     assert "Traceback" not in errors
     until(lambda: not processes_of(tmp_path))

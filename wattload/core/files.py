@@ -124,7 +124,7 @@ class Folder:
     def make(self, name: str) -> Folder:
         """Open a folder in this one, made durably if it is missing; raises as ``enter``."""
         _require_name(name)
-        with suppress(FileExistsError), _naming(self.path / name):
+        with suppress(FileExistsError), naming(self.path / name):
             os.mkdir(name, FOLDER_MODE, dir_fd=self.descriptor)
             self.sync()
         return self.enter(name)
@@ -191,7 +191,7 @@ class Folder:
         with os.fdopen(self.create(temporary, mode=mode), "wb") as file:
             try:
                 yield file
-                with _naming(self.path / name):
+                with naming(self.path / name):
                     file.flush()
                     os.fsync(file.fileno())
                 self.rename(temporary, name)
@@ -226,12 +226,12 @@ class Folder:
         self._rename(name, new_name)
 
     def _rename(self, name: str, new_name: str) -> None:
-        with _naming(self.path / new_name):
+        with naming(self.path / new_name):
             os.rename(name, new_name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
     def names(self) -> list[str]:
         """Return the names in the folder, sorted; raises ``OSError`` if the kernel refuses."""
-        with _naming(self.path):
+        with naming(self.path):
             return sorted(os.listdir(self.descriptor))  # noqa: PTH208 - by its descriptor
 
     def remove(self, *names: str) -> None:
@@ -253,7 +253,7 @@ class Folder:
 
     def sync(self) -> None:
         """Make the names in the folder durable; raises ``OSError`` if the kernel refuses."""
-        with _naming(self.path):
+        with naming(self.path):
             os.fsync(self.descriptor)
 
     def lock(self, name: str) -> Lock:
@@ -308,7 +308,7 @@ class Folder:
             _prove_file(self.path / name, found)
 
     def _status(self, name: str) -> os.stat_result | None:
-        with suppress(FileNotFoundError), _naming(self.path / name):
+        with suppress(FileNotFoundError), naming(self.path / name):
             return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
         return None
 
@@ -504,7 +504,7 @@ def remove_listed(folder: Folder, names: Iterable[str]) -> Removal:
 def _remove_file(folder: Folder, above: Iterable[str], last: str) -> int | None:
     """Remove one regular file; return its size, 0 if it is missing, ``None`` if not regular."""
     try:
-        with folder.enter(*above) as parent, _naming(parent.path / last):
+        with folder.enter(*above) as parent, naming(parent.path / last):
             status = os.stat(last, dir_fd=parent.descriptor, follow_symlinks=False)
             if not stat.S_ISREG(status.st_mode):
                 return None
@@ -517,7 +517,7 @@ def _remove_file(folder: Folder, above: Iterable[str], last: str) -> int | None:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Let errors of the kernel name a whole path: a call by descriptor knows at most its end."""
     try:
         yield
