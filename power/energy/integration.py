@@ -1,30 +1,32 @@
-"""Energy on exactly ``[start, end]``: what is covered, what fills the holes, and the tail's end.
+"""Energy of windows of time, from a sensor's fitted power or from limits, and its uncertainty.
 
-Edges are interpolated, and holes lower the coverage. A window that is covered for less than 95 %
-has no energy. A hole is filled with the mean power of its neighbourhood: a stretch of its own
-length on each side (at an edge of the window, on one side). The mean power of the run would add
-energy to a hole before or after the work.
+Windows of one phase are integrated together. If readings cover less than 95 % of them, there is no
+energy. The energy of a hole is that of the fit, whose variance grows with the hole. Where there is
+no fit (limits, data sheets), a hole has the widest limit, or the mean power of its neighbourhood: a
+stretch of its own length on each side (at an edge of the window, on one side).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from wattload.core.power import Boxcar, Channel, Counter, Evidence, Sensor
+from wattload.core.power import Channel, Counter, Evidence, Sensor, SourceFacts, weakest
 from wattload.core.units import NS_PER_S, format_percent
+from wattload.power.energy.model import FittedPower, Observations, Response
 from wattload.power.energy.profile import Profile, profile_of
-from wattload.power.energy.sensor_inference import resolve_boxcar
 from wattload.power.energy.trace import Times, Trace, Values
-from wattload.power.energy.window_edges import cut
 
-REACH_NS = 3 * NS_PER_S
-"""The least distance around a hole from which its possible power is taken."""
+Window = tuple[int, int]
+"""Start and end in ns of CLOCK_MONOTONIC."""
 
+COVERAGE_FACTOR = 2.0
+"""k: expanded uncertainty is twice the standard one, about 95 % (JCGM 100:2008, 6.2)."""
 COVERAGE_MIN = 0.95
-"""A window covered for less than this share has no energy."""
+"""Windows covered for less than this share have no energy."""
 QUANTUM_SHARE_MAX = 0.005
 """A counter is too coarse for a window if its step reaches this share of the energy."""
 
@@ -36,13 +38,12 @@ IDLE_HOLD_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowResult:
-    """Energy of one trace in one window.
+    """Energy of one trace in the windows of one phase.
 
     If ``energy_j`` and ``mean_w`` are ``None``, ``reason`` says why; else ``reason`` is ``None``.
     ``covered_j`` and ``covered_s`` are the observed part; ``coverage`` in [0, 1] is ``covered_s``
-    of ``seconds``. If it is less than 1, ``energy_j`` includes the holes, filled with the power
-    around them (``fill_holes``), or for bounds with the widest bound of any state of the device.
-    ``curve`` is the course of the energy.
+    of ``seconds``. If it is less than 1, ``energy_j`` includes the holes. ``curves`` are the course
+    of the energy in each window.
     """
 
     energy_j: float | None
@@ -54,7 +55,7 @@ class WindowResult:
     coverage: float
     sample_count: int
     evidence: Evidence
-    curve: WindowCurve = field(compare=False, repr=False)
+    curves: Sequence[WindowCurve] = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,41 +79,46 @@ def integrate(
     period_s: float,
     resets_ns: Sequence[int] = (),
 ) -> WindowResult:
-    """Return the energy of the trace on exactly ``[start_ns, end_ns]``.
+    """Return the energy of the trace on ``[start_ns, end_ns]``, by its readings alone.
 
+    No sensor is fitted, so that edges are late by the sensor's lag and blurred by its window.
     ``period_s`` is the configured time between reads; a time of more than three periods and more
     than 3 s without a reading is a hole. ``resets_ns`` are known restarts of the device in ns.
 
     Raises:
         ValueError: the window ends before it starts.
     """
-    if isinstance(sensor, Boxcar):
-        sensor = resolve_boxcar(trace, sensor)
     profile = profile_of(trace, sensor, period_s=period_s, resets_ns=resets_ns)
-    return integrate_profile(trace, profile, sensor, start_ns, end_ns)
+    return integrate_profile(trace, profile, sensor, [(start_ns, end_ns)])
 
 
 def integrate_profile(
-    trace: Trace, profile: Profile, sensor: Sensor, start_ns: int, end_ns: int
+    trace: Trace, profile: Profile, sensor: Sensor, windows: Sequence[Window]
 ) -> WindowResult:
-    """Return the same as ``integrate``, for a profile that several windows share."""
-    if end_ns < start_ns:
-        raise ValueError(f"a window must not end before it starts, got {start_ns} to {end_ns} ns")
-    curve = window_curve(profile, trace.key.channel, start_ns, end_ns)
-    covered_j, covered_s = (
-        float(total[0]) for total in curve.observed.cumulative(np.array([end_ns]))
+    """Return the energy of a trace's power over time in some windows, which do not overlap.
+
+    Raises:
+        ValueError: a window ends before it starts.
+    """
+    for start_ns, end_ns in windows:
+        if end_ns < start_ns:
+            raise ValueError(
+                f"a window must not end before it starts, got {start_ns} to {end_ns} ns"
+            )
+    curves = [window_curve(profile, trace.key.channel, *window) for window in windows]
+    ends = [np.array([end_ns]) for _, end_ns in windows]
+    observed = [
+        curve.observed.cumulative(end_ns) for curve, end_ns in zip(curves, ends, strict=True)
+    ]
+    covered_j = math.fsum(float(joules[0]) for joules, _ in observed)
+    covered_s = math.fsum(float(each_s[0]) for _, each_s in observed)
+    seconds = sum(end_ns - start_ns for start_ns, end_ns in windows) / NS_PER_S
+    energy_j = math.fsum(
+        float(curve.energy_j(end_ns)[0]) for curve, end_ns in zip(curves, ends, strict=True)
     )
-    seconds = (end_ns - start_ns) / NS_PER_S
-    coverage = min(1.0, covered_s / seconds) if seconds else 0.0
-    energy_j = float(curve.energy_j(np.array([end_ns]))[0])
     reason = _coverage_reason(covered_j, covered_s, seconds)
     if reason is None and isinstance(sensor, Counter) and trace.key.channel is Channel.ENERGY_J:
         reason = _quantum_reason(sensor, energy_j, seconds)
-    if reason is None and isinstance(sensor, Boxcar) and seconds < sensor.window_s:
-        reason = (
-            f"an interval of {seconds:.6g} s is shorter than the {sensor.window_s:g} s over which "
-            "the sensor averages"
-        )
     return WindowResult(
         energy_j=None if reason else energy_j,
         mean_w=None if reason else energy_j / seconds,
@@ -120,10 +126,10 @@ def integrate_profile(
         covered_j=covered_j,
         covered_s=covered_s,
         seconds=seconds,
-        coverage=coverage,
-        sample_count=trace.sample_count(start_ns, end_ns),
-        evidence=trace.evidence(start_ns, end_ns),
-        curve=curve,
+        coverage=min(1.0, covered_s / seconds) if seconds else 0.0,
+        sample_count=sum(trace.sample_count(*window) for window in windows),
+        evidence=weakest(trace.evidence(*window) for window in windows),
+        curves=curves,
     )
 
 
@@ -153,7 +159,7 @@ def _quantum_reason(sensor: Counter, energy_j: float, seconds: float) -> str | N
 
 def window_curve(profile: Profile, channel: Channel, start_ns: int, end_ns: int) -> WindowCurve:
     """Return the course of energy from ``start_ns`` to ``end_ns``; see ``WindowResult``."""
-    observed = cut(profile, start_ns, end_ns)
+    observed = profile.clip(start_ns, end_ns)
     fill_w = observed.outside_w
     extremes_w = observed.range_w(start_ns, end_ns)
     if fill_w is None and extremes_w is not None and channel is Channel.LOWER_W:
@@ -210,44 +216,157 @@ def _mean_w(inside: Profile, from_ns: Times, to_ns: Times) -> Values:
     return np.where(is_known, (to_j - from_j) / np.where(is_known, seconds, 1.0), np.nan)
 
 
-def gap_j(profile: Profile, inside: Profile, start_ns: int, end_ns: int) -> float:
-    """Return the uncertainty in joules of the holes of a window, filled as by ``fill_holes``.
+def fitted_profile(
+    fitted: FittedPower,
+    observed: Observations,
+    declared: Response,
+    means: Profile | None,
+    *,
+    gap_ns: int,
+) -> Profile:
+    """Return fitted power with the share of each piece that readings cover.
 
-    The power of a hole was within the range of the window and of the readings around it, up to the
-    hole's length and at least ``REACH_NS`` on each side. For a hole at an edge of the window, it is
-    the range of the readings around it only, because the work has not begun or has ended there. The
-    unobserved part of a piece is treated alike, with the range of its neighbours.
+    What they cover depends on the sensor: as found, or as ``declared`` if power was too flat.
+    A time between two readings is covered if it is no longer than ``gap_ns``. A mean that is read
+    less often than its window is long covers its window only. ``means`` are the pieces of a
+    counter: each keeps exactly its energy, of which the fit only decides the course.
     """
-    from_ns, to_ns = inside.holes(start_ns, end_ns)
-    parts_j = []
-    for first_ns, last_ns, watts in zip(
-        from_ns.tolist(), to_ns.tolist(), _neighbour_w(inside, from_ns, to_ns).tolist(), strict=True
-    ):
-        reach_ns = max(last_ns - first_ns, REACH_NS)
-        is_inner = start_ns < first_ns and last_ns < end_ns
-        low_w, high_w = profile.range_w(
-            min(start_ns, first_ns - reach_ns) if is_inner else first_ns - reach_ns,
-            max(end_ns, last_ns + reach_ns) if is_inner else last_ns + reach_ns,
-        ) or (0.0, 0.0)
-        off_w = max(watts - low_w, high_w - watts)
-        parts_j.append(off_w * (last_ns - first_ns) / NS_PER_S)
-    return float(sum(parts_j)) + _thin_j(inside)
+    response = fitted.sensor.response if fitted.sensor.is_known else declared
+    edge_ns, watts = fitted.edge_ns, fitted.watts
+    if means is not None:
+        late_ns = round(response.lag_s * NS_PER_S)
+        covered = replace(means, start_ns=means.start_ns - late_ns, end_ns=means.end_ns - late_ns)
+        whole = _constant(edge_ns, watts, np.ones(watts.size))
+        missed_j = (covered.end_ns - covered.start_ns) / NS_PER_S * covered.start_w - (
+            whole.cumulative(covered.end_ns)[0] - whole.cumulative(covered.start_ns)[0]
+        )
+        missed_w = missed_j / ((covered.end_ns - covered.start_ns) / NS_PER_S)
+        finer_ns = np.unique(np.concatenate((edge_ns, covered.start_ns, covered.end_ns)))
+        finer_ns = finer_ns[(finer_ns >= edge_ns[0]) & (finer_ns <= edge_ns[-1])]
+        watts = watts[np.searchsorted(edge_ns, finer_ns[:-1], "right") - 1]
+        at = np.searchsorted(covered.start_ns, finer_ns[:-1], "right") - 1
+        is_inside = (at >= 0) & (finer_ns[:-1] < covered.end_ns[np.maximum(at, 0)])
+        edge_ns, watts = finer_ns, watts + np.where(is_inside, missed_w[np.maximum(at, 0)], 0.0)
+    else:
+        covered = _covered(observed, response, declared.window_s, gap_ns)
+    share = np.diff(covered.cumulative(edge_ns)[1]) * NS_PER_S / np.diff(edge_ns)
+    return _constant(edge_ns, watts, np.where(share > 1 - 1e-6, 1.0, share))
 
 
-def _thin_j(inside: Profile) -> float:
-    """Return the same for the unobserved parts of pieces."""
-    at = np.flatnonzero(inside.observed < 1)
-    if not at.size:
+def _constant(edge_ns: Times, watts: Values, observed: Values) -> Profile:
+    return Profile(
+        start_ns=edge_ns[:-1],
+        end_ns=edge_ns[1:],
+        start_w=watts,
+        end_w=watts,
+        observed=observed,
+    )
+
+
+def _covered(observed: Observations, response: Response, declared_s: float, gap_ns: int) -> Profile:
+    """Return the times that readings cover as pieces of no power.
+
+    ``declared_s`` is the declared window: it alone shows that time between two reads was missed.
+    """
+    time_ns = observed.time_ns
+    first_ns = time_ns[0] - round((2 * response.delay_s - response.lag_s) * NS_PER_S)
+    last_ns = time_ns[-1] - round(response.lag_s * NS_PER_S)
+    middle_ns = time_ns - round(response.delay_s * NS_PER_S)
+    edge_ns = np.unique(np.concatenate(([min(first_ns, middle_ns[0])], middle_ns, [last_ns])))
+    step_ns = np.diff(edge_ns)
+    share = np.ones(step_ns.size)
+    if declared_s:
+        share = np.minimum(1.0, declared_s * NS_PER_S / step_ns)
+    share = np.where(step_ns <= gap_ns, share, 0.0)
+    return _constant(edge_ns, np.zeros(share.size), share)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uncertainty:
+    """Joules at k = 2. If a part is unknown, ``total_j`` is ``None`` and ``reason`` says why."""
+
+    total_j: float | None
+    parts_j: Mapping[str, float]
+    reason: str | None
+
+
+def uncertainty(
+    result: WindowResult,
+    fitted: FittedPower,
+    facts: SourceFacts,
+    windows: Sequence[Window],
+    means: Profile | None,
+) -> Uncertainty:
+    """Return the uncertainty of ``result``. Its parts add in quadrature.
+
+    * ``gain``: the accuracy that the source states, taken as its limit at k = 2.
+    * ``quantisation``: the error that rounding leaves in a mean of equal powers, over the windows
+      (``_rounding_w``). For a counter: k * step / sqrt(12) at each end, where step is the larger of
+      its unit and of the energy between two of its updates.
+    * ``fit``: the posterior of the fit for a known sensor: noise, sampling, holes and edges. A
+      counter's interior is exact, and only the parts of its means at the edges are fitted.
+    * ``sensor``: the spread over the lags, windows and shapes that explain the readings as well.
+    """
+    if result.energy_j is None:
+        return Uncertainty(total_j=None, parts_j={}, reason=result.reason)
+    fit_j2, sensor_j2 = fitted.variances_j2(windows)
+    quantisation_j: float | None = None
+    if isinstance(facts.sensor, Counter):
+        fit_j2, _ = fitted.variances_j2(_at_edges(windows, means))
+        powers_w = np.interp(
+            [moment for window in windows for moment in window],
+            fitted.edge_ns[:-1],
+            fitted.watts,
+        )
+        steps_j = np.maximum(facts.sensor.quantum_j, facts.sensor.update_period_s * powers_w)
+        quantisation_j = COVERAGE_FACTOR * float(np.linalg.norm(steps_j)) / math.sqrt(12)
+    elif facts.resolution_w is not None:
+        rounding_w = _rounding_w(facts.resolution_w, fitted.noise_w)
+        quantisation_j = COVERAGE_FACTOR * rounding_w * result.seconds
+    parts_j = {
+        "gain": None
+        if facts.accuracy_percent is None
+        else abs(result.energy_j) * facts.accuracy_percent / 100,
+        "quantisation": quantisation_j,
+        "fit": COVERAGE_FACTOR * math.sqrt(fit_j2),
+        "sensor": COVERAGE_FACTOR * math.sqrt(sensor_j2),
+    }
+    known_j = {name: part for name, part in parts_j.items() if part is not None}
+    unknown = [name for name in parts_j if name not in known_j]
+    if unknown:
+        reason = f"the {' and '.join(unknown)} uncertainty of {facts.name} is unknown"
+        return Uncertainty(total_j=None, parts_j=known_j, reason=reason)
+    return Uncertainty(total_j=math.hypot(*known_j.values()), parts_j=known_j, reason=None)
+
+
+def _rounding_w(step_w: float, noise_w: float) -> float:
+    """Return the standard uncertainty in watts of a mean of readings rounded to ``step_w``.
+
+    Without noise, all readings of one power have the same error: step / sqrt(12). Gaussian noise
+    before the rounding leaves a sum of harmonics k of the power, of amplitude
+    step / (pi k) * exp(-2 pi^2 k^2 (noise / step)^2) (Widrow and Kollar, Quantization Noise, 2008,
+    chapter 19).
+    """
+    if not step_w:
         return 0.0
-    low_w = np.minimum(inside.start_w, inside.end_w)
-    high_w = np.maximum(inside.start_w, inside.end_w)
-    before, after = np.maximum(at - 1, 0), np.minimum(at + 1, low_w.size - 1)
-    lowest_w = np.minimum(np.minimum(low_w[before], low_w[at]), low_w[after])
-    highest_w = np.maximum(np.maximum(high_w[before], high_w[at]), high_w[after])
-    own_w = (inside.start_w + inside.end_w)[at] / 2
-    off_w = np.maximum(own_w - lowest_w, highest_w - own_w)
-    missed_s = (1 - inside.observed[at]) * (inside.end_ns - inside.start_ns)[at] / NS_PER_S
-    return float((off_w * missed_s).sum())
+    before_w2 = max(noise_w**2 - step_w**2 / 12, 0.0)
+    harmonic = np.arange(1, 100)
+    fall = np.exp(-((2 * math.pi * harmonic / step_w) ** 2) * before_w2)
+    return step_w / math.pi * math.sqrt(float((fall / harmonic**2).sum()) / 2)
+
+
+def _at_edges(windows: Sequence[Window], means: Profile | None) -> list[Window]:
+    """Return the parts of windows in means that reach beyond an edge."""
+    found: list[Window] = []
+    if means is None:
+        return found
+    for start_ns, end_ns in windows:
+        for edge_ns in (start_ns, end_ns):
+            for at in range(*means.touching(edge_ns, edge_ns).indices(means.start_ns.size)):
+                part = max(start_ns, int(means.start_ns[at])), min(end_ns, int(means.end_ns[at]))
+                if part[0] < part[1]:
+                    found.append(part)
+    return found
 
 
 def tail_end(
@@ -258,8 +377,6 @@ def tail_end(
     This is the first time from which the mean over 2 s is at most 5 % above ``idle_w``. Power below
     idle qualifies too. A stretch with a hole does not.
     """
-    if isinstance(sensor, Boxcar):
-        sensor = resolve_boxcar(trace, sensor)
     profile = profile_of(trace, sensor, period_s=period_s)
     starts = profile.start_ns[profile.start_ns > after_ns]
     candidates = np.concatenate((np.array([after_ns], dtype=np.int64), starts))

@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from wattload.core.power import (
     Channel,
     Counter,
     Evidence,
+    Instant,
     Integral,
     Sample,
     Scope,
@@ -48,14 +48,30 @@ from wattload.core.record.energy import (
     Moment,
     PollingCost,
     PowerStateShare,
+    SensorRecord,
     ThrottlingRecord,
 )
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.units import NS_PER_S
-from wattload.power.energy.integration import WindowResult, integrate_profile
+from wattload.power.energy.integration import (
+    COVERAGE_FACTOR,
+    Uncertainty,
+    Window,
+    WindowResult,
+    fitted_profile,
+    integrate_profile,
+    uncertainty,
+)
+from wattload.power.energy.model import Activity, FittedPower, fit_power
+from wattload.power.energy.observations import (
+    Clock,
+    declared_response,
+    is_new_at_each_read,
+    observe,
+    observe_means,
+)
 from wattload.power.energy.power_states import ENERGIES, DivisibleEnergy, shares, throttling_records
 from wattload.power.energy.profile import Profile, fall_count, max_gap_ns, profile_of
-from wattload.power.energy.sensor_inference import resolve_boxcar
 from wattload.power.energy.staleness import Staleness, staleness
 from wattload.power.energy.trace import (
     ByteSeries,
@@ -67,24 +83,13 @@ from wattload.power.energy.trace import (
     refused_energy,
     traces,
 )
-from wattload.power.energy.uncertainty import COVERAGE_FACTOR, Uncertainty, uncertainty
 from wattload.power.registry import AUTO
-
-Window = tuple[int, int]
-"""Start and end in ns of CLOCK_MONOTONIC."""
 
 ValueOrReason = tuple[float | None, str]
 """A value, and the reason if it is ``None``."""
 
-_SYSTEMATIC = ("gain", "edge", "gap", "quantisation")
-"""Parts of the uncertainty whose errors have the same sign in every interval of a phase.
-
-A phase begins with work each time, so that all its edges gain or lose energy alike. The
-quantisation of a counter is an exception: the position within a step differs from edge to edge.
-"""
 _WORST_FIRST: tuple[Freshness, ...] = ("stale", "fresh", "unjudged", "")
 """Order of verdicts of several intervals: one too short to judge does not outweigh the others."""
-_SUMMED = ("energy_j", "lower_j", "upper_j", "net_j", "change_count")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +110,14 @@ class EnergyLedger:
         sources: Sequence[SourceFacts],
         *,
         host: str,
+        activity: Sequence[Activity] = (),
         baseline: Window | None = None,
         resets_ns: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
-        """Index the samples and build the power over time of each source.
+        """Index the samples and fit the power over time of each source.
 
+        ``activity`` is all known work on the host, timed or not: power may jump where it begins or
+        ends.
         ``baseline`` is the start and end of the idle baseline in ns, ``None`` if none was taken.
         ``resets_ns`` maps a device to its known restarts in ns. Sources without evidence have no
         figures. An energy that a device integrates itself is reported for the whole run only.
@@ -121,7 +129,7 @@ class EnergyLedger:
         resets = resets_ns or {}
         self._ledgers = {
             (facts.name, facts.device): SourceLedger.build(
-                self._by_key, facts, resets_ns=resets.get(facts.device, ())
+                self._by_key, facts, activity=activity, resets_ns=resets.get(facts.device, ())
             )
             for facts in sources
             if facts.evidence is not Evidence.NONE and not isinstance(facts.sensor, Integral)
@@ -131,6 +139,26 @@ class EnergyLedger:
         """Return the facts of a source, with an averaging sensor's updates as inferred."""
         ledger = self._ledgers.get((facts.name, facts.device))
         return facts if ledger is None else ledger.facts
+
+    def sensor(self, facts: SourceFacts) -> SensorRecord | None:
+        """Return what the readings of a source show of its sensor, ``None`` without a fit."""
+        ledger = self._ledgers.get((facts.name, facts.device))
+        part = None if ledger is None else ledger.parts.get("energy_j")
+        if part is None or part.fitted is None:
+            return None
+        found = part.fitted.sensor
+        return SensorRecord(
+            shape=found.response.shape,
+            window_s=found.response.window_s,
+            window_uncertainty_s=found.window_u_s,
+            lag_s=found.response.lag_s,
+            lag_uncertainty_s=found.lag_u_s,
+            is_declared=found.is_declared,
+            is_known=found.is_known,
+            is_explained=found.is_explained,
+            edge_residual_w=found.edge_residual_w,
+            residual_w=found.residual_w,
+        )
 
     def fall_count(self, facts: SourceFacts) -> int:
         """Return how often the counter of a source decreased without having wrapped."""
@@ -159,18 +187,21 @@ class EnergyLedger:
             if not window.timed or window.host != self._host:
                 continue
             for key, ledger in self._ledgers.items():
-                record = partial(
-                    ledger.record,
+                record = ledger.record(
                     window.name,
+                    window.active_intervals,
                     host=self._host,
                     idle=idle_w[key],
                     traffic=series.get((window.name, ledger.facts.device)),
                 )
-                parts = [record(interval) for interval in window.active_intervals]
-                records.append(
-                    _join_intervals(parts, is_counter=isinstance(ledger.facts.sensor, Counter))
-                )
-        return _mark_chosen(records, takes_declared=requested != AUTO)
+                records.append(record)
+        contradicted = {
+            (name, device)
+            for (name, device), ledger in self._ledgers.items()
+            for part in ledger.parts.values()
+            if part.fitted is not None and not part.fitted.sensor.is_explained
+        }
+        return _mark_chosen(records, contradicted, takes_declared=requested != AUTO)
 
     def whole_run_records(
         self, own: Iterable[WindowEnergy] = (), *, polled: Window | None = None
@@ -196,7 +227,7 @@ class EnergyLedger:
                 span = max(span[0], polled[0]), min(span[1], polled[1])
             idle = ledger.idle_w(None)
             records += [
-                ledger.record(WHOLE_RUN, window, host=self._host, idle=idle)
+                ledger.record(WHOLE_RUN, [window], host=self._host, idle=idle)
                 for window in dict.fromkeys(integrated[ledger.facts.device] or [span])
             ]
         return tuple(records)
@@ -245,12 +276,17 @@ class EnergyLedger:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Part:
-    """One trace of a source as power over time; stale and impossible readings are holes."""
+    """One trace of a source as power over time; stale and impossible readings are holes.
+
+    ``fitted`` is ``None`` for limits, data sheets and too few readings; ``means`` are a counter's.
+    """
 
     trace: Trace
     profile: Profile
     staleness: Staleness | None
     refused: Refused | None
+    fitted: FittedPower | None = None
+    means: Profile | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -267,16 +303,15 @@ class SourceLedger:
 
     @classmethod
     def build(
-        cls, by_key: Mapping[TraceKey, Trace], stated: SourceFacts, *, resets_ns: Sequence[int]
+        cls,
+        by_key: Mapping[TraceKey, Trace],
+        stated: SourceFacts,
+        *,
+        activity: Sequence[Activity],
+        resets_ns: Sequence[int],
     ) -> SourceLedger:
         """Return the ledger of one source, with the sensor's updates inferred from the samples."""
         facts = stated
-        power = by_key.get(TraceKey(facts.name, facts.device, Channel.POWER_W))
-        if power is not None:
-            power, _ = plausible(power, facts)
-        if power is not None and isinstance(facts.sensor, Boxcar):
-            sensor = resolve_boxcar(power, facts.sensor)
-            facts = facts.model_copy(update={"sensor": sensor})
         channels = {
             "energy_j": facts.figure_channel,
             "lower_j": Channel.LOWER_W,
@@ -289,14 +324,23 @@ class SourceLedger:
                 continue
             trace, refused = plausible(trace, facts)
             found = staleness(trace, facts, by_key)
-            profile = profile_of(
-                trace if found is None else found.without_stale(trace),
-                facts.sensor,
-                period_s=facts.period_s,
-                # A meter outside the drive keeps counting while the drive restarts.
-                resets_ns=resets_ns if facts.asks_drive else (),
+            fresh = trace if found is None else found.without_stale(trace)
+            # A meter outside the drive keeps counting while the drive restarts.
+            own_resets_ns = resets_ns if facts.asks_drive else ()
+            if name == "energy_j" and facts.measures:
+                profile, fitted, means, clock = _fit(fresh, facts, activity, own_resets_ns)
+                facts = _with_updates(facts, clock, fresh)
+            else:
+                fitted, means = None, None
+                profile = profile_of(fresh, facts.sensor, period_s=facts.period_s)
+            parts[name] = _Part(
+                trace=trace,
+                profile=profile,
+                staleness=found,
+                refused=refused,
+                fitted=fitted,
+                means=means,
             )
-            parts[name] = _Part(trace=trace, profile=profile, staleness=found, refused=refused)
         return cls(
             facts=facts,
             parts=parts,
@@ -320,31 +364,31 @@ class SourceLedger:
             return None, "no idle baseline was taken"
         if part.refused is not None and part.refused.in_window(*baseline):
             return None, f"in the idle baseline, {part.refused.reason}"
-        result = integrate_profile(part.trace, part.profile, self.facts.sensor, *baseline)
+        result = integrate_profile(part.trace, part.profile, self.facts.sensor, [baseline])
         return result.mean_w, f"in the idle baseline, {result.reason}"
 
     def record(
         self,
         phase: str,
-        window: Window,
+        windows: Sequence[Window],
         *,
         host: str,
         idle: ValueOrReason,
         traffic: ByteSeries | None = None,
     ) -> EnergyRecord:
-        """Return the record of one window, with a reason for each missing figure."""
-        seconds = (window[1] - window[0]) / NS_PER_S
+        """Return the record of the windows of a phase, with a reason for each missing figure."""
+        seconds = sum(end_ns - start_ns for start_ns, end_ns in windows) / NS_PER_S
         results = {
-            name: integrate_profile(part.trace, part.profile, self.facts.sensor, *window)
+            name: integrate_profile(part.trace, part.profile, self.facts.sensor, windows)
             for name, part in self.parts.items()
         }
-        energies = {name: self._energy(name, results, window) for name in ENERGIES}
+        energies = {name: self._energy(name, results, windows) for name in ENERGIES}
         energy_j, why_no_energy = energies["energy_j"]
-        stated = self._uncertainty(results, window, energies["energy_j"])
+        stated = self._uncertainty(results, windows, energies["energy_j"])
         # Evidence and coverage are those of the energy, else of the bounds.
         decisive = [results["energy_j"]] if "energy_j" in results else list(results.values())
         part = self.parts.get("energy_j")
-        stale_s, freshness, why = self._freshness(window)
+        stale_s, freshness, why = self._freshness(windows)
         figures: dict[str, ValueOrReason] = {
             **energies,
             "mean_w": (None if energy_j is None else energy_j / seconds, why_no_energy),
@@ -359,7 +403,9 @@ class SourceLedger:
             ),
             "uncertainty_j": (stated.total_j, stated.reason or ""),
             "change_count": (
-                None if part is None else part.trace.change_count(*window),
+                None
+                if part is None
+                else sum(part.trace.change_count(*window) for window in windows),
                 f"{self.facts.name} does not read power",
             ),
         }
@@ -369,15 +415,15 @@ class SourceLedger:
             source=self.facts.name,
             scope=self.facts.scope,
             phase=phase,
-            start_ns=window[0],
-            end_ns=window[1],
+            start_ns=windows[0][0],
+            end_ns=windows[-1][1],
             evidence=weakest([self.facts.evidence, *(result.evidence for result in decisive)])
             if decisive
             else Evidence.NONE,
             seconds=seconds,
             uncertainty_parts_j=stated.parts_j,
             sample_count=max((result.sample_count for result in decisive), default=0),
-            states=self._shares(window, results, energies, traffic),
+            states=self._shares(windows, results, energies, traffic),
             stale_s=stale_s,
             freshness=freshness,
             freshness_reason=why,
@@ -385,23 +431,27 @@ class SourceLedger:
             **{name: value for name, (value, _) in figures.items()},
         )
 
-    def _freshness(self, window: Window) -> tuple[float, Freshness, str]:
+    def _freshness(self, windows: Sequence[Window]) -> tuple[float, Freshness, str]:
         part = self.parts.get("energy_j")
         if part is None or part.staleness is None or not self.facts.measures:
             return 0.0, "", ""
-        return part.staleness.stale_s(*window), *part.staleness.freshness(*window)
+        judge = part.staleness
+        verdicts = [judge.freshness(*window) for window in windows]
+        worst = min(verdicts, key=lambda each: _WORST_FIRST.index(each[0]))
+        return math.fsum(judge.stale_s(*window) for window in windows), *worst
 
     def _energy(
-        self, name: str, results: Mapping[str, WindowResult], window: Window
+        self, name: str, results: Mapping[str, WindowResult], windows: Sequence[Window]
     ) -> ValueOrReason:
         for part in self.parts.values():
-            if part.refused is not None and part.refused.in_window(*window):
-                return None, part.refused.reason
+            refused = part.refused
+            if refused is not None and any(refused.in_window(*window) for window in windows):
+                return None, refused.reason
         if name in results:
             energy_j, reason = results[name].energy_j, results[name].reason or ""
-            seconds = (window[1] - window[0]) / NS_PER_S
-            refused = refused_energy(energy_j, seconds, may_be_negative=self.facts.may_be_negative)
-            return (None, f"{self.facts.name}: {refused}") if refused else (energy_j, reason)
+            seconds = results[name].seconds
+            why = refused_energy(energy_j, seconds, may_be_negative=self.facts.may_be_negative)
+            return (None, f"{self.facts.name}: {why}") if why else (energy_j, reason)
         if not results:
             return None, f"{self.facts.name} has no samples"
         if name == "energy_j":
@@ -409,38 +459,47 @@ class SourceLedger:
         return None, f"{self.facts.name} reports no {name.removesuffix('_j')} bound"
 
     def _uncertainty(
-        self, results: Mapping[str, WindowResult], window: Window, energy: ValueOrReason
+        self,
+        results: Mapping[str, WindowResult],
+        windows: Sequence[Window],
+        energy: ValueOrReason,
     ) -> Uncertainty:
         if "energy_j" in results and energy[0] is None:
             return Uncertainty(total_j=None, parts_j={}, reason=energy[1])
-        if "energy_j" not in results or not self.facts.measures:
+        part = self.parts.get("energy_j")
+        if part is None or part.fitted is None:
             reason = f"{self.facts.name} has no power sensor"
             return Uncertainty(total_j=None, parts_j={}, reason=reason)
-        part = self.parts["energy_j"]
-        return uncertainty(part.trace, part.profile, results["energy_j"], self.facts, window)
+        return uncertainty(results["energy_j"], part.fitted, self.facts, windows, part.means)
 
     def _shares(
         self,
-        window: Window,
+        windows: Sequence[Window],
         results: Mapping[str, WindowResult],
         energies: Mapping[str, ValueOrReason],
         traffic: ByteSeries | None,
     ) -> tuple[PowerStateShare, ...]:
-        if self.states is None or window[0] >= window[1]:
-            return ()
-        return shares(
-            self.states,
-            {
-                name: DivisibleEnergy(
-                    curve=None if value is None else results[name].curve, reason=reason
-                )
-                for name, (value, reason) in energies.items()
-            },
-            *window,
-            period_s=self.states.usual_period_s() or self.facts.period_s,
-            traffic=traffic,
-            changes=self.changes,
-        )
+        states: defaultdict[str, list[PowerStateShare]] = defaultdict(list)
+        for index, window in enumerate(windows):
+            if self.states is None or window[0] >= window[1]:
+                continue
+            own = shares(
+                self.states,
+                {
+                    name: DivisibleEnergy(
+                        curve=None if value is None else results[name].curves[index],
+                        reason=reason,
+                    )
+                    for name, (value, reason) in energies.items()
+                },
+                *window,
+                period_s=self.states.usual_period_s() or self.facts.period_s,
+                traffic=traffic,
+                changes=self.changes,
+            )
+            for share in own:
+                states[share.state].append(share)
+        return tuple(_join_shares(state, own) for state, own in sorted(states.items()))
 
     def idle_power(self, time: IdleTime, *, host: str) -> tuple[dict[str, Any], int, Evidence]:
         """Return mean power and coverage, the number of samples, and their evidence."""
@@ -449,7 +508,7 @@ class SourceLedger:
             single = (None, "it is a single reading at the end of the quiet time")
             figures: dict[str, Any] = {"mean_w": (watts, reason), "coverage": single}
             return figures, int(watts is not None), self.facts.evidence
-        energy = self.record("idle", time.window, host=host, idle=self.idle_w(None))
+        energy = self.record("idle", [time.window], host=host, idle=self.idle_w(None))
         figures = {
             "mean_w": (energy.mean_w, energy.missing.get("mean_w", "")),
             "coverage": (energy.coverage, energy.missing.get("coverage", "")),
@@ -477,6 +536,49 @@ class SourceLedger:
                 "the read after the quiet time failed; later ones measure a polled drive",
             )
         return watts, ""
+
+
+def _fit(
+    trace: Trace, facts: SourceFacts, activity: Sequence[Activity], resets_ns: Sequence[int]
+) -> tuple[Profile, FittedPower | None, Profile | None, Clock | None]:
+    """Return a trace's fitted power, the fit, a counter's means, and the clock of its updates."""
+    means, clock = None, None
+    if isinstance(facts.sensor, Counter):
+        means = profile_of(trace, facts.sensor, period_s=facts.period_s, resets_ns=resets_ns)
+        observed = observe_means(means)
+    else:
+        observed, clock = observe(trace, facts)
+    declared = declared_response(facts)
+    fitted = fit_power(observed, declared, activity)
+    if fitted is None:
+        nothing = np.empty(0)
+        none_ns = nothing.astype(np.int64)
+        empty = Profile(
+            start_ns=none_ns, end_ns=none_ns, start_w=nothing, end_w=nothing, observed=nothing
+        )
+        return means or empty, None, means, clock
+    profile = fitted_profile(fitted, observed, declared, means, gap_ns=max_gap_ns(facts.period_s))
+    return profile, fitted, means, clock
+
+
+def _with_updates(facts: SourceFacts, clock: Clock | None, trace: Trace) -> SourceFacts:
+    """Return the facts with a sensor's updates as the readings show them."""
+    sensor = facts.sensor
+    if clock is not None and isinstance(sensor, Boxcar):
+        updates = {
+            "update_period_s": clock.period_ns / NS_PER_S,
+            "phase_s": clock.phase_ns / NS_PER_S,
+            "unseen_s": clock.slack_s,
+        }
+        return facts.model_copy(update={"sensor": sensor.model_copy(update=updates)})
+    if clock is not None and isinstance(sensor, Instant):
+        held = sensor.model_copy(update={"update_period_s": clock.period_ns / NS_PER_S})
+        return facts.model_copy(update={"sensor": held})
+    if isinstance(sensor, Boxcar) and sensor.update_period_s is None and is_new_at_each_read(trace):
+        read_s = trace.usual_period_s() or 0.0
+        unseen = {"update_period_s": 0.0, "unseen_s": min(read_s, sensor.window_s)}
+        return facts.model_copy(update={"sensor": sensor.model_copy(update=unseen)})
+    return facts
 
 
 def _fullest(device: str, channel: Channel, by_key: Mapping[TraceKey, Trace]) -> Trace | None:
@@ -534,13 +636,26 @@ def _cost(polled: IdleRecord, quiet: IdleRecord) -> PollingCost:
 
 
 def _mark_chosen(
-    records: Sequence[EnergyRecord], *, takes_declared: bool
+    records: Sequence[EnergyRecord],
+    contradicted: Container[tuple[str, str]],
+    *,
+    takes_declared: bool,
 ) -> tuple[EnergyRecord, ...]:
-    """Return the records, with the best of each window, device and scope marked."""
+    """Return the records, with the best of each window, device and scope marked.
+
+    A source (name and device) whose readings contradict every model of a sensor is the best only if
+    it is the only one.
+    """
     groups: defaultdict[tuple[str, int, str, Scope], list[EnergyRecord]] = defaultdict(list)
     for record in records:
         groups[record.phase, record.start_ns, record.device, record.scope].append(record)
-    best = [choose_record(group, takes_declared=takes_declared) for group in groups.values()]
+    best = []
+    for group in groups.values():
+        sound = [each for each in group if (each.source, each.device) not in contradicted]
+        best.append(
+            choose_record(sound, takes_declared=takes_declared)
+            or choose_record(group, takes_declared=takes_declared)
+        )
     chosen = {id(record) for record in best if record is not None}
     return tuple(
         record.model_copy(update={"chosen": True}) if id(record) in chosen else record
@@ -577,73 +692,9 @@ def _order(record: EnergyRecord) -> tuple[int, int, float]:
     return 3, strength, record.upper_j or 0.0
 
 
-def _join_intervals(parts: Sequence[EnergyRecord], *, is_counter: bool) -> EnergyRecord:
-    """Return one record for the intervals of one phase, device and source, in time order.
-
-    A sum is missing if one of its parts is, for the same reason. Coverage is weighted by time.
-    """
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-    seconds = sum(part.seconds for part in parts)
-    sums = {name: _sum([getattr(part, name) for part in parts]) for name in _SUMMED}
-    energy_j = sums["energy_j"]
-    covered_s = [None if part.coverage is None else part.coverage * part.seconds for part in parts]
-    known_s = [value for value in covered_s if value is not None]
-    is_covered = len(known_s) == len(parts) and seconds
-    stated_j = _join_uncertainty(parts, is_counter=is_counter)
-    is_stated = all(part.uncertainty_j is not None for part in parts)
-    values = {
-        **sums,
-        "coverage": math.fsum(known_s) / seconds if is_covered else None,
-        "mean_w": energy_j / seconds if energy_j is not None and seconds else None,
-        "idle_w": first.idle_w,
-        "uncertainty_j": math.hypot(*stated_j.values()) if is_stated else None,
-    }
-    reasons = {name: why for part in reversed(parts) for name, why in part.missing.items()}
-    worst = min(parts, key=lambda part: _WORST_FIRST.index(part.freshness))
-    states: defaultdict[str, list[PowerStateShare]] = defaultdict(list)
-    for part in parts:
-        for share in part.states:
-            states[share.state].append(share)
-    return EnergyRecord(
-        host=first.host,
-        device=first.device,
-        source=first.source,
-        scope=first.scope,
-        evidence=weakest(part.evidence for part in parts),
-        phase=first.phase,
-        start_ns=first.start_ns,
-        end_ns=parts[-1].end_ns,
-        seconds=seconds,
-        uncertainty_parts_j=stated_j,
-        sample_count=sum(part.sample_count for part in parts),
-        states=tuple(_join_shares(state, shares) for state, shares in sorted(states.items())),
-        stale_s=math.fsum(part.stale_s for part in parts),
-        freshness=worst.freshness,
-        freshness_reason=worst.freshness_reason,
-        missing={
-            name: reasons.get(name, "the phase is empty")
-            for name, value in values.items()
-            if value is None
-        },
-        **values,
-    )
-
-
 def _sum(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
-
-
-def _join_uncertainty(parts: Sequence[EnergyRecord], *, is_counter: bool) -> Mapping[str, float]:
-    systematic = _SYSTEMATIC[:-1] if is_counter else _SYSTEMATIC
-    names = dict.fromkeys(name for part in parts for name in part.uncertainty_parts_j)
-    found = {name: [part.uncertainty_parts_j.get(name, 0.0) for part in parts] for name in names}
-    return {
-        name: math.fsum(values) if name in systematic else math.hypot(*values)
-        for name, values in found.items()
-    }
 
 
 def _join_shares(state: str, shares: Sequence[PowerStateShare]) -> PowerStateShare:

@@ -1,9 +1,7 @@
-"""Power over time as straight pieces, from a trace and the kind of sensor behind it.
+"""Power over time as straight pieces, as a trace shows it without a model of its sensor.
 
-* ``instant``: the power of the moment, interpolated linearly between two readings.
-* ``boxcar``: the mean of the ``window_s`` seconds before the last update. A reading is moved to the
-  middle of its window. If windows follow each other without overlap (update period = window), it
-  applies to exactly its window.
+* Readings of power: interpolated linearly between two readings; a mean stands at the middle of its
+  window.
 * ``counter``: the energy between two readings, whatever the course of power between them. The count
   was last updated at an unknown time before the read, on average half an update period.
 * ``bounds``: limits that apply in a power state. Between two readings the wider limit applies, and
@@ -24,10 +22,6 @@ from wattload.power.energy.trace import Times, Trace, Values
 
 GAP_PERIODS = 3
 GAP_MIN_S = 3.0
-TUMBLING_TOLERANCE = 0.01
-"""An update period and a window that differ by less than this share are taken as equal."""
-CLOSE_READS_SHARE = 1 / 3
-"""Reads this close, in windows, prove that means follow each other without overlap."""
 WRAP_FACTOR_MAX = 10.0
 """A decrease that would be this many times the largest other power is not a wrap."""
 
@@ -37,13 +31,9 @@ class Profile:
     """Straight pieces of power, ascending and not overlapping; time between two pieces is a hole.
 
     Piece i runs from ``start_ns[i]`` at ``start_w[i]`` to ``end_ns[i]`` at ``end_w[i]``; all arrays
-    have shape (n,). ``observed`` in (0, 1] is the share of the piece that the sensor measured: less
-    than 1 if a mean over ``window_s`` was read less often than that.
-    ``outside_w`` is the power in a hole, ``None`` if unknown.
-
-    With ``is_mean``, each piece is the mean of exactly its own time. A ``mean_ns`` other than 0
-    says that the ends of the pieces are means over so many nanoseconds, placed at the middle of
-    their windows.
+    have shape (n,). ``observed`` in [0, 1] is the share of the piece that the sensor measured: less
+    than 1 if a mean over ``window_s`` was read less often than that, and 0 for a hole whose power a
+    model supplies. ``outside_w`` is the power in a hole without a piece, ``None`` if unknown.
     """
 
     start_ns: Times
@@ -52,8 +42,6 @@ class Profile:
     end_w: Values
     observed: Values
     outside_w: float | None = None
-    is_mean: bool = False
-    mean_ns: int = 0
 
     @classmethod
     def build(
@@ -66,8 +54,6 @@ class Profile:
         keep: NDArray[np.bool_],
         observed: Values | None = None,
         outside_w: float | None = None,
-        is_mean: bool = False,
-        mean_ns: int = 0,
     ) -> Profile:
         """Return the profile of the pieces that ``keep`` marks, by default fully observed."""
         count = start_ns.shape[0]
@@ -78,8 +64,6 @@ class Profile:
             end_w=end_w[keep],
             observed=(np.ones(count) if observed is None else observed)[keep],
             outside_w=outside_w,
-            is_mean=is_mean,
-            mean_ns=mean_ns,
         )
 
     def touching(self, start_ns: int, end_ns: int) -> slice:
@@ -135,8 +119,6 @@ class Profile:
             keep=last > first,
             observed=near.observed,
             outside_w=self.outside_w,
-            is_mean=self.is_mean,
-            mean_ns=self.mean_ns,
         )
 
     def cumulative(self, time_ns: Times) -> tuple[Values, Values]:
@@ -171,36 +153,10 @@ class Profile:
         ends = np.concatenate((self.start_w[touches], self.end_w[touches]))
         return float(ends.min()), float(ends.max())
 
-    def greatest_slope(self, start_ns: int, end_ns: int) -> float:
-        """Return the steepest slope, in W/s, of pieces that touch the interval; 0 without any."""
-        touches = self.touching(start_ns, end_ns)
-        length_s = (self.end_ns - self.start_ns)[touches] / NS_PER_S
-        slopes = np.abs(self.end_w - self.start_w)[touches] / length_s
-        return float(slopes.max(initial=0.0))
-
-    def mean_w(self, start_ns: int, end_ns: int) -> float | None:
-        """Return the mean power of the interval's covered part, ``None`` if nothing is covered."""
-        joules, seconds = self.clip(start_ns, end_ns).cumulative(np.array([end_ns]))
-        return float(joules[0] / seconds[0]) if seconds[0] > 0 else None
-
-    def piece_s(self, time_ns: int) -> float | None:
-        """Return the length in seconds of the piece that holds ``time_ns``; ``None`` in a hole."""
-        holds = self.touching(time_ns, time_ns)
-        if holds.start >= holds.stop:
-            return None
-        return float((self.end_ns - self.start_ns)[holds].max()) / NS_PER_S
-
 
 def max_gap_ns(period_s: float) -> int:
     """Return the longest time between two reads that is not a hole, in ns."""
     return round(max(GAP_PERIODS * period_s, GAP_MIN_S) * NS_PER_S)
-
-
-def is_tumbling(sensor: Boxcar) -> bool:
-    """Return whether each update is the mean since the previous update, without overlap."""
-    if not sensor.update_period_s or sensor.phase_s is None:
-        return False
-    return abs(sensor.update_period_s - sensor.window_s) <= TUMBLING_TOLERANCE * sensor.window_s
 
 
 def profile_of(
@@ -208,7 +164,6 @@ def profile_of(
 ) -> Profile:
     """Return the trace as power over time; failed reads and long gaps are holes.
 
-    ``sensor`` is used as it is; ``sensor_inference.resolve_boxcar`` infers when a mean is updated.
     ``period_s`` is the configured time between reads. ``resets_ns`` are times of known restarts of
     the device: a counter that decreases there has not wrapped.
     """
@@ -217,31 +172,21 @@ def profile_of(
         return _bounds(trace, sensor if isinstance(sensor, Bounds) else Bounds(), gap_ns)
     if isinstance(sensor, Counter) and trace.key.channel is Channel.ENERGY_J:
         return _counter(trace, sensor, gap_ns, resets_ns)
-    if isinstance(sensor, Boxcar):
-        return _boxcar(trace, sensor, gap_ns)
-    return _straight(trace.time_ns, trace.value, gap_ns)
+    window_s = sensor.window_s if isinstance(sensor, Boxcar) else 0.0
+    return _straight(trace, gap_ns, window_s)
 
 
-def _straight(
-    time_ns: Times, value: Values, gap_ns: int, *, window_s: float | None = None, mean_ns: int = 0
-) -> Profile:
-    """Return straight pieces between neighbours; ``window_s`` is the averaging time of each value.
-
-    ``mean_ns`` is the same in ns if the time of each window is known, else 0.
-    """
+def _straight(trace: Trace, gap_ns: int, window_s: float) -> Profile:
+    """Return straight pieces between neighbours, each at the middle of its window."""
+    time_ns = trace.time_ns - round(window_s * NS_PER_S / 2)
     step_ns = np.diff(time_ns)
-    observed = None
-    if window_s is not None:
-        observed = np.minimum(1.0, window_s * NS_PER_S / np.maximum(step_ns, 1))
-    known = ~np.isnan(value)
+    known = ~np.isnan(trace.value)
     return Profile.build(
         time_ns[:-1],
         time_ns[1:],
-        value[:-1],
-        value[1:],
+        trace.value[:-1],
+        trace.value[1:],
         keep=known[:-1] & known[1:] & (step_ns > 0) & (step_ns <= gap_ns),
-        observed=observed,
-        mean_ns=mean_ns,
     )
 
 
@@ -314,7 +259,6 @@ def _counter(trace: Trace, sensor: Counter, gap_ns: int, resets_ns: Sequence[int
         mean_w,
         mean_w,
         keep=keep & (step_j >= 0) & ~was_reset,
-        is_mean=True,
     )
 
 
@@ -342,37 +286,3 @@ def fall_count(trace: Trace, sensor: Counter) -> int:
     if sensor.wrap_j is not None:
         has_wrapped = step_j <= -sensor.wrap_j / 2
     return int(np.count_nonzero((step_j < 0) & ~has_wrapped))
-
-
-def _boxcar(trace: Trace, sensor: Boxcar, gap_ns: int) -> Profile:
-    """Return readings at the middle of their windows, or over the windows if these adjoin."""
-    window_s, window_ns = sensor.window_s, round(sensor.window_s * NS_PER_S)
-    if not sensor.update_period_s or sensor.phase_s is None:
-        mean_ns = window_ns if sensor.update_period_s == 0 else 0
-        middle_ns = trace.time_ns - window_ns // 2
-        return _straight(middle_ns, trace.value, gap_ns, window_s=window_s, mean_ns=mean_ns)
-    period_ns = round(sensor.update_period_s * NS_PER_S)
-    update_ns, value = _one_read_per_update(trace, period_ns, round(sensor.phase_s * NS_PER_S))
-    if is_tumbling(sensor):
-        return Profile.build(
-            update_ns - period_ns,
-            update_ns,
-            value,
-            value,
-            keep=~np.isnan(value),
-            is_mean=(trace.usual_period_s() or 0.0) <= CLOSE_READS_SHARE * sensor.window_s,
-        )
-    middle_ns = update_ns - window_ns // 2
-    return _straight(middle_ns, value, gap_ns, window_s=window_s, mean_ns=window_ns)
-
-
-def _one_read_per_update(trace: Trace, period_ns: int, phase_ns: int) -> tuple[Times, Values]:
-    """Return the times of the updates seen, and one reading of each.
-
-    Of several reads of one update, the one nearest the middle of its period is taken, because a
-    timing error can assign reads near an update to the wrong one. NaN if every read failed.
-    """
-    index, into_ns = np.divmod(trace.time_ns - phase_ns, period_ns)
-    order = np.lexsort((np.abs(2 * into_ns - period_ns), np.isnan(trace.value), index))
-    updates, first = np.unique(index[order], return_index=True)
-    return updates * period_ns + phase_ns, trace.value[order][first]

@@ -306,6 +306,7 @@ def compared_group(subject: Subject, group: Group) -> Group:
 class Exclusions:
     """What excludes comparisons of a group: different work, or by phase different bytes.
 
+    ``energy_models`` states that energies were made by different versions of the energy model.
     ``mixed`` states how the runs of one arm differ from each other. ``faulty`` and
     ``faulty_energy`` count runs that only count because they were forced.
     """
@@ -313,12 +314,15 @@ class Exclusions:
     work: str
     mixed: str
     bytes_by_phase: Mapping[str, str]
+    energy_models: str
     faulty: str
     faulty_energy: str
 
     def reasons(self, quantity: Quantity) -> tuple[str, ...]:
         """Return why a quantity is not compared: times and energies need equal bytes too."""
         found = [reason for reason in (self.work, self.mixed) if reason]
+        if quantity.is_energy and self.energy_models:
+            found.append(self.energy_models)
         if quantity.unit in (Unit.SECONDS, Unit.JOULES) and self.bytes_by_phase:
             if quantity.phase in ("", energies.ALL_PHASES):
                 found.append(next(iter(self.bytes_by_phase.values())))
@@ -339,9 +343,18 @@ def exclusions(subject: Subject, group: Group) -> Exclusions:
         work=different_work(compared, subject.by),
         mixed=mixed_runs(compared),
         bytes_by_phase=different_bytes(compared),
+        energy_models=_different_models(compared),
         faulty=_faulty(subject, compared, of_energy=False),
         faulty_energy=_faulty(subject, compared, of_energy=True),
     )
+
+
+def _different_models(compared: Group) -> str:
+    """Return that energies are of several versions of the energy model; empty if of one."""
+    versions = {run.record.power.energy_model for run in compared.runs if run.record.power.energy}
+    if len(versions) <= 1:
+        return ""
+    return f"energies are of versions {listed(sorted(map(str, versions)))} of the energy model"
 
 
 def _faulty(subject: Subject, compared: Group, *, of_energy: bool) -> str:

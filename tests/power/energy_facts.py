@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.power.energy_traces import ns
 from wattload.core.power import Evidence, Instant, Scope, Sensor, SourceFacts
 from wattload.core.record.phase import PhaseWindow
+from wattload.power.energy.model import Activity
 
 
 def facts(
@@ -49,3 +50,12 @@ def window(
         operations=0,
         cpu_s=0,
     )
+
+
+def activity_of(*windows: PhaseWindow) -> list[Activity]:
+    """Return the work of some phases, as a run passes it to the ledger."""
+    return [
+        Activity(start_ns=start_ns, end_ns=end_ns, name=each.name)
+        for each in windows
+        for start_ns, end_ns in each.active_intervals
+    ]

@@ -9,10 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from wattload.core.power import Counter, Evidence, Sample, Scope, SourceFacts
-from wattload.core.record.energy import HostPower, Moment, PowerSection, PowerSourceRecord
+from wattload.core.record.energy import (
+    ENERGY_MODEL,
+    HostPower,
+    Moment,
+    PowerSection,
+    PowerSourceRecord,
+)
 from wattload.core.record.phase import PhaseWindow
+from wattload.core.units import NS_PER_S
 from wattload.power.config import PowerConfig
 from wattload.power.energy.ledger import EnergyLedger, IdleTime, polling_costs
+from wattload.power.energy.model import Activity
 from wattload.power.energy.trace import ByteSeries
 from wattload.power.sampler.replies import ControllerReading
 from wattload.power.sampler.samples import read_samples
@@ -35,6 +43,9 @@ _IDLE_TIMES: tuple[tuple[str, Moment, bool], ...] = (
     (QUIET_AFTER_PHASE, "after", False),
 )
 """Each idle phase, whether it is before or after the run, and whether the drive is polled."""
+PAUSE_NS = NS_PER_S // 2
+"""A shorter time without bytes is no pause of the drive."""
+_WITHOUT_WORK = (TAIL_PHASE, *(name for name, _, _ in _IDLE_TIMES))
 
 
 def pending_section(config: PowerConfig) -> PowerSection:
@@ -82,6 +93,7 @@ def power_section(
         choice=_choice(parts["hosts"]),
         idle_s=min(host.idle_s for host in parts["hosts"]),
         tail_s=None if None in tails else max(tails),
+        energy_model=ENERGY_MODEL,
         **parts,
     )
 
@@ -102,6 +114,13 @@ def _of_host(
         samples,
         sources,
         host=report.host,
+        activity=[
+            Activity(start_ns=start_ns, end_ns=end_ns, name=window.name)
+            for window in own
+            if window.name not in _WITHOUT_WORK
+            for start_ns, end_ns in window.active_intervals
+        ]
+        + _bursts(traffic, report.host),
         baseline=spans.get(IDLE_PHASE),
         resets_ns=resets_ns(report, samples),
     )
@@ -134,6 +153,25 @@ def _of_host(
         "samplers": () if finished is None or finished.cost is None else (finished.cost,),
         "throttling": ledger.throttling_records(own),
     }
+
+
+def _bursts(traffic: Sequence[TrafficRow], host: str) -> list[Activity]:
+    """Return the times in which bytes moved within phases that paused for ``PAUSE_NS`` or more."""
+    moved: defaultdict[str, set[int]] = defaultdict(set)
+    for time_ns, own, _rank, phase, read_bytes, written_bytes in traffic:
+        if own == host and read_bytes + written_bytes:
+            moved[phase].add(time_ns)
+    bursts = []
+    for phase, bins in moved.items():
+        spans: list[list[int]] = []
+        for start_ns in sorted(bins):
+            if spans and start_ns - spans[-1][1] < PAUSE_NS:
+                spans[-1][1] = start_ns + BIN_NS
+            else:
+                spans.append([start_ns, start_ns + BIN_NS])
+        if len(spans) > 1:
+            bursts += [Activity(start_ns=a, end_ns=b, name=f"bytes of {phase}") for a, b in spans]
+    return bursts
 
 
 def resets_ns(report: PowerReport, samples: Sequence[Sample]) -> Mapping[str, Sequence[int]]:
@@ -207,7 +245,8 @@ def _resolve_source(source: PowerSourceRecord, ledger: EnergyLedger) -> PowerSou
     count = ledger.fall_count(facts) if isinstance(facts.sensor, Counter) else 0
     if count:
         sentence += f" Its counter decreased {count} times; that time is not covered."
-    return source.model_copy(update={"facts": facts, "sentence": sentence})
+    found = ledger.sensor(source.facts)
+    return source.model_copy(update={"facts": facts, "sentence": sentence, "found": found})
 
 
 def used_sources(sources: Iterable[PowerSourceRecord]) -> tuple[SourceFacts, ...]:

@@ -13,7 +13,6 @@ from wattload.power.energy.integration import WindowResult, integrate, window_cu
 from wattload.power.energy.power_states import ENERGIES, DivisibleEnergy, shares
 from wattload.power.energy.profile import Profile, profile_of
 from wattload.power.energy.trace import ByteSeries, Trace, TraceKey
-from wattload.power.energy.window_edges import PLAUSIBLE_FACTOR, cut
 
 PERIOD_S = 0.5
 SENSORS: tuple[Sensor, ...] = (
@@ -85,7 +84,6 @@ sensors = st.sampled_from(SENSORS)
 def test_covered_energy_adds_up_over_a_split_window(
     read: Readings, ends: tuple[float, float], split: float
 ) -> None:
-    """Not so for means: at an edge they are split by the power inside the window (``cut``)."""
     sensor = Instant()
     trace = trace_of(read, sensor)
     start_ns, end_ns = window_of(trace, ends)
@@ -130,43 +128,10 @@ def test_energy_lies_between_least_and_greatest_power(
 
 
 def extremes_w(profile: Profile, window: tuple[int, int]) -> tuple[float, float]:
-    """Return the range of power in the window.
-
-    A mean at an edge of the window may be split into a step between its neighbours, or into steady
-    power inside the window and the rest outside.
-    """
-    if not profile.is_mean:
-        extremes = profile.range_w(*window)
-        assert extremes is not None
-        return extremes
-    near = profile.touching(*window)
-    pieces = profile.of(slice(max(near.start - 1, 0), near.stop + 1))
-    return 0.0, PLAUSIBLE_FACTOR * float(pieces.start_w.max())
-
-
-@given(
-    before=st.floats(0, 500),
-    after=st.floats(0, 500),
-    share=st.floats(0, 1),
-    length_ns=st.integers(2, 10**9),
-    edge=st.floats(0, 1),
-)
-def test_a_mean_told_as_a_step_stays_between_both_sides(
-    before: float, after: float, share: float, length_ns: int, edge: float
-) -> None:
-    watts = np.array([before, before + share * (after - before), after])
-    starts_ns = T0_NS + np.array([-(10**9), 0, length_ns])
-    profile = Profile.build(
-        starts_ns,
-        T0_NS + np.array([0, length_ns, length_ns + 10**9]),
-        watts,
-        watts,
-        keep=np.ones(3, dtype=bool),
-        is_mean=True,
-    )
-    pieces = cut(profile, T0_NS + int(edge * length_ns), T0_NS + length_ns + 10**9)
-    assert pieces.start_w.min() >= min(before, after) - 1e-12
-    assert pieces.start_w.max() <= max(before, after) + 1e-12
+    """Return the range of power in the window."""
+    extremes = profile.range_w(*window)
+    assert extremes is not None
+    return extremes
 
 
 @given(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from tests.power.energy_facts import facts, window
+from tests.power.energy_facts import activity_of, facts, window
 from tests.power.energy_traces import ns, samples_of
 from wattload.core.power import (
     Bounds,
@@ -62,7 +62,12 @@ def account(
     resets_ns: dict[str, list[int]] | None = None,
 ) -> tuple[EnergyRecord, ...]:
     return EnergyLedger(
-        samples, sources, host="host1", baseline=idle, resets_ns=resets_ns
+        samples,
+        sources,
+        host="host1",
+        activity=activity_of(READ),
+        baseline=idle,
+        resets_ns=resets_ns,
     ).phase_records([READ], traffic=traffic, requested=requested)
 
 
@@ -264,9 +269,10 @@ def test_only_timed_windows_of_this_host_are_counted() -> None:
         window("elsewhere", 0, 10, host="host2"),
         window("write", 20, 30),
     ]
-    records = EnergyLedger(power("meter", 20), [facts("meter")], host="host1").phase_records(
-        windows
+    ledger = EnergyLedger(
+        power("meter", 20), [facts("meter")], host="host1", activity=activity_of(*windows)
     )
+    records = ledger.phase_records(windows)
     assert [record.phase for record in records] == ["read", "write"]
 
 
@@ -347,6 +353,7 @@ def _record(samples: list[Sample], *intervals: tuple[float, float]) -> EnergyRec
         samples,
         [facts("meter", Evidence.MEASURED, accuracy_percent=1.0)],
         host="host1",
+        activity=activity_of(phase),
         baseline=(ns(0), ns(1)),
     ).phase_records([phase], traffic={("read", "SERIAL1"): series})
     return record

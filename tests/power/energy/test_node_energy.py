@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.power.energy_facts import activity_of
 from tests.power.sources.sysfs_tree import ACPI, INA226, hwmon_tree, powercap_tree
 from tests.records import Scenario, make_run
 from wattload.core.checks.energy import power_coverage
@@ -94,7 +95,10 @@ def window() -> PhaseWindow:
 
 def accounted(sources: dict[float, SourceFacts]) -> tuple[EnergyRecord, ...]:
     samples = [sample for watts, each in sources.items() for sample in readings(each, watts)]
-    return EnergyLedger(samples, list(sources.values()), host="host1").phase_records([window()])
+    ledger = EnergyLedger(
+        samples, list(sources.values()), host="host1", activity=activity_of(window())
+    )
+    return ledger.phase_records([window()])
 
 
 def total_j(energy: tuple[EnergyRecord, ...]) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.power.energy_facts import facts, window
+from tests.power.energy_facts import activity_of, facts, window
 from tests.power.energy_traces import ns, samples_of
 from wattload.core.power import Counter, Evidence, Sample, SourceFacts, WindowEnergy
 from wattload.core.record.energy import EnergyRecord
@@ -27,7 +27,9 @@ def readings(watts: float, *, only_at: float | None = None) -> list[Sample]:
 
 
 def energy(samples: Sequence[Sample], source: SourceFacts = METER) -> EnergyRecord:
-    ledger = EnergyLedger(samples, [source], host="host1", baseline=BASELINE)
+    ledger = EnergyLedger(
+        samples, [source], host="host1", activity=activity_of(READ), baseline=BASELINE
+    )
     ledger.whole_run_records()
     (record,) = ledger.phase_records([READ])
     return record

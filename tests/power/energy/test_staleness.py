@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.power.energy_facts import facts, window
+from tests.power.energy_facts import activity_of, facts, window
 from tests.power.energy_traces import Floats, samples_of
 from wattload.core.power import Boxcar, Channel, Evidence, Instant, Sample, Scope, Sensor
 from wattload.core.record.energy import EnergyRecord
@@ -55,9 +55,9 @@ def record_of(
         *samples_of(TIMES_S, watts, source="nvme_ipm"),
         *(sample for others in beside for sample in others),
     ]
-    (record,) = EnergyLedger(samples, [source], host="box").phase_records(
-        [window("read", 0, end_s, host="box")]
-    )
+    phase = window("read", 0, end_s, host="box")
+    ledger = EnergyLedger(samples, [source], host="box", activity=activity_of(phase))
+    (record,) = ledger.phase_records([phase])
     return record
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.lab.virtual_ssd.meters import Updates
 from tests.lab_unit.virtual import NS, Bench, VirtualAdmin
-from tests.power.energy_facts import window
+from tests.power.energy_facts import activity_of, window
 from wattload.core.power import Integral, PowerSource, Sample, WindowEnergy
 from wattload.core.record.energy import EnergyRecord
 from wattload.power.config import PowerConfig
@@ -37,13 +37,18 @@ class Run:
     samples: list[Sample] = field(default_factory=list)
     own: list[WindowEnergy] = field(default_factory=list)
     window: tuple[int, int] = (0, 0)
+    busy_ns: list[tuple[int, int]] = field(default_factory=list)
+    """The ticks with work, which a run knows by its bytes."""
 
     def record(self, name: str) -> EnergyRecord:
         (facts,) = [each.facts() for each in self.used if each.facts().name == name]
         bursts = window("bursts", 0, 1, host="box").model_copy(
             update={"start_ns": self.window[0], "end_ns": self.window[1]}
         )
-        (record,) = EnergyLedger(self.samples, [facts], host="box").phase_records([bursts])
+        work = bursts.model_copy(update={"name": "bytes", "intervals": tuple(self.busy_ns)})
+        activity = activity_of(bursts, work)
+        ledger = EnergyLedger(self.samples, [facts], host="box", activity=activity)
+        (record,) = ledger.phase_records([bursts])
         return record
 
     @property
@@ -85,7 +90,11 @@ def sampled(bench: Bench, folder: Path, seconds: float, *, names: Collection[str
             edges.append(bench.now_ns)
         until_ns = bench.now_ns + TICK_NS
         if 0 <= tick - edge_ticks < ticks and tick % CYCLE_TICKS < BURST_TICKS:
+            begun_ns = bench.now_ns
+            if run.busy_ns and begun_ns - run.busy_ns[-1][1] < TICK_NS:
+                begun_ns = run.busy_ns.pop()[0]
             burst(bench, until_ns)
+            run.busy_ns.append((begun_ns, until_ns))
         bench.wait((until_ns - bench.now_ns) / NS)
         for source in used:
             run.samples += source.read()

@@ -47,6 +47,7 @@ from wattload.core.checks.sensors import (
     energy_lifetime,
     power_updates,
     power_within_bounds,
+    sensor_model,
 )
 from wattload.core.checks.throttling import throttled
 from wattload.core.record.file import SCHEMA_VERSION, StoredRecord, read_stored
@@ -72,6 +73,7 @@ ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
     power_data_lost,
     power_of_this_run,
     power_updates,
+    sensor_model,
     power_within_bounds,
     energy_closure,
     energy_cross_check,

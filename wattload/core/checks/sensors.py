@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from wattload.core.checks.energy import of_host
-from wattload.core.power import MEASURING, Boxcar, Evidence, Instant, Scope, SourceFacts
+from wattload.core.power import MEASURING, Boxcar, Counter, Evidence, Instant, Scope, SourceFacts
 from wattload.core.record.controller import ControllerFacts, ControllerRecord
-from wattload.core.record.energy import EnergyRecord
+from wattload.core.record.energy import EnergyRecord, PowerSourceRecord, SensorRecord
 from wattload.core.record.results import NO_DRIVE, NO_SENSOR, Check, Verdict
 from wattload.core.record.run import RunRecord
 from wattload.core.units import J_PER_WH, NS_PER_S
@@ -19,6 +19,9 @@ AGREE_SHARE = 0.01
 """Two sources agree within this share of the energy, or within their stated uncertainty."""
 DIFFER_SHARE = 0.05
 """Beyond this share, two sources of one device do not measure the same thing."""
+
+LAG_ALLOWED_S = 0.1
+"""A sensor that is certainly later than this is not the one declared."""
 
 STUCK_S = 30.0
 STUCK_SAMPLES = 100
@@ -85,6 +88,72 @@ def _pair(name: str, one: EnergyRecord, other: EnergyRecord, one_j: float, other
         ),
         figures={"one_j": one_j, "other_j": other_j, "allowed_j": allowed_j},
     )
+
+
+def sensor_model(record: RunRecord) -> Sequence[Check]:
+    """Compare each sensor as declared with what its readings show.
+
+    Its energy is that of the sensor found. A sensor that no model explains fails the run.
+    """
+    return [
+        _sensor(record, source, source.facts, source.found)
+        for source in record.power.sources
+        if source.facts is not None and source.found is not None
+    ]
+
+
+def _sensor(
+    record: RunRecord, source: PowerSourceRecord, facts: SourceFacts, found: SensorRecord
+) -> Check:
+    is_late = found.is_known and found.lag_s - found.lag_uncertainty_s > LAG_ALLOWED_S
+    verdict: Verdict = (
+        "pass" if found.is_explained and found.is_declared and not is_late else "fail"
+    )
+    late = f"{found.lag_s:.2f} ± {found.lag_uncertainty_s:.2f} s late"
+    if not found.is_explained:
+        remark = (
+            f", but around the beginnings and ends of work they differ from it by "
+            f"{found.edge_residual_w:.3g} W, elsewhere by {found.residual_w:.3g} W: no sensor "
+            "explains them"
+        )
+    elif not found.is_known:
+        verdict, remark = "not_checked", "; power changed too little to show its lag"
+    elif verdict == "fail":
+        remark = ", which its energy takes into account"
+    else:
+        remark = ""
+    return Check(
+        name=f"sensor_model_{source.device}_{source.name}{of_host(record, source.host)}",
+        verdict=verdict,
+        mandatory=not found.is_explained,
+        sentence=(
+            f"{source.name} is declared as {_sensor_words(facts.sensor)} and reads like "
+            f"{_SHAPES[found.shape].format(found.window_s)}"
+            f"{', ' + late if found.is_known else ''}{remark}."
+        ),
+        figures={
+            "lag_s": found.lag_s,
+            "lag_uncertainty_s": found.lag_uncertainty_s,
+            "window_s": found.window_s,
+            "window_uncertainty_s": found.window_uncertainty_s,
+            "edge_residual_w": found.edge_residual_w,
+            "residual_w": found.residual_w,
+        },
+    )
+
+
+_SHAPES = {
+    "instant": "the power of the moment",
+    "boxcar": "a mean over {:.2f} s",
+    "rc": "a filter of {:.2f} s",
+    "mean": "a counter",
+}
+
+
+def _sensor_words(sensor: object) -> str:
+    if isinstance(sensor, Boxcar):
+        return _SHAPES["boxcar"].format(sensor.window_s)
+    return _SHAPES["mean" if isinstance(sensor, Counter) else "instant"]
 
 
 def energy_lifetime(record: RunRecord) -> Sequence[Check]:

@@ -19,6 +19,9 @@ WHOLE_RUN = "whole_run"
 That is from the sampler's start to its end, without the quiet periods at either end.
 """
 
+ENERGY_MODEL = 2
+"""The version of the energy model: 1 integrated readings, 2 fits the sensor."""
+
 Moment = Literal["before", "after"]
 """Which idle baseline: before or after the run."""
 
@@ -163,8 +166,35 @@ class ThrottlingRecord(Observed):
     throttled_s: int | None
 
 
+class SensorRecord(Frozen):
+    """What the readings of a source show of its sensor; uncertainties are at k = 2.
+
+    A reading is the power of ``window_s`` seconds that ended ``lag_s`` before it: their mean
+    (``boxcar``), a filtered value with this time constant (``rc``), the power of one moment
+    (``instant``), or the mean between two counts (``mean``). ``is_declared``: shape and window are
+    those that the source declares. ``is_known``: power changed enough to show the lag.
+    ``edge_residual_w`` and ``residual_w`` are the root mean squares of the readings around the fit,
+    near the beginnings and ends of work and elsewhere. If they are much larger there, no sensor
+    explains the readings (``is_explained``).
+    """
+
+    shape: Literal["instant", "boxcar", "rc", "mean"]
+    window_s: float = Field(ge=0)
+    window_uncertainty_s: float = Field(ge=0)
+    lag_s: float
+    lag_uncertainty_s: float = Field(ge=0)
+    is_declared: bool
+    is_known: bool
+    is_explained: bool
+    edge_residual_w: float | None = None
+    residual_w: float = Field(ge=0)
+
+
 class PowerSourceRecord(Frozen):
-    """A power source that the run used, or why it could not be used."""
+    """A power source that the run used, or why it could not be used.
+
+    ``found`` is ``None`` for a source without a sensor, or with too few readings.
+    """
 
     host: str
     facts: SourceFacts | None
@@ -172,6 +202,7 @@ class PowerSourceRecord(Frozen):
     device: str
     used: bool
     sentence: str
+    found: SensorRecord | None = None
 
 
 class PowerSettingRecord(Observed):
@@ -239,9 +270,11 @@ class PowerSection(Frozen):
     """Everything a run knows about power; ``choice`` says which source was chosen and why.
 
     ``idle_s`` is the shortest idle baseline of all hosts. ``tail_s`` is the longest tail, ``None``
-    if one did not end or was not watched. ``whole_run`` is the energy from the sampler's start to
-    its end without quiet periods, by every measuring source and by drives that integrate it
-    themselves; it is never split into phases or added to a total. ``throttling`` is empty if no
+    if one did not end or was not watched. ``energy_model`` is the version of the model that made
+    energies from samples; figures of different versions are not compared. ``whole_run`` is the
+    energy from the sampler's start to its end without quiet periods, by every measuring source and
+    by drives that integrate it themselves; it is never split into phases or added to a total.
+    ``throttling`` is empty if no
     drive's thermal counters were sampled.
     """
 
@@ -249,6 +282,7 @@ class PowerSection(Frozen):
     choice: str
     idle_s: float
     tail_s: float | None
+    energy_model: int = 1
     sources: tuple[PowerSourceRecord, ...] = ()
     states: tuple[PowerStateRecord, ...] = ()
     energy: tuple[EnergyRecord, ...] = ()

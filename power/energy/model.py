@@ -1,0 +1,690 @@
+"""The energy model: power between known edges, seen through a sensor with a window and a lag.
+
+A reading is a weighted mean of the power before it. The weights are the sensor's: a window of
+``window_s`` seconds (a boxcar, an RC filter, or none) that ends ``lag_s`` before the reading. What
+is declared of a sensor is a prior; the readings may overrule it.
+
+Power is constant on short pieces. The host knows when each phase began and ended, so power may jump
+there, by any amount; elsewhere it is a random walk. A delay that shifts onsets and ends alike is
+the sensor's lag. A late end alone is work of the drive, for which the walk is faster after work.
+
+All is fitted by regularised least squares, which is Gaussian process regression with a banded
+precision (Rue and Held, Gaussian Markov Random Fields, 2005, 2.4). The rates of the walk, the lag
+and the window maximise the restricted likelihood. The energy of a window is the integral of the
+posterior mean, averaged over the lags and windows that explain the readings as well. Its variance
+is that of the posterior plus the spread between these (law of total variance).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_solve_banded, cholesky_banded
+from scipy.optimize import minimize
+
+from wattload.core.units import NS_PER_S
+from wattload.power.energy.trace import Times, Values
+
+Shape = Literal["instant", "boxcar", "rc", "mean"]
+"""How a sensor weighs the past; ``mean`` is over each observation's own window (a counter)."""
+
+LAG_MAX_S = 3.5
+WINDOW_MAX_S = 5.0
+RC_REACH = 8.0
+"""An RC filter's weights are cut after so many time constants (0.03 % of their sum)."""
+DECLARED_NATS = 6.0
+"""How much better, in log likelihood, readings must fit another sensor than the declared one."""
+TEMPER = 2.0
+"""Log likelihoods are divided by this in weights, as no sensor has exactly one of the shapes."""
+SETTLE_S, SETTLE_FACTOR = 4.0, 1000.0
+"""For so long after work, the variance of the walk is so many times that in work (destaging)."""
+IDLE_FACTOR = 0.01
+"""The same for other idle time: what moves in work, such as bursts, does not move before it."""
+EDGES_MAX = 16
+"""The most edges that the search for the sensor uses, spread over the run."""
+BEFORE_EDGE_S, AFTER_EDGE_S = 3.0, 8.0
+"""Readings from so long before an edge to so long after it are used to find the sensor."""
+REACH_S = 9.0
+"""How far before the first reading power is modelled, as readings look back."""
+READINGS_MIN = 4
+"""With fewer readings there is nothing to fit."""
+WEIGHT_MIN = 0.02
+"""Responses of less than this share of the best one's weight are left out."""
+EXTENT_MAX_S = 2.0
+"""Lags and windows this far from the likeliest ones are left out, whatever their likelihood."""
+NEAR_EDGE_S = 0.5
+"""An edge shows in readings for its lag, its window and so long more."""
+MISFIT_FACTOR = 5.0
+"""Readings may be this many times farther from the fit near edges than elsewhere."""
+KNOWN_LAG_S = 0.5
+"""A lag with a larger uncertainty is unknown."""
+SAME_EDGE_S = 0.01
+"""Edges closer than this are one."""
+
+PIECE_S = 0.1
+"""Power is constant on pieces of this length, or of ``PIECE_READS`` reads if these are rarer."""
+PIECE_READS = 0.5
+_LAGS_S = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0)
+_WINDOWS_S = (0.25, 0.5, 1.0, 2.0, 3.0)
+_RC_S = (0.25, 1.0)
+_WALKS = ((-1.0, 1.0), (4.0, 3.0), (12.0, 3.0))
+"""First guesses of the logarithms of ``_Walk``: a steady and a moving power."""
+WALK_MAX = 20.0
+"""The largest logarithm of either: beyond it power is constant, or free."""
+_RIDGE = 1e-12
+FAR_NATS = 25.0
+"""A kind of sensor that fits worse by this after a first climb is out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """An interval in which work of one kind ran, in ns of CLOCK_MONOTONIC."""
+
+    start_ns: int
+    end_ns: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Observations:
+    """Readings without failed ones, in time order; all arrays have shape (n,).
+
+    ``window_s`` are the lengths of the windows of a counter, else ``None``. ``slack_s`` is how far
+    the true times may be before the given ones (the phase of a held reading's clock).
+    ``is_tumbling``: readings are replaced once per declared window, which confirms it.
+    """
+
+    time_ns: Times
+    watts: Values
+    window_s: Values | None = None
+    slack_s: float = 0.0
+    resolution_w: float = 0.0
+    is_tumbling: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """A sensor's response: its shape, its window (an RC filter's time constant) and its lag."""
+
+    shape: Shape
+    window_s: float
+    lag_s: float
+
+    @property
+    def delay_s(self) -> float:
+        """The mean age of the power in a reading."""
+        return self.lag_s + self.window_s * (0.5 if self.shape == "boxcar" else 1.0)
+
+
+_Walk = tuple[float, float]
+"""Logarithms: of the walk's variance per second, and of the spread of equal phases' first power.
+
+The first in units of the readings' variance, the second of their standard deviation.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Grid:
+    """Pieces of time: edges (n + 1,) in seconds; the class of power that begins at each piece.
+
+    ``starts`` are the first pieces after an edge, by class; ``free_count`` more begin anywhere.
+    ``walks`` are the pieces that continue the one before, ``walk_s`` the time between both
+    middles, in seconds of an ordinary walk.
+    """
+
+    edge_s: Values
+    starts: Sequence[NDArray[np.intp]]
+    free_count: int
+    walks: NDArray[np.intp]
+    walk_s: Values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Solution:
+    """A fit for one response and walk; ``factor``, ``ties`` and ``schur`` give its covariance."""
+
+    response: Response
+    walk: _Walk
+    log_likelihood: float
+    variance: float
+    watts: Values
+    residual: Values
+    factor: Values = field(repr=False)
+    ties: Values = field(repr=False)
+    schur: Values = field(repr=False)
+
+    def variance_j2(self, seconds: Values) -> float:
+        """Return the variance of the energy in ``seconds`` (n,) of each piece, in J^2."""
+        solved = cho_solve_banded((self.factor, True), seconds, check_finite=False)
+        tied = self.ties.T @ seconds
+        return self.variance * float(seconds @ solved + tied @ np.linalg.solve(self.schur, tied))
+
+
+class _Problem:
+    """The least squares of one set of readings on one grid, for any response and walk."""
+
+    def __init__(self, grid: _Grid, time_s: Values, observed: Observations) -> None:
+        self.grid = grid
+        self._time_s = time_s
+        self._observed = observed
+        self._size = grid.edge_s.size - 1
+        self._level_w = float(observed.watts.mean())
+        self._rows: dict[Response, tuple[NDArray[np.intp], Values, Values, Values]] = {}
+
+    def solve(self, response: Response, walk: _Walk) -> _Solution | None:
+        """Return the fit, ``None`` if its matrix is singular."""
+        at, weight, normal, right = self._weights(response)
+        grid, size = self.grid, self._size
+        with np.errstate(over="ignore", under="ignore"):
+            tie = math.exp(-2 * walk[1])
+            step = 1 / (math.exp(walk[0]) * grid.walk_s)
+        band = normal.copy()
+        band[0] += np.bincount(grid.walks, step, size) + np.bincount(grid.walks - 1, step, size)
+        band[1] -= np.bincount(grid.walks - 1, step, size)
+        band[0] += _RIDGE
+        border = np.zeros((size, len(grid.starts)))
+        for column, starts in enumerate(grid.starts):
+            band[0, starts] += tie
+            border[starts, column] = -tie
+        try:
+            factor = cholesky_banded(band, lower=True, check_finite=False)
+        except LinAlgError:
+            return None
+        solved = cho_solve_banded(
+            (factor, True), np.column_stack((right, border)), check_finite=False
+        )
+        ties = solved[:, 1:]
+        count = np.array([starts.size for starts in grid.starts], dtype=np.float64)
+        schur = np.diag(count * tie) - border.T @ ties
+        try:
+            mean_w = np.linalg.solve(schur, -(border.T @ solved[:, 0]))
+        except LinAlgError:
+            return None
+        watts = solved[:, 0] - ties @ mean_w
+        residual = self._observed.watts - self._level_w - (weight * watts[at]).sum(axis=1)
+        squares = float(residual @ residual)
+        squares += float(step @ (watts[grid.walks] - watts[grid.walks - 1]) ** 2)
+        for starts, start_w in zip(grid.starts, mean_w, strict=True):
+            squares += tie * float(((watts[starts] - start_w) ** 2).sum())
+        freedom = max(self._time_s.size - grid.free_count - len(grid.starts), 1)
+        variance = max(squares / freedom, self._observed.resolution_w**2 / 12 + 1e-8)
+        log_determinant = 2 * float(np.log(factor[0]).sum()) + float(np.linalg.slogdet(schur)[1])
+        log_prior = float(np.log(step).sum() + count.sum() * math.log(tie))
+        return _Solution(
+            response=response,
+            walk=walk,
+            log_likelihood=-0.5
+            * (freedom * math.log(variance) + squares / variance + log_determinant - log_prior),
+            variance=variance,
+            watts=watts + self._level_w,
+            residual=residual,
+            factor=factor,
+            ties=ties,
+            schur=schur,
+        )
+
+    def _weights(self, response: Response) -> tuple[NDArray[np.intp], Values, Values, Values]:
+        """Return each reading's pieces and weights (m, k), and the normal equations' band."""
+        if response in self._rows:
+            return self._rows[response]
+        edge_s, size = self.grid.edge_s, self._size
+        to_s = self._time_s - response.lag_s
+        length_s: Values | float = response.window_s
+        if response.shape == "mean" and self._observed.window_s is not None:
+            length_s = self._observed.window_s
+        elif response.shape == "rc":
+            length_s = RC_REACH * response.window_s
+        from_s = to_s - length_s
+        first = np.clip(np.searchsorted(edge_s, from_s, "right") - 1, 0, size - 1)
+        last = np.clip(np.searchsorted(edge_s, to_s, "left") - 1, 0, size - 1)
+        if response.shape == "instant":
+            first = last = np.clip(np.searchsorted(edge_s, to_s, "right") - 1, 0, size - 1)
+        spread = np.arange(int((last - first).max()) + 1)
+        at = np.minimum(first[:, None] + spread, size - 1)
+        high_s = np.minimum(edge_s[at + 1], to_s[:, None])
+        low_s = np.maximum(edge_s[at], from_s[:, None])
+        if response.shape == "instant":
+            weight = np.ones(at.shape)
+        elif response.shape == "rc":
+            high_s = np.maximum(high_s, low_s)
+            since_s = np.stack((high_s, low_s)) - to_s[:, None]
+            age = np.exp(np.minimum(since_s, 0.0) / response.window_s)
+            weight = age[0] - age[1]
+        else:
+            weight = np.maximum(high_s - low_s, 0.0)
+        weight = weight * (first[:, None] + spread < size)
+        weight /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-12)
+        normal = np.zeros((max(spread.size, 2), size))
+        for apart in range(spread.size):
+            product = weight[:, : spread.size - apart] * weight[:, apart:]
+            normal[apart] = np.bincount(at[:, : spread.size - apart].ravel(), product.ravel(), size)
+        watts = self._observed.watts - self._level_w
+        right = np.bincount(at.ravel(), (weight * watts[:, None]).ravel(), size).astype(np.float64)
+        if len(self._rows) >= len(_WALKS):
+            self._rows.clear()
+        self._rows[response] = (at, weight, normal, right)
+        return self._rows[response]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stretch:
+    """A time in seconds between two edges; ``names`` are the kinds of work in it."""
+
+    start_s: float
+    end_s: float
+    names: frozenset[str]
+
+
+def _stretches(
+    activity: Iterable[Activity], origin_ns: int, start_s: float, end_s: float
+) -> list[_Stretch]:
+    """Return the time from ``start_s`` to ``end_s``, divided where work begins or ends."""
+    changes: dict[float, list[tuple[str, int]]] = {}
+    for each in activity:
+        for moment_ns, step in ((each.start_ns, 1), (each.end_ns, -1)):
+            moment_s = (moment_ns - origin_ns) / NS_PER_S
+            changes.setdefault(moment_s, []).append((each.name, step))
+    found: list[_Stretch] = []
+    active: dict[str, int] = {}
+    since_s = start_s
+    for moment_s in [*sorted(changes), math.inf]:
+        until_s = min(max(moment_s, start_s), end_s)
+        names = frozenset(name for name, count in active.items() if count > 0)
+        if until_s - since_s > SAME_EDGE_S:
+            if found and found[-1].names == names:
+                since_s = found.pop().start_s
+            found.append(_Stretch(start_s=since_s, end_s=until_s, names=names))
+            since_s = until_s
+        for name, step in changes.get(moment_s, ()):
+            active[name] = active.get(name, 0) + step
+    if found and found[-1].end_s < end_s:
+        last = found.pop()
+        found.append(_Stretch(start_s=last.start_s, end_s=end_s, names=last.names))
+    return found
+
+
+def _grid(spans: Sequence[Sequence[_Stretch]], piece_s: float) -> _Grid:
+    """Return the pieces of some spans of a run; what is between two spans is one piece."""
+    edges: list[float] = []
+    starts: dict[frozenset[str], list[int]] = {}
+    is_free: list[bool] = []
+    is_walk: list[bool] = []
+    factors: list[float] = []
+    for span in spans:
+        for index, stretch in enumerate(span):
+            count = max(1, round((stretch.end_s - stretch.start_s) / piece_s))
+            begins = np.linspace(stretch.start_s, stretch.end_s, count + 1)[:-1].tolist()
+            if index:
+                starts.setdefault(stretch.names, []).append(len(edges))
+            is_settling = bool(index) and not stretch.names
+            factors += [
+                1.0
+                if stretch.names
+                else SETTLE_FACTOR
+                if is_settling and begin - stretch.start_s < SETTLE_S
+                else IDLE_FACTOR
+                for begin in begins
+            ]
+            is_walk += [False] + [True] * (len(begins) - 1)
+            is_free += [not index] + [False] * (len(begins) - 1)
+            edges += begins
+        edges.append(span[-1].end_s)
+        is_walk.append(False)
+        is_free.append(True)
+        factors.append(1.0)
+    # The last entry is no piece but the end.
+    edge_s = np.array(edges)
+    walks = np.flatnonzero(is_walk)
+    middle_s = (edge_s[1:] + edge_s[:-1]) / 2
+    factor = np.array(factors)[walks]
+    return _Grid(
+        edge_s=edge_s,
+        starts=[np.array(each) for each in starts.values()],
+        free_count=sum(is_free) - 1,
+        walks=walks,
+        walk_s=(middle_s[walks] - middle_s[walks - 1]) * factor,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mode:
+    """A maximum of the likelihood; ``score`` includes the preference for what is declared."""
+
+    score: float
+    response: Response
+    walk: _Walk
+    is_declared: bool
+    has_free_window: bool
+
+
+_Likelihood = Callable[[Response, _Walk], float]
+_IMPOSSIBLE = -1e12
+
+
+def _likelihood(problem: _Problem, slack_s: float) -> _Likelihood:
+    def value(response: Response, walk: _Walk) -> float:
+        is_possible = (
+            -slack_s <= response.lag_s <= LAG_MAX_S
+            and response.window_s <= WINDOW_MAX_S
+            and max(abs(walk[0]), abs(walk[1])) <= WALK_MAX
+        )
+        solved = problem.solve(response, walk) if is_possible else None
+        if solved is None or not math.isfinite(solved.log_likelihood):
+            return _IMPOSSIBLE
+        return solved.log_likelihood
+
+    return value
+
+
+def _modes(likelihood: _Likelihood, declared: Response, *, is_tumbling: bool) -> list[_Mode]:
+    """Return the best fit of each kind of sensor, best first."""
+    kinds: dict[tuple[Shape, bool], Sequence[float]]
+    if declared.shape == "mean" or is_tumbling:
+        kinds = {(declared.shape, True): (declared.window_s,)}
+    else:
+        kinds = {
+            ("instant", declared.shape == "instant"): (0.0,),
+            ("boxcar", False): _WINDOWS_S,
+            ("rc", False): _RC_S,
+        }
+        if declared.shape == "boxcar":
+            kinds["boxcar", True] = (declared.window_s,)
+    guesses = {
+        kind: max(
+            (
+                (likelihood(response, walk), response, walk)
+                for window_s in windows
+                for lag_s in _LAGS_S
+                for response in [Response(shape=kind[0], window_s=window_s, lag_s=lag_s)]
+                for walk in _WALKS
+            ),
+            key=lambda each: each[0],
+        )
+        for kind, windows in kinds.items()
+    }
+    modes = [
+        _climb(likelihood, response, walk, is_declared=kind[1], count=50)
+        for kind, (_, response, walk) in guesses.items()
+    ]
+    best = max(mode.score for mode in modes)
+    modes = [
+        _climb(likelihood, mode.response, mode.walk, is_declared=mode.is_declared, count=100)
+        for mode in modes
+        if mode.score > best - FAR_NATS
+    ]
+    return sorted(modes, key=lambda mode: mode.score, reverse=True)
+
+
+def _as_declared(declared: Response) -> _Mode:
+    return _Mode(
+        score=0.0, response=declared, walk=_WALKS[0], is_declared=True, has_free_window=False
+    )
+
+
+def _climb(
+    likelihood: _Likelihood, response: Response, walk: _Walk, *, is_declared: bool, count: int
+) -> _Mode:
+    """Return the maximum near a guess, by Nelder and Mead's simplex of ``count`` steps."""
+    has_free_window = response.shape in ("boxcar", "rc") and not is_declared
+
+    def at(place: Values) -> tuple[Response, _Walk]:
+        window_s = math.exp(min(place[3], 5.0)) if has_free_window else response.window_s
+        found = Response(shape=response.shape, window_s=window_s, lag_s=float(place[0]))
+        return found, (float(place[1]), float(place[2]))
+
+    start = [response.lag_s, *walk, *([math.log(response.window_s)] if has_free_window else [])]
+    step = np.diag([0.1, 2.0, 1.0, 0.2][: len(start)])
+    simplex = np.vstack((start, np.array(start) + step))
+    found = minimize(
+        lambda place: -likelihood(*at(place)),
+        start,
+        method="Nelder-Mead",
+        options={"initial_simplex": simplex, "maxfev": count, "xatol": 2e-3, "fatol": 0.02},
+    )
+    best, best_walk = at(found.x)
+    return _Mode(
+        score=-float(found.fun) + (DECLARED_NATS if is_declared else 0.0),
+        response=best,
+        walk=best_walk,
+        is_declared=is_declared,
+        has_free_window=has_free_window,
+    )
+
+
+def _spread(likelihood: _Likelihood, mode: _Mode) -> list[tuple[float, Response]]:
+    """Return responses around a mode with their weights, which sum to 1.
+
+    They are a grid over the delay and the logarithm of the window, which are nearly independent, as
+    far as the likelihood has not fallen by ``3 * TEMPER``.
+    """
+    top = likelihood(mode.response, mode.walk)
+
+    def at(delay_s: float, stretch: float) -> Response:
+        window_s = mode.response.window_s * math.exp(stretch)
+        moved = Response(shape=mode.response.shape, window_s=window_s, lag_s=0.0)
+        lag_s = mode.response.delay_s + delay_s - moved.delay_s
+        return Response(shape=moved.shape, window_s=window_s, lag_s=lag_s)
+
+    def fall(delay_s: float, stretch: float) -> float:
+        return top - likelihood(at(delay_s, stretch), mode.walk)
+
+    def axis(along: Callable[[float], float], half: int) -> Values:
+        before = _extent(lambda length: along(-length))
+        share = np.linspace(0, 1, half + 1)[1:]
+        return np.concatenate((-before * share[::-1], [0.0], _extent(along) * share))
+
+    delays = axis(lambda delay_s: fall(delay_s, 0.0), 4)
+    stretches = np.zeros(1)
+    if mode.has_free_window:
+        stretches = axis(lambda stretch: fall(0.0, stretch), 3)
+    widths = (np.gradient(delays), np.gradient(stretches) if stretches.size > 1 else np.ones(1))
+    found = [
+        (
+            float(delay_w * stretch_w) * math.exp(-max(fall(delay, stretch), -20.0) / TEMPER),
+            at(delay, stretch),
+        )
+        for delay, delay_w in zip(delays.tolist(), widths[0], strict=True)
+        for stretch, stretch_w in zip(stretches.tolist(), widths[1], strict=True)
+        if fall(delay, stretch) < 10 * TEMPER
+    ]
+    total = sum(weight for weight, _ in found)
+    return [(weight / total, response) for weight, response in found]
+
+
+def _extent(fall: Callable[[float], float]) -> float:
+    """Return how far a fall stays under ``3 * TEMPER``, from 4 ms to ``EXTENT_MAX_S``."""
+    near, far = 0.0, 0.004
+    while far < EXTENT_MAX_S and fall(far) <= 3 * TEMPER:
+        near, far = far, 2 * far
+    for _ in range(4):
+        middle = (near + far) / 2
+        near, far = (near, middle) if fall(middle) > 3 * TEMPER else (middle, far)
+    return far
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundSensor:
+    """What the readings show of a sensor; see ``core.record.energy.SensorRecord``."""
+
+    response: Response
+    lag_u_s: float
+    window_u_s: float
+    is_declared: bool
+    edge_residual_w: float | None
+    residual_w: float
+    is_explained: bool
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the readings show when they are late; flat power does not."""
+        return self.lag_u_s <= KNOWN_LAG_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FittedPower:
+    """Power over time: constant on pieces with edges ``edge_ns`` (n + 1,), ``watts`` (n,)."""
+
+    edge_ns: Times
+    watts: Values
+    sensor: FoundSensor
+    _solutions: Sequence[tuple[float, _Solution]]
+
+    @property
+    def noise_w(self) -> float:
+        """The standard deviation of the readings around the fit."""
+        return math.sqrt(sum(weight * each.variance for weight, each in self._solutions))
+
+    def variances_j2(self, windows_ns: Iterable[tuple[int, int]]) -> tuple[float, float]:
+        """Return the variances of the energy in some windows together, in J^2.
+
+        The first is of the fit, for a known sensor, the second of what is unknown of the sensor.
+        """
+        seconds = np.zeros(self.watts.size)
+        for start_ns, end_ns in windows_ns:
+            low = np.maximum(self.edge_ns[:-1], start_ns)
+            high = np.minimum(self.edge_ns[1:], end_ns)
+            seconds += np.maximum(high - low, 0) / NS_PER_S
+        mean_j = float(seconds @ self.watts)
+        between = sum(
+            weight * (float(seconds @ each.watts) - mean_j) ** 2 for weight, each in self._solutions
+        )
+        likely = sorted(self._solutions, key=lambda each: -each[0])[:3]
+        total = sum(weight for weight, _ in likely)
+        within = sum(weight / total * each.variance_j2(seconds) for weight, each in likely)
+        return within, between
+
+
+def fit_power(
+    observed: Observations, declared: Response, activity: Sequence[Activity]
+) -> FittedPower | None:
+    """Return the power that explains the readings; ``None`` for fewer than ``READINGS_MIN``."""
+    if observed.time_ns.size < READINGS_MIN:
+        return None
+    origin_ns = int(observed.time_ns[0])
+    time_s = (observed.time_ns - origin_ns) / NS_PER_S
+    ends_ns = [each.end_ns for each in activity]
+    last_s = max((max(ends_ns, default=0) - origin_ns) / NS_PER_S, float(time_s[-1])) + 1e-3
+    piece_s = max(PIECE_S, PIECE_READS * float(np.median(np.diff(time_s))))
+    stretches = _stretches(activity, origin_ns, -REACH_S, last_s)
+    local = _local(stretches, time_s, observed, piece_s)
+    likelihood = _likelihood(local, observed.slack_s)
+    # Constant readings show nothing of a sensor.
+    is_flat = bool(np.ptp(observed.watts) <= observed.resolution_w)
+    modes = (
+        [_as_declared(declared)]
+        if is_flat
+        else _modes(likelihood, declared, is_tumbling=observed.is_tumbling)
+    )
+    points = (
+        [(1.0, declared, _WALKS[0])]
+        if is_flat
+        else [
+            (weight * math.exp((mode.score - modes[0].score) / TEMPER), response, mode.walk)
+            for mode in modes
+            for weight, response in _spread(likelihood, mode)
+            if mode.score > modes[0].score - 10 * TEMPER
+        ]
+    )
+    least = max(weight for weight, _, _ in points) * WEIGHT_MIN
+    whole = _Problem(_grid([stretches], piece_s), time_s, observed)
+    solved = [
+        (weight, found)
+        for weight, response, walk in points
+        if weight >= least and (found := whole.solve(response, walk)) is not None
+    ]
+    if not solved:
+        return None
+    total = sum(weight for weight, _ in solved)
+    solutions = [(weight / total, found) for weight, found in solved]
+    return FittedPower(
+        edge_ns=origin_ns + np.rint(whole.grid.edge_s * NS_PER_S).astype(np.int64),
+        watts=np.sum([weight * found.watts for weight, found in solutions], axis=0),
+        sensor=_found(modes, solutions, time_s, stretches, observed),
+        _solutions=solutions,
+    )
+
+
+def _found(
+    modes: Sequence[_Mode],
+    solutions: Sequence[tuple[float, _Solution]],
+    time_s: Values,
+    stretches: Sequence[_Stretch],
+    observed: Observations,
+) -> FoundSensor:
+    best = modes[0]
+    own = [(w, s.response) for w, s in solutions if s.response.shape == best.response.shape]
+    weight = np.array([each for each, _ in own])
+    weight /= weight.sum()
+    lag_s = np.array([each.lag_s for _, each in own])
+    window_s = np.array([each.window_s for _, each in own])
+    mean_s = float(weight @ lag_s), float(weight @ window_s)
+    residual = max(solutions, key=lambda each: each[0])[1].residual
+    since_s = np.full(time_s.size, np.inf)
+    for stretch in stretches[1:]:
+        after_s = time_s - stretch.start_s
+        since_s = np.where(after_s >= 0, after_s, since_s)
+    is_edge = since_s <= mean_s[0] + mean_s[1] + NEAR_EDGE_S
+    edge_w, elsewhere_w = (
+        float(np.sqrt(np.mean(residual[part] ** 2))) if part.any() else None
+        for part in (is_edge, ~is_edge)
+    )
+    return FoundSensor(
+        response=Response(shape=best.response.shape, lag_s=mean_s[0], window_s=mean_s[1]),
+        # The likelihoods of constant power differ by rounding errors only.
+        lag_u_s=2 * math.sqrt(float(weight @ (lag_s - mean_s[0]) ** 2))
+        if np.ptp(observed.watts) > observed.resolution_w
+        else LAG_MAX_S,
+        window_u_s=2 * math.sqrt(float(weight @ (window_s - mean_s[1]) ** 2)),
+        is_declared=best.is_declared,
+        edge_residual_w=edge_w,
+        residual_w=elsewhere_w or 0.0,
+        is_explained=edge_w is None
+        or edge_w <= MISFIT_FACTOR * max(elsewhere_w or edge_w, observed.resolution_w),
+    )
+
+
+def _local(
+    stretches: Sequence[_Stretch], time_s: Values, observed: Observations, piece_s: float
+) -> _Problem:
+    """Return the problem near up to ``EDGES_MAX`` edges; all of the run if it has few."""
+    edges = np.array([each.start_s for each in stretches[1:]])
+    if edges.size > EDGES_MAX:
+        groups = np.linspace(0, edges.size - EDGES_MAX // 4, 4).astype(np.intp)
+        edges = edges[np.unique(groups[:, None] + np.arange(EDGES_MAX // 4))]
+    spans: list[tuple[float, float]] = []
+    for edge_s in edges.tolist():
+        start_s, end_s = edge_s - BEFORE_EDGE_S - REACH_S, edge_s + AFTER_EDGE_S
+        if spans and start_s <= spans[-1][1]:
+            start_s = spans.pop()[0]
+        spans.append((start_s, end_s))
+    clipped = [
+        [
+            _Stretch(start_s=max(e.start_s, low), end_s=min(e.end_s, high), names=e.names)
+            for e in stretches
+            if min(e.end_s, high) - max(e.start_s, low) > SAME_EDGE_S
+        ]
+        for low, high in spans
+    ]
+    clipped = [span for span in clipped if span]
+    near = np.zeros(time_s.size, np.bool_)
+    for span in clipped:
+        from_s = span[0].start_s + (REACH_S if span[0].start_s > stretches[0].start_s else 0.0)
+        near |= (time_s >= from_s) & (time_s <= span[-1].end_s)
+    if np.count_nonzero(near) < READINGS_MIN:
+        near[:], clipped = True, [list(stretches)]
+    windows = observed.window_s
+    return _Problem(
+        _grid(clipped, piece_s),
+        time_s[near],
+        Observations(
+            time_ns=observed.time_ns[near],
+            watts=observed.watts[near],
+            window_s=None if windows is None else windows[near],
+            resolution_w=observed.resolution_w,
+        ),
+    )
