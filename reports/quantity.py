@@ -11,6 +11,7 @@ from wattload.core.units import GB, J_PER_WH, KB, MB, TB, Unit
 
 MISSING = "\u2013"
 OUT_OF_RANGE = "out of range"
+TIMES, MINUS = "\u00d7", "\u2212"
 THIN_SPACE = "\u202f"
 UNIT_SPACE = "\u00a0"
 """Between a number and its unit: no line break there."""
@@ -35,6 +36,7 @@ _UNIT_WORDS = re.compile(
     r"|per_s|fraction|count|bytes|wh|ns|s|j|w)$"
 )
 _SPELLINGS = {"au": "AU", "cpu": "CPU", "gpu": "GPU", "dlio": "DLIO", "io": "I/O", "gb": "GB"}
+_WORKLOADS = {"unet3d": "Unet3D", "dlrm": "DLRM"}
 _RATE_WORDS = ("rate", "throughput", "ceiling")
 _TIME_WORDS = ("time", "latency", "overshoot", "seconds", "delay", "stall")
 
@@ -186,6 +188,11 @@ def label(name: str, unit: Unit | None = None) -> str:
     if unit is Unit.SECONDS and not any(word in words for word in _TIME_WORDS):
         words += " time"
     return words
+
+
+def workload_title(name: str) -> str:
+    """Return a workload's name for a heading: its usual spelling, or capitalised."""
+    return _WORKLOADS.get(name, name[:1].upper() + name[1:].replace("_", " "))
 
 
 def listed(parts: list[str], word: str = "and") -> str:

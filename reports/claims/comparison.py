@@ -21,7 +21,6 @@ from wattload.reports.stats.conditions import exclusions, link_text
 from wattload.reports.stats.effects import MINIMUM_PAIRS, MINIMUM_RUNS, Effect
 from wattload.reports.stats.subject import Group, Subject, flat, power_state_text
 from wattload.reports.stats.sweeps import Point, points
-from wattload.reports.stats.verdicts import INCONCLUSIVE
 
 ClaimVerdict = Literal["agrees", "differs", "wide", "few", "unmeasured", "unlike", "virtual"]
 Match = Literal["alike", "differs", "other name", "not recorded", "not stated"]
@@ -187,7 +186,7 @@ class _Place:
         for figure in (figure for figures in row.figures.values() for figure in figures):
             if not figure.ranks:
                 yield "unmeasured", f"not comparable: {figure.note or 'the evidence is too weak'}"
-        if row.quantity.is_energy and row.words == INCONCLUSIVE:
+        if row.quantity.is_energy and row.call == "barred" and row.reason != row.shortage:
             yield "unmeasured", row.reason
 
 

@@ -6,6 +6,7 @@ a verdict.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -20,14 +21,14 @@ from wattload.reports.stats.conditions import (
     is_compared,
     is_energy_compared,
 )
-from wattload.reports.stats.effects import Effect, Pairing, Spread, effect, spread
+from wattload.reports.stats.effects import Effect, Pairing, Spread, effect, mean_log, spread
 from wattload.reports.stats.figures import Accuracy, Quantity, RunFigure, accuracy, quantities
 from wattload.reports.stats.intervals import Demand, demands
 from wattload.reports.stats.noise_floor import FiguresByKey, Noise, Session, sessions
 from wattload.reports.stats.pairs import Valued, began_s, value_pairs
 from wattload.reports.stats.subject import Group, Subject
 from wattload.reports.stats.sweeps import Point, points
-from wattload.reports.stats.verdicts import Call, Case, Verdict, exclusion, judge
+from wattload.reports.stats.verdicts import Call, Case, Verdict, exclusion, judge, shortage
 
 _WORDS: Mapping[Unit, tuple[str, str]] = {
     Unit.SECONDS: ("takes", "time"),
@@ -43,7 +44,10 @@ _WORDS: Mapping[Unit, tuple[str, str]] = {
 class Row:
     """One quantity at one point over the runs of each arm, and the verdict on B against A.
 
-    ``figures`` holds the figures of all runs, ``spreads`` only those of valid runs. ``at`` is the
+    ``figures`` holds the figures of all runs, ``spreads`` only those of valid runs. ``centres``
+    are the geometric means that ``effect`` divides, of pairs if there are enough, otherwise of
+    valid runs; ``None`` if not every figure is positive. ``shortage`` is how many runs or pairs a
+    verdict lacks. ``at`` is the
     value of ``axis``; both are empty without a sweep. ``forced`` is what would have excluded the
     comparison if the user had not forced it. ``is_open`` is whether a verdict is possible but not
     yet made.
@@ -52,8 +56,10 @@ class Row:
     quantity: Quantity
     figures: Mapping[str, tuple[RunFigure, ...]]
     spreads: Mapping[str, Spread | None]
+    centres: Mapping[str, float | None]
     effect: Effect | None
     verdict: Verdict
+    shortage: str = ""
     axis: str = ""
     at: str = ""
     forced: str = ""
@@ -184,6 +190,16 @@ def _judged(row: Row, demand: Demand) -> Row:
     return replace(row, effect=found, verdict=judge(row.quantity, found), is_open=False)
 
 
+def _centres(values: Mapping[str, Valued], pairing: Pairing) -> dict[str, float | None]:
+    sides = [[value for _, value in of_arm] for of_arm in values.values()]
+    if pairing.enough:
+        sides = [list(side) for side in zip(*pairing.pairs, strict=True)]
+    return {
+        arm: math.exp(mean_log(side)) if side and min(side) > 0 else None
+        for arm, side in zip(values, sides, strict=True)
+    }
+
+
 class PointComparison:
     """One point of a group, and the figures of its runs.
 
@@ -235,23 +251,24 @@ class PointComparison:
         pairing = value_pairs(*values.values()) if self.point.group.is_pair else Pairing()
         known = self._accuracy(quantity, values)
         found = self._effect(quantity, values, pairing, known.share)
-        verdict = exclusion(
-            Case(
-                quantity=quantity,
-                group=self.point.group,
-                figures=figures,
-                effect=found,
-                pairing=pairing,
-                exclusions=() if self._subject.forced else self._exclusions.reasons(quantity),
-                accuracy_gap=known.reason,
-            )
+        case = Case(
+            quantity=quantity,
+            group=self.point.group,
+            figures=figures,
+            effect=found,
+            pairing=pairing,
+            exclusions=() if self._subject.forced else self._exclusions.reasons(quantity),
+            accuracy_gap=known.reason,
         )
+        verdict = exclusion(case)
         return Row(
             quantity=quantity,
             figures=figures,
             spreads={arm: spread([v for _, v in of_arm]) for arm, of_arm in values.items()},
+            centres=_centres(values, pairing),
             effect=found,
             verdict=verdict or _OPEN,
+            shortage=shortage(case),
             axis=self.point.axis,
             at=self.point.value,
             forced=self._exclusions.forced(quantity) if self._subject.forced else "",

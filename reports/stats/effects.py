@@ -336,7 +336,7 @@ def effect(
     ratios = [y / x for x, y in pairing.pairs] if pairing.enough else []
     estimate = _estimate(a, b, pairing)
     medians = statistics.median(b) / statistics.median(a)
-    centre = estimate.centre if estimate else _mean_log(b) - _mean_log(a)
+    centre = estimate.centre if estimate else mean_log(b) - mean_log(a)
     return Effect(
         ratio=math.exp(centre),
         medians=medians,
@@ -369,7 +369,8 @@ def _estimate(a: Sequence[float], b: Sequence[float], pairing: Pairing) -> Estim
     return unpaired(a, b)
 
 
-def _mean_log(values: Sequence[float]) -> float:
+def mean_log(values: Sequence[float]) -> float:
+    """Return the mean of the logs of positive values: the log of their geometric mean."""
     return statistics.fmean(math.log(value) for value in values)
 
 

@@ -16,10 +16,7 @@ from wattload.reports.stats.subject import Group
 Call = Literal["a", "b", "none", "barred"]
 
 SAME = f"same within {number(MARGIN * 100, 1)} %"
-FEW = "too few runs"
-FEW_PAIRS = "too few pairs"
 INCONCLUSIVE = "inconclusive"
-NO_DIFFERENCE = "no difference shown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +66,8 @@ def _exclusions(case: Case) -> Iterator[Verdict]:
         if not figure.ranks:
             yield _inconclusive(f"not comparable: {figure.note or 'the evidence is too weak'}")
     yield from _unequal_evidence(case)
-    yield from _too_few(case)
+    if few := shortage(case):
+        yield _inconclusive(few)
     if case.accuracy_gap:
         yield _inconclusive(case.accuracy_gap)
     if case.effect is None:
@@ -100,19 +98,17 @@ def _unequal_evidence(case: Case) -> Iterator[Verdict]:
     yield _inconclusive(f"different kinds of evidence: {'; '.join(shown)}")
 
 
-def _too_few(case: Case) -> Iterator[Verdict]:
-    valid = [[f for f in of_arm if f.value is not None] for of_arm in case.valid.values()]
-    counts = [len(of_arm) for of_arm in valid]
+def shortage(case: Case) -> str:
+    """Return how many runs or pairs a verdict lacks; empty if there are enough."""
     if case.pairing.few:
-        pairs = counted(case.pairing.count, "pair")
-        yield Verdict(
-            "barred",
-            FEW_PAIRS,
-            f"too few pairs: {pairs} of alternating runs; {MINIMUM_PAIRS} needed",
-        )
-    if min(counts) < MINIMUM_RUNS:
-        shown = listed([str(count) for count in counts])
-        yield Verdict("barred", FEW, f"{FEW}: n = {shown}; {MINIMUM_RUNS} per arm needed")
+        return f"{counted(case.pairing.count, 'pair')}; {MINIMUM_PAIRS} needed"
+    counts = [sum(f.value is not None for f in of_arm) for of_arm in case.valid.values()]
+    if min(counts, default=0) >= MINIMUM_RUNS:
+        return ""
+    if len(set(counts)) == 1:
+        each = " each" if len(counts) > 1 else ""
+        return f"{counted(counts[0], 'run')}{each}; {MINIMUM_RUNS} needed"
+    return f"{listed(list(map(str, counts)))} runs; {MINIMUM_RUNS} each needed"
 
 
 def judge(quantity: Quantity, found: Effect) -> Verdict:
@@ -137,7 +133,7 @@ def judge(quantity: Quantity, found: Effect) -> Verdict:
         elif not found.same and found.hidden:
             hidden = f"{number(found.hidden * 100, 2)} %"
             notes.insert(0, f"but not after widening by {hidden} of drift or noise")
-    words = SAME if found.same else NO_DIFFERENCE
+    words = SAME if found.same else INCONCLUSIVE
     return Verdict("none", words, "; ".join([listed(reasons), *notes]))
 
 

@@ -188,7 +188,7 @@ def test_two_arms_stand_side_by_side_with_the_call(arms_page: Page) -> None:
 def test_few_runs_are_drawn_and_nothing_is_called(tmp_path: Path) -> None:
     runs = [one(tmp_path, arm("A", 0)), one(tmp_path, arm("B", 0, rate=0.6e9))]
     text = Page(render_page(runs)).text()
-    assert "None of 4 headline figures is called: too few runs: n = 1 and 1" in text
+    assert "None of 4 headline figures is called: 1 run each; 5 needed" in text
     assert "is better in" not in text
     assert "A better" not in text
 

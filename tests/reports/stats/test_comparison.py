@@ -78,7 +78,7 @@ def test_too_few_runs_are_never_called(arms: tuple[Run, ...]) -> None:
     few = [run for run in arms if run.id.endswith(("0", "1", "2", "3"))]
     row = rows(make_subject(few))["throughput_bytes_per_s"]
     assert row.call == "barred"
-    assert row.reason == "too few runs: n = 4 and 4; 5 per arm needed"
+    assert row.reason == "4 runs each; 5 needed"
     assert row.effect is not None
     assert row.effect.lower is None
 
@@ -102,7 +102,7 @@ def test_a_run_with_a_failed_check_is_shown_and_not_compared(tmp_path: Path) -> 
     assert [figure.valid for figure in row.figures["A"]] == [True, True, False, True, True]
     assert row.spreads["A"] is not None
     assert row.spreads["A"].count == 4
-    assert row.reason == "too few runs: n = 4 and 5; 5 per arm needed"
+    assert row.reason == "4 and 5 runs; 5 each needed"
 
 
 def test_a_mandatory_check_that_was_not_made_bars_a_run(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_unmade_power_checks_bar_energy_and_not_throughput(tmp_path: Path) -> No
     found = rows(subject)
     assert found["throughput_bytes_per_s"].call == "a"
     assert found["energy, train"].call == "barred"
-    assert found["energy, train"].reason.startswith("too few runs: n = 0 and 5")
+    assert found["energy, train"].reason.startswith("0 and 5 runs")
 
 
 @pytest.mark.parametrize("status", ["failed", "aborted"])
@@ -302,7 +302,7 @@ def test_another_data_set_is_refused() -> None:
 def test_runs_with_a_failed_check_count_only_where_forced() -> None:
     made = runs(checks=(FAILED_CHECK,))
     refused = throughput(made)
-    assert (refused.words, refused.effect) == ("too few runs", None)
+    assert (refused.words, refused.effect) == ("inconclusive", None)
     let_through = throughput(made, forced=True)
     assert let_through.call == "a"
     assert let_through.forced == "5 runs with a failed or missing check"
@@ -325,7 +325,7 @@ def test_forcing_what_nothing_bars_changes_no_word() -> None:
 def test_force_makes_no_evidence_and_no_runs() -> None:
     few = [run for run in runs(scale="full") if run.id[-1] in "012"]
     row = throughput(few, forced=True)
-    assert (row.call, row.words) == ("barred", "too few runs")
+    assert (row.call, row.words) == ("barred", "inconclusive")
 
 
 def test_what_was_forced_stands_beside_every_call_it_lets_through() -> None:

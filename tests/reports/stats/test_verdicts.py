@@ -26,7 +26,7 @@ def test_arms_are_not_the_same_within_less_than_a_setting_differs_from_itself() 
     assert throughput(runs).words == "same within 3 %"
     noisy = against_itself("A", NEAR, [1.1 * each for each in NEAR])
     row = throughput([*runs, *noisy])
-    assert (row.call, row.words) == ("none", "no difference shown")
+    assert (row.call, row.words) == ("none", "inconclusive")
     assert row.reason.endswith(
         "(A/A runs of one setting) and the whole interval is within 3 % of 1; "
         "the noise floor is too high to show that arms are the same"
@@ -50,7 +50,7 @@ def test_equal_runs_that_are_too_few_for_several_calls_are_not_called() -> None:
     assert row.effect is not None
     assert row.effect.demand is not None
     assert row.effect.demand.family > 1
-    assert (row.call, row.words) == ("none", "no difference shown")
+    assert (row.call, row.words) == ("none", "inconclusive")
     assert "too few runs without spread to reach" in row.reason
 
 

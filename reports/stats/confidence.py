@@ -1,0 +1,169 @@
+"""How far to trust a workload's figures, and what limited its rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from wattload.core.checks.conditions import CEILING_FACTOR
+from wattload.core.mlperf.published import UNET3D
+from wattload.core.power import Evidence
+from wattload.core.record.run import RunRecord
+from wattload.reports.quantity import TIMES, UNIT_SPACE, counted, number, percent
+from wattload.reports.runs.energy import Energy, is_simulated, phase_energies, whole_energy
+from wattload.reports.runs.load import Run
+from wattload.reports.stats.comparison import Row
+from wattload.reports.stats.subject import Group, Subject
+
+HIGH_PAIRS = 8
+"""Pairs of runs, or runs of a single arm, for high confidence."""
+
+EVIDENCE = "trust"
+"""The anchor of a page's checks and evidence."""
+
+_UNMEASURED = frozenset({Evidence.BOUNDS, Evidence.DECLARED})
+
+GradeWord = Literal["high", "medium", "low", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """How far to trust a row: a word, its reason in six words at most, and where to read more."""
+
+    word: GradeWord
+    reason: str
+    link: str = EVIDENCE
+
+    @property
+    def text(self) -> str:
+        """The word with its reason."""
+        return f"{self.word}: {self.reason}"
+
+
+def grade(subject: Subject, compared: Group, rate: Row | None, phase: str) -> Grade:
+    """Return how far to trust the figures of a phase.
+
+    ``high`` needs ``HIGH_PAIRS`` pairs, all mandatory checks passed, measured power and a host
+    ceiling of ``CEILING_FACTOR`` times the rate. ``medium`` lacks one of these; ``low`` lacks more,
+    or has too few runs for a verdict. Simulated power and bounds have ``none``.
+
+    Args:
+        subject: that of the page.
+        compared: a workload's runs that are compared, at one point of a sweep.
+        rate: the row of its rate there.
+        phase: the phase of its energies.
+    """
+    records = [run.record for run in compared.runs]
+    energies = [energy for record in records for energy in _energies(record, phase)]
+    if made_up := _made_up(records, energies):
+        return Grade("none", made_up)
+    if rate is None or not all(compared.arms.values()):
+        return Grade("low", "not every arm has valid runs")
+    if rate.shortage:
+        return Grade("low", rate.shortage)
+    pairs = rate.effect.pairs if rate.effect is not None else 0
+    least = min(len(runs) for runs in compared.arms.values())
+    missing = [
+        *_repeats(compared, pairs, least),
+        *_checks(subject, compared.runs),
+        *_power(energies, len(records)),
+        *_ceilings(rate, records),
+    ]
+    if missing:
+        return Grade("medium" if len(missing) == 1 else "low", ", ".join(missing[:2]))
+    repeats = counted(pairs, "pair") if pairs else counted(least, "run")
+    return Grade("high", f"{repeats}, meter {_accuracy(energies)}")
+
+
+def _made_up(records: Sequence[RunRecord], energies: Sequence[Energy]) -> str:
+    """Return why figures are not of these runs, or not measured; empty if they are."""
+    if any(map(is_simulated, records)):
+        return "simulated drive"
+    if any(each.evidence in _UNMEASURED for each in energies):
+        return "power known as bounds only"
+    return "power of another run" if any(each.replayed for each in energies) else ""
+
+
+def _energies(record: RunRecord, phase: str) -> Iterator[Energy]:
+    whole = whole_energy(record)
+    every = (*phase_energies(record), *([whole] if whole is not None else []))
+    return (energy for energy in every if energy.phase == phase)
+
+
+def _repeats(compared: Group, pairs: int, least: int) -> Iterator[str]:
+    if compared.is_pair and not pairs:
+        yield "runs not paired"
+    elif (pairs or least) < HIGH_PAIRS:
+        yield f"only {counted(pairs, 'pair') if pairs else counted(least, 'run')}"
+
+
+def _checks(subject: Subject, runs: Sequence[Run]) -> Iterator[str]:
+    checks = [each for run in runs for each in (*run.record.checks, *subject.closures[run.id])]
+    if any(each.mandatory and not each.is_of_power and each.verdict != "pass" for each in checks):
+        yield "incomplete checks"
+
+
+def _power(energies: Sequence[Energy], run_count: int) -> Iterator[str]:
+    if len(energies) < run_count or any(each.energy_j is None for each in energies):
+        yield "power not measured"
+    elif any(each.evidence is not Evidence.MEASURED for each in energies):
+        yield "drive's own power"
+
+
+def _ceilings(rate: Row, records: Sequence[RunRecord]) -> Iterator[str]:
+    factors = _ceiling_factors(rate, records)
+    if not factors:
+        yield "host ceiling unknown"
+    elif min(factors) < CEILING_FACTOR:
+        yield "limited by host"
+
+
+def _accuracy(energies: Sequence[Energy]) -> str:
+    shares = [
+        each.uncertainty_j / each.energy_j
+        for each in energies
+        if each.uncertainty_j is not None and each.energy_j
+    ]
+    return f"±{UNIT_SPACE}{percent(max(shares), 2)}" if shares else "accuracy unknown"
+
+
+def _ceiling_factors(rate: Row, records: Sequence[RunRecord]) -> list[float]:
+    """Return how far the ceilings of the host are above the rate that they bound, in all runs."""
+    found = []
+    for record in records:
+        metric = record.metric(rate.quantity.key)
+        if metric is None or metric.value is None:
+            continue
+        for check in record.checks:
+            factor = check.figures.get("factor")
+            is_of_rate = check.figures.get("result_bytes_per_s") == metric.value
+            if check.name.startswith("bottleneck_") and is_of_rate and isinstance(factor, float):
+                found.append(factor)
+    return found
+
+
+def limit(rate: Row | None, runs: Sequence[Run]) -> str:
+    """Return what limited the rate of an arm, in a few words; empty without a valid run.
+
+    It is the accelerators if they computed at least as large a share of the time as MLPerf Storage
+    demands, the host if one of its ceilings is less than ``CEILING_FACTOR`` times the rate, and
+    otherwise the drive.
+    """
+    if rate is None or not runs:
+        return ""
+    shares = [
+        metric.value
+        for run in runs
+        if (metric := run.record.metric("compute_fraction")) and metric.value is not None
+    ]
+    if shares and median(shares) >= UNET3D.au_threshold:
+        return f"limited by the accelerator, which computed {percent(median(shares))} of the time"
+    factors = _ceiling_factors(rate, [run.record for run in runs])
+    if not factors:
+        return "limit unknown: no ceiling of the host"
+    device = "host" if min(factors) < CEILING_FACTOR else "drive"
+    return (
+        f"limited by the {device}; the host alone reaches {number(min(factors), 2)}{TIMES} the rate"
+    )

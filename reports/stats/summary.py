@@ -1,0 +1,573 @@
+"""The first screen of a report: per workload the winner of speed and of energy.
+
+Everything is computed from the rows of the comparison, so no answer claims more than its row. A
+ratio is at least 1 in favour of the arm that leads, and its interval is that of the same number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Literal
+
+from wattload.core.power import Scope
+from wattload.core.record.results import NO_SENSOR, Better
+from wattload.core.record.run import RunRecord
+from wattload.core.units import GB, MB, Unit
+from wattload.reports.quantity import (
+    MINUS,
+    MISSING,
+    TIMES,
+    UNIT_SPACE,
+    Scale,
+    counted,
+    interval_text,
+    number,
+    quantity,
+    scale_for,
+    workload_title,
+)
+from wattload.reports.runs.energy import ALL_PHASES, is_simulated, phase_energies
+from wattload.reports.runs.phases import leading
+from wattload.reports.stats.comparison import Row, compare
+from wattload.reports.stats.conditions import compared_group, different_bytes
+from wattload.reports.stats.confidence import Grade, grade, limit
+from wattload.reports.stats.effects import mean_log
+from wattload.reports.stats.subject import LETTERS, Group, Subject
+from wattload.reports.stats.sweeps import Point, points
+from wattload.reports.stats.verdicts import INCONCLUSIVE, SAME
+
+NOT_MEASURED = "not measured"
+
+Outcome = Literal["won", "same", "inconclusive", "missing"]
+Question = Literal["speed", "energy"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One arm's bar, in the unit of its chart: ``value`` is the estimator that the ratio divides.
+
+    ``marks`` are the figures of the valid runs. A figure known as bounds has ``value`` ``None``
+    and its ends in ``lower`` and ``upper``. ``letter`` is empty beyond the last letter.
+    """
+
+    arm: str
+    letter: str
+    value: float | None
+    marks: tuple[float, ...] = ()
+    lower: float | None = None
+    upper: float | None = None
+
+    @property
+    def text(self) -> str:
+        """The figure as printed on the bar: ``10.6``, ``≤ 0.5`` or a dash."""
+        if self.value is not None:
+            return number(self.value, 3)
+        if self.upper is None:
+            return MISSING
+        return interval_text(self.lower, self.upper, Scale(1, ""), 3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bars:
+    """A quantity of one workload, arm by arm; ``title`` is its unit with the basis.
+
+    ``missing`` is why no arm has a figure; empty if one has.
+    """
+
+    title: str
+    better: Better
+    bars: tuple[Bar, ...]
+    missing: str = ""
+
+    def of(self, arm: str) -> Bar | None:
+        """Return the bar of an arm."""
+        return next((bar for bar in self.bars if bar.arm == arm), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The verdict on speed or on energy of two arms.
+
+    ``leader`` is the arm in whose favour ``ratio`` is, at least 1; ``winner`` is the same arm if it
+    won, otherwise ``None``. ``lower`` and ``upper`` are the 95 % interval of ``ratio``, so
+    ``lower`` is below 1 if the interval does not exclude 1. ``reason`` is why nobody won, ``note``
+    what else a reader has to know. ``row`` is what it is based on.
+    """
+
+    question: Question
+    outcome: Outcome
+    winner: str | None = None
+    leader: str | None = None
+    letter: str = ""
+    ratio: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    verdict: str = ""
+    reason: str = ""
+    note: str = ""
+    row: Row | None = None
+
+    @property
+    def ratio_text(self) -> str:
+        """The ratio in the leader's favour: 2.40 times as fast, or 66 % less energy."""
+        if self.ratio is None:
+            return ""
+        if self.question == "energy":
+            return f"{_percents(1 - 1 / self.ratio)} less energy"
+        return f"{number(self.ratio, 3)}{TIMES} as fast"
+
+    @property
+    def interval_text(self) -> str:
+        """The interval of the same number: ``95 % CI 2.35 to 2.44``."""
+        if self.lower is None or self.upper is None:
+            return ""
+        ends = (
+            _percents(1 - 1 / self.lower, 1 - 1 / self.upper)
+            if self.question == "energy"
+            else _from_to(self.lower, self.upper, 3)
+        )
+        return f"95{UNIT_SPACE}% CI {ends}"
+
+    @property
+    def words(self) -> str:
+        """The answer in a few words, which are never stronger than the verdict."""
+        if self.outcome == "won":
+            return self.ratio_text
+        if self.outcome == "same":
+            return self.verdict
+        return f"{self.verdict} ({self.reason})" if self.reason else self.verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictRow:
+    """One workload of the first screen.
+
+    ``speed`` and ``energy`` are ``None`` unless two arms are compared. ``rates``, ``energies`` and
+    ``efficiencies`` are of the same phase and point; ``devices`` are energies of other named
+    devices, such as GPUs, for the same work. ``limits`` has per arm what limits its rate.
+    ``ranking`` has three arms or more from the fastest to the slowest, and no winner. ``at`` is
+    the point of a sweep that the row shows.
+    """
+
+    group: Group
+    name: str
+    detail: str
+    phase: str
+    at: str
+    speed: Answer | None
+    energy: Answer | None
+    rates: Bars
+    energies: Bars
+    efficiencies: Bars
+    devices: tuple[Bars, ...]
+    limits: Mapping[str, str]
+    ranking: tuple[str, ...]
+    grade: Grade
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstScreen:
+    """The rows of all workloads, and what applies to all of them.
+
+    ``arms`` are letters and names. ``excluded`` has a clause for each run that is left out of all
+    arms, ``warnings`` are sentences. ``banner`` is set for simulated drives. ``warm_up_count``
+    counts warm-ups, ``no_power`` is why no workload has a drive's energy.
+    """
+
+    arms: tuple[tuple[str, str], ...]
+    rows: tuple[VerdictRow, ...]
+    excluded: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    banner: str = ""
+    warm_up_count: int = 0
+    no_power: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The unit of work that an energy is divided by, and how many of them each run did."""
+
+    name: str = "job"
+    count: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """The point of a workload that the first screen shows.
+
+    ``compared`` has its valid runs, ``every`` the rows of all points by key. ``per_watt`` is shown
+    instead of ``energy`` if the runs moved different bytes: ``work`` is then ``None``.
+    """
+
+    group: Group
+    compared: Group
+    every: tuple[Mapping[str, Row], ...]
+    rate: Row | None
+    energy: Row | None
+    per_watt: Row | None
+    phase: str
+    work: _Work | None
+    at: str
+
+    @property
+    def records(self) -> list[RunRecord]:
+        """The records of the valid runs."""
+        return [run.record for run in self.compared.runs]
+
+    def letter(self, arm: str) -> str:
+        """Return the letter of an arm on the page."""
+        return _letter(self.group.page or tuple(self.group.arms), arm)
+
+
+def first_screen(subject: Subject) -> FirstScreen:
+    """Return the first screen of a page; no run needs to be valid."""
+    places = [_place(subject, group) for group in subject.groups]
+    rate_scale = _page_scale([(place.rate, 1.0) for place in places], Unit.BYTES_PER_SECOND)
+    energy_scale = _page_scale(
+        [(place.energy, place.work.count) for place in places if place.work], Unit.JOULES
+    )
+    rows = tuple(_verdict_row(subject, place, rate_scale, energy_scale) for place in places)
+    missing = [row.energies.missing for row in rows]
+    records = [run.record for run in subject.runs]
+    return FirstScreen(
+        arms=tuple((_letter(subject.arms, arm), arm) for arm in subject.arms),
+        rows=rows,
+        banner="illustration: simulated drives" if any(map(is_simulated, records)) else "",
+        warm_up_count=sum(record.comparison.warm_up for record in records),
+        no_power=missing[0] if missing and all(missing) else "",
+    )
+
+
+def _letter(arms: Sequence[str], arm: str) -> str:
+    index = arms.index(arm)
+    return LETTERS[index] if index < len(LETTERS) else ""
+
+
+def _place(subject: Subject, group: Group) -> _Place:
+    """Return the point that stands for a workload.
+
+    Of a sweep it is the point with the median ratio of the rates, so that every figure of a row is
+    of one point; without ratios it is the point with the highest rate.
+    """
+    parts = points(group)
+    every = tuple({row.quantity.key: row for row in compare(subject, part.group)} for part in parts)
+    rates = [_rate_row(list(rows.values())) for rows in every]
+    ratios = sorted(
+        (row.effect.ratio, index)
+        for index, row in enumerate(rates)
+        if row is not None and row.effect is not None
+    )
+    index = (
+        ratios[(len(ratios) - 1) // 2][1]
+        if ratios
+        else max(range(len(parts)), key=lambda each: _highest(rates[each]))
+    )
+    compared = compared_group(subject, parts[index].group)
+    phase = _phase(rates[index], every[index])
+    return _Place(
+        group=group,
+        compared=compared,
+        every=every,
+        rate=rates[index],
+        energy=every[index].get(f"energy, {phase}"),
+        per_watt=every[index].get(f"rate per watt, {phase}"),
+        phase=phase,
+        work=_work(compared, phase),
+        at=_at(parts[index], len(parts), [ratio for ratio, _ in ratios], rates[index]),
+    )
+
+
+def _rate_row(rows: Sequence[Row]) -> Row | None:
+    """Return the row of the first headline rate, or else of the first headline but energy."""
+    heads = [row for row in rows if row.quantity.headline and row.quantity.better != "neither"]
+    speeds = [row for row in heads if not row.quantity.is_energy]
+    rates = [row for row in speeds if row.quantity.unit is Unit.BYTES_PER_SECOND]
+    return next(iter(rates or speeds), None)
+
+
+def _highest(row: Row | None) -> float:
+    known = [spread.median for spread in row.spreads.values() if spread] if row else []
+    return max(known, default=-math.inf)
+
+
+def _phase(rate: Row | None, rows: Mapping[str, Row]) -> str:
+    """Return the phase of the energies: that of the rate, or all phases."""
+    phases = [row.quantity.phase for key, row in rows.items() if key.startswith("energy, ")]
+    if rate is not None and (rate.quantity.phase in phases or not phases):
+        return rate.quantity.phase
+    return phases[-1] if phases else ""
+
+
+def _at(point: Point, point_count: int, ratios: Sequence[float], rate: Row | None) -> str:
+    if not point.axis:
+        return ""
+    here = f"{point.axis} = {point.value}"
+    if len(ratios) < 2 or rate is None or rate.effect is None:  # noqa: PLR2004 - no median
+        return f"{here}, 1 of {counted(point_count, 'point')}"
+    ends = sorted(ratio if rate.effect.ratio >= 1 else 1 / ratio for ratio in ratios)
+    over = counted(len(ratios), "point")
+    return f"{here}, the median of {over}: {_from_to(ends[0], ends[-1], 3)}{TIMES}"
+
+
+def _work(compared: Group, phase: str) -> _Work | None:
+    """Return the unit of work of a phase; ``None`` if the runs did different work in it."""
+    different = different_bytes(compared)
+    found = {_work_of(run.record, phase) for run in compared.runs}
+    is_same = phase not in different and not (phase == ALL_PHASES and different)
+    if not found:
+        return _Work()
+    return found.pop() if is_same and len(found) == 1 else None
+
+
+def _work_of(record: RunRecord, phase: str) -> _Work:
+    """Return a checkpoint, a round or an epoch with their count, or else the job."""
+    details, settings = record.workload.details, record.config.get("workload")
+    seconds = details.get(f"{phase}_seconds")
+    if isinstance(seconds, (list, tuple)) and seconds:
+        return _Work(record.workload.name, float(len(seconds)))
+    epochs = settings.get("epochs") if isinstance(settings, Mapping) else None
+    for name, count in (("round", details.get("rounds")), ("epoch", epochs)):
+        if isinstance(count, int) and count > 0:
+            return _Work(name, float(count))
+    return _Work()
+
+
+def _page_scale(rows: Sequence[tuple[Row | None, float]], unit: Unit) -> Scale:
+    """Return one scale for a quantity of all workloads: it has one unit on the page."""
+    ends = [
+        end / count
+        for row, count in rows
+        if row is not None and row.quantity.unit is unit
+        for figures in row.figures.values()
+        for figure in figures
+        for end in (figure.value, figure.upper)
+        if end is not None
+    ]
+    return scale_for(unit, *ends)
+
+
+def _verdict_row(
+    subject: Subject, place: _Place, rate_scale: Scale, energy_scale: Scale
+) -> VerdictRow:
+    arms = tuple(place.group.arms)
+    rates, energies = _rates(place, rate_scale), _energies(place, energy_scale)
+    is_pair = place.group.is_pair
+    return VerdictRow(
+        group=place.group,
+        name=workload_title(place.group.workload),
+        detail=_detail(place),
+        phase=place.phase,
+        at=place.at,
+        speed=_answer("speed", place, place.rate, rates.missing) if is_pair else None,
+        energy=_answer("energy", place, place.energy, energies.missing) if is_pair else None,
+        rates=rates,
+        energies=energies,
+        efficiencies=_bars(
+            place, place.per_watt, "MB/s per W", Scale(float(MB), ""), energies.missing
+        ),
+        devices=tuple(_devices(place, energy_scale)),
+        limits={arm: limit(place.rate, place.compared.arms.get(arm, ())) for arm in arms},
+        ranking=_ranking(rates) if len(arms) > 2 else (),  # noqa: PLR2004 - two have a winner
+        grade=grade(subject, place.compared, place.rate, place.phase),
+    )
+
+
+def _ranking(rates: Bars) -> tuple[str, ...]:
+    known = [(bar.value, bar.arm) for bar in rates.bars if bar.value is not None]
+    known.sort(key=lambda each: each[0], reverse=rates.better != "lower")
+    return tuple(arm for _, arm in known)
+
+
+def _detail(place: _Place) -> str:
+    """Return scale, accelerators, ranks and the size of a unit of work."""
+    record = place.group.runs[0].record
+    workload = record.workload
+    parts = [f"scale {workload.scale}"]
+    if record.metric("compute_fraction") is not None:
+        parts.append(workload.accelerator)
+    if workload.rank_count > 1:
+        parts.append(counted(workload.rank_count, "rank"))
+    moved = [
+        sum(each.moved_bytes for each in leading(record) if _is_in(each.name, place.phase))
+        for record in place.records
+    ]
+    if moved and moved[0] and place.work is not None:
+        each = quantity(moved[0] / place.work.count, Unit.BYTES, 3)
+        parts.append(f"{each} per {place.work.name}")
+    return ", ".join(parts)
+
+
+def _is_in(name: str, phase: str) -> bool:
+    return phase in (name, ALL_PHASES, "")
+
+
+def _rates(place: _Place, scale: Scale) -> Bars:
+    row, missing = place.rate, "no valid run"
+    if row is None:
+        return _bars(place, None, "rate", scale, missing)
+    if row.quantity.unit is Unit.BYTES_PER_SECOND:
+        return _bars(place, row, scale.unit, scale, missing)
+    own = _page_scale([(row, 1.0)], row.quantity.unit)
+    return _bars(place, row, ", ".join(filter(None, (row.quantity.label, own.unit))), own, missing)
+
+
+def _energies(place: _Place, scale: Scale) -> Bars:
+    """Return energies per unit of work; per byte if runs did different work."""
+    missing = _no_energy(place)
+    if place.work is not None:
+        own = Scale(scale.factor * place.work.count, "")
+        return _bars(place, place.energy, f"{scale.unit} per {place.work.name}", own, missing)
+    made = _bars(place, place.per_watt, "J per GB", Scale(1.0, ""), missing)
+    bars = tuple(
+        replace(
+            bar,
+            value=GB / bar.value if bar.value else None,
+            marks=tuple(GB / mark for mark in bar.marks if mark),
+        )
+        for bar in made.bars
+    )
+    return replace(made, better="lower", bars=bars)
+
+
+def _bars(place: _Place, row: Row | None, title: str, scale: Scale, missing: str) -> Bars:
+    """Return a row's bars; ``missing`` is the reason if it has no figure."""
+    bars = tuple(_bar(place, row, arm, scale) for arm in place.group.arms) if row else ()
+    is_known = any(bar.value is not None or bar.upper is not None for bar in bars)
+    better: Better = row.quantity.better if row is not None else "neither"
+    return Bars(title=title, better=better, bars=bars, missing="" if is_known else missing)
+
+
+def _bar(place: _Place, row: Row, arm: str, scale: Scale) -> Bar:
+    figures = [each for each in row.figures.get(arm, ()) if each.valid]
+    values = [each.value for each in figures if each.value is not None]
+    centre = row.centres.get(arm)
+    if centre is None and values:
+        centre = median(values)
+    lowers = [each.lower for each in figures if each.lower is not None]
+    uppers = [each.upper for each in figures if each.upper is not None]
+    return Bar(
+        arm=arm,
+        letter=place.letter(arm),
+        value=None if centre is None else scale.shown(centre),
+        marks=tuple(map(scale.shown, values)),
+        lower=scale.shown(min(lowers)) if lowers else None,
+        upper=scale.shown(max(uppers)) if uppers else None,
+    )
+
+
+def _no_energy(place: _Place) -> str:
+    """Return why there is no energy of a drive."""
+    powers = [record.power for record in place.records]
+    if not powers:
+        return "no valid run"
+    if all(power.requested == "none" for power in powers):
+        return f"{NOT_MEASURED}: power=none"
+    if any(part.scope is Scope.DRIVE for power in powers for part in power.energy):
+        energies = [energy for record in place.records for energy in phase_energies(record)]
+        reason = next((energy.reason for energy in energies if energy.reason), "")
+        if reason:
+            return f"{NOT_MEASURED}: {reason.partition(';')[0].rstrip('.')}"
+    return f"{NOT_MEASURED}: {NO_SENSOR}"
+
+
+def _devices(place: _Place, scale: Scale) -> Iterator[Bars]:
+    """Yield the energies of GPUs and of whole nodes, which are never added to those of drives."""
+    work = place.work or _Work()
+    for scope, name in ((Scope.GPU, "GPU"), (Scope.NODE, "node")):
+        marks = {
+            arm: [
+                energy_j / (scale.factor * work.count)
+                for run in place.compared.arms.get(arm, ())
+                if (energy_j := _device_energy_j(run.record, scope, place.phase)) is not None
+            ]
+            for arm in place.group.arms
+        }
+        if any(marks.values()):
+            bars = tuple(
+                Bar(
+                    arm=arm,
+                    letter=place.letter(arm),
+                    value=math.exp(mean_log(own)) if own else None,
+                    marks=tuple(own),
+                )
+                for arm, own in marks.items()
+            )
+            title = f"{name}, {scale.unit} per {work.name}"
+            yield Bars(title=title, better="lower", bars=bars)
+
+
+def _device_energy_j(record: RunRecord, scope: Scope, phase: str) -> float | None:
+    """Return the energy of all devices of a scope in a phase; ``None`` if a part is missing."""
+    phases = [each.name for each in leading(record) if _is_in(each.name, phase)]
+    parts = [
+        part.energy_j
+        for part in record.power.energy
+        if part.scope is scope and part.chosen and part.phase in phases
+    ]
+    known = [part for part in parts if part is not None and part > 0]
+    return math.fsum(known) if known and len(known) == len(parts) else None
+
+
+def _answer(question: Question, place: _Place, row: Row | None, missing: str) -> Answer:
+    """Return the verdict of a row, with the ratio of its bars in the leader's favour."""
+    if row is None or missing:
+        reason = missing.removeprefix(f"{NOT_MEASURED}: ")
+        return Answer(question=question, outcome="missing", verdict=NOT_MEASURED, reason=reason)
+    outcome, reason = _outcome(place, row)
+    found = Answer(
+        question=question,
+        outcome=outcome,
+        verdict=INCONCLUSIVE if outcome == "inconclusive" else row.words,
+        reason=reason,
+        row=row,
+    )
+    shown = place.per_watt if question == "energy" and place.work is None else row
+    if shown is None or shown.effect is None:
+        return found
+    effect, (a, b) = shown.effect, place.group.arms
+    b_leads = (effect.ratio > 1) == (shown.quantity.better == "higher")
+    leader, letter, other = (b, "B", "A") if b_leads else (a, "A", "B")
+    ends = [end if effect.ratio > 1 else 1 / end for end in (effect.lower, effect.upper) if end]
+    is_apart = (effect.medians - 1) * (effect.ratio - 1) < 0
+    return replace(
+        found,
+        winner=leader if outcome == "won" else None,
+        leader=leader,
+        letter=letter,
+        ratio=max(effect.ratio, 1 / effect.ratio),
+        lower=min(ends, default=None),
+        upper=max(ends, default=None),
+        note=f"ratio of geometric means; the medians favour {other}" if is_apart else "",
+    )
+
+
+def _outcome(place: _Place, row: Row) -> tuple[Outcome, str]:
+    """Return the outcome and why nobody won; over a sweep no point may contradict a winner."""
+    calls = [rows[row.quantity.key].call for rows in place.every if row.quantity.key in rows]
+    if "a" in calls and "b" in calls:
+        counts = f"A at {calls.count('a')}, B at {calls.count('b')}"
+        return "inconclusive", f"{counts} of {counted(len(calls), 'point')}"
+    if row.call in ("a", "b"):
+        return "won", ""
+    return ("same" if row.words == SAME else "inconclusive"), row.reason
+
+
+def _from_to(lower: float, upper: float, digits: int) -> str:
+    """Return an interval, with more digits if its ends look equal."""
+    for count in range(digits, digits + 4):
+        ends = number(lower, count), number(upper, count)
+        if ends[0] != ends[1]:
+            break
+    return " to ".join(ends)
+
+
+def _percents(*shares: float) -> str:
+    """Return shares below 1 as percentages, with enough digits to differ and not to read 100."""
+    for digits in range(2, 7):
+        texts = [number(share * 100, digits) for share in shares]
+        if len({*texts, "100"}) > len(texts):
+            break
+    return f"{' to '.join(texts).replace('-', MINUS)}{UNIT_SPACE}%"

@@ -1,0 +1,177 @@
+"""What the first screen says of two arms, of one, and of many."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from tests.reports.sessions import against_itself, run, session
+from wattload.core.record.results import Check
+from wattload.reports.runs.load import Run
+from wattload.reports.stats.subject import make_subject
+from wattload.reports.stats.summary import FirstScreen, VerdictRow, first_screen
+
+REAL = {"power": "measured", "virtual": False}
+SLOW, FAST = [1.0e9, 1.01e9, 0.99e9, 1.0e9] * 2, [2.4e9, 2.42e9, 2.38e9, 2.4e9] * 2
+
+
+def screen(runs: Sequence[Run], by: str = "label") -> FirstScreen:
+    """Return the first screen of these runs."""
+    return first_screen(make_subject(runs, by))
+
+
+def row(runs: Sequence[Run], by: str = "label") -> VerdictRow:
+    """Return the row of the only workload."""
+    (found,) = screen(runs, by).rows
+    return found
+
+
+def test_speed_and_energy_each_name_a_winner_with_the_interval_of_the_same_number() -> None:
+    found = row(session({"A": FAST, "B": SLOW}, **REAL))
+    assert found.speed is not None
+    assert found.energy is not None
+    assert (found.speed.outcome, found.speed.winner) == ("won", "A")
+    assert found.speed.words == "2.40\u00d7 as fast"
+    assert found.speed.ratio is not None
+    assert found.speed.lower is not None
+    assert found.speed.upper is not None
+    assert 1 < found.speed.lower < found.speed.ratio < found.speed.upper
+    assert found.energy.winner == "A"
+    assert found.energy.words.endswith("% less energy")
+    assert found.energy.interval_text.startswith("95\u00a0% CI ")
+
+
+def test_the_winner_does_not_depend_on_the_letter() -> None:
+    a, b = (
+        row(session({"A": FAST, "B": SLOW}, **REAL)),
+        row(session({"A": SLOW, "B": FAST}, **REAL)),
+    )
+    assert a.speed is not None
+    assert b.speed is not None
+    assert (a.speed.winner, b.speed.winner) == ("A", "B")
+    assert a.speed.ratio_text == b.speed.ratio_text
+
+
+def test_bars_show_what_the_ratio_divides() -> None:
+    found = row(session({"A": FAST, "B": [*SLOW[:-1], 0.5e9]}, **REAL))
+    for answer, bars in ((found.speed, found.rates), (found.energy, found.energies)):
+        assert answer is not None
+        assert answer.ratio is not None
+        a, b = (bar.value for bar in bars.bars)
+        assert a is not None
+        assert b is not None
+        assert math.isclose(max(a / b, b / a), answer.ratio, rel_tol=1e-9)
+        assert [len(bar.marks) for bar in bars.bars] == [8, 8]
+
+
+def test_one_run_each_is_inconclusive_in_words() -> None:
+    found = row(session({"A": FAST[:1], "B": SLOW[:1]}, interleave="none", **REAL))
+    assert found.speed is not None
+    assert found.speed.words == "inconclusive (1 run each; 5 needed)"
+    assert (found.speed.winner, found.speed.leader) == (None, "A")
+    assert found.speed.ratio_text == "2.40\u00d7 as fast"
+    assert found.grade.text == "low: 1 run each; 5 needed"
+
+
+def test_without_a_sensor_the_energy_column_says_so_once() -> None:
+    found = screen(session({"A": FAST, "B": SLOW}))
+    assert found.no_power == "not measured: no power sensor"
+    answer = found.rows[0].energy
+    assert answer is not None
+    assert answer.words == "not measured (no power sensor)"
+    assert found.rows[0].efficiencies.bars == ()
+
+
+CEILING = Check(
+    name="bottleneck_harness_ceiling_bytes_per_s",
+    verdict="pass",
+    sentence="The host is faster.",
+    figures={"factor": 3.0, "result_bytes_per_s": 0.0},
+)
+
+
+def with_ceiling(runs: Sequence[Run], factor: float) -> list[Run]:
+    """Return the runs, whose hosts alone reach ``factor`` times their rate."""
+    found = []
+    for each in runs:
+        rate = next(metric.value for metric in each.record.metrics if metric.headline)
+        check = CEILING.model_copy(
+            update={"figures": {"factor": factor, "result_bytes_per_s": rate}}
+        )
+        kept = [own for own in each.record.checks if not own.name.startswith("bottleneck")]
+        record = each.record.model_copy(update={"checks": (*kept, check)})
+        found.append(Run(record=record, traces=each.traces))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("count", "power", "factor", "word"),
+    [
+        (8, "measured", 3.0, "high"),
+        (6, "measured", 3.0, "medium"),
+        (8, "self_reported", 3.0, "medium"),
+        (8, "measured", 1.5, "medium"),
+        (6, "self_reported", 3.0, "low"),
+        (4, "measured", 3.0, "low"),
+        (8, "bounds", 3.0, "none"),
+    ],
+)
+def test_confidence_follows_what_is_missing(
+    count: int, power: str, factor: float, word: str
+) -> None:
+    rates = {"A": FAST[:count], "B": SLOW[:count]}
+    found = row(with_ceiling(session(rates, power=power, virtual=False), factor)).grade
+    assert found.word == word
+    assert 1 <= len(found.reason.replace("\u00a0", " ").split()) <= 6
+    assert found.link
+
+
+def test_one_arm_has_figures_and_what_limits_them() -> None:
+    found = row(with_ceiling(session({"A": FAST}, **REAL), 1.5))
+    assert (found.speed, found.energy, found.ranking) == (None, None, ())
+    assert found.rates.bars[0].text == "2.40"
+    assert found.limits["A"].startswith("limited by the host")
+
+
+def test_three_arms_are_ranked_without_a_winner() -> None:
+    runs = session({"A": SLOW, "B": FAST, "C": [1.5e9] * 8}, **REAL)
+    found = row(runs)
+    assert found.ranking == ("B", "C", "A")
+    assert found.speed is None
+
+
+def test_thirty_arms_and_failed_runs_make_a_screen() -> None:
+    many = [run(f"r{n}", label=f"arm {n}") for n in range(30)]
+    found = screen(many)
+    assert len(found.rows[0].rates.bars) == 30
+    assert found.arms[0][0] == "A"
+    assert found.arms[-1] == ("", "arm 29")
+    failed = row([run("r1", label="A", status="failed"), run("r2", label="B", status="failed")])
+    assert failed.speed is not None
+    assert failed.speed.outcome == "missing"
+    assert failed.grade.word == "low"
+
+
+def with_rate(each: Run, rate: float) -> Run:
+    """Return a run whose record states this rate."""
+    metrics = tuple(
+        metric.model_copy(update={"value": rate}) if metric.headline else metric
+        for metric in each.record.metrics
+    )
+    record = each.record.model_copy(update={"metrics": metrics})
+    return Run(record=record, traces=each.traces)
+
+
+def test_figures_of_any_size_are_shown() -> None:
+    small, large = run("r1", label="A"), run("r2", label="B")
+    found = row([with_rate(small, 1e-9), with_rate(large, 1e15)])
+    assert [bar.text for bar in found.rates.bars] == ["1.00e-21", "1\u202f000"]
+    assert found.speed is not None
+    assert found.speed.ratio_text == "1.00e+24\u00d7 as fast"
+
+
+def test_against_itself_has_no_winner() -> None:
+    found = row(against_itself("A", SLOW, SLOW))
+    assert found.speed is None
