@@ -186,7 +186,8 @@ class _Place:
         for figure in (figure for figures in row.figures.values() for figure in figures):
             if not figure.ranks:
                 yield "unmeasured", f"not comparable: {figure.note or 'the evidence is too weak'}"
-        if row.quantity.is_energy and row.call == "barred" and row.reason != row.shortage:
+        is_barred = row.call in ("barred", "derived") and row.reason not in ("", row.shortage)
+        if row.quantity.is_energy and is_barred:
             yield "unmeasured", row.reason
 
 

@@ -108,9 +108,10 @@ def _call_rules() -> tuple[str, ...]:
     """Return when a ratio shows that an arm is better."""
     margin = _percent(MARGIN)
     return (
-        "Several verdicts: all figures that can get a verdict, at all points of a workload's "
-        "sweep, are one family. Holm's step-down tests each at the confidence that its rank "
-        "requires. The chance of one false verdict or more in a workload is then at most 5 %, if "
+        "Several verdicts: of figures that answer the same question, such as a rate and the time "
+        "for the same bytes, one gets a verdict. All questions that can get one, at all points of "
+        "a workload's sweep, are one family. Holm's step-down tests each at the confidence that "
+        "its rank requires. The chance of a false verdict in a workload is then at most 5 %, if "
         "the arms alternated or were mixed; a floor set by drift applies to each figure alone. "
         "Each workload is a family of its own: over several on one page the chances add up. "
         "Printed intervals are 95 % each. Fix the number of runs before any is made: stopping as "

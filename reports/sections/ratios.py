@@ -38,7 +38,7 @@ from wattload.reports.stats.intervals import Interval, sign_flip_p_value
 from wattload.reports.stats.noise_floor import Noise, Session
 from wattload.reports.stats.subject import Group, Subject
 
-_CALL_TONES: dict[str, Tone] = {"a": "a", "b": "b", "none": "quiet", "barred": "quiet"}
+_CALL_TONES: dict[str, Tone] = {"a": "a", "b": "b"}
 _GATE_REMARKS = {"noisy": ": noisy, run more", "unstable": ": unstable"}
 _GATE_BADGES: dict[Gate, tuple[str, Tone]] = {
     "steady": ("steady", "good"),
@@ -128,7 +128,7 @@ def _comparison_cells(entry: Row, group: Group, scale: Scale) -> list[Cell]:
         *cells,
         _ratio_cell(effect) if effect else Cell(MISSING),
         _interval_cell(effect) if effect else Cell(MISSING),
-        Cell("", _CALL_TONES[entry.call], entry.words, remark),
+        Cell("", _CALL_TONES.get(entry.call, "quiet"), entry.words, remark),
     ]
 
 
@@ -211,7 +211,11 @@ def ratio_summary(rows: Sequence[Row], group: Group) -> Iterator[Block]:
             "to get intervals and verdicts."
         )
         return
-    directed = [entry for entry in rows if entry.effect and entry.quantity.better != "neither"]
+    directed = [
+        entry
+        for entry in rows
+        if entry.effect and entry.quantity.better != "neither" and entry.call != "derived"
+    ]
     sentences = [
         _point_sentence(own[0]) if len(own) == 1 else _sweep_sentence(own)
         for own in by_quantity(directed)

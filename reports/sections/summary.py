@@ -235,6 +235,7 @@ def _compared_workload(subject: Subject, group: Group) -> _ComparedWorkload:
         if len(point.group.arms) == 2  # noqa: PLR2004 - A and B
         for row in compare(subject, point.group)
         if row.quantity.headline and row.quantity.better != "neither" and _has_figure(row)
+        if row.call != "derived"
     ]
     return _ComparedWorkload(group, parts[0].axis, tuple(rows), len(parts))
 
@@ -397,11 +398,11 @@ def _short(tile: Tile) -> Tile:
 
 
 def directed_rows(subject: Subject, group: Group) -> list[Row]:
-    """Return the headline rows that have a better direction."""
+    """Return the headline rows that have a better direction and ask a question of their own."""
     return [
         row
         for row in compare(subject, group)
-        if row.quantity.headline and row.quantity.better != "neither"
+        if row.quantity.headline and row.quantity.better != "neither" and row.call != "derived"
     ]
 
 

@@ -28,7 +28,7 @@ VERDICT_WORDS = {
     "not_checked": "not checked",
 }
 
-CALL_ORDER = ("a", "b", "none", "barred")
+CALL_ORDER = ("a", "b", "none", "barred", "derived")
 """Calls that name a better arm come first."""
 
 _ANCHOR_MAX = 96

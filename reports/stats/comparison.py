@@ -67,7 +67,10 @@ class Row:
 
     @property
     def call(self) -> Call:
-        """The better arm, ``none`` for no difference shown, ``barred`` for no verdict."""
+        """The better arm, ``none`` for no difference shown, ``barred`` for no verdict.
+
+        It is ``derived`` if another quantity answers the same question.
+        """
         return self.verdict.call
 
     @property
@@ -93,10 +96,11 @@ class _Compared(NamedTuple):
 
 
 def compare(subject: Subject, group: Group) -> tuple[Row, ...]:
-    """Return a row for each quantity and point of a group of one arm or two, headlines first.
+    """Return a row for each quantity and point of a group of arms, headlines first.
 
     ``group`` is one of the subject's, or one narrowed to a point of its sweep. In both cases Holm's
-    correction counts all comparisons of the workload, over its quantities and points.
+    correction counts all comparisons of the workload, over its questions and points: of quantities
+    that answer the same question only one is compared.
     """
     ids = {run.id for run in group.runs}
     found = [
@@ -179,8 +183,11 @@ def _with_verdicts(places: Sequence[PointComparison]) -> list[tuple[Point, tuple
 
 
 def _p_value(row: Row) -> float:
-    found = row.effect.p_value if row.effect else None
-    return 1.0 if found is None else found
+    """Return the p value that Holm ranks; runs without spread have one of at least some size."""
+    effect = row.effect
+    if effect is None or effect.p_value is None:
+        return 1.0
+    return max(effect.p_value, effect.least_p_value or 0.0)
 
 
 def _judged(row: Row, demand: Demand) -> Row:

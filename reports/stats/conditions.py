@@ -68,6 +68,10 @@ _EXCLUDING = frozenset({"loader", "host", "drive", "serial", "firmware", "power 
 """Those that exclude a comparison: an arm of two drives, or two firmwares, is not an arm."""
 
 
+_OF_DRIVES = frozenset({"drive", "serial", "firmware", "power state"})
+"""Conditions in which the arms of a comparison of drives differ."""
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """One condition that is not the same in both arms; values by arm, each once."""
@@ -306,21 +310,23 @@ def compared_group(subject: Subject, group: Group) -> Group:
 class Exclusions:
     """What excludes comparisons of a group: different work, or by phase different bytes.
 
-    ``energy_models`` states that energies were made by different versions of the energy model.
-    ``mixed`` states how the runs of one arm differ from each other. ``faulty`` and
-    ``faulty_energy`` count runs that only count because they were forced.
+    ``illustration`` states that simulated drives are compared with each other, or with themselves
+    in another power state. ``energy_models`` states that energies were made by different versions
+    of the energy model. ``mixed`` states how the runs of one arm differ from each other.
+    ``faulty`` and ``faulty_energy`` count runs that only count because they were forced.
     """
 
     work: str
     mixed: str
     bytes_by_phase: Mapping[str, str]
+    illustration: str
     energy_models: str
     faulty: str
     faulty_energy: str
 
     def reasons(self, quantity: Quantity) -> tuple[str, ...]:
         """Return why a quantity is not compared: times and energies need equal bytes too."""
-        found = [reason for reason in (self.work, self.mixed) if reason]
+        found = [reason for reason in (self.work, self.mixed, self.illustration) if reason]
         if quantity.is_energy and self.energy_models:
             found.append(self.energy_models)
         if quantity.unit in (Unit.SECONDS, Unit.JOULES) and self.bytes_by_phase:
@@ -343,10 +349,19 @@ def exclusions(subject: Subject, group: Group) -> Exclusions:
         work=different_work(compared, subject.by),
         mixed=mixed_runs(compared),
         bytes_by_phase=different_bytes(compared),
+        illustration=_illustration(compared),
         energy_models=_different_models(compared),
         faulty=_faulty(subject, compared, of_energy=False),
         faulty_energy=_faulty(subject, compared, of_energy=True),
     )
+
+
+def _illustration(compared: Group) -> str:
+    """Return that the arms are simulated drives or states of one; empty if they are not."""
+    if not any(energies.is_simulated(run.record) for run in compared.runs):
+        return ""
+    names = {item.name for item in differences(compared)}
+    return "illustration: simulated drives" if names & _OF_DRIVES else ""
 
 
 def _different_models(compared: Group) -> str:

@@ -46,7 +46,11 @@ class RunFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """A compared quantity: a metric or an energy figure, the same in every run."""
+    """A compared quantity: a metric or an energy figure, the same in every run.
+
+    ``asked_by`` is the label of the quantity that answers the same question, from the same bytes
+    and seconds, or the same joules; only that one gets a verdict. It is empty for that one.
+    """
 
     key: str
     label: str
@@ -55,6 +59,7 @@ class Quantity:
     headline: bool
     is_energy: bool = False
     phase: str = ""
+    asked_by: str = ""
 
 
 @cache_by_identity
@@ -89,7 +94,41 @@ def quantities(record: RunRecord) -> dict[str, tuple[Quantity, RunFigure]]:
     whole = energies.whole_energy(record)
     for energy in (*evidence.values(), *([whole] if whole else [])):
         found.update({quantity.key: (quantity, figure) for quantity, figure in _energy(energy)})
-    return {key: (quantity, _in_range(figure)) for key, (quantity, figure) in found.items()}
+    asked = _asked_by([quantity for quantity, _ in found.values()])
+    return {
+        key: (replace(quantity, asked_by=asked.get(key, "")), _in_range(figure))
+        for key, (quantity, figure) in found.items()
+    }
+
+
+def _asked_by(every: Sequence[Quantity]) -> dict[str, str]:
+    """Return the quantities that ask a question again, with the label of the first to ask it.
+
+    A rate asks how fast a phase is: its time, its samples per second and the accelerators' share
+    of the time follow from it. An energy asks what that phase costs: its rate per watt follows from
+    it, and so do energies of phases that are parts, or sums, of the phases with a rate.
+    """
+    heads = [each for each in every if each.headline and each.better != "neither"]
+    speeds = [each for each in heads if not each.is_energy]
+    rates: dict[str, Quantity] = {}
+    for each in speeds:
+        if each.unit is Unit.BYTES_PER_SECOND:
+            rates.setdefault(each.phase, each)
+    found = {
+        each.key: rates[each.phase].label
+        for each in speeds
+        if each.phase in rates and each is not rates[each.phase]
+    }
+    joules = {each.phase: each for each in heads if each.unit is Unit.JOULES}
+    if not joules:
+        return found
+    whole = list(joules)[-1]
+    asking = list(dict.fromkeys(phase if phase in joules else whole for phase in rates)) or [whole]
+    for each in heads:
+        if each.is_energy and (each.unit is not Unit.JOULES or each.phase not in asking):
+            phase = each.phase if each.phase in asking else asking[0]
+            found[each.key] = joules[phase].label
+    return found
 
 
 def _in_range(figure: RunFigure) -> RunFigure:

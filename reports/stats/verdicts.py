@@ -13,7 +13,7 @@ from wattload.reports.stats.figures import Quantity, RunFigure
 from wattload.reports.stats.intervals import CONFIDENCE
 from wattload.reports.stats.subject import Group
 
-Call = Literal["a", "b", "none", "barred"]
+Call = Literal["a", "b", "none", "barred", "derived"]
 
 SAME = f"same within {number(MARGIN * 100, 1)} %"
 INCONCLUSIVE = "inconclusive"
@@ -21,7 +21,7 @@ INCONCLUSIVE = "inconclusive"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The better arm, ``none`` or ``barred``, its text and the reason."""
+    """The better arm, ``none``, ``barred`` or ``derived``, its text and the reason."""
 
     call: Call
     words: str
@@ -52,8 +52,14 @@ class Case:
 
 
 def exclusion(case: Case) -> Verdict | None:
-    """Return the most important reason against a verdict; ``None`` if there is none."""
-    return next(_exclusions(case), None)
+    """Return the most important reason against a verdict; ``None`` if there is none.
+
+    A quantity without a question of its own has no verdict, and its reason may be empty.
+    """
+    found = next(_exclusions(case), None)
+    if case.quantity.asked_by:
+        return Verdict("derived", f"see {case.quantity.asked_by}", found.reason if found else "")
+    return found
 
 
 def _exclusions(case: Case) -> Iterator[Verdict]:

@@ -180,7 +180,7 @@ def test_two_arms_stand_side_by_side_with_the_call(arms_page: Page) -> None:
     assert "A and B are distinguished by label ." in text
     assert "Speed: in unet3d A reaches 250 % of B's rate in train (B/A = 0.400)" in text
     assert re.search(r"Energy: in unet3d A uses 40\.\d % of B's energy in train", text)
-    assert "Of 4 headline figures A is better in 4." in text
+    assert "Of 2 headline figures A is better in 2." in text
     assert "n = 5" in text
     assert "slower" not in text[: text.rindex("Published figures")]  # quotes are theirs
 
@@ -188,7 +188,7 @@ def test_two_arms_stand_side_by_side_with_the_call(arms_page: Page) -> None:
 def test_few_runs_are_drawn_and_nothing_is_called(tmp_path: Path) -> None:
     runs = [one(tmp_path, arm("A", 0)), one(tmp_path, arm("B", 0, rate=0.6e9))]
     text = Page(render_page(runs)).text()
-    assert "None of 4 headline figures is called: 1 run each; 5 needed" in text
+    assert "None of 2 headline figures is called: 1 run each; 5 needed" in text
     assert "is better in" not in text
     assert "A better" not in text
 

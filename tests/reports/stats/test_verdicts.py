@@ -45,8 +45,12 @@ def test_equal_runs_are_told_as_such_by_call_table_and_data() -> None:
 
 
 def test_equal_runs_that_are_too_few_for_several_calls_are_not_called() -> None:
-    common = {"power": "self_reported", "virtual": False}
-    row = throughput(session({"A": [1e9] * 6, "B": [1.1e9] * 6}, **common))
+    rates = {"A": [1e9] * 6, "B": [1.1e9] * 6}
+    points = [
+        session(rates, session=f"s{workers}", settings={"workload": {"workers": workers}})
+        for workers in (1, 2)
+    ]
+    row = throughput([run for point in points for run in point])
     assert row.effect is not None
     assert row.effect.demand is not None
     assert row.effect.demand.family > 1
@@ -64,3 +68,18 @@ def test_the_rules_say_how_t_and_bootstrap_are_joined_and_what_a_family_is() -> 
         "have run one after the other",
     ):
         assert words in text
+
+
+def test_one_quantity_per_question_is_in_the_family() -> None:
+    common = {"power": "measured", "virtual": False}
+    subject = make_subject(session({"A": STEADY, "B": [1.02 * each for each in STEADY]}, **common))
+    (group,) = subject.groups
+    found = [row for row in compare(subject, group) if row.quantity.headline]
+    asked = [row for row in found if row.effect and row.effect.demand]
+    assert [row.quantity.key for row in asked] == ["throughput_bytes_per_s", "energy, train"]
+    derived = {row.quantity.key: row.words for row in found if row.call == "derived"}
+    assert derived["rate per watt, train"] == "see energy, train"
+    assert all(row.effect for row in found if row.call == "derived")
+
+
+STEADY = [1e9 * (1 + 0.0005 * (-1) ** index) for index in range(8)]
