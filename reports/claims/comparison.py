@@ -19,7 +19,8 @@ from wattload.reports.runs.load import Run
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import exclusions, link_text
 from wattload.reports.stats.effects import MINIMUM_PAIRS, MINIMUM_RUNS, Effect
-from wattload.reports.stats.subject import Group, Subject, flat, power_state_text
+from wattload.reports.stats.settings import flat
+from wattload.reports.stats.subject import Group, Subject, power_state_text
 from wattload.reports.stats.sweeps import Point, points
 
 ClaimVerdict = Literal["agrees", "differs", "wide", "few", "unmeasured", "unlike", "virtual"]

@@ -311,7 +311,8 @@ def _broken(subject: Subject) -> Notice | None:
 
 
 def _no_arm_count(subject: Subject) -> int:
-    return len(subject.runs) - sum(len(group.runs) for group in subject.groups)
+    in_arms = sum(len(group.runs) for group in subject.groups)
+    return len(subject.runs) - in_arms - len(subject.strays)
 
 
 def _no_arm(subject: Subject) -> Notice | None:

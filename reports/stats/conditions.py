@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.run import RunRecord
@@ -17,10 +16,8 @@ from wattload.reports.runs import energy as energies
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import leading
 from wattload.reports.stats.figures import Quantity
-from wattload.reports.stats.subject import CAPS, Group, Subject, flat, power_state_text
-
-_NOT_CONDITIONS = frozenset({"_target_", "label", "runs", "seed", "repeat", "scales"})
-"""Settings that name a run or a class and not its work, and tables for all scales."""
+from wattload.reports.stats.settings import settings
+from wattload.reports.stats.subject import CAPS, Group, Subject, power_state_text
 
 _WORK_PREFIXES = (
     "workload",
@@ -106,11 +103,6 @@ def _all(record: RunRecord) -> Iterator[tuple[str, str]]:
     yield from _hosts(record)
     yield from _targets(record)
     yield from _controllers(record)
-
-
-def settings(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return a configuration as dotted keys and texts, without keys that only name the run."""
-    return {key: str(value) for key, value in flat(config, without=_NOT_CONDITIONS)}
 
 
 def _hosts(record: RunRecord) -> Iterator[tuple[str, str]]:

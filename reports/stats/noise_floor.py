@@ -15,8 +15,8 @@ from wattload.reports.stats.conditions import conditions, is_compared, is_energy
 from wattload.reports.stats.effects import MINIMUM_PAIRS, Effect, effect
 from wattload.reports.stats.figures import Quantity, RunFigure
 from wattload.reports.stats.pairs import value_pairs
+from wattload.reports.stats.settings import facts_of
 from wattload.reports.stats.subject import Subject
-from wattload.reports.stats.sweeps import facts_of
 
 FiguresByKey = Mapping[str, tuple[Quantity, RunFigure]]
 """A run's figures by key."""

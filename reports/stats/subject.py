@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
 
 from wattload.core.errors import ConfigError
 from wattload.core.record.energy import PowerStateRecord
@@ -20,11 +19,12 @@ from wattload.reports.quantity import listed
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.search import LeftOut
 from wattload.reports.runs.validity import closure_checks, energy_faults, faults
+from wattload.reports.stats.settings import NOT_SET, flat
+from wattload.reports.stats.strays import find_strays
 
 LETTERS = ("A", "B", "C", "D", "E", "F")
 """The letters of the arms on a page, in order; two are compared, more are shown side by side."""
 
-NOT_SET = "not set"
 UNKNOWN_STATE = "power state unknown"
 CAPS = ("power.dssd_watts", "power.limit_w")
 """The settings other than the power state that cap a drive's power."""
@@ -67,7 +67,8 @@ class Subject:
 
     ``arms`` are in order of the first run of each: the first is A. ``closures`` and
     ``run_faults`` are by run id.
-    ``groups`` leave out warm-ups, and A/A runs if there are others. ``forced`` is whether the user
+    ``groups`` leave out warm-ups, ``strays``, which are single runs that do not belong to the
+    others, by id with the reason, and A/A runs if there are others. ``forced`` is whether the user
     forced excluded comparisons. ``left_out`` are run folders without a usable record.
     """
 
@@ -77,6 +78,7 @@ class Subject:
     groups: tuple[Group, ...]
     closures: Mapping[str, tuple[Check, ...]]
     run_faults: Mapping[str, tuple[str, ...]]
+    strays: Mapping[str, str] = field(default_factory=dict)
     forced: bool = False
     left_out: tuple[LeftOut, ...] = ()
 
@@ -119,13 +121,16 @@ def make_subject(
     if by not in ARMS:
         require_key([run.record for run in runs], by, tuple(ARMS))
     sided = _arm_runs(runs)
+    closures = {
+        run.id: closure_checks(run) if run.closures is None else run.closures for run in runs
+    }
+    run_faults = {run.id: faults(run, closures[run.id]) for run in runs}
+    strays = find_strays(sided, lambda run: arm_name(run.record, by), run_faults)
+    sided = [run for run in sided if run.id not in strays]
     arms = _arms(sided, by)
     groups: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
     for run in sided:
         groups[run.record.workload.name][arm_name(run.record, by)].append(run)
-    closures = {
-        run.id: closure_checks(run) if run.closures is None else run.closures for run in runs
-    }
     return Subject(
         runs=tuple(runs),
         by=by,
@@ -145,7 +150,8 @@ def make_subject(
             for workload, members in groups.items()
         ),
         closures=closures,
-        run_faults={run.id: faults(run, closures[run.id]) for run in runs},
+        run_faults=run_faults | {name: (why, *run_faults[name]) for name, why in strays.items()},
+        strays=strays,
         forced=forced,
         left_out=left_out,
     )
@@ -179,24 +185,6 @@ def setting(record: RunRecord, key: str) -> str:
     value = dict(flat(record.config)).get(key, NOT_SET)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return f"{key.rpartition('.')[2]}={text}"
-
-
-def flat(
-    value: Any,  # noqa: ANN401 - JSON
-    key: str = "",
-    *,
-    without: frozenset[str] = frozenset(),
-) -> Iterator[tuple[str, Any]]:
-    """Yield every leaf of nested mappings with its dotted key; a list is a leaf.
-
-    Names in ``without`` are skipped at any level.
-    """
-    if isinstance(value, Mapping):
-        for name, part in value.items():
-            if name not in without:
-                yield from flat(part, f"{key}.{name}" if key else str(name), without=without)
-    else:
-        yield key, value
 
 
 def require_key(records: Sequence[RunRecord], key: str, named: Sequence[str]) -> None:

@@ -172,9 +172,9 @@ class VerdictRow:
 class FirstScreen:
     """The rows of all workloads, and what applies to all of them.
 
-    ``arms`` are letters and names. ``excluded`` has a clause for each run that is left out of all
-    arms, ``warnings`` are sentences. ``banner`` is set for simulated drives. ``warm_up_count``
-    counts warm-ups, ``no_power`` is why no workload has a drive's energy.
+    ``arms`` are letters and names. ``excluded`` has a clause for each run that is not compared,
+    warm-ups aside, ``warnings`` are sentences. ``banner`` is set for simulated drives.
+    ``warm_up_count`` counts warm-ups, ``no_power`` is why no workload has a drive's energy.
     """
 
     arms: tuple[tuple[str, str], ...]
@@ -235,6 +235,11 @@ def first_screen(subject: Subject) -> FirstScreen:
     return FirstScreen(
         arms=tuple((_letter(subject.arms, arm), arm) for arm in subject.arms),
         rows=rows,
+        excluded=tuple(
+            f"{run.id}: {reasons[0].rstrip('.')}"
+            for run in subject.runs
+            if (reasons := subject.faults(run)) and not run.record.comparison.warm_up
+        ),
         banner="illustration: simulated drives" if any(map(is_simulated, records)) else "",
         warm_up_count=sum(record.comparison.warm_up for record in records),
         no_power=missing[0] if missing and all(missing) else "",

@@ -20,18 +20,8 @@ from wattload.core.units import Unit
 from wattload.reports.quantity import label, out_of_range
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import Phase, phases_of
-from wattload.reports.stats.conditions import settings
-from wattload.reports.stats.subject import LETTERS, NOT_SET, Group, Subject, lettered
-
-_NOT_AXES = (
-    "sweep",
-    "interleave",
-    "interleave_by",
-    "start_wait_max_s",
-    "target.max_write_bytes",
-    "power.allow_system_drive",
-)
-"""Settings for the order of runs or for guards: they do not define a point."""
+from wattload.reports.stats.settings import NOT_SET, facts_of
+from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
 
 Kind = Literal["read", "write"]
 PERCENTILES = {"p50": SHARES["p50_s"], "p99": SHARES["p99_s"]}
@@ -97,21 +87,6 @@ def points(group: Group) -> tuple[Point, ...]:
         )
         for at, of_arm in _in_order(members)
     )
-
-
-def facts_of(record: RunRecord) -> dict[str, str]:
-    """Return what identifies the work of a run: settings, loader, scale and process count."""
-    workload = record.workload
-    found = {
-        key: value
-        for key, value in settings(record.config).items()
-        if not any(key == name or key.startswith(f"{name}.") for name in _NOT_AXES)
-    }
-    return found | {
-        "loader": workload.loader,
-        "scale": workload.scale,
-        "processes": str(workload.rank_count),
-    }
 
 
 def setting_values(record: RunRecord, keys: Sequence[str]) -> tuple[str, ...]:

@@ -16,7 +16,8 @@ from wattload.reports.blocks import Block, Fold, Table
 from wattload.reports.quantity import MISSING
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.energy import energy_section
-from wattload.reports.stats.subject import ARMS, UNKNOWN_STATE, flat, make_subject
+from wattload.reports.stats.settings import flat
+from wattload.reports.stats.subject import ARMS, UNKNOWN_STATE, make_subject
 
 
 @pytest.fixture

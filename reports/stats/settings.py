@@ -1,0 +1,61 @@
+"""The settings of a run: its configuration as flat keys, and what identifies its work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from wattload.core.record.run import RunRecord
+
+NOT_SET = "not set"
+
+_NOT_CONDITIONS = frozenset({"_target_", "label", "runs", "seed", "repeat", "scales"})
+"""Settings that name a run or a class and not its work, and tables for all scales."""
+
+_NOT_AXES = (
+    "sweep",
+    "interleave",
+    "interleave_by",
+    "start_wait_max_s",
+    "target.max_write_bytes",
+    "power.allow_system_drive",
+)
+"""Settings for the order of runs or for guards: they do not define a point."""
+
+
+def flat(
+    value: Any,  # noqa: ANN401 - JSON
+    key: str = "",
+    *,
+    without: frozenset[str] = frozenset(),
+) -> Iterator[tuple[str, Any]]:
+    """Yield every leaf of nested mappings with its dotted key; a list is a leaf.
+
+    Names in ``without`` are skipped at any level.
+    """
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            if name not in without:
+                yield from flat(part, f"{key}.{name}" if key else str(name), without=without)
+    else:
+        yield key, value
+
+
+def settings(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return a configuration as dotted keys and texts, without keys that only name the run."""
+    return {key: str(value) for key, value in flat(config, without=_NOT_CONDITIONS)}
+
+
+def facts_of(record: RunRecord) -> dict[str, str]:
+    """Return what identifies the work of a run: settings, loader, scale and process count."""
+    workload = record.workload
+    found = {
+        key: value
+        for key, value in settings(record.config).items()
+        if not any(key == name or key.startswith(f"{name}.") for name in _NOT_AXES)
+    }
+    return found | {
+        "loader": workload.loader,
+        "scale": workload.scale,
+        "processes": str(workload.rank_count),
+    }

@@ -1,0 +1,85 @@
+"""A single run that differs leaves the comparison of the others as it is, and is named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.reports.sessions import run, session
+from wattload.reports.runs.load import Run
+from wattload.reports.stats.subject import make_subject
+from wattload.reports.stats.summary import first_screen
+
+REAL: dict[str, Any] = {"power": "measured", "virtual": False}
+
+
+def paths(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs, each arm on a path of its own."""
+    return [on(each, f"/mnt/{each.record.label}") for each in runs]
+
+
+def on(each: Run, path: str) -> Run:
+    """Return the run, configured with another path."""
+    config = {**each.record.config, "target": {"path": path}}
+    record = each.record.model_copy(update={"config": config})
+    return Run(record=record, traces=each.traces)
+
+
+TWELVE = paths(session({"A": [2e9] * 6, "B": [1e9] * 6}, **REAL))
+
+
+def stray(**changes: Any) -> Run:
+    """Return one more run of A."""
+    return run("stray", label="A", **{**REAL, "seed": 77, "order": 30, **changes})
+
+
+@pytest.mark.parametrize("path", ["/mnt/elsewhere", "/mnt/B"])
+@pytest.mark.parametrize("status", ["complete", "failed"])
+def test_a_run_on_another_path_is_named_and_the_others_are_compared(path: str, status: str) -> None:
+    subject = make_subject([*TWELVE, on(stray(status=status), path)])
+    screen = first_screen(subject)
+    (row,) = screen.rows
+    assert row.speed is not None
+    assert (row.speed.winner, row.at) == ("A", "")
+    (excluded,) = screen.excluded
+    assert excluded == f"stray: target.path is {path}; it is /mnt/A in 6 other runs of A"
+    assert subject.faults(subject.runs[-1])[0] in excluded
+
+
+def test_a_failed_run_makes_no_third_arm() -> None:
+    failed = run("failed", label="C", status="failed", **REAL)
+    subject = make_subject([*TWELVE, failed])
+    assert subject.arms == ("A", "B")
+    screen = first_screen(subject)
+    assert screen.rows[0].speed is not None
+    assert screen.rows[0].speed.winner == "A"
+    assert screen.excluded == ("failed: no run of C is valid",)
+
+
+def test_one_valid_run_of_a_third_arm_is_named_beside_two_full_arms() -> None:
+    subject = make_subject([*TWELVE, run("one", label="C", **REAL)])
+    assert subject.arms == ("A", "B")
+    assert subject.strays == {"one": "it is the only run of C"}
+
+
+def test_three_arms_of_one_run_each_stay() -> None:
+    subject = make_subject([run(name, label=name) for name in "ABC"])
+    assert (subject.arms, subject.strays) == (("A", "B", "C"), {})
+
+
+def test_all_runs_failed_stay_in_their_arms() -> None:
+    subject = make_subject([run(name, label=name, status="failed") for name in "AB"])
+    assert (subject.arms, subject.strays) == (("A", "B"), {})
+
+
+def test_points_that_both_arms_ran_are_no_strays() -> None:
+    def at(workers: int, count: int) -> list[Run]:
+        rates = {"A": [2e9] * count, "B": [1e9] * count}
+        settings = {"workload": {"workers": workers}}
+        return session(rates, session=f"s{workers}", settings=settings, **REAL)
+
+    subject = make_subject([*at(1, 6), *at(2, 1)])
+    assert subject.strays == {}
+    assert make_subject([*at(1, 6), *at(2, 1)[:1]]).strays
