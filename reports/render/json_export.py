@@ -35,6 +35,7 @@ from wattload.reports.stats.effects import Effect, Spread
 from wattload.reports.stats.figures import Quantity, RunFigure, quantities
 from wattload.reports.stats.intervals import Interval, sign_flip_p_value
 from wattload.reports.stats.subject import LETTERS, Group, Subject
+from wattload.reports.stats.summary import Answer, Bars, FirstScreen, first_screen
 
 FORMAT, VERSION = "wattload-report", 1
 
@@ -66,6 +67,7 @@ def document(subject: Subject) -> dict[str, Any]:
             {"letter": LETTERS[index] if index < len(LETTERS) else None, "name": arm}
             for index, arm in enumerate(subject.arms)
         ],
+        "first_screen": _first_screen(first_screen(subject)),
         "inputs_sha256": inputs_digest(subject.runs),
         "quantities": _quantities(subject),
         "runs": [_run(subject, run) for run in subject.runs],
@@ -73,6 +75,64 @@ def document(subject: Subject) -> dict[str, Any]:
         "comparisons": [comparison_data(subject, group) for group in subject.groups],
         "noise": noise_data(subject),
         "published": published_data(subject),
+    }
+
+
+def _first_screen(screen: FirstScreen) -> dict[str, Any]:
+    """Return the answers of each workload; a winner is an arm, or null without one."""
+    return {
+        "banner": screen.banner or None,
+        "warm_ups": screen.warm_up_count,
+        "excluded": list(screen.excluded),
+        "warnings": list(screen.warnings),
+        "workloads": [
+            {
+                "workload": row.group.workload,
+                "phase": row.phase,
+                "point": row.at or None,
+                "speed": _answer(row.speed),
+                "energy": _answer(row.energy),
+                "bars": [_bars(bars) for bars in row.bars],
+                "ranking": list(row.ranking),
+                "limits": dict(row.limits),
+                "confidence": {"grade": row.grade.word, "reason": row.grade.reason},
+            }
+            for row in screen.rows
+        ],
+    }
+
+
+def _answer(answer: Answer | None) -> dict[str, Any] | None:
+    """Return the answer on speed or energy: the ratio is in favour of ``leader``, at least 1."""
+    if answer is None:
+        return None
+    return {
+        "outcome": answer.outcome,
+        "winner": answer.winner,
+        "leader": answer.leader,
+        "ratio": finite(answer.ratio),
+        "lower": finite(answer.lower),
+        "upper": finite(answer.upper),
+        "words": answer.words,
+        "reason": answer.reason,
+        "note": answer.note,
+    }
+
+
+def _bars(bars: Bars) -> dict[str, Any]:
+    """Return the bars of a quantity in its printed unit."""
+    return {
+        "title": bars.title,
+        "missing": bars.missing or None,
+        "arms": {
+            bar.arm: {
+                "value": finite(bar.value),
+                "lower": finite(bar.lower),
+                "upper": finite(bar.upper),
+                "runs": [finite(mark) for mark in bar.marks],
+            }
+            for bar in bars.bars
+        },
     }
 
 
@@ -120,6 +180,7 @@ def _quantity(quantity: Quantity) -> dict[str, Any]:
         "better": quantity.better,
         "headline": quantity.headline,
         "phase": quantity.phase,
+        "same_question_as": quantity.asked_by or None,
     }
 
 

@@ -22,7 +22,7 @@ from wattload.core.record.file import RECORD_FILE
 from wattload.reports.charts.renderer import renderer
 from wattload.reports.render.json_export import FORMAT, json_report
 from wattload.reports.render.page import page_of
-from wattload.reports.render.text_export import csv_report, markdown_report
+from wattload.reports.render.text_export import csv_report, markdown_report, ratios_report
 from wattload.reports.runs.compact import Compactor
 from wattload.reports.runs.load import LoadedRuns, load_readable
 from wattload.reports.runs.search import LeftOut
@@ -44,10 +44,14 @@ _OF_RUNS = frozenset({".json", ".jsonl", ".parquet", ".yaml"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A report, and the run folders that are left out of it."""
+    """A report, and the run folders that are left out of it.
+
+    ``ratios`` is a second table, of the ratios of two arms; only CSV has one.
+    """
 
     text: str
     left_out: Sequence[LeftOut]
+    ratios: str = ""
 
 
 def make_report(
@@ -57,6 +61,7 @@ def make_report(
     by: str = "label",
     redact: bool = False,
     forced: bool = False,
+    full: bool = False,
 ) -> Report:
     """Return the report of the runs under ``paths``.
 
@@ -66,6 +71,7 @@ def make_report(
         by: what defines the arms: see ``make_subject``.
         redact: mask host names, serials and paths.
         forced: also compare runs and figures that are excluded.
+        full: also have a table of each workload's headline figures, in Markdown.
 
     Raises:
         RecordError: there is no readable record.
@@ -75,7 +81,9 @@ def make_report(
         renderer().start()  # it gets ready while the runs are loaded
     with _loaded_runs(paths, redact=redact) as loaded:
         subject = make_subject(loaded.runs, by, forced=forced, left_out=loaded.left_out)
-        return Report(text=FORMS[form](subject), left_out=loaded.left_out)
+        text = markdown_report(subject, full=True) if full else FORMS[form](subject)
+        ratios = ratios_report(subject) if form == "csv" and subject.compares else ""
+        return Report(text=text, left_out=loaded.left_out, ratios=ratios)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """A report as text.
 
-CSV with a row per run and figure for spreadsheets, and Markdown with the summary and the main
-table for issue trackers.
+CSV with a row per run, phase and quantity, and one with a row per ratio; Markdown with the first
+screen as a table for issue trackers.
 """
 
 from __future__ import annotations
@@ -9,30 +9,40 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
 
-from wattload.reports.blocks import Cell, Link, Notice, Sentences, Table, Words
-from wattload.reports.quantity import counted
+from wattload.reports.blocks import Cell, Table
+from wattload.reports.quantity import counted, listed, workload_title
 from wattload.reports.render.json_export import finite
 from wattload.reports.runs.load import Run, inputs_digest
 from wattload.reports.sanitize import escape_unseen, sanitize
 from wattload.reports.sections.ratios import points_table, quantities_table
-from wattload.reports.sections.summary import summary_section, title
 from wattload.reports.stats.comparison import Row, compare
+from wattload.reports.stats.effects import Effect
 from wattload.reports.stats.figures import quantities
+from wattload.reports.stats.settings import facts_of
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
-from wattload.reports.stats.sweeps import points
+from wattload.reports.stats.summary import Answer, Bars, FirstScreen, VerdictRow, first_screen
 
-COLUMNS = (
+RUN_COLUMNS = (
     "run_id",
+    "session_id",
     "workload",
     "arm",
     "label",
+    "block",
+    "order",
     "started_utc",
     "status",
     "seal",
-    "figure",
+    "warm_up",
+)
+"""The columns of a run, followed by one for each setting that varies."""
+
+FIGURE_COLUMNS = (
     "phase",
+    "quantity",
     "unit",
     "better",
     "headline",
@@ -42,10 +52,43 @@ COLUMNS = (
     "evidence",
     "valid",
     "why_not",
-    "forced",
-    "call",
-    "why_called",
 )
+
+RATIO_COLUMNS = (
+    "workload",
+    "axis",
+    "at",
+    "phase",
+    "quantity",
+    "unit",
+    "better",
+    "headline",
+    "arm_a",
+    "arm_b",
+    "n_a",
+    "n_b",
+    "pairs",
+    "mean_a",
+    "mean_b",
+    "ratio_b_over_a",
+    "lower",
+    "upper",
+    "ratio_of_medians",
+    "p_value",
+    "p_value_holm",
+    "floor",
+    "call",
+    "words",
+    "reason",
+    "forced",
+)
+
+LONGEST_LIST = 5
+"""How many excluded runs and caveats Markdown names before it counts the rest."""
+
+MOST_ROWS = 36
+"""Rows of the Markdown table, so that the text stays below 60 lines."""
+
 _FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
 """The start of a text that a spreadsheet may run; some skip blanks or accept wide signs."""
 
@@ -54,75 +97,137 @@ _LINKED = re.compile(r"(?<=:)(?=//)|(?<=@)(?=\w)|(?<=\bwww)(?=\.)", re.IGNORECAS
 """The start of an address that would become a link, or of a name that would be notified."""
 
 _ZERO_WIDTH_SPACE = "\u200b"
-Compared = Mapping[tuple[str, str], Row]
-"""By run and figure, the row that compares it with the other arm."""
 
 
 def csv_report(subject: Subject) -> str:
     """Return every figure of every run, in SI base units; missing values are empty.
 
-    ``valid`` is whether the figure may be compared: the run by its checks, energy by its own
-    checks, and by its evidence. ``forced`` is what excludes its comparison and was forced. ``call``
-    is the verdict at its point, in words, and ``why_called`` the reason. Text that a spreadsheet
-    would run as a formula begins with an apostrophe.
+    A row is one quantity of one phase of one run, with every setting that varies among the runs of
+    a workload in a column named by its key. ``valid`` is whether the figure may be compared: the
+    run by its checks, energy by its own checks, and by its evidence. Text that a spreadsheet would
+    run as a formula begins with an apostrophe.
     """
+    keys = _varying(subject)
+    facts = {run.id: facts_of(run.record) for run in subject.runs}
+    return _written(
+        (*RUN_COLUMNS, *map(_csv_text, keys), *FIGURE_COLUMNS),
+        (
+            {**_of_run(subject, run), **{_csv_text(key): facts[run.id].get(key) for key in keys}}
+            | figure
+            for run in subject.runs
+            for figure in _figures(subject, run)
+        ),
+    )
+
+
+def ratios_report(subject: Subject) -> str:
+    """Return a row for each ratio of two arms, B over A with its 95 % interval and its verdict."""
+    rows = [
+        (group, row)
+        for group in subject.groups
+        if group.is_pair
+        for row in compare(subject, group)
+        if row.effect is not None
+    ]
+    return _written(
+        RATIO_COLUMNS,
+        (_ratio(group, row, row.effect) for group, row in rows if row.effect is not None),
+    )
+
+
+def _written(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
     file = io.StringIO()
-    writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(file, columns, lineterminator="\n")
     writer.writeheader()
-    compared = _compared(subject)
-    for run in subject.runs:
-        writer.writerows(_rows(subject, run, compared))
+    for row in rows:
+        writer.writerow({name: _field(value) for name, value in row.items()})
     return file.getvalue()
 
 
-def _compared(subject: Subject) -> Compared:
-    """Return the comparison of each figure of two arms."""
+def _field(value: object) -> object:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _csv_text(value) if isinstance(value, str) else value
+
+
+def _varying(subject: Subject) -> list[str]:
+    """Return the settings that vary among the runs of a workload."""
+    found: dict[str, None] = {}
+    for name in dict.fromkeys(run.record.workload.name for run in subject.runs):
+        of_runs = [facts_of(r.record) for r in subject.runs if r.record.workload.name == name]
+        for key in dict.fromkeys(key for each in of_runs for key in each):
+            if len({each.get(key) for each in of_runs}) > 1:
+                found[key] = None
+    return list(found)
+
+
+def _of_run(subject: Subject, run: Run) -> dict[str, object]:
+    record, place = run.record, run.record.comparison
     return {
-        (run.id, row.quantity.key): row
-        for group in subject.groups
-        if group.is_pair
-        for point in points(group)
-        for row in compare(subject, point.group)
-        for run in point.group.runs
-    }
-
-
-def _rows(subject: Subject, run: Run, compared: Compared) -> Iterator[dict[str, object]]:
-    record, faults = run.record, subject.faults(run)
-    energy_faults = subject.energy_faults(run)
-    of_run = {
-        "run_id": _csv_text(run.id),
-        "workload": _csv_text(record.workload.name),
-        "arm": _csv_text(subject.arm(run)),
-        "label": _csv_text(record.label),
-        "started_utc": _csv_text(record.started_utc),
+        "run_id": run.id,
+        "session_id": place.session_id,
+        "workload": record.workload.name,
+        "arm": subject.arm(run),
+        "label": record.label,
+        "block": place.block,
+        "order": place.order,
+        "started_utc": record.started_utc,
         "status": record.status,
         "seal": run.seal,
+        "warm_up": place.warm_up,
     }
-    for quantity, figure in quantities(record).values():
+
+
+def _figures(subject: Subject, run: Run) -> Iterator[dict[str, object]]:
+    faults, energy_faults = subject.faults(run), subject.energy_faults(run)
+    for quantity, figure in quantities(run.record).values():
         why_not = [*faults, *(energy_faults if quantity.is_energy else ())]
         why_not += [] if figure.ranks else ["the evidence is too weak to compare"]
-        row = compared.get((run.id, quantity.key))
-        yield of_run | {
-            "figure": _csv_text(quantity.key),
-            "phase": _csv_text(quantity.phase),
+        yield {
+            "phase": quantity.phase,
+            "quantity": quantity.name,
             "unit": quantity.unit.value,
             "better": quantity.better,
-            "headline": _flag(is_so=quantity.headline),
+            "headline": quantity.headline,
             "value": finite(figure.value),
             "lower": finite(figure.lower),
             "upper": finite(figure.upper),
-            "evidence": _csv_text(figure.evidence),
-            "valid": _flag(is_so=not why_not and figure.value is not None),
-            "why_not": _csv_text("; ".join([*why_not, *([figure.note] if figure.note else [])])),
-            "forced": _csv_text(row.forced if row else ""),
-            "call": _csv_text(row.words if row else ""),
-            "why_called": _csv_text(row.reason if row else ""),
+            "evidence": figure.evidence,
+            "valid": not why_not and figure.value is not None,
+            "why_not": "; ".join([*why_not, *([figure.note] if figure.note else [])]),
         }
 
 
-def _flag(*, is_so: bool) -> str:
-    return "true" if is_so else "false"
+def _ratio(group: Group, row: Row, effect: Effect) -> dict[str, object]:
+    (a, b), quantity = group.arms, row.quantity
+    return {
+        "workload": group.workload,
+        "axis": row.axis,
+        "at": row.at,
+        "phase": quantity.phase,
+        "quantity": quantity.name,
+        "unit": quantity.unit.value,
+        "better": quantity.better,
+        "headline": quantity.headline,
+        "arm_a": a,
+        "arm_b": b,
+        "n_a": effect.count_a,
+        "n_b": effect.count_b,
+        "pairs": effect.pairs,
+        "mean_a": finite(row.centres[a]),
+        "mean_b": finite(row.centres[b]),
+        "ratio_b_over_a": finite(effect.ratio),
+        "lower": finite(effect.lower),
+        "upper": finite(effect.upper),
+        "ratio_of_medians": finite(effect.medians),
+        "p_value": finite(effect.p_value),
+        "p_value_holm": finite(effect.demand.p_value) if effect.demand else None,
+        "floor": finite(effect.floor),
+        "call": row.call,
+        "words": row.words,
+        "reason": row.reason,
+        "forced": row.forced,
+    }
 
 
 def _csv_text(text: str) -> str:
@@ -131,24 +236,125 @@ def _csv_text(text: str) -> str:
     return f"'{shown}" if _FORMULA.match(shown) else shown
 
 
-def markdown_report(subject: Subject) -> str:
-    """Return the summary, its caveats, and a table per workload."""
-    parts = [f"## {_markdown_text(title(subject))}", *_summary(subject), *_tables(subject)]
+def markdown_report(subject: Subject, *, full: bool = False) -> str:
+    """Return the first screen as a table, in fewer than 60 lines.
+
+    With ``full``, a table of the headline figures of each workload follows.
+    """
+    screen = first_screen(subject)
     versions = ", ".join(sorted({run.record.software.wattload for run in subject.runs}))
-    parts.append(
+    parts = [
+        f"## {_markdown_text(_title(subject))}",
+        *([f"**{_markdown_text(screen.banner)}**"] if screen.banner else []),
+        _runs(subject, screen),
+        _first_table(subject, screen),
+        f"Drive energy: {screen.no_power}." if screen.no_power else "",
+        *_caveats(screen),
+        *(_tables(subject) if full else ()),
         f"Made by wattload {_markdown_text(versions)} from {counted(len(subject.runs), 'record')}; "
-        f"SHA-256 of the records: `{inputs_digest(subject.runs)}`."
+        f"SHA-256 of the records: `{inputs_digest(subject.runs)}`.",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _title(subject: Subject) -> str:
+    workloads = listed([workload_title(group.workload) for group in subject.groups])
+    if 1 < len(subject.arms) <= len(LETTERS):
+        return f"{' vs '.join(subject.arms)}: {workloads}"
+    return f"{workloads}: {counted(len(subject.arms), 'arm')}"
+
+
+def _runs(subject: Subject, screen: FirstScreen) -> str:
+    """Return the arms with their numbers of valid runs, and which runs do not count."""
+    counts = {
+        arm: sum(not subject.faults(run) for g in subject.groups for run in g.arms.get(arm, ()))
+        for _, arm in screen.arms[: len(LETTERS)]
+    }
+    arms = [
+        f"{lettered(letter, arm) if len(counts) > 1 else arm}: {counted(counts[arm], 'valid run')}"
+        for letter, arm in screen.arms[: len(LETTERS)]
+    ]
+    rest = len(screen.arms) - len(arms)
+    parts = [", ".join(arms) + (f" and {counted(rest, 'more arm')}" if rest else "")]
+    if screen.warm_up_count:
+        parts.append(f"{counted(screen.warm_up_count, 'warm-up')} not counted")
+    if screen.excluded:
+        parts.append(f"{counted(len(screen.excluded), 'run')} excluded")
+    return _markdown_text("; ".join(parts)) + "."
+
+
+def _first_table(subject: Subject, screen: FirstScreen) -> str:
+    """Return a row per workload for two arms, otherwise one per workload and arm."""
+    heads: tuple[str, ...]
+    if subject.compares:
+        titles = ("workload", "speed", "rate, A / B", "drive energy", "energy, A / B")
+        heads = (*titles, "MB/s per W, A / B", "confidence")
+        rows = [_pair_cells(row) for row in screen.rows]
+    else:
+        heads = ("workload", "arm", "rate", "limit", "drive energy", "MB/s per W", "confidence")
+        rows = [cells for row in screen.rows for cells in _arm_cells(row)]
+    if screen.no_power:
+        kept = [not ("energy" in title or "W" in title) for title in heads]
+        heads, *rows = [tuple(compress(cells, kept)) for cells in (heads, *rows)]
+    lines = [f"| {' | '.join(map(_markdown_text, cells))} |" for cells in (heads, *rows)]
+    lines.insert(1, f"|{' :-- |' * len(heads)}")
+    hidden = len(rows) - MOST_ROWS
+    if hidden > 0:
+        lines[-hidden:] = ["", f"{counted(hidden, 'more row')}: see the page, JSON or CSV."]
+    return "\n".join(lines)
+
+
+def _pair_cells(row: VerdictRow) -> tuple[str, ...]:
+    return (
+        _named(row),
+        _answer(row.speed),
+        _both(row.rates),
+        _answer(row.energy),
+        _both(row.energies),
+        _both(row.efficiencies),
+        row.grade.text,
     )
-    return "\n\n".join(parts) + "\n"
 
 
-def _summary(subject: Subject) -> Iterator[str]:
-    for block in summary_section(subject).blocks:
-        if isinstance(block, Sentences):
-            yield "\n".join(f"{n}. {_words(each)}" for n, each in enumerate(block.sentences, 1))
-        elif isinstance(block, Notice):
-            lines = [f"- {_words(sentence)}" for sentence in block.sentences]
-            yield "\n".join([f"**{_markdown_text(block.title)}**", "", *lines])
+def _named(row: VerdictRow) -> str:
+    return "; ".join(part for part in (f"{row.name} ({row.detail})", row.at) if part)
+
+
+def _answer(answer: Answer | None) -> str:
+    """Return the winner with ratio and interval, or why there is none and the ratio."""
+    if answer is None:
+        return "only one arm ran it"
+    ratio = f"{answer.letter} {answer.ratio_text}" if answer.ratio_text else ""
+    interval = f" ({answer.interval_text})" if answer.interval_text else ""
+    if answer.outcome == "won":
+        return f"{ratio}{interval}"
+    return "; ".join(part for part in (answer.words, f"{ratio}{interval}", answer.note) if part)
+
+
+def _both(bars: Bars) -> str:
+    if not bars.bars:
+        return bars.missing
+    return f"{' / '.join(bar.text for bar in bars.bars)} {bars.title}"
+
+
+def _arm_cells(row: VerdictRow) -> Iterator[tuple[str, ...]]:
+    """Yield an arm's figures; of three arms or more, the fastest first."""
+    arms = [*row.ranking, *(arm for arm in row.limits if arm not in row.ranking)]
+    for arm in arms:
+        rate, *of_energy = (
+            f"{bar.text} {bars.title}" if (bar := bars.of(arm)) else bars.missing
+            for bars in (row.rates, row.energies, row.efficiencies)
+        )
+        yield (_named(row), arm, rate, row.limits[arm], *of_energy, row.grade.text)
+
+
+def _caveats(screen: FirstScreen) -> Iterator[str]:
+    for title, texts in (("Excluded runs", screen.excluded), ("Before use", screen.warnings)):
+        if texts:
+            lines = [f"- {_markdown_text(text)}" for text in texts[:LONGEST_LIST]]
+            rest = len(texts) - len(lines)
+            lines += [f"- and {rest} more"] if rest else []
+            yield "\n".join([f"**{title}**", "", *lines])
 
 
 def _tables(subject: Subject) -> Iterator[str]:
@@ -185,11 +391,6 @@ def _table(table: Table) -> str:
 def _cell(cell: Cell) -> str:
     text = _markdown_text(" ".join(part for part in (cell.badge, cell.text) if part))
     return f"{text}<br><sub>{_markdown_text(cell.remark)}</sub>" if cell.remark else text
-
-
-def _words(words: str | Words) -> str:
-    parts = [words] if isinstance(words, str) else words
-    return _markdown_text("".join(part.text if isinstance(part, Link) else part for part in parts))
 
 
 def _markdown_text(text: str) -> str:

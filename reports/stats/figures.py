@@ -61,6 +61,11 @@ class Quantity:
     phase: str = ""
     asked_by: str = ""
 
+    @property
+    def name(self) -> str:
+        """The key without the phase, so that the phases of a quantity have one name."""
+        return self.key.removesuffix(f", {self.phase}") if self.phase else self.key
+
 
 @cache_by_identity
 def quantities(record: RunRecord) -> dict[str, tuple[Quantity, RunFigure]]:

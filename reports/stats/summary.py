@@ -167,6 +167,11 @@ class VerdictRow:
     ranking: tuple[str, ...]
     grade: Grade
 
+    @property
+    def bars(self) -> tuple[Bars, ...]:
+        """All bars of the row: rates, energies, MB/s per W, and energies of other devices."""
+        return (self.rates, self.energies, self.efficiencies, *self.devices)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstScreen:

@@ -14,6 +14,7 @@ from types import ModuleType
 import pytest
 
 from tests.records import Scenario, write_run
+from tests.reports.conftest import arm
 from wattload.cli import check, report
 from wattload.core.errors import ConfigError, ForeignFileError, RecordError
 from wattload.core.record.file import DRAFT_FILE, RECORD_FILE
@@ -90,6 +91,18 @@ def test_every_form_has_a_file_of_its_own(
     monkeypatch.chdir(tmp_path)
     assert call(report, write_run(tmp_path, GOOD), "--format", form) == 0
     assert (tmp_path / name).read_text().startswith(start)
+
+
+def test_the_ratios_of_two_arms_are_a_second_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [write_run(tmp_path, arm(name, 0)) for name in "AB"]
+    table = tmp_path / "out.csv"
+    assert call(report, *runs, "--format", "csv", "-o", table) == 0
+    assert capsys.readouterr().out.splitlines() == [str(table), str(tmp_path / "out-ratios.csv")]
+    assert (tmp_path / "out-ratios.csv").read_text().startswith("workload,axis,at,")
+    with pytest.raises(ConfigError, match="--full goes with --format markdown"):
+        call(report, *runs, "--format", "csv", "--full")
 
 
 def test_a_dash_is_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

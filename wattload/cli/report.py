@@ -41,8 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=tuple(ENDS),
         default="html",
-        help="an HTML page, its figures as JSON, one CSV row per run and figure, or Markdown "
-        "(default: %(default)s)",
+        help="an HTML page, its figures as JSON, one CSV row per run, phase and figure (the ratios "
+        "of two arms go to FILE-ratios.csv), or the summary as Markdown (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="with --format markdown: also a table of every headline figure",
     )
     parser.add_argument(
         "--index",
@@ -77,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         TargetError: the report can't be written, or would replace one of its inputs.
         ForeignFileError: without ``-o``, a link or somebody else's file has the report's name.
     """
-    from wattload.core.errors import TargetError
+    from wattload.core.errors import ConfigError, TargetError
     from wattload.reports.render.output import (
         make_report,
         refuse_input,
@@ -94,7 +99,13 @@ def run(arguments: argparse.Namespace) -> int:
             f"{output} is in the container and is deleted with it; write it to the folder of the "
             f"runs with -o runs/{output.name}"
         )
+    if arguments.full and arguments.format != "markdown":
+        raise ConfigError(f"--full goes with --format markdown, got --format {arguments.format}")
+    ratios = output.with_name(f"{output.stem}-ratios{output.suffix}")
     refuse_input(output, arguments.runs)
+    if arguments.format == "csv":
+        refuse_input(ratios, arguments.runs)
+    second = ""
     if arguments.index:
         text = _index(arguments, output)
     else:
@@ -104,8 +115,9 @@ def run(arguments: argparse.Namespace) -> int:
             by=arguments.by,
             redact=arguments.redact,
             forced=arguments.force,
+            full=arguments.full,
         )
-        text = report.text
+        text, second = report.text, report.ratios
         _warn_of_left_out(report.left_out)
         _warn_of_missing_charts()
     if output == STANDARD_OUTPUT:
@@ -113,6 +125,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         write = write_whole if arguments.output else write_own
         print(file_name(str(write(text, output))))
+        if second:
+            print(file_name(str(write(second, ratios))))
     return 0
 
 

@@ -9,8 +9,15 @@ import pytest
 
 from tests.records import Scenario
 from tests.reports.conftest import arm, one
+from tests.reports.sessions import run, turn
 from wattload.core.record.results import Check
-from wattload.reports.render.text_export import COLUMNS, csv_report, markdown_report
+from wattload.reports.render.text_export import (
+    FIGURE_COLUMNS,
+    RUN_COLUMNS,
+    csv_report,
+    markdown_report,
+    ratios_report,
+)
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.figures import quantities
 from wattload.reports.stats.subject import make_subject
@@ -20,14 +27,43 @@ def rows(*runs: Run) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(csv_report(make_subject(runs)))))
 
 
-def test_there_is_a_row_per_run_and_figure(arms: tuple[Run, ...]) -> None:
+def test_a_row_is_one_quantity_of_one_phase_of_one_run(arms: tuple[Run, ...]) -> None:
     found = rows(*arms)
     assert len(found) == sum(len(quantities(run.record)) for run in arms)
-    assert tuple(found[0]) == COLUMNS
+    assert tuple(found[0])[: len(RUN_COLUMNS)] == RUN_COLUMNS
+    assert tuple(found[0])[-len(FIGURE_COLUMNS) :] == FIGURE_COLUMNS
+    keys = {(row["run_id"], row["phase"], row["quantity"]) for row in found}
+    assert len(keys) == len(found)
+    assert {row["quantity"] for row in found} >= {"energy", "rate per watt", "mean power"}
     first = arms[0].record.metrics[0]
     assert first.value is not None
-    assert (found[0]["figure"], float(found[0]["value"])) == (first.name, first.value)
+    assert (found[0]["quantity"], float(found[0]["value"])) == (first.name, first.value)
     assert (found[0]["unit"], found[0]["valid"]) == (first.unit.value, "true")
+
+
+def test_every_swept_setting_has_a_column_and_warm_ups_are_marked() -> None:
+    runs = [
+        run(f"{label}-{workers}", {"workload": {"workers": workers}}, label=label)
+        for label in "AB"
+        for workers in (1, 2)
+    ]
+    warm = turn("A", -1, 1e9, warm_up=True, settings={"workload": {"workers": 1}})
+    found = rows(*runs, warm)
+    assert {row["workload.workers"] for row in found} == {"1", "2"}
+    marked = {row["run_id"] for row in found if row["warm_up"] == "true"}
+    assert marked == {warm.id}
+    assert {row["valid"] for row in found if row["warm_up"] == "true"} == {"false"}
+
+
+def test_ratios_have_a_file_of_their_own(arms: tuple[Run, ...]) -> None:
+    text = ratios_report(make_subject(arms))
+    found = list(csv.DictReader(io.StringIO(text)))
+    (rate,) = (row for row in found if row["quantity"] == "throughput_bytes_per_s")
+    assert (rate["arm_a"], rate["arm_b"], rate["n_a"], rate["call"]) == ("A", "B", "5", "a")
+    ratio = float(rate["mean_b"]) / float(rate["mean_a"])
+    assert float(rate["ratio_b_over_a"]) == pytest.approx(ratio, rel=1e-9)
+    assert float(rate["lower"]) < ratio < float(rate["upper"])
+    assert ratios_report(make_subject(arms[:1])).count("\n") == 1
 
 
 def test_a_missing_figure_is_an_empty_field_with_its_reason(tmp_path: Path) -> None:
@@ -75,29 +111,45 @@ def test_what_nobody_sees_is_escaped(tmp_path: Path) -> None:
 
 
 def test_what_was_forced_is_said_in_its_rows(tmp_path: Path) -> None:
-    runs = [
-        one(tmp_path, arm("A", 0)),
-        one(tmp_path, arm("B", 0, scale="demo")),
-    ]
-    text = csv_report(make_subject(runs, forced=True))
+    runs = [one(tmp_path, arm("A", 0)), one(tmp_path, arm("B", 0, scale="demo"))]
+    text = ratios_report(make_subject(runs, forced=True))
     found = list(csv.DictReader(io.StringIO(text)))
     assert {row["forced"] for row in found} == {"different work: scale differ"}
-    assert {row["forced"] for row in rows(*runs)} == {""}
+    text = ratios_report(make_subject(runs))
+    assert {row["forced"] for row in csv.DictReader(io.StringIO(text))} == {""}
 
 
-def test_two_arms_are_a_summary_and_a_table(arms: tuple[Run, ...]) -> None:
+def test_two_arms_are_a_row_per_workload(arms: tuple[Run, ...]) -> None:
     text = markdown_report(make_subject(arms))
-    assert text.startswith("## A against B: unet3d\n\n1. ")
-    (head,) = (line for line in text.splitlines() if line.startswith("| quantity "))
-    assert head == "| quantity | better | A | B | B/A | 95 % interval | verdict |"
-    bodies = [line for line in text.splitlines() if line.startswith("| ")]
-    assert len({line.count("|") for line in bodies}) == 1
+    assert text.startswith("## A vs B: Unet3D\n")
+    head, _, body = (line for line in text.splitlines() if line.startswith("|"))
+    assert head.split(" | ")[1:4] == ["speed", "rate, A / B", "drive energy"]
+    assert "A 2.50\u00d7 as fast (95 % CI 2.49" in body.replace("\u00a0", " ")
+    assert "% less energy" in body
     assert re.search(r"SHA-256 of the records: `[0-9a-f]{64}`", text)
 
 
-def test_a_single_run_is_a_table_of_its_figures(tmp_path: Path) -> None:
+def test_all_headline_figures_are_in_the_full_text(arms: tuple[Run, ...]) -> None:
+    text = markdown_report(make_subject(arms), full=True)
+    assert "| quantity | better | A | B | B/A | 95 % interval | verdict |" in text
+
+
+def test_a_single_run_is_a_row_with_its_limit(tmp_path: Path) -> None:
     text = markdown_report(make_subject([one(tmp_path, Scenario(run_id="r", seconds=1.0))]))
-    assert "| quantity | better | figure |" in text
+    assert "| workload | arm | rate | limit | confidence |" in text
+    assert "Drive energy: not measured: no power sensor." in text
+
+
+@pytest.mark.parametrize("arm_count", [1, 2, 3, 7, 30])
+def test_markdown_is_short_whatever_the_number_of_arms(arm_count: int) -> None:
+    runs = [
+        run(f"{workload}-{index}", workload=workload, label=f"arm{index}")
+        for workload in ("unet3d", "checkpoint", "dlrm")
+        for index in range(arm_count)
+    ]
+    text = markdown_report(make_subject(runs))
+    assert text.count("\n") <= 60
+    assert ("more row" in text) == (arm_count > 12)
 
 
 def test_text_of_records_is_no_markup(tmp_path: Path) -> None:
@@ -109,11 +161,6 @@ def test_text_of_records_is_no_markup(tmp_path: Path) -> None:
     assert "@someone" not in text
     assert r"\[a\](http" in text
     assert r"\|" in text
-
-
-def test_more_arms_than_letters_are_said_and_not_shown(tmp_path: Path) -> None:
-    runs = [one(tmp_path, arm("A", index, label=f"arm{index}")) for index in range(7)]
-    assert "at most 6 are shown side by side" in markdown_report(make_subject(runs))
 
 
 def test_text_of_records_is_no_link_and_turns_no_direction(tmp_path: Path) -> None:
