@@ -166,8 +166,8 @@ def test_scale_changes_counts_and_nothing_else() -> None:
         ("label=a\nb", ["label", "visible characters", "U+000A"]),
         ("label=a\0b", ["label", "U+0000"]),
         ("label=a\u202eb", ["label", "U+202E"]),
-        ("label=" + "x" * 4000, ["label must be 1 to 40", "4000 characters"]),
-        ("label=''", ["label must be 1 to 40", "got ''"]),
+        ("label=" + "x" * 4000, ["label must be 1 to 200", "4000 characters"]),
+        ("label=''", ["label must be 1 to 200", "got ''"]),
         ("label=' a'", ["label", "without space at its ends"]),
         ("label=\udcff", ["not valid UTF-8"]),
         ("label=${nope}", ["label has an invalid reference", "nope"]),
@@ -214,6 +214,10 @@ def test_a_wrong_setting_is_one_sentence(override: str, words: list[str]) -> Non
         "a$b",
         'a "b" c',
         "tail\\",
+        "Micron 9550, PS1",
+        "<script>alert(1)</script>",
+        "ש" * 200,
+        "日本 SSD " + "x" * 192,
     ],
 )
 def test_a_label_is_any_visible_text_and_is_kept(label: str) -> None:
@@ -222,6 +226,13 @@ def test_a_label_is_any_visible_text_and_is_kept(label: str) -> None:
     config, values = compose([TARGET, typed])
     assert (config.label, values["label"]) == (label, label)
     assert re.fullmatch(r"[0-9TZ]+-null(-[A-Za-z0-9._-]+)?-[0-9a-f]{4}", new_run_id("null", label))
+
+
+def test_a_comma_in_a_label_needs_quotes() -> None:
+    with pytest.raises(ConfigError, match="quote a label with a comma"):
+        compose([TARGET, "label=Micron 9550, PS1"])
+    config, _ = compose([TARGET, 'label="Micron 9550, PS1"'])
+    assert config.label == "Micron 9550, PS1"
 
 
 @pytest.mark.parametrize("path", ["/mnt/ü", "/mnt/my disk (1)", "/mnt/it's", "/mnt/日本", "~/ü"])

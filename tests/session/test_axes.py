@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from wattload.core.errors import ConfigError
 from wattload.run.compose import compose
-from wattload.run.config import LONGEST_LABEL
-from wattload.session.axes import Axis, axis_names, labelled, read_axes
+from wattload.session.axes import LONGEST_NAME, Axis, axis_names, labelled, read_axes
 
 
 def runs_of(*overrides: str) -> list[tuple[str, ...]]:
@@ -111,7 +110,7 @@ def test_every_name_is_a_label_of_its_own(values: list[str]) -> None:
     labels = {"-".join(parts) for parts in zip(*names, strict=True)}
     assert len(labels) == len(values)
     for label in labels:
-        assert 1 <= len(label) <= LONGEST_LABEL
+        assert 1 <= len(label) <= LONGEST_NAME
         assert all(letter.isalnum() or letter in "._-" for letter in label)
 
 

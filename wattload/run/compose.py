@@ -323,10 +323,13 @@ def _explain_text(text: str, overrides: Sequence[str]) -> str:
         group = unset.group(1)
         return f"{group} has no value; add {group}= and one of {', '.join(options(group))}"
     if text.startswith("Ambiguous value"):
-        return (
-            f"{text.partition(' argument ')[2]} has several values; use wattload run -m to run "
-            "once with each, or [first,second] for a list"
+        given = text.partition(" argument ")[2]
+        wanted = (
+            "quote a label with a comma, 'label=\"one, two\"'"
+            if given.lstrip("'").startswith("label=")
+            else "[first,second] for a list"
         )
+        return f"{given} has several values; use wattload run -m to run once with each, or {wanted}"
     match = re.search(r"[Cc]ould not override '([^']+)'", text) or re.search(
         r"Could not append to config.*'([^']+)'", text
     )

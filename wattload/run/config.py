@@ -18,8 +18,8 @@ TARGET_VARIABLE = "WATTLOAD_TARGET"
 SWEEPS = ("none", "accelerators")
 INTERLEAVES = ("none", "abba", "aa")
 MOST_REPEATS = 10_000
-LONGEST_LABEL = 40
-"""Characters: a label is a heading of a table and the name of a bar."""
+LONGEST_LABEL = 200
+"""Characters: a label is a heading on a page and the name of a bar."""
 LONGEST_TEXT = 4096
 """Characters; the longest path of Linux."""
 LARGEST_INTEGER = 2**63 - 1

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from wattload.core.errors import ConfigError
-from wattload.run.config import LONGEST_LABEL
 from wattload.run.overrides import override_of, plain_text, quote_text
 
 GROUPS = ("target", "power", "loader")
@@ -22,6 +21,9 @@ GROUPS = ("target", "power", "loader")
 
 MOST_VALUES = 10_000
 """Runs of one sweep: at a minute each, a week."""
+
+LONGEST_NAME = 40
+"""Characters of a label that is made from swept values."""
 
 _FOREIGN = re.compile(r"[^\w.-]+")
 
@@ -138,7 +140,7 @@ def axis_names(axes: Sequence[Axis]) -> list[tuple[str, ...]]:
     """Return a name for each value of each axis; joined by dashes, they make distinct labels."""
     if not axes:
         return []
-    longest = (LONGEST_LABEL - len(axes) + 1) // len(axes)
+    longest = (LONGEST_NAME - len(axes) + 1) // len(axes)
     return [_distinct(_names(axis), longest) for axis in axes]
 
 
