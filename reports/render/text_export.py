@@ -23,7 +23,7 @@ from wattload.reports.stats.effects import Effect
 from wattload.reports.stats.figures import quantities
 from wattload.reports.stats.settings import facts_of
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
-from wattload.reports.stats.summary import Answer, Bars, FirstScreen, VerdictRow, first_screen
+from wattload.reports.stats.summary import Answer, Bar, Bars, FirstScreen, VerdictRow, first_screen
 
 RUN_COLUMNS = (
     "run_id",
@@ -345,7 +345,9 @@ def _arm_cells(row: VerdictRow) -> Iterator[tuple[str, ...]]:
             f"{bar.text} {bars.title}" if (bar := bars.of(arm)) else bars.missing
             for bars in (row.rates, row.energies, row.efficiencies)
         )
-        yield (_named(row), arm, rate, row.limits[arm], *of_energy, row.grade.text)
+        letter = (row.rates.of(arm) or Bar(arm=arm, letter="", value=None)).letter
+        name = lettered(letter, arm) if letter and len(arms) > 1 else arm
+        yield (_named(row), name, rate, row.limits[arm], *of_energy, row.grade.text)
 
 
 def _caveats(screen: FirstScreen) -> Iterator[str]:

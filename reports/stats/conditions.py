@@ -215,6 +215,24 @@ def different_work(group: Group, by: str = "") -> str:
     return f"different work: {listed(names)} differ" if names else ""
 
 
+def shared_drives(compared: Group) -> str:
+    """Return the drives of two arms on different paths of the same drives; empty otherwise."""
+    targets = [
+        [target.facts for run in runs for target in run.record.targets]
+        for runs in compared.arms.values()
+    ]
+    paths = [{facts.path for facts in own} for own in targets]
+    drives = [
+        {(facts.host, name) for facts in own for name in facts.controllers or facts.devices}
+        for own in targets
+    ]
+    if len(targets) != 2 or not drives[0]:  # noqa: PLR2004 - A and B
+        return ""
+    if paths[0] & paths[1] or drives[0] != drives[1]:
+        return ""
+    return listed(sorted(name for _, name in drives[0]))
+
+
 def mixtures(group: Group) -> tuple[str, ...]:
     """Return a sentence for each condition that varies within an arm."""
     return tuple(

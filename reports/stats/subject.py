@@ -19,7 +19,7 @@ from wattload.reports.quantity import listed
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.search import LeftOut
 from wattload.reports.runs.validity import closure_checks, energy_faults, faults
-from wattload.reports.stats.settings import NOT_SET, flat
+from wattload.reports.stats.settings import NOT_SET, facts_of, flat
 from wattload.reports.stats.strays import find_strays
 
 LETTERS = ("A", "B", "C", "D", "E", "F")
@@ -90,6 +90,25 @@ class Subject:
     def compares(self) -> bool:
         """Whether there are two arms, and a workload that both ran."""
         return any(group.is_pair for group in self.groups)
+
+    @property
+    def distinction(self) -> str:
+        """What distinguishes the arms: ``by``, or for labels the settings that they stand for.
+
+        These are settings named in the runs' commands that are the same in all runs of an arm and
+        differ between any two arms.
+        """
+        runs = [run for group in self.groups for run in group.runs]
+        named = {word.partition("=")[0].lstrip("+") for run in runs for word in run.record.command}
+        facts = [(self.arm(run), facts_of(run.record)) for run in runs]
+        found = []
+        for key in dict.fromkeys(key for _, each in facts for key in each):
+            pairs = {(arm, each.get(key)) for arm, each in facts}
+            is_told = len(pairs) == len({value for _, value in pairs}) == len(self.arms) > 1
+            if key.removesuffix(".name") in named and is_told:
+                found.append(key.removesuffix(".name"))
+        names = found if self.by == "label" and found else [self.by.replace("_", " ")]
+        return listed(names)
 
     def faults(self, run: Run) -> tuple[str, ...]:
         """Return why a run is not compared as valid; empty for a valid one."""

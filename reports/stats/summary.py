@@ -32,7 +32,12 @@ from wattload.reports.quantity import (
 from wattload.reports.runs.energy import ALL_PHASES, is_simulated, phase_energies
 from wattload.reports.runs.phases import leading
 from wattload.reports.stats.comparison import Row, compare
-from wattload.reports.stats.conditions import compared_group, different_bytes
+from wattload.reports.stats.conditions import (
+    compared_group,
+    differences,
+    different_bytes,
+    shared_drives,
+)
 from wattload.reports.stats.confidence import Grade, grade, limit
 from wattload.reports.stats.effects import mean_log
 from wattload.reports.stats.subject import LETTERS, Group, Subject
@@ -178,7 +183,8 @@ class FirstScreen:
     """The rows of all workloads, and what applies to all of them.
 
     ``arms`` are letters and names. ``excluded`` has a clause for each run that is not compared,
-    warm-ups aside, ``warnings`` are sentences. ``banner`` is set for simulated drives.
+    warm-ups aside, ``warnings`` are sentences, ``distinction`` is what distinguishes the arms.
+    ``banner`` is set for simulated drives.
     ``warm_up_count`` counts warm-ups, ``no_power`` is why no workload has a drive's energy.
     """
 
@@ -186,6 +192,7 @@ class FirstScreen:
     rows: tuple[VerdictRow, ...]
     excluded: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    distinction: str = ""
     banner: str = ""
     warm_up_count: int = 0
     no_power: str = ""
@@ -237,6 +244,7 @@ def first_screen(subject: Subject) -> FirstScreen:
     rows = tuple(_verdict_row(subject, place, rate_scale, energy_scale) for place in places)
     missing = [row.energies.missing for row in rows]
     records = [run.record for run in subject.runs]
+    unsealed = [run for run in subject.runs if run.is_unsealed]
     return FirstScreen(
         arms=tuple((_letter(subject.arms, arm), arm) for arm in subject.arms),
         rows=rows,
@@ -245,10 +253,31 @@ def first_screen(subject: Subject) -> FirstScreen:
             for run in subject.runs
             if (reasons := subject.faults(run)) and not run.record.comparison.warm_up
         ),
+        warnings=(
+            *dict.fromkeys(text for place in places for text in _warnings(place)),
+            *(
+                [f"{counted(len(unsealed), 'run')} without a seal: edits can't be detected."]
+                if unsealed
+                else []
+            ),
+        ),
+        distinction=subject.distinction,
         banner="illustration: simulated drives" if any(map(is_simulated, records)) else "",
         warm_up_count=sum(record.comparison.warm_up for record in records),
         no_power=missing[0] if missing and all(missing) else "",
     )
+
+
+def _warnings(place: _Place) -> Iterator[str]:
+    """Yield what makes the arms of a pair less different, or more, than a reader expects."""
+    if not place.group.is_pair:
+        return
+    if shared := shared_drives(place.compared):
+        yield f"A and B are on one drive ({shared}): their difference is not one of drives."
+    for difference in differences(place.compared):
+        if difference.name == "host":
+            a, b = difference.values.values()
+            yield f"A ran on {a}, B on {b}: their difference may be that of the hosts."
 
 
 def _letter(arms: Sequence[str], arm: str) -> str:

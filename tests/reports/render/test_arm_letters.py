@@ -89,7 +89,8 @@ def test_of_three_arms_two_keep_their_letters_and_are_not_compared() -> None:
 
 def test_markdown_has_the_letters_of_the_page() -> None:
     runs = [*several("unet3d", "old", "new", "third"), *several("checkpoint", "new", "third")]
-    text = markdown_report(make_subject(runs))
+    text = markdown_report(make_subject(runs), full=True)
+    assert "| B (new) |" in text
     _, _, checkpoint = text.partition("### checkpoint")
     assert "B (new), C (third)." in checkpoint
     assert "| B | C |" in checkpoint.replace("  ", " ")

@@ -60,7 +60,7 @@ def test_it_is_said_beside_the_comparison_and_in_the_summary(subject: Subject) -
 
 
 def test_every_form_says_it(runs: tuple[Run, ...], subject: Subject) -> None:
-    assert "has no seal, so nothing says" in markdown_report(subject)
+    assert "1 run without a seal: edits can't be detected" in markdown_report(subject)
     rows = csv.DictReader(io.StringIO(csv_report(subject)))
     assert {row["run_id"] for row in rows if row["seal"] == "none"} == {"run-B-0"}
     reported = {run["run_id"]: run["seal"] for run in document(subject)["runs"]}

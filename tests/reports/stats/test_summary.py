@@ -175,3 +175,29 @@ def test_figures_of_any_size_are_shown() -> None:
 def test_against_itself_has_no_winner() -> None:
     found = row(against_itself("A", SLOW, SLOW))
     assert found.speed is None
+
+
+def test_two_paths_of_one_drive_are_warned_about() -> None:
+    a = session({"A": FAST}, path="/mnt/a", serial="S1", **REAL)
+    b = session({"B": SLOW}, path="/mnt/b", serial="S1", **REAL)
+    assert screen([*a, *b]).warnings == (
+        "A and B are on one drive (S1): their difference is not one of drives.",
+    )
+    other = session({"B": SLOW}, path="/mnt/b", serial="S2", **REAL)
+    assert screen([*a, *other]).warnings == ()
+    state = session({"B": SLOW}, path="/mnt/a", serial="S1", state=1, **REAL)
+    assert screen([*a, *state]).warnings == ()
+
+
+def test_arms_on_two_hosts_are_warned_about() -> None:
+    runs = [*session({"A": FAST}, **REAL), *session({"B": SLOW}, host="other", **REAL)]
+    (warning,) = screen(runs).warnings
+    assert warning.startswith("A ran on box, B on other")
+
+
+def test_arms_are_distinguished_by_what_was_swept() -> None:
+    a = session({"A": FAST}, path="/mnt/a", **REAL)
+    b = session({"B": SLOW}, path="/mnt/b", **REAL)
+    assert screen([*a, *b]).distinction == "target.path"
+    assert screen(session({"A": FAST, "B": SLOW}, **REAL)).distinction == "label"
+    assert screen([*a, *b], "power_state").distinction == "power state"
