@@ -7,15 +7,23 @@ broken record has a row with the error.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
 from wattload.core.checks.evaluation import read_judged
 from wattload.core.errors import RecordError
 from wattload.core.record.file import SealState, StoredRecord
-from wattload.core.record.run import RunRecord
-from wattload.reports.quantity import MISSING, counted, label, quantity
+from wattload.reports.quantity import (
+    MINUS,
+    MISSING,
+    UNIT_SPACE,
+    counted,
+    label,
+    number,
+    quantity,
+)
 from wattload.reports.render.page import policy, style_sheet, template
 from wattload.reports.runs.energy import energy_text
 from wattload.reports.runs.load import readable_records
@@ -24,6 +32,7 @@ from wattload.reports.runs.search import record_fault, search_records
 from wattload.reports.sanitize import file_name
 from wattload.reports.sections.runs import Line, line_of
 from wattload.reports.sections.wording import moment
+from wattload.reports.stats.conditions import conditions
 from wattload.reports.stats.subject import UNKNOWN_STATE
 
 PAGE = "report.html"
@@ -40,9 +49,16 @@ TITLES = (
     "Failed checks",
     "Headline figures",
     "Energy",
+    "Since the arm's last run",
 )
 FIGURES = frozenset({"Failed checks", "Headline figures", "Energy"})
 """The columns that are sorted by number."""
+
+CHANGES_MAX = 4
+"""The most changed conditions of a row; the rest are counted."""
+
+_PASSING = frozenset({"temperature at start", "file system fill"})
+"""Conditions that differ between any two runs."""
 
 _FOLDER = Path(__file__).parent
 
@@ -65,6 +81,19 @@ class IndexRow:
     link: str
     fields: tuple[Field, ...] = ()
     broken: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What a later run of the same workload and label is compared with."""
+
+    line: Line
+    conditions: Mapping[str, str]
+
+    @property
+    def arm(self) -> tuple[str, str]:
+        """The workload and the label."""
+        return self.line.workload, self.line.label
 
 
 def render_index(folder: Path, *, output: Path, redact: bool = False) -> str:
@@ -115,21 +144,74 @@ def index_rows(folder: Path, output: Path, *, redact: bool) -> tuple[IndexRow, .
         )
         for each in found.left_out()
     ]
-    return (*left_out, *(_row(file, folder, output, masker) for file in files))
+    rows = [_row(file, folder, output, masker) for file in files]
+    changes = _changes([seen for _, seen in rows if seen is not None])
+    return (
+        *left_out,
+        *(
+            row if seen is None else replace(row, fields=(*row.fields, changes[id(seen)]))
+            for row, seen in rows
+        ),
+    )
 
 
-def _row(file: Path, folder: Path, output: Path, masker: Masker | None) -> IndexRow:
+def _changes(every: Sequence[_Seen]) -> dict[int, Field]:
+    """Return for each run what changed since the run of its arm that began before it."""
+    found: dict[int, Field] = {}
+    last: dict[tuple[str, str], _Seen] = {}
+    for seen in sorted(every, key=lambda each: (each.line.started_utc, each.line.run_id)):
+        before = last.get(seen.arm)
+        found[id(seen)] = Field(text="first run") if before is None else _change(before, seen)
+        last[seen.arm] = seen
+    return found
+
+
+def _change(before: _Seen, after: _Seen) -> Field:
+    """Return by how much the first figure and the energy changed, and which conditions did."""
+    figures = [
+        f"{label(new.name, new.unit)} {_percent(old.value, new.value)}"
+        for old, new in zip(before.line.figures[:1], after.line.figures[:1], strict=False)
+        if old.name == new.name and old.value and new.value
+    ]
+    old_j, new_j = (each.line.energy and each.line.energy.energy_j for each in (before, after))
+    if old_j and new_j:
+        figures.append(f"energy {_percent(old_j, new_j)}")
+    names = dict.fromkeys([*before.conditions, *after.conditions])
+    changed = [
+        f"{name.removeprefix('config ')} {old} \u2192 {new}"
+        for name in names
+        if name not in _PASSING
+        and (old := before.conditions.get(name, "unknown"))
+        != (new := after.conditions.get(name, "unknown"))
+    ]
+    rest = len(changed) - CHANGES_MAX
+    shown = [*changed[:CHANGES_MAX], *([f"{rest} more"] if rest > 0 else [])]
+    return Field(text=", ".join(figures) or MISSING, remark="; ".join(shown) or "nothing changed")
+
+
+def _percent(old: float | None, new: float | None) -> str:
+    """Return a change of positive figures in percent, with its sign."""
+    change = 100 * (new / old - 1) if old and new else 0.0
+    return f"{'+' if change >= 0 else MINUS}{number(abs(change), 2)}{UNIT_SPACE}%"
+
+
+def _row(
+    file: Path, folder: Path, output: Path, masker: Masker | None
+) -> tuple[IndexRow, _Seen | None]:
     name = file_name(str(file.parent.relative_to(folder)))
     try:
         stored = read_judged(file)
     except RecordError as error:
-        return _unreadable_row(file, name, output, error, masked=masker is not None)
+        return _unreadable_row(file, name, output, error, masked=masker is not None), None
     if masker is not None:
         record = masker.record(stored.record)
         # A folder may have any name; only names in the record are known to be masked.
-        return IndexRow(name=record.run_id, link="", fields=_fields(record, stored))
-    link = _link(file.parent, output)
-    return IndexRow(name=name, link=link, fields=_fields(stored.record, stored))
+        name, link = record.run_id, ""
+    else:
+        record, link = stored.record, _link(file.parent, output)
+    line = line_of(record)
+    row = IndexRow(name=name, link=link, fields=_fields(line, stored))
+    return row, _Seen(line=line, conditions=conditions(record))
 
 
 def _unreadable_row(
@@ -149,8 +231,7 @@ def _link(folder: Path, output: Path) -> str:
     return quote(os.fsencode(place) + (b"" if page.is_file() else b"/"))
 
 
-def _fields(record: RunRecord, stored: StoredRecord) -> tuple[Field, ...]:
-    line = line_of(record)
+def _fields(line: Line, stored: StoredRecord) -> tuple[Field, ...]:
     return (
         Field(text=moment(line.started_utc).removesuffix(" UTC"), key=line.started_utc),
         *(Field(text=text) for text in (line.workload, line.label, line.drive)),

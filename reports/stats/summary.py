@@ -244,7 +244,6 @@ def first_screen(subject: Subject) -> FirstScreen:
     rows = tuple(_verdict_row(subject, place, rate_scale, energy_scale) for place in places)
     missing = [row.energies.missing for row in rows]
     records = [run.record for run in subject.runs]
-    unsealed = [run for run in subject.runs if run.is_unsealed]
     return FirstScreen(
         arms=tuple((_letter(subject.arms, arm), arm) for arm in subject.arms),
         rows=rows,
@@ -253,14 +252,7 @@ def first_screen(subject: Subject) -> FirstScreen:
             for run in subject.runs
             if (reasons := subject.faults(run)) and not run.record.comparison.warm_up
         ),
-        warnings=(
-            *dict.fromkeys(text for place in places for text in _warnings(place)),
-            *(
-                [f"{counted(len(unsealed), 'run')} without a seal: edits can't be detected."]
-                if unsealed
-                else []
-            ),
-        ),
+        warnings=tuple(dict.fromkeys(_warnings(subject, places))),
         distinction=subject.distinction,
         banner="illustration: simulated drives" if any(map(is_simulated, records)) else "",
         warm_up_count=sum(record.comparison.warm_up for record in records),
@@ -268,16 +260,17 @@ def first_screen(subject: Subject) -> FirstScreen:
     )
 
 
-def _warnings(place: _Place) -> Iterator[str]:
-    """Yield what makes the arms of a pair less different, or more, than a reader expects."""
-    if not place.group.is_pair:
-        return
-    if shared := shared_drives(place.compared):
-        yield f"A and B are on one drive ({shared}): their difference is not one of drives."
-    for difference in differences(place.compared):
-        if difference.name == "host":
-            a, b = difference.values.values()
-            yield f"A ran on {a}, B on {b}: their difference may be that of the hosts."
+def _warnings(subject: Subject, places: Sequence[_Place]) -> Iterator[str]:
+    """Yield records that may be edited, and arms on one drive or on different hosts."""
+    if unsealed := sum(run.is_unsealed for run in subject.runs):
+        yield f"{counted(unsealed, 'run')} without a seal: edits can't be detected."
+    for compared in (place.compared for place in places if place.group.is_pair):
+        if shared := shared_drives(compared):
+            yield f"A and B are on one drive ({shared}): their difference is not one of drives."
+        for difference in differences(compared):
+            if difference.name == "host":
+                a, b = difference.values.values()
+                yield f"A ran on {a}, B on {b}: their difference may be that of the hosts."
 
 
 def _letter(arms: Sequence[str], arm: str) -> str:

@@ -53,19 +53,30 @@ def test_every_run_is_a_row_with_a_cell_per_column(runs: Path) -> None:
     assert len(row) == len(TITLES) + 1
     assert row[:3] == ["run-A-0", "2026-11-20 23:00:05", "unet3d"]
     assert row[6:9] == ["quick", "complete", "0"]
-    assert "measured by a meter" in row[-1]
+    assert "measured by a meter" in row[-2]
+    assert row[-1] == "first run"
     assert page.unbalanced == []
+
+
+def test_a_row_says_what_changed_since_the_arms_last_run(runs: Path) -> None:
+    write_run(runs, arm("A", 1, rate=3e9, state=0))
+    row = cells(index(runs), "run-A-1")
+    assert row[-1].startswith("throughput +100 %, energy")
+    assert "power state PS1 \u2192 PS0" in row[-1]
+    assert cells(index(runs), "run-A-0")[-1] == "first run"
+    write_run(runs, arm("A", 2, rate=3e9, state=0))
+    assert "nothing changed" in cells(index(runs), "run-A-2")[-1]
 
 
 def test_failed_checks_and_weak_evidence_show(runs: Path) -> None:
     row = cells(index(runs), "run-B-0")
     assert row[8] == "1delivered"
-    assert "declared in a data sheet or by the user" in row[-1]
+    assert "declared in a data sheet or by the user" in row[-2]
 
 
 def test_a_missing_figure_is_a_dash_and_sorts_as_none(runs: Path) -> None:
     page = index(runs)
-    assert cells(page, "run-v")[-1].startswith("\u2013")
+    assert cells(page, "run-v")[-2].startswith("\u2013")
     row = next(row for row in page.source.split("<tr>") if "run-v" in row)
     assert "data-key" not in row.rpartition("<td")[2]
 
