@@ -544,24 +544,44 @@ def _device_energy_j(record: RunRecord, scope: Scope, phase: str) -> float | Non
 
 
 def _answer(question: Question, place: _Place, row: Row | None, missing: str) -> Answer:
-    """Return the verdict of a row, with the ratio of its bars in the leader's favour."""
+    """Return the answer at a place; over a sweep no point may contradict a winner."""
     if row is None or missing:
         reason = missing.removeprefix(f"{NOT_MEASURED}: ")
         return Answer(question=question, outcome="missing", verdict=NOT_MEASURED, reason=reason)
-    outcome, reason = _outcome(place, row)
+    shown = place.per_watt if question == "energy" and place.work is None else row
+    found = answer(question, row, tuple(place.group.arms), shown)
+    calls = [rows[row.quantity.key].call for rows in place.every if row.quantity.key in rows]
+    if "a" not in calls or "b" not in calls:
+        return found
+    counts = f"A at {calls.count('a')}, B at {calls.count('b')} of {counted(len(calls), 'point')}"
+    return replace(found, outcome="inconclusive", winner=None, verdict=INCONCLUSIVE, reason=counts)
+
+
+def answer(question: Question, row: Row, arms: Sequence[str], shown: Row | None = None) -> Answer:
+    """Return the verdict of a row of two arms, with the ratio in the leader's favour.
+
+    Args:
+        question: what the row is about.
+        row: the row that gets the verdict.
+        arms: the names of A and B.
+        shown: the row whose ratio is shown; by default the same.
+    """
+    outcome: Outcome = "won" if row.call in ("a", "b") else "inconclusive"
+    if row.words == SAME:
+        outcome = "same"
     found = Answer(
         question=question,
         outcome=outcome,
         verdict=INCONCLUSIVE if outcome == "inconclusive" else row.words,
-        reason=reason,
+        reason="" if outcome == "won" else row.reason,
         row=row,
     )
-    shown = place.per_watt if question == "energy" and place.work is None else row
-    if shown is None or shown.effect is None:
+    shown = shown or row
+    effect = shown.effect
+    if effect is None:
         return found
-    effect, (a, b) = shown.effect, place.group.arms
     b_leads = (effect.ratio > 1) == (shown.quantity.better == "higher")
-    leader, letter, other = (b, "B", "A") if b_leads else (a, "A", "B")
+    leader, letter, other = (arms[1], "B", "A") if b_leads else (arms[0], "A", "B")
     ends = [end if effect.ratio > 1 else 1 / end for end in (effect.lower, effect.upper) if end]
     is_apart = (effect.medians - 1) * (effect.ratio - 1) < 0
     return replace(
@@ -574,17 +594,6 @@ def _answer(question: Question, place: _Place, row: Row | None, missing: str) ->
         upper=max(ends, default=None),
         note=f"ratio of geometric means; the medians favour {other}" if is_apart else "",
     )
-
-
-def _outcome(place: _Place, row: Row) -> tuple[Outcome, str]:
-    """Return the outcome and why nobody won; over a sweep no point may contradict a winner."""
-    calls = [rows[row.quantity.key].call for rows in place.every if row.quantity.key in rows]
-    if "a" in calls and "b" in calls:
-        counts = f"A at {calls.count('a')}, B at {calls.count('b')}"
-        return "inconclusive", f"{counts} of {counted(len(calls), 'point')}"
-    if row.call in ("a", "b"):
-        return "won", ""
-    return ("same" if row.words == SAME else "inconclusive"), row.reason
 
 
 def _from_to(lower: float, upper: float, digits: int) -> str:

@@ -24,14 +24,15 @@ def steps(rate: float, count: int) -> list[float]:
 def test_a_session_ends_with_its_winner(capsys: pytest.CaptureFixture[str]) -> None:
     runs = session({"old": steps(1e9, 8), "new": steps(2e9, 8)}, power="measured", virtual=False)
     print_comparison(runs, JOURNAL)
-    text = capsys.readouterr().out
+    text = capsys.readouterr().out.replace("\u00a0", " ")
     subject = make_subject(runs)
     (group,) = subject.groups
     row = next(row for row in compare(subject, group) if row.quantity.unit == "B/s")
     assert row.call == "b"
     assert row.effect is not None
-    assert f"new/old = {number(row.effect.ratio, 3)} (95 % CI " in text
-    assert "new is better: old reaches 50" in text
+    assert f"new: {number(row.effect.ratio, 3)}\u00d7 as fast (95 % CI " in text
+    assert "throughput: new wins" in text
+    assert "energy, train: new: " in text
     assert "16 runs" in text
     assert "energy" in text
     assert text.splitlines()[-1].split(None, 1) == ["report", f"wattload report {JOURNAL}"]
@@ -41,7 +42,7 @@ def test_too_few_pairs_have_no_winner(capsys: pytest.CaptureFixture[str]) -> Non
     print_comparison(session({"A": steps(1e9, 2), "B": steps(2e9, 2)}), JOURNAL)
     text = capsys.readouterr().out
     assert "inconclusive (2 pairs; 6 needed)" in text
-    assert "better" not in text
+    assert "wins" not in text
     assert text.count("not measured") == 2
     assert max(map(len, text.splitlines())) <= 100
 

@@ -12,10 +12,10 @@ from wattload.core.units import Unit
 from wattload.reports.quantity import bounded_quantity, counted, number, quantity
 from wattload.reports.runs.load import Run
 from wattload.reports.sanitize import sanitize
-from wattload.reports.stats.comparison import Row, compare, sentence
+from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.subject import Group, Subject, make_subject
+from wattload.reports.stats.summary import answer
 from wattload.reports.stats.sweeps import Point, points
-from wattload.reports.stats.verdicts import INCONCLUSIVE
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -67,12 +67,13 @@ def _title(group: Group) -> str:
 
 
 def _shown(rows: Sequence[Row]) -> dict[str, str]:
-    """Return the titles of the headline rate and of the energy, with their keys."""
+    """Return the titles of the first headline rate and of its energy, with their keys."""
     headlines = [row for row in rows if row.quantity.headline and row.quantity.better != "neither"]
     speeds = [row for row in headlines if not row.quantity.is_energy]
     rates = [row for row in speeds if row.quantity.unit is Unit.BYTES_PER_SECOND]
     energies = [row for row in headlines if row.quantity.unit is Unit.JOULES]
-    chosen = [*(rates or speeds)[:1], *energies[-1:]]
+    asking = [row for row in energies if not row.quantity.asked_by]
+    chosen = [*(rates or speeds)[:1], *asking[:1]]
     found = {row.quantity.label: row.quantity.key for row in chosen}
     return found if energies else {**found, "energy": ""}
 
@@ -105,31 +106,21 @@ def _results(subject: Subject, group: Group) -> Iterator[Line]:
 
 def _result(row: Row, part: Point, group: Group) -> Iterator[Line]:
     """Yield the ratio and the verdict; at a point of a sweep in one line."""
-    effect, (a, b) = row.effect, [*group.arms][:2]
     name = row.quantity.label
-    ratio = ""
-    if effect is not None:
-        interval = (
-            f"95 % CI {number(effect.lower, 4)} to {number(effect.upper, 4)}"
-            if effect.lower is not None and effect.upper is not None
-            else "no interval"
-        )
-        ratio = f"{b}/{a} = {number(effect.ratio, 3)} ({interval})"
-    is_won = row.call in ("a", "b")
-    style = "bold green" if is_won else "bold"
+    if not group.is_pair:
+        yield Line("verdict", sanitize(f"{name}: {row.words} ({row.reason})"))
+        return
+    found = answer("energy" if row.quantity.is_energy else "speed", row, tuple(group.arms))
+    interval = f" ({found.interval_text})" if found.interval_text else ""
+    ratio = f"{found.leader}: {found.ratio_text}{interval}" if found.ratio_text else ""
+    style = "bold green" if found.winner else "bold"
+    verdict = f"{found.winner} wins" if found.winner else found.words
     if part.axis:
         at = f"{name} at {part.axis} = {part.value}"
-        yield Line("verdict", sanitize(f"{at}: {ratio}; {_call(row, a, b)}"), style)
+        parts = "; ".join(text for text in (verdict, ratio) if text)
+        yield Line("verdict", sanitize(f"{at}: {parts}"), style)
         return
     if ratio:
-        yield Line("ratio", sanitize(f"{name}: {ratio}"))
-    yield Line("verdict", sanitize(f"{name}: {_call(row, a, b)} ({row.reason})"), style)
-
-
-def _call(row: Row, a: str, b: str) -> str:
-    if row.call == "barred":
-        return INCONCLUSIVE
-    if row.call == "none":
-        return row.words
-    winner = a if row.call == "a" else b
-    return f"{winner} is better: {sentence(row, a, b)}"
+        note = f"; {found.note}" if found.note else ""
+        yield Line("ratio", sanitize(f"{name}: {ratio}{note}"))
+    yield Line("verdict", sanitize(f"{name}: {verdict}"), style)
