@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from wattload.core.units import GB, J_PER_WH, KB, MB, TB, Unit
@@ -37,6 +39,11 @@ _UNIT_WORDS = re.compile(
 )
 _SPELLINGS = {"au": "AU", "cpu": "CPU", "gpu": "GPU", "dlio": "DLIO", "io": "I/O", "gb": "GB"}
 _WORKLOADS = {"unet3d": "Unet3D", "dlrm": "DLRM"}
+_LABELS = {
+    "au_dlio": "AU in MLPerf's form",
+    "au_nominal": "AU by nominal step time",
+    "compute_fraction": "share of time computing",
+}
 _RATE_WORDS = ("rate", "throughput", "ceiling")
 _TIME_WORDS = ("time", "latency", "overshoot", "seconds", "delay", "stall")
 
@@ -73,8 +80,27 @@ class Scale:
         return value / self.factor
 
 
+_ONE_UNIT: ContextVar[tuple[Unit, Scale] | None] = ContextVar("one_unit", default=None)
+
+
+@contextmanager
+def one_unit(unit: Unit, scale: Scale) -> Iterator[None]:
+    """Give all values of a unit one scale, such as Wh on a whole page, within this context."""
+    token = _ONE_UNIT.set((unit, scale))
+    try:
+        yield
+    finally:
+        _ONE_UNIT.reset(token)
+
+
 def scale_for(unit: Unit, *values: float | None) -> Scale:
-    """Return the scale that suits the largest value, ignoring ``None`` and out-of-range values."""
+    """Return the scale that suits the largest value, ignoring ``None`` and out-of-range values.
+
+    Within ``one_unit`` it is the scale given there.
+    """
+    given = _ONE_UNIT.get()
+    if given is not None and given[0] is unit:
+        return given[1]
     shown = [abs(value) for value in values if value is not None and not out_of_range(value)]
     largest = max(shown, default=0.0)
     steps = _LADDERS[unit]
@@ -180,6 +206,8 @@ def percent(share: float | None, digits: int = 3) -> str:
 
 def label(name: str, unit: Unit | None = None) -> str:
     """Return a metric's name in words: ``batch_latency_p99_s`` is "batch latency p99"."""
+    if name in _LABELS:
+        return _LABELS[name]
     words = _UNIT_WORDS.sub("", name).replace("_", " ")
     words = " ".join(_SPELLINGS.get(word, word) for word in words.split())
     words = words.replace("seconds per", "time per")

@@ -13,8 +13,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wattload.core.units import Unit
 from wattload.reports.blocks import Section
 from wattload.reports.charts.themes import style_rules
+from wattload.reports.quantity import one_unit
 from wattload.reports.render.json_export import json_data
 from wattload.reports.sanitize import escape_unseen, is_wide, sanitize
 from wattload.reports.sections.checks import trust_section
@@ -27,6 +29,7 @@ from wattload.reports.sections.runs import run_sections
 from wattload.reports.sections.summary import summary_section, title
 from wattload.reports.sections.sweeps import accelerators_section, curves_section
 from wattload.reports.stats.subject import Subject
+from wattload.reports.stats.summary import first_screen
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -50,9 +53,10 @@ AFTER_RUNS: tuple[Callable[[Subject], Section | None], ...] = (
 
 def page_of(subject: Subject) -> str:
     """Return the page of a subject as HTML."""
-    before = [section(subject) for section in BEFORE_RUNS]
-    after = [section(subject) for section in AFTER_RUNS]
-    sections = [*before, *run_sections(subject), *after]
+    with one_unit(Unit.JOULES, first_screen(subject).energy_scale):
+        before = [section(subject) for section in BEFORE_RUNS]
+        after = [section(subject) for section in AFTER_RUNS]
+        sections = [*before, *run_sections(subject), *after]
     style = style_sheet()
     return template(_FOLDER / "page.html").render(
         title=title(subject),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ RANKS = frozenset({Evidence.MEASURED, Evidence.SELF_REPORTED, Evidence.ESTIMATED
 """Evidence good enough to decide which arm is better."""
 
 ALL_PHASES = "all timed phases"
+OTHER_SCOPES = {Scope.GPU: "GPU", Scope.NODE: "node"}
+"""The scopes other than drives, with their names."""
 
 REPLAYED = "replayed from another run"
 """The text for a recording replayed from its start: its joules are of another run."""
@@ -169,6 +172,29 @@ def _sum(parts: Sequence[EnergyRecord] | Sequence[Energy], field: str) -> float 
     """Return the sum, or ``None`` if a part is missing; uncertainties add linearly (worst case)."""
     values = [getattr(part, field) for part in parts]
     return None if any(value is None for value in values) else float(sum(values))
+
+
+def scope_energy_j(record: RunRecord, scope: Scope, phase: str) -> float | None:
+    """Return the energy of all devices of a scope in joules; ``None`` if a part is missing.
+
+    It is ``None``, too, if several phases share time, which a sum would count twice.
+
+    Args:
+        record: the run.
+        scope: which devices: energies of different scopes are never added.
+        phase: the name of a leading phase, or ``ALL_PHASES``.
+    """
+    found = [each for each in leading(record) if phase in (each.name, ALL_PHASES, "")]
+    if overlap(found):
+        return None
+    phases = [each.name for each in found]
+    parts = [
+        part.energy_j
+        for part in record.power.energy
+        if part.scope is scope and part.chosen and part.phase in phases
+    ]
+    known = [part for part in parts if part is not None and part > 0]
+    return math.fsum(known) if known and len(known) == len(parts) else None
 
 
 @cache_by_identity

@@ -29,7 +29,13 @@ from wattload.reports.quantity import (
     scale_for,
     workload_title,
 )
-from wattload.reports.runs.energy import ALL_PHASES, is_simulated, phase_energies
+from wattload.reports.runs.energy import (
+    ALL_PHASES,
+    OTHER_SCOPES,
+    is_simulated,
+    phase_energies,
+    scope_energy_j,
+)
 from wattload.reports.runs.phases import leading
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import (
@@ -184,6 +190,7 @@ class FirstScreen:
 
     ``arms`` are letters and names. ``excluded`` has a clause for each run that is not compared,
     warm-ups aside, ``warnings`` are sentences, ``distinction`` is what distinguishes the arms.
+    ``energy_scale`` is the unit of every energy of the page: use it with ``quantity.one_unit``.
     ``banner`` is set for simulated drives.
     ``warm_up_count`` counts warm-ups, ``no_power`` is why no workload has a drive's energy.
     """
@@ -193,6 +200,7 @@ class FirstScreen:
     excluded: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     distinction: str = ""
+    energy_scale: Scale
     banner: str = ""
     warm_up_count: int = 0
     no_power: str = ""
@@ -239,7 +247,7 @@ def first_screen(subject: Subject) -> FirstScreen:
     places = [_place(subject, group) for group in subject.groups]
     rate_scale = _page_scale([(place.rate, 1.0) for place in places], Unit.BYTES_PER_SECOND)
     energy_scale = _page_scale(
-        [(place.energy, place.work.count) for place in places if place.work], Unit.JOULES
+        [(place.energy, place.work.count if place.work else 1.0) for place in places], Unit.JOULES
     )
     rows = tuple(_verdict_row(subject, place, rate_scale, energy_scale) for place in places)
     missing = [row.energies.missing for row in rows]
@@ -254,6 +262,7 @@ def first_screen(subject: Subject) -> FirstScreen:
         ),
         warnings=tuple(dict.fromkeys(_warnings(subject, places))),
         distinction=subject.distinction,
+        energy_scale=energy_scale,
         banner="illustration: simulated drives" if any(map(is_simulated, records)) else "",
         warm_up_count=sum(record.comparison.warm_up for record in records),
         no_power=missing[0] if missing and all(missing) else "",
@@ -508,12 +517,12 @@ def _no_energy(place: _Place) -> str:
 def _devices(place: _Place, scale: Scale) -> Iterator[Bars]:
     """Yield the energies of GPUs and of whole nodes, which are never added to those of drives."""
     work = place.work or _Work()
-    for scope, name in ((Scope.GPU, "GPU"), (Scope.NODE, "node")):
+    for scope, name in OTHER_SCOPES.items():
         marks = {
             arm: [
                 energy_j / (scale.factor * work.count)
                 for run in place.compared.arms.get(arm, ())
-                if (energy_j := _device_energy_j(run.record, scope, place.phase)) is not None
+                if (energy_j := scope_energy_j(run.record, scope, place.phase)) is not None
             ]
             for arm in place.group.arms
         }
@@ -529,18 +538,6 @@ def _devices(place: _Place, scale: Scale) -> Iterator[Bars]:
             )
             title = f"{name}, {scale.unit} per {work.name}"
             yield Bars(title=title, better="lower", bars=bars)
-
-
-def _device_energy_j(record: RunRecord, scope: Scope, phase: str) -> float | None:
-    """Return the energy of all devices of a scope in a phase; ``None`` if a part is missing."""
-    phases = [each.name for each in leading(record) if _is_in(each.name, phase)]
-    parts = [
-        part.energy_j
-        for part in record.power.energy
-        if part.scope is scope and part.chosen and part.phase in phases
-    ]
-    known = [part for part in parts if part is not None and part > 0]
-    return math.fsum(known) if known and len(known) == len(parts) else None
 
 
 def _answer(question: Question, place: _Place, row: Row | None, missing: str) -> Answer:

@@ -10,6 +10,7 @@ from wattload.reports.quantity import (
     label,
     listed,
     number,
+    one_unit,
     out_of_range,
     percent,
     quantity,
@@ -108,7 +109,7 @@ def test_one_scale_fits_the_largest_of_several_values() -> None:
         ("write_bytes_per_s", Unit.BYTES_PER_SECOND, "write rate"),
         ("train_s", Unit.SECONDS, "train time"),
         ("batch_latency_p99_s", Unit.SECONDS, "batch latency p99"),
-        ("au_nominal", Unit.FRACTION, "AU nominal"),
+        ("au_nominal", Unit.FRACTION, "AU by nominal step time"),
         ("dlio_au_fraction", Unit.FRACTION, "DLIO AU"),
     ],
 )
@@ -123,3 +124,10 @@ def test_lists_and_counts_read_as_english() -> None:
         "2 runs",
         "0 entries",
     )
+
+
+def test_one_unit_is_used_for_every_energy_and_for_nothing_else() -> None:
+    with one_unit(Unit.JOULES, Scale(3600.0, "Wh")):
+        assert quantity(8.595, Unit.JOULES) == "0.002388\u00a0Wh"
+        assert quantity(8.595, Unit.SECONDS) == "8.595\u00a0s"
+    assert quantity(8.595, Unit.JOULES) == "8.595\u00a0J"

@@ -29,10 +29,13 @@ from wattload.reports.quantity import (
     with_unit,
 )
 from wattload.reports.runs.energy import (
+    ALL_PHASES,
+    OTHER_SCOPES,
     Energy,
     energy_text,
     phase_energies,
     power_text,
+    scope_energy_j,
     whole_energy,
 )
 from wattload.reports.runs.phases import Phase, leading, overlap
@@ -174,10 +177,14 @@ def energy_lines(record: RunRecord) -> Iterator[Line]:
     energies = [whole] if whole is not None else phase_energies(record)
     if not energies or not any(each.energy_j or each.upper_j for each in energies):
         yield Line("energy", f"{NOT_MEASURED} ({_why(record, energies)})")
-        return
-    for energy in energies:
-        of = f" ({energy.phase})" if len(energies) > 1 else ""
-        yield Line("energy", _energy(energy) + of)
+    else:
+        for energy in energies:
+            of = f" ({energy.phase})" if len(energies) > 1 else ""
+            yield Line("energy", _energy(energy) + of)
+    for scope, name in OTHER_SCOPES.items():
+        energy_j = scope_energy_j(record, scope, ALL_PHASES)
+        if energy_j is not None:
+            yield Line("", f"{name}: {quantity(energy_j, Unit.JOULES)}, not part of the drive's")
 
 
 def _why(record: RunRecord, energies: Sequence[Energy]) -> str:

@@ -211,9 +211,9 @@ def metrics(times: JobTimes, record_bytes: float) -> list[Metric]:
     """Return the metrics of the timed phase; ``record_bytes`` is the configured mean record."""
     return [
         *_rates(times),
+        *step_metrics(times),
         *_utilisations(times),
         *_dlio_rates(times, record_bytes),
-        *step_metrics(times),
         *_sleeps(times),
         *device_metrics(times),
         *_costs(times),
@@ -252,8 +252,9 @@ def _utilisations(times: JobTimes) -> list[Metric]:
             "au_dlio",
             dlio if known else None,
             reason,
-            "Accelerator utilisation as in DLIO 2.0.1 and later: actual computation divided by the "
-            "epoch without its first step; mean over ranks, then over epochs.",
+            "Accelerator utilisation in MLPerf Storage's form, as in DLIO 2.0.1 and later: actual "
+            "computation divided by the epoch without its first step; mean over ranks, then over "
+            "epochs. It is above the share of the whole time that computed.",
             headline=True,
         ),
         fraction(
@@ -319,6 +320,7 @@ def _share(times: JobTimes, name: str) -> Metric:
         times.missing.get(field, _NOT_REPORTED),
         f"Share of the epochs' seconds: {what}.",
         better="higher" if name == "compute" else "lower",
+        headline=name == "compute" and times.step_s > 0,
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from tests.reports.sessions import against_itself, run, session
 from wattload.core.record.results import Check
 from wattload.reports.runs.load import Run
+from wattload.reports.stats.figures import quantities
 from wattload.reports.stats.subject import make_subject
 from wattload.reports.stats.summary import FirstScreen, VerdictRow, first_screen
 
@@ -201,3 +202,14 @@ def test_arms_are_distinguished_by_what_was_swept() -> None:
     assert screen([*a, *b]).distinction == "target.path"
     assert screen(session({"A": FAST, "B": SLOW}, **REAL)).distinction == "label"
     assert screen([*a, *b], "power_state").distinction == "power state"
+
+
+def test_the_share_of_time_that_computed_is_named_and_asks_no_question_of_its_own() -> None:
+    (record,) = (each.record for each in [run("r1")])
+    computing = next(each for each in record.metrics if each.name == "au_nominal")
+    share = computing.model_copy(update={"name": "compute_fraction", "value": 0.8})
+    metrics = (*record.metrics, share)
+    found = quantities(record.model_copy(update={"metrics": metrics}))
+    assert found["compute_fraction"][0].label == "share of time computing"
+    assert found["au_nominal"][0].label == "AU by nominal step time"
+    assert found["compute_fraction"][0].asked_by == "throughput"
