@@ -59,8 +59,8 @@ def grade(subject: Subject, compared: Group, rate: Row | None, phase: str) -> Gr
     energies = [energy for record in records for energy in _energies(record, phase)]
     if made_up := _made_up(records, energies):
         return Grade("none", made_up)
-    if rate is None or not all(compared.arms.values()):
-        return Grade("low", "not every arm has valid runs")
+    if rate is None or not records:
+        return Grade("low", "no valid run")
     if rate.shortage:
         return Grade("low", rate.shortage)
     pairs = rate.effect.pairs if rate.effect is not None else 0

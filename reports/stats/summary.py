@@ -594,18 +594,16 @@ def answer(question: Question, row: Row, arms: Sequence[str], shown: Row | None 
 
 
 def _from_to(lower: float, upper: float, digits: int) -> str:
-    """Return an interval, with more digits if its ends look equal."""
+    """Return an interval, with more digits if only those tell its ends apart."""
     for count in range(digits, digits + 4):
         ends = number(lower, count), number(upper, count)
         if ends[0] != ends[1]:
-            break
-    return " to ".join(ends)
+            return " to ".join(ends)
+    return f"{number(lower, digits)} to {number(upper, digits)}"
 
 
 def _percents(*shares: float) -> str:
     """Return shares below 1 as percentages, with enough digits to differ and not to read 100."""
-    for digits in range(2, 7):
-        texts = [number(share * 100, digits) for share in shares]
-        if len({*texts, "100"}) > len(texts):
-            break
-    return f"{' to '.join(texts).replace('-', MINUS)}{UNIT_SPACE}%"
+    texts = [[number(share * 100, digits) for share in shares] for digits in range(2, 7)]
+    shown = next((own for own in texts if len({*own, "100"}) > len(own)), texts[0])
+    return f"{' to '.join(shown).replace('-', MINUS)}{UNIT_SPACE}%"
