@@ -40,23 +40,25 @@ from wattload.reports.stats.summary import Answer, Bars, FirstScreen, first_scre
 FORMAT, VERSION = "wattload-report", 1
 
 
-def json_report(subject: Subject) -> str:
+def json_report(subject: Subject, *, claims: bool = False) -> str:
     """Return the report as JSON, indented; invisible characters are escaped."""
-    text = json.dumps(document(subject), indent=1, ensure_ascii=False, allow_nan=False)
+    found = document(subject, claims=claims)
+    text = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False)
     return escape_unseen(text) + "\n"
 
 
-def json_data(subject: Subject) -> str:
+def json_data(subject: Subject, *, claims: bool = False) -> str:
     """Return the report as JSON that is safe inside a ``<script>``: it has no markup."""
-    text = json.dumps(document(subject), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    found = document(subject, claims=claims)
+    text = json.dumps(found, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     text = escape_unseen(text)
     for sign in "<>&":  # translate() takes ten times as long
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return text
 
 
-def document(subject: Subject) -> dict[str, Any]:
-    """Return all figures of a report as plain data."""
+def document(subject: Subject, *, claims: bool = False) -> dict[str, Any]:
+    """Return all figures of a report as plain data; published figures only with ``claims``."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -74,7 +76,7 @@ def document(subject: Subject) -> dict[str, Any]:
         "left_out": [{"name": each.name, "reason": each.reason} for each in subject.left_out],
         "comparisons": [comparison_data(subject, group) for group in subject.groups],
         "noise": noise_data(subject),
-        "published": published_data(subject),
+        "published": published_data(subject) if claims else None,
     }
 
 

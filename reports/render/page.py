@@ -61,7 +61,7 @@ def page_of(subject: Subject) -> str:
     return template(_FOLDER / "page.html").render(
         title=title(subject),
         sections=[section for section in sections if section is not None],
-        data=json_data(subject),
+        data=json_data(subject, claims=True),
         style=style,
         policy=policy(style),
         versions=sorted({run.record.software.wattload for run in subject.runs}),

@@ -30,7 +30,11 @@ def subject() -> Subject:
 
 @pytest.fixture(scope="module")
 def data(subject: Subject) -> dict[str, Any]:
-    return document(subject)
+    return document(subject, claims=True)
+
+
+def test_published_figures_are_opt_in(subject: Subject) -> None:
+    assert document(subject)["published"] is None
 
 
 def test_an_effect_has_both_intervals_all_p_values_and_its_method(

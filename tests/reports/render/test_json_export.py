@@ -107,13 +107,13 @@ def test_what_nobody_sees_is_escaped_in_the_data(tmp_path: Path) -> None:
     unseen = "\u202e\u200b\u2028\U000e0041"
     label = f"A{unseen}"
     subject = make_subject([one(tmp_path, Scenario(run_id="run-a", label=label, seconds=1.0))])
-    for text in (json_data(subject), json_report(subject)):
+    for text in (json_data(subject, claims=True), json_report(subject, claims=True)):
         assert not set(unseen) & set(text)
         assert json.loads(text)["runs"][0]["label"] == label
 
 
 def test_the_exported_report_is_what_the_page_carries(arms: tuple[Run, ...], page: Page) -> None:
-    assert json.loads(json_report(make_subject(arms))) == page.data()
+    assert json.loads(json_report(make_subject(arms), claims=True)) == page.data()
 
 
 def test_inputs_are_the_digests_of_the_files(arms_folder: Path, page: Page) -> None:
