@@ -123,7 +123,7 @@ def test_the_page_opens_with_what_was_run_on_what(virtual_page: Page) -> None:
         "3 runs of checkpoint, dlrm and unet3d at scale quick, loader direct, on box (2 CPUs, "
         "25.8 GB of memory, a guest under kvm), against /mnt/ssd (ext4 on virtio vda)"
     ) in text
-    assert "unet3d : throughput 1.50 GB/s and AU nominal 71.4 %." in text
+    assert "unet3d : throughput 1.50 GB/s and AU by nominal step time 71.4 %." in text
     assert "There is no figure of a drive's energy : no drive-scope power source" in text
 
 
