@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from wattload.core.checks.conditions import CEILING_FACTOR
+from wattload.core.checks.conditions import CEILING_FACTOR, CEILING_SUFFIX, bounded_rate
 from wattload.core.mlperf.published import UNET3D
 from wattload.core.power import Evidence
 from wattload.core.record.run import RunRecord
@@ -131,17 +131,16 @@ def _accuracy(energies: Sequence[Energy]) -> str:
 
 def _ceiling_factors(rate: Row, records: Sequence[RunRecord]) -> list[float]:
     """Return how far the ceilings of the host are above the rate that they bound, in all runs."""
-    found = []
-    for record in records:
-        metric = record.metric(rate.quantity.key)
-        if metric is None or metric.value is None:
-            continue
-        for check in record.checks:
-            factor = check.figures.get("factor")
-            is_of_rate = check.figures.get("result_bytes_per_s") == metric.value
-            if check.name.startswith("bottleneck_") and is_of_rate and isinstance(factor, float):
-                found.append(factor)
-    return found
+    return [
+        ceiling.value / bounded.value
+        for record in records
+        for ceiling in record.metrics
+        if ceiling.name.endswith(CEILING_SUFFIX)
+        and ceiling.value
+        and (bounded := bounded_rate(record, ceiling)) is not None
+        and bounded.name == rate.quantity.key
+        and bounded.value
+    ]
 
 
 def limit(rate: Row | None, runs: Sequence[Run]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from wattload.core.record.run import RunRecord
+from wattload.reports.runs.load import cache_by_identity
 
 NOT_SET = "not set"
 
@@ -46,7 +47,8 @@ def settings(config: Mapping[str, Any]) -> dict[str, str]:
     return {key: str(value) for key, value in flat(config, without=_NOT_CONDITIONS)}
 
 
-def facts_of(record: RunRecord) -> dict[str, str]:
+@cache_by_identity
+def facts_of(record: RunRecord) -> Mapping[str, str]:
     """Return what identifies the work of a run: settings, loader, scale and process count."""
     workload = record.workload
     found = {

@@ -36,6 +36,7 @@ from wattload.reports.runs.energy import (
     phase_energies,
     scope_energy_j,
 )
+from wattload.reports.runs.load import cache_by_identity
 from wattload.reports.runs.phases import leading
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import (
@@ -242,6 +243,7 @@ class _Place:
         return _letter(self.group.page or tuple(self.group.arms), arm)
 
 
+@cache_by_identity
 def first_screen(subject: Subject) -> FirstScreen:
     """Return the first screen of a page; no run needs to be valid."""
     places = [_place(subject, group) for group in subject.groups]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.reports.sessions import against_itself, run, session
-from wattload.core.record.results import Check
+from wattload.reports.runs.compact import Compactor
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.figures import quantities
 from wattload.reports.stats.subject import make_subject
@@ -85,24 +85,16 @@ def test_without_a_sensor_the_energy_column_says_so_once() -> None:
     assert found.rows[0].efficiencies.bars == ()
 
 
-CEILING = Check(
-    name="bottleneck_harness_ceiling_bytes_per_s",
-    verdict="pass",
-    sentence="The host is faster.",
-    figures={"factor": 3.0, "result_bytes_per_s": 0.0},
-)
-
-
 def with_ceiling(runs: Sequence[Run], factor: float) -> list[Run]:
     """Return the runs, whose hosts alone reach ``factor`` times their rate."""
     found = []
     for each in runs:
-        rate = next(metric.value for metric in each.record.metrics if metric.headline)
-        check = CEILING.model_copy(
-            update={"figures": {"factor": factor, "result_bytes_per_s": rate}}
-        )
-        kept = [own for own in each.record.checks if not own.name.startswith("bottleneck")]
-        record = each.record.model_copy(update={"checks": (*kept, check)})
+        rate = each.record.metrics[0]
+        assert rate.value is not None
+        update = {"name": "harness_ceiling_bytes_per_s", "headline": False}
+        ceiling = rate.model_copy(update={**update, "value": factor * rate.value})
+        metrics = (*each.record.metrics, ceiling)
+        record = each.record.model_copy(update={"metrics": metrics})
         found.append(Run(record=record, traces=each.traces))
     return found
 
@@ -213,3 +205,8 @@ def test_the_share_of_time_that_computed_is_named_and_asks_no_question_of_its_ow
     assert found["compute_fraction"][0].label == "share of time computing"
     assert found["au_nominal"][0].label == "AU by nominal step time"
     assert found["compute_fraction"][0].asked_by == "throughput"
+
+
+def test_a_page_of_many_runs_grades_them_alike() -> None:
+    runs = with_ceiling(session({"A": FAST, "B": SLOW}, **REAL), 3.0)
+    assert row(list(map(Compactor(), runs))).grade == row(runs).grade

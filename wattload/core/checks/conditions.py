@@ -36,10 +36,10 @@ UNSTEADY = 0.10
 def bottleneck(record: RunRecord) -> Sequence[Check]:
     """Compare the host's own ceilings (no drive in the loop) with the rates they bound."""
     ceilings = [m for m in record.metrics if m.name.endswith(CEILING_SUFFIX)]
-    return [_ceiling_check(ceiling, _bounded_rate(record, ceiling)) for ceiling in ceilings]
+    return [_ceiling_check(ceiling, bounded_rate(record, ceiling)) for ceiling in ceilings]
 
 
-def _bounded_rate(record: RunRecord, ceiling: Metric) -> Metric | None:
+def bounded_rate(record: RunRecord, ceiling: Metric) -> Metric | None:
     """Return the rate that a ceiling bounds: the headline rate of its direction, else the first."""
     rates = [m for m in record.metrics if m.headline and m.unit == "B/s" and m.value is not None]
     direction = "read" if "read" in ceiling.name else "write"
