@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from tests.reports.sessions import against_itself, run, session
+from tests.reports.sessions import against_itself, run, session, turn
+from wattload.core.power import Scope
 from wattload.reports.runs.compact import Compactor
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.figures import quantities
 from wattload.reports.stats.subject import make_subject
 from wattload.reports.stats.summary import FirstScreen, VerdictRow, first_screen
 
-REAL = {"power": "measured", "virtual": False}
+REAL: dict[str, Any] = {"power": "measured", "virtual": False}
 SLOW, FAST = [1.0e9, 1.01e9, 0.99e9, 1.0e9] * 2, [2.4e9, 2.42e9, 2.38e9, 2.4e9] * 2
 
 
@@ -210,3 +212,77 @@ def test_the_share_of_time_that_computed_is_named_and_asks_no_question_of_its_ow
 def test_a_page_of_many_runs_grades_them_alike() -> None:
     runs = with_ceiling(session({"A": FAST, "B": SLOW}, **REAL), 3.0)
     assert row(list(map(Compactor(), runs))).grade == row(runs).grade
+
+
+def test_geometric_means_that_favour_the_other_arm_than_the_medians_are_said() -> None:
+    runs = session({"A": [1e9] * 7 + [4e9], "B": [1.05e9] * 8}, **REAL)
+    answer = row(runs).speed
+    assert answer is not None
+    assert (answer.winner, answer.leader) == (None, "A")
+    assert answer.note == "ratio of geometric means; the medians favour B"
+
+
+def test_energy_is_per_unit_of_work_with_its_name() -> None:
+    titles = {
+        name: row(session({"A": FAST[:1]}, workload=name, **REAL)).energies.title
+        for name in ("unet3d", "checkpoint", "dlrm")
+    }
+    assert titles == {
+        "unet3d": "J per job",
+        "checkpoint": "J per checkpoint",
+        "dlrm": "J per round",
+    }
+
+
+def test_arms_that_moved_different_bytes_are_shown_per_byte_and_not_called() -> None:
+    other = [turn("B", block, 1e9, **{**REAL, "seconds": 4.0 + block / 100}) for block in range(6)]
+    found = row([*session({"A": [2e9] * 6}, **REAL), *other])
+    assert found.energies.title == "J per GB"
+    assert found.energy is not None
+    assert found.energy.reason.startswith("different bytes in train")
+    a, b = (bar.value for bar in found.energies.bars)
+    assert a is not None
+    assert b is not None
+    assert found.energy.ratio == pytest.approx(max(a / b, b / a))
+
+
+def swept(ratios: Sequence[float]) -> list[Run]:
+    """Return pairs at as many points, where B is so much faster than A."""
+    return [
+        each
+        for workers, ratio in enumerate(ratios, 1)
+        for each in session(
+            {"A": SLOW, "B": [ratio * rate for rate in SLOW]},
+            session=f"s{workers}",
+            settings={"workload": {"workers": workers}},
+            **REAL,
+        )
+    ]
+
+
+def test_a_sweep_is_the_point_of_the_median_ratio() -> None:
+    found = row(swept((1.5, 3.0, 2.0)))
+    assert found.at == "workers = 3, the median of 3 points: 1.50 to 3.00\u00d7"
+    assert found.speed is not None
+    assert found.speed.words == "2.00\u00d7 as fast"
+
+
+def test_a_winner_at_one_point_is_none_if_the_other_arm_wins_at_another() -> None:
+    answer = row(swept((0.5, 2.0, 3.0))).speed
+    assert answer is not None
+    assert (answer.winner, answer.reason) == (None, "A at 1, B at 2 of 3 points")
+
+
+def test_the_energy_of_a_gpu_stands_under_its_own_name() -> None:
+    def on_gpu(each: Run) -> Run:
+        parts = tuple(
+            part.model_copy(update={"scope": Scope.GPU}) for part in each.record.power.energy
+        )
+        power = each.record.power.model_copy(update={"energy": parts})
+        return Run(record=each.record.model_copy(update={"power": power}), traces=each.traces)
+
+    found = row([on_gpu(each) for each in session({"A": FAST, "B": SLOW}, **REAL)])
+    assert found.energies.missing == "not measured: no power sensor"
+    (gpu,) = found.devices
+    assert gpu.title.startswith("GPU, ")
+    assert [len(bar.marks) for bar in gpu.bars] == [8, 8]
