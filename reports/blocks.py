@@ -48,11 +48,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """One paragraph; ``lead`` makes it larger."""
+    """One paragraph; a ``quiet`` one is grey."""
 
     kind: ClassVar[str] = "paragraph"
     text: str
-    lead: bool = False
+    quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,6 @@ class Link:
 
 Words = Sequence[str | Link]
 """The parts of a sentence: plain text and links."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sentences:
-    """Numbered sentences in large type, each with links to its figures."""
-
-    kind: ClassVar[str] = "sentences"
-    sentences: Sequence[Words]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,87 +94,64 @@ class Notice:
         return self.sentences[len(self.first) :]
 
 
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """One arm of a comparison: its letter, its role in charts, and facts of its runs."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One answer of the first screen: who wins, by how much, and how certain that is.
 
-    letter: str
-    role: str
-    name: str
-    pairs: Sequence[tuple[str, str]]
+    ``letter`` and ``tone`` are empty without a winner, and ``quiet`` is for what nobody measured.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Arms:
-    """The arms of a page side by side, in the colours of the charts."""
-
-    kind: ClassVar[str] = "arms"
-    arms: Sequence[Arm]
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """One headline figure: label, number, unit, and a note."""
-
-    label: str
-    value: str
-    unit: str = ""
-    note: str = ""
+    text: str
+    remark: str = ""
+    letter: str = ""
     tone: Tone = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Tiles:
-    """Headline figures side by side."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictLine:
+    """One workload of the first screen: its findings, its bars as SVG, and how far to trust it.
 
-    kind: ClassVar[str] = "tiles"
-    tiles: Sequence[Tile]
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """One workload or run in the overview: a linked title, a sentence, its tiles."""
+    ``note`` is printed under the bars. ``anchor`` is the workload's section; ``grade`` links to
+    ``evidence``.
+    """
 
     title: str
-    anchor: str
     remark: str
-    tiles: Sequence[Tile]
-    badges: Sequence[Cell] = ()
+    anchor: str
+    findings: Sequence[Finding]
+    svg: str
+    note: str
+    grade: str
+    reason: str
+    evidence: str
 
 
-@dataclass(frozen=True, slots=True)
-class Cards:
-    """Cards side by side."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdicts:
+    """The first screen: a line per workload under ``titles``; ``bars`` is the title over bars."""
 
-    kind: ClassVar[str] = "cards"
-    cards: Sequence[Card]
+    kind: ClassVar[str] = "verdicts"
+    titles: Sequence[str]
+    bars: str
+    lines: Sequence[VerdictLine]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A chart as SVG with its caption, and its data as a table in a fold.
+    """A chart as SVG with its title and caption, and its data as a table in a fold.
 
     ``name`` is unique on the page, and can be linked to. ``svg`` is the only markup that is not
-    escaped: ``reports.charts.svg`` made it. It is empty if the chart could not be drawn;
-    ``missing`` says why. ``legend`` pairs the name of a colour with its meaning.
+    escaped: ``reports.charts.plot`` made it; several pictures are panels of one chart. ``legend``
+    pairs the name of a colour with its meaning.
     """
 
     kind: ClassVar[str] = "figure"
     name: str
+    title: str
     svg: str
     caption: str
     table: Table
     legend: Sequence[tuple[str, str]] = ()
-    missing: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Absent:
-    """A missing chart: its title, and why there is nothing to draw."""
-
-    kind: ClassVar[str] = "absent"
-    title: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,13 +193,13 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Blocks in a fold; for ``looked_up`` blocks only the summary line is printed on paper."""
+    """Blocks in a fold; those with ``data`` are tables to look up, and are not printed."""
 
     kind: ClassVar[str] = "fold"
     summary: str
     blocks: Sequence[Block]
-    tone: Tone = ""
-    looked_up: bool = False
+    data: bool = False
+    anchor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,30 +211,15 @@ class Heading:
     anchor: str = ""
 
 
-Block = (
-    Table
-    | Paragraph
-    | Sentences
-    | Notice
-    | Arms
-    | Tiles
-    | Cards
-    | Figure
-    | Absent
-    | Code
-    | Tree
-    | Facts
-    | Fold
-    | Heading
-)
+Block = Table | Paragraph | Notice | Verdicts | Figure | Code | Tree | Facts | Fold | Heading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A part of the page with its own entry in the contents.
+    """A part of the page: a fold under its title, which is ``open`` if it carries the message.
 
-    ``parts`` are sections within it, one level deep. ``folded`` shows them closed, under their
-    title and ``remark``. A section that is not ``listed`` has no entry.
+    ``parts`` are sections within it, one level deep; those with ``folded`` are folds too. What is
+    ``looked_up`` is not printed.
     """
 
     anchor: str
@@ -274,8 +228,9 @@ class Section:
     parts: Sequence[Section] = ()
     remark: str = ""
     badges: Sequence[Cell] = ()
+    open: bool = False
     folded: bool = False
-    listed: bool = True
+    looked_up: bool = False
 
 
 def row(*cells: str | Cell) -> tuple[Cell, ...]:

@@ -1,84 +1,53 @@
-"""Arms side by side: a bar for each arm's median, a mark for each run, a line for bounds."""
+"""Charts of bars: arms side by side, over a swept setting, by power state, and parts of a whole."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
 
-from wattload.reports.blocks import Cell, Figure, Table, columns, row
-from wattload.reports.charts.bars import Bar, Dot, Panel
+from wattload.core.power import Scope
+from wattload.core.record.energy import PowerStateShare
+from wattload.core.record.results import Metric
+from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
+from wattload.reports.blocks import Figure, Table, columns, row
+from wattload.reports.charts.bars import Bar, Dot, bars_svg, checked_range
 from wattload.reports.charts.captions import (
     NOT_RECORDED,
-    evidence,
     forced_caption,
     forced_clause,
-    forced_title,
     interval_evidence,
     intervals_caption,
     missing_reason,
-    question,
 )
-from wattload.reports.charts.svg import join_panels, make_figure
-from wattload.reports.charts.themes import arm_marker, arm_role
+from wattload.reports.charts.themes import PART_ROLES, arm_role
 from wattload.reports.quantity import (
     MISSING,
     Scale,
     counted,
     interval_text,
+    label,
     listed,
+    number,
+    out_of_range,
+    percent,
+    quantity,
     scale_for,
     scaled,
 )
+from wattload.reports.runs.energy import ALL_PHASES, phase_energies
 from wattload.reports.runs.load import Run
-from wattload.reports.stats.comparison import Row
-from wattload.reports.stats.figures import RunFigure
-from wattload.reports.stats.subject import LETTERS, lettered
+from wattload.reports.runs.phases import leading, overlap
+from wattload.reports.stats.comparison import Row, compare
+from wattload.reports.stats.figures import Quantity, RunFigure
+from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
+from wattload.reports.stats.sweeps import Point, points
 
-PANEL_WIDTH = 424
-_COLUMNS = 2
-_NAME_LIMIT = 16
-_LETTER = 6.9
-_LINE = 64
-
-
-def arms_figure(
-    name: str,
-    subject: str,
-    rows: Sequence[Row],
-    runs: Mapping[str, Sequence[Run]],
-    letters: Sequence[str] = LETTERS,
-) -> Figure | None:
-    """Return one panel per quantity, each on its own axis; ``None`` where no run has a figure.
-
-    Args:
-        name: unique on the page.
-        subject: what the title begins with.
-        rows: one for each quantity.
-        runs: those of each arm; they give the reason where an arm has no figure and others do.
-        letters: those of the arms, in their order.
-    """
-    drawn = [entry for entry in rows if largest(entry) is not None]
-    if not drawn:
-        return None
-    panels = [_panel(f"p{index}", entry, runs, letters) for index, entry in enumerate(drawn)]
-    chart = join_panels(
-        "concat",
-        [panel.chart() for panel in panels],
-        columns=_COLUMNS,
-        spacing={"row": 30, "column": 30},
-    )
-    forced = forced_clause(drawn)
-    return make_figure(
-        chart,
-        {key: found for panel in panels for key, found in panel.data().items()},
-        name=name,
-        title=forced_title(f"{subject}: {listed(list(runs))}", forced),
-        caption=forced_caption(_caption(rows, drawn), forced),
-        sentences=_sentences(drawn, runs, letters),
-        table=_table(rows, runs),
-        legend=arms_legend(list(runs), letters),
-    )
+_RATES = (Unit.BYTES_PER_SECOND, Unit.SAMPLES_PER_SECOND)
+_STATE_WORDS = {"transition": "between states", "unknown": "state unknown"}
+"""What a record has in place of the number of a power state."""
 
 
 def arms_legend(arms: Sequence[str], letters: Sequence[str] = LETTERS) -> list[tuple[str, str]]:
@@ -86,17 +55,6 @@ def arms_legend(arms: Sequence[str], letters: Sequence[str] = LETTERS) -> list[t
     names = [lettered(*pair) for pair in zip(letters, arms, strict=False)]
     roles = [arm_role(letter) for letter in letters]
     return list(zip(roles, names if len(arms) > 1 else arms, strict=False))
-
-
-def short_names(arms: Sequence[str], letters: Sequence[str] = LETTERS) -> list[str]:
-    """Return the labels of bars: the letters, with the arms' own names where all are short."""
-    pairs = list(zip(letters, arms, strict=False))
-    if len(arms) == 1:
-        return ["" if len(arms[0]) > _NAME_LIMIT else arms[0]]
-    names = [letter if letter == arm else f"{letter} {arm}" for letter, arm in pairs]
-    if any(len(name) > _NAME_LIMIT for name in names):
-        return [letter for letter, _ in pairs]
-    return names
 
 
 def largest(entry: Row) -> float | None:
@@ -111,43 +69,33 @@ def largest(entry: Row) -> float | None:
     return max(ends, default=None)
 
 
-def arm_bar(entry: Row | None, label: str, letter: str, arm: str, runs: Sequence[Run]) -> Bar:
-    """Return an arm's bar: its median and its runs, or its widest interval where it has bounds.
+def arm_bar(entry: Row | None, letter: str, arm: str, runs: Sequence[Run]) -> Bar:
+    """Return an arm's bar: what its ratio divides and its runs, or its widest interval.
 
     Args:
         entry: the quantity's row; ``None`` where no run has the quantity.
-        label: the text next to the bar.
-        letter: the arm's, which sets its colour and marker.
+        letter: the arm's, which sets its colour.
         arm: the arm's name.
         runs: the arm's; they give the reason where the bar has no figure.
     """
     figures = entry.figures.get(arm, ()) if entry else ()
-    spread = entry.spreads.get(arm) if entry else None
     bounds = [figure for figure in figures if figure.value is None and figure.upper is not None]
     forced = entry is not None and bool(entry.forced)
     dots = [Dot(f.value, f.valid, forced) for f in figures if f.value is not None]
     bar = Bar(
-        label=label,
+        label=letter,
         role=arm_role(letter),
-        marker=arm_marker(letter),
-        dots=dots,
-        count=_count(spread.count if spread else 0, len(figures)),
+        dots=dots if len(dots) > 1 else [dot for dot in dots if not dot.valid or forced],
         reason=_reason(entry, figures, runs),
     )
-    if spread is not None:
-        return replace(bar, value=spread.median)
+    spread = entry.spreads.get(arm) if entry else None
+    if entry is not None and spread is not None:
+        return replace(bar, value=entry.centres.get(arm) or spread.median)
     if dots or not bounds:
         return replace(bar, note="not compared")
     lowers = [figure.lower for figure in bounds if figure.lower is not None]
     uppers = [figure.upper for figure in bounds if figure.upper is not None]
-    count = _count(len(bounds), len(figures))
-    return replace(bar, lower=min(lowers, default=None), upper=max(uppers), count=count)
-
-
-def _count(valid: int, total: int) -> str:
-    if not total:
-        return ""
-    return f"n = {valid}" if valid == total else f"n = {valid} of {total}"
+    return replace(bar, lower=min(lowers, default=None), upper=max(uppers))
 
 
 def _reason(entry: Row | None, figures: Sequence[RunFigure], runs: Sequence[Run]) -> str:
@@ -158,85 +106,462 @@ def _reason(entry: Row | None, figures: Sequence[RunFigure], runs: Sequence[Run]
     return missing_reason(entry.quantity, [run.record for run in runs])
 
 
-def _panel(
-    key: str, entry: Row, runs: Mapping[str, Sequence[Run]], letters: Sequence[str]
-) -> Panel:
-    names = short_names(list(runs), letters)
-    bars = [
-        arm_bar(entry, label, letter, arm, of_arm)
-        for label, letter, (arm, of_arm) in zip(names, letters, runs.items(), strict=False)
-    ]
-    scale = scale_for(entry.quantity.unit, largest(entry))
-    remark = [
-        f"{entry.quantity.label}, {scale.unit}".removesuffix(", "),
-        *textwrap.wrap(evidence(entry), _LINE),
-        *textwrap.wrap(forced_clause([entry]), _LINE),
-    ]
-    return Panel(
-        key=key,
-        bars=bars,
-        scale=scale,
-        question=question(entry.quantity),
-        remark=remark,
-        better=entry.quantity.better,
-        width=round(PANEL_WIDTH - max(map(len, names)) * _LETTER),
-    )
+def _panel_title(quantity: Quantity, scale: Scale) -> str:
+    arrow = {"higher": "↑", "lower": "↓"}.get(quantity.better, "")
+    return f"{quantity.label}, {scale.unit}".removesuffix(", ") + f" {arrow}".rstrip()
 
 
-def _caption(rows: Sequence[Row], drawn: Sequence[Row]) -> str:
-    text = (
-        "Bars are medians of the valid runs of each arm; filled marks are single runs. A hollow "
-        "mark is a run that failed or that a check excludes; it is in no median. "
-    )
-    if any(entry.forced for entry in drawn):
-        text += "Where --force overrides an exclusion, all marks are hollow and all count. "
-    if known := interval_evidence(drawn):
-        text += f"{intervals_caption(known)} "
-    text += "Each panel has its own axis, which begins at zero."
-    missing = [entry.quantity.label for entry in rows if entry not in drawn]
-    return text + (f" No run has a figure for {listed(missing)}." if missing else "")
+def arms_figure(
+    name: str,
+    subject: str,
+    rows: Sequence[Row],
+    runs: Mapping[str, Sequence[Run]],
+    letters: Sequence[str] = LETTERS,
+) -> Figure | None:
+    """Return a panel per quantity, each from zero on its own axis; ``None`` without any figure.
 
-
-def _sentences(
-    drawn: Sequence[Row], runs: Mapping[str, Sequence[Run]], letters: Sequence[str]
-) -> list[str]:
-    """Return each panel as a sentence, for readers who cannot see the chart."""
-    sentences = []
+    Args:
+        name: unique on the page.
+        subject: what the title begins with.
+        rows: one for each quantity.
+        runs: those of each arm; they give the reason where an arm has no figure and others do.
+        letters: those of the arms, in their order.
+    """
+    drawn = [entry for entry in rows if largest(entry) is not None]
+    if not drawn:
+        return None
+    panels = []
     for entry in drawn:
         scale = scale_for(entry.quantity.unit, largest(entry))
         arms = zip(letters, runs.items(), strict=False)
-        bars = [arm_bar(entry, arm, letter, arm, of_arm) for letter, (arm, of_arm) in arms]
-        texts = "; ".join(f"{bar.label} {bar.text(scale)}" for bar in bars)
-        sentences.append(f"{question(entry.quantity)} In {scale.unit or 'its own unit'}: {texts}.")
-    return sentences
-
-
-def _table(rows: Sequence[Row], runs: Mapping[str, Sequence[Run]]) -> Table:
-    """Return every run's figure, those that are not drawn one by one too."""
-    titles = columns("quantity", "unit", "arm", "#runs", "figures, in order of start", "evidence")
-    lines = [_line(entry, arm, of_arm) for entry in rows for arm, of_arm in runs.items()]
-    return Table(columns=titles, rows=lines, caption="Every run's figure")
-
-
-def _line(entry: Row, arm: str, runs: Sequence[Run]) -> Sequence[Cell]:
-    scale = scale_for(entry.quantity.unit, largest(entry))
-    figures = entry.figures.get(arm, ())
-    words = dict.fromkeys(figure.evidence for figure in figures if figure.evidence)
-    return row(
-        entry.quantity.label,
-        scale.unit,
-        arm,
-        counted(len(figures), "run"),
-        "; ".join(_text(figure, scale) for figure in figures)
-        or Cell(MISSING, remark=_reason(entry, (), runs)),
-        listed(list(words)),
+        bars = [checked_range(arm_bar(entry, letter, *own)) for letter, own in arms]
+        panels.append(bars_svg(_panel_title(entry.quantity, scale), bars, scale))
+    return Figure(
+        name=name,
+        title=f"{subject}: arm by arm" if len(runs) > 1 else f"{subject}: every run",
+        svg="".join(panels),
+        caption=forced_caption(_caption(drawn, runs), forced_clause(drawn)),
+        table=_table(rows, runs),
+        legend=arms_legend(list(runs), letters) if len(runs) > 1 else [],
     )
 
 
-def _text(figure: RunFigure, scale: Scale) -> str:
-    text = scaled(figure.value, scale)
-    if figure.value is None and figure.upper is not None:
-        text = interval_text(figure.lower, figure.upper, scale)
-    elif figure.value is None and figure.note:
-        text += f" ({figure.note})"
-    return text if figure.valid else f"{text} (not compared)"
+def _caption(drawn: Sequence[Row], runs: Mapping[str, Sequence[Run]]) -> str:
+    parts = ["↑ higher is better, ↓ lower is better."]
+    if any(len(of_arm) > 1 for of_arm in runs.values()):
+        parts.append(
+            "Bars are what the ratios divide: geometric means of valid runs. A dot is one run."
+        )
+    if any(not f.valid for entry in drawn for own in entry.figures.values() for f in own):
+        parts.append("A hollow dot is an excluded run.")
+    parts.append(intervals_caption(interval_evidence(drawn)))
+    return " ".join(part for part in parts if part)
+
+
+def _table(rows: Sequence[Row], runs: Mapping[str, Sequence[Run]]) -> Table:
+    """Return every run's figure of every quantity."""
+    lines = []
+    for entry in rows:
+        scale = scale_for(entry.quantity.unit, largest(entry))
+        for arm in runs:
+            for figure in entry.figures.get(arm, ()):
+                shown = scaled(figure.value, scale)
+                if figure.value is None and figure.upper is not None:
+                    shown = interval_text(figure.lower, figure.upper, scale)
+                lines.append(
+                    row(
+                        entry.quantity.label,
+                        scale.unit,
+                        arm,
+                        shown,
+                        "yes" if figure.valid else "no",
+                        figure.note,
+                    )
+                )
+    titles = columns("quantity", "unit", "arm", "#figure", "valid", "remark")
+    return Table(columns=titles, rows=lines, caption="Every run's figure")
+
+
+@dataclass(frozen=True, slots=True)
+class _Swept:
+    """One quantity at every point of a sweep; ``rows`` and ``groups`` are by the point's value."""
+
+    quantity: Quantity
+    rows: dict[str, Row]
+    groups: Mapping[str, Group]
+
+    @property
+    def scale(self) -> Scale:
+        """The scale that suits all points."""
+        ends = [end for entry in self.rows.values() if (end := largest(entry)) is not None]
+        return scale_for(self.quantity.unit, max(ends, default=None))
+
+
+def sweep_figure(name: str, subject: Subject, group: Group) -> Figure | None:
+    """Return a panel per headline quantity, with the bars of each point of a sweep.
+
+    ``None`` for a group that was not swept, or has no figure. Rates over a number are curves
+    instead, and energies are those of the whole job where it has one.
+    """
+    found = points(group)
+    swept = _swept(subject, found) if len(found) > 1 else []
+    if not swept:
+        return None
+    axis = label(found[0].axis)
+    panels = []
+    for each in swept:
+        bars = []
+        for point in found:
+            arms = zip(group.letters, group.arms, strict=True)
+            entry = each.rows.get(point.value)
+            own = [
+                checked_range(arm_bar(entry, letter, arm, point.group.arms.get(arm, ())))
+                for letter, arm in arms
+            ]
+            bars += [replace(own[0], heading=f"{axis} {point.value}"), *own[1:]]
+        panels.append(bars_svg(_panel_title(each.quantity, each.scale), bars, each.scale))
+    rows = [entry for each in swept for entry in each.rows.values()]
+    caption = f"A group of bars for each value of {axis}. {_caption(rows, group.arms)}"
+    return Figure(
+        name=name,
+        title=f"{group.workload} by {axis}",
+        svg="".join(panels),
+        caption=forced_caption(caption.rstrip(), forced_clause(rows)),
+        table=_sweep_table(swept, found, group, axis),
+        legend=arms_legend(list(group.arms), group.letters) if len(group.arms) > 1 else [],
+    )
+
+
+def _swept(subject: Subject, found: Sequence[Point]) -> list[_Swept]:
+    by_key: dict[str, _Swept] = {}
+    groups = {point.value: point.group for point in found}
+    has_curves = all(point.number is not None for point in found)
+    for point in found:
+        for entry in compare(subject, point.group):
+            own = entry.quantity
+            is_curve = has_curves and own.unit in _RATES
+            is_drawn = own.headline and own.better != "neither" and entry.call != "derived"
+            if largest(entry) is None or is_curve or not is_drawn:
+                continue
+            by_key.setdefault(own.key, _Swept(own, {}, groups)).rows[point.value] = entry
+    every = list(by_key.values())
+    if any(each.quantity.phase == ALL_PHASES for each in every):
+        every = [
+            each
+            for each in every
+            if each.quantity.phase == ALL_PHASES or not each.quantity.is_energy
+        ]
+    return every
+
+
+def _sweep_table(swept: Sequence[_Swept], found: Sequence[Point], group: Group, axis: str) -> Table:
+    lines = []
+    for each in swept:
+        for point in found:
+            entry = each.rows.get(point.value)
+            for arm in group.arms:
+                figures = entry.figures.get(arm, ()) if entry else ()
+                values = [
+                    scaled(figure.value, each.scale) + (" (excluded)" * (not figure.valid))
+                    for figure in figures
+                    if figure.value is not None
+                ]
+                ratio = number(entry.effect.ratio, 3) if entry and entry.effect else MISSING
+                lines.append(
+                    row(
+                        each.quantity.label,
+                        each.scale.unit,
+                        point.value,
+                        arm,
+                        "; ".join(values) or MISSING,
+                        ratio if group.is_pair and arm == list(group.arms)[-1] else "",
+                    )
+                )
+    titles = columns("quantity", "unit", f"#{axis}", "arm", "every run", "#B/A")
+    return Table(columns=titles, rows=lines, caption=f"Every figure by {axis}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stack:
+    """One whole and its parts, for several bars.
+
+    ``names`` are the words for each part, in their order; ``runs`` the parts of each run in SI base
+    units, by bar; ``reasons`` why a bar lacks a part, by part and bar.
+    """
+
+    whole: str
+    unit: Unit
+    names: Mapping[str, str]
+    runs: Mapping[str, Sequence[Mapping[str, float]]]
+    reasons: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    def part(self, name: str, arm: str) -> float | None:
+        """Return a part's median over a bar's runs; ``None`` where no run has it."""
+        values = [run[name] for run in self.runs[arm] if name in run]
+        return median(values) if values else None
+
+
+def stages_figure(
+    name: str, subject: str, arms: Mapping[str, Sequence[RunRecord]]
+) -> Figure | None:
+    """Return the timed phases of each bar as its parts.
+
+    ``None`` where there is one phase only, or where phases overlap: a stack would count the
+    shared time twice.
+    """
+    records = [record for runs in arms.values() for record in runs]
+    names = dict.fromkeys(phase.name for record in records for phase in leading(record))
+    if len(names) < 2 or any(overlap(leading(record)) for record in records):  # noqa: PLR2004 - one is no stack
+        return None
+    stack = _Stack(
+        whole="the time in timed phases",
+        unit=Unit.SECONDS,
+        names={stage: label(stage) for stage in names},
+        runs={
+            arm: [{phase.name: phase.active_s for phase in leading(record)} for record in runs]
+            for arm, runs in arms.items()
+        },
+    )
+    return _stack_figure(name, f"{subject}: where does the time go?", stack)
+
+
+def parts_figures(
+    name: str, subject: str, arms: Mapping[str, Sequence[RunRecord]]
+) -> tuple[Figure, ...]:
+    """Return a chart for each whole that a run's metrics are parts of."""
+    wholes = dict.fromkeys(
+        (metric.part_of, metric.unit)
+        for records in arms.values()
+        for record in records
+        for metric in record.metrics
+        if metric.part_of
+    )
+    figures = [
+        _stack_figure(
+            f"{name}-parts{index}", f"{subject}: {whole}", _parts_stack(whole, unit, arms)
+        )
+        for index, (whole, unit) in enumerate(wholes)
+    ]
+    return tuple(figure for figure in figures if figure is not None)
+
+
+def _parts_stack(whole: str, unit: Unit, arms: Mapping[str, Sequence[RunRecord]]) -> _Stack:
+    of_arm: dict[str, list[list[Metric]]] = {
+        arm: [
+            [metric for metric in record.metrics if (metric.part_of, metric.unit) == (whole, unit)]
+            for record in records
+        ]
+        for arm, records in arms.items()
+    }
+    every = [(arm, metric) for arm, runs in of_arm.items() for run in runs for metric in run]
+    return _Stack(
+        whole=whole,
+        unit=unit,
+        names={metric.name: label(metric.name, unit) for _, metric in every},
+        runs={
+            arm: [
+                {m.name: m.value for m in run if m.value is not None and not out_of_range(m.value)}
+                for run in runs
+            ]
+            for arm, runs in of_arm.items()
+        },
+        reasons={
+            (metric.name, arm): metric.missing.get("value", "") or out_of_range(metric.value)
+            for arm, metric in every
+            if metric.value is None or out_of_range(metric.value)
+        },
+    )
+
+
+def _stack_figure(name: str, title: str, stack: _Stack) -> Figure | None:
+    """Return the chart of a whole; ``None`` where every part is zero or missing."""
+    totals = {arm: sum(stack.part(part, arm) or 0.0 for part in stack.names) for arm in stack.runs}
+    most = max(totals.values(), default=0.0)
+    if most <= 0:
+        return None
+    scale = scale_for(stack.unit, most)
+    roles = dict(zip(stack.names, PART_ROLES * len(stack.names), strict=False))
+    bars = []
+    for arm, total in totals.items():
+        parts = [
+            (roles[part], f"{words} {scaled(value, scale, 3)} {scale.unit}", value)
+            for part, words in stack.names.items()
+            if (value := stack.part(part, arm))
+        ]
+        bars.append(Bar(label=arm, role="device", value=total, parts=parts))
+    gaps = {
+        f"No {stack.names[part]}: {stack.reasons.get((part, arm), '') or NOT_RECORDED}."
+        for part in stack.names
+        for arm in stack.runs
+        if stack.part(part, arm) is None
+    }
+    table = Table(
+        columns=columns("part", *(f"#{arm}" for arm in stack.runs)),
+        rows=[
+            row(words, *[scaled(stack.part(part, arm), scale) for arm in stack.runs])
+            for part, words in stack.names.items()
+        ],
+        caption=f"Parts of {stack.whole}, in {scale.unit}",
+    )
+    return Figure(
+        name=name,
+        title=title,
+        svg=bars_svg(f"{stack.whole}, {scale.unit}", bars, scale),
+        caption=" ".join(["Parts are medians of the valid runs.", *sorted(gaps)]),
+        table=table,
+        legend=[(roles[part], words) for part, words in stack.names.items()],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """What one run spent in one state; ``energy_j`` is ``None`` where only its bounds are known."""
+
+    seconds: float
+    moved_bytes: int | None
+    energy_j: float | None
+    lower_j: float | None
+    upper_j: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """One arm in one state: what each of its runs spent there.
+
+    ``whole_s`` is the median of the runs' seconds in all states.
+    """
+
+    letter: str
+    arm: str
+    state: str
+    spent: Sequence[_Spent]
+    whole_s: float
+
+    @property
+    def seconds(self) -> float:
+        """The median of the seconds that its runs were in the state."""
+        return median(each.seconds for each in self.spent)
+
+    @property
+    def share(self) -> str:
+        """The share of the time in the state, as a percentage."""
+        return percent(self.seconds / self.whole_s if self.whole_s else None)
+
+    @property
+    def state_name(self) -> str:
+        """The state in words."""
+        if self.state.isdigit():
+            return f"PS{self.state}"
+        return _STATE_WORDS.get(self.state, self.state)
+
+    def known(self, name: str) -> list[float]:
+        """Return a figure of every run that has it."""
+        return [value for each in self.spent if (value := getattr(each, name)) is not None]
+
+
+def states_figure(
+    name: str,
+    subject: str,
+    arms: Mapping[str, Sequence[RunRecord]],
+    letters: Sequence[str] = LETTERS,
+) -> Figure | None:
+    """Return energy by arm and observed power state, over the timed phases.
+
+    ``None`` where no run has more than one state: a single bar repeats the energy of the whole.
+
+    Args:
+        name: unique on the page.
+        subject: what the title begins with.
+        arms: the valid runs of each arm.
+        letters: those of the arms, in their order.
+    """
+    states = [each for pair in zip(letters, arms.items(), strict=False) for each in _states(*pair)]
+    ends = [end for each in states for end in (*each.known("energy_j"), *each.known("upper_j"))]
+    if len({(each.letter, each.state) for each in states}) < 2 or not ends:  # noqa: PLR2004 - nothing to compare
+        return None
+    scale = scale_for(Unit.JOULES, *ends)
+    bars = [checked_range(_state_bar(each, len(arms) > 1)) for each in states]
+    titles = columns(
+        "arm", "power state", "#runs", "#seconds", "#share", f"#energy, {scale.unit}", "#moved"
+    )
+    rows = [
+        row(
+            each.arm,
+            each.state_name,
+            counted(len(each.spent), "run"),
+            quantity(each.seconds, Unit.SECONDS),
+            each.share,
+            "; ".join(_spent_text(spent, scale) for spent in each.spent),
+            quantity(median(moved) if (moved := each.known("moved_bytes")) else None, Unit.BYTES),
+        )
+        for each in states
+    ]
+    known = [
+        energy.words for own in arms.values() for each in own for energy in phase_energies(each)
+    ]
+    return Figure(
+        name=name,
+        title=f"{subject}: energy by power state",
+        svg=bars_svg(f"energy in timed phases, {scale.unit}", bars, scale),
+        caption=f"The observed state of the drive, its seconds and their share. Energy: "
+        f"{listed(list(dict.fromkeys(known)))}.",
+        table=Table(columns=titles, rows=rows, caption="By observed power state, in timed phases"),
+    )
+
+
+def _states(letter: str, pair: tuple[str, Sequence[RunRecord]]) -> list[_State]:
+    arm, records = pair
+    runs = [_spent_by_state(record) for record in records]
+    states = sorted({state for run in runs for state in run}, key=_order)
+    whole_s = [sum(spent.seconds for spent in run.values()) for run in runs if run]
+    return [
+        _State(letter, arm, state, [run[state] for run in runs if state in run], median(whole_s))
+        for state in states
+    ]
+
+
+def _order(state: str) -> tuple[bool, int, str]:
+    return not state.isdigit(), int(state) if state.isdigit() else 0, state
+
+
+def _spent_by_state(record: RunRecord) -> dict[str, _Spent]:
+    """Return what a run spent in each state, summed over its leading phases and its drives."""
+    timed = {phase.name for phase in leading(record)}
+    shares: dict[str, list[PowerStateShare]] = {}
+    for energy in record.power.energy:
+        if energy.phase in timed and energy.chosen and energy.scope is Scope.DRIVE:
+            for share in energy.states:
+                shares.setdefault(share.state, []).append(share)
+    return {state: _sum(of_state) for state, of_state in shares.items()}
+
+
+def _sum(shares: Sequence[PowerStateShare]) -> _Spent:
+    """Return the sum of shares; the sum lacks each figure that one of them lacks."""
+    fields: dict[str, Any] = {}
+    for name in ("moved_bytes", "energy_j", "lower_j", "upper_j"):
+        values = [getattr(share, name) for share in shares]
+        fields[name] = None if None in values else sum(values)
+    return _Spent(seconds=sum(share.seconds for share in shares), **fields)
+
+
+def _state_bar(each: _State, several: bool) -> Bar:
+    energies, lowers, uppers = (each.known(name) for name in ("energy_j", "lower_j", "upper_j"))
+    known = bool(energies)
+    return Bar(
+        label=f"{each.letter}, {each.state_name}" if several else each.state_name,
+        role=arm_role(each.letter),
+        value=median(energies) if known else None,
+        lower=min(lowers, default=None) if not known else None,
+        upper=max(uppers, default=None) if not known else None,
+        dots=[Dot(value) for value in energies] if len(energies) > 1 else [],
+        note=f"in {quantity(each.seconds, Unit.SECONDS, 3)} ({each.share})",
+        reason="energy unknown",
+    )
+
+
+def _spent_text(spent: _Spent, scale: Scale) -> str:
+    if spent.energy_j is not None:
+        return scaled(spent.energy_j, scale)
+    if spent.upper_j is None:
+        return MISSING
+    return interval_text(spent.lower_j, spent.upper_j, scale)

@@ -5,18 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
 
-import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S, Unit
 from wattload.reports.blocks import Figure, Table, columns, row
-from wattload.reports.charts.svg import Data, Rows, join_panels, layer_charts, make_figure
-from wattload.reports.charts.themes import light
-from wattload.reports.quantity import Scale, counted, percent, quantity, scale_for, whole
+from wattload.reports.charts.plot import Axis, Frame
+from wattload.reports.quantity import counted, percent, quantity, scale_for, whole
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import CommonClock
 from wattload.reports.runs.timeline import Strip
@@ -28,15 +25,7 @@ POINT_LIMIT = 4000
 _UNFINISHED = ".partial"
 """The suffix of a folder until it is complete; it is then renamed, with the same files."""
 
-_WIDTH = 800
-_ROOM_FOR_NAMES = 170
-_NAMED_FILES = 8
-_HEIGHT = 210
-_NAME_LETTERS = 26
-_DOT = 3.2
-_CAPS: dict[str, Literal["round", "square"]] = {"read": "round", "write": "square"}
-"""A dot is a line of no length: its cap distinguishes reads from writes without colour."""
-
+_HEIGHT = 200
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
 
@@ -153,20 +142,15 @@ def scatter_figure(name: str, subject: str, scatter: Scatter, strips: Sequence[S
         scatter: the operations.
         strips: the phases of the run.
     """
-    data: Data = {"shades": [{"t": s.start_s, "t2": s.end_s} for s in strips if s.timed]}
     ends = [strip.end_s for strip in strips if strip.timed]
     starts = [strip.start_s for strip in strips if strip.timed]
     times = np.concatenate([lane.time_s for lane in scatter.lanes])
-    span = (min([*starts, float(times.min())]), max([*ends, float(times.max())]))
-    panels = [
-        _panel(lane, index, span, data, is_last=index == len(scatter.lanes) - 1)
-        for index, lane in enumerate(scatter.lanes)
-    ]
-    return make_figure(
-        join_panels("vconcat", panels, spacing=18),
-        data,
+    low, high = min([*starts, float(times.min())]), max([*ends, float(times.max())])
+    x = Axis(low=low, high=max(high, low + 1e-3), unit="s")
+    return Figure(
         name=name,
         title=f"{subject}: offsets of operations over time",
+        svg="".join(_panel(lane, x, strips) for lane in scatter.lanes),
         caption=_caption(scatter),
         table=_table(scatter),
         legend=list(_legend(scatter)),
@@ -196,68 +180,21 @@ def _legend(scatter: Scatter) -> Iterator[tuple[str, str]]:
         yield "write", "write, square"
 
 
-def _panel(
-    lane: Lane, index: int, span: tuple[float, float], data: Data, *, is_last: bool
-) -> alt.LayerChart:
+def _panel(lane: Lane, x: Axis, strips: Sequence[Strip]) -> str:
     shown = scale_for(Unit.BYTES, lane.size_bytes)
-    is_named = 1 < len(lane.files) <= _NAMED_FILES
-    axis = alt.Axis(title="seconds since the first phase began" if is_last else None, tickCount=10)
-    x = alt.X("t:Q", axis=axis, scale=alt.Scale(domain=list(span), nice=False))
-    y_scale = alt.Scale(domain=[0, max(shown.shown(lane.size_bytes), 1e-9)], nice=False)
-    y = alt.Y("v:Q", axis=alt.Axis(title=None, tickCount=5), scale=y_scale)
-    shades = alt.Chart(alt.NamedData(name="shades")).mark_rect(fill=light("timed"), opacity=0.28)
-    layers = [shades.encode(x=x, x2=alt.X2("t2:Q"))]
-    if is_named:
-        layers += _name_layers(lane, index, (shown, span[1]), (x, y), data)
-    for role, which in (("read", ~lane.is_write), ("write", lane.is_write)):
-        data[f"{role}{index}"] = _dots(lane, which, shown)
-        dots = alt.Chart(alt.NamedData(name=f"{role}{index}")).mark_line(
-            stroke=light(role), strokeWidth=_DOT, strokeCap=_CAPS[role]
-        )
-        layers.append(dots.encode(x=x, y=y))
     files = counted(len(lane.files), "file")
-    title = alt.TitleParams(f"{lane.name}: offset in {files}, {shown.unit}")
-    width = _WIDTH - _ROOM_FOR_NAMES if is_named else _WIDTH
-    return layer_charts(layers, width=width, height=_HEIGHT, title=title)
-
-
-def _dots(lane: Lane, which: np.ndarray[Any, np.dtype[np.bool_]], shown: Scale) -> Rows:
-    """Return points with a gap after each: a line mark then draws them all in one path."""
-    rows: Rows = []
-    positions = lane.position_bytes[which].tolist()
-    for moment, position in zip(lane.time_s[which].tolist(), positions, strict=True):
-        t = round(moment, 4)
-        rows += [{"t": t, "v": round(shown.shown(position), 6)}, {"t": t, "v": None}]
-    return rows
-
-
-def _name_layers(
-    lane: Lane, index: int, ends: tuple[Scale, float], axes: tuple[alt.X, alt.Y], data: Data
-) -> list[alt.Chart]:
-    """Return a line where each file begins, and the files' names at the right edge."""
-    shown, end_s = ends
-    x, y = axes
-    data[f"name{index}"] = [
-        {
-            "t": end_s,
-            "v": shown.shown(file.start_bytes),
-            "mid": shown.shown(file.start_bytes + file.size_bytes / 2),
-            "word": _tail(file.name),
-        }
-        for file in lane.files
-    ]
-    base = alt.Chart(alt.NamedData(name=f"name{index}"))
-    rule: alt.Chart = base.mark_rule(stroke=light("axis"), strokeDash=[3, 3]).encode(y=y)
-    words: alt.Chart = base.mark_text(
-        align="left", dx=8, fontSize=11, baseline="middle", fill=light("text")
-    ).encode(x=x, y=alt.Y("mid:Q"), text=alt.Text("word:N"))
-    return [rule, words]
-
-
-def _tail(name: str) -> str:
-    """Return the end of a file's path: the beginning is the same for all."""
-    short = "/".join(name.split("/")[-2:])
-    return short if len(short) <= _NAME_LETTERS else f"…{short[1 - _NAME_LETTERS :]}"
+    title = f"{lane.name}: offset in {files}, {shown.unit}"
+    high = max(shown.shown(lane.size_bytes), 1e-9)
+    frame = Frame(x, Axis(low=0, high=high, unit=shown.unit), height=_HEIGHT, title=title)
+    for strip in strips:
+        if strip.timed:
+            frame.shade(strip.start_s, strip.end_s, "timed", 0.28)
+    positions = lane.position_bytes / shown.factor
+    for role, which in (("read", ~lane.is_write), ("write", lane.is_write)):
+        frame.specks(
+            lane.time_s[which].tolist(), positions[which].tolist(), role, square=role == "write"
+        )
+    return frame.svg(f"{title} over time", "time")
 
 
 def _table(scatter: Scatter) -> Table:

@@ -1,433 +1,438 @@
-"""Throughput and power over one time axis, for one run or for a run of each arm.
+"""Charts over time: rates, power and cumulative energy, of one run or of a run of each arm.
 
-Phases are strips above them. Lines are thinned to the extremes of every column of pixels.
+Lines are means over bins of a second or more; the extremes within a bin are a band.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.charts.captions import is_declared
-from wattload.reports.charts.svg import Data, Rows, join_panels, layer_charts, make_figure
-from wattload.reports.charts.themes import light
-from wattload.reports.quantity import Scale, number, scale_for, scaled
-from wattload.reports.runs.timeline import Array, Band, Line, Timeline
+from wattload.reports.charts.plot import Axis, Frame, share_of, text
+from wattload.reports.charts.themes import arm_role, light
+from wattload.reports.quantity import Scale, listed, number, quantity, scale_for, scaled
+from wattload.reports.runs.energy import phase_energies, whole_energy
+from wattload.reports.runs.load import Run
+from wattload.reports.runs.phases import Phase, leading
+from wattload.reports.runs.timeline import Band, Timeline, make_timeline
 
-Samples = NDArray[np.float64]
-Places = NDArray[np.int64]
+BINS_MAX = 600
+"""The most bins of a line: more would not be seen."""
 
-COLUMNS = 820
-"""The width of a chart over time, in pixels."""
-
-POINT_LIMIT = 3 * COLUMNS + 2
-"""The most points of a drawn series: each column's minimum, maximum and gap, and both ends."""
-
-_LANE = 22
-_LETTER = 6.6
-_HEADROOM = 1.04
-_WATTS = Scale(1, "W")
-_GUTTER = 44
+_WIDTHS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600, 7200, 14400)
+_STRIPS_MAX = 40
+_LANE = 20
+_ROOM = 0.13
+"""The share of the width that the words of a phase need."""
+_RATE_HEIGHT = 150
 _TABLE_ROWS = 24
-_DECLARED = "the watts declared for the drive by a data sheet or the user, not measured"
-_NAMES = {"read": "read by the workload", "write": "written by the workload"}
+_HEADROOM = 1.12
+_CUT = 1.8
+"""Extremes beyond this many times the highest mean are cut off, so that means can be seen."""
+_DECLARED = "watts declared by a data sheet or the user, not measured"
+Array = NDArray[np.float64]
 
 
-def timeline_figure(name: str, subject: str, timeline: Timeline) -> Figure | None:
-    """Return the chart of a run over time; ``None`` where no trace of bytes or power was kept."""
-    if not timeline.rates and not has_power(timeline):
-        return None
-    data: Data = {}
-    tracks = _Tracks(timeline, extent_of([timeline]), width=COLUMNS, prefix="", data=data)
-    panels = tracks.panels(rates=bool(timeline.rates), power=has_power(timeline))
-    return make_figure(
-        join_panels("vconcat", panels, spacing=16),
-        data,
-        name=name,
-        title=f"{subject} over time",
-        caption=_caption([timeline]),
-        table=_table({"": timeline}),
-        legend=_legend([timeline]),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Track:
+    """One run of a chart over time: its arm's letter and name, and its series.
 
-
-def arms_timeline_figure(
-    name: str, subject: str, timelines: Mapping[str, Timeline]
-) -> Figure | None:
-    """Return a run of each arm over time, side by side on the same axes.
-
-    ``None`` where fewer than two of them have a trace to draw.
-
-    Args:
-        name: unique on the page.
-        subject: what the title begins with.
-        timelines: by the name of the arm.
+    ``zero_s`` is the start of its first timed phase, where the axis begins to count.
     """
-    drawn = {arm: each for arm, each in timelines.items() if each.rates or has_power(each)}
-    if len(drawn) < 2:  # noqa: PLR2004 - one is no comparison
-        return None
-    shown = list(drawn.values())
-    rates, power = any(each.rates for each in shown), any(map(has_power, shown))
-    extent = extent_of(shown)
-    width = (COLUMNS - _GUTTER * (len(shown) - 1)) // len(shown)
-    data: Data = {}
-    sides = []
-    for index, (arm, timeline) in enumerate(drawn.items()):
-        tracks = _Tracks(timeline, extent, width=width, prefix=f"arm{index}", data=data)
-        panels = tracks.panels(rates=rates, power=power)
-        sides.append(
-            join_panels("vconcat", panels, spacing=16, title=alt.TitleParams(arm, offset=10))
-        )
-    return make_figure(
-        join_panels("hconcat", sides, spacing=_GUTTER),
-        data,
-        name=name,
-        title=f"{subject} over time, arm by arm",
-        caption=f"{_caption(shown)} Both have the same axes.",
-        table=_table(drawn),
-        legend=_legend(shown),
-    )
 
-
-def _legend(timelines: Sequence[Timeline]) -> list[tuple[str, str]]:
-    """Return what each colour means, with the evidence of power."""
-    legend = []
-    for timeline in timelines:
-        legend += [
-            (line.role, _NAMES.get(line.name, f"{line.name}, all traffic"))
-            for line in timeline.rates
-        ]
-        legend += [(line.role, f"{line.name}: {line.evidence}") for line in timeline.watts]
-        legend += [("bound", f"{band.name}: {band.evidence}") for band in timeline.bands]
-    return list(dict.fromkeys(legend))
-
-
-def _caption(timelines: Sequence[Timeline]) -> str:
-    parts = []
-    if any(each.rates for each in timelines):
-        parts.append("bytes moved per 100 ms, as a rate")
-    watts = [is_declared(line.evidence) for each in timelines for line in each.watts]
-    if watts:
-        parts.append(_DECLARED if all(watts) else "the drive's power")
-    bands = [is_declared(band.evidence) for each in timelines for band in each.bands]
-    if True in bands and not (watts and all(watts)):
-        parts.append(f"the bounds of {_DECLARED}")
-    if False in bands:
-        parts.append("bounds on the drive's power from its power states")
-    names = (strip.name for each in timelines for strip in each.strips if strip.timed)
-    phases = ", ".join(dict.fromkeys(names))
-    text = ", and ".join(parts)
-    return (
-        f"{text[:1].upper()}{text[1:]}; timed phases are shaded: {phases or 'none'}. Each "
-        "pixel shows the minimum and the maximum, not a mean; the line is broken where samples "
-        "are missing."
-    )
-
-
-def _table(timelines: Mapping[str, Timeline]) -> Table:
-    """Return means over equal parts of the run."""
-    extent = extent_of(list(timelines.values()))
-    edges = np.linspace(extent.start_s, extent.end_s, _TABLE_ROWS + 1)
-    lines: list[tuple[str, Line, Unit]] = []
-    for arm, each in timelines.items():
-        prefix = f"{arm}: " if arm else ""
-        lines += [(prefix, line, Unit.BYTES_PER_SECOND) for line in each.rates]
-        lines += [(prefix, line, Unit.WATTS) for line in each.watts]
-    titles, series = [], []
-    for prefix, line, unit in lines:
-        means = _means(line, edges)
-        scale = scale_for(unit, *means)
-        titles.append(f"#{prefix}{line.name}, {scale.unit}")
-        series.append([scaled(mean, scale) for mean in means])
-    rows = [
-        row(
-            f"{number(edges[index], 3)} to {number(edges[index + 1], 3)}",
-            *[cells[index] for cells in series],
-        )
-        for index in range(_TABLE_ROWS)
-    ]
-    return Table(
-        columns=columns("seconds", *titles), rows=rows, caption="Means over equal parts of the run"
-    )
-
-
-def _means(line: Line, edges: Array) -> list[float | None]:
-    bounds = np.searchsorted(line.time_s, edges)
-    means: list[float | None] = []
-    for start, end in itertools.pairwise(bounds):
-        inside = line.value[start:end]
-        known = inside[~np.isnan(inside)]
-        means.append(float(known.mean()) if known.size else None)
-    return means
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """The axes of one chart or of several: seconds, the maximum of each track, rows of strips."""
-
-    start_s: float
-    end_s: float
-    rate_bytes_per_s: float
-    power_w: float
-    lanes: int
+    letter: str
+    name: str
+    run: Run
+    timeline: Timeline
+    zero_s: float
+    phases: tuple[Phase, ...]
 
     @property
-    def span_s(self) -> tuple[float, float]:
-        """Both ends of the time axis."""
-        return self.start_s, self.end_s
+    def end_s(self) -> float:
+        """The end of its last timed phase, from its start."""
+        ends = [phase.intervals_s[-1][1] for phase in self.phases]
+        return max(ends, default=self.timeline.end_s) - self.zero_s
+
+    @property
+    def summary(self) -> str:
+        """How long its timed phases took, and their energy."""
+        seconds = sum(phase.active_s for phase in self.phases)
+        energies = phase_energies(self.run.record)
+        whole = whole_energy(self.run.record) or (energies[0] if len(energies) == 1 else None)
+        words = quantity(seconds, Unit.SECONDS, 3)
+        if whole is not None and whole.energy_j is not None:
+            words += f": {quantity(whole.energy_j, Unit.JOULES, 3)}"
+        return words
 
 
-def extent_of(timelines: Sequence[Timeline]) -> Extent:
-    """Return axes that hold all of the given timelines."""
-    rates = [line.value for timeline in timelines for line in timeline.rates]
-    watts = [line.value for timeline in timelines for line in timeline.watts]
-    uppers = [band.upper for timeline in timelines for band in timeline.bands]
-    lanes = [strip.lane + 1 for timeline in timelines for strip in timeline.strips]
-    return Extent(
-        start_s=min(timeline.start_s for timeline in timelines),
-        end_s=max(timeline.end_s for timeline in timelines),
-        rate_bytes_per_s=_most(rates),
-        power_w=_most([*watts, *uppers]),
-        lanes=max(lanes, default=0),
-    )
+def make_track(letter: str, name: str, run: Run) -> Track:
+    """Return a run as it is drawn over time."""
+    phases = leading(run.record)
+    timeline = make_timeline(run)
+    zero_s = min((phase.start_s for phase in phases), default=timeline.start_s)
+    return Track(letter=letter, name=name, run=run, timeline=timeline, zero_s=zero_s, phases=phases)
 
 
-def _most(values: Sequence[Array]) -> float:
-    return max((float(np.fmax.reduce(value, initial=0.0)) for value in values), default=0.0)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Series:
+    """One line: times are seconds from the track's start; ``dash`` for what is not measured."""
+
+    name: str
+    role: str
+    time_s: Array
+    value: Array
+    dash: str = ""
 
 
-def has_power(timeline: Timeline) -> bool:
+def has_power(track: Track) -> bool:
     """Return whether a run's power is known over time, as a line or as bounds."""
-    return bool(timeline.watts or timeline.bands)
+    return bool(track.timeline.watts or track.timeline.bands)
 
 
-class _Tracks:
-    """Draws one run's tracks; their rows go into ``data`` under names that begin with ``prefix``.
+def power_figure(name: str, title: str, tracks: Sequence[Track]) -> Figure | None:
+    """Return power over time, arms over each other from their timed start; ``None`` without it."""
+    drawn = [track for track in tracks if has_power(track)]
+    if not drawn:
+        return None
+    svg, table = _chart(drawn, [_power_series(track) for track in drawn], Unit.WATTS, "Power")
+    return Figure(name=name, title=title, svg=svg, caption=_power_caption(drawn), table=table)
 
-    Runs on one chart share one ``extent``, so that their heights can be compared.
+
+def rate_figure(name: str, title: str, tracks: Sequence[Track]) -> Figure | None:
+    """Return the rate of the workload over time; ``None`` where no trace of bytes was kept.
+
+    Of one run, reads, writes and the traffic of devices are lines of their own.
     """
-
-    def __init__(
-        self, timeline: Timeline, extent: Extent, *, width: int, prefix: str, data: Data
-    ) -> None:
-        self._timeline = timeline
-        self._extent = extent
-        self._width = width
-        self._prefix = prefix
-        self._data = data
-        self._x = alt.Scale(domain=list(extent.span_s), nice=False)
-        data[f"{prefix}shades"] = [
-            {"t": strip.start_s, "t2": strip.end_s}
-            for strip in timeline.strips
-            if strip.timed and strip.lane == 0
-        ]
-
-    def panels(self, *, rates: bool, power: bool) -> list[alt.LayerChart]:
-        """Return the panels from the top, with those of ``rates`` and ``power`` that are set."""
-        panels = [self._strips()] if self._extent.lanes else []
-        if rates:
-            panels.append(self._rates(last=not power))
-        if power:
-            panels.append(self._power())
-        return panels
-
-    def _time(self, *, last: bool) -> alt.X:
-        axis = alt.Axis(
-            title="seconds since the first phase began" if last else None,
-            labels=last,
-            ticks=last,
-            domain=last,
-            tickCount=self._width // 80,
-        )
-        return alt.X("t:Q", scale=self._x, axis=axis)
-
-    def _rows(self, name: str, rows: Rows) -> alt.Chart:
-        self._data[self._prefix + name] = rows
-        return alt.Chart(alt.NamedData(name=self._prefix + name))
-
-    def _strips(self) -> alt.LayerChart:
-        lanes = self._extent.lanes
-        x = alt.X("t:Q", scale=self._x, axis=None)
-        y_scale = alt.Scale(domain=list(range(lanes)), paddingInner=0.15)
-        y = alt.Y("lane:O", axis=None, scale=y_scale)
-        base = self._rows("strips", self._strip_rows())
-        boxes = base.mark_rect(cornerRadius=2).encode(
-            x=x, x2=alt.X2("t2:Q"), y=y, fill=alt.Fill("fill:N", scale=None)
-        )
-        words = base.mark_text(align="left", dx=5, fontSize=11, baseline="middle").encode(
-            x=x, y=y, text=alt.Text("word:N"), fill=alt.FillValue(light("strong"))
-        )
-        return layer_charts([boxes, words], width=self._width, height=_LANE * lanes)
-
-    def _strip_rows(self) -> Rows:
-        per_s = self._width / max(self._extent.end_s - self._extent.start_s, 1e-9)
-        return [
-            {
-                "t": strip.start_s,
-                "t2": strip.end_s,
-                "lane": strip.lane,
-                "fill": light("timed" if strip.timed else "untimed"),
-                "word": _fitting(strip.name, (strip.end_s - strip.start_s) * per_s),
-            }
-            for strip in self._timeline.strips
-        ]
-
-    def _shade(self, x: alt.X) -> alt.Chart:
-        base = alt.Chart(alt.NamedData(name=f"{self._prefix}shades"))
-        shade: alt.Chart = base.mark_rect(fill=light("timed"), opacity=0.28).encode(
-            x=x, x2=alt.X2("t2:Q")
-        )
-        return shade
-
-    def _rates(self, *, last: bool) -> alt.LayerChart:
-        shown = scale_for(Unit.BYTES_PER_SECOND, self._extent.rate_bytes_per_s)
-        x, y = self._time(last=last), _height(shown.shown(self._extent.rate_bytes_per_s), 5)
-        layers = [self._shade(x)]
-        lines = sorted(self._timeline.rates, key=lambda line: line.role != "device")
-        for index, line in enumerate(lines):
-            base = self._rows(f"rate{index}", self._points(line, shown)).encode(x=x, y=y)
-            layers.append(_stroke(base, line.role))
-        title = alt.TitleParams(f"Throughput, {shown.unit}")
-        return layer_charts(layers, width=self._width, height=180, title=title)
-
-    def _power(self) -> alt.LayerChart:
-        x, y = self._time(last=True), _height(self._extent.power_w, 4)
-        layers = [self._shade(x)]
-        for index, band in enumerate(self._timeline.bands):
-            base = self._rows(f"band{index}", self._band_rows(band))
-            layers.extend(_band_layers(base, x, y, known=band.lower is not None))
-        for index, line in enumerate(self._timeline.watts):
-            base = self._rows(f"watt{index}", self._points(line, _WATTS)).encode(x=x, y=y)
-            dash = [7, 4] if line.role == "declared" else [1, 0]
-            layers.append(base.mark_line(stroke=light(line.role), strokeWidth=1.3, strokeDash=dash))
-        title = alt.TitleParams(_power_title(self._timeline))
-        return layer_charts(layers, width=self._width, height=130, title=title)
-
-    def _thin(self, time_s: Array, value: Array) -> Places:
-        return thin(time_s, value, self._extent.span_s, self._width)
-
-    def _points(self, line: Line, shown: Scale) -> Rows:
-        kept = self._thin(line.time_s, line.value)
-        times, values = line.time_s[kept].tolist(), line.value[kept].tolist()
-        return [
-            {"t": _short(moment), "v": _value(shown.shown(height))}
-            for moment, height in zip(times, values, strict=True)
-        ]
-
-    def _band_rows(self, band: Band) -> Rows:
-        """Return both bounds at each moment where thinning keeps one of them."""
-        lower = band.lower if band.lower is not None else np.zeros_like(band.upper)
-        kept = np.union1d(
-            self._thin(band.time_s, band.upper),
-            self._thin(band.time_s, lower),
-        )
-        return [
-            {
-                "t": _short(band.time_s[at]),
-                "v": _value(float(band.upper[at])),
-                "v2": _value(float(lower[at])),
-            }
-            for at in kept
-        ]
-
-
-def _height(most: float, ticks: int) -> alt.Y:
-    domain = [0, most * _HEADROOM] if most > 0 else [0, 1]
-    scale = alt.Scale(domain=domain, nice=False)
-    return alt.Y("v:Q", axis=alt.Axis(title=None, tickCount=ticks), scale=scale)
-
-
-def _fitting(word: str, pixels: float) -> str:
-    """Return the word, shortened to fit a strip of that width."""
-    room = int((pixels - 8) / _LETTER)
-    if len(word) <= room:
-        return word
-    return word[: room - 1] + "…" if room > 3 else ""  # noqa: PLR2004 - fewer letters are unreadable
-
-
-def _stroke(base: alt.Chart, role: str) -> alt.Chart:
-    colour = light(role)
-    line: alt.Chart
-    if role == "device":
-        line = base.mark_line(
-            stroke=colour, strokeWidth=1, strokeDash=[3, 2], interpolate="step-after"
-        )
-    else:  # a line that begins and ends at zero, filled, is an area in half the bytes
-        line = base.mark_line(
-            stroke=colour, strokeWidth=1.3, fill=colour, fillOpacity=0.16, interpolate="step-after"
-        )
-    return line
-
-
-def _power_title(timeline: Timeline) -> str:
-    if timeline.bands and not timeline.watts:
-        if all(is_declared(band.evidence) for band in timeline.bands):
-            return "Power, W: declared, not measured"
-        known = all(band.lower is not None for band in timeline.bands)
-        return "Power, W: " + ("between these bounds" if known else "at most")
-    declared = bool(timeline.watts) and all(line.role == "declared" for line in timeline.watts)
-    return "Power, W: declared, not measured" if declared else "Power, W"
-
-
-def _band_layers(base: alt.Chart, x: alt.X, y: alt.Y, *, known: bool) -> list[alt.Chart]:
-    area = base.mark_area(
-        fill=light("bound"), fillOpacity=0.22 if known else 0.09, interpolate="step-after"
+    drawn = [track for track in tracks if track.timeline.rates]
+    if not drawn:
+        return None
+    if len(drawn) == 1:
+        series = [_own_rates(drawn[0])]
+        legend = [(each.role, each.name) for each in series[0]]
+    else:
+        series, legend = [_moved(track) for track in drawn], []
+    svg, table = _chart(drawn, series, Unit.BYTES_PER_SECOND, "Rate")
+    caption = (
+        "Bytes that the workload moved, means over a second or longer. The band has the extremes, "
+        "cut off where they are far above the means."
     )
-    edge = base.mark_line(stroke=light("bound"), strokeWidth=1.3, strokeDash=[5, 3])
-    layers = [area.encode(x=x, y=y, y2=alt.Y2("v2:Q")), edge.encode(x=x, y=y)]
-    if known:
-        layers.append(edge.encode(x=x, y=alt.Y("v2:Q")))
-    return layers
+    return Figure(name=name, title=title, svg=svg, caption=caption, table=table, legend=legend)
 
 
-def _short(seconds: float) -> float:
-    return round(float(seconds), 3)
+def energy_figure(name: str, title: str, tracks: Sequence[Track]) -> Figure | None:
+    """Return the energy used since the timed start; ``None`` where no power is known over time.
+
+    Only timed phases count. The end of a line is the integral of the trace; the energies of the
+    record, which also correct the ends of phases, are printed above it.
+    """
+    curves = [(track, curve) for track in tracks if (curve := _cumulative(track)) is not None]
+    if not curves:
+        return None
+    scale = scale_for(Unit.JOULES, max(float(curve.value[-1]) for _, curve in curves))
+    frame, _ = _frame(
+        [track for track, _ in curves],
+        max(scale.shown(float(curve.value[-1])) for _, curve in curves),
+        f"Energy since the timed start, {scale.unit}",
+        scale.unit,
+    )
+    rows = []
+    edges = np.linspace(0, max(track.end_s for track, _ in curves), _TABLE_ROWS + 1)
+    for track, curve in curves:
+        frame.line(
+            curve.time_s.tolist(), (curve.value / scale.factor).tolist(), curve.role, track.letter
+        )
+        rows.append([scaled(float(v), scale) for v in np.interp(edges, curve.time_s, curve.value)])
+    titles = [f"#{track.letter}, {scale.unit}" for track, _ in curves]
+    table = Table(
+        columns=columns("#seconds", *titles),
+        rows=[
+            row(number(edge, 3), *[cells[index] for cells in rows])
+            for index, edge in enumerate(edges.tolist())
+        ],
+        caption="Energy since the timed start",
+    )
+    words = "; ".join(f"{track.letter}: {track.summary}" for track, _ in curves)
+    return Figure(
+        name=name,
+        title=title,
+        svg=frame.svg(f"{title}. {words}", "time"),
+        caption="Power integrated over the timed phases; the slope of a line is its power.",
+        table=table,
+    )
 
 
-def _value(height: float) -> float | None:
-    return None if np.isnan(height) else round(height, 6)
+def _cumulative(track: Track) -> _Series | None:
+    """Return the energy of a track's timed phases at every sample, in joules."""
+    found = [line for line in track.timeline.watts if line.role == "power"]
+    if not found or not track.phases:
+        return None
+    intervals = sorted(span for phase in track.phases for span in phase.intervals_s)
+    times = np.unique(
+        np.concatenate([line.time_s for line in found] + [np.array(span) for span in intervals])
+    )
+    times = times[(times >= track.zero_s) & (times <= track.zero_s + track.end_s)]
+    watts = np.zeros_like(times)
+    for line in found:
+        known = ~np.isnan(line.value)
+        if not known.any():
+            return None
+        watts += np.interp(times, line.time_s[known], line.value[known])
+    middles = (times[1:] + times[:-1]) / 2
+    inside = np.zeros(middles.shape, dtype=np.bool_)
+    for start, end in intervals:
+        inside |= (middles >= start) & (middles <= end)
+    steps_j = np.diff(times) * (watts[1:] + watts[:-1]) / 2 * inside
+    joules = np.concatenate(([0.0], np.cumsum(steps_j)))
+    kept = np.unique(np.linspace(0, times.size - 1, min(times.size, BINS_MAX)).astype(np.int64))
+    return _Series(
+        name=track.letter,
+        role=arm_role(track.letter),
+        time_s=times[kept] - track.zero_s,
+        value=joules[kept],
+    )
 
 
-def thin(
-    time_s: Samples, value: Samples, span_s: tuple[float, float], columns: int = COLUMNS
-) -> Places:
-    """Return the indices of the samples that a chart ``columns`` pixels wide has to draw.
+def _power_series(track: Track) -> list[_Series]:
+    """Return a run's power, a line for each drive and source."""
+    return [
+        _Series(
+            name=track.letter if len(track.timeline.watts) == 1 else f"{track.letter} {line.name}",
+            role=arm_role(track.letter),
+            time_s=line.time_s - track.zero_s,
+            value=line.value,
+            dash="6 4" if line.role == "declared" else "",
+        )
+        for line in track.timeline.watts
+    ]
 
-    Each column of pixels keeps its minimum, its maximum and its first gap, and the line keeps both
-    ends: the chart looks as it would with every sample. Means would hide stalls and peaks.
+
+def _own_rates(track: Track) -> list[_Series]:
+    names = {"read": "read by the workload", "write": "written by the workload"}
+    return [
+        _Series(
+            name=names.get(line.name, f"{line.name}, all traffic"),
+            role=line.role,
+            time_s=line.time_s - track.zero_s,
+            value=line.value,
+        )
+        for line in track.timeline.rates
+    ]
+
+
+def _moved(track: Track) -> list[_Series]:
+    """Return reads and writes of the workload together."""
+    own = [line for line in track.timeline.rates if line.role in ("read", "write")]
+    if not own:
+        return []
+    return [
+        _Series(
+            name=track.letter,
+            role=arm_role(track.letter),
+            time_s=own[0].time_s - track.zero_s,
+            value=np.sum([line.value for line in own], axis=0),
+        )
+    ]
+
+
+def _power_caption(tracks: Sequence[Track]) -> str:
+    lines = [line.evidence for track in tracks for line in track.timeline.watts]
+    lines += [band.evidence for track in tracks for band in track.timeline.bands]
+    known = list(dict.fromkeys(lines))
+    if known and all(map(is_declared, known)):
+        return f"Not measured: {_DECLARED}."
+    periods_s = [
+        float(np.median(np.diff(line.time_s)))
+        for track in tracks
+        for line in track.timeline.watts
+        if line.time_s.size > 1
+    ]
+    every = f" every {quantity(max(periods_s), Unit.SECONDS, 2)}" if periods_s else ""
+    ending = " The band has the extremes of each second or longer." if periods_s else ""
+    bounded = any(track.timeline.bands for track in tracks)
+    what = "Bounds of the drive's power" if bounded else "Drive power"
+    return f"{what}, {listed(known)}{every}. Shaded: timed phases.{ending}"
+
+
+def _chart(
+    tracks: Sequence[Track], series: Sequence[Sequence[_Series]], unit: Unit, what: str
+) -> tuple[str, Table]:
+    """Return the picture of the series of each track, and their means as a table."""
+    every = [each for own in series for each in own]
+    bands = (
+        [band for track in tracks for band in track.timeline.bands] if unit is Unit.WATTS else []
+    )
+    width_s = _bin_s(tracks, every)
+    binned = [_binned(each, width_s) for each in every]
+    end_s = max(track.end_s for track in tracks)
+    tops = [_top(each, end_s) for each in binned]
+    tops += [float(np.nanmax(band.upper)) for band in bands if np.isfinite(band.upper).any()]
+    largest = max(tops, default=0.0) or 1.0
+    scale = scale_for(unit, largest)
+    frame, start_s = _frame(tracks, scale.shown(largest), f"{what}, {scale.unit}", scale.unit)
+    for track in tracks:
+        for band in track.timeline.bands if unit is Unit.WATTS else ():
+            _draw_band(frame, track, band, scale)
+    for each, (edges, mean, low, high) in zip(every, binned, strict=True):
+        inside = _inside(edges, start_s, frame.x.high)
+        own = edges[inside.start : inside.stop + 1]
+        frame.band(own, low[inside] / scale.factor, high[inside] / scale.factor, each.role)
+        frame.steps(own, mean[inside] / scale.factor, each.role, each.name, each.dash)
+    words = "; ".join(f"{track.letter}: {track.summary}" for track in tracks)
+    return frame.svg(f"{what} over time. {words}", "time"), _table(every, scale, frame.x)
+
+
+def _top(binned: tuple[Array, Array, Array, Array], end_s: float) -> float:
+    """Return the highest value of the timed part that is drawn; extremes may be cut off."""
+    edges, mean, _, high = binned
+    timed = slice(*np.searchsorted(edges[:-1], (0.0, end_s)))
+    own = timed if np.isfinite(mean[timed]).any() else slice(None)
+    if not np.isfinite(mean[own]).any():
+        return 0.0
+    return float(min(np.nanmax(high[own]), _CUT * np.nanmax(mean[own])))
+
+
+def _inside(edges: Array, start_s: float, end_s: float) -> slice:
+    """Return the bins that the axis shows, in whole or in part."""
+    first = max(int(np.searchsorted(edges, start_s, side="right")) - 1, 0)
+    last = int(np.searchsorted(edges, end_s))
+    return slice(first, max(first, min(last, edges.size - 1)))
+
+
+def _draw_band(frame: Frame, track: Track, band: Band, scale: Scale) -> None:
+    times = np.clip(band.time_s - track.zero_s, frame.x.low, frame.x.high)
+    if times.size < 2:  # noqa: PLR2004 - no width
+        return
+    lower = band.lower if band.lower is not None else np.zeros_like(band.upper)
+    kept = np.unique(np.linspace(0, times.size - 1, min(times.size, BINS_MAX)).astype(np.int64))
+    role = arm_role(track.letter)
+    edges = times[kept]
+    frame.band(
+        edges, lower[kept][:-1] / scale.factor, band.upper[kept][:-1] / scale.factor, role, 0.16
+    )
+    frame.steps(edges, band.upper[kept][:-1] / scale.factor, role, f"{track.letter} at most", "5 3")
+    if band.lower is not None:
+        frame.steps(edges, lower[kept][:-1] / scale.factor, role, f"{track.letter} at least", "5 3")
+
+
+def _bin_s(tracks: Sequence[Track], series: Sequence[_Series]) -> float:
+    """Return the width of bins: a second, the slowest sensor's period, or more for long runs."""
+    periods_s = [float(np.median(np.diff(each.time_s))) for each in series if each.time_s.size > 1]
+    span_s = max(track.timeline.end_s - track.timeline.start_s for track in tracks)
+    least_s = max([*periods_s, span_s / BINS_MAX, 1.0])
+    return next((float(each) for each in _WIDTHS_S if each >= least_s - 1e-6), least_s)
+
+
+def _binned(series: _Series, width_s: float) -> tuple[Array, Array, Array, Array]:
+    """Return the edges of bins, shape (n + 1,), and the mean, lowest and highest value of each."""
+    first = int(np.floor(series.time_s[0] / width_s)) if series.time_s.size else 0
+    place = np.floor(series.time_s / width_s).astype(np.int64) - first
+    count = int(place[-1]) + 1 if place.size else 0
+    edges = (np.arange(count + 1, dtype=np.float64) + first) * width_s
+    known = ~np.isnan(series.value)
+    place, value = place[known], series.value[known]
+    counts = np.bincount(place, minlength=count)
+    sums = np.bincount(place, weights=value, minlength=count)
+    with np.errstate(invalid="ignore"):
+        mean = np.where(counts > 0, sums / counts, np.nan)
+    low, high = np.full(count, np.nan), np.full(count, np.nan)
+    if place.size:
+        found, starts = np.unique(place, return_index=True)
+        low[found] = np.minimum.reduceat(value, starts)
+        high[found] = np.maximum.reduceat(value, starts)
+    return edges, mean, low, high
+
+
+def _frame(tracks: Sequence[Track], largest: float, title: str, unit: str) -> tuple[Frame, float]:
+    """Return the axes of tracks, their timed phases as lanes and shades, and the first second."""
+    end_s = max(track.end_s for track in tracks)
+    margin_s = max(end_s * 0.05, min(1.0, end_s * 0.3))
+    first_s = min(track.timeline.start_s - track.zero_s for track in tracks)
+    last_s = max(track.timeline.end_s - track.zero_s for track in tracks)
+    start_s = max(first_s, -margin_s)
+    x = Axis(low=start_s, high=max(min(last_s, end_s + margin_s), end_s, start_s + 1e-3), unit="s")
+    y = Axis(low=0, high=(largest or 1.0) * _HEADROOM, unit=unit)
+    frame = Frame(x, y, height=_RATE_HEIGHT, title=title, head=_LANE * len(tracks))
+    phases = [list(_phase_words(frame, track)) for track in tracks]
+    has_room = all(right - left > _ROOM for own in phases for _, left, right in own) and all(
+        one[2] <= other[1] for own in phases for one, other in itertools.pairwise(own)
+    )
+    for index, (track, own) in enumerate(zip(tracks, phases, strict=True)):
+        _draw_lane(frame, track, 20 + index * _LANE, own if has_room else [])
+    return frame, start_s
+
+
+def _draw_lane(
+    frame: Frame, track: Track, top: float, labels: Sequence[tuple[str, float, float]]
+) -> None:
+    """Draw a run's timed phases as a strip over the area, and shade the area under them.
 
     Args:
-        time_s: shape (n,), in order.
-        value: shape (n,), NaN for a gap.
-        span_s: both ends of the axis; samples beyond them count in its outermost columns.
-        columns: at most ``COLUMNS``.
-
-    Returns:
-        Indices, shape (m,), ``POINT_LIMIT`` at most, in order.
+        frame: the axes.
+        track: the run.
+        top: the upper end of the strip, in pixels.
+        labels: the words of each phase and both ends of it; empty to print the sum only.
     """
-    if time_s.size <= columns:
-        return np.arange(time_s.size)
-    edges = np.linspace(*span_s, columns + 1)[1:-1]
-    starts = np.unique(np.concatenate(([0], np.searchsorted(time_s, edges))))
-    starts = starts[starts < time_s.size]
-    lengths = np.diff(starts, append=time_s.size)
-    keep = [np.array([0, time_s.size - 1])]
-    for extreme in (np.fmin, np.fmax):
-        of_column = np.repeat(extreme.reduceat(value, starts), lengths)
-        keep.append(_firsts(value == of_column, starts))
-    keep.append(_firsts(np.isnan(value), starts))
-    return np.unique(np.concatenate(keep))
+    role = arm_role(track.letter)
+    spans = [span for phase in track.phases for span in phase.intervals_s]
+    if len(spans) > _STRIPS_MAX:
+        spans = [(phase.start_s, phase.intervals_s[-1][1]) for phase in track.phases]
+    for start_s, end_s in spans:
+        frame.shade(start_s - track.zero_s, end_s - track.zero_s, role, 0.06)
+        left = frame.x.share(start_s - track.zero_s)
+        width = max(frame.x.share(end_s - track.zero_s) - left, 0.001)
+        frame.over(
+            f'<rect class="fixed" x="{share_of(left)}" y="{top + 3:g}" width="{share_of(width)}" '
+            f'height="3" fill="{light(role)}"/>'
+        )
+    first, y = share_of(frame.x.share(max(0.0, frame.x.low))), top + 18
+    look = ' class="fixed" font-weight="700"'
+    frame.over(text(first, y, track.letter, role="strong", more=look))
+    narrow = " narrow" if labels else ""
+    frame.over(text(first, y, track.summary, role="strong", more=f' class="fixed{narrow}" dx="14"'))
+    for words, left, _ in labels:
+        look = f' class="fixed also" dx="{14 if left == labels[0][1] else 0}"'
+        frame.over(text(share_of(left), y, words, role="strong", more=look))
 
 
-def _firsts(marked: NDArray[np.bool_], starts: Places) -> Places:
-    """Return the first marked index of each column that has one."""
-    places = np.flatnonzero(marked)
-    column = np.searchsorted(starts, places, side="right")
-    return places[np.unique(column, return_index=True)[1]]
+def _phase_words(frame: Frame, track: Track) -> Iterator[tuple[str, float, float]]:
+    """Yield each timed phase with its seconds and energy, and both of its ends on the axis."""
+    energies = {energy.phase: energy for energy in phase_energies(track.run.record)}
+    for phase in track.phases:
+        found = energies.get(phase.name)
+        words = f"{phase.name} {quantity(phase.active_s, Unit.SECONDS, 3)}"
+        if found is not None and found.energy_j is not None:
+            words += f", {quantity(found.energy_j, Unit.JOULES, 3)}"
+        ends = (phase.start_s - track.zero_s, phase.intervals_s[-1][1] - track.zero_s)
+        yield words, frame.x.share(ends[0]), frame.x.share(ends[1])
+
+
+def _table(series: Sequence[_Series], scale: Scale, x: Axis) -> Table:
+    """Return means over equal parts of what is drawn."""
+    edges = np.linspace(x.low, x.high, _TABLE_ROWS + 1)
+    cells = [list(_means(each, edges, scale)) for each in series]
+    rows = [
+        row(
+            f"{number(start, 3)} to {number(end, 3)}",
+            *[own[index] for own in cells],
+        )
+        for index, (start, end) in enumerate(itertools.pairwise(edges.tolist()))
+    ]
+    titles = [f"#{each.name}, {scale.unit}" for each in series]
+    return Table(
+        columns=columns("seconds", *titles), rows=rows, caption="Means over equal parts of the time"
+    )
+
+
+def _means(series: _Series, edges: Array, scale: Scale) -> Iterator[str]:
+    bounds = np.searchsorted(series.time_s, edges)
+    for start, end in itertools.pairwise(bounds):
+        inside = series.value[start:end]
+        known = inside[~np.isnan(inside)]
+        yield scaled(float(known.mean()) if known.size else None, scale)

@@ -19,7 +19,6 @@ from pydantic_core import from_json
 from wattload.core.errors import ForeignFileError, TargetError
 from wattload.core.files import choose_folder, read_bounded
 from wattload.core.record.file import RECORD_FILE
-from wattload.reports.charts.renderer import renderer
 from wattload.reports.render.json_export import FORMAT, json_report
 from wattload.reports.render.page import page_of
 from wattload.reports.render.text_export import csv_report, markdown_report, ratios_report
@@ -62,6 +61,7 @@ def make_report(
     redact: bool = False,
     forced: bool = False,
     full: bool = False,
+    claims: bool = False,
 ) -> Report:
     """Return the report of the runs under ``paths``.
 
@@ -72,16 +72,20 @@ def make_report(
         redact: mask host names, serials and paths.
         forced: also compare runs and figures that are excluded.
         full: also have a table of each workload's headline figures, in Markdown.
+        claims: also have published figures next to measured ones, on a page and in JSON.
 
     Raises:
         RecordError: there is no readable record.
         ConfigError: ``by`` does not name a property or a configuration key of these runs.
     """
-    if form == "html":
-        renderer().start()  # it gets ready while the runs are loaded
     with _loaded_runs(paths, redact=redact) as loaded:
         subject = make_subject(loaded.runs, by, forced=forced, left_out=loaded.left_out)
-        text = markdown_report(subject, full=True) if full else FORMS[form](subject)
+        if form == "html":
+            text = page_of(subject, claims=claims)
+        elif form == "json":
+            text = json_report(subject, claims=claims)
+        else:
+            text = markdown_report(subject, full=True) if full else FORMS[form](subject)
         ratios = ratios_report(subject) if form == "csv" and subject.compares else ""
         return Report(text=text, left_out=loaded.left_out, ratios=ratios)
 

@@ -21,13 +21,14 @@ from wattload.reports.render.json_export import json_data
 from wattload.reports.sanitize import escape_unseen, is_wide, sanitize
 from wattload.reports.sections.checks import trust_section
 from wattload.reports.sections.claims import claims_section
-from wattload.reports.sections.comparison import comparison_section
+from wattload.reports.sections.conditions import conditions_section
+from wattload.reports.sections.first import byline, first_section, heading, title
 from wattload.reports.sections.method import method_section
-from wattload.reports.sections.over_time import arms_overtime_section, steady_section
+from wattload.reports.sections.power import cumulative_section, states_section
 from wattload.reports.sections.provenance import inputs_section
-from wattload.reports.sections.runs import run_sections
-from wattload.reports.sections.summary import summary_section, title
-from wattload.reports.sections.sweeps import accelerators_section, curves_section
+from wattload.reports.sections.ratios import noise_section
+from wattload.reports.sections.runs import runs_section
+from wattload.reports.sections.workload import workload_sections
 from wattload.reports.stats.subject import Subject
 from wattload.reports.stats.summary import first_screen
 
@@ -35,37 +36,46 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 _FOLDER = Path(__file__).parent
-BEFORE_RUNS: tuple[Callable[[Subject], Section | None], ...] = (
-    summary_section,
-    accelerators_section,
-    comparison_section,
-    curves_section,
-    arms_overtime_section,
-    steady_section,
+AFTER_WORKLOADS: tuple[Callable[[Subject], Section | None], ...] = (
+    cumulative_section,
+    states_section,
     trust_section,
-)
-AFTER_RUNS: tuple[Callable[[Subject], Section | None], ...] = (
-    claims_section,
+    noise_section,
+    conditions_section,
+    runs_section,
     method_section,
     inputs_section,
 )
 
 
-def page_of(subject: Subject) -> str:
-    """Return the page of a subject as HTML."""
-    with one_unit(Unit.JOULES, first_screen(subject).energy_scale):
-        before = [section(subject) for section in BEFORE_RUNS]
-        after = [section(subject) for section in AFTER_RUNS]
-        sections = [*before, *run_sections(subject), *after]
-    style = style_sheet()
+def page_of(subject: Subject, *, claims: bool = False) -> str:
+    """Return the page of a subject as HTML; with ``claims``, published figures are on it too."""
+    style, script, screen = style_sheet(), page_script(), first_screen(subject)
+    with one_unit(Unit.JOULES, screen.energy_scale):
+        first = first_section(subject, screen)
+        sections: list[Section | None] = [*workload_sections(subject)]
+        sections += [section(subject) for section in AFTER_WORKLOADS]
+        if claims:
+            sections.append(claims_section(subject))
     return template(_FOLDER / "page.html").render(
         title=title(subject),
+        arms=heading(subject),
+        byline=byline(subject, screen),
+        banner=screen.banner,
+        first=first,
         sections=[section for section in sections if section is not None],
-        data=json_data(subject, claims=True),
+        data=json_data(subject, claims=claims),
         style=style,
-        policy=policy(style),
+        script=script,
+        policy=policy(style, script),
         versions=sorted({run.record.software.wattload for run in subject.runs}),
     )
+
+
+@lru_cache(maxsize=1)
+def page_script() -> str:
+    """Return the page's script, which only adds to charts that are whole without it."""
+    return (_FOLDER / "page.js").read_text(encoding="utf-8")
 
 
 @lru_cache(maxsize=1)

@@ -6,21 +6,17 @@ Remarks of several runs that differ only in their numbers are merged into one wi
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
-from wattload.core.record.results import Check
-from wattload.core.record.run import RunRecord
-from wattload.reports.blocks import Link, Notice, Words
+from wattload.reports.blocks import Notice
 from wattload.reports.quantity import THIN_SPACE, counted, label, listed
-from wattload.reports.runs.energy import RANKS, is_simulated, phase_energies
+from wattload.reports.runs.energy import RANKS, phase_energies
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.validity import WARM_UP
 from wattload.reports.sections.wording import count_remarks, sentence_of, unique
-from wattload.reports.stats.conditions import changed_together, compared_group, is_compared
-from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
+from wattload.reports.stats.conditions import is_compared
+from wattload.reports.stats.subject import LETTERS, Subject, lettered
 from wattload.reports.stats.sweeps import axes, axis_names, setting_values
 
 _MEASURED_UNIT = (
@@ -36,13 +32,9 @@ _MEASURED_NUMBER = re.compile(
 It matches no count, rank, state, version or list, no part of ``1,234``, and no end of a range
 that the sentence already has.
 """
-_LONE_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?!\w)")
-"""A number that is a word of its own: ``3648.91``, but not the 2 of ``nvme2``."""
-
 NO_SEAL = "the record has no seal, so nothing says whether it was edited"
 """A record of version 1 never had a seal; one whose seal was removed looks the same."""
-VIRTUAL_DRIVE = "a drive here is a virtual drive, whose joules rank nothing"
-_NOT_VALID = "Shown, but not compared as valid"
+_NOT_VALID = "Excluded runs"
 
 Remarks = Sequence[tuple[Run, str]]
 Kind = tuple[str, tuple[str, ...]]
@@ -133,15 +125,12 @@ def _value(figure: str) -> float:
     return float(figure.replace(THIN_SPACE, ""))
 
 
-def gaps_notice(subject: Subject) -> Notice:
-    """Return the notice of what is missing on a page, or that nothing is."""
+def gaps_notice(subject: Subject) -> Notice | None:
+    """Return the notice of what is missing on a page; ``None`` where nothing is."""
     gaps = [(run.record, text) for run in subject.runs for text in unique(_gaps(run))]
-    gaps += _unchecked(subject)
     if not gaps:
-        return Notice("Everything asked for was measured", ["No gap is recorded."], "good", "gaps")
-    return Notice(
-        "What could not be measured, and why", count_remarks(gaps, subject), "open", "gaps"
-    )
+        return None
+    return Notice("Not measured, and why", count_remarks(gaps, subject), "open", "gaps")
 
 
 def _gaps(run: Run) -> Iterator[str]:
@@ -162,119 +151,17 @@ def _gaps(run: Run) -> Iterator[str]:
     yield from run.traces.notes
 
 
-def _unchecked(subject: Subject) -> list[tuple[RunRecord, str]]:
-    """Return the checks that were not made, one sentence per reason, with the records it is from.
-
-    Reasons that differ only in their figures are one, with the figures of the first run.
-    """
-    groups: defaultdict[str, list[tuple[RunRecord, Check]]] = defaultdict(list)
-    for run in subject.runs:
-        choice = run.record.power.choice.rstrip(".")
-        for check in run.record.checks:
-            if check.verdict == "not_checked" and choice not in check.sentence:
-                groups[_LONE_NUMBER.sub("#", check.sentence)].append((run.record, check))
-    gaps = []
-    for group in groups.values():
-        sources = {source.name for record, _ in group for source in record.power.sources}
-        names = check_names(unique(check.name for _, check in group), sources)
-        text = f"Not checked, {names}: {group[0][1].sentence}"
-        records = {record.run_id: record for record, _ in group}
-        gaps += [(record, text) for record in records.values()]
-    return gaps
-
-
-def check_names(names: Sequence[str], sources: Collection[str]) -> str:
-    """Return the names of checks in words, with their common beginning once.
-
-    Args:
-        names: those of the checks.
-        sources: names of power sources, which are kept; two in a row are "one with other".
-    """
-    words = [_words(name, sources) for name in names]
-    columns = zip(*words, strict=False)
-    common = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
-    rests = [_join(each[common:], sources) for each in words]
-    if not common or not all(rests):  # a single name has no rest
-        return listed([_join(each, sources) for each in words])
-    return f"{' '.join(words[0][:common])} ({listed(rests)})"
-
-
-def _words(name: str, sources: Collection[str]) -> list[str]:
-    longest_first = sorted(sources, key=len, reverse=True)
-    whole = "|".join(f"(?<![^_]){re.escape(source)}(?![^_])" for source in longest_first)
-    return re.findall(f"{whole}|[^_]+" if whole else "[^_]+", name)
-
-
-def _join(words: Sequence[str], sources: Collection[str]) -> str:
-    are_pair = len(words) == 2 and all(word in sources for word in words)  # noqa: PLR2004 - A, B
-    return (" with " if are_pair else " ").join(words)
-
-
-def unsealed_notices(group: Group) -> Iterator[Notice]:
-    """Yield the number of runs of each arm without a seal; their figures are compared."""
-    found = [
-        f"{arm}: {sum(run.is_unsealed for run in runs)} of {counted(len(runs), 'run')}, for which "
-        "nothing says whether the record was edited. The figures are compared all the same."
-        for arm, runs in group.arms.items()
-        if any(run.is_unsealed for run in runs)
-    ]
-    if found:
-        yield Notice("Compared without a seal", found, "warn")
-
-
 def limits_notices(subject: Subject) -> tuple[Notice, ...]:
-    """Return the caveats of a page, the most serious first; that of gaps is always among them."""
+    """Return the caveats of a page, the most serious first."""
     notices = (
-        _left_out(subject),
         _broken(subject),
+        _left_out(subject),
         _no_arm(subject),
+        _energy(subject),
         gaps_notice(subject),
         _warnings(subject),
     )
     return tuple(notice for notice in notices if notice is not None)
-
-
-def limits_sentence(subject: Subject, notices: tuple[Notice, ...]) -> Words:
-    """Return one sentence on how many caveats there are, with a link to each notice."""
-    words: list[str | Link] = []
-    if subject.forced:
-        words += [Link("the comparison was forced despite its exclusions", "comparison"), "; "]
-    together = unique(
-        name
-        for group in subject.groups
-        for name in changed_together(compared_group(subject, group), subject.by)
-    )
-    if together:
-        what = Link(f"arms differ in {listed(together)} at once", "comparison")
-        words += [what, ", so no ratio shows the effect of one alone; "]
-    if any(is_simulated(run.record) for run in subject.runs):
-        words += [VIRTUAL_DRIVE, "; "]
-    for notice in notices:
-        if notice.tone != "good":
-            words += [Link(_counts(notice, subject), notice.anchor), "; "]
-    checks = Link("checks and evidence", "trust")
-    if not words:
-        return ("Nothing that was requested is missing; ", checks, " are below.")
-    return ("Before use: ", *words, checks, " are below.")
-
-
-def _counts(notice: Notice, subject: Subject) -> str:
-    count = len(notice.sentences)
-    every = counted(len(subject.runs), "run")
-    if notice.anchor == "left-out":
-        return f"{counted(len(subject.left_out), 'folder')} left out"
-    if notice.anchor == "broken":
-        let_through = sum(is_compared(subject, run) for run, _ in _faulty(subject))
-        left_out = len(_faulty(subject)) - let_through
-        texts = [f"{left_out} of {every} shown, but not compared as valid"] if left_out else []
-        if let_through:
-            texts.append(f"{let_through} of {every} included by force despite failed checks")
-        return "; ".join(texts)
-    if notice.anchor == "no-arm":
-        return f"{_no_arm_count(subject)} of {every} excluded"
-    if notice.anchor == "gaps":
-        return f"{counted(count, 'thing')} not measured or not checked"
-    return f"{counted(count, 'caveat')}"
 
 
 def _faulty(subject: Subject) -> list[tuple[Run, list[str]]]:
@@ -307,30 +194,31 @@ def _broken(subject: Subject) -> Notice | None:
         return None
     is_through = subject.forced and any(is_compared(subject, run) for run, _ in _faulty(subject))
     title = "Excluded by checks, but included by force" if is_through else _NOT_VALID
-    return Notice(title, sentences, "bad", "broken")
-
-
-def _no_arm_count(subject: Subject) -> int:
-    in_arms = sum(len(group.runs) for group in subject.groups)
-    return len(subject.runs) - in_arms - len(subject.strays)
+    return Notice(title, sentences, "bad", "excluded")
 
 
 def _no_arm(subject: Subject) -> Notice | None:
-    """Return the number of runs that are in no arm by design: warm-ups and A/A sessions."""
-    count = _no_arm_count(subject)
+    """Return the number of runs that compared a setting with itself; warm-ups are only counted."""
+    of_arms = {run.id for group in subject.groups for run in group.runs}
+    count = sum(run.id not in of_arms and not run.record.comparison.warm_up for run in subject.runs)
     if not count:
         return None
-    warm = sum(run.record.comparison.warm_up for run in subject.runs)
-    every = counted(len(subject.runs), "run")
-    texts = []
-    if warm:
-        texts.append(f"{warm} of {every} were warm-ups and are in no figure.")
-    if count - warm:
-        texts.append(
-            f"{count - warm} of {every} compared one setting with itself and are in no figure of "
-            "an arm. Their noise floor is below the comparison."
-        )
-    return Notice("Excluded runs", texts, "open", "no-arm")
+    text = f"{counted(count, 'run')} compared one setting with itself: they set the noise floor."
+    return Notice("Runs in no arm", [text], "open", "no-arm")
+
+
+def _energy(subject: Subject) -> Notice | None:
+    """Return why the energies of valid runs are not compared."""
+    reasons = [
+        (run.record, reason)
+        for group in subject.groups
+        for run in group.runs
+        if len(group.arms) > 1 and not subject.forced
+        for reason in subject.energy_faults(run)
+    ]
+    if not reasons:
+        return None
+    return Notice("Energy is not compared", count_remarks(reasons, subject), "open", "no-energy")
 
 
 def _warnings(subject: Subject) -> Notice | None:
@@ -344,11 +232,6 @@ def _warnings(subject: Subject) -> Notice | None:
         own += record.workload.remarks
         if run.is_unsealed:
             own.append(NO_SEAL)
-        warned = [
-            check.name.replace("_", " ") for check in record.checks if check.verdict == "warn"
-        ]
-        if warned:
-            own.append(f"checks warn of {listed(warned)}")
         remarks.extend((run, text) for text in unique(own))
     merged = [(run.record, text) for run, text in merge_remarks(remarks, subject)]
     sentences = count_remarks(merged, subject)

@@ -1,10 +1,11 @@
-"""Checks of a run and of all runs, the evidence of energy, and what differs between hosts."""
+"""Caveats, checks of a run and of all runs, and the evidence of energy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
+from itertools import takewhile
 
-from wattload.core.record.host import HostFacts
 from wattload.core.record.results import Check, Verdict
 from wattload.reports.blocks import (
     Block,
@@ -17,28 +18,21 @@ from wattload.reports.blocks import (
     columns,
     row,
 )
-from wattload.reports.quantity import MISSING, counted, listed, number, percent
+from wattload.reports.quantity import MISSING, counted, listed, number, percent, whole
 from wattload.reports.runs.energy import Energy, energy_text, phase_energies, whole_energy
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.wording import (
-    VERDICT_TONES,
-    VERDICT_WORDS,
-    anchor,
-    sentence_of,
-    unique,
-)
+from wattload.reports.sections.caveats import limits_notices
+from wattload.reports.sections.wording import VERDICT_TONES, VERDICT_WORDS, unique
 from wattload.reports.stats.subject import Group, Subject
 
 _WORST_FIRST: tuple[Verdict, ...] = ("fail", "warn", "not_checked", "pass")
-_NOT_COMPARED = ("name", "missing")
-"""The fields of a host that are its name, or reasons for other fields."""
+_LONE_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?!\w)")
+"""A number that is a word of its own: ``3648.91``, but not the 2 of ``nvme2``."""
 
 
-def checks_section(subject: Subject, run: Run) -> Section | None:
-    """Return a run's checks, worst first, and its closure checks."""
+def check_blocks(subject: Subject, run: Run) -> list[Block]:
+    """Return a run's checks, worst first, and the closure checks that failed."""
     blocks: list[Block] = []
-    if faults := subject.faults(run):
-        blocks.append(Notice("Not compared as valid", list(map(sentence_of, faults)), "bad"))
     if run.record.checks:
         blocks.append(check_table(run.record.checks, "Checks of the run"))
     else:
@@ -47,10 +41,8 @@ def checks_section(subject: Subject, run: Run) -> Section | None:
     failed = [check for check in closures if check.verdict == "fail"]
     if failed:
         blocks.append(check_table(failed, "Inconsistent figures"))
-    passed = sum(check.verdict == "pass" for check in closures)
-    summary = f"{passed} of {counted(len(closures), 'closure check')} passed before this was drawn"
-    blocks.append(Fold(summary, [check_table(closures, "Closure checks")]))
-    return Section(anchor=anchor(run.id, "checks"), title="Checks", blocks=blocks)
+    blocks.append(check_table(closures, "Closure checks, made before this page was drawn"))
+    return blocks
 
 
 def check_table(checks: Sequence[Check], caption: str) -> Table:
@@ -76,50 +68,63 @@ def figures_text(check: Check) -> str:
     return ", ".join(parts)
 
 
-def trust_section(subject: Subject) -> Section | None:
-    """Return the checks of all runs by name, the evidence of every energy, and the hosts."""
-    parts = [
-        Section(anchor="trust-checks", title="Checks", blocks=list(_checks(subject))),
-        Section(anchor="trust-energy", title="Evidence of energy", blocks=[_evidence(subject)]),
-        Section(anchor="trust-hosts", title="Hosts", blocks=[_hosts(subject)]),
-    ]
-    return Section(anchor="trust", title="Checks and evidence", parts=parts)
+def trust_section(subject: Subject) -> Section:
+    """Return the caveats of a page, the checks of all runs, and the evidence of every energy."""
+    evidence = _evidence(subject)
+    blocks: list[Block] = [*limits_notices(subject), *_checks(subject)]
+    if evidence is not None:
+        blocks.append(evidence)
+    return Section(
+        anchor="trust", title="Evidence and checks", blocks=blocks, remark=_tally(subject)
+    )
+
+
+def _tally(subject: Subject) -> str:
+    checks = sum(len(run.record.checks) for run in subject.runs)
+    closures = sum(map(len, subject.closures.values()))
+    return f"{counted(checks, 'check')} by the runs, {whole(closures)} more by this page"
 
 
 def _checks(subject: Subject) -> Iterator[Block]:
-    """Yield the checks that did not pass in every run, then those that did in a fold."""
+    """Yield the checks that did not pass in every run, and the names of those that did."""
     found: dict[str, list[Check]] = {}
     for run in subject.runs:
         failed = [check for check in subject.closures[run.id] if check.verdict == "fail"]
         for check in (*run.record.checks, *failed):
             found.setdefault(check.name, []).append(check)
-    rows = sorted(found.values(), key=lambda checks: _WORST_FIRST.index(_worst(checks).verdict))
-    open_rows = [checks for checks in rows if _worst(checks).verdict != "pass"]
-    passed = [checks for checks in rows if _worst(checks).verdict == "pass"]
-    closures = sum(len(closures) for closures in subject.closures.values())
-    yield Paragraph(
-        f"{counted(sum(map(len, rows)), 'verdict')} on {counted(len(subject.runs), 'run')}, and "
-        f"{counted(closures, 'closure check')} made before this page was drawn. Each compares "
-        "independent counters and shows their values."
-    )
-    if open_rows:
-        yield _verdict_table(open_rows, "Checks that did not pass in every run")
+    same: dict[tuple[Verdict, str], list[list[Check]]] = {}
+    for checks in found.values():
+        worst = _worst(checks)
+        if worst.verdict != "pass":
+            same.setdefault((worst.verdict, _LONE_NUMBER.sub("#", worst.sentence)), []).append(
+                checks
+            )
+    ordered = sorted(same.items(), key=lambda item: _WORST_FIRST.index(item[0][0]))
+    if ordered:
+        sources = {source.name for run in subject.runs for source in run.record.power.sources}
+        yield Table(
+            columns=columns("check", "worst verdict", "#runs", "finding"),
+            rows=[_verdict_row(checks, sources) for _, checks in ordered],
+            caption="Checks that did not pass in every run",
+            anchor="trust-checks",
+        )
+    passed = [name for name, checks in found.items() if _worst(checks).verdict == "pass"]
     if passed:
-        table = _verdict_table(passed, "Checks that passed in every run")
-        yield Fold(f"{counted(len(passed), 'check')} passed in every run", [table], looked_up=True)
+        names = ", ".join(name.replace("_", " ") for name in passed)
+        yield Fold(
+            f"{counted(len(passed), 'check')} passed in every run",
+            [Paragraph(f"{names}.")],
+            data=True,
+        )
 
 
 def _worst(checks: Sequence[Check]) -> Check:
     return min(checks, key=lambda check: _WORST_FIRST.index(check.verdict))
 
 
-def _verdict_table(rows: Sequence[Sequence[Check]], caption: str) -> Table:
-    titles = columns("check", "worst verdict", "#runs", "what was found, with its figures")
-    return Table(columns=titles, rows=[_verdict_row(checks) for checks in rows], caption=caption)
-
-
-def _verdict_row(checks: Sequence[Check]) -> tuple[Cell, ...]:
-    """Return a check over all runs, with the sentence and figures of the first worst verdict."""
+def _verdict_row(same: Sequence[Sequence[Check]], sources: Collection[str]) -> tuple[Cell, ...]:
+    """Return checks with one finding over all runs, with the figures of the first worst verdict."""
+    checks = same[0]
     worst = _worst(checks)
     verdicts = [check.verdict for check in checks]
     counts = [
@@ -127,16 +132,46 @@ def _verdict_row(checks: Sequence[Check]) -> tuple[Cell, ...]:
         for verdict in _WORST_FIRST
         if verdict in verdicts
     ]
+    names = check_names(unique(each[0].name for each in same), sources)
     return row(
-        Cell(worst.name.replace("_", " "), remark="mandatory" if worst.mandatory else ""),
+        Cell(names, remark="mandatory" if worst.mandatory else ""),
         Cell("", badge=VERDICT_WORDS[worst.verdict], tone=VERDICT_TONES[worst.verdict]),
         Cell(str(len(checks)), remark=", ".join(counts) if len(counts) > 1 else ""),
-        Cell(worst.sentence, remark=figures_text(worst)),
+        Cell(worst.sentence, remark=figures_text(worst) if len(same) == 1 else ""),
     )
 
 
-def _evidence(subject: Subject) -> Table:
-    """Return how the energy of each arm and phase is known, and which energies are not ranked."""
+def check_names(names: Sequence[str], sources: Collection[str]) -> str:
+    """Return the names of checks in words, with their common beginning once.
+
+    Args:
+        names: those of the checks.
+        sources: names of power sources, which are kept; two in a row are "one with other".
+    """
+    words = [_words(name, sources) for name in names]
+    columns = zip(*words, strict=False)
+    common = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+    rests = [_join(each[common:], sources) for each in words]
+    if not common or not all(rests):  # a single name has no rest
+        return listed([_join(each, sources) for each in words])
+    return f"{' '.join(words[0][:common])} ({listed(rests)})"
+
+
+def _words(name: str, sources: Collection[str]) -> list[str]:
+    longest_first = sorted(sources, key=len, reverse=True)
+    whole = "|".join(f"(?<![^_]){re.escape(source)}(?![^_])" for source in longest_first)
+    return re.findall(f"{whole}|[^_]+" if whole else "[^_]+", name)
+
+
+def _join(words: Sequence[str], sources: Collection[str]) -> str:
+    are_pair = len(words) == 2 and all(word in sources for word in words)  # noqa: PLR2004 - A, B
+    return (" with " if are_pair else " ").join(words)
+
+
+def _evidence(subject: Subject) -> Table | None:
+    """Return how the energy of each arm and phase is known; ``None`` where no run has any."""
+    if not any(energy.keys for run in subject.runs for energy in phase_energies(run.record)):
+        return None
     rows = [
         line
         for group in subject.groups
@@ -147,11 +182,7 @@ def _evidence(subject: Subject) -> Table:
         columns=columns("workload", "arm", "phase", "#energy", "#uncertainty, k = 2", "evidence"),
         rows=rows,
         caption="How each energy figure is known",
-        note=(
-            "Figures are those of an arm's first run. A window has its weakest evidence; "
-            f"{MISSING} means unknown. Only energy that was measured, or that the device "
-            "itself measured or estimated, is ranked."
-        ),
+        note="Figures of an arm's first run. Only measured or self-reported energy is ranked.",
         anchor="trust-evidence",
     )
 
@@ -178,46 +209,3 @@ def _uncertainty(energy: Energy) -> str:
     if energy.uncertainty_j is None or not energy.energy_j:
         return MISSING
     return f"± {percent(energy.uncertainty_j / energy.energy_j, 2)}"
-
-
-def _hosts(subject: Subject) -> Block:
-    """Return the fields in which the hosts of all runs differ."""
-    by_name: dict[str, list[HostFacts]] = {}
-    for run in subject.runs:
-        for host in run.record.hosts:
-            by_name.setdefault(host.facts.name, []).append(host.facts)
-    if len(by_name) < 2:  # noqa: PLR2004 - nothing to compare
-        return Paragraph(_one_host(by_name))
-    rows = [
-        row(name.replace("_", " "), *(_values(facts, name) for facts in by_name.values()))
-        for name in HostFacts.model_fields
-        if name not in _NOT_COMPARED
-        and len({_values(facts, name) for facts in by_name.values()}) > 1
-    ]
-    if not rows:
-        return Paragraph(f"{listed(list(by_name))} are the same in all recorded fields.")
-    return Table(
-        columns=columns("condition", *by_name),
-        rows=rows,
-        caption="What differs between the hosts",
-        note="All other recorded fields are the same.",
-    )
-
-
-def _one_host(by_name: dict[str, list[HostFacts]]) -> str:
-    name = next(iter(by_name), "no recorded host")
-    changed = [
-        field.replace("_", " ")
-        for field in HostFacts.model_fields
-        if field not in _NOT_COMPARED
-        and len({_values([facts], field) for facts in by_name.get(name, ())}) > 1
-    ]
-    if changed:
-        return f"All runs were made on {name}; it changed between runs in {listed(changed)}."
-    return f"All runs were made on {name}; no recorded field changed between runs."
-
-
-def _values(facts: Sequence[HostFacts], name: str) -> str:
-    """Return the values that one host had in a field, as text without repetition."""
-    values = [getattr(each, name) for each in facts]
-    return "; ".join(unique(MISSING if value is None else str(value) for value in values))

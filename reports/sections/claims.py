@@ -254,9 +254,7 @@ def _rest(rest: Sequence[tuple[Paper, tuple[Claim, ...]]], shown: Sequence[Paper
         anchor="claims-unmeasured",
         title="Not measured on this page",
         blocks=[
-            Fold(
-                f"{count}, with what each would need", [*_rest_folds(rest, shown)], looked_up=True
-            ),
+            Fold(f"{count}, with what each would need", [*_rest_folds(rest, shown)], data=True),
         ],
     )
 

@@ -14,19 +14,15 @@ from wattload.core.record.energy import (
 )
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.blocks import Absent, Block, Cell, Paragraph, Section, Table, columns, row
-from wattload.reports.charts.energy import energy_figure, states_figure
+from wattload.reports.blocks import Block, Cell, Paragraph, Table, columns, row
 from wattload.reports.quantity import MISSING, number, percent, quantity, whole
 from wattload.reports.runs.energy import (
     SOFT_BOUND,
     energy_text,
     evidence_text,
-    phase_energies,
     sources_of,
 )
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.wording import anchor, letter_of
-from wattload.reports.stats.subject import Subject
 
 _MOMENTS = ("requested", "before", "verified", "after", "restored", "saved", "saved_after")
 """The fields of a record for when a setting of a drive was requested or read."""
@@ -76,25 +72,12 @@ def _seconds(seconds: float | None) -> str:
     return MISSING if seconds is None else quantity(seconds, Unit.SECONDS, 3)
 
 
-def energy_section(subject: Subject, run: Run) -> Section | None:
-    """Return a run's energy; without a power source, the reason in its place."""
+def energy_blocks(run: Run) -> list[Block]:
+    """Return a run's energy by phase, source and power state, and what sampling cost."""
     record = run.record
-    name = anchor(run.id, "energy")
-    figure = energy_figure(name + "-chart", record.workload.name, phase_energies(record))
-    used = any(source.used for source in record.power.sources)
     blocks: list[Block] = []
-    if used:
+    if any(source.used for source in record.power.sources):
         blocks.append(Paragraph(_choice(record)))
-    if figure is not None:
-        blocks.append(figure)
-    elif used:
-        blocks.append(Absent("No energy", "No phase has an energy figure or bound."))
-    else:
-        blocks.append(Absent("No power source", record.power.choice))
-    own = {record.label: [record]}
-    by_state = states_figure(name + "-states", record.workload.name, own, letter_of(subject, run))
-    if by_state is not None:
-        blocks.append(by_state)
     if record.power.energy:
         blocks.append(_energies(record))
     if any(energy.states for energy in record.power.energy):
@@ -102,7 +85,7 @@ def energy_section(subject: Subject, run: Run) -> Section | None:
     blocks.extend(_sources(record))
     if record.power.samplers:
         blocks.append(sampling_table(record))
-    return Section(anchor=name, title="Energy", blocks=blocks)
+    return blocks
 
 
 def _choice(record: RunRecord) -> str:

@@ -1,4 +1,4 @@
-"""The figures of a run: headlines as tiles, phases with their counters, latency percentiles."""
+"""The figures of a run: metrics, phases with their counters, latency percentiles."""
 
 from __future__ import annotations
 
@@ -8,98 +8,28 @@ from wattload.core.record.phase import IoCounter
 from wattload.core.record.results import Latency, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.blocks import (
-    Block,
-    Cell,
-    Notice,
-    Section,
-    Table,
-    Tile,
-    Tiles,
-    Tone,
-    columns,
-    row,
-)
-from wattload.reports.charts.latency import PERCENTILES, latency_figure
-from wattload.reports.charts.stacks import parts_figures, stages_figure
+from wattload.reports.blocks import Cell, Table, columns, row
+from wattload.reports.charts.lines import PERCENTILES
 from wattload.reports.quantity import (
     DIRECTIONS,
     MISSING,
-    UNIT_SPACE,
     label,
     number,
     quantity,
     whole,
 )
-from wattload.reports.runs.energy import (
-    Energy,
-    energy_text,
-    phase_energies,
-    power_text,
-    whole_energy,
-)
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, depth, parents, phases_of
-from wattload.reports.sections.wording import anchor, letter_of
-from wattload.reports.stats.subject import Subject
 
 
-def headline_section(subject: Subject, run: Run) -> Section | None:
-    """Return a run's own figures; ``None`` for a run without figures and remarks."""
-    record = run.record
-    blocks: list[Block] = []
-    if record.workload.remarks:
-        blocks.append(Notice("Remarks of the workload", list(record.workload.remarks), "warn"))
-    tiles = headline_tiles(record)
-    if tiles:
-        blocks.append(Tiles(tiles))
-    name = anchor(run.id, "figures")
-    blocks.extend(parts_figures(name, record.workload.name, {record.label: [record]}))
-    others = [metric for metric in record.metrics if not metric.headline]
-    latencies = [metric for metric in others if "latency" in metric.name]
-    rest = [metric for metric in others if "latency" not in metric.name]
-    for caption, metrics in (("Latencies", latencies), ("Other figures", rest)):
-        if metrics:
-            blocks.append(_table(caption, metrics))
-    if not blocks:
-        return None
-    return Section(anchor=name, title="Figures", blocks=blocks)
-
-
-def headline_tiles(record: RunRecord, digits: int = 4) -> list[Tile]:
-    """Return the headline metrics in the order of the record, then energy."""
-    tiles = [_tile(metric, digits) for metric in record.metrics if metric.headline]
-    energies = phase_energies(record)
-    energy = whole_energy(record) or (energies[0] if len(energies) == 1 else None)
-    if energy is not None:
-        tiles.extend(energy_tiles(energy, digits))
-    return tiles
-
-
-def _tile(metric: Metric, digits: int) -> Tile:
-    name = label(metric.name, metric.unit)
-    if metric.value is None:
-        return Tile(name, MISSING, "", metric.missing["value"], "open")
-    value, _, unit = quantity(metric.value, metric.unit, digits).partition(UNIT_SPACE)
-    return Tile(name, value, unit, metric.meaning)
-
-
-def energy_tiles(energy: Energy, digits: int) -> list[Tile]:
-    """Return energy and, where it is more than a bound, the rate per watt."""
-    name = f"energy, {energy.phase}"
-    text = energy_text(energy, digits=digits)
-    if text == MISSING:
-        return [Tile(name, MISSING, "", energy.reason, "open")]
-    value, _, unit = text.partition(UNIT_SPACE)
-    tone: Tone = "" if energy.ranks else "warn"
-    mean = f"{power_text(energy)} on average, {energy.words}."
-    tiles = [Tile(name, value, unit, mean, tone)]
-    if energy.bytes_per_j is not None:
-        per_watt = quantity(energy.bytes_per_j, Unit.BYTES_PER_JOULE, digits)
-        shown, _, unit = per_watt.partition(UNIT_SPACE)
-        note = f"Bytes moved ÷ energy over the same window; energy is {energy.words}."
-        tiles.append(Tile("rate per watt", shown, unit, note, tone))
-    return tiles
+def figures_tables(run: Run) -> list[Table]:
+    """Return a run's own figures: headlines, latencies and others."""
+    metrics = run.record.metrics
+    heads = [metric for metric in metrics if metric.headline]
+    latencies = [m for m in metrics if not m.headline and "latency" in m.name]
+    rest = [m for m in metrics if not m.headline and "latency" not in m.name]
+    named = (("Headline figures", heads), ("Latencies", latencies), ("Other figures", rest))
+    return [_table(caption, found) for caption, found in named if found]
 
 
 def _table(caption: str, metrics: Sequence[Metric]) -> Table:
@@ -117,26 +47,22 @@ def _table(caption: str, metrics: Sequence[Metric]) -> Table:
     return Table(columns=titles, rows=rows, caption=caption)
 
 
-def latency_section(subject: Subject, run: Run) -> Section | None:
-    """Return a run's latency percentiles; ``None`` for a run whose loader measured none."""
+def latency_tables(run: Run) -> list[Table]:
+    """Return a run's latency percentiles; empty for a run whose loader measured none."""
     rows = run.record.latencies
     if not rows:
-        return None
+        return []
     percentiles = [f"#{words}" for words in PERCENTILES.values()]
     titles = ("phase", "operation", "#count", "#mean", *percentiles, "#max")
-    table = Table(
-        columns=columns(*titles),
-        rows=[_row(found, run.record.workload.rank_count) for found in rows],
-        caption="Latency of single operations",
-        note="The time from just before an operation is submitted to the kernel until its "
-        "completion is seen, with queueing: at full depth it is depth ÷ rate. Percentiles are up "
-        f"to 1/64 too high; {MISSING} means that there were too few operations for one.",
-    )
-    name, record = anchor(run.id, "latency"), run.record
-    own = {record.label: [record]}
-    letter = letter_of(subject, run)
-    figure = latency_figure(name + "-chart", record.workload.name, own, letter)
-    return Section(anchor=name, title="Latency", blocks=[*([figure] if figure else []), table])
+    return [
+        Table(
+            columns=columns(*titles),
+            rows=[_row(found, run.record.workload.rank_count) for found in rows],
+            caption="Latency of single operations",
+            note="From the submission of an operation until its completion is seen, with queueing. "
+            f"Percentiles are up to 1/64 too high; {MISSING}: too few operations.",
+        )
+    ]
 
 
 def _row(found: Latency, rank_count: int) -> tuple[Cell, ...]:
@@ -158,19 +84,13 @@ def _ranks(found: Latency, rank_count: int) -> str:
     return "all ranks" if every else f"rank {', '.join(map(str, found.ranks))}"
 
 
-def phases_section(subject: Subject, run: Run) -> Section | None:
-    """Return a run's phases and counters; ``None`` for a run without a phase."""
+def phases_tables(run: Run) -> list[Table]:
+    """Return a run's phases and counters; empty for a run without a phase."""
     phases = phases_of(run.record)
     if not phases:
-        return None
-    tables = [_phases(run.record, phases)]
+        return []
     block = [counter for counter in run.record.counters if counter.source != "application"]
-    if block:
-        tables.append(_counters(run.record, block))
-    name, record = anchor(run.id, "phases"), run.record
-    figure = stages_figure(name + "-chart", record.workload.name, {record.label: [record]})
-    blocks: list[Block] = [*([figure] if figure else []), *tables]
-    return Section(anchor=name, title="Phases and counters", blocks=blocks)
+    return [_phases(run.record, phases), *([_counters(run.record, block)] if block else [])]
 
 
 def _phases(record: RunRecord, phases: Sequence[Phase]) -> Table:

@@ -18,7 +18,6 @@ from wattload.reports.blocks import (
     Heading,
     Node,
     Notice,
-    Section,
     Table,
     Tree,
     columns,
@@ -26,9 +25,8 @@ from wattload.reports.blocks import (
 )
 from wattload.reports.quantity import MISSING, number, percent, quantity, whole
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.wording import anchor, sentence_of, target_words
+from wattload.reports.sections.wording import sentence_of, target_words
 from wattload.reports.stats.conditions import link_text
-from wattload.reports.stats.subject import Subject
 
 ABSOLUTE_ZERO_C = -273
 """As NVMe converts its whole kelvins to degrees Celsius."""
@@ -155,7 +153,7 @@ def _power_states(controller: ControllerRecord) -> Table:
     return Table(columns=titles, rows=rows, caption="Power states declared by the drive")
 
 
-def machine_section(subject: Subject, run: Run) -> Section | None:
+def machine_blocks(run: Run) -> list[Block]:
     """Return the hosts and targets of a run."""
     record = run.record
     blocks: list[Block] = []
@@ -169,9 +167,7 @@ def machine_section(subject: Subject, run: Run) -> Section | None:
         blocks.append(_paths(record))
     if record.ranks:
         blocks.append(_ranks(record))
-    if not blocks:
-        return None
-    return Section(anchor=anchor(run.id, "machine"), title="Hosts and targets", blocks=blocks)
+    return blocks
 
 
 def _target(target: TargetRecord) -> Iterator[Block]:

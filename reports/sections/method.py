@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wattload.core.checks.conditions import LONGEST_GAP_S
 from wattload.reports.blocks import Block, Facts, Fold, Paragraph, Section
-from wattload.reports.charts.marks import MARKS_MAX
+from wattload.reports.charts.plot import MARKS_MAX
 from wattload.reports.quantity import number, whole
 from wattload.reports.runs.energy import EVIDENCE_TEXT, SOFT_BOUND
 from wattload.reports.stats.conditions import BYTES_TOLERANCE
@@ -53,15 +53,16 @@ def method_section(subject: Subject) -> Section | None:
             "digests.",
         ),
     ]
-    return Section(
-        anchor="method", title="How the figures are made", blocks=[Facts(pairs, "prose")]
-    )
+    rules = comparison_rules() if subject.compares else []
+    blocks: list[Block] = [*rules, Facts(pairs, "prose")]
+    return Section(anchor="method", title="Method", blocks=blocks)
 
 
 def comparison_rules() -> list[Block]:
     """Return how figures are compared and when an arm is better, with the details in a fold."""
     texts = (*_estimate_rules(), *_call_rules())
-    return [Paragraph(_summary()), Fold("The rules in full", [Paragraph(text) for text in texts])]
+    rules = Fold("The rules in full", [Paragraph(text) for text in texts], data=True)
+    return [Paragraph(_summary()), rules]
 
 
 def _summary() -> str:

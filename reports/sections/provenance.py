@@ -36,10 +36,7 @@ _SEALS: dict[SealState, tuple[str, Tone]] = {
     "none": ("no seal: edits cannot be detected", "warn"),
 }
 _DATA_LOCATION = (
-    "The results of this page are in its source as JSON, in SI base units, in the element "
-    "wattload-data: every run's figures and energy, every ratio with its intervals, p values and "
-    "method, the noise floor, and published figures with measured ones. Everything else about a "
-    "run is in its record, and charts over time are drawn from its traces."
+    "The page's source has all results as JSON in SI base units, in the element wattload-data."
 )
 _SEAL_COUNTS: dict[SealState, str] = {
     "holds": "with a matching seal",
@@ -79,8 +76,8 @@ def inputs_section(subject: Subject) -> Section:
         caption = "Commands to check the digest of a folder of runs, and the seal in a run's folder"
         blocks.append(Code(checks, caption))
     if listed_runs:
-        blocks.append(table)
-    return Section(anchor="inputs", title="Inputs", blocks=blocks)
+        blocks.append(Fold("Digests and seals", [table], data=True))
+    return Section(anchor="inputs", title="Inputs", blocks=blocks, remark=_seals(subject))
 
 
 def _seals(subject: Subject) -> str:
@@ -94,19 +91,23 @@ def _row(run: Run) -> tuple[Cell, ...]:
     return row(run.id, run.sha256 or MISSING, Cell("", tone, words))
 
 
-def reproduce_section(subject: Subject, run: Run) -> Section | None:
+def reproduce_blocks(run: Run) -> list[Block]:
     """Return the command that reproduces a run, its configuration and its record."""
     record = run.record
     blocks: list[Block] = [
         Code(shlex.join(record.command), "The command that reproduces this run"),
         Facts(_facts(record)),
-        Fold("Configuration", [Code(json.dumps(record.config, indent=2, ensure_ascii=False))]),
+        Fold("Configuration", [_json(record.config)], data=True),
     ]
     if record.workload.details:
-        details = json.dumps(record.workload.details, indent=2, ensure_ascii=False)
-        blocks.append(Fold("The workload's details of its data and work", [Code(details)]))
+        details = "The workload's details of its data and work"
+        blocks.append(Fold(details, [_json(record.workload.details)], data=True))
     blocks.append(_record(record))
-    return Section(anchor=anchor(run.id, "reproduce"), title="Reproduce", blocks=blocks)
+    return blocks
+
+
+def _json(value: object) -> Code:
+    return Code(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def _facts(record: RunRecord) -> list[tuple[str, str]]:
@@ -147,6 +148,5 @@ def _record(record: RunRecord) -> Block:
             ],
             "open",
         )
-    return Fold(
-        f"The whole record as JSON, {size}", [Code(text, name=f"record-{anchor(record.run_id)}")]
-    )
+    name = f"record-{anchor(record.run_id)}"
+    return Fold(f"The whole record as JSON, {size}", [Code(text, name=name)], data=True)

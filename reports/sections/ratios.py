@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from statistics import median
 
 from wattload.reports.blocks import (
@@ -25,14 +24,13 @@ from wattload.reports.quantity import (
     Scale,
     counted,
     interval_text,
-    listed,
     number,
     percent,
     scale_for,
     scaled,
 )
-from wattload.reports.sections.wording import sentence_of, unique
-from wattload.reports.stats.comparison import Row, noise_floors, sentence, unused_sessions
+from wattload.reports.sections.wording import unique
+from wattload.reports.stats.comparison import Row, noise_floors, unused_sessions
 from wattload.reports.stats.effects import FLOOR, Effect, Gate, Spread
 from wattload.reports.stats.intervals import Interval, sign_flip_p_value
 from wattload.reports.stats.noise_floor import Noise, Session
@@ -197,70 +195,12 @@ def _spread_text(spread: Spread, scale: Scale) -> str:
     return f"{text}, CV {percent(spread.cv, 2)}{_GATE_REMARKS.get(spread.gate or '', '')}"
 
 
-def ratio_summary(rows: Sequence[Row], group: Group) -> Iterator[Block]:
-    """Yield a sentence for each quantity that has a ratio and a better direction."""
-    if len(group.arms) < 2:  # noqa: PLR2004 - nothing to compare
-        yield Paragraph(
-            "There is only one arm: its runs are shown with their spread, without a comparison."
-        )
-        return
-    if not group.is_pair:
-        yield Paragraph(
-            "Medians of the valid runs of each arm, also as multiples of "
-            f"{group.letters[0]}'s. Winners need exactly two arms: pass the runs of two arms "
-            "to get intervals and verdicts."
-        )
-        return
-    directed = [
-        entry
-        for entry in rows
-        if entry.effect and entry.quantity.better != "neither" and entry.call != "derived"
-    ]
-    sentences = [
-        _point_sentence(own[0]) if len(own) == 1 else _sweep_sentence(own)
-        for own in by_quantity(directed)
-    ]
-    reasons = unique(entry.reason for entry in directed if entry.call == "barred")
-    if sentences:
-        yield Notice("Results", [*sentences, *map(sentence_of, reasons)], "")
-
-
 def by_quantity(rows: Sequence[Row]) -> list[list[Row]]:
     """Return rows by quantity, each with its points in their order."""
     found: dict[str, list[Row]] = {}
     for entry in rows:
         found.setdefault(entry.quantity.key, []).append(entry)
     return list(found.values())
-
-
-def _point_sentence(entry: Row) -> str:
-    at = f"At {entry.axis} = {entry.at}, " if entry.axis else ""
-    ending = "" if entry.call == "barred" else f": {entry.words}"
-    return f"{at}{sentence(entry, 'A', 'B')}{ending}{_forced([entry])}."
-
-
-def _sweep_sentence(rows: Sequence[Row]) -> str:
-    """Return the median of the points' ratios, both ends, and how often each call is made."""
-    ratios = {entry.at: entry.effect.ratio for entry in rows if entry.effect}
-    effect = next(entry.effect for entry in rows if entry.effect)
-    middle = replace(rows[0], effect=replace(effect, ratio=median(ratios.values())))
-    least, most = min(ratios, key=lambda at: ratios[at]), max(ratios, key=lambda at: ratios[at])
-    text = sentence(middle, "A", "B").removesuffix(")")
-    axis, words = rows[0].axis, [entry.words for entry in rows]
-    calls = [f"{each} at {counted(words.count(each), 'point')}" for each in dict.fromkeys(words)]
-    ends = (
-        f"{number(ratios[least], 3)} at {axis} = {least} to {number(ratios[most], 3)} at "
-        f"{axis} = {most}"
-    )
-    return (
-        f"{text}, the median of {counted(len(ratios), 'point')} of {axis}; {ends}): "
-        f"{listed(calls)}{_forced(rows)}."
-    )
-
-
-def _forced(rows: Sequence[Row]) -> str:
-    reasons = unique(entry.forced for entry in rows if entry.forced)
-    return f" (forced despite: {'; '.join(reasons)})" if reasons else ""
 
 
 def confidence_fold(rows: Sequence[Row]) -> Fold | None:
@@ -281,7 +221,7 @@ def confidence_fold(rows: Sequence[Row]) -> Fold | None:
             + (_ENERGY_P_VALUES if is_widened else "")
         ),
     )
-    return Fold("Confidence: method, noise floor, p values, spread", [table])
+    return Fold("Statistics behind each verdict", [table], data=True)
 
 
 def _confidence_row(entry: Row, effect: Effect) -> tuple[Cell, ...]:
@@ -377,7 +317,8 @@ def _noise(found: Sequence[Noise]) -> Iterator[Block]:
     others = [each for each in found if not each.quantity.headline]
     yield _noise_table(headlines, "Noise floor of headline figures and energy")
     if others:
-        yield Fold("All other figures", [_noise_table(others, "Noise floor of other figures")])
+        table = _noise_table(others, "Noise floor of other figures")
+        yield Fold("Other figures", [table], data=True)
 
 
 def _noise_table(found: Sequence[Noise], caption: str) -> Table:

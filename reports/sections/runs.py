@@ -6,24 +6,37 @@ A run includes its power outside the phases: the whole run by source, and idle b
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wattload.core.record.energy import EnergyRecord, HostPower, IdleRecord, Moment, PollingCost
 from wattload.core.record.results import Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S, Unit
-from wattload.reports.blocks import Cell, Facts, Paragraph, Section, Table, columns, row
+from wattload.reports.blocks import (
+    Block,
+    Cell,
+    Facts,
+    Fold,
+    Notice,
+    Paragraph,
+    Section,
+    Table,
+    columns,
+    row,
+)
+from wattload.reports.charts.scatter import make_scatter, scatter_figure
+from wattload.reports.charts.timeline import make_track, power_figure, rate_figure
 from wattload.reports.quantity import MISSING, counted, label, percent, quantity
 from wattload.reports.runs.energy import Energy, energy_text, phase_energies, whole_energy
 from wattload.reports.runs.load import DETAILED_RUNS, Run
-from wattload.reports.sections.checks import checks_section
-from wattload.reports.sections.energy import energy_section, evidence_words, source_facts
-from wattload.reports.sections.figures import headline_section, latency_section, phases_section
-from wattload.reports.sections.machine import ABSOLUTE_ZERO_C, machine_section
-from wattload.reports.sections.over_time import overtime_section, scatter_section
-from wattload.reports.sections.provenance import reproduce_section
-from wattload.reports.sections.wording import anchor, moment, run_badges
+from wattload.reports.runs.timeline import make_timeline
+from wattload.reports.sections.checks import check_blocks
+from wattload.reports.sections.energy import energy_blocks, evidence_words, source_facts
+from wattload.reports.sections.figures import figures_tables, latency_tables, phases_tables
+from wattload.reports.sections.machine import ABSOLUTE_ZERO_C, machine_blocks
+from wattload.reports.sections.provenance import reproduce_blocks
+from wattload.reports.sections.wording import anchor, letter_of, moment, run_badges, sentence_of
 from wattload.reports.stats.subject import ARMS, Subject
 
 _INTEGRATING = "integral"
@@ -37,20 +50,15 @@ Key = tuple[str, str, str, Moment]
 FIGURES_MAX = 2
 """The most headline figures in a run's row; the record has all."""
 
-FOLDED_FROM = 5
-"""With this many runs on a page, or with two of one workload, each is folded under its title."""
-
 _COLUMNS = columns("run", "arm", "started", "status", "#headline figures", "#energy")
+_LABEL_COLUMNS = 3
+"""The columns after the first that are left out if all runs have the same there."""
 
 
-def whole_section(subject: Subject, run: Run) -> Section | None:
-    """Return power of the whole run and of its idle times; ``None`` where nothing is recorded."""
-    record = run.record
+def whole_tables(record: RunRecord) -> list[Table]:
+    """Return power of the whole run and of its idle times; empty where nothing is recorded."""
     tables = (whole_run_table(record), idle_table(record), hosts_table(record))
-    blocks = [table for table in tables if table is not None]
-    if not blocks:
-        return None
-    return Section(anchor=anchor(run.id, "whole"), title="Whole run and idle", blocks=blocks)
+    return [table for table in tables if table is not None]
 
 
 def whole_run_table(record: RunRecord) -> Table | None:
@@ -248,58 +256,98 @@ def _length(seconds: float) -> Cell:
     return Cell(quantity(seconds, Unit.SECONDS, 3))
 
 
-PARTS: tuple[Callable[[Subject, Run], Section | None], ...] = (
-    headline_section,
-    overtime_section,
-    energy_section,
-    whole_section,
-    checks_section,
-    phases_section,
-    latency_section,
-    scatter_section,
-    machine_section,
-    reproduce_section,
-)
+def runs_section(subject: Subject) -> Section:
+    """Return a row per run, in the order of the page's groups and arms, and the runs in detail.
 
-
-def run_sections(subject: Subject) -> list[Section]:
-    """Return a section per run, group by group; of more than ``DETAILED_RUNS``, one table."""
-    if len(subject.runs) > DETAILED_RUNS:
-        return [runs_section(subject)]
-    of_arms = {run.id: run for group in subject.groups for run in group.runs}
-    others = [run for run in subject.runs if run.id not in of_arms]
-    sections = [_run(subject, run) for run in (*of_arms.values(), *others)]
-    if not _folds(subject):
-        return sections
-    heading = Section(
+    Of more than ``DETAILED_RUNS`` there are only the rows; warm-ups are only counted.
+    """
+    shown = [run for run in subject.runs if not run.record.comparison.warm_up] or subject.runs
+    tables = [
+        _runs_table(subject, name, [run for run in shown if run.record.workload.name == name])
+        for name in dict.fromkeys(run.record.workload.name for run in shown)
+    ]
+    is_detailed = len(subject.runs) <= DETAILED_RUNS
+    blocks: list[Block] = [Fold("Every run", tables, data=True)]
+    if not is_detailed:
+        blocks.append(
+            Paragraph(
+                f"More than {DETAILED_RUNS} runs are only listed: pass fewer for their details."
+            )
+        )
+    return Section(
         anchor="runs",
         title="Runs",
-        remark="each opens to all its details; in print it has its figures and charts",
+        remark=counted(len(shown), "run"),
+        blocks=blocks,
+        parts=[_run(subject, run) for run in shown] if is_detailed else [],
     )
-    return [heading, *sections]
 
 
-def _folds(subject: Subject) -> bool:
-    return len(subject.runs) >= FOLDED_FROM or len(subject.runs) > len(subject.groups)
+def _runs_table(subject: Subject, workload: str, runs: Sequence[Run]) -> Table:
+    """Return the runs of a workload, without columns in which all of them are the same."""
+    rows = [_row(subject, run) for run in runs]
+    kept = [
+        index
+        for index in range(len(_COLUMNS))
+        if index == 0 or len({cells[index] for cells in rows}) > 1 or index > _LABEL_COLUMNS
+    ]
+    return Table(
+        columns=[_COLUMNS[index] for index in kept],
+        rows=[[cells[index] for index in kept] for cells in rows],
+        caption=f"Runs of {workload}",
+    )
 
 
 def _run(subject: Subject, run: Run) -> Section:
     record = run.record
     arm = subject.arm(run)
-    parts = [part(subject, run) for part in PARTS]
     title = record.workload.name
     if len(subject.runs) > len(subject.groups):
         title += f", {arm}, {moment(record.started_utc)[11:19]}"
     return Section(
         anchor=anchor("run", run.id),
         title=title,
-        remark=f"run {run.id}",
+        remark=run.id,
         badges=run_badges(run, subject.faults(run)),
-        blocks=[Facts(_facts(run), "brief")],
-        parts=[part for part in parts if part is not None],
-        folded=_folds(subject),
-        listed=not _folds(subject),
+        blocks=list(_details(subject, run)),
+        folded=True,
     )
+
+
+def _details(subject: Subject, run: Run) -> Iterator[Block]:
+    record = run.record
+    yield Facts(_facts(run), "brief")
+    if faults := subject.faults(run):
+        yield Notice("Excluded", list(map(sentence_of, faults)), "bad")
+    if record.workload.remarks:
+        yield Notice("Remarks of the workload", list(record.workload.remarks), "warn")
+    alone = any(group.runs == (run,) for group in subject.groups)
+    if not alone:  # the section of its workload has them
+        track = make_track(letter_of(subject, run), run.record.label, run)
+        title = f"{record.workload.name} {run.id}"
+        for figure in (
+            rate_figure(anchor(run.id, "rate"), f"{title}: rate", [track]),
+            power_figure(anchor(run.id, "power"), f"{title}: power", [track]),
+        ):
+            if figure is not None:
+                yield figure
+    if scatter := make_scatter(run):
+        name, strips = anchor(run.id, "operations"), make_timeline(run).strips
+        yield Fold(
+            "Operations over time", [scatter_figure(name, record.workload.name, scatter, strips)]
+        )
+    parts: tuple[tuple[str, str, Sequence[Block]], ...] = (
+        ("figures", "Figures", figures_tables(run)),
+        ("phases", "Phases and counters", phases_tables(run)),
+        ("latency", "Latency", latency_tables(run)),
+        ("energy", "Energy and power", [*energy_blocks(run), *whole_tables(record)]),
+        ("checks", "Checks", check_blocks(subject, run)),
+        ("machine", "Hosts and targets", machine_blocks(run)),
+        ("reproduce", "Reproduce", reproduce_blocks(run)),
+    )
+    for name, title, blocks in parts:
+        if blocks:
+            yield Fold(title, blocks, data=True, anchor=anchor(run.id, name))
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
@@ -368,29 +416,11 @@ def line_of(record: RunRecord, failed: Sequence[str] = ()) -> Line:
     )
 
 
-def runs_section(subject: Subject) -> Section:
-    """Return one row per run, in the order of the page's groups and arms."""
-    opening = Paragraph(
-        f"These are {counted(len(subject.runs), 'run')}: more than {DETAILED_RUNS} are only "
-        "listed. Pass fewer runs to see each in full, or a folder with --index for a table that "
-        "can be sorted and filtered."
-    )
-    tables = [
-        Table(
-            columns=_COLUMNS,
-            rows=[_row(subject, run) for run in subject.runs if run.record.workload.name == name],
-            caption=f"Runs of {name}",
-        )
-        for name in dict.fromkeys(run.record.workload.name for run in subject.runs)
-    ]
-    return Section(anchor="runs", title="Runs", blocks=[opening, *tables])
-
-
 def _row(subject: Subject, run: Run) -> tuple[Cell, ...]:
-    line = line_of(run.record)
+    line, is_detailed = line_of(run.record), len(subject.runs) <= DETAILED_RUNS
     figures = [f"{label(m.name, m.unit)} {quantity(m.value, m.unit)}" for m in line.figures]
     return row(
-        Cell(line.run_id, anchor=anchor("run", line.run_id)),
+        Cell(line.run_id, anchor="" if is_detailed else anchor("run", line.run_id)),
         subject.arm(run),
         moment(line.started_utc),
         _status(line, subject.faults(run)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests.browser.conftest import Opener, Scheme
 from tests.browser.samples import REPORTS
-from wattload.reports.charts.themes import light, tint
+from wattload.reports.charts.themes import light
 
 Samples = Callable[[str], Path]
 
@@ -26,13 +27,13 @@ def test_a_page_asks_for_nothing_and_the_browser_has_no_complaint(
 
 def test_charts_are_there_without_script(opener: Opener, samples: Samples) -> None:
     with opener(samples("arms")) as opened:
-        charts = opened.page.locator(".chart svg")
+        charts = opened.page.locator(".pic")
         shown = [chart for chart in charts.all() if chart.is_visible()]
         assert len(shown) >= 3
         for chart in shown:
             box = chart.bounding_box()
             assert box is not None
-            assert box["width"] > 250
+            assert box["width"] > 150
             assert box["height"] > 40
 
 
@@ -43,34 +44,92 @@ def test_nothing_is_wider_than_the_screen(opener: Opener, sample: Path, width: i
 
 
 @pytest.mark.parametrize(
-    ("scheme", "stroke"), [("light", "rgb(11, 122, 117)"), ("dark", "rgb(60, 196, 182)")]
+    ("scheme", "fill"), [("light", "rgb(23, 97, 168)"), ("dark", "rgb(98, 168, 245)")]
 )
 def test_charts_follow_the_scheme(
-    opener: Opener, samples: Samples, scheme: Scheme, stroke: str
+    opener: Opener, samples: Samples, scheme: Scheme, fill: str
 ) -> None:
-    read = "getComputedStyle(document.querySelector('.chart [stroke=\"#0b7a75\"]')).stroke"
-    with opener(samples("singles"), scheme=scheme) as opened:
-        assert opened.page.evaluate(read) == stroke
+    read = f"getComputedStyle(document.querySelector('.pic [fill=\"{light('a')}\"]')).fill"
+    with opener(samples("arms"), scheme=scheme) as opened:
+        assert opened.page.evaluate(read) == fill
 
 
-def test_the_second_arm_is_hatched_in_its_colour(opener: Opener, samples: Samples) -> None:
-    with opener(samples("arms")) as opened:
-        chart = opened.page.locator("#compare-unet3d-arms .chart")
-        assert chart.locator(f'[fill="{light("a")}"]').first.is_visible()
-        assert chart.locator(f'[fill="{tint("b").light}"]').first.is_visible()
-        assert chart.locator(f'[stroke="{light("b")}"]').first.is_visible()
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_text_of_a_chart_is_cut(opener: Opener, samples: Samples, width: int) -> None:
+    beyond = """[...document.querySelectorAll('.pic text')].filter(text => {
+        const box = text.getBoundingClientRect();
+        return box.width && (box.left < 0 || box.right > document.documentElement.clientWidth);
+    }).map(text => text.textContent)"""
+    with opener(samples("arms"), width=width) as opened:
+        assert opened.page.evaluate(beyond) == []
+
+
+def test_the_verdict_and_the_power_are_on_the_first_screen(
+    opener: Opener, samples: Samples
+) -> None:
+    with opener(samples("arms"), width=1280) as opened:
+        for place in (".verdicts tbody tr", "#first-power svg"):
+            box = opened.page.locator(place).last.bounding_box()
+            assert box is not None
+            assert box["y"] + box["height"] <= 800
+        words = opened.page.locator("header, .verdicts thead, .verdicts th").all_inner_texts()
+        assert len(" ".join(words).split()) <= 120
+
+
+def test_a_value_is_read_off_where_the_pointer_is(opener: Opener, samples: Samples) -> None:
+    with opener(samples("arms"), width=1280, scripts=True) as opened:
+        page = opened.page
+        box = page.locator("#first-power svg.time").bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] / 3, box["y"] + 120)
+        told = page.locator(".tip").inner_text()
+        assert re.fullmatch(r"[\d.]+ s: A [\d.]+ W, B [\d.]+ W", told), told
+        page.locator(".bars g[data-tip]").first.hover()
+        assert page.locator(".tip").inner_text() == "A 1.50 GB/s"
+
+
+def test_the_axis_of_time_zooms_by_dragging_and_back(opener: Opener, samples: Samples) -> None:
+    with opener(samples("arms"), width=1280, scripts=True) as opened:
+        page = opened.page
+        chart = page.locator("#first-power svg.time")
+        ticks = chart.locator(".xt").all_text_contents()
+        box = chart.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 300, box["y"] + 120)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 600, box["y"] + 120, steps=3)
+        page.mouse.up()
+        assert chart.locator(".xt").all_text_contents() != ticks
+        page.get_by_role("button", name="Reset zoom").first.click()
+        assert chart.locator(".xt").all_text_contents() == ticks
+
+
+@pytest.mark.parametrize(("form", "opening"), [("SVG", "<svg"), ("CSV", '"seconds"')])
+def test_a_chart_and_its_data_are_saved_without_a_request(
+    opener: Opener, samples: Samples, tmp_path: Path, form: str, opening: str
+) -> None:
+    with opener(samples("arms"), width=1280, scripts=True) as opened:
+        with opened.page.expect_download() as saved:
+            opened.page.locator("#first-power").get_by_role("button", name=form).click()
+        saved.value.save_as(tmp_path / "chart")
+        assert (tmp_path / "chart").read_text("utf-8").startswith(opening)
+        assert saved.value.suggested_filename == f"first-power.{form.lower()}"
+        assert [each for each in opened.requests if not each.startswith("blob:")] == [
+            samples("arms").as_uri()
+        ]
 
 
 def test_a_folded_run_opens_without_script(opener: Opener, samples: Samples) -> None:
     with opener(samples("arms")) as opened:
         runs = opened.page.locator("details.run")
         assert runs.count() == 10
+        opened.page.locator("#runs summary").first.click()
         closed = runs.first.bounding_box()
         runs.first.locator("summary").first.click()
         grown = runs.first.bounding_box()
         assert closed is not None
         assert grown is not None
-        assert grown["height"] > closed["height"] + 500
+        assert grown["height"] > closed["height"] + 300
 
 
 def test_a_link_into_a_folded_run_opens_it(opener: Opener, samples: Samples) -> None:
@@ -81,36 +140,23 @@ def test_a_link_into_a_folded_run_opens_it(opener: Opener, samples: Samples) -> 
         part.wait_for(state="visible")  # a link is followed in the next frame
 
 
-def test_the_contents_stay_in_sight_on_a_wide_screen(opener: Opener, samples: Samples) -> None:
+def test_the_contents_lead_to_every_section(opener: Opener, samples: Samples) -> None:
     with opener(samples("arms")) as opened:
-        last = opened.page.locator("nav a").last
-        last.scroll_into_view_if_needed()
-        opened.page.evaluate("window.scrollTo(0, document.body.scrollHeight / 2)")
-        box = opened.page.locator("nav").bounding_box()
-        assert box is not None
-        assert 0 <= box["y"] < 100
-        assert last.is_visible()
-
-
-def test_the_contents_are_folded_on_a_phone(opener: Opener, samples: Samples) -> None:
-    with opener(samples("arms"), width=390) as opened:
-        link = opened.page.locator("nav a").first
-        assert not link.is_visible()
-        opened.page.locator("nav summary").click()
-        assert link.is_visible()
+        links = opened.page.locator("nav a")
+        assert links.count() == opened.page.locator("main > .section").count()
+        links.last.click()
+        assert opened.page.locator("#inputs pre").first.is_visible() is False
+        assert opened.page.locator("#inputs h2").is_visible()
 
 
 @pytest.mark.parametrize("name", sorted(REPORTS))
-def test_every_sentence_of_the_summary_leads_to_what_it_says(
+def test_links_of_the_first_screen_lead_to_something(
     opener: Opener, samples: Samples, name: str
 ) -> None:
     with opener(samples(name)) as opened:
-        sentences = opened.page.locator(".sentences > li")
-        assert 1 < sentences.count() <= 5
-        for sentence in sentences.all():
-            links = sentence.locator("a").all()
-            assert links, sentence.inner_text()
-            for link in links:
-                where = link.get_attribute("href")
-                assert where is not None
-                assert opened.page.locator(where).count() == 1
+        links = opened.page.locator("header a, #verdict a").all()
+        assert len(links) > 1
+        for link in links:
+            where = link.get_attribute("href")
+            assert where is not None
+            assert opened.page.locator(where).count() == 1

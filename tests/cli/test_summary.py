@@ -17,7 +17,6 @@ from wattload.core.record.results import NO_DRIVE, NO_SENSOR, Check, Latency, Ve
 from wattload.core.record.run import RunRecord
 from wattload.reports.quantity import quantity
 from wattload.reports.runs.energy import phase_energies, power_text
-from wattload.reports.sections.figures import headline_tiles
 
 FOLDER = Path("/runs/one")
 _PLAIN = re.compile(r"\x1b\[[0-9;]*m")
@@ -91,8 +90,6 @@ def test_the_figures_are_those_of_the_page(capsys: pytest.CaptureFixture[str]) -
     for metric in record.metrics:
         if metric.headline and metric.value is not None:
             assert quantity(metric.value, metric.unit) in text
-    for tile in headline_tiles(record):
-        assert tile.value in text
     (energy,) = phase_energies(record)
     assert power_text(energy) in text
     assert " ± " in text

@@ -56,7 +56,7 @@ class Page(HTMLParser):
 
     def data(self) -> dict[str, Any]:
         """Return the numbers that the page carries, as JSON."""
-        (text,) = (text for tag, text in self.texts if tag == "script")
+        text = next(text for tag, text in self.texts if tag == "script")
         found: dict[str, Any] = json.loads(text)
         return found
 

@@ -18,7 +18,6 @@ from tests.records import Scenario, write_run
 from wattload.__main__ import main
 from wattload.core.errors import RecordError
 from wattload.core.record.file import BLANK, RECORD_FILE, seal_of
-from wattload.reports.charts.renderer import renderer
 from wattload.reports.render.output import FORMS
 
 MARKUP = "<script>alert(1)</script>\"'&\x01\x00\ufffe\u202e\U0001f600{{ 7 }}${x}"
@@ -98,7 +97,7 @@ def answers(run: Callable[[list[str]], int], folder: Path, capsys: Any) -> None:
         assert status in (0, 2, 3), said
         if "csv" not in command and out.exists() and out.read_bytes()[:1] == b"<":
             scripts = Tags(out.read_text("utf-8")).scripts
-            assert len(scripts) == 1
+            assert len(scripts) == (1 if "--index" in command else 2)
             assert "<script>alert" not in out.read_text("utf-8")
 
 
@@ -120,7 +119,6 @@ def test_a_mutated_record_gives_a_report_or_a_sentence(
                 mutate(document, chance, texts_only)
                 file.write_text(json.dumps(document, indent=1))
         answers(main, folder, capsys)
-        assert renderer().failures == []
 
     check()
 

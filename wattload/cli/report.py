@@ -67,6 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also compare excluded runs (other work, failed checks); the page says so",
     )
     parser.add_argument(
+        "--claims",
+        action="store_true",
+        help="also have published figures next to the measured ones, on the page and in JSON",
+    )
+    parser.add_argument(
         "--redact",
         action="store_true",
         help="mask host names, serials, addresses and paths everywhere, embedded records included",
@@ -116,10 +121,10 @@ def run(arguments: argparse.Namespace) -> int:
             redact=arguments.redact,
             forced=arguments.force,
             full=arguments.full,
+            claims=arguments.claims,
         )
         text, second = report.text, report.ratios
         _warn_of_left_out(report.left_out)
-        _warn_of_missing_charts()
     if output == STANDARD_OUTPUT:
         write_out(text)
     else:
@@ -146,18 +151,6 @@ def _warn_of_left_out(left_out: Sequence[LeftOut]) -> None:
     first = left_out[0]
     others = f", and {len(left_out) - 1} more: the report lists them" if left_out[1:] else ""
     print(f"wattload: warning: left out {first.name}: {first.reason}{others}", file=sys.stderr)
-
-
-def _warn_of_missing_charts() -> None:
-    from wattload.reports.charts.renderer import renderer
-
-    failures = renderer().failures
-    if failures:
-        print(
-            f"wattload: warning: the report lacks {len(failures)} charts, its figures and tables "
-            f"are complete; {failures[0]}",
-            file=sys.stderr,
-        )
 
 
 def _index(arguments: argparse.Namespace, output: Path) -> str:

@@ -13,12 +13,11 @@ from tests.records import Scenario, make_run, write_made_run
 from wattload.core.histogram import Histogram
 from wattload.core.record.results import latencies_of
 from wattload.reports.blocks import Figure
-from wattload.reports.charts.scatter import POINT_LIMIT, make_scatter
+from wattload.reports.charts.scatter import POINT_LIMIT, make_scatter, scatter_figure
 from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.runs.phases import CommonClock
+from wattload.reports.runs.timeline import make_timeline
 from wattload.reports.runs.traces import OPERATION_COLUMNS
-from wattload.reports.sections.over_time import scatter_section
-from wattload.reports.stats.subject import make_subject
 
 HOST = "box"
 SCENARIO = Scenario(run_id="run-a", seconds=3.0, virtual=False, host=HOST)
@@ -64,11 +63,9 @@ def _run(folder: Path, rows: list[dict[str, object]], operation_count: int = 0) 
 
 
 def _figure(run: Run) -> Figure:
-    section = scatter_section(make_subject([run]), run)
-    assert section is not None
-    (figure,) = section.blocks
-    assert isinstance(figure, Figure)
-    return figure
+    scatter = make_scatter(run)
+    assert scatter is not None
+    return scatter_figure("c", "x", scatter, make_timeline(run).strips)
 
 
 def test_files_lie_end_to_end_by_name_whatever_the_order_they_were_read_in(tmp_path: Path) -> None:
@@ -143,10 +140,10 @@ def test_without_a_count_no_share_is_made_up(tmp_path: Path) -> None:
 def test_a_run_whose_loader_traced_nothing_has_no_chart_and_no_note(tmp_path: Path) -> None:
     record, traces = make_run(SCENARIO)
     (run,) = load_runs([write_made_run(tmp_path / "run-a", record, traces)])
-    assert scatter_section(make_subject([run]), run) is None
+    assert make_scatter(run) is None
     assert run.traces.notes == ()
     empty = replace(run, traces=_run(tmp_path / "other", []).traces)
-    assert scatter_section(make_subject([empty]), empty) is None
+    assert make_scatter(empty) is None
 
 
 def test_a_trace_that_is_named_and_gone_is_a_note(tmp_path: Path) -> None:
@@ -165,10 +162,3 @@ def test_reads_and_writes_have_colours_of_their_own(tmp_path: Path) -> None:
     assert list(figure.legend) == [("read", "read, round"), ("write", "write, square")]
     only = _figure(_run(tmp_path / "other", [_row(20, "b", 0, kind="write")]))
     assert list(only.legend) == [("write", "write, square")]
-
-
-def test_few_files_are_named_beside_their_stretch(tmp_path: Path) -> None:
-    rows = [_row(10, "data/key/one.npz", 0), _row(20, "data/key/two.npz", 0)]
-    svg = _figure(_run(tmp_path, rows)).svg
-    assert ">key/one.npz<" in svg
-    assert ">key/two.npz<" in svg

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.records import Scenario
 from tests.reports.conftest import one
 from wattload.core.steady import ROUND_S, MeasurementWindow, measurement_window
-from wattload.reports.charts.steady_state import progress_of
+from wattload.reports.charts.lines import progress_of
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, phases_of
 from wattload.reports.runs.traces import Categories, ThroughputTrace

@@ -1,4 +1,4 @@
-"""Arms are told apart by colour, marker and hatch: each alone is enough."""
+"""The colours of arms and of marks can be told apart by every reader, in both schemes."""
 
 from __future__ import annotations
 
@@ -8,17 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from wattload.reports.charts.svg import fill_of
-from wattload.reports.charts.themes import (
-    HATCHES,
-    PALETTE,
-    arm_colour,
-    arm_marker,
-    arm_role,
-    light,
-    style_rules,
-    tint,
-)
+from wattload.reports.charts.themes import PALETTE, arm_role, light, style_rules
 from wattload.reports.stats.subject import LETTERS
 
 PROTANOPIA = (
@@ -51,15 +41,8 @@ def lab(rgb: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.array([116 * bent[1] - 16, 500 * (bent[0] - bent[1]), 200 * (bent[1] - bent[2])])
 
 
-def test_every_arm_has_its_own_colour_marker_and_hatch() -> None:
-    assert len({arm_colour(letter) for letter in LETTERS}) == len(LETTERS)
-    assert len({arm_marker(letter) for letter in LETTERS}) == len(LETTERS)
-    assert len({HATCHES.get(arm_role(letter)) for letter in LETTERS}) == len(LETTERS)
-
-
-def test_the_first_arm_is_plain_and_the_others_are_hatched() -> None:
-    assert fill_of("a") == light("a")
-    assert [letter for letter in LETTERS if arm_role(letter) in HATCHES] == list(LETTERS[1:])
+def test_every_arm_has_its_own_colour() -> None:
+    assert len({light(arm_role(letter)) for letter in LETTERS}) == len(LETTERS)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -82,34 +65,13 @@ def test_every_arm_stands_out_from_the_page(letter: str, scheme: str) -> None:
     assert (max(own, page) + 0.05) / (min(own, page) + 0.05) >= 3
 
 
-def test_no_stand_in_for_a_hatch_is_a_colour_of_a_plain_mark() -> None:
-    stand_ins = [fill_of(role) for role in HATCHES]
-    assert len(set(stand_ins)) == len(stand_ins)
-    assert not set(stand_ins) & {colour.light for colour in PALETTE.values()}
-
-
-def test_no_tint_under_a_hatch_is_another_colour() -> None:
-    tints = [tint(role).light for role in HATCHES]
-    others = [*(colour.light for colour in PALETTE.values()), *map(fill_of, HATCHES)]
-    assert len({*tints, *others}) == len(tints) + len(set(others))
-
-
-def test_a_swatch_has_the_hatch_and_the_marker_of_its_arm() -> None:
-    rules = style_rules().splitlines()
-    (swatch,) = [rule for rule in rules if rule.startswith(".swatch-b{")]
-    assert "repeating-linear-gradient" in swatch
-    assert "var(--b)" in swatch
-    assert '.swatch-b::after{content:"■"}' in rules
-    assert not any("COLOUR" in rule for rule in rules)
-
-
 def test_every_colour_has_a_rule_for_light_and_dark_and_its_own_value() -> None:
     rules = style_rules()
     dark = rules.split("prefers-color-scheme: dark")[1].split("@media print")[0]
     values = [colour.light for colour in PALETTE.values()]
     assert len(set(values)) == len(values)
     for role, colour in PALETTE.items():
-        assert f'.chart [fill="{colour.light}"]{{fill:var(--{role})}}' in rules
+        assert f'.pic [fill="{colour.light}"]{{fill:var(--{role})}}' in rules
         assert f"--{role}:{colour.dark};" in dark
 
 

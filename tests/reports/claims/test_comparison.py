@@ -21,7 +21,7 @@ from wattload.reports.claims.comparison import (
     unmeasured_claims,
 )
 from wattload.reports.claims.papers import Expected, Fact, papers
-from wattload.reports.render.page import AFTER_RUNS
+from wattload.reports.render.page import page_of
 from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.sections.claims import claims_section
 from wattload.reports.stats.comparison import compare
@@ -356,8 +356,10 @@ def test_the_section_says_what_is_alike_what_differs_and_what_is_missing(tmp_pat
     } <= found
 
 
-def test_the_section_is_one_of_the_page() -> None:
-    assert claims_section in AFTER_RUNS
+def test_published_figures_are_on_a_page_that_asks_for_them(tmp_path: Path) -> None:
+    subject = subject_of(tmp_path, arms(2.35))
+    assert "Published figures" not in page_of(subject)
+    assert "Published figures" in page_of(subject, claims=True)
 
 
 MODEL = "MICRON_6550_MTFDLAL61T4TGA"

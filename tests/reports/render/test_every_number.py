@@ -25,9 +25,10 @@ from wattload.reports.stats.subject import Subject, make_subject
 
 NEAR = [1.0, 1.0041, 0.9973, 1.0019, 0.9988, 1.0007, 1.0032, 0.9961]
 EXEMPT = (
-    r".*over-time.*|.*-operations.*|.*steady.*"  # drawn over time: of the traces
+    r"first-power|first-rate|.*-rate|.*-power|energy-.*|.*-operations.*"  # of the traces
     r"|.*-phases|run-run-[a-z0-9]+(-\d)?"  # quotients and differences of what a run's record has
     r"|.*-reproduce"  # how large the record is
+    r"|verdict"  # shares of energy, made of the ratios in the data
 )
 """Places whose figures are of traces, or are made of two that stand in a run's record."""
 
@@ -84,7 +85,7 @@ def session_runs() -> list[Run]:
 @pytest.fixture(scope="module")
 def compared(session_runs: list[Run]) -> tuple[Subject, str]:
     subject = make_subject(session_runs)
-    return subject, page_of(subject)
+    return subject, page_of(subject, claims=True)
 
 
 def test_of_two_arms_that_were_read_from_disk(arms: tuple[Run, ...]) -> None:

@@ -117,4 +117,4 @@ def test_no_number_in_free_text_is_a_figure(tmp_path: Path, text: str) -> None:
 def test_arms_that_share_no_workload_are_said_to(tmp_path: Path) -> None:
     runs = [one(tmp_path, arm("A", 0)), one(tmp_path, arm("B", 0, workload="checkpoint"))]
     text = Page(render_page(runs)).text()
-    assert "A and B ran no workload in common" in text
+    assert "The arms have no workload in common: nothing is compared" in text

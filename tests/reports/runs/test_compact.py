@@ -17,6 +17,7 @@ from wattload.reports.runs.compact import Compactor
 from wattload.reports.runs.load import load_runs
 from wattload.reports.sections import runs as run_section
 from wattload.reports.sections.checks import trust_section
+from wattload.reports.sections.workload import workload_sections
 from wattload.reports.stats.subject import Subject, make_subject
 
 EXAMPLES = Path(__file__).parents[3] / "docs/examples/lab"
@@ -42,8 +43,8 @@ def subjects(folder: Path) -> tuple[Subject, Subject]:
 def test_a_light_run_gives_the_same_sections(folder: Path) -> None:
     full, light = subjects(folder)
     assert light.runs[0].record != full.runs[0].record
-    sections = [*page.BEFORE_RUNS, *page.AFTER_RUNS]
-    for section in sections:
+    assert workload_sections(light) == workload_sections(full)
+    for section in page.AFTER_WORKLOADS:
         if section is not trust_section:  # of checks that passed it has no figures
             assert section(light) == section(full), section.__name__
 

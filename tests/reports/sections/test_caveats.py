@@ -9,21 +9,14 @@ import pytest
 
 from tests.reports.conftest import arm, one
 from tests.reports.sessions import against_itself, session, turn
-from wattload.core.record.energy import PowerSourceRecord
 from wattload.core.record.results import Check
 from wattload.reports.blocks import Notice
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.caveats import (
-    check_names,
-    gaps_notice,
-    limits_notices,
-    limits_sentence,
-)
+from wattload.reports.sections.caveats import gaps_notice, limits_notices
 from wattload.reports.stats.subject import Subject, make_subject
 
 FLAT = [1e9, 1.001e9, 0.999e9, 1.002e9, 1e9, 0.998e9]
 FAILED = Check(name="cold", verdict="fail", sentence="The cache was warm.", mandatory=True)
-WARNS = Check(name="calm", verdict="warn", sentence="The host was busy.")
 
 
 def notices(subject: Subject) -> dict[str, list[str]]:
@@ -39,38 +32,30 @@ def test_warm_ups_and_runs_against_themselves_have_a_line_of_their_own() -> None
     runs = [*warm_ups("A", "B"), *session({"A": FLAT, "B": FLAT}), *against_itself("A", FLAT, FLAT)]
     subject = make_subject(runs)
     found = notices(subject)
-    assert "broken" not in found
+    assert "excluded" not in found
     assert found["no-arm"] == [
-        "2 of 26 runs were warm-ups and are in no figure.",
-        "12 of 26 runs compared one setting with itself and are in no figure of an arm. Their "
-        "noise floor is below the comparison.",
+        "12 runs compared one setting with itself: they set the noise floor."
     ]
-    words = limits_sentence(subject, limits_notices(subject))
-    text = "".join(part if isinstance(part, str) else part.text for part in words)
-    assert "14 of 26 runs excluded" in text
-    assert "not compared as valid" not in text
 
 
-def test_runs_with_faults_are_counted_without_warm_ups() -> None:
+def test_runs_with_faults_are_named_without_warm_ups() -> None:
     runs = [*warm_ups("A", "B"), *session({"A": FLAT, "B": FLAT})]
     bad = turn("A", 9, 1e9, checks=(FAILED,))
     subject = make_subject([*runs, bad])
-    assert len(notices(subject)["broken"]) == 1
-    words = limits_sentence(subject, limits_notices(subject))
-    text = "".join(part if isinstance(part, str) else part.text for part in words)
-    assert "1 of 15 runs shown, but not compared as valid" in text
+    (text,) = notices(subject)["excluded"]
+    assert text.startswith(f"unet3d, run {bad.id}: ")
 
 
 def test_a_page_of_warm_ups_alone_says_why_nothing_counts() -> None:
     found = notices(make_subject(warm_ups("A")))
-    assert "it is a warm-up" in found["broken"][0]
+    assert "it is a warm-up" in found["excluded"][0]
     assert "no-arm" not in found
 
 
 def test_who_says_a_thing_is_counted_against_all_runs_of_the_workload() -> None:
     runs = [
-        *[turn(label, -1, 9e9, warm_up=True, name=f"w{label}", checks=(WARNS,)) for label in "AB"],
-        *session({"A": FLAT}, checks=(WARNS,)),
+        *[turn(x, -1, 9e9, warm_up=True, name=f"w{x}", remarks=("Not calm.",)) for x in "AB"],
+        *session({"A": FLAT}, remarks=("Not calm.",)),
         *session({"B": FLAT}),
     ]
     (said,) = [text for text in notices(make_subject(runs))["warnings"] if "calm" in text]
@@ -231,80 +216,7 @@ def test_no_notice_is_empty() -> None:
         assert each.sentences
 
 
-SOURCES = ("nvme", "nvme_25h", "nvme_ipm", "nvme_olec")
-COARSE = "nvme_olec has no figure: the step of 3600 J is too coarse for the {} J it counted."
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return one(tmp_path, arm("A", 0))
-
-
-def unchecked(name: str, sentence: str) -> Check:
-    return Check(name=name, verdict="not_checked", sentence=sentence)
-
-
-def with_checks(run: Run, *checks: Check, run_id: str = "run-1") -> Run:
-    sources = tuple(
-        PowerSourceRecord(host="box", facts=None, name=name, device="S1", used=True, sentence="")
-        for name in SOURCES
-    )
-    record = run.record.model_copy(
-        update={
-            "run_id": run_id,
-            "checks": checks,
-            "metrics": (),
-            "power": run.record.power.model_copy(update={"sources": sources}),
-        }
-    )
-    return replace(run, record=record)
-
-
-def reported(*runs: Run) -> list[str]:
-    sentences = map(str, gaps_notice(make_subject(runs)).sentences)
-    return [text for text in sentences if "checked" in text]
-
-
-def test_pairs_without_a_figure_for_one_reason_are_one_line(run: Run) -> None:
-    sentence = COARSE.format("3648.91")
-    pairs = ("nvme_25h_nvme_olec", "nvme_ipm_nvme_olec", "nvme_nvme_olec")
-    checks = [unchecked(f"energy_cross_check_S1_{pair}", sentence) for pair in pairs]
-    assert reported(with_checks(run, *checks)) == [
-        "Not checked, energy cross check S1 (nvme_25h with nvme_olec, nvme_ipm with nvme_olec and "
-        f"nvme with nvme_olec): {sentence}"
-    ]
-
-
-def test_reasons_that_differ_by_a_figure_are_one_line_over_all_runs(run: Run) -> None:
-    name = "energy_cross_check_S1_nvme_25h_nvme_olec"
-    first = with_checks(run, unchecked(name, COARSE.format("3648.91")))
-    second = with_checks(run, unchecked(name, COARSE.format("12.5")), run_id="run-2")
-    assert reported(first, second) == [
-        f"Not checked, energy cross check S1 nvme_25h nvme_olec: {COARSE.format('3648.91')}"
-    ]
-
-
-def test_reasons_of_different_drives_stay_apart(run: Run) -> None:
-    checks = [unchecked(f"link_{n}", f"The link of nvme{n} is not known.") for n in (0, 1)]
-    assert reported(with_checks(run, *checks)) == [
-        "Not checked, link 0: The link of nvme0 is not known.",
-        "Not checked, link 1: The link of nvme1 is not known.",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("names", "shown"),
-    [
-        (["harness_ceiling"], "harness ceiling"),
-        (["clocks_agree", "bytes_add_up"], "clocks agree and bytes add up"),
-        (["energy_closure", "energy_closure_read"], "energy closure and energy closure read"),
-        (["energy_closure_read", "energy_closure_write"], "energy closure (read and write)"),
-    ],
-)
-def test_what_names_begin_with_alike_is_said_once(names: list[str], shown: str) -> None:
-    assert check_names(names, ()) == shown
-
-
-def test_a_run_without_a_gap_says_so(run: Run) -> None:
+def test_a_run_without_a_gap_has_no_notice_of_gaps(tmp_path: Path) -> None:
+    run = one(tmp_path, arm("A", 0))
     whole = replace(run, record=run.record.model_copy(update={"metrics": (), "checks": ()}))
-    assert gaps_notice(make_subject([whole])).sentences == ["No gap is recorded."]
+    assert gaps_notice(make_subject([whole])) is None

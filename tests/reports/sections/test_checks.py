@@ -1,28 +1,30 @@
-"""What the figures rest on: every check by name, every energy figure's evidence, every host."""
+"""What the figures rest on: every check by name, and every energy figure's evidence."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.reports.conftest import arm, one
+from wattload.core.record.energy import PowerSourceRecord
 from wattload.core.record.results import Check
-from wattload.reports.blocks import Block, Fold, Paragraph, Section, Table
-from wattload.reports.quantity import MISSING
+from wattload.reports.blocks import Fold, Paragraph, Table
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.checks import trust_section
+from wattload.reports.sections.checks import check_names, trust_section
+from wattload.reports.sections.conditions import conditions_section
 from wattload.reports.stats.subject import make_subject
 
 
-def part(runs: Sequence[Run], name: str) -> Sequence[Block]:
-    section = trust_section(make_subject(runs))
-    assert section is not None
-    parts: dict[str, Section] = {each.anchor: each for each in section.parts}
-    return parts[f"trust-{name}"].blocks
+def table(runs: Sequence[Run], anchor: str) -> Table:
+    blocks = trust_section(make_subject(runs)).blocks
+    (found,) = [each for each in blocks if isinstance(each, Table) and each.anchor == anchor]
+    return found
 
 
-def rows(table: Block) -> list[list[str]]:
-    assert isinstance(table, Table)
+def rows(table: Table) -> list[list[str]]:
     return [
         [f"{cell.badge}{cell.text} {cell.remark}".strip() for cell in row] for row in table.rows
     ]
@@ -32,22 +34,19 @@ def test_the_worst_verdict_of_a_check_leads_with_its_figures(tmp_path: Path) -> 
     good = Check(name="delivered", verdict="pass", sentence="All agree.", figures={"bad": 0})
     bad = Check(name="delivered", verdict="fail", sentence="3 of 4 differ.", figures={"bad": 3})
     runs = [one(tmp_path, arm("A", 0, checks=(good,))), one(tmp_path, arm("B", 0, checks=(bad,)))]
-    said, table, fold = part(runs, "checks")
-    assert isinstance(said, Paragraph)
-    assert rows(table)[0] == [
+    assert rows(table(runs, "trust-checks"))[0] == [
         "delivered",
         "failed",
         "2 1 failed, 1 passed",
         "3 of 4 differ. bad = 3",
     ]
-    assert isinstance(fold, Fold)
-    assert "passed in every run" in fold.summary
+    folds = [each for each in trust_section(make_subject(runs)).blocks if isinstance(each, Fold)]
+    assert "passed in every run" in folds[0].summary
 
 
 def test_each_energy_figure_stands_with_how_it_is_known(tmp_path: Path) -> None:
     runs = [one(tmp_path, arm("A", 0)), one(tmp_path, arm("B", 0, power="upper", rate=0.6e9))]
-    (table,) = part(runs, "energy")
-    measured, bound = rows(table)
+    measured, bound = rows(table(runs, "trust-evidence"))
     assert measured[-1].startswith("measured by a meter or a rail sensor")
     assert "not ranked" not in measured[-1]
     assert bound[3].startswith("≤")
@@ -55,11 +54,9 @@ def test_each_energy_figure_stands_with_how_it_is_known(tmp_path: Path) -> None:
     assert "not ranked" in bound[-1]
 
 
-def test_a_missing_energy_has_its_reason(virtual_runs: tuple[Run, ...]) -> None:
-    (table,) = part(virtual_runs, "energy")
-    for line in rows(table):
-        assert line[3] == MISSING
-        assert line[-1].startswith("No drive-scope power source")
+def test_without_a_source_there_is_no_table_of_energies(virtual_runs: tuple[Run, ...]) -> None:
+    blocks = trust_section(make_subject(virtual_runs)).blocks
+    assert not [each for each in blocks if isinstance(each, Table) and "energy" in each.caption]
 
 
 def test_hosts_are_told_apart_by_what_differs(tmp_path: Path) -> None:
@@ -67,13 +64,86 @@ def test_hosts_are_told_apart_by_what_differs(tmp_path: Path) -> None:
         one(tmp_path, arm("A", 0, host="left")),
         one(tmp_path, arm("B", 0, host="right", virtual=True, power="none")),
     ]
-    (table,) = part(runs, "hosts")
-    found = {line[0]: line[1:] for line in rows(table)}
-    assert found["cpu count"] == ["96", "2"]
-    assert "kernel" not in found
+    found = conditions_section(make_subject(runs)).blocks[-1]
+    assert isinstance(found, Table)
+    cells = {line[0]: line[1:] for line in rows(found)}
+    assert cells["cpu count"] == ["96", "2"]
+    assert "kernel" not in cells
 
 
 def test_one_host_is_said_to_be_one(arms: tuple[Run, ...]) -> None:
-    (said,) = part(arms, "hosts")
+    said = conditions_section(make_subject(arms)).blocks[-1]
     assert isinstance(said, Paragraph)
     assert said.text.startswith("All runs were made on box")
+
+
+SOURCES = ("nvme", "nvme_25h", "nvme_ipm", "nvme_olec")
+COARSE = "nvme_olec has no figure: the step of 3600 J is too coarse for the {} J it counted."
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return one(tmp_path, arm("A", 0))
+
+
+def unchecked(name: str, sentence: str) -> Check:
+    return Check(name=name, verdict="not_checked", sentence=sentence)
+
+
+def with_checks(run: Run, *checks: Check, run_id: str = "run-1") -> Run:
+    sources = tuple(
+        PowerSourceRecord(host="box", facts=None, name=name, device="S1", used=True, sentence="")
+        for name in SOURCES
+    )
+    record = run.record.model_copy(
+        update={
+            "run_id": run_id,
+            "checks": checks,
+            "metrics": (),
+            "power": run.record.power.model_copy(update={"sources": sources}),
+        }
+    )
+    return replace(run, record=record)
+
+
+def reported(*runs: Run) -> list[tuple[str, str]]:
+    """Return the names and the finding of each check that was not made."""
+    return [(line[0].text, line[3].text) for line in table(runs, "trust-checks").rows]
+
+
+def test_pairs_without_a_figure_for_one_reason_are_one_line(run: Run) -> None:
+    sentence = COARSE.format("3648.91")
+    pairs = ("nvme_25h_nvme_olec", "nvme_ipm_nvme_olec", "nvme_nvme_olec")
+    checks = [unchecked(f"energy_cross_check_S1_{pair}", sentence) for pair in pairs]
+    names = "nvme_25h with nvme_olec, nvme_ipm with nvme_olec and nvme with nvme_olec"
+    assert reported(with_checks(run, *checks)) == [(f"energy cross check S1 ({names})", sentence)]
+
+
+def test_reasons_that_differ_by_a_figure_are_one_line_over_all_runs(run: Run) -> None:
+    name = "energy_cross_check_S1_nvme_25h_nvme_olec"
+    first = with_checks(run, unchecked(name, COARSE.format("3648.91")))
+    second = with_checks(run, unchecked(name, COARSE.format("12.5")), run_id="run-2")
+    assert reported(first, second) == [
+        ("energy cross check S1 nvme_25h nvme_olec", COARSE.format("3648.91"))
+    ]
+
+
+def test_reasons_of_different_drives_stay_apart(run: Run) -> None:
+    checks = [unchecked(f"link_{n}", f"The link of nvme{n} is not known.") for n in (0, 1)]
+    assert reported(with_checks(run, *checks)) == [
+        ("link 0", "The link of nvme0 is not known."),
+        ("link 1", "The link of nvme1 is not known."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["harness_ceiling"], "harness ceiling"),
+        (["clocks_agree", "bytes_add_up"], "clocks agree and bytes add up"),
+        (["energy_closure", "energy_closure_read"], "energy closure and energy closure read"),
+        (["energy_closure_read", "energy_closure_write"], "energy closure (read and write)"),
+    ],
+)
+def test_what_names_begin_with_alike_is_said_once(names: list[str], shown: str) -> None:
+    assert check_names(names, ()) == shown

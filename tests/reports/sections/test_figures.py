@@ -11,11 +11,9 @@ from tests.reports.conftest import arm, one, render_page
 from tests.reports.parsing import Page
 from wattload.core.histogram import Histogram
 from wattload.core.record.results import Latency, latencies_of
-from wattload.reports.blocks import Table
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.redact import Masker
-from wattload.reports.sections.figures import latency_section
-from wattload.reports.stats.subject import make_subject
+from wattload.reports.sections.figures import latency_tables
 from wattload.run.record import latencies_of_rank, merge_latencies
 
 
@@ -35,10 +33,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_percentiles_stand_by_phase_all_ranks_first(run: Run) -> None:
-    section = latency_section(make_subject([run]), run)
-    assert section is not None
-    _, table = section.blocks  # the chart, then every figure of it
-    assert isinstance(table, Table)
+    (table,) = latency_tables(run)
     cells = [[cell.text.replace("\u00a0", " ") for cell in row] for row in table.rows]
     assert [row[0].remark for row in table.rows] == ["all ranks", "rank 0", "rank 1"]
     assert cells[0][:3] == ["read", "read 1.049 MB", "400"]
@@ -51,7 +46,7 @@ def test_percentiles_stand_by_phase_all_ranks_first(run: Run) -> None:
 
 def test_a_run_without_latencies_has_no_section(run: Run) -> None:
     bare = replace(run, record=run.record.model_copy(update={"latencies": ()}))
-    assert latency_section(make_subject([bare]), bare) is None
+    assert latency_tables(bare) == []
 
 
 def test_the_page_shows_the_section(run: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +13,12 @@ from tests.records import Scenario
 from tests.reports.conftest import arm, one, render_page
 from tests.reports.parsing import Page
 from wattload.core.record.controller import ControllerRecord
-from wattload.core.record.run import RunRecord
 from wattload.core.record.target import BlockNode
-from wattload.reports.blocks import Absent, Facts, Notice, Section, Table
+from wattload.reports.blocks import Block, Facts, Notice, Table
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.energy import energy_section
-from wattload.reports.sections.figures import headline_section, phases_section
-from wattload.reports.sections.machine import drive_blocks, machine_section
-from wattload.reports.sections.over_time import overtime_section
-from wattload.reports.sections.summary import title
+from wattload.reports.sections.figures import figures_tables, phases_tables
+from wattload.reports.sections.first import title
+from wattload.reports.sections.machine import drive_blocks, machine_blocks
 from wattload.reports.sections.wording import moment, target_words
 from wattload.reports.stats.subject import Subject, make_subject
 
@@ -36,11 +34,10 @@ def altered(run: Run, **changes: object) -> tuple[Subject, Run]:
     return make_subject([other]), other
 
 
-def words(section: Section | None) -> str:
-    """Return all text of a section's tables, facts and notices."""
-    assert section is not None
-    found: list[str] = [section.title]
-    for block in section.blocks:
+def words(blocks: Sequence[Block]) -> str:
+    """Return all text of tables, facts and notices."""
+    found: list[str] = []
+    for block in blocks:
         if isinstance(block, Table):
             found += [cell.text + " " + cell.remark for row in block.rows for cell in row]
             found += [block.caption, block.note]
@@ -48,14 +45,12 @@ def words(section: Section | None) -> str:
             found += [f"{name} {value}" for name, value in block.pairs]
         elif isinstance(block, Notice):
             found += [block.title, *map(str, block.sentences)]
-        elif isinstance(block, Absent):
-            found += [block.title, block.reason]
     return " | ".join(found).replace("\u00a0", " ")
 
 
 def test_ranks_that_ended_apart_say_by_how_much(run: Run) -> None:
     windows = tuple(w.model_copy(update={"end_spread_s": 0.5}) for w in run.record.windows)
-    assert "0.50 s apart" in words(phases_section(*altered(run, windows=windows)))
+    assert "0.50 s apart" in words(phases_tables(altered(run, windows=windows)[1]))
 
 
 def test_a_device_that_kept_no_times_has_a_dash_for_its_depth(run: Run) -> None:
@@ -66,24 +61,21 @@ def test_a_device_that_kept_no_times_has_a_dash_for_its_depth(run: Run) -> None:
         for counter in run.record.counters
         if counter.source == "block"
     )
-    section = phases_section(*altered(run, counters=counters))
-    assert section is not None
-    (_phases, table) = section.blocks
-    assert isinstance(table, Table)
+    (_phases, table) = phases_tables(altered(run, counters=counters)[1])
     assert [cell.text for cell in table.rows[0][-3:]] == ["\u2013"] * 3
 
 
 def test_a_run_without_phases_or_figures_has_no_such_sections(run: Run) -> None:
     changes: dict[str, object] = {"windows": (), "spans": (), "metrics": (), "counters": ()}
-    subject, bare = altered(run, **changes, totals=())
-    assert phases_section(subject, bare) is None
-    assert headline_section(subject, bare) is None
+    _, bare = altered(run, **changes, totals=())
+    assert phases_tables(bare) == []
+    assert figures_tables(bare) == []
 
 
 def test_a_run_without_any_machine_has_no_such_section(run: Run) -> None:
     empty = {"hosts": (), "targets": (), "controllers": (), "ranks": ()}
     workload = run.record.workload.model_copy(update={"paths": ()})
-    assert machine_section(*altered(run, **empty, workload=workload)) is None
+    assert machine_blocks(altered(run, **empty, workload=workload)[1]) == []
 
 
 def test_an_array_says_how_often_it_writes_each_byte(run: Run) -> None:
@@ -105,7 +97,7 @@ def test_a_target_of_which_little_is_known_has_a_name_all_the_same(run: Run) -> 
 
 
 def test_what_could_not_be_read_of_a_target_stands_with_its_reason(run: Run) -> None:
-    assert "unknown" in words(machine_section(*altered(run)))
+    assert "unknown" in words(machine_blocks(run))
     host = run.record.hosts[0].facts
     assert "c_states" in host.missing
     assert "c states" in Page(render_page([run])).text()
@@ -168,26 +160,6 @@ def test_a_drive_without_smart_or_after_shows_what_there_is(run: Run) -> None:
     assert {row[2].text for row in table.rows} == {"\u2013"}
 
 
-def _no_energy(record: RunRecord) -> dict[str, object]:
-    return {"power": record.power.model_copy(update={"energy": ()})}
-
-
-def test_a_source_that_gave_no_energy_is_told_from_no_source(run: Run) -> None:
-    assert "No phase has an energy figure or bound" in words(
-        energy_section(*altered(run, **_no_energy(run.record)))
-    )
-
-
-def test_samples_that_were_lost_are_told_from_no_source(run: Run) -> None:
-    subject = make_subject([run])
-    lost = replace(run, traces=replace(run.traces, power=None, notes=("The power trace is gone.",)))
-    section = words(overtime_section(subject, lost))
-    assert "No power | The power trace is gone." in section
-    assert run.traces.power is not None
-    empty = replace(run, traces=replace(run.traces, power=replace(run.traces.power, signals=())))
-    assert "has no sample" in words(overtime_section(subject, empty))
-
-
 def test_a_host_that_counts_pressure_says_how_long_tasks_waited(run: Run) -> None:
     (host,) = run.record.hosts
     assert host.after is not None
@@ -196,7 +168,7 @@ def test_a_host_that_counts_pressure_says_how_long_tasks_waited(run: Run) -> Non
     after = host.after.model_copy(update={"pressure_io_some_s": 3.5, "missing": rest})
     waited = host.model_copy(update={"before": before, "after": after})
     assert "time that some task waited for I/O 2.50 s" in words(
-        machine_section(*altered(run, hosts=(waited,)))
+        machine_blocks(altered(run, hosts=(waited,))[1])
     )
 
 

@@ -23,8 +23,7 @@ from wattload.core.record.run import RunRecord
 from wattload.reports.blocks import Table
 from wattload.reports.quantity import MISSING
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.runs import hosts_table, idle_table, whole_run_table, whole_section
-from wattload.reports.stats.subject import make_subject
+from wattload.reports.sections.runs import hosts_table, idle_table, whole_run_table, whole_tables
 
 HOST, DEVICE = "box", "SERIALA01"
 OWN, INTERVAL = "nvme_25h", "nvme_ipm"
@@ -117,7 +116,7 @@ def rows(table: Table | None) -> list[list[str]]:
 
 
 def test_a_run_without_any_of_it_has_no_such_section(run: Run) -> None:
-    assert whole_section(make_subject([run]), run) is None
+    assert whole_tables(run.record) == []
 
 
 def test_every_source_stands_beside_what_the_drive_integrated_itself(run: Run) -> None:

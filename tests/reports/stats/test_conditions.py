@@ -9,9 +9,9 @@ import pytest
 
 from tests.reports.sessions import run
 from wattload.core.record.results import Check
-from wattload.reports.blocks import Section, Table
+from wattload.reports.blocks import Table
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.comparison import comparison_section
+from wattload.reports.sections.conditions import conditions_section
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import compared_group, differences, different_bytes
 from wattload.reports.stats.subject import Subject, make_subject
@@ -154,14 +154,11 @@ def test_what_was_swept_may_vary_within_an_arm() -> None:
 
 
 def conditions_of(subject: Subject) -> list[list[str]]:
-    section = comparison_section(subject)
-    assert isinstance(section, Section)
-    blocks = [block for part in section.parts for block in part.blocks]
-    tables = [block for block in blocks if isinstance(block, Table)]
+    tables = [each for each in conditions_section(subject).blocks if isinstance(each, Table)]
     return [
         [cell.text for cell in row]
         for table in tables
-        if table.caption == "Conditions that differ"
+        if table.caption.endswith("conditions that differ")
         for row in table.rows
     ]
 

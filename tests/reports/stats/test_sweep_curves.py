@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,7 +15,7 @@ from wattload.core.units import Unit
 from wattload.reports.blocks import Figure
 from wattload.reports.quantity import MISSING
 from wattload.reports.runs.load import Run, load_runs
-from wattload.reports.sections.sweeps import curves_section
+from wattload.reports.sections.workload import workload_sections
 from wattload.reports.stats.subject import Subject, make_subject
 from wattload.reports.stats.sweeps import load_curves, scalings
 
@@ -87,7 +86,6 @@ def test_one_point_is_no_curve(swept: list[Run]) -> None:
     subject = _subject([run for run in swept if "-8-" in run.id])
     assert load_curves(subject, subject.groups[0]) == ()
     assert scalings(subject, subject.groups[0]) == ()
-    assert curves_section(subject) is None
 
 
 def test_runs_without_latencies_draw_no_latency_and_no_operations(swept: list[Run]) -> None:
@@ -179,22 +177,17 @@ def test_several_targets_are_an_axis_by_how_many_there_are(swept: list[Run]) -> 
     assert [place.number for place in found[0].curves[0].places] == [1.0, 2.0, 8.0]
 
 
-def test_which_way_is_better_is_said_in_one_wording(swept: list[Run]) -> None:
-    section = curves_section(_subject(swept))
-    assert section is not None
-    figures = [block for part in section.parts or [section] for block in part.blocks]
-    text = "".join(f"{each.svg}{each.caption}" for each in figures if isinstance(each, Figure))
-    assert "higher is better" in text
-    assert "lower is better" in text
-    assert not re.search("(more|less) is better", text)
+def curves(swept: list[Run]) -> list[Figure]:
+    (section,) = workload_sections(_subject(swept))
+    return [block for block in section.blocks if isinstance(block, Figure)]
 
 
 def test_the_section_draws_both_and_names_the_ideal(swept: list[Run]) -> None:
-    section = curves_section(_subject(swept))
-    assert section is not None
-    figures = [block for block in section.parts[0].blocks if isinstance(block, Figure)]
-    assert ">p50 latency, ms<" in figures[0].svg
-    assert ">p99 latency, ms<" in figures[0].svg
-    assert all(f">{depth}</text>" in figures[0].svg for depth in DEPTHS)
-    assert "dashed line is ideal scaling" in figures[1].caption
-    assert [row[5].text for row in figures[1].table.rows][:1] != [MISSING]
+    figures = {each.title.partition(": ")[2].partition(",")[0]: each for each in curves(swept)}
+    load, scaling = figures["latency against throughput"], figures["rates over depth"]
+    assert "p50 latency, ms · lower is better" in load.svg
+    assert "p99 latency, ms · lower is better" in load.svg
+    assert all(f">{depth}</text>" in load.svg for depth in DEPTHS)
+    assert "scaled in proportion" in scaling.caption
+    assert "higher is better" in scaling.svg
+    assert [row[5].text for row in scaling.table.rows][:1] != [MISSING]

@@ -1,0 +1,525 @@
+"""Charts of lines: latency percentiles, latency against throughput, scaling, and steady state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.record.results import Latency
+from wattload.core.record.run import RunRecord
+from wattload.core.steady import (
+    MINIMUM_S,
+    RANGE_LIMIT,
+    ROUND_S,
+    SLOPE_LIMIT,
+    WINDOW_ROUNDS,
+    MeasurementWindow,
+)
+from wattload.core.units import NS_PER_S, Unit
+from wattload.reports.blocks import Cell, Figure, Table, columns, row
+from wattload.reports.charts.arms import arms_legend
+from wattload.reports.charts.plot import Axis, Frame, thin_marks
+from wattload.reports.charts.themes import arm_role
+from wattload.reports.quantity import (
+    DIRECTIONS,
+    MISSING,
+    UNIT_SPACE,
+    Scale,
+    counted,
+    label,
+    number,
+    out_of_range,
+    percent,
+    quantity,
+    scale_for,
+    scaled,
+    whole,
+)
+from wattload.reports.runs.load import Run
+from wattload.reports.runs.phases import CommonClock, Phase
+from wattload.reports.stats.subject import LETTERS
+from wattload.reports.stats.sweeps import PERCENTILES as DRAWN
+from wattload.reports.stats.sweeps import LoadCurves, Scaling
+
+PERCENTILES = {
+    "p50_s": "p50",
+    "p90_s": "p90",
+    "p95_s": "p95",
+    "p99_s": "p99",
+    "p999_s": "p99.9",
+    "p9999_s": "p99.99",
+}
+"""The fields of a record and how a page names them."""
+
+_HEIGHT = 180
+_DASHES = ("", "7 3", "2 2", "9 3 2 3", "4 2", "1 3")
+"""By the letter of an arm: lines that cross differ in black and white too."""
+_DOUBLINGS = 3
+"""An axis over which values double at least so often is logarithmic."""
+_IDEAL_STEPS = 32
+
+Array = NDArray[np.float64]
+Kind = tuple[str, str, int]
+
+
+def _dash(letter: str) -> str:
+    return _DASHES[LETTERS.index(letter)]
+
+
+def latency_figure(
+    name: str,
+    subject: str,
+    arms: Mapping[str, Sequence[RunRecord]],
+    letters: Sequence[str] = LETTERS,
+) -> Figure | None:
+    """Return a panel per kind of operation; ``None`` where no run measured single operations.
+
+    Args:
+        name: unique on the page.
+        subject: what the title begins with.
+        arms: the valid runs of each arm.
+        letters: those of the arms, in their order.
+    """
+    panels = [panel for panel in _percentiles(arms, letters) if panel.all_values()]
+    if not panels:
+        return None
+    caption = "Time from the submission of one operation to its completion; logarithmic axis."
+    if any(len(runs) > 1 for panel in panels for runs in panel.arms.values()):
+        caption = f"Lines connect the medians of valid runs, a dot is one run. {caption}"
+    return Figure(
+        name=name,
+        title=f"{subject}: latency of single operations",
+        svg="".join(_latency_panel(panel) for panel in panels),
+        caption=" ".join([caption, *_gap_sentences(panels)]),
+        table=_latency_table(panels),
+        legend=arms_legend(list(arms), letters) if len(arms) > 1 else [],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Percentiles:
+    """One kind of operation in one phase: by arm, the latencies of each run that has any.
+
+    ``kind`` is the phase, the kind and the bytes of an operation; ``letters`` are those of the
+    arms, in their order.
+    """
+
+    kind: Kind
+    arms: Mapping[str, Sequence[Latency]]
+    letters: Sequence[str]
+
+    def values(self, arm: str, name: str) -> list[float]:
+        """Return the percentile of each run in seconds, without values out of range."""
+        found = (getattr(run, name) for run in self.arms[arm])
+        return [v for v in found if v is not None and v > 0 and not out_of_range(v)]
+
+    def all_values(self) -> list[float]:
+        """Return every value that is drawn."""
+        return [v for arm in self.arms for name in PERCENTILES for v in self.values(arm, name)]
+
+    @property
+    def title(self) -> str:
+        """What the panel shows."""
+        phase, kind, operation_bytes = self.kind
+        where = "" if phase == kind else f" in {phase}"
+        return f"{kind}s of {quantity(operation_bytes, Unit.BYTES, 3)}{where}"
+
+    def gaps(self, arm: str) -> dict[str, str]:
+        """Return the percentiles that no run of an arm has, with the reason."""
+        found = {}
+        for name in PERCENTILES:
+            if self.arms[arm] and not self.values(arm, name):
+                reasons = (
+                    run.missing.get(name, "") or out_of_range(getattr(run, name))
+                    for run in self.arms[arm]
+                )
+                found[name] = next(filter(None, reasons), "not recorded")
+        return found
+
+
+def _percentiles(
+    arms: Mapping[str, Sequence[RunRecord]], letters: Sequence[str]
+) -> list[_Percentiles]:
+    """Return the kinds in order of their phases; of each run, the latencies of all its ranks."""
+    rows: dict[Kind, dict[str, list[Latency]]] = {}
+    for arm, records in arms.items():
+        for record in records:
+            most: dict[Kind, Latency] = {}
+            for found in record.latencies:
+                kind: Kind = (found.phase, found.kind, found.operation_bytes)
+                if kind not in most or len(found.ranks) > len(most[kind].ranks):
+                    most[kind] = found
+            for kind, found in most.items():
+                rows.setdefault(kind, {own: [] for own in arms})[arm].append(found)
+    return [_Percentiles(kind, of_arm, letters) for kind, of_arm in rows.items()]
+
+
+def _latency_panel(panel: _Percentiles) -> str:
+    values = panel.all_values()
+    scale = scale_for(Unit.SECONDS, median(values))
+    span = max(max(values) / min(values), 1.6)
+    frame = Frame(
+        Axis(low=-0.5, high=len(PERCENTILES) - 0.5, names=list(PERCENTILES.values())),
+        Axis(
+            low=scale.shown(min(values)) / span**0.2,
+            high=scale.shown(max(values)) * span**0.25,
+            unit=scale.unit,
+            log=True,
+        ),
+        height=_HEIGHT,
+        title=f"{panel.title}, {scale.unit} · {DIRECTIONS['lower']}",
+    )
+    words = []
+    several = sum(map(bool, panel.arms.values())) > 2  # noqa: PLR2004 - more figures would overlap
+    for letter, arm in zip(panel.letters, panel.arms, strict=False):
+        role, xs, ys = arm_role(letter), [], []
+        for x, name in enumerate(PERCENTILES):
+            found = panel.values(arm, name)
+            for value in thin_marks(found, float) if len(found) > 1 else ():
+                tip = f"{letter} {PERCENTILES[name]} {scaled(value, scale, 3)} {scale.unit}"
+                frame.mark(x, scale.shown(value), role, tip, radius=2)
+            if found:
+                xs.append(float(x))
+                ys.append(scale.shown(median(found)))
+        frame.line(xs, ys, role, dash=_dash(letter))
+        for at, y in zip(xs, ys, strict=True):
+            shown = number(y, 3)
+            frame.mark(at, y, role, f"{letter} {frame.x.names[int(at)]} {shown} {scale.unit}")
+            if not several and letter == panel.letters[0]:
+                frame.label(at, y, shown)
+        words.append(f"{letter}: {', '.join(number(y, 3) for y in ys)}")
+    names = ", ".join(PERCENTILES.values())
+    return frame.svg(f"{panel.title}, {names} in {scale.unit}. {'; '.join(words)}")
+
+
+def _gap_sentences(panels: Sequence[_Percentiles]) -> list[str]:
+    gaps: dict[str, set[str]] = {}
+    for panel in panels:
+        for letter, arm in zip(panel.letters, panel.arms, strict=False):
+            for name, reason in panel.gaps(arm).items():
+                gaps.setdefault(reason, set()).add(PERCENTILES[name])
+            if not panel.arms[arm]:
+                gaps.setdefault(f"No run of {letter} measured single {panel.kind[1]}s", set())
+    return [
+        f"No {', '.join(sorted(names))}: {reason.rstrip('.')}." if names else f"{reason}."
+        for reason, names in gaps.items()
+    ]
+
+
+def _latency_table(panels: Sequence[_Percentiles]) -> Table:
+    """Return all that is drawn: the medians of each arm and the values of its runs."""
+    titles = columns(
+        "phase", "operation", "arm", "#runs", *(f"#{name}" for name in PERCENTILES.values())
+    )
+    rows = [
+        row(
+            panel.kind[0],
+            f"{panel.kind[1]} {quantity(panel.kind[2], Unit.BYTES)}",
+            arm,
+            counted(len(panel.arms[arm]), "run"),
+            *[_latency_cell(panel.values(arm, name)) for name in PERCENTILES],
+        )
+        for panel in panels
+        for arm in panel.arms
+    ]
+    return Table(
+        columns=titles,
+        rows=rows,
+        caption="Percentiles: the median of the runs, and every run in parentheses",
+    )
+
+
+def _latency_cell(values: Sequence[float]) -> str:
+    if not values:
+        return MISSING
+    text = quantity(median(values), Unit.SECONDS)
+    if len(values) == 1:
+        return text
+    scale = scale_for(Unit.SECONDS, median(values))
+    return f"{text} ({'; '.join(scaled(value, scale) for value in values)})"
+
+
+def load_figure(name: str, subject: str, found: LoadCurves) -> Figure:
+    """Return latency against throughput by load step: a panel per percentile, on one scale."""
+    loads = [at for curve in found.curves for at in curve.points]
+    rate = scale_for(Unit.BYTES_PER_SECOND, max(at.rate_bytes_per_s for at in loads))
+    latencies = [value for at in loads for value in at.percentiles_s.values() if value is not None]
+    time = scale_for(Unit.SECONDS, math.sqrt(min(latencies) * max(latencies)))
+    most = rate.shown(max(at.rate_bytes_per_s for at in loads)) * 1.08
+    ends = (time.shown(min(latencies)) / 1.5, time.shown(max(latencies)) * 1.8)
+    panels = []
+    for share in DRAWN:
+        frame = Frame(
+            Axis(low=0, high=most),
+            Axis(low=ends[0], high=ends[1], unit=time.unit, log=True),
+            height=_HEIGHT,
+            title=f"{share} latency, {time.unit} · {DIRECTIONS['lower']}",
+            x_title=f"throughput, {rate.unit} ({DIRECTIONS['higher']})",
+        )
+        for curve in found.curves:
+            role = arm_role(curve.letter)
+            xs, ys = [], []
+            for at in curve.points:
+                latency = at.percentiles_s[share]
+                if latency is None:
+                    continue
+                xs.append(rate.shown(at.rate_bytes_per_s))
+                ys.append(time.shown(latency))
+                tip = (
+                    f"{curve.letter} {label(found.axis)} {at.value}: "
+                    f"{number(ys[-1], 3)} {time.unit} at {number(xs[-1], 3)} {rate.unit}"
+                )
+                frame.mark(xs[-1], ys[-1], role, tip)
+                frame.label(xs[-1], ys[-1], at.value)
+            frame.line(xs, ys, role, dash=_dash(curve.letter))
+        panels.append(frame.svg(f"{subject}: {share} latency against throughput"))
+    titles = [f"#{share}, {time.unit}" for share in DRAWN]
+    heads = ("arm", label(found.axis), "#runs", "#operations", f"#throughput, {rate.unit}")
+    table = Table(
+        columns=columns(*heads, *titles),
+        rows=[
+            row(
+                curve.name,
+                at.value,
+                whole(at.run_count),
+                whole(at.operation_count),
+                scaled(at.rate_bytes_per_s, rate),
+                *[scaled(at.percentiles_s[share], time) for share in DRAWN],
+            )
+            for curve in found.curves
+            for at in curve.points
+        ],
+        caption="Every point: all bytes ÷ all seconds of its runs; their histograms merged",
+    )
+    return Figure(
+        name=name,
+        title=f"{subject}: latency against throughput, {found.kind}s in {found.phase}",
+        svg="".join(panels),
+        caption=f"A point is one value of {label(found.axis)}. The axis of latency is logarithmic.",
+        table=table,
+        legend=[(arm_role(curve.letter), curve.name) for curve in found.curves],
+    )
+
+
+def scaling_figure(name: str, subject: str, found: Sequence[Scaling]) -> Figure:
+    """Return a panel per rate over the swept setting, with ideal scaling where it is a count."""
+    axis = label(found[0].axis)
+    caption = "Lines connect the medians of valid runs, a dot is one run."
+    if any(scaling.is_count for scaling in found):
+        caption += f" Dashed: the rate at the first value of {axis}, scaled in proportion."
+    every = [curve for scaling in found for curve in scaling.curves]
+    return Figure(
+        name=name,
+        title=f"{subject}: rates over {axis}",
+        svg="".join(_scaling_panel(scaling) for scaling in found),
+        caption=caption,
+        table=_scaling_table(found),
+        legend=list(dict.fromkeys((arm_role(curve.letter), curve.name) for curve in every)),
+    )
+
+
+def _scaling_panel(scaling: Scaling) -> str:
+    places = [place for curve in scaling.curves for place in curve.places]
+    most = max(rate for place in places for rate in place.rates)
+    shown = scale_for(scaling.unit, most)
+    numbers = sorted({place.number for place in places})
+    low, high = numbers[0], numbers[-1]
+    is_log = high / low >= 2**_DOUBLINGS
+    pad = (high - low) * 0.06
+    ends = (low / 1.15, high * 1.15) if is_log else (low - pad, high + pad)
+    frame = Frame(
+        Axis(low=ends[0], high=ends[1], log=is_log, at=numbers),
+        Axis(low=0, high=shown.shown(most) * 1.15, unit=shown.unit),
+        height=_HEIGHT,
+        title=f"{scaling.label}, {shown.unit} · {DIRECTIONS['higher']}",
+        x_title=label(scaling.axis),
+    )
+    words = []
+    for curve in scaling.curves:
+        role, first = arm_role(curve.letter), curve.places[0].number
+        if scaling.is_count:
+            steps = [first * (high / first) ** (i / _IDEAL_STEPS) for i in range(_IDEAL_STEPS + 1)]
+            ideal = [shown.shown(curve.ideal(at)) for at in steps]
+            kept = [y if y <= frame.y.high else None for y in ideal]
+            frame.line(steps, kept, role, dash="5 4", width=1)
+        xs = [place.number for place in curve.places]
+        ys = [shown.shown(place.middle) for place in curve.places]
+        frame.line(xs, ys, role)
+        for place, y in zip(curve.places, ys, strict=True):
+            for rate in place.rates if len(place.rates) > 1 else ():
+                at = shown.shown(rate)
+                frame.mark(place.number, at, role, f"{number(at, 3)} {shown.unit}", radius=2)
+            tip = f"{curve.letter} at {number(place.number, 3)}: {number(y, 3)} {shown.unit}"
+            frame.mark(place.number, y, role, tip)
+        words.append(f"{curve.letter}: {', '.join(number(y, 3) for y in ys)}")
+    return frame.svg(
+        f"{scaling.label} over {label(scaling.axis)}, {shown.unit}. {'; '.join(words)}"
+    )
+
+
+def _scaling_table(found: Sequence[Scaling]) -> Table:
+    rows = []
+    for scaling in found:
+        most = max(r for curve in scaling.curves for place in curve.places for r in place.rates)
+        shown = scale_for(scaling.unit, most)
+        for curve in scaling.curves:
+            for place in curve.places:
+                ideal = curve.ideal(place.number) if scaling.is_count else None
+                rows.append(
+                    row(
+                        scaling.label,
+                        shown.unit,
+                        curve.name,
+                        number(place.number),
+                        scaled(place.middle, shown),
+                        scaled(ideal, shown),
+                        "; ".join(scaled(rate, shown) for rate in place.rates),
+                    )
+                )
+    titles = ("rate", "unit", "arm", f"#{label(found[0].axis)}", "#median", "#ideal", "runs")
+    return Table(columns=columns(*titles), rows=rows, caption=f"Rates over {label(found[0].axis)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """The rate of a phase over its active time, in bytes per second.
+
+    ``seconds`` has the rate of each whole second, ``rounds`` that of each whole round of
+    ``ROUND_S``; an incomplete one at the end is left out. Both are bytes ÷ seconds.
+    """
+
+    seconds: Array
+    rounds: Array
+
+
+def progress_of(run: Run, phase: Phase) -> Progress | None:
+    """Return a phase's rate over its active time; ``None`` where no throughput trace was kept.
+
+    A bin of the trace that begins before an interval of the phase counts at the interval's start.
+    """
+    trace = run.traces.throughput
+    if trace is None:
+        return None
+    own = trace.phase.are(phase.name)
+    clock = CommonClock(run.record)
+    shift_ns = np.array([clock.shift_ns(host) for host in trace.host.words], dtype=np.int64)
+    time_s = (trace.time_ns[own] + shift_ns[trace.host.numbers[own]]) / NS_PER_S
+    moved_bytes = trace.read_bytes[own] + trace.written_bytes[own]
+    active_s = _active(time_s, phase)
+    return Progress(
+        seconds=_rates(active_s, moved_bytes, phase, 1),
+        rounds=_rates(active_s, moved_bytes, phase, ROUND_S),
+    )
+
+
+def _active(time_s: Array, phase: Phase) -> Array:
+    """Return the seconds of the phase's active time before each moment."""
+    starts, ends = np.array(phase.intervals_s, dtype=np.float64).T
+    before_s = np.concatenate(([0.0], np.cumsum(ends - starts)))
+    at = np.clip(np.searchsorted(ends, time_s, side="right"), 0, starts.size - 1)
+    inside_s = np.clip(time_s - starts[at], 0.0, ends[at] - starts[at])
+    active_s: Array = before_s[at] + inside_s
+    return active_s
+
+
+def _rates(active_s: Array, moved_bytes: NDArray[np.int64], phase: Phase, width_s: int) -> Array:
+    whole_s = sum(end - start for start, end in phase.intervals_s)
+    count = int(whole_s // width_s)
+    place = (active_s // width_s).astype(np.int64)
+    inside = place < count
+    sums = np.bincount(place[inside], weights=moved_bytes[inside], minlength=count)
+    rates: Array = sums / width_s
+    return rates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progression:
+    """One arm's phase: the arm's letter and name, the rate over time, and the judged window."""
+
+    letter: str
+    name: str
+    progress: Progress
+    window: MeasurementWindow
+
+
+def verdict(window: MeasurementWindow) -> str:
+    """Return the result of the rule for a window, with both figures and their limits."""
+    first, last = window.first + 1, window.first + WINDOW_ROUNDS
+    word = "steady" if window.is_steady else "not steady"
+    return (
+        f"{word} in rounds {first} to {last}: the rounds range over "
+        f"{percent(window.range_fraction)} of their average (at most {_percent(RANGE_LIMIT)}), "
+        f"the fitted line over {percent(window.excursion_fraction)} (at most "
+        f"{_percent(SLOPE_LIMIT)})"
+    )
+
+
+def _percent(limit: float) -> str:
+    return f"{limit * 100:g}{UNIT_SPACE}%"
+
+
+def steady_figure(name: str, title: str, tracks: Sequence[Progression]) -> Figure:
+    """Return a panel per arm: the rate by round, and the window that decides."""
+    most = max(float(track.progress.rounds.max()) for track in tracks)
+    shown = scale_for(Unit.BYTES_PER_SECOND, most)
+    end_s = max(track.progress.seconds.size for track in tracks)
+    panels = [_steady_panel(track, shown, float(end_s), shown.shown(most)) for track in tracks]
+    return Figure(
+        name=name,
+        title=title,
+        svg="".join(panels),
+        caption=(
+            "Rates by round of one minute. Shaded: the window of five rounds; the band is "
+            f"±{_percent(RANGE_LIMIT / 2)} around its average, the dashed line is fitted to it."
+        ),
+        table=_steady_table(tracks, shown),
+    )
+
+
+def _steady_panel(track: Progression, shown: Scale, end_s: float, most: float) -> str:
+    window, role = track.window, arm_role(track.letter)
+    frame = Frame(
+        Axis(low=0, high=end_s, unit="s"),
+        Axis(low=0, high=most * 1.12, unit=shown.unit),
+        height=_HEIGHT,
+        title=f"{track.name}: rate, {shown.unit}".removeprefix(": "),
+    )
+    start_s = float(window.first * ROUND_S)
+    span, average = (start_s, start_s + MINIMUM_S), shown.shown(window.average)
+    frame.shade(*span, role, 0.1)
+    frame.box(span, (average * (1 - RANGE_LIMIT / 2), average * (1 + RANGE_LIMIT / 2)), role, 0.15)
+    rounds = track.progress.rounds / shown.factor
+    edges = np.arange(rounds.size + 1, dtype=np.float64) * ROUND_S
+    frame.steps(edges, rounds, role, track.letter or "rate")
+    ends = (0, WINDOW_ROUNDS - 1)
+    frame.line(
+        [start_s + ROUND_S * (place + 0.5) for place in ends],
+        [shown.shown(window.fitted(place)) for place in ends],
+        "strong",
+        dash="6 4",
+    )
+    return frame.svg(f"{track.name}: {verdict(window)}", "time")
+
+
+def _steady_table(tracks: Sequence[Progression], shown: Scale) -> Table:
+    count = max(track.progress.rounds.size for track in tracks)
+    rows = []
+    for place in range(count):
+        cells = []
+        for track in tracks:
+            rounds, first = track.progress.rounds, track.window.first
+            value = float(rounds[place]) if place < rounds.size else None
+            inside = first <= place < first + WINDOW_ROUNDS and value is not None
+            cells.append(Cell(scaled(value, shown), remark="in the window" if inside else ""))
+        rows.append(row(str(place + 1), *cells))
+    titles = [f"#{track.name or 'rate'}, {shown.unit}" for track in tracks]
+    return Table(
+        columns=columns("round of one minute", *titles),
+        rows=rows,
+        caption="Rate of each round: bytes ÷ seconds",
+    )

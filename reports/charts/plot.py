@@ -1,0 +1,343 @@
+"""Charts as SVG that fits any width: marks follow the width, texts keep their size.
+
+A chart needs no script. With one, the page reads values off lines (``data-x``, ``data-y``) and
+marks (``data-tip``), and zooms the axis of time by the view box of what is drawn in ``svg.area``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.reports.charts.themes import light
+from wattload.reports.quantity import number
+from wattload.reports.sanitize import sanitize
+
+AREA = 1000
+"""The units across the area that lines are drawn in; they are stretched to its width."""
+
+MARKS_MAX = 60
+"""The most runs of an arm that are drawn one by one; the data of a chart lists all of them."""
+
+_LINE_HEIGHT = 15
+_TICKS = (1, 2, 2.5, 5, 10)
+_LOG_DIGITS = (
+    (1,),
+    (1, 3),
+    (1, 2, 5),
+    (1, 1.5, 2, 3, 5, 7),
+    (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9),
+)
+"""Ever denser ticks of a logarithmic axis, in each decade."""
+Array = NDArray[np.float64]
+Mark = TypeVar("Mark")
+
+
+def words(text: str) -> str:
+    """Return any text as it may stand in an SVG."""
+    return escape(sanitize(text))
+
+
+def thin_marks(marks: Sequence[Mark], value: Callable[[Mark], float]) -> list[Mark]:
+    """Return at most ``MARKS_MAX`` marks, chosen evenly by rank, with the lowest and the highest.
+
+    Args:
+        marks: one for each run.
+        value: what the marks are ranked by.
+    """
+    if len(marks) <= MARKS_MAX:
+        return list(marks)
+    ranked = sorted(marks, key=value)
+    last = len(ranked) - 1
+    return [ranked[round(index * last / (MARKS_MAX - 1))] for index in range(MARKS_MAX)]
+
+
+def round_ticks(low: float, high: float, count: int = 4) -> list[float]:
+    """Return about ``count`` round numbers from ``low`` to ``high``, which is above it."""
+    span = high - low
+    power = 10.0 ** math.floor(math.log10(span / count))
+    step = next(size * power for size in _TICKS if size * power * (count + 0.5) >= span)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [float(f"{index * step:.12g}") for index in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return round numbers between the ends of a logarithmic axis, above 0."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in _LOG_DIGITS:
+        found = [float(f"{digit}e{decade}") for decade in decades for digit in digits]
+        if sum(low <= tick <= high for tick in found) >= 3:  # noqa: PLR2004 - fewer show no scale
+            break
+    return [tick for tick in found if low <= tick <= high]
+
+
+def tick_text(value: float) -> str:
+    """Return the label of a tick, which is a round number."""
+    return number(value, 3) if abs(value) >= 1e6 or 0 < abs(value) < 1e-4 else f"{value:g}"  # noqa: PLR2004 - readable without an exponent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """One axis of a chart, in the unit that is printed.
+
+    ``names`` label the ticks of an axis of categories, which are at 0, 1, 2...
+    """
+
+    low: float
+    high: float
+    unit: str = ""
+    log: bool = False
+    names: Sequence[str] = ()
+    at: Sequence[float] = ()
+
+    def share(self, value: float) -> float:
+        """Return the place of a value between both ends, 0 to 1."""
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def ticks(self, count: int) -> list[tuple[float, str]]:
+        """Return the values with a label."""
+        if self.names:
+            return [(float(index), name) for index, name in enumerate(self.names)]
+        if self.at:
+            return [(value, tick_text(value)) for value in self.at]
+        found = log_ticks(self.low, self.high) if self.log else None
+        if found is None:
+            found = round_ticks(self.low, self.high, count)
+        return [(value, tick_text(value)) for value in found]
+
+    @property
+    def data(self) -> str:
+        """What a script needs to read values off the axis."""
+        return words(
+            f"{self.low:.9g} {self.high:.9g} {'log' if self.log else 'linear'} {self.unit}"
+        )
+
+
+def text(
+    x: str, y: float, content: str, *, role: str = "text", anchor: str = "start", more: str = ""
+) -> str:
+    """Return a text; ``x`` is in pixels or a percentage."""
+    side = "" if anchor == "start" else f' text-anchor="{anchor}"'
+    return f'<text x="{x}" y="{y:g}" fill="{light(role)}"{side}{more}>{words(content)}</text>'
+
+
+def share_of(share: float) -> str:
+    """Return a share of the width as SVG writes it."""
+    return f"{share * 100:.2f}%"
+
+
+def picture(
+    body: Iterable[str], *, height: float, label: str, kind: str = "", data: str = ""
+) -> str:
+    """Return an SVG of full width; ``label`` says what it shows to who cannot see it."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="{f"pic {kind}".strip()}" width="100%" '
+        f'height="{height:g}" font-family="system-ui, sans-serif" font-size="12" role="img" '
+        f'aria-label="{words(label)}"{data}>{"".join(body)}</svg>'
+    )
+
+
+class Frame:
+    """A chart with two axes: grid, lines, bands, shades and marks.
+
+    Args:
+        x: the horizontal axis.
+        y: the vertical axis.
+        height: of the area, in pixels.
+        title: the line over it; empty for none.
+        x_title: the line under the ticks; empty for none.
+        head: pixels between the title and the area.
+    """
+
+    def __init__(
+        self, x: Axis, y: Axis, *, height: int, title: str = "", x_title: str = "", head: int = 0
+    ) -> None:
+        self.x, self.y, self.height = x, y, height
+        self.top = (_LINE_HEIGHT + 7 if title else 4) + head
+        self._title, self._x_title = title, x_title
+        self._area: list[str] = []
+        self._over: list[str] = []
+
+    def _px(self, value: float) -> float:
+        return self.x.share(value) * AREA
+
+    def _py(self, value: float) -> float:
+        return (1 - self.y.share(value)) * self.height
+
+    def _path(self, xs: Sequence[float], ys: Sequence[float | None]) -> str:
+        parts, pen = [], "M"
+        for x, y in zip(xs, ys, strict=True):
+            if y is None or math.isnan(y):
+                pen = "M"
+                continue
+            parts.append(f"{pen}{self._px(x):.1f} {self._py(y):.1f}")
+            pen = "L"
+        return "".join(parts)
+
+    def shade(self, start: float, end: float, role: str, opacity: float) -> None:
+        """Shade the whole height from one value of x to another."""
+        left, right = self._px(start), self._px(end)
+        self._area.insert(
+            0,
+            f'<rect x="{left:.1f}" y="0" width="{max(right - left, 0):.1f}" height="{self.height}" '
+            f'fill="{light(role)}" opacity="{opacity}"/>',
+        )
+
+    def box(
+        self, x: tuple[float, float], y: tuple[float, float], role: str, opacity: float
+    ) -> None:
+        """Fill the rectangle between two values of each axis."""
+        left, right, low, high = self._px(x[0]), self._px(x[1]), self._py(y[0]), self._py(y[1])
+        self._area.append(
+            f'<rect x="{left:.1f}" y="{high:.1f}" width="{right - left:.1f}" '
+            f'height="{low - high:.1f}" fill="{light(role)}" opacity="{opacity}"/>'
+        )
+
+    def band(self, edges: Array, low: Array, high: Array, role: str, opacity: float = 0.2) -> None:
+        """Fill between two steps; ``low`` and ``high`` are (n,), ``edges`` (n + 1,), NaN a gap."""
+        parts = [
+            f"M{self._px(start):.1f} {self._py(above):.1f}H{self._px(end):.1f}"
+            f"V{self._py(below):.1f}H{self._px(start):.1f}Z"
+            for start, end, below, above in zip(
+                edges[:-1].tolist(), edges[1:].tolist(), low.tolist(), high.tolist(), strict=True
+            )
+            if not math.isnan(below) and above > below
+        ]
+        if parts:
+            self._area.append(
+                f'<path d="{"".join(parts)}" fill="{light(role)}" opacity="{opacity}"/>'
+            )
+
+    def steps(self, edges: Array, values: Array, role: str, name: str, dash: str = "") -> None:
+        """Draw a value for each bin as a line; ``values`` (n,), ``edges`` (n + 1,), NaN a gap."""
+        pairs = zip(edges[:-1].tolist(), edges[1:].tolist(), values.tolist(), strict=True)
+        parts, is_open = [], False
+        for start, end, value in pairs:
+            if math.isnan(value):
+                is_open = False
+                continue
+            y = f"{self._py(value):.1f}"
+            parts.append(f"V{y}" if is_open else f"M{self._px(start):.1f} {y}")
+            parts.append(f"H{self._px(end):.1f}")
+            is_open = True
+        self._stroke("".join(parts), role, name, dash)
+
+    def line(
+        self,
+        xs: Sequence[float],
+        ys: Sequence[float | None],
+        role: str,
+        name: str = "",
+        *,
+        dash: str = "",
+        width: float = 1.8,
+    ) -> None:
+        """Connect points, with gaps at ``None``; a line with a name can be read off."""
+        self._stroke(self._path(xs, ys), role, name, dash, width)
+
+    def _stroke(self, path: str, role: str, name: str, dash: str, width: float = 1.8) -> None:
+        if path:
+            named = f' class="line" data-name="{words(name)}"' if name else ""
+            dashed = f' stroke-dasharray="{dash}"' if dash else ""
+            self._area.append(
+                f'<path d="{path}" fill="none" stroke="{light(role)}" stroke-width="{width}"'
+                f'{dashed} vector-effect="non-scaling-stroke"{named}/>'
+            )
+
+    def specks(self, xs: Sequence[float], ys: Sequence[float], role: str, *, square: bool) -> None:
+        """Draw many small dots in one path, round or square."""
+        path = "".join(
+            f"M{self._px(x):.1f} {self._py(y):.1f}h0" for x, y in zip(xs, ys, strict=True)
+        )
+        cap = "square" if square else "round"
+        if path:
+            self._area.append(
+                f'<path d="{path}" fill="none" stroke="{light(role)}" stroke-width="3" '
+                f'stroke-linecap="{cap}" vector-effect="non-scaling-stroke"/>'
+            )
+
+    def mark(
+        self, x: float, y: float, role: str, tip: str, *, radius: float = 4, hollow: bool = False
+    ) -> None:
+        """Draw one point; ``tip`` is what it says when pointed at."""
+        fill, edge = (light("surface"), light(role)) if hollow else (light(role), light("surface"))
+        self._over.append(
+            f'<circle cx="{share_of(self.x.share(x))}" cy="{self.top + self._py(y):.1f}" '
+            f'r="{radius:g}" fill="{fill}" stroke="{edge}" data-tip="{words(tip)}"/>'
+        )
+
+    def label(self, x: float, y: float, content: str) -> None:
+        """Print a text over a point."""
+        self._over.append(
+            text(
+                share_of(self.x.share(x)),
+                self.top + self._py(y) - 8,
+                content,
+                role="strong",
+                anchor="middle",
+                more=' class="halo"',
+            )
+        )
+
+    def over(self, part: str) -> None:
+        """Add SVG over the area."""
+        self._over.append(part)
+
+    def svg(self, label: str, kind: str = "") -> str:
+        """Return the chart; ``label`` says what it shows to who cannot see it."""
+        bottom = self.top + self.height
+        body = []
+        if self._title:
+            body.append(text("0", 12, self._title, role="strong", more=' font-weight="600"'))
+        body += [
+            f'<line x1="0" x2="100%" y1="{self.top + self._py(value):.1f}" '
+            f'y2="{self.top + self._py(value):.1f}" stroke="{light("grid")}"/>'
+            for value, _ in self.y.ticks(4)
+        ]
+        body.append(
+            f'<svg class="area" x="0" y="{self.top}" width="100%" height="{self.height}" '
+            f'viewBox="0 0 {AREA} {self.height}" preserveAspectRatio="none">'
+            f"{''.join(self._area)}</svg>"
+        )
+        body += [
+            text(
+                "2",
+                self.top + self._py(value) - 3,
+                f"{name} {self.y.unit}".rstrip(),
+                more=' class="halo"',
+            )
+            for value, name in self.y.ticks(4)
+        ]
+        body += self._over
+        body += self._x_ticks(bottom)
+        height = bottom + 20
+        if self._x_title:
+            body.append(text("50%", height + 10, self._x_title, anchor="middle"))
+            height += 16
+        return picture(
+            body,
+            height=height,
+            label=label,
+            kind=f"plot {kind}".strip(),
+            data=f' data-x="{self.x.data}" data-y="{self.y.data}"',
+        )
+
+    def _x_ticks(self, bottom: float) -> Iterable[str]:
+        ticks = self.x.ticks(10)
+        for index, (value, name) in enumerate(ticks):
+            share = self.x.share(value)
+            anchor = "start" if share < 0.03 else "end" if share > 0.97 else "middle"  # noqa: PLR2004 - at an end it would be cut
+            also = " also" if index % 2 and not self.x.names else ""
+            shown = f"{name} {self.x.unit}".rstrip()
+            yield text(
+                share_of(share), bottom + 15, shown, anchor=anchor, more=f' class="xt{also}"'
+            )

@@ -1,0 +1,261 @@
+"""The first screen: who wins in speed and in energy, by how much, and how far to trust it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wattload.reports.blocks import (
+    Block,
+    Finding,
+    Link,
+    Paragraph,
+    Tone,
+    VerdictLine,
+    Verdicts,
+    Words,
+)
+from wattload.reports.charts.bars import Bar, Dot, bars_svg
+from wattload.reports.charts.themes import arm_role
+from wattload.reports.charts.timeline import Track, has_power, make_track, power_figure, rate_figure
+from wattload.reports.quantity import MISSING, Scale, counted, listed, number
+from wattload.reports.runs.load import Run
+from wattload.reports.runs.phases import leading
+from wattload.reports.sections.caveats import limits_notices
+from wattload.reports.sections.wording import anchor, unique
+from wattload.reports.stats import summary
+from wattload.reports.stats.subject import LETTERS, Group, Subject
+from wattload.reports.stats.summary import Answer, Bars, FirstScreen, VerdictRow
+from wattload.reports.stats.sweeps import points
+
+_TONES: dict[str, Tone] = {letter: arm_role(letter) for letter in LETTERS}  # type: ignore[misc]
+_PRINTED = Scale(1, "")
+"""The figures of the first screen are in the unit that is printed."""
+
+
+def title(subject: Subject) -> str:
+    """Return the title of the page."""
+    workloads = listed([group.workload for group in subject.groups])
+    if subject.compares:
+        return f"{subject.arms[0]} vs {subject.arms[1]}: {workloads}"
+    places = unique(
+        target.facts.path or target.facts.kind
+        for run in subject.runs
+        for target in run.record.targets
+    )
+    return f"{workloads} on {listed(places)}" if places else workloads
+
+
+def heading(subject: Subject) -> list[tuple[str, str]]:
+    """Return the arms of the page's heading: a letter, empty for one arm, and a name."""
+    if len(subject.arms) == 1 or len(subject.arms) > len(LETTERS):
+        return [("", title(subject))]
+    return list(zip(LETTERS, subject.arms, strict=False))
+
+
+def byline(subject: Subject, screen: FirstScreen) -> Words:
+    """Return how many runs there are, from when, and what the checks found, with links."""
+    counts = {len(runs) for group in subject.groups for runs in group.arms.values()}
+    ends = sorted(counts) or [0]
+    each = f"{ends[0]} to {ends[-1]} runs" if len(ends) > 1 else counted(ends[0], "run")
+    several = len(subject.arms) > 1 or len(subject.groups) > 1
+    turns = any(run.record.comparison.interleave == "abba" for run in subject.runs)
+    days = sorted({run.record.started_utc[:10] for run in subject.runs})
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    parts: list[str | Link] = [
+        f"{each}{' each' if several else ''}{' in turns' if turns and subject.compares else ''}",
+        f" · {when} · ",
+        Link(_checks(subject), "trust"),
+    ]
+    if screen.warm_up_count:
+        parts.append(f" · {counted(screen.warm_up_count, 'warm-up')} not counted")
+    left = len(screen.excluded) + len(subject.left_out)
+    if left:
+        parts += [" · ", Link(f"{counted(left, 'run')} excluded", "excluded")]
+    if subject.forced:
+        parts += [" · ", Link("forced despite exclusions", "excluded")]
+    return parts
+
+
+def _checks(subject: Subject) -> str:
+    verdicts = [check.verdict for run in subject.runs for check in run.record.checks]
+    verdicts += [each.verdict for own in subject.closures.values() for each in own]
+    passed, warned, failed = (verdicts.count(word) for word in ("pass", "warn", "fail"))
+    words = [f"{counted(passed, 'check')} passed"]
+    words += [f"{counted(warned, 'warning')}"] if warned else []
+    words += [f"{failed} failed"] if failed else []
+    return ", ".join(words)
+
+
+def first_section(subject: Subject, screen: FirstScreen) -> list[Block]:
+    """Return the verdicts with their bars, and what was measured over time."""
+    blocks: list[Block] = [_verdicts(subject, screen)]
+    if screen.no_power:
+        blocks.append(Paragraph(f"Drive energy: {screen.no_power}", quiet=True))
+    if all(subject.faults(run) for run in subject.runs):
+        blocks += limits_notices(subject)[:1]
+    blocks += [Paragraph(sentence) for sentence in screen.warnings]
+    if (figure := _over_time(subject)) is not None:
+        blocks.append(figure)
+    return blocks
+
+
+def _verdicts(subject: Subject, screen: FirstScreen) -> Verdicts:
+    has_energy = not screen.no_power
+    if subject.compares:
+        titles = ["Speed", "Drive energy"] if has_energy else ["Speed"]
+        bars = "A and B, each run a dot"
+    elif len(subject.arms) > 1:
+        titles, bars = [], "The fastest arm first; no winner of more than two arms"
+        if not any(len(group.arms) > 1 for group in subject.groups):
+            bars = "The arms have no workload in common: nothing is compared"
+    else:
+        titles = ["Rate", "Drive energy", "Limited by"] if has_energy else ["Rate", "Limited by"]
+        bars = ""
+    lines = [_line(subject, row, has_energy=has_energy) for row in screen.rows]
+    return Verdicts(titles=titles, bars=bars, lines=lines)
+
+
+def _line(subject: Subject, row: VerdictRow, *, has_energy: bool) -> VerdictLine:
+    findings: list[Finding] = []
+    svg = ""
+    has_section = len(subject.arms) <= len(LETTERS)
+    if subject.compares:
+        findings.append(_finding(row.speed))
+        if has_energy:
+            findings.append(_finding(row.energy))
+        svg = _panels(row, has_energy=has_energy)
+    elif len(subject.arms) > 1:
+        svg = _panels(row, has_energy=has_energy)
+    else:
+        findings = list(_figures(row, has_energy=has_energy))
+    return VerdictLine(
+        title=row.name,
+        remark=row.detail,
+        note=row.at,
+        anchor=anchor("workload", row.group.workload) if has_section else "runs",
+        findings=findings,
+        svg=svg,
+        grade=row.grade.word,
+        reason=row.grade.reason,
+        evidence=row.grade.link,
+    )
+
+
+def _finding(answer: Answer | None) -> Finding:
+    """Return the answer on speed or energy; only a winner has a letter and a colour."""
+    if answer is None:
+        return Finding(text="not compared", tone="quiet")
+    if answer.winner is not None:
+        return Finding(
+            text=answer.ratio_text,
+            remark=answer.interval_text,
+            letter=answer.letter,
+            tone=_TONES[answer.letter],
+        )
+    remark = [answer.reason] if answer.reason else []
+    if answer.ratio_text:
+        remark.append(f"{answer.letter}: {answer.ratio_text}")
+    if answer.interval_text:
+        remark.append(answer.interval_text)
+    tone: Tone = "quiet" if answer.outcome == "missing" else ""
+    return Finding(text=answer.verdict, remark="; ".join(remark), tone=tone)
+
+
+def _figures(row: VerdictRow, *, has_energy: bool) -> list[Finding]:
+    """Return the figures of a single arm, and what limits them."""
+    found = []
+    for bars in (row.rates, *([row.energies] if has_energy else [])):
+        known = bars.bars[0] if bars.bars else None
+        if known is None or (known.value is None and known.upper is None):
+            found.append(Finding(text=MISSING, remark=bars.missing, tone="quiet"))
+        else:
+            found.append(Finding(text=f"{known.text} {bars.title}", remark=_spread(known)))
+    if has_energy and row.efficiencies.bars and row.efficiencies.bars[0].value is not None:
+        per_watt = f"{row.efficiencies.bars[0].text} {row.efficiencies.title}"
+        found[-1] = Finding(text=found[-1].text, remark=per_watt)
+    found.append(Finding(text="", remark=next(iter(row.limits.values()), "unknown")))
+    return found
+
+
+def _spread(bar: summary.Bar) -> str:
+    if len(bar.marks) < 2:  # noqa: PLR2004 - one run has no spread
+        return ""
+    shown = [number(end, 3) for end in (min(bar.marks), max(bar.marks))]
+    return f"{len(bar.marks)} runs, {' to '.join(shown)}"
+
+
+def _panels(row: VerdictRow, *, has_energy: bool) -> str:
+    """Return the bars of a workload; only the figures of a winner are in bold."""
+    faster, thriftier = (answer.winner if answer else None for answer in (row.speed, row.energy))
+    panels = [(row.rates, faster)]
+    if has_energy:
+        panels += [(row.energies, thriftier), (row.efficiencies, thriftier)]
+    panels += [(bars, None) for bars in row.devices]
+    return "".join(_panel(bars, row.ranking, won) for bars, won in panels if bars.bars)
+
+
+def _panel(bars: Bars, ranking: Sequence[str], winner: str | None) -> str:
+    """Return the bars of a quantity; of three arms or more in the order of their ranking."""
+    rank = {arm: index for index, arm in enumerate(ranking)}
+    ordered = sorted(bars.bars, key=lambda bar: rank.get(bar.arm, len(rank)))
+    return bars_svg(
+        bars.title,
+        [
+            Bar(
+                label=bar.letter or bar.arm,
+                role=arm_role(bar.letter) if bar.letter else "device",
+                value=bar.value,
+                lower=bar.lower if bar.value is None else None,
+                upper=bar.upper if bar.value is None else None,
+                dots=[Dot(mark) for mark in bar.marks] if len(bar.marks) > 1 else [],
+                strong=bar.arm == winner,
+                reason=MISSING,
+            )
+            for bar in ordered
+        ],
+        _PRINTED,
+    )
+
+
+def representative_run(subject: Subject, runs: Sequence[Run]) -> Run | None:
+    """Return the valid run of median rate, the lower of two; ``None`` where no run is valid."""
+    valid = sorted((run for run in runs if not subject.faults(run)), key=_rate)
+    return valid[(len(valid) - 1) // 2] if valid else None
+
+
+def _rate(run: Run) -> tuple[float, str]:
+    """Return the rate over all leading phases, total bytes ÷ total seconds, and the id for ties."""
+    phases = leading(run.record)
+    seconds = sum(phase.active_s for phase in phases)
+    moved_bytes = sum(phase.moved_bytes for phase in phases)
+    return (moved_bytes / seconds if seconds > 0 else 0.0), run.id
+
+
+def tracks_of(subject: Subject, group: Group) -> list[Track]:
+    """Return the representative run of each arm, at the last point where all have one."""
+    if len(group.arms) > len(LETTERS):
+        return []
+    best: list[Track] = []
+    for point in reversed(points(group)):
+        tracks = [
+            make_track(letter, arm, run)
+            for letter, arm in zip(group.letters, group.arms, strict=False)
+            if (run := representative_run(subject, point.group.arms.get(arm, ()))) is not None
+        ]
+        if len(tracks) > len(best):
+            best = tracks
+        if len(best) == len(group.arms):
+            break
+    return best
+
+
+def _over_time(subject: Subject) -> Block | None:
+    """Return power over time of the first workload that has it, or else its rate."""
+    tracks = {group.workload: tracks_of(subject, group) for group in subject.groups}
+    for workload, own in tracks.items():
+        if any(map(has_power, own)):
+            return power_figure("first-power", f"Power during {workload}", own)
+    for workload, own in tracks.items():
+        if (figure := rate_figure("first-rate", f"Rate during {workload}", own)) is not None:
+            return figure
+    return None

@@ -1,0 +1,318 @@
+"""The sections of each workload: its bars, time chart, latency, scaling, and all its figures."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from wattload.core.mlperf.published import UNET3D
+from wattload.core.record.run import RunRecord
+from wattload.core.steady import MINIMUM_S, measurement_window
+from wattload.core.units import Unit
+from wattload.reports.blocks import (
+    Block,
+    Cell,
+    Figure,
+    Fold,
+    Notice,
+    Paragraph,
+    Section,
+    Table,
+    columns,
+    row,
+)
+from wattload.reports.charts.arms import arms_figure, parts_figures, stages_figure, sweep_figure
+from wattload.reports.charts.captions import forced_caption, forced_clause
+from wattload.reports.charts.lines import (
+    Progression,
+    latency_figure,
+    load_figure,
+    progress_of,
+    scaling_figure,
+    steady_figure,
+    verdict,
+)
+from wattload.reports.charts.timeline import power_figure, rate_figure
+from wattload.reports.quantity import MISSING, counted, label, listed, quantity, whole
+from wattload.reports.runs.load import Run
+from wattload.reports.runs.phases import Phase, leading
+from wattload.reports.sections.first import representative_run, tracks_of
+from wattload.reports.sections.ratios import (
+    by_quantity,
+    confidence_fold,
+    points_table,
+    quantities_table,
+)
+from wattload.reports.sections.wording import anchor, sentence_of, unique
+from wattload.reports.stats.comparison import Row, compare
+from wattload.reports.stats.conditions import is_compared
+from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
+from wattload.reports.stats.sweeps import Point, load_curves, points, scalings
+
+_STEADY_RULE = (
+    "By SNIA's PTS: over five rounds of one minute the rate ranges over at most 20\u00a0% of its "
+    "average, and a fitted line rises or falls by at most 10\u00a0%. Pauses are left out."
+)
+_METRICS = (
+    ("au_nominal", Unit.FRACTION),
+    ("samples_per_s", Unit.SAMPLES_PER_SECOND),
+    ("read_bytes_per_s", Unit.BYTES_PER_SECOND),
+    ("harness_ceiling_bytes_per_s", Unit.BYTES_PER_SECOND),
+)
+
+
+def workload_sections(subject: Subject) -> list[Section]:
+    """Return a section per workload; none of more arms than have letters."""
+    if len(subject.arms) > len(LETTERS):
+        return []
+    return [_section(subject, group) for group in subject.groups]
+
+
+def _section(subject: Subject, group: Group) -> Section:
+    rows = compare(subject, group)
+    heads = [entry for entry in rows if entry.quantity.headline]
+    others = [entry for entry in rows if not entry.quantity.headline]
+    name = anchor("workload", group.workload)
+    blocks: list[Block] = [
+        *_forced(subject, heads),
+        *_missing_points(subject, group),
+        *_bars(subject, group, heads),
+    ]
+    if (
+        figure := rate_figure(
+            f"{name}-rate", f"{group.workload}: rate", tracks := tracks_of(subject, group)
+        )
+    ) is not None:
+        blocks.append(figure)
+    if group is not subject.groups[0] and (
+        figure := power_figure(f"{name}-power", f"{group.workload}: power", tracks)
+    ):
+        blocks.append(figure)
+    blocks += _folds(subject, group)
+    blocks += _tables(group, heads, others)
+    if group.is_pair and (confidence := confidence_fold(heads)):
+        blocks.append(confidence)
+    return Section(
+        anchor=name, title=group.workload, blocks=blocks, remark=_remark(group), open=True
+    )
+
+
+def _remark(group: Group) -> str:
+    if len(group.arms) == 1:
+        return counted(len(group.runs), "run")
+    counts = {len(runs) for runs in group.arms.values()}
+    if len(counts) == 1:
+        return f"{counted(counts.pop(), 'run')} of each arm"
+    pairs = zip(group.letters, group.arms.values(), strict=True)
+    return ", ".join(f"{letter}: {counted(len(runs), 'run')}" for letter, runs in pairs)
+
+
+def _forced(subject: Subject, rows: Sequence[Row]) -> Iterator[Notice]:
+    """Yield the reasons that a forced comparison overrides."""
+    reasons = unique(entry.forced for entry in rows if entry.forced)
+    if subject.forced and reasons:
+        opening = "Forced by --force. Without it, these reasons would exclude the verdicts."
+        yield Notice("Forced comparison", [opening, *map(sentence_of, reasons)], "bad")
+
+
+def _missing_points(subject: Subject, group: Group) -> Iterator[Notice]:
+    """Yield the points of a sweep where an arm lacks a valid run."""
+    texts = []
+    for point in points(group):
+        lacking = [
+            letter
+            for letter, arm in zip(group.letters, group.arms, strict=True)
+            if not any(is_compared(subject, run) for run in point.group.arms.get(arm, ()))
+        ]
+        if point.axis and lacking:
+            texts.append(f"{point.axis} = {point.value}: no valid run of {listed(lacking, 'or')}.")
+    if texts:
+        yield Notice("Missing points", texts, "warn")
+
+
+def _bars(subject: Subject, group: Group, heads: Sequence[Row]) -> Iterator[Block]:
+    """Yield the bars of one point, or of a sweep, whose points are never pooled."""
+    name = anchor("workload", group.workload)
+    if any(entry.axis for entry in heads):
+        if figure := sweep_figure(f"{name}-points", subject, group):
+            yield figure
+        return
+    if len(group.runs) == 1:
+        return  # its figures are on the first screen and in the table
+    directed = [
+        entry for entry in heads if entry.quantity.better != "neither" and entry.call != "derived"
+    ]
+    if figure := arms_figure(f"{name}-arms", group.workload, directed, group.arms, group.letters):
+        yield figure
+
+
+def _valid_records(subject: Subject, group: Group) -> dict[str, list[RunRecord]]:
+    """Return the records that count, by the name of the arm with its letter."""
+    several = len(group.arms) > 1
+    return {
+        lettered(letter, arm) if several else arm: [
+            run.record for run in runs if is_compared(subject, run)
+        ]
+        for letter, (arm, runs) in zip(group.letters, group.arms.items(), strict=True)
+    }
+
+
+def _folds(subject: Subject, group: Group) -> Iterator[Block]:
+    """Yield latency, the parts of times and steady state in folds, and the curves of a sweep."""
+    name = anchor("workload", group.workload)
+    is_swept = len(points(group)) > 1
+    records = _valid_records(subject, group)
+    clause = forced_clause(each for each in compare(subject, group) if each.quantity.headline)
+    if not is_swept:
+        found = latency_figure(f"{name}-latency", group.workload, records, group.letters)
+        if found is not None:
+            yield Fold("Latency", [_marked(found, clause)])
+    curves: list[Block] = [
+        load_figure(f"{name}-{anchor(found.phase, found.kind)}-load", group.workload, found)
+        for found in load_curves(subject, group)
+    ]
+    if rates := scalings(subject, group):
+        curves.append(scaling_figure(f"{name}-scaling", group.workload, rates))
+    curves += list(_accelerators(subject, group))
+    yield from curves if is_swept else ([Fold("Scaling", curves)] if curves else ())
+    if not is_swept:
+        stages = stages_figure(f"{name}-stages", group.workload, records)
+        parts = [*([stages] if stages else []), *parts_figures(name, group.workload, records)]
+        if parts:
+            yield Fold("Where the time goes", [_marked(part, clause) for part in parts])
+    if steady := list(_steady(subject, group)):
+        yield Fold("Steady state", steady)
+
+
+def _marked(figure: Figure, clause: str) -> Figure:
+    return replace(figure, caption=forced_caption(figure.caption, clause))
+
+
+def _tables(group: Group, heads: Sequence[Row], others: Sequence[Row]) -> Iterator[Block]:
+    if any(entry.axis for entry in heads):
+        tables = [points_table(rows, group) for rows in by_quantity([*heads, *others])]
+    else:
+        tables = [quantities_table(heads, group, "Headline figures and energy")]
+        if others:
+            tables.append(quantities_table(others, group, "Other figures"))
+    yield Fold("All figures", tables, data=True)
+
+
+def _accelerators(subject: Subject, group: Group) -> Iterator[Table]:
+    """Yield AU and throughput by number of accelerators, for each session of several numbers."""
+    sessions: dict[str, list[Run]] = defaultdict(list)
+    for run in group.runs:
+        if _accelerator_count(run.record) is not None:
+            sessions[run.record.comparison.session_id].append(run)
+    threshold = quantity(UNET3D.au_threshold, Unit.FRACTION, 2)
+    titles = ("#accelerators", "#AU (DLIO)", "#AU nominal", "#samples", "#throughput")
+    for session, runs in sessions.items():
+        if len({_accelerator_count(run.record) for run in runs}) < 2:  # noqa: PLR2004 - no search
+            continue
+        if runs[0].record.metric("au_dlio") is None:
+            continue
+        ordered = sorted(
+            runs, key=lambda run: (_accelerator_count(run.record) or 0, run.record.comparison.block)
+        )
+        yield Table(
+            columns=columns(*titles, "#harness ceiling", "", "run"),
+            rows=[tuple(_accelerator_row(subject, run)) for run in ordered],
+            caption=f"Utilisation by number of accelerators, session {session}",
+            note=(
+                f"MLPerf Storage scores the largest number of accelerators that reach {threshold} "
+                "AU by DLIO's formula, which leaves the first step out."
+            ),
+        )
+
+
+def _accelerator_count(record: RunRecord) -> int | None:
+    found = record.workload.details.get("accelerators")
+    return found if isinstance(found, int) else None
+
+
+def _accelerator_row(subject: Subject, run: Run) -> Iterator[Cell]:
+    record = run.record
+    deciding = record.metric("au_dlio")
+    utilisation = deciding.value if deciding else None
+    count = str(_accelerator_count(record))
+    yield from row(count, quantity(utilisation, Unit.FRACTION))
+    for name, unit in _METRICS:
+        metric = record.metric(name)
+        yield Cell(quantity(metric.value, unit) if metric else MISSING)
+    if subject.faults(run):
+        yield Cell("excluded", "bad")
+    elif utilisation is None:
+        yield Cell("unknown", "open")
+    else:
+        is_reached = utilisation >= UNET3D.au_threshold
+        yield Cell("reached", "good") if is_reached else Cell("not reached", "warn")
+    yield Cell(run.id)
+
+
+def _steady(subject: Subject, group: Group) -> Iterator[Block]:
+    """Yield whether each writing phase reached a steady state; nothing for too short ones."""
+    names = dict.fromkeys(
+        phase.name
+        for run in group.runs
+        for phase in leading(run.record)
+        if phase.written_bytes > phase.read_bytes
+    )
+    for name in names:
+        long = dict(_long_phases(group, name))
+        judged = {
+            run.id: found
+            for run in group.runs
+            if run.id in long and (found := _judged(run, long[run.id], "", "")) is not None
+        }
+        if not judged:
+            continue
+        place = anchor("workload", group.workload, "steady", name)
+        yield Paragraph(_STEADY_RULE)
+        if tracks := list(_progressions(subject, points(group)[-1], group, long)):
+            yield steady_figure(f"{place}-chart", f"{group.workload}, {name}: steady state", tracks)
+        yield Table(
+            columns=columns("run", "arm", "#rounds", "#rate in the window", "result"),
+            rows=[
+                row(
+                    run.id,
+                    subject.arm(run),
+                    whole(judged[run.id].progress.rounds.size),
+                    quantity(judged[run.id].window.average, Unit.BYTES_PER_SECOND),
+                    sentence_of(verdict(judged[run.id].window)),
+                )
+                for run in group.runs
+                if run.id in judged
+            ],
+            caption=f"Every run of {label(name)} that was long enough",
+        )
+
+
+def _long_phases(group: Group, name: str) -> Iterator[tuple[str, Phase]]:
+    """Yield the id of each run and its phase of this name, if it holds a window of rounds."""
+    for run in group.runs:
+        for phase in leading(run.record):
+            active_s = sum(end - start for start, end in phase.intervals_s)
+            if phase.name == name and active_s >= MINIMUM_S:
+                yield run.id, phase
+
+
+def _judged(run: Run, phase: Phase, letter: str, name: str) -> Progression | None:
+    progress = progress_of(run, phase)
+    window = measurement_window(progress.rounds) if progress is not None else None
+    if progress is None or window is None:
+        return None
+    return Progression(letter=letter, name=name, progress=progress, window=window)
+
+
+def _progressions(
+    subject: Subject, last: Point, group: Group, phases: Mapping[str, Phase]
+) -> Iterator[Progression]:
+    """Yield the representative run of each arm, at the last point of a sweep."""
+    for letter, arm in zip(group.letters, group.arms, strict=False):
+        own = [run for run in last.group.arms.get(arm, ()) if run.id in phases]
+        run = representative_run(subject, own)
+        name = lettered(letter, arm) if len(subject.arms) > 1 else ""
+        track = _judged(run, phases[run.id], letter, name) if run is not None else None
+        if track is not None:
+            yield track

@@ -1,0 +1,78 @@
+"""One panel of bars: values from zero, bounds as outlines, reasons in place of figures."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from wattload.reports.charts.bars import Bar, Dot, bars_svg, checked_range
+from wattload.reports.charts.themes import light
+from wattload.reports.quantity import Scale
+
+JOULES = Scale(1, "J")
+
+
+def bar(**changes: Any) -> Bar:
+    return Bar(label="A", role="a", **changes)
+
+
+def panel(*bars: Bar) -> str:
+    svg = bars_svg("energy, J", bars, JOULES)
+    ET.fromstring(svg)
+    return svg
+
+
+def widths(svg: str) -> list[float]:
+    return [float(width) for width in re.findall(r'<rect [^>]*width="([\d.]+)%"', svg)]
+
+
+def test_bars_begin_at_zero_and_have_the_ratio_of_their_values() -> None:
+    long, short = widths(panel(bar(value=3.0), bar(value=1.5)))
+    assert long == 2 * short
+    assert all(x == "0" for x in re.findall(r'<rect x="([^"]*)"', panel(bar(value=3.0))))
+
+
+def test_a_missing_figure_is_its_reason_and_no_bar_of_zero() -> None:
+    svg = panel(bar(reason="the meter was unplugged"), bar(value=2.0))
+    assert ">the meter was unplugged<" in svg
+    assert len(widths(svg)) == 1
+
+
+def test_bounds_are_an_outline_from_end_to_end() -> None:
+    svg = panel(bar(lower=1.0, upper=3.0))
+    assert ">1.00 to 3.00<" in svg
+    assert 'fill-opacity="0.18"' in svg
+    assert "stroke-dasharray" not in svg
+
+
+def test_a_lone_maximum_is_dashed_and_printed_with_its_sign() -> None:
+    svg = panel(bar(upper=3.0))
+    assert ">≤ 3.00<" in svg
+    assert "stroke-dasharray" in svg
+
+
+def test_a_run_that_does_not_count_is_hollow() -> None:
+    svg = panel(bar(value=2.0, dots=[Dot(2.0), Dot(9.0, valid=False), Dot(3.0, forced=True)]))
+    fills = re.findall(r'<circle [^>]*fill="(#[0-9a-f]+)"', svg)
+    assert fills == [light("strong"), light("surface"), light("surface")]
+
+
+def test_uncertainty_reaches_to_both_sides_of_the_figure() -> None:
+    svg = panel(bar(value=10.0, error=2.0))
+    ((left, right),) = re.findall(r'<line x1="([\d.]+)%" x2="([\d.]+)%"', svg)
+    (width,) = widths(svg)
+    assert float(left) < width < float(right)
+
+
+def test_a_long_name_is_printed_over_its_bar_and_a_letter_before_it() -> None:
+    named = bars_svg("x", [Bar(label="Micron 9550, PS1", role="a", value=1.0)], JOULES)
+    assert ">Micron 9550, PS1<" in named
+    assert "translate" not in named
+    assert "translate(" in panel(bar(value=1.0))
+
+
+def test_a_value_that_cannot_be_drawn_is_named_instead() -> None:
+    found = checked_range(bar(value=1e40))
+    assert found.value is None
+    assert "out of range" in found.reason
