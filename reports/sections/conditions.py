@@ -48,7 +48,7 @@ def _setup(subject: Subject) -> str:
     targets = listed(unique(target_words(t.facts) for r in records for t in r.targets))
     return (
         f"Scale {scales}, loader {loaders}, on {hosts}, against {targets or 'no target'}. Arms are "
-        f"distinguished by {subject.by.replace('_', ' ')}."
+        f"distinguished by {subject.distinction}."
     )
 
 

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from wattload.core.units import Unit
-from wattload.reports.quantity import number
 from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.stats.conditions import (
     compared_group,
@@ -29,15 +27,6 @@ from wattload.reports.stats.pairs import Valued, began_s, value_pairs
 from wattload.reports.stats.subject import Group, Subject
 from wattload.reports.stats.sweeps import Point, points
 from wattload.reports.stats.verdicts import Call, Case, Verdict, exclusion, judge, shortage
-
-_WORDS: Mapping[Unit, tuple[str, str]] = {
-    Unit.SECONDS: ("takes", "time"),
-    Unit.JOULES: ("uses", "energy"),
-    Unit.WATTS: ("draws", "power"),
-    Unit.BYTES_PER_SECOND: ("reaches", "rate"),
-    Unit.BYTES_PER_JOULE: ("reaches", "rate per watt"),
-    Unit.JOULES_PER_BYTE: ("uses", "energy per byte"),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,17 +122,6 @@ def excluding_conditions(subject: Subject, group: Group) -> frozenset[str]:
         for item in differences(compared_group(subject, point.group), subject.by)
         if item.is_work and len(point.group.arms) > 1
     )
-
-
-def sentence(row: Row, a: str, b: str) -> str:
-    """Return the ratio in words, always as A's share of B's, never as "x % slower"."""
-    if row.effect is None:
-        return ""
-    share = number(100 / row.effect.ratio, 3)
-    ratio = number(row.effect.ratio, 3)
-    verb, thing = _WORDS.get(row.quantity.unit, ("shows", row.quantity.label))
-    what = f"{thing} in {row.quantity.phase}" if row.quantity.phase else thing
-    return f"{a} {verb} {share} % of {b}'s {what} (B/A = {ratio})"
 
 
 @cache_by_identity

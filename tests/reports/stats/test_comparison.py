@@ -15,7 +15,7 @@ from wattload.core.errors import ConfigError
 from wattload.core.record.results import Check
 from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.sections.ratios import points_table
-from wattload.reports.stats.comparison import Row, compare, sentence
+from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import differences, different_work
 from wattload.reports.stats.subject import ARMS, Group, Subject, make_subject
 from wattload.reports.stats.sweeps import points
@@ -51,16 +51,6 @@ def test_five_runs_per_arm_and_a_clear_effect_are_called(arms: tuple[Run, ...]) 
     assert rate.effect.ratio == pytest.approx(0.4, rel=1e-3)
     assert energy.call == "a"
     assert found["rate per watt, train"].words == "see energy, train"
-
-
-def test_the_ratio_is_said_as_a_share_and_never_as_slower(arms: tuple[Run, ...]) -> None:
-    found = rows(make_subject(arms))
-    assert sentence(found["train_s"], "A", "B") == (
-        "A takes 40.0 % of B's time in train (B/A = 2.50)"
-    )
-    assert sentence(found["throughput_bytes_per_s"], "A", "B") == (
-        "A reaches 250 % of B's rate in train (B/A = 0.400)"
-    )
 
 
 def test_mean_power_is_shown_and_no_direction_of_it_is_better(arms: tuple[Run, ...]) -> None:

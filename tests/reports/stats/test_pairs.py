@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.reports.render.test_text_export import rows as comma_rows
 from tests.reports.sessions import run, session, turn
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunStart
 from wattload.reports.render.json_export import document
+from wattload.reports.render.text_export import ratios_report
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.ratios import method
 from wattload.reports.stats.comparison import Row, compare
@@ -351,8 +353,9 @@ def test_json_and_csv_say_that_arms_ran_one_after_the_other() -> None:
     reported = next(each for each in comparison["rows"] if "throughput" in each["quantity"])
     assert reported["effect"]["drift_between_arms"] == pytest.approx(0.03, abs=0.01)
     assert reported["effect"]["between_arms"] in reported["reason"]
-    found = next(each for each in comma_rows(*runs) if "throughput" in each["figure"])
-    assert (found["call"], found["why_called"]) == (reported["words"], reported["reason"])
+    ratios = csv.DictReader(io.StringIO(ratios_report(make_subject(runs))))
+    found = next(each for each in ratios if "throughput" in each["quantity"])
+    assert (found["words"], found["reason"]) == (reported["words"], reported["reason"])
 
 
 def test_dates_that_can_t_be_read_are_said_to_be_unknown_and_not_far_apart() -> None:
