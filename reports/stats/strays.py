@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from wattload.core.record.run import RunRecord
 from wattload.reports.quantity import counted
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.effects import MINIMUM_RUNS
-from wattload.reports.stats.settings import NOT_SET, facts_of
+from wattload.reports.stats.settings import NOT_SET, facts_of, flat
 
 SHARE = 3
 """A setting is usual in an arm if at least this many times as many runs have it as do not."""
@@ -46,17 +47,26 @@ def find_strays(
 
 
 def _of_stray_arms(arms: Arms, valid: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Yield the runs of arms without a valid run, and of single runs beside two full arms."""
+    """Yield the runs of arms without a valid run, and a single run beside two full arms.
+
+    In a search for the number of accelerators each number is an arm, and none of them is a stray.
+    """
     known = [arm for arm in arms if valid[arm]]
-    if len(known) < 2:  # noqa: PLR2004 - no comparison to save
+    every = [run.record for own in arms.values() for run in own]
+    if len(known) < 2 or any(map(_is_of_search, every)):  # noqa: PLR2004 - no comparison to save
         return
     for arm in arms:
         if not valid[arm]:
             yield from ((run.id, f"no run of {arm} is valid") for run in arms[arm])
     full = [arm for arm in known if valid[arm] >= MINIMUM_RUNS]
     single = [arm for arm in known if len(arms[arm]) == 1]
-    if len(full) == 2 and len(full) + len(single) == len(known):  # noqa: PLR2004 - A and B
-        yield from ((arms[arm][0].id, f"it is the only run of {arm}") for arm in single)
+    if (len(full), len(single), len(known)) == (2, 1, 3):
+        yield arms[single[0]][0].id, f"it is the only run of {single[0]}"
+
+
+def _is_of_search(record: RunRecord) -> bool:
+    name: object = dict(flat(record.config)).get("sweep.name", "none")
+    return name != "none"
 
 
 def _of_settings(arms: Arms) -> Iterator[tuple[str, str]]:

@@ -83,3 +83,12 @@ def test_points_that_both_arms_ran_are_no_strays() -> None:
     subject = make_subject([*at(1, 6), *at(2, 1)])
     assert subject.strays == {}
     assert make_subject([*at(1, 6), *at(2, 1)[:1]]).strays
+
+
+def test_no_number_of_a_search_for_accelerators_is_a_stray() -> None:
+    searched = {"sweep": {"name": "accelerators"}}
+    full = [
+        run(f"{label}{n}", searched, label=label) for label in ("A-n1", "A-n2") for n in range(5)
+    ]
+    subject = make_subject([*full, run("one", searched, label="A-n4")])
+    assert subject.arms == ("A-n1", "A-n2", "A-n4")
