@@ -36,6 +36,7 @@ from wattload.reports.quantity import (
     quantity,
     scale_for,
     scaled,
+    workload_title,
 )
 from wattload.reports.runs.energy import ALL_PHASES, phase_energies
 from wattload.reports.runs.load import Run
@@ -224,7 +225,7 @@ def sweep_figure(name: str, subject: Subject, group: Group) -> Figure | None:
     caption = f"A group of bars for each value of {axis}. {_caption(rows, group.arms)}"
     return Figure(
         name=name,
-        title=f"{group.workload} by {axis}",
+        title=f"{workload_title(group.workload)} by {axis}",
         svg="".join(panels),
         caption=forced_caption(caption.rstrip(), forced_clause(rows)),
         table=_sweep_table(swept, found, group, axis),

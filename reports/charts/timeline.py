@@ -139,7 +139,6 @@ def energy_figure(name: str, title: str, tracks: Sequence[Track]) -> Figure | No
     frame, _ = _frame(
         [track for track, _ in curves],
         max(scale.shown(float(curve.value[-1])) for _, curve in curves),
-        f"Energy since the timed start, {scale.unit}",
         scale.unit,
     )
     rows = []
@@ -275,7 +274,7 @@ def _chart(
     tops += [float(np.nanmax(band.upper)) for band in bands if np.isfinite(band.upper).any()]
     largest = max(tops, default=0.0) or 1.0
     scale = scale_for(unit, largest)
-    frame, start_s = _frame(tracks, scale.shown(largest), f"{what}, {scale.unit}", scale.unit)
+    frame, start_s = _frame(tracks, scale.shown(largest), scale.unit)
     for track in tracks:
         for band in track.timeline.bands if unit is Unit.WATTS else ():
             _draw_band(frame, track, band, scale)
@@ -349,7 +348,7 @@ def _binned(series: _Series, width_s: float) -> tuple[Array, Array, Array, Array
     return edges, mean, low, high
 
 
-def _frame(tracks: Sequence[Track], largest: float, title: str, unit: str) -> tuple[Frame, float]:
+def _frame(tracks: Sequence[Track], largest: float, unit: str) -> tuple[Frame, float]:
     """Return the axes of tracks, their timed phases as lanes and shades, and the first second."""
     end_s = max(track.end_s for track in tracks)
     margin_s = max(end_s * 0.05, min(1.0, end_s * 0.3))
@@ -358,24 +357,30 @@ def _frame(tracks: Sequence[Track], largest: float, title: str, unit: str) -> tu
     start_s = max(first_s, -margin_s)
     x = Axis(low=start_s, high=max(min(last_s, end_s + margin_s), end_s, start_s + 1e-3), unit="s")
     y = Axis(low=0, high=(largest or 1.0) * _HEADROOM, unit=unit)
-    frame = Frame(x, y, height=_RATE_HEIGHT, title=title, head=_LANE * len(tracks))
+    frame = Frame(x, y, height=_RATE_HEIGHT, head=_LANE * len(tracks))
     phases = [list(_phase_words(frame, track)) for track in tracks]
     has_room = all(right - left > _ROOM for own in phases for _, left, right in own) and all(
         one[2] <= other[1] for own in phases for one, other in itertools.pairwise(own)
     )
     for index, (track, own) in enumerate(zip(tracks, phases, strict=True)):
-        _draw_lane(frame, track, 20 + index * _LANE, own if has_room else [])
+        letter = track.letter if len(tracks) > 1 else ""
+        _draw_lane(frame, track, letter, index * _LANE, own if has_room else [])
     return frame, start_s
 
 
 def _draw_lane(
-    frame: Frame, track: Track, top: float, labels: Sequence[tuple[str, float, float]]
+    frame: Frame,
+    track: Track,
+    letter: str,
+    top: float,
+    labels: Sequence[tuple[str, float, float]],
 ) -> None:
     """Draw a run's timed phases as a strip over the area, and shade the area under them.
 
     Args:
         frame: the axes.
         track: the run.
+        letter: its arm's, printed before the words; empty where there is one arm.
         top: the upper end of the strip, in pixels.
         labels: the words of each phase and both ends of it; empty to print the sum only.
     """
@@ -393,11 +398,13 @@ def _draw_lane(
         )
     first, y = share_of(frame.x.share(max(0.0, frame.x.low))), top + 18
     look = ' class="fixed" font-weight="700"'
-    frame.over(text(first, y, track.letter, role="strong", more=look))
-    narrow = " narrow" if labels else ""
-    frame.over(text(first, y, track.summary, role="strong", more=f' class="fixed{narrow}" dx="14"'))
+    if letter:
+        frame.over(text(first, y, letter, role="strong", more=look))
+    narrow, shift = " narrow" if labels else "", 14 if letter else 0
+    look = f' class="fixed{narrow}" dx="{shift}"'
+    frame.over(text(first, y, track.summary, role="strong", more=look))
     for words, left, _ in labels:
-        look = f' class="fixed also" dx="{14 if left == labels[0][1] else 0}"'
+        look = f' class="fixed also" dx="{shift if left == labels[0][1] else 0}"'
         frame.over(text(share_of(left), y, words, role="strong", more=look))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from wattload.core.record.host import HostFacts
 from wattload.reports.blocks import Block, Cell, Notice, Paragraph, Section, Table, columns, row
-from wattload.reports.quantity import MISSING, listed
+from wattload.reports.quantity import MISSING, listed, workload_title
 from wattload.reports.sections.wording import host_words, target_words, unique
 from wattload.reports.stats.comparison import excluding_conditions
 from wattload.reports.stats.conditions import (
@@ -46,10 +46,10 @@ def _setup(subject: Subject) -> str:
     loaders = listed(unique(record.workload.loader for record in records))
     hosts = listed(unique(host_words(record) for record in records))
     targets = listed(unique(target_words(t.facts) for r in records for t in r.targets))
-    return (
-        f"Scale {scales}, loader {loaders}, on {hosts}, against {targets or 'no target'}. Arms are "
-        f"distinguished by {subject.distinction}."
-    )
+    what = f"Scale {scales}, loader {loaders}, on {hosts}, against {targets or 'no target'}."
+    if len(subject.arms) < 2:  # noqa: PLR2004 - one arm differs from none
+        return what
+    return f"{what} Arms are distinguished by {subject.distinction}."
 
 
 def _caveats(subject: Subject) -> Iterator[Notice]:
@@ -94,7 +94,7 @@ def _differences(subject: Subject, group: Group) -> Table | None:
             )
             for item in found
         ],
-        caption=f"{group.workload}: conditions that differ",
+        caption=f"{workload_title(group.workload)}: conditions that differ",
     )
 
 

@@ -17,7 +17,7 @@ from wattload.reports.blocks import (
 from wattload.reports.charts.bars import Bar, Dot, bars_svg
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.charts.timeline import Track, has_power, make_track, power_figure, rate_figure
-from wattload.reports.quantity import MISSING, Scale, counted, listed, number
+from wattload.reports.quantity import MISSING, Scale, counted, listed, number, workload_title
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading
 from wattload.reports.sections.caveats import limits_notices
@@ -34,7 +34,7 @@ _PRINTED = Scale(1, "")
 
 def title(subject: Subject) -> str:
     """Return the title of the page."""
-    workloads = listed([group.workload for group in subject.groups])
+    workloads = listed([workload_title(group.workload) for group in subject.groups])
     if subject.compares:
         return f"{subject.arms[0]} vs {subject.arms[1]}: {workloads}"
     places = unique(
@@ -77,11 +77,14 @@ def byline(subject: Subject, screen: FirstScreen) -> Words:
 
 
 def _checks(subject: Subject) -> str:
-    verdicts = [check.verdict for run in subject.runs for check in run.record.checks]
-    verdicts += [each.verdict for own in subject.closures.values() for each in own]
-    passed, warned, failed = (verdicts.count(word) for word in ("pass", "warn", "fail"))
+    """Return how many checks passed, and the number of different ones that did not."""
+    checks = [check for run in subject.runs for check in run.record.checks]
+    checks += [check for own in subject.closures.values() for check in own]
+    passed = sum(check.verdict == "pass" for check in checks)
+    warned = len({check.name for check in checks if check.verdict == "warn"})
+    failed = len({check.name for check in checks if check.verdict == "fail"})
     words = [f"{counted(passed, 'check')} passed"]
-    words += [f"{counted(warned, 'warning')}"] if warned else []
+    words += [counted(warned, "caveat")] if warned else []
     words += [f"{failed} failed"] if failed else []
     return ", ".join(words)
 
@@ -249,13 +252,23 @@ def tracks_of(subject: Subject, group: Group) -> list[Track]:
     return best
 
 
-def _over_time(subject: Subject) -> Block | None:
-    """Return power over time of the first workload that has it, or else its rate."""
+def drawn_first(subject: Subject) -> tuple[str, str]:
+    """Return what the first screen draws: a workload, and its power or, without any, its rate."""
     tracks = {group.workload: tracks_of(subject, group) for group in subject.groups}
-    for workload, own in tracks.items():
-        if any(map(has_power, own)):
-            return power_figure("first-power", f"Power during {workload}", own)
-    for workload, own in tracks.items():
-        if (figure := rate_figure("first-rate", f"Rate during {workload}", own)) is not None:
-            return figure
+    with_power = (name for name, own in tracks.items() if any(map(has_power, own)))
+    with_rate = (name for name, own in tracks.items() if any(each.timeline.rates for each in own))
+    if workload := next(with_power, ""):
+        return workload, "power"
+    return next(with_rate, ""), "rate"
+
+
+def _over_time(subject: Subject) -> Block | None:
+    workload, what = drawn_first(subject)
+    title = workload_title(workload)
+    for group in subject.groups:
+        if group.workload == workload:
+            tracks = tracks_of(subject, group)
+            if what == "power":
+                return power_figure("first-power", f"Power during {title}", tracks)
+            return rate_figure("first-rate", f"Rate during {title}", tracks)
     return None

@@ -7,7 +7,7 @@ from statistics import median
 from wattload.reports.blocks import Block, Section, Table, columns, row
 from wattload.reports.charts.arms import states_figure
 from wattload.reports.charts.timeline import energy_figure
-from wattload.reports.quantity import MISSING
+from wattload.reports.quantity import MISSING, workload_title
 from wattload.reports.runs.compact import highest_temperature_k
 from wattload.reports.sections.first import tracks_of
 from wattload.reports.sections.machine import ABSOLUTE_ZERO_C
@@ -22,7 +22,7 @@ def cumulative_section(subject: Subject) -> Section | None:
     figures = [
         energy_figure(
             f"{anchor('energy', group.workload)}-chart",
-            f"{group.workload}: cumulative energy",
+            f"{workload_title(group.workload)}: cumulative energy",
             tracks_of(subject, group),
         )
         for group in subject.groups
@@ -46,7 +46,9 @@ def states_section(subject: Subject) -> Section | None:
             for arm, runs in group.arms.items()
         }
         name = anchor("states", group.workload)
-        figure = states_figure(f"{name}-chart", group.workload, records, group.letters)
+        figure = states_figure(
+            f"{name}-chart", workload_title(group.workload), records, group.letters
+        )
         temperatures = temperature_table(compared_group(subject, group))
         blocks += [each for each in (figure, temperatures) if each is not None]
     if not blocks:
@@ -76,7 +78,7 @@ def temperature_table(group: Group) -> Table | None:
     return Table(
         columns=columns("drive", *titles),
         rows=[row(*cells)],
-        caption=f"{group.workload}: temperature of the drive under load",
+        caption=f"{workload_title(group.workload)}: temperature of the drive under load",
         note="From the SMART log: the highest in timed phases, the median over an arm's runs.",
     )
 

@@ -319,8 +319,6 @@ def _details(subject: Subject, run: Run) -> Iterator[Block]:
     yield Facts(_facts(run), "brief")
     if faults := subject.faults(run):
         yield Notice("Excluded", list(map(sentence_of, faults)), "bad")
-    if record.workload.remarks:
-        yield Notice("Remarks of the workload", list(record.workload.remarks), "warn")
     alone = any(group.runs == (run,) for group in subject.groups)
     if not alone:  # the section of its workload has them
         track = make_track(letter_of(subject, run), run.record.label, run)

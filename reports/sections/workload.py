@@ -34,10 +34,18 @@ from wattload.reports.charts.lines import (
     verdict,
 )
 from wattload.reports.charts.timeline import power_figure, rate_figure
-from wattload.reports.quantity import MISSING, counted, label, listed, quantity, whole
+from wattload.reports.quantity import (
+    MISSING,
+    counted,
+    label,
+    listed,
+    quantity,
+    whole,
+    workload_title,
+)
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading
-from wattload.reports.sections.first import representative_run, tracks_of
+from wattload.reports.sections.first import drawn_first, representative_run, tracks_of
 from wattload.reports.sections.ratios import (
     by_quantity,
     confidence_fold,
@@ -79,23 +87,20 @@ def _section(subject: Subject, group: Group) -> Section:
         *_missing_points(subject, group),
         *_bars(subject, group, heads),
     ]
-    if (
-        figure := rate_figure(
-            f"{name}-rate", f"{group.workload}: rate", tracks := tracks_of(subject, group)
-        )
-    ) is not None:
-        blocks.append(figure)
-    if group is not subject.groups[0] and (
-        figure := power_figure(f"{name}-power", f"{group.workload}: power", tracks)
-    ):
-        blocks.append(figure)
+    title, tracks = workload_title(group.workload), tracks_of(subject, group)
+    figures = {
+        "rate": rate_figure(f"{name}-rate", f"{title}: rate", tracks),
+        "power": power_figure(f"{name}-power", f"{title}: power", tracks),
+    }
+    shown = drawn_first(subject)
+    blocks += [
+        figure for what, figure in figures.items() if figure and (group.workload, what) != shown
+    ]
     blocks += _folds(subject, group)
     blocks += _tables(group, heads, others)
     if group.is_pair and (confidence := confidence_fold(heads)):
         blocks.append(confidence)
-    return Section(
-        anchor=name, title=group.workload, blocks=blocks, remark=_remark(group), open=True
-    )
+    return Section(anchor=name, title=title, blocks=blocks, remark=_remark(group), open=True)
 
 
 def _remark(group: Group) -> str:
@@ -143,7 +148,9 @@ def _bars(subject: Subject, group: Group, heads: Sequence[Row]) -> Iterator[Bloc
     directed = [
         entry for entry in heads if entry.quantity.better != "neither" and entry.call != "derived"
     ]
-    if figure := arms_figure(f"{name}-arms", group.workload, directed, group.arms, group.letters):
+    if figure := arms_figure(
+        f"{name}-arms", workload_title(group.workload), directed, group.arms, group.letters
+    ):
         yield figure
 
 
@@ -160,25 +167,25 @@ def _valid_records(subject: Subject, group: Group) -> dict[str, list[RunRecord]]
 
 def _folds(subject: Subject, group: Group) -> Iterator[Block]:
     """Yield latency, the parts of times and steady state in folds, and the curves of a sweep."""
-    name = anchor("workload", group.workload)
+    name, title = anchor("workload", group.workload), workload_title(group.workload)
     is_swept = len(points(group)) > 1
     records = _valid_records(subject, group)
     clause = forced_clause(each for each in compare(subject, group) if each.quantity.headline)
     if not is_swept:
-        found = latency_figure(f"{name}-latency", group.workload, records, group.letters)
+        found = latency_figure(f"{name}-latency", title, records, group.letters)
         if found is not None:
             yield Fold("Latency", [_marked(found, clause)])
     curves: list[Block] = [
-        load_figure(f"{name}-{anchor(found.phase, found.kind)}-load", group.workload, found)
+        load_figure(f"{name}-{anchor(found.phase, found.kind)}-load", title, found)
         for found in load_curves(subject, group)
     ]
     if rates := scalings(subject, group):
-        curves.append(scaling_figure(f"{name}-scaling", group.workload, rates))
+        curves.append(scaling_figure(f"{name}-scaling", title, rates))
     curves += list(_accelerators(subject, group))
     yield from curves if is_swept else ([Fold("Scaling", curves)] if curves else ())
     if not is_swept:
-        stages = stages_figure(f"{name}-stages", group.workload, records)
-        parts = [*([stages] if stages else []), *parts_figures(name, group.workload, records)]
+        stages = stages_figure(f"{name}-stages", title, records)
+        parts = [*([stages] if stages else []), *parts_figures(name, title, records)]
         if parts:
             yield Fold("Where the time goes", [_marked(part, clause) for part in parts])
     if steady := list(_steady(subject, group)):

@@ -44,7 +44,7 @@ def test_every_chart_is_on_paper_with_what_its_axes_say(opener: Opener, samples:
 
 def test_the_first_sheet_stands_alone_and_few_follow(opener: Opener, samples: Samples) -> None:
     first, *others = _pages(opener, samples("arms"))
-    for words in ("as fast", "less energy", "Power during unet3d", "Drive power"):
+    for words in ("as fast", "less energy", "Power during Unet3D", "Drive power"):
         assert words in first
     assert "arm by arm" not in first
     assert len(others) <= 7

@@ -257,7 +257,6 @@ def test_help_imports_nothing_heavy(installed: Path, tmp_path: Path) -> None:
         "omegaconf",
         "pyarrow",
         "scipy",
-        "altair",
         "jinja2",
         "rich",
     }

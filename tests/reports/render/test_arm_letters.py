@@ -42,7 +42,9 @@ def several(workload: str, *labels: str, workers: tuple[int, ...] = (1,)) -> lis
 
 
 def parts(subject: Subject, workload: str) -> list[Block]:
-    (section,) = [each for each in workload_sections(subject) if each.title == workload]
+    (section,) = [
+        each for each in workload_sections(subject) if each.anchor == f"workload-{workload}"
+    ]
     found: list[Block] = []
     for block in section.blocks:
         found += block.blocks if isinstance(block, Fold) else [block]

@@ -127,7 +127,7 @@ def test_the_same_records_give_the_same_bytes_in_any_process(tmp_path: Path) -> 
 
 def test_the_page_opens_with_its_verdict(arms_page: Page) -> None:
     text = arms_page.text().replace("\u00a0", " ")
-    head = text[: text.index("Power during unet3d")]
+    head = text[: text.index("Power during Unet3D")]
     for words in ("A A vs B B", "5 runs each", "Confidence"):
         assert words in head
     assert "higher is better" not in head

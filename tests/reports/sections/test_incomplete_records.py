@@ -105,7 +105,7 @@ def test_what_could_not_be_read_of_a_target_stands_with_its_reason(run: Run) -> 
 
 def test_a_page_of_runs_without_target_is_named_by_the_workload(run: Run) -> None:
     subject, _ = altered(run, targets=())
-    assert title(subject) == "unet3d"
+    assert title(subject) == "Unet3D"
 
 
 def _drive(run: Run, **difference: object) -> ControllerRecord:
