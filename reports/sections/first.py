@@ -176,7 +176,8 @@ def _figures(row: VerdictRow, *, has_energy: bool) -> list[Finding]:
     if has_energy and row.efficiencies.bars and row.efficiencies.bars[0].value is not None:
         per_watt = f"{row.efficiencies.bars[0].text} {row.efficiencies.title}"
         found[-1] = Finding(text=found[-1].text, remark=per_watt)
-    found.append(Finding(text="", remark=next(iter(row.limits.values()), "unknown")))
+    limit = next(iter(row.limits.values()), "unknown").removeprefix("limited by ")
+    found.append(Finding(text="", remark=limit))
     return found
 
 
@@ -200,13 +201,14 @@ def _panels(row: VerdictRow, *, has_energy: bool) -> str:
 def _panel(bars: Bars, ranking: Sequence[str], winner: str | None) -> str:
     """Return the bars of a quantity; of three arms or more in the order of their ranking."""
     rank = {arm: index for index, arm in enumerate(ranking)}
+    has_letters = len(bars.bars) <= len(LETTERS)
     ordered = sorted(bars.bars, key=lambda bar: rank.get(bar.arm, len(rank)))
     return bars_svg(
         bars.title,
         [
             Bar(
-                label=bar.letter or bar.arm,
-                role=arm_role(bar.letter) if bar.letter else "device",
+                label=bar.letter if has_letters else bar.arm,
+                role=arm_role(bar.letter) if has_letters else "device",
                 value=bar.value,
                 lower=bar.lower if bar.value is None else None,
                 upper=bar.upper if bar.value is None else None,
