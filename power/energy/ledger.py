@@ -204,11 +204,12 @@ class EnergyLedger:
         return _mark_chosen(records, contradicted, takes_declared=requested != AUTO)
 
     def whole_run_records(
-        self, own: Iterable[WindowEnergy] = (), *, polled: Window | None = None
+        self, own: Iterable[WindowEnergy | EnergyRecord] = (), *, polled: Window | None = None
     ) -> tuple[EnergyRecord, ...]:
         """Return the energy of the whole run by each source that measures.
 
-        ``own`` are the energies that devices integrated themselves. The samples of such a device
+        ``own`` are the energies that devices integrated themselves, or their records: no samples
+        enter them. The samples of such a device
         are integrated over the same window. Others are integrated from the first sample to the
         last within ``polled``, the time in which drives were polled (``None``: always).
         """
@@ -216,8 +217,11 @@ class EnergyLedger:
         integrated: defaultdict[str, list[Window]] = defaultdict(list)
         records = []
         for energy in own:
-            scope = scopes.get(energy.device, Scope.DRIVE)
-            records.append(_own_record(energy, scope, host=self._host))
+            if isinstance(energy, EnergyRecord):
+                records.append(energy)
+            else:
+                scope = scopes.get(energy.device, Scope.DRIVE)
+                records.append(_own_record(energy, scope, host=self._host))
             integrated[energy.device].append((energy.start_ns, energy.end_ns))
         for ledger in self._ledgers.values():
             span = ledger.span()

@@ -262,7 +262,7 @@ def test_means_are_read_for_two_windows_beyond_the_last_idle_time(
     events: list[float | bool] = []
     monkeypatch.setattr(time, "sleep", events.append)
     monkeypatch.setattr(Client, "quiet", lambda _, *, is_on: events.append(is_on))
-    config = {"idle_s": 0.2, "idle_after_s": 7.0, "quiet_s": 3.0, "tail_max_s": 0}
+    config: dict[str, Any] = {"idle_s": 0.2, "idle_after_s": 7.0, "quiet_s": 3.0, "tail_max_s": 0}
     _live(tmp_path, evidence, sensor=sensor, **config)
     assert events[events.index(7.0) :] == pytest.approx(waits)
 

@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from wattload.core.base_models import Frozen, Observed
-from wattload.core.power import Evidence, PowerBin, Scope, SourceFacts
+from wattload.core.power import Evidence, PowerBin, Scope, Sensor, SourceFacts
 
 WHOLE_RUN = "whole_run"
 """The phase of the whole run's energy: all the time in which drives were read.
@@ -193,7 +193,9 @@ class SensorRecord(Frozen):
 class PowerSourceRecord(Frozen):
     """A power source that the run used, or why it could not be used.
 
-    ``found`` is ``None`` for a source without a sensor, or with too few readings.
+    The sensor in ``facts`` has its updates as the readings showed them; ``declared`` is the sensor
+    without them, ``None`` in older records. ``found`` is ``None`` for a source without a sensor, or
+    with too few readings.
     """
 
     host: str
@@ -203,6 +205,7 @@ class PowerSourceRecord(Frozen):
     used: bool
     sentence: str
     found: SensorRecord | None = None
+    declared: Sensor | None = None
 
 
 class PowerSettingRecord(Observed):
@@ -266,12 +269,25 @@ class HostPower(Frozen):
     data_lost: tuple[str, ...] = ()
 
 
+class Recomputation(Frozen):
+    """How energies were made again from a run's samples: by which wattload, and from what.
+
+    ``sha256`` is the digest of the record's file before, whose energies were of ``energy_model``.
+    """
+
+    utc: str
+    wattload: str
+    energy_model: int
+    sha256: str
+
+
 class PowerSection(Frozen):
     """Everything a run knows about power; ``choice`` says which source was chosen and why.
 
     ``idle_s`` is the shortest idle baseline of all hosts. ``tail_s`` is the longest tail, ``None``
     if one did not end or was not watched. ``energy_model`` is the version of the model that made
-    energies from samples; figures of different versions are not compared. ``whole_run`` is the
+    energies from samples; figures of different versions are not compared. ``recomputed`` is set if
+    that was after the run. ``whole_run`` is the
     energy from the sampler's start to its end without quiet periods, by every measuring source and
     by drives that integrate it themselves; it is never split into phases or added to a total.
     ``throttling`` is empty if no
@@ -283,6 +299,7 @@ class PowerSection(Frozen):
     idle_s: float
     tail_s: float | None
     energy_model: int = 1
+    recomputed: Recomputation | None = None
     sources: tuple[PowerSourceRecord, ...] = ()
     states: tuple[PowerStateRecord, ...] = ()
     energy: tuple[EnergyRecord, ...] = ()
