@@ -85,6 +85,7 @@ class QuarchSource:
             resolution_w=resolution_w,
             accuracy_percent=self._config.accuracy_percent,
             detail=self._detail(),
+            meter=self._config.module,
         )
 
     def open(self) -> None:

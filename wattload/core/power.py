@@ -163,8 +163,9 @@ class SourceFacts(Frozen):
 
     ``is_recorded`` marks readings from a file: whatever their evidence, no drive is read.
     ``is_attached`` marks a recording whose own times are in this run; others are of another run.
-    ``may_be_negative`` declares that readings below zero are valid, as of a sensor with an offset;
-    otherwise they are refused.
+    ``meter`` identifies a meter outside the device, such as a power module: all devices that it
+    reads have its gain in common. ``may_be_negative`` declares that readings below zero are valid,
+    as of a sensor with an offset; otherwise they are refused.
     """
 
     name: str
@@ -179,6 +180,7 @@ class SourceFacts(Frozen):
     detail: str = ""
     is_recorded: bool = False
     is_attached: bool = False
+    meter: str = ""
     may_be_negative: bool = False
 
     @property
