@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from tests.power.control.recovery_host import LEFT
 from wattload.core.errors import PowerError
-from wattload.power.control.journal import ChangeJournal, Key, default_state_folder
+from wattload.power.control.journal import ChangeJournal, Key, Setting, default_state_folder
 
 
 @pytest.fixture
@@ -28,9 +29,26 @@ def test_entries_survive_serials_of_any_letters(journal: ChangeJournal, number: 
 def test_entry_of_another_schema_is_an_error(journal: ChangeJournal) -> None:
     journal.write(LEFT)
     (path,) = journal.folder.iterdir()
-    path.write_text(path.read_text().replace('"schema_version": 3', '"schema_version": 9'))
+    path.write_text(path.read_text().replace('"schema_version": 4', '"schema_version": 9'))
     with pytest.raises(PowerError, match="schema version 9"):
         journal.read(LEFT.key, "run")
+
+
+def test_entry_of_the_version_before_the_value_that_was_left_is_read(
+    journal: ChangeJournal,
+) -> None:
+    journal.write(LEFT)
+    (path,) = journal.folder.iterdir()
+    document = json.loads(path.read_text())
+    del document["left"]
+    path.write_text(json.dumps(document | {"schema_version": 3}))
+    assert journal.read(LEFT.key, "run") == LEFT
+
+
+def test_value_that_was_left_is_in_the_entry(journal: ChangeJournal) -> None:
+    entry = replace(LEFT, left=Setting(value=2, data=b"\x01"))
+    journal.write(entry)
+    assert journal.read(LEFT.key, "run") == entry
 
 
 def test_removing_twice_does_no_harm(journal: ChangeJournal) -> None:
