@@ -73,6 +73,7 @@ from wattload.power.energy.observations import (
 from wattload.power.energy.power_states import ENERGIES, DivisibleEnergy, shares, throttling_records
 from wattload.power.energy.profile import Profile, fall_count, max_gap_ns, profile_of
 from wattload.power.energy.staleness import Staleness, staleness
+from wattload.power.energy.statistics import Readings, ValueOrReason, power_statistics
 from wattload.power.energy.trace import (
     ByteSeries,
     Refused,
@@ -84,9 +85,6 @@ from wattload.power.energy.trace import (
     traces,
 )
 from wattload.power.registry import AUTO
-
-ValueOrReason = tuple[float | None, str]
-"""A value, and the reason if it is ``None``."""
 
 _WORST_FIRST: tuple[Freshness, ...] = ("stale", "fresh", "unjudged", "")
 """Order of verdicts of several intervals: one too short to judge does not outweigh the others."""
@@ -146,19 +144,7 @@ class EnergyLedger:
         part = None if ledger is None else ledger.parts.get("energy_j")
         if part is None or part.fitted is None:
             return None
-        found = part.fitted.sensor
-        return SensorRecord(
-            shape=found.response.shape,
-            window_s=found.response.window_s,
-            window_uncertainty_s=found.window_u_s,
-            lag_s=found.response.lag_s,
-            lag_uncertainty_s=found.lag_u_s,
-            is_declared=found.is_declared,
-            is_known=found.is_known,
-            is_explained=found.is_explained,
-            edge_residual_w=found.edge_residual_w,
-            residual_w=found.residual_w,
-        )
+        return _sensor_record(part.fitted)
 
     def fall_count(self, facts: SourceFacts) -> int:
         """Return how often the counter of a source decreased without having wrapped."""
@@ -298,12 +284,15 @@ class SourceLedger:
     """One source of one device: its power, its bounds, and the device's observed power states.
 
     ``parts`` maps a field of the record (``energy_j``, ``lower_j``, ``upper_j``) to its trace.
+    ``readings`` are those of a sensor. ``peaks`` are peaks over 100 µs that a meter found itself.
     """
 
     facts: SourceFacts
     parts: Mapping[str, _Part]
     states: Trace | None
     changes: Trace | None
+    readings: Readings | None
+    peaks: Trace | None
 
     @classmethod
     def build(
@@ -321,7 +310,7 @@ class SourceLedger:
             "lower_j": Channel.LOWER_W,
             "upper_j": Channel.UPPER_W,
         }
-        parts = {}
+        parts, readings = {}, None
         for name, channel in channels.items():
             trace = by_key.get(TraceKey(facts.name, facts.device, channel))
             if trace is None:
@@ -334,6 +323,7 @@ class SourceLedger:
             if name == "energy_j" and facts.measures:
                 profile, fitted, means, clock = _fit(fresh, facts, activity, own_resets_ns)
                 facts = _with_updates(facts, clock, fresh)
+                readings = _readings(fresh, facts, fitted, means)
             else:
                 fitted, means = None, None
                 profile = profile_of(fresh, facts.sensor, period_s=facts.period_s)
@@ -350,6 +340,8 @@ class SourceLedger:
             parts=parts,
             states=_fullest(facts.device, Channel.POWER_STATE, by_key),
             changes=_fullest(facts.device, Channel.POWER_STATE_CHANGES, by_key),
+            readings=readings,
+            peaks=by_key.get(TraceKey(facts.name, facts.device, Channel.PEAK_100US_W)),
         )
 
     def span(self) -> Window | None:
@@ -412,7 +404,12 @@ class SourceLedger:
                 else sum(part.trace.change_count(*window) for window in windows),
                 f"{self.facts.name} does not read power",
             ),
+            "max_interval_w": (None, "only a drive's own measurement of the run (25h) has it"),
         }
+        statistics, why_none = None, why_no_energy or f"{self.facts.name} has no power sensor"
+        if energy_j is not None and self.readings is not None:
+            statistics = power_statistics(self.readings, self.facts, self.peaks, windows)
+        missing = {name: why for name, (value, why) in figures.items() if value is None}
         return EnergyRecord(
             host=host,
             device=self.facts.device,
@@ -431,7 +428,8 @@ class SourceLedger:
             stale_s=stale_s,
             freshness=freshness,
             freshness_reason=why,
-            missing={name: why for name, (value, why) in figures.items() if value is None},
+            statistics=statistics,
+            missing=missing | ({} if statistics else {"statistics": why_none}),
             **{name: value for name, (value, _) in figures.items()},
         )
 
@@ -563,6 +561,32 @@ def _fit(
         return means or empty, None, means, clock
     profile = fitted_profile(fitted, observed, declared, means, gap_ns=max_gap_ns(facts.period_s))
     return profile, fitted, means, clock
+
+
+def _sensor_record(fitted: FittedPower) -> SensorRecord:
+    found = fitted.sensor
+    return SensorRecord(
+        shape=found.response.shape,
+        window_s=found.response.window_s,
+        window_uncertainty_s=found.window_u_s,
+        lag_s=found.response.lag_s,
+        lag_uncertainty_s=found.lag_u_s,
+        is_declared=found.is_declared,
+        is_known=found.is_known,
+        is_explained=found.is_explained,
+        edge_residual_w=found.edge_residual_w,
+        residual_w=found.residual_w,
+    )
+
+
+def _readings(
+    trace: Trace, facts: SourceFacts, fitted: FittedPower | None, means: Profile | None
+) -> Readings:
+    """Return the readings of a trace, timed by the sensor that was found."""
+    found = None if fitted is None else _sensor_record(fitted)
+    if means is not None:
+        return Readings.of_counter(means, facts, found)
+    return Readings.of_watts(trace, facts, found)
 
 
 def _with_updates(facts: SourceFacts, clock: Clock | None, trace: Trace) -> SourceFacts:
@@ -738,7 +762,12 @@ def _own_record(energy: WindowEnergy, scope: Scope, *, host: str) -> EnergyRecor
         **dict.fromkeys(
             ("idle_w", "net_j"), (None, "idle power is not subtracted from a whole run")
         ),
+        "max_interval_w": (
+            None if refused or energy.reason else energy.max_w,
+            refused or energy.reason or "the device does not report it",
+        ),
     }
+    missing = {name: why for name, (value, why) in figures.items() if value is None}
     return EnergyRecord(
         host=host,
         device=energy.device,
@@ -752,7 +781,7 @@ def _own_record(energy: WindowEnergy, scope: Scope, *, host: str) -> EnergyRecor
         uncertainty_parts_j=stated.parts_j,
         sample_count=1,
         histogram=energy.histogram,
-        missing={name: why for name, (value, why) in figures.items() if value is None},
+        missing=missing | {"statistics": "the device reports one mean only"},
         **{name: value for name, (value, _) in figures.items()},
     )
 

@@ -73,6 +73,39 @@ class PowerStateShare(Observed):
     upper_j: float | None
 
 
+class PowerStatistics(Observed):
+    """How power varied in a phase, by one source: by its readings, not by the fit of its energy.
+
+    A reading counts if all the time that it depends on lies in one active interval of the phase.
+    That time is the sensor's window, moved by its lag, both as found (``SensorRecord``), else as
+    declared. Each of the ``reading_count`` readings is a mean over ``resolution_s`` seconds (0: the
+    power of a moment). For a counter it is a moving mean, over at least 10 of its updates and
+    steps.
+
+    * ``peak_100us_w``, ``peak_100ms_w``, ``peak_1s_w``: the largest mean over this time. Means move
+      by one reading at a time; a meter that reads every 0.1 s may miss what two of its means share.
+      A sensor resolves a mean if its windows add up to that time within 10 %, without pauses, or
+      if it has ten readings in it. Otherwise the peak is ``None``.
+    * ``p99_w``: the least reading that at least 99 % of the readings do not exceed.
+    * ``slew_w_per_s``: the largest change, up or down, between two successive readings whose
+      windows adjoin, divided by the time between them, about ``slew_over_s``. It includes noise.
+    * ``fifths_w``: the mean of the readings in each fifth of the phase, in order of time.
+    * ``histogram``: the number of readings by power, in bins of ``bin_w``.
+    """
+
+    resolution_s: float = Field(ge=0)
+    reading_count: int = Field(ge=0)
+    peak_100us_w: float | None
+    peak_100ms_w: float | None
+    peak_1s_w: float | None
+    p99_w: float | None
+    slew_w_per_s: float | None = Field(ge=0)
+    slew_over_s: float | None = Field(ge=0)
+    fifths_w: tuple[float, ...] | None
+    bin_w: float | None = Field(gt=0)
+    histogram: tuple[PowerBin, ...] = ()
+
+
 class EnergyRecord(Observed):
     """Energy of one device in one phase, by one source, over the phase's active intervals.
 
@@ -84,7 +117,8 @@ class EnergyRecord(Observed):
     covers. ``net_j`` is gross minus ``idle_w`` times seconds, never clamped. ``uncertainty_j`` is
     at k = 2, with its parts in ``uncertainty_parts_j``. ``chosen`` marks the device's best source
     for this window. ``change_count`` is how often the reading changed. ``histogram`` is the
-    device's own histogram of power, if it keeps one (feature 25h). ``stale_s`` is how long a
+    device's own histogram of power, if it keeps one (feature 25h), and ``max_interval_w`` the
+    largest mean over one of its intervals (MIPWR). ``stale_s`` is how long a
     reading was repeated while the drive's activity changed; this time is not covered.
     ``freshness_reason`` is what decided this, or why it could not be judged.
     """
@@ -115,6 +149,8 @@ class EnergyRecord(Observed):
     stale_s: float = Field(default=0.0, ge=0)
     freshness: Freshness = ""
     freshness_reason: str = ""
+    statistics: PowerStatistics | None = None
+    max_interval_w: float | None = None
 
 
 class IdleRecord(Observed):
