@@ -128,22 +128,20 @@ class Readings:
 
     def unresolved(self, length_s: float) -> str:
         """Return why the readings don't show means over a time; empty if they do."""
-        if self.reason:
-            return self.reason
-        if not self.watts.size:
-            return "there are no readings"
+        if self.reason or not self.step_s:
+            return self.reason or "there are too few readings"
         if length_s < (1 - LENGTH_TOLERANCE) * self.resolution_s:
             return f"its readings resolve {_text_s(self.resolution_s)}"
-        if not self.is_gapless:
-            needed_s = POINTS_MIN * max(self.spacing_s, self.window_s)
-            if length_s < (1 - LENGTH_TOLERANCE) * needed_s:
-                kind = "filtered over" if self.window_s > self.spacing_s else "single ones every"
-                return (
-                    f"its readings are {kind} {_text_s(needed_s / POINTS_MIN)}; a mean needs a "
-                    f"{POINTS_MIN}th of its time"
-                )
-        elif abs(self._count(length_s) * self.spacing_s - length_s) > LENGTH_TOLERANCE * length_s:
-            return f"its means over {_text_s(self.spacing_s)} don't add up to {_text_s(length_s)}"
+        if self.is_gapless:
+            adjoined_s = self._count(length_s) * self.spacing_s
+            if abs(adjoined_s - length_s) > LENGTH_TOLERANCE * length_s:
+                return f"its means over {_text_s(self.spacing_s)} don't make {_text_s(length_s)}"
+        else:
+            apart_s = max(self.spacing_s, self.window_s)
+            if length_s < (1 - LENGTH_TOLERANCE) * POINTS_MIN * apart_s:
+                kind = "looks back over" if self.window_s > self.spacing_s else "is read every"
+                needs = f"a mean over {_text_s(length_s)} needs a {POINTS_MIN}th"
+                return f"it {kind} {_text_s(apart_s)}; {needs}"
         return ""
 
     def means(self, length_s: float) -> Readings:
@@ -287,7 +285,7 @@ def _slew(own: Readings, windows: Sequence[Window]) -> tuple[ValueOrReason, floa
         return (None, none), over_s
     seconds = (own.end_ns[apart:] - own.end_ns[:-apart]) / NS_PER_S
     which = _is_within(own.start_ns[:-apart], own.end_ns[apart:], windows)
-    which &= np.abs(seconds - over_s) <= over_s / 2
+    which &= (seconds > 0) & (np.abs(seconds - over_s) <= over_s / 2)
     if not which.any():
         return (None, none), over_s
     change_w = np.abs(own.watts[apart:] - own.watts[:-apart])
@@ -339,4 +337,7 @@ def _contradicted(found: SensorRecord | None) -> str:
 
 
 def _text_s(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+    scale, unit = next(
+        (each for each in ((1, "s"), (1e3, "ms")) if seconds * each[0] >= 1), (1e6, "µs")
+    )
+    return f"{seconds * scale:.3g} {unit}"

@@ -91,7 +91,7 @@ def test_measured_window_has_gross_net_and_mean() -> None:
         "meter",
         "read",
     )
-    assert set(record.missing) == {"lower_j", "upper_j"}
+    assert set(record.missing) == {"lower_j", "upper_j", "max_interval_w"}
 
 
 def test_mean_times_hours_is_the_watt_hours() -> None:

@@ -70,8 +70,8 @@ def test_a_ramp_read_ten_times_a_second() -> None:
     assert [each.lower_w for each in made.histogram] == [20.0 + 2 * at for at in range(31)]
     assert [each.count for each in made.histogram] == [20] * 30 + [1]
     assert made.peak_100ms_w is None
-    assert made.missing["peak_100us_w"] == (
-        "its readings are single ones every 100 ms; a mean needs a 10th of its time"
+    assert (
+        made.missing["peak_100us_w"] == "its readings are 100 ms apart; a mean over 100 µs needs 10"
     )
 
 
@@ -183,6 +183,13 @@ def test_constant_power_has_one_bin(level_w: float) -> None:
     assert [each.count for each in made.histogram] == [601]
     assert made.p99_w == made.peak_1s_w == level_w
     assert made.slew_w_per_s == 0.0
+
+
+def test_readings_of_one_moment_show_no_peak_and_no_slew() -> None:
+    made = statistics(np.full(200, 20.0), np.arange(200.0))
+    assert made.missing["peak_1s_w"] == "there are too few readings"
+    assert made.slew_w_per_s is None
+    assert made.reading_count == 200
 
 
 @given(
