@@ -71,7 +71,7 @@ def test_a_ramp_read_ten_times_a_second() -> None:
     assert [each.count for each in made.histogram] == [20] * 30 + [1]
     assert made.peak_100ms_w is None
     assert (
-        made.missing["peak_100us_w"] == "its readings are 100 ms apart; a mean over 100 µs needs 10"
+        made.missing["peak_100us_w"] == "it is read every 100 ms; a mean over 100 µs needs a 10th"
     )
 
 
