@@ -165,7 +165,7 @@ def _of_run(stored: StoredRecord, folder: Path, *, write: bool) -> Recomputed:
     old = stored.record
     try:
         new = with_recomputed_energies(stored, folder)
-    except (WattloadError, OSError) as error:
+    except WattloadError as error:
         return Recomputed(run_id=old.run_id, reason=str(error))
     pairs = _pairs(old, new)
     models = old.power.energy_model, new.power.energy_model
@@ -178,8 +178,10 @@ def _of_run(stored: StoredRecord, folder: Path, *, write: bool) -> Recomputed:
     elif write and models[0] != models[1]:
         try:
             written = replace_record(stored, new, folder)
-        except (WattloadError, OSError) as error:
+        except WattloadError as error:
             reason = f"The record is not replaced: {error}"
+        except OSError as error:
+            reason = f"The record is not replaced: {error.filename or folder}: {error.strerror}"
     return Recomputed(run_id=old.run_id, models=models, pairs=pairs, reason=reason, written=written)
 
 

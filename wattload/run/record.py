@@ -290,7 +290,12 @@ def replace_record(stored: StoredRecord, record: RunRecord, folder: Path) -> str
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        write_record_in(own, record.model_copy(update={"schema_version": stored.schema_version}))
+        try:
+            same_schema = {"schema_version": stored.schema_version}
+            write_record_in(own, record.model_copy(update=same_schema))
+        except BaseException:
+            own.remove(kept)
+            raise
     return kept
 
 
