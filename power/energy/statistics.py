@@ -46,7 +46,8 @@ BINS_MAX = 30
 class Readings:
     """Readings of power in time order; all arrays have shape (n,).
 
-    Reading i depends on the power from ``start_ns[i]`` to ``end_ns[i]`` only, without the lag.
+    Reading i depends on the power from ``start_ns[i]`` to ``end_ns[i]`` only, without the lag and
+    with the lag's uncertainty: a reading that may be of the time before a phase is not of it.
     ``weight`` is its length for the mean of a counter, else 1. Readings are ``step_s`` apart, those
     whose windows adjoin ``stride`` readings. ``window_s`` is what one averages (0: a moment), and
     ``resolution_s`` the shortest time whose mean they show. ``is_gapless``: windows that adjoin
@@ -71,18 +72,18 @@ class Readings:
         time_ns, watts = trace.time_ns[known], trace.value[known]
         sensor = facts.sensor
         held_s = (sensor.update_period_s or 0.0) if isinstance(sensor, Boxcar | Instant) else 0.0
-        shape, window_s, lag_s = "instant", 0.0, 0.0
+        shape, window_s = "instant", 0.0
         if isinstance(sensor, Boxcar):
             shape, window_s = "boxcar", sensor.window_s
         if found is not None and found.is_known:
-            shape, window_s, lag_s = found.shape, found.window_s, found.lag_s
+            shape, window_s = found.shape, found.window_s
         step_s = _usual_s(time_ns)
         spacing_s = max(step_s, held_s, window_s if shape == "boxcar" else 0.0)
         reach_s = held_s + window_s * (RC_REACH if shape == "rc" else 1.0)
-        end_ns = time_ns - round(lag_s * NS_PER_S)
+        late_ns, unsure_ns = _late_ns(found)
         return cls(
-            start_ns=end_ns - round(reach_s * NS_PER_S),
-            end_ns=end_ns,
+            start_ns=time_ns - late_ns - unsure_ns - round(reach_s * NS_PER_S),
+            end_ns=time_ns - late_ns + unsure_ns,
             watts=watts,
             weight=np.ones(watts.size),
             step_s=step_s,
@@ -100,7 +101,7 @@ class Readings:
         A count is up to an update period late and rounded to a quantum. Over ``POINTS_MIN`` of
         either, both together change a mean by at most 20 %, and as a rule by far less.
         """
-        late_ns = round(found.lag_s * NS_PER_S) if found is not None and found.is_known else 0
+        late_ns, unsure_ns = _late_ns(found)
         seconds = (means.end_ns - means.start_ns) / NS_PER_S
         step_s = float(np.median(seconds)) if seconds.size else 0.0
         coarse_s = 0.0
@@ -109,8 +110,8 @@ class Readings:
             unit_s = facts.sensor.quantum_j / mean_w if mean_w > 0 else math.inf
             coarse_s = POINTS_MIN * max(facts.sensor.update_period_s, unit_s)
         return cls(
-            start_ns=means.start_ns - late_ns,
-            end_ns=means.end_ns - late_ns,
+            start_ns=means.start_ns - late_ns - unsure_ns,
+            end_ns=means.end_ns - late_ns + unsure_ns,
             watts=means.start_w,
             weight=seconds,
             step_s=step_s,
@@ -328,6 +329,13 @@ def _is_within(start_ns: Times, end_ns: Times, windows: Sequence[Window]) -> NDA
 
 def _usual_s(time_ns: Times) -> float:
     return float(np.median(np.diff(time_ns))) / NS_PER_S if time_ns.size > 1 else 0.0
+
+
+def _late_ns(found: SensorRecord | None) -> tuple[int, int]:
+    """Return the lag that was found and its uncertainty; 0 if it is unknown."""
+    if found is None or not found.is_known:
+        return 0, 0
+    return round(found.lag_s * NS_PER_S), round(found.lag_uncertainty_s * NS_PER_S)
 
 
 def _contradicted(found: SensorRecord | None) -> str:

@@ -144,6 +144,15 @@ def test_readings_belong_to_the_time_that_they_depend_on() -> None:
     assert statistics(TIMES_S, values, Boxcar(window_s=1.0), late).peak_1s_w == pytest.approx(100)
 
 
+def test_a_reading_that_may_be_of_the_time_before_is_not_of_the_phase() -> None:
+    watts = np.where((TIMES_S < 10.15) | (TIMES_S > 69.85), 90.0, 20.0)
+    sure = statistics(TIMES_S, watts, sensor_found=found())
+    unsure = statistics(TIMES_S, watts, sensor_found=found(lag_uncertainty_s=0.2))
+    assert sure.slew_w_per_s == pytest.approx(700.0)
+    assert unsure.slew_w_per_s == 0.0
+    assert unsure.peak_1s_w == pytest.approx(20.0)
+
+
 def test_only_intervals_of_the_phase_count() -> None:
     windows = [(ns(10 * k), ns(10 * k + 5)) for k in range(1, 7)]
     into_s = np.mod(TIMES_S, 10)

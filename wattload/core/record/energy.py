@@ -77,10 +77,10 @@ class PowerStatistics(Observed):
     """How power varied in a phase, by one source: by its readings, not by the fit of its energy.
 
     A reading counts if all the time that it depends on lies in one active interval of the phase.
-    That time is the sensor's window, moved by its lag, both as found (``SensorRecord``), else as
-    declared. Each of the ``reading_count`` readings is a mean over ``resolution_s`` seconds (0: the
-    power of a moment). For a counter it is a moving mean, over at least 10 of its updates and
-    steps.
+    That time is the sensor's window, moved by its lag and widened by the lag's uncertainty, as
+    found (``SensorRecord``), else as declared. Each of the ``reading_count`` readings is a mean
+    over ``resolution_s`` seconds (0: the power of a moment). For a counter it is a moving mean,
+    over at least 10 of its updates and steps.
 
     * ``peak_100us_w``, ``peak_100ms_w``, ``peak_1s_w``: the largest mean over this time. Means move
       by one reading at a time; a meter that reads every 0.1 s may miss what two of its means share.
