@@ -547,7 +547,7 @@ def _fit(
     means, clock = None, None
     if isinstance(facts.sensor, Counter):
         means = profile_of(trace, facts.sensor, period_s=facts.period_s, resets_ns=resets_ns)
-        observed = observe_means(means)
+        observed = observe_means(means, facts.sensor.quantum_j)
     else:
         observed, clock = observe(trace, facts)
     declared = declared_response(facts)

@@ -35,8 +35,6 @@ Shape = Literal["instant", "boxcar", "rc", "mean"]
 
 LAG_MAX_S = 3.5
 WINDOW_MAX_S = 5.0
-RC_REACH = 8.0
-"""An RC filter's weights are cut after so many time constants (0.03 % of their sum)."""
 DECLARED_NATS = 6.0
 """How much better, in log likelihood, readings must fit another sensor than the declared one."""
 TEMPER = 2.0
@@ -45,7 +43,7 @@ SETTLE_S, SETTLE_FACTOR = 4.0, 1000.0
 """For so long after work, the variance of the walk is so many times that in work (destaging)."""
 IDLE_FACTOR = 0.01
 """The same for other idle time: what moves in work, such as bursts, does not move before it."""
-EDGES_MAX = 16
+EDGES_MAX = 8
 """The most edges that the search for the sensor uses, spread over the run."""
 BEFORE_EDGE_S, AFTER_EDGE_S = 3.0, 8.0
 """Readings from so long before an edge to so long after it are used to find the sensor."""
@@ -53,8 +51,8 @@ REACH_S = 9.0
 """How far before the first reading power is modelled, as readings look back."""
 READINGS_MIN = 4
 """With fewer readings there is nothing to fit."""
-WEIGHT_MIN = 0.02
-"""Responses of less than this share of the best one's weight are left out."""
+SOLUTIONS_MAX = 8
+"""So many sensors that explain the readings are solved for the whole run."""
 EXTENT_MAX_S = 2.0
 """Lags and windows this far from the likeliest ones are left out, whatever their likelihood."""
 NEAR_EDGE_S = 0.5
@@ -62,7 +60,8 @@ NEAR_EDGE_S = 0.5
 MISFIT_FACTOR = 5.0
 """Readings may be this many times farther from the fit near edges than elsewhere."""
 KNOWN_LAG_S = 0.5
-"""A lag with a larger uncertainty is unknown."""
+"""A lag with a larger uncertainty is unknown if it may be none. Then power is that without a lag,
+and the energies for the other lags are part of the uncertainty."""
 SAME_EDGE_S = 0.01
 """Edges closer than this are one."""
 
@@ -145,6 +144,53 @@ class _Grid:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Unknowns:
+    """What is solved for: y (n,), of which power is ``own * y[j] + before * y[j - 1]``.
+
+    For an RC filter, y are its outputs at the ends of the pieces, so that a reading depends on two
+    of them rather than on the power of many time constants; else y is the power itself.
+    """
+
+    own: Values
+    before: Values
+
+    @classmethod
+    def of(cls, response: Response, edge_s: Values) -> _Unknowns:
+        length_s = np.diff(edge_s)
+        own, before = np.ones(length_s.size), np.zeros(length_s.size)
+        if response.shape == "rc":
+            # Before the first piece, power was that of the first piece.
+            gone = np.exp(-length_s[1:] / response.window_s)
+            own[1:], before[1:] = 1 / (1 - gone), -gone / (1 - gone)
+        return cls(own=own, before=before)
+
+    def watts(self, unknown: Values) -> Values:
+        watts = self.own * unknown
+        watts[1:] += self.before[1:] * unknown[:-1]
+        return watts
+
+    def transposed(self, weight: Values) -> Values:
+        """Return weights of the unknowns (n,) or (n, k) from weights of power."""
+        shape = (-1, *[1] * (weight.ndim - 1))
+        found: Values = self.own.reshape(shape) * weight
+        found[:-1] += self.before[1:].reshape(shape) * weight[1:]
+        return found
+
+    def precision(self, own: Values, next_: Values) -> Values:
+        """Return the lower band (3, n) of T' Q T, for Q with diagonal (n,) and lower one (n - 1,).
+
+        T is the matrix of ``watts``.
+        """
+        band = np.zeros((3, own.size))
+        band[0] = self.own**2 * own
+        band[0, :-1] += self.before[1:] * (2 * self.own[:-1] * next_ + self.before[1:] * own[1:])
+        band[1, :-1] = self.own[1:] * (self.own[:-1] * next_ + self.before[1:] * own[1:])
+        band[1, :-2] += self.before[2:] * self.before[1:-1] * next_[1:]
+        band[2, :-2] = self.own[2:] * self.before[1:-1] * next_[1:]
+        return band
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Solution:
     """A fit for one response and walk; ``factor``, ``ties`` and ``schur`` give its covariance."""
 
@@ -154,15 +200,17 @@ class _Solution:
     variance: float
     watts: Values
     residual: Values
+    unknowns: _Unknowns = field(repr=False)
     factor: Values = field(repr=False)
     ties: Values = field(repr=False)
     schur: Values = field(repr=False)
 
     def variance_j2(self, seconds: Values) -> float:
         """Return the variance of the energy in ``seconds`` (n,) of each piece, in J^2."""
-        solved = cho_solve_banded((self.factor, True), seconds, check_finite=False)
-        tied = self.ties.T @ seconds
-        return self.variance * float(seconds @ solved + tied @ np.linalg.solve(self.schur, tied))
+        weight = self.unknowns.transposed(seconds)
+        solved = cho_solve_banded((self.factor, True), weight, check_finite=False)
+        tied = self.ties.T @ weight
+        return self.variance * float(weight @ solved + tied @ np.linalg.solve(self.schur, tied))
 
 
 class _Problem:
@@ -174,6 +222,7 @@ class _Problem:
         self._observed = observed
         self._size = grid.edge_s.size - 1
         self._level_w = float(observed.watts.mean())
+        self._piece_s = float(np.median(np.diff(grid.edge_s)))
         self._rows: dict[Response, tuple[NDArray[np.intp], Values, Values, Values]] = {}
 
     def solve(self, response: Response, walk: _Walk) -> _Solution | None:
@@ -183,20 +232,23 @@ class _Problem:
         with np.errstate(over="ignore", under="ignore"):
             tie = math.exp(-2 * walk[1])
             step = 1 / (math.exp(walk[0]) * grid.walk_s)
-        band = normal.copy()
-        band[0] += np.bincount(grid.walks, step, size) + np.bincount(grid.walks - 1, step, size)
-        band[1] -= np.bincount(grid.walks - 1, step, size)
-        band[0] += _RIDGE
+        precision = self._precision(response, rate=min(math.exp(walk[0]), 1e9))
+        unknowns = _Unknowns.of(response, grid.edge_s)
+        own = np.bincount(grid.walks, step, size) + np.bincount(grid.walks - 1, step, size)
         border = np.zeros((size, len(grid.starts)))
         for column, starts in enumerate(grid.starts):
-            band[0, starts] += tie
+            own[starts] += tie
             border[starts, column] = -tie
+        border = unknowns.transposed(border)
+        band = precision * normal
+        band[:3] += unknowns.precision(own, -np.bincount(grid.walks - 1, step, size)[:-1])
+        band[0] += _RIDGE
         try:
             factor = cholesky_banded(band, lower=True, check_finite=False)
         except LinAlgError:
             return None
         solved = cho_solve_banded(
-            (factor, True), np.column_stack((right, border)), check_finite=False
+            (factor, True), np.column_stack((precision * right, border)), check_finite=False
         )
         ties = solved[:, 1:]
         count = np.array([starts.size for starts in grid.starts], dtype=np.float64)
@@ -205,16 +257,19 @@ class _Problem:
             mean_w = np.linalg.solve(schur, -(border.T @ solved[:, 0]))
         except LinAlgError:
             return None
-        watts = solved[:, 0] - ties @ mean_w
-        residual = self._observed.watts - self._level_w - (weight * watts[at]).sum(axis=1)
-        squares = float(residual @ residual)
+        unknown = solved[:, 0] - ties @ mean_w
+        watts = unknowns.watts(unknown)
+        residual = self._observed.watts - self._level_w - (weight * unknown[at]).sum(axis=0)
+        squares = precision * float(residual @ residual)
         squares += float(step @ (watts[grid.walks] - watts[grid.walks - 1]) ** 2)
         for starts, start_w in zip(grid.starts, mean_w, strict=True):
             squares += tie * float(((watts[starts] - start_w) ** 2).sum())
         freedom = max(self._time_s.size - grid.free_count - len(grid.starts), 1)
         variance = max(squares / freedom, self._observed.resolution_w**2 / 12 + 1e-8)
-        log_determinant = 2 * float(np.log(factor[0]).sum()) + float(np.linalg.slogdet(schur)[1])
+        log_determinant = 2 * float(np.log(factor[0] / unknowns.own).sum())
+        log_determinant += float(np.linalg.slogdet(schur)[1])
         log_prior = float(np.log(step).sum() + count.sum() * math.log(tie))
+        log_prior += residual.size * math.log(precision)
         return _Solution(
             response=response,
             walk=walk,
@@ -223,13 +278,25 @@ class _Problem:
             variance=variance,
             watts=watts + self._level_w,
             residual=residual,
+            unknowns=unknowns,
             factor=factor,
             ties=ties,
             schur=schur,
         )
 
+    def _precision(self, response: Response, rate: float) -> float:
+        """Return the weight of a reading's square: less where power moves within a piece.
+
+        A window that ends at a share f of a piece of length h sees a random walk of variance
+        ``rate`` per second, not its mean. The error of its integral has the variance
+        rate * h^3 * f^2 * (1 - f)^2 / 3, which for any f is on average rate * h^3 / 90 at each end.
+        """
+        if response.shape not in ("boxcar", "rc"):
+            return 1.0
+        return 1 / (1 + rate * self._piece_s**3 / (45 * response.window_s**2))
+
     def _weights(self, response: Response) -> tuple[NDArray[np.intp], Values, Values, Values]:
-        """Return each reading's pieces and weights (m, k), and the normal equations' band."""
+        """Return each reading's unknowns and weights (k, m), and the normal equations' band."""
         if response in self._rows:
             return self._rows[response]
         edge_s, size = self.grid.edge_s, self._size
@@ -237,34 +304,34 @@ class _Problem:
         length_s: Values | float = response.window_s
         if response.shape == "mean" and self._observed.window_s is not None:
             length_s = self._observed.window_s
-        elif response.shape == "rc":
-            length_s = RC_REACH * response.window_s
         from_s = to_s - length_s
         first = np.clip(np.searchsorted(edge_s, from_s, "right") - 1, 0, size - 1)
         last = np.clip(np.searchsorted(edge_s, to_s, "left") - 1, 0, size - 1)
         if response.shape == "instant":
             first = last = np.clip(np.searchsorted(edge_s, to_s, "right") - 1, 0, size - 1)
-        spread = np.arange(int((last - first).max()) + 1)
-        at = np.minimum(first[:, None] + spread, size - 1)
-        high_s = np.minimum(edge_s[at + 1], to_s[:, None])
-        low_s = np.maximum(edge_s[at], from_s[:, None])
+        elif response.shape == "rc":
+            first = np.maximum(last - 1, 0)
+        spread = np.arange(int((last - first).max()) + 1)[:, None]
+        at = np.minimum(first + spread, size - 1)
         if response.shape == "instant":
             weight = np.ones(at.shape)
         elif response.shape == "rc":
-            high_s = np.maximum(high_s, low_s)
-            since_s = np.stack((high_s, low_s)) - to_s[:, None]
-            age = np.exp(np.minimum(since_s, 0.0) / response.window_s)
-            weight = age[0] - age[1]
+            # The output decays from that at the start of the piece towards the piece's power.
+            since_s = np.maximum(to_s - edge_s[last], 0.0)
+            share = np.expm1(-since_s / response.window_s)
+            share /= np.expm1(-(edge_s[last + 1] - edge_s[last]) / response.window_s)
+            weight = np.stack((1 - share, share))
+            weight[:, last == 0] = [[1.0], [0.0]]
         else:
-            weight = np.maximum(high_s - low_s, 0.0)
-        weight = weight * (first[:, None] + spread < size)
-        weight /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-12)
-        normal = np.zeros((max(spread.size, 2), size))
+            low_s, high_s = np.maximum(edge_s[at], from_s), np.minimum(edge_s[at + 1], to_s)
+            weight = np.maximum(high_s - low_s, 0.0) * (first + spread < size)
+            weight /= np.maximum(weight.sum(axis=0), 1e-12)
+        normal = np.zeros((max(spread.size, 3), size))
         for apart in range(spread.size):
-            product = weight[:, : spread.size - apart] * weight[:, apart:]
-            normal[apart] = np.bincount(at[:, : spread.size - apart].ravel(), product.ravel(), size)
+            product = weight[: spread.size - apart] * weight[apart:]
+            normal[apart] = np.bincount(at[: spread.size - apart].ravel(), product.ravel(), size)
         watts = self._observed.watts - self._level_w
-        right = np.bincount(at.ravel(), (weight * watts[:, None]).ravel(), size).astype(np.float64)
+        right = np.bincount(at.ravel(), (weight * watts).ravel(), size).astype(np.float64)
         if len(self._rows) >= len(_WALKS):
             self._rows.clear()
         self._rows[response] = (at, weight, normal, right)
@@ -381,7 +448,9 @@ def _likelihood(problem: _Problem, slack_s: float) -> _Likelihood:
     return value
 
 
-def _modes(likelihood: _Likelihood, declared: Response, *, is_tumbling: bool) -> list[_Mode]:
+def _modes(
+    likelihood: _Likelihood, declared: Response, *, is_tumbling: bool, slack_s: float
+) -> list[_Mode]:
     """Return the best fit of each kind of sensor, best first."""
     kinds: dict[tuple[Shape, bool], Sequence[float]]
     if declared.shape == "mean" or is_tumbling:
@@ -399,7 +468,7 @@ def _modes(likelihood: _Likelihood, declared: Response, *, is_tumbling: bool) ->
             (
                 (likelihood(response, walk), response, walk)
                 for window_s in windows
-                for lag_s in _LAGS_S
+                for lag_s in (-slack_s, *_LAGS_S)
                 for response in [Response(shape=kind[0], window_s=window_s, lag_s=lag_s)]
                 for walk in _WALKS
             ),
@@ -522,7 +591,7 @@ class FoundSensor:
     @property
     def is_known(self) -> bool:
         """Whether the readings show when they are late; flat power does not."""
-        return self.lag_u_s <= KNOWN_LAG_S
+        return self.lag_u_s < max(KNOWN_LAG_S, self.response.lag_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -578,7 +647,9 @@ def fit_power(
     modes = (
         [_as_declared(declared)]
         if is_flat
-        else _modes(likelihood, declared, is_tumbling=observed.is_tumbling)
+        else _modes(
+            likelihood, declared, is_tumbling=observed.is_tumbling, slack_s=observed.slack_s
+        )
     )
     points = (
         [(1.0, declared, _WALKS[0])]
@@ -590,40 +661,64 @@ def fit_power(
             if mode.score > modes[0].score - 10 * TEMPER
         ]
     )
-    least = max(weight for weight, _, _ in points) * WEIGHT_MIN
     whole = _Problem(_grid([stretches], piece_s), time_s, observed)
-    solved = [
-        (weight, found)
-        for weight, response, walk in points
-        if weight >= least and (found := whole.solve(response, walk)) is not None
+    solutions = [
+        (share, found)
+        for share, response, walk in _quantiles(points)
+        if (found := whole.solve(response, walk)) is not None
     ]
-    if not solved:
+    if not solutions:
         return None
-    total = sum(weight for weight, _ in solved)
-    solutions = [(weight / total, found) for weight, found in solved]
+    total = sum(share for share, _ in solutions)
+    solutions = [(share / total, found) for share, found in solutions]
+    likeliest = max(solutions, key=lambda each: each[0])[1]
+    sensor = _found(modes, points, likeliest.residual, time_s, stretches, observed)
+    watts = np.sum([share * found.watts for share, found in solutions], axis=0)
+    if not sensor.is_known:
+        as_declared = whole.solve(declared, likeliest.walk)
+        watts = watts if as_declared is None else as_declared.watts
     return FittedPower(
         edge_ns=origin_ns + np.rint(whole.grid.edge_s * NS_PER_S).astype(np.int64),
-        watts=np.sum([weight * found.watts for weight, found in solutions], axis=0),
-        sensor=_found(modes, solutions, time_s, stretches, observed),
+        watts=watts,
+        sensor=sensor,
         _solutions=solutions,
     )
 
 
+_Point = tuple[float, Response, _Walk]
+"""A sensor and a walk that explain the readings, with a weight."""
+
+
+def _quantiles(points: Sequence[_Point]) -> list[_Point]:
+    """Return up to ``SOLUTIONS_MAX`` points for all, with shares that sum to 1.
+
+    They stand in equal shares of the weight, in order of the delay, by which energies differ most.
+    """
+    ordered = sorted(points, key=lambda each: each[1].delay_s)
+    reached = np.cumsum([weight for weight, _, _ in ordered])
+    wanted = (np.arange(SOLUTIONS_MAX) + 0.5) / SOLUTIONS_MAX * reached[-1]
+    index, count = np.unique(np.searchsorted(reached, wanted), return_counts=True)
+    return [
+        (n / SOLUTIONS_MAX, *ordered[at][1:])
+        for at, n in zip(index.tolist(), count.tolist(), strict=True)
+    ]
+
+
 def _found(
     modes: Sequence[_Mode],
-    solutions: Sequence[tuple[float, _Solution]],
+    points: Sequence[_Point],
+    residual: Values,
     time_s: Values,
     stretches: Sequence[_Stretch],
     observed: Observations,
 ) -> FoundSensor:
     best = modes[0]
-    own = [(w, s.response) for w, s in solutions if s.response.shape == best.response.shape]
+    own = [(weight, each) for weight, each, _ in points if each.shape == best.response.shape]
     weight = np.array([each for each, _ in own])
     weight /= weight.sum()
     lag_s = np.array([each.lag_s for _, each in own])
     window_s = np.array([each.window_s for _, each in own])
     mean_s = float(weight @ lag_s), float(weight @ window_s)
-    residual = max(solutions, key=lambda each: each[0])[1].residual
     since_s = np.full(time_s.size, np.inf)
     for stretch in stretches[1:]:
         after_s = time_s - stretch.start_s
@@ -635,9 +730,9 @@ def _found(
     )
     return FoundSensor(
         response=Response(shape=best.response.shape, lag_s=mean_s[0], window_s=mean_s[1]),
-        # The likelihoods of constant power differ by rounding errors only.
+        # Without an edge, or without a change of power, any lag explains the readings.
         lag_u_s=2 * math.sqrt(float(weight @ (lag_s - mean_s[0]) ** 2))
-        if np.ptp(observed.watts) > observed.resolution_w
+        if len(stretches) > 1 and np.ptp(observed.watts) > observed.resolution_w
         else LAG_MAX_S,
         window_u_s=2 * math.sqrt(float(weight @ (window_s - mean_s[1]) ** 2)),
         is_declared=best.is_declared,

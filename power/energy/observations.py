@@ -82,12 +82,14 @@ def observe(trace: Trace, facts: SourceFacts) -> tuple[Observations, Clock | Non
     )
 
 
-def observe_means(means: Profile) -> Observations:
-    """Return a counter's means, each over its own piece."""
+def observe_means(means: Profile, quantum_j: float) -> Observations:
+    """Return the means, each over its own piece, of a counter with steps of ``quantum_j``."""
+    window_s = (means.end_ns - means.start_ns) / NS_PER_S
     return Observations(
         time_ns=means.end_ns,
         watts=means.start_w,
-        window_s=(means.end_ns - means.start_ns) / NS_PER_S,
+        window_s=window_s,
+        resolution_w=quantum_j / float(np.median(window_s)) if window_s.size else 0.0,
     )
 
 
