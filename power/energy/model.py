@@ -55,6 +55,13 @@ SOLUTIONS_MAX = 8
 """So many sensors that explain the readings are solved for the whole run."""
 EXTENT_MAX_S = 2.0
 """Lags and windows this far from the likeliest ones are left out, whatever their likelihood."""
+BELOW_ZERO, BELOW_ZERO_NATS = 0.02, 1000.0
+"""A filter that is too long turns a fall of power into one below zero, which no drive has: what
+exceeds this share of the readings' range costs so much log likelihood per range."""
+NOISE_MAX = 0.1
+"""The most noise of a sensor, as a share of its readings' range: what moves more is power."""
+PIECE_READINGS = 4
+"""So many readings per piece are enough to find the sensor."""
 NEAR_EDGE_S = 0.5
 """An edge shows in readings for its lag, its window and so long more."""
 MISFIT_FACTOR = 5.0
@@ -223,6 +230,9 @@ class _Problem:
         self._size = grid.edge_s.size - 1
         self._level_w = float(observed.watts.mean())
         self._piece_s = float(np.median(np.diff(grid.edge_s)))
+        least_w2 = observed.resolution_w**2 / 12 + 1e-8
+        noise_w = max(NOISE_MAX * float(np.ptp(observed.watts)), observed.resolution_w)
+        self._variances_w2 = least_w2, max(least_w2, noise_w**2)
         self._rows: dict[Response, tuple[NDArray[np.intp], Values, Values, Values]] = {}
 
     def solve(self, response: Response, walk: _Walk) -> _Solution | None:
@@ -265,7 +275,7 @@ class _Problem:
         for starts, start_w in zip(grid.starts, mean_w, strict=True):
             squares += tie * float(((watts[starts] - start_w) ** 2).sum())
         freedom = max(self._time_s.size - grid.free_count - len(grid.starts), 1)
-        variance = max(squares / freedom, self._observed.resolution_w**2 / 12 + 1e-8)
+        variance = float(np.clip(squares / freedom, *self._variances_w2))
         log_determinant = 2 * float(np.log(factor[0] / unknowns.own).sum())
         log_determinant += float(np.linalg.slogdet(schur)[1])
         log_prior = float(np.log(step).sum() + count.sum() * math.log(tie))
@@ -290,9 +300,12 @@ class _Problem:
         A window that ends at a share f of a piece of length h sees a random walk of variance
         ``rate`` per second, not its mean. The error of its integral has the variance
         rate * h^3 * f^2 * (1 - f)^2 / 3, which for any f is on average rate * h^3 / 90 at each end.
+        A reading of one moment differs from the mean of its piece by rate * h / 6 on average.
         """
-        if response.shape not in ("boxcar", "rc"):
+        if response.shape == "mean":
             return 1.0
+        if response.shape == "instant":
+            return 1 / (1 + rate * self._piece_s / 6)
         return 1 / (1 + rate * self._piece_s**3 / (45 * response.window_s**2))
 
     def _weights(self, response: Response) -> tuple[NDArray[np.intp], Values, Values, Values]:
@@ -433,7 +446,10 @@ _Likelihood = Callable[[Response, _Walk], float]
 _IMPOSSIBLE = -1e12
 
 
-def _likelihood(problem: _Problem, slack_s: float) -> _Likelihood:
+def _likelihood(problem: _Problem, observed: Observations) -> _Likelihood:
+    slack_s, range_w = observed.slack_s, float(np.ptp(observed.watts))
+    least_w = min(float(observed.watts.min()), 0.0) - BELOW_ZERO * range_w
+
     def value(response: Response, walk: _Walk) -> float:
         is_possible = (
             -slack_s <= response.lag_s <= LAG_MAX_S
@@ -443,7 +459,8 @@ def _likelihood(problem: _Problem, slack_s: float) -> _Likelihood:
         solved = problem.solve(response, walk) if is_possible else None
         if solved is None or not math.isfinite(solved.log_likelihood):
             return _IMPOSSIBLE
-        return solved.log_likelihood
+        below_w = max(least_w - float(solved.watts.min()), 0.0)
+        return solved.log_likelihood - (BELOW_ZERO_NATS * below_w / range_w if below_w else 0.0)
 
     return value
 
@@ -641,7 +658,7 @@ def fit_power(
     piece_s = max(PIECE_S, PIECE_READS * float(np.median(np.diff(time_s))))
     stretches = _stretches(activity, origin_ns, -REACH_S, last_s)
     local = _local(stretches, time_s, observed, piece_s)
-    likelihood = _likelihood(local, observed.slack_s)
+    likelihood = _likelihood(local, observed)
     # Constant readings show nothing of a sensor.
     is_flat = bool(np.ptp(observed.watts) <= observed.resolution_w)
     modes = (
@@ -772,14 +789,16 @@ def _local(
         near |= (time_s >= from_s) & (time_s <= span[-1].end_s)
     if np.count_nonzero(near) < READINGS_MIN:
         near[:], clipped = True, [list(stretches)]
+    each_s = float(np.median(np.diff(time_s)))
+    used = np.flatnonzero(near)[:: max(1, int(piece_s / (PIECE_READINGS * max(each_s, 1e-9))))]
     windows = observed.window_s
     return _Problem(
         _grid(clipped, piece_s),
-        time_s[near],
+        time_s[used],
         Observations(
-            time_ns=observed.time_ns[near],
-            watts=observed.watts[near],
-            window_s=None if windows is None else windows[near],
+            time_ns=observed.time_ns[used],
+            watts=observed.watts[used],
+            window_s=None if windows is None else windows[used],
             resolution_w=observed.resolution_w,
         ),
     )
