@@ -37,8 +37,10 @@ LAG_MAX_S = 3.5
 WINDOW_MAX_S = 5.0
 DECLARED_NATS = 6.0
 """How much better, in log likelihood, readings must fit another sensor than the declared one."""
-TEMPER = 2.0
-"""Log likelihoods are divided by this in weights, as no sensor has exactly one of the shapes."""
+TEMPER, JUMP_TEMPER = 2.0, 1.0
+"""Log likelihoods are divided by the first in weights, as no sensor has exactly one of the shapes.
+Where power jumps at times that nobody knows, the walk fits badly, and its likelihood tells less:
+they are divided by the second times the square of the largest step, in standard deviations."""
 SETTLE_S, SETTLE_FACTOR = 4.0, 1000.0
 """For so long after work, the variance of the walk is so many times that in work (destaging)."""
 IDLE_FACTOR = 0.01
@@ -212,6 +214,12 @@ class _Solution:
     ties: Values = field(repr=False)
     schur: Values = field(repr=False)
 
+    def temper(self, grid: _Grid) -> float:
+        """Return what log likelihoods near this fit are divided by in weights."""
+        steps_w = self.watts[grid.walks] - self.watts[grid.walks - 1]
+        sd_w = np.sqrt(math.exp(self.walk[0]) * grid.walk_s * self.variance)
+        return max(TEMPER, JUMP_TEMPER * float(np.max((steps_w / sd_w) ** 2, initial=0.0)))
+
     def variance_j2(self, seconds: Values) -> float:
         """Return the variance of the energy in ``seconds`` (n,) of each piece, in J^2."""
         weight = self.unknowns.transposed(seconds)
@@ -244,14 +252,18 @@ class _Problem:
             step = 1 / (math.exp(walk[0]) * grid.walk_s)
         precision = self._precision(response, rate=min(math.exp(walk[0]), 1e9))
         unknowns = _Unknowns.of(response, grid.edge_s)
-        own = np.bincount(grid.walks, step, size) + np.bincount(grid.walks - 1, step, size)
+        next_ = np.zeros(size - 1)
+        next_[grid.walks - 1] = -step
+        own = np.zeros(size)
+        own[grid.walks] = step
+        own[grid.walks - 1] += step
         border = np.zeros((size, len(grid.starts)))
         for column, starts in enumerate(grid.starts):
             own[starts] += tie
             border[starts, column] = -tie
         border = unknowns.transposed(border)
         band = precision * normal
-        band[:3] += unknowns.precision(own, -np.bincount(grid.walks - 1, step, size)[:-1])
+        band[:3] += unknowns.precision(own, next_)
         band[0] += _RIDGE
         try:
             factor = cholesky_banded(band, lower=True, check_finite=False)
@@ -542,11 +554,11 @@ def _climb(
     )
 
 
-def _spread(likelihood: _Likelihood, mode: _Mode) -> list[tuple[float, Response]]:
+def _spread(likelihood: _Likelihood, mode: _Mode, temper: float) -> list[tuple[float, Response]]:
     """Return responses around a mode with their weights, which sum to 1.
 
     They are a grid over the delay and the logarithm of the window, which are nearly independent, as
-    far as the likelihood has not fallen by ``3 * TEMPER``.
+    far as the likelihood has not fallen by ``3 * temper``.
     """
     top = likelihood(mode.response, mode.walk)
 
@@ -560,9 +572,9 @@ def _spread(likelihood: _Likelihood, mode: _Mode) -> list[tuple[float, Response]
         return top - likelihood(at(delay_s, stretch), mode.walk)
 
     def axis(along: Callable[[float], float], half: int) -> Values:
-        before = _extent(lambda length: along(-length))
+        before = _extent(lambda length: along(-length), 3 * temper)
         share = np.linspace(0, 1, half + 1)[1:]
-        return np.concatenate((-before * share[::-1], [0.0], _extent(along) * share))
+        return np.concatenate((-before * share[::-1], [0.0], _extent(along, 3 * temper) * share))
 
     delays = axis(lambda delay_s: fall(delay_s, 0.0), 4)
     stretches = np.zeros(1)
@@ -571,25 +583,25 @@ def _spread(likelihood: _Likelihood, mode: _Mode) -> list[tuple[float, Response]
     widths = (np.gradient(delays), np.gradient(stretches) if stretches.size > 1 else np.ones(1))
     found = [
         (
-            float(delay_w * stretch_w) * math.exp(-max(fall(delay, stretch), -20.0) / TEMPER),
+            float(delay_w * stretch_w) * math.exp(-max(fall(delay, stretch), -20.0) / temper),
             at(delay, stretch),
         )
         for delay, delay_w in zip(delays.tolist(), widths[0], strict=True)
         for stretch, stretch_w in zip(stretches.tolist(), widths[1], strict=True)
-        if fall(delay, stretch) < 10 * TEMPER
+        if fall(delay, stretch) < 10 * temper
     ]
     total = sum(weight for weight, _ in found)
     return [(weight / total, response) for weight, response in found]
 
 
-def _extent(fall: Callable[[float], float]) -> float:
-    """Return how far a fall stays under ``3 * TEMPER``, from 4 ms to ``EXTENT_MAX_S``."""
+def _extent(fall: Callable[[float], float], most: float) -> float:
+    """Return how far a fall stays under ``most``, from 4 ms to ``EXTENT_MAX_S``."""
     near, far = 0.0, 0.004
-    while far < EXTENT_MAX_S and fall(far) <= 3 * TEMPER:
+    while far < EXTENT_MAX_S and fall(far) <= most:
         near, far = far, 2 * far
     for _ in range(4):
         middle = (near + far) / 2
-        near, far = (near, middle) if fall(middle) > 3 * TEMPER else (middle, far)
+        near, far = (near, middle) if fall(middle) > most else (middle, far)
     return far
 
 
@@ -668,14 +680,16 @@ def fit_power(
             likelihood, declared, is_tumbling=observed.is_tumbling, slack_s=observed.slack_s
         )
     )
+    best = local.solve(modes[0].response, modes[0].walk)
+    temper = TEMPER if best is None else best.temper(local.grid)
     points = (
         [(1.0, declared, _WALKS[0])]
         if is_flat
         else [
-            (weight * math.exp((mode.score - modes[0].score) / TEMPER), response, mode.walk)
+            (weight * math.exp((mode.score - modes[0].score) / temper), response, mode.walk)
             for mode in modes
-            for weight, response in _spread(likelihood, mode)
-            if mode.score > modes[0].score - 10 * TEMPER
+            for weight, response in _spread(likelihood, mode, temper)
+            if mode.score > modes[0].score - 10 * temper
         ]
     )
     whole = _Problem(_grid([stretches], piece_s), time_s, observed)
@@ -689,7 +703,9 @@ def fit_power(
     total = sum(share for share, _ in solutions)
     solutions = [(share / total, found) for share, found in solutions]
     likeliest = max(solutions, key=lambda each: each[0])[1]
-    sensor = _found(modes, points, likeliest.residual, time_s, stretches, observed)
+    sensor = _found(
+        modes[0], points, likeliest, time_s=time_s, stretches=stretches, observed=observed
+    )
     watts = np.sum([share * found.watts for share, found in solutions], axis=0)
     if not sensor.is_known:
         as_declared = whole.solve(declared, likeliest.walk)
@@ -722,14 +738,14 @@ def _quantiles(points: Sequence[_Point]) -> list[_Point]:
 
 
 def _found(
-    modes: Sequence[_Mode],
+    best: _Mode,
     points: Sequence[_Point],
-    residual: Values,
+    likeliest: _Solution,
+    *,
     time_s: Values,
     stretches: Sequence[_Stretch],
     observed: Observations,
 ) -> FoundSensor:
-    best = modes[0]
     own = [(weight, each) for weight, each, _ in points if each.shape == best.response.shape]
     weight = np.array([each for each, _ in own])
     weight /= weight.sum()
@@ -742,7 +758,7 @@ def _found(
         since_s = np.where(after_s >= 0, after_s, since_s)
     is_edge = since_s <= mean_s[0] + mean_s[1] + NEAR_EDGE_S
     edge_w, elsewhere_w = (
-        float(np.sqrt(np.mean(residual[part] ** 2))) if part.any() else None
+        float(np.sqrt(np.mean(likeliest.residual[part] ** 2))) if part.any() else None
         for part in (is_edge, ~is_edge)
     )
     return FoundSensor(

@@ -244,7 +244,7 @@ def _of_host(
             if window.name not in _WITHOUT_WORK
             for start_ns, end_ns in window.active_intervals
         ]
-        + _bursts(traffic, measured.host),
+        + _bursts(traffic, own),
         baseline=spans.get(IDLE_PHASE),
         resets_ns=_resets_ns(measured.restarted, samples),
     )
@@ -279,22 +279,27 @@ def _of_host(
     }
 
 
-def _bursts(traffic: Sequence[TrafficRow], host: str) -> list[Activity]:
-    """Return the times in which bytes moved within phases that paused for ``PAUSE_NS`` or more."""
-    moved: defaultdict[str, set[int]] = defaultdict(set)
-    for time_ns, own, _rank, phase, read_bytes, written_bytes in traffic:
-        if own == host and read_bytes + written_bytes:
-            moved[phase].add(time_ns)
+def _bursts(traffic: Sequence[TrafficRow], windows: Sequence[PhaseWindow]) -> list[Activity]:
+    """Return the times in which bytes moved, of phases without any for ``PAUSE_NS`` or more."""
+    moved: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+    for time_ns, host, _rank, phase, read_bytes, written_bytes in traffic:
+        if read_bytes + written_bytes:
+            moved[host, phase].add(time_ns)
     bursts = []
-    for phase, bins in moved.items():
+    for window in windows:
         spans: list[list[int]] = []
-        for start_ns in sorted(bins):
+        for start_ns in sorted(moved[window.host, window.name]):
             if spans and start_ns - spans[-1][1] < PAUSE_NS:
                 spans[-1][1] = start_ns + BIN_NS
             else:
                 spans.append([start_ns, start_ns + BIN_NS])
-        if len(spans) > 1:
-            bursts += [Activity(start_ns=a, end_ns=b, name=f"bytes of {phase}") for a, b in spans]
+        if not spans:
+            continue
+        starts_late = spans[0][0] - window.start_ns >= PAUSE_NS
+        ends_early = window.end_ns - spans[-1][1] >= PAUSE_NS
+        if len(spans) > 1 or starts_late or ends_early:
+            name = f"bytes of {window.name}"
+            bursts += [Activity(start_ns=a, end_ns=b, name=name) for a, b in spans]
     return bursts
 
 

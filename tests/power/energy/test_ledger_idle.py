@@ -69,7 +69,7 @@ def test_a_meter_outside_of_the_drive_goes_on_in_the_quiet() -> None:
     )
     quiet = of(records, polled=False)
     assert quiet.sample_count == 600 + 1
-    assert quiet.mean_w == pytest.approx(0.5, rel=0.01)
+    assert quiet.mean_w == pytest.approx(0.5, rel=0.03)
     assert of(records, polled=True).mean_w == pytest.approx(3.0, rel=1e-4)
 
 

@@ -103,8 +103,8 @@ def test_power_agrees_with_the_counter_whatever_its_sensor_declares() -> None:
     assert by_counter.energy_j is not None
     assert centred.energy_j is not None
     assert uncentred.energy_j is not None
-    assert centred.energy_j == pytest.approx(by_counter.energy_j, rel=0.001)
-    assert uncentred.energy_j == pytest.approx(by_counter.energy_j, rel=0.001)
+    assert centred.energy_j == pytest.approx(by_counter.energy_j, rel=0.002)
+    assert uncentred.energy_j == pytest.approx(by_counter.energy_j, rel=0.002)
 
 
 def test_counter_and_power_of_a_gpu_show_the_same_peak_and_percentile() -> None:
