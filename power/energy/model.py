@@ -620,7 +620,7 @@ class FoundSensor:
     @property
     def is_known(self) -> bool:
         """Whether the readings show when they are late; flat power does not."""
-        return self.lag_u_s < max(KNOWN_LAG_S, self.response.lag_s)
+        return self.lag_u_s < max(KNOWN_LAG_S, self.response.lag_s / 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
