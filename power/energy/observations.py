@@ -73,17 +73,24 @@ def observe(trace: Trace, facts: SourceFacts) -> tuple[Observations, Clock | Non
             watts=watts,
             slack_s=slack_s,
             resolution_w=facts.resolution_w or 0.0,
-            is_tumbling=_is_tumbling(facts.sensor, clock),
+            is_tumbling=_is_tumbling(facts.sensor, clock, watts),
         ),
         clock,
     )
 
 
-def _is_tumbling(sensor: object, clock: Clock | None) -> bool:
-    """Return whether readings are replaced once per window, as found or else as declared."""
+def _is_tumbling(sensor: object, clock: Clock | None, watts: Values) -> bool:
+    """Return whether readings are replaced once per window: as found, or if nothing shows it, as
+    declared.
+    """
     if not isinstance(sensor, Boxcar):
         return False
-    period_s = sensor.update_period_s or 0.0 if clock is None else clock.period_ns / NS_PER_S
+    if clock is not None:
+        period_s = clock.period_ns / NS_PER_S
+    elif np.count_nonzero(np.diff(watts)) < DECLARED_CHANGES_MIN:
+        period_s = sensor.update_period_s or 0.0
+    else:
+        return False
     return abs(period_s - sensor.window_s) <= TUMBLING_TOLERANCE * sensor.window_s
 
 
