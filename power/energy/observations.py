@@ -80,9 +80,7 @@ def observe(trace: Trace, facts: SourceFacts) -> tuple[Observations, Clock | Non
 
 
 def _is_tumbling(sensor: object, clock: Clock | None, watts: Values) -> bool:
-    """Return whether readings are replaced once per window: as found, or if nothing shows it, as
-    declared.
-    """
+    """Return whether readings are replaced once per window, as found or, unseen, as declared."""
     if not isinstance(sensor, Boxcar):
         return False
     if clock is not None:
