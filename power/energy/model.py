@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -607,20 +607,19 @@ def _extent(fall: Callable[[float], float], most: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSensor:
-    """What the readings show of a sensor; see ``core.record.energy.SensorRecord``."""
+    """What the readings show of a sensor; see ``core.record.energy.SensorRecord``.
+
+    ``is_known``: the readings show when they are late; flat power does not.
+    """
 
     response: Response
     lag_u_s: float
     window_u_s: float
     is_declared: bool
+    is_known: bool
     edge_residual_w: float | None
     residual_w: float
     is_explained: bool
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the readings show when they are late; flat power does not."""
-        return self.lag_u_s < max(KNOWN_LAG_S, self.response.lag_s / 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -703,8 +702,21 @@ def fit_power(
     total = sum(share for share, _ in solutions)
     solutions = [(share / total, found) for share, found in solutions]
     likeliest = max(solutions, key=lambda each: each[0])[1]
+    undelayed = replace(modes[0].response, lag_s=0.0)
+    may_be_undelayed = (
+        is_flat
+        or modes[0].score
+        - (likelihood(undelayed, modes[0].walk) + (DECLARED_NATS if modes[0].is_declared else 0.0))
+        <= 3 * temper
+    )
     sensor = _found(
-        modes[0], points, likeliest, time_s=time_s, stretches=stretches, observed=observed
+        modes[0],
+        points,
+        likeliest,
+        may_be_undelayed=may_be_undelayed,
+        time_s=time_s,
+        stretches=stretches,
+        observed=observed,
     )
     watts = np.sum([share * found.watts for share, found in solutions], axis=0)
     if not sensor.is_known:
@@ -742,6 +754,7 @@ def _found(
     points: Sequence[_Point],
     likeliest: _Solution,
     *,
+    may_be_undelayed: bool,
     time_s: Values,
     stretches: Sequence[_Stretch],
     observed: Observations,
@@ -761,12 +774,14 @@ def _found(
         float(np.sqrt(np.mean(likeliest.residual[part] ** 2))) if part.any() else None
         for part in (is_edge, ~is_edge)
     )
+    # Without an edge, or without a change of power, any lag explains the readings.
+    lag_u_s = LAG_MAX_S
+    if len(stretches) > 1 and np.ptp(observed.watts) > observed.resolution_w:
+        lag_u_s = 2 * math.sqrt(float(weight @ (lag_s - mean_s[0]) ** 2))
     return FoundSensor(
         response=Response(shape=best.response.shape, lag_s=mean_s[0], window_s=mean_s[1]),
-        # Without an edge, or without a change of power, any lag explains the readings.
-        lag_u_s=2 * math.sqrt(float(weight @ (lag_s - mean_s[0]) ** 2))
-        if len(stretches) > 1 and np.ptp(observed.watts) > observed.resolution_w
-        else LAG_MAX_S,
+        lag_u_s=lag_u_s,
+        is_known=lag_u_s <= KNOWN_LAG_S or not may_be_undelayed,
         window_u_s=2 * math.sqrt(float(weight @ (window_s - mean_s[1]) ** 2)),
         is_declared=best.is_declared,
         edge_residual_w=edge_w,
