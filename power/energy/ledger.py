@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,13 +181,8 @@ class EnergyLedger:
                     traffic=series.get((window.name, ledger.facts.device)),
                 )
                 records.append(record)
-        contradicted = {
-            (name, device)
-            for (name, device), ledger in self._ledgers.items()
-            for part in ledger.parts.values()
-            if part.fitted is not None and not part.fitted.sensor.is_explained
-        }
-        return _mark_chosen(records, contradicted, takes_declared=requested != AUTO)
+        found = {key: self.sensor(ledger.facts) for key, ledger in self._ledgers.items()}
+        return _mark_chosen(records, found, takes_declared=requested != AUTO)
 
     def whole_run_records(
         self, own: Iterable[WindowEnergy | EnergyRecord] = (), *, polled: Window | None = None
@@ -665,30 +660,42 @@ def _cost(polled: IdleRecord, quiet: IdleRecord) -> PollingCost:
 
 def _mark_chosen(
     records: Sequence[EnergyRecord],
-    contradicted: Container[tuple[str, str]],
+    sensors: Mapping[tuple[str, str], SensorRecord | None],
     *,
     takes_declared: bool,
 ) -> tuple[EnergyRecord, ...]:
     """Return the records, with the best of each window, device and scope marked.
 
-    A source (name and device) whose readings contradict every model of a sensor is the best only if
-    it is the only one.
+    ``sensors`` are those found, by name and device of the source. Energies of a sensor as declared
+    come first, then those of one found other than declared, then of readings that no sensor
+    explains; bounds and data sheets are last. Among equals, ``choose_record`` decides.
     """
     groups: defaultdict[tuple[str, int, str, Scope], list[EnergyRecord]] = defaultdict(list)
     for record in records:
         groups[record.phase, record.start_ns, record.device, record.scope].append(record)
     best = []
     for group in groups.values():
-        sound = [each for each in group if (each.source, each.device) not in contradicted]
-        best.append(
-            choose_record(sound, takes_declared=takes_declared)
-            or choose_record(group, takes_declared=takes_declared)
+        ranked: defaultdict[int, list[EnergyRecord]] = defaultdict(list)
+        for each in group:
+            ranked[_doubt(each, sensors.get((each.source, each.device)))].append(each)
+        choices = (
+            choose_record(ranked[rank], takes_declared=takes_declared) for rank in sorted(ranked)
         )
+        best.append(next(filter(None, choices), None))
     chosen = {id(record) for record in best if record is not None}
     return tuple(
         record.model_copy(update={"chosen": True}) if id(record) in chosen else record
         for record in records
     )
+
+
+def _doubt(record: EnergyRecord, sensor: SensorRecord | None) -> int:
+    """Return how little a figure's sensor is trusted, from 0; 3 for what is not measured."""
+    if record.energy_j is None or record.evidence not in MEASURING:
+        return 3
+    if sensor is None or sensor.is_explained:
+        return int(sensor is not None and not sensor.is_as_declared)
+    return 2
 
 
 def choose_record(

@@ -388,6 +388,7 @@ def _traces(run: Run) -> Iterator[Check]:
 
 
 WARM_UP = "it is a warm-up run"
+_DONE = {"fail": "failed", "not_checked": "was not checked"}
 
 
 def faults(run: Run, closures: Sequence[Check]) -> tuple[str, ...]:
@@ -400,7 +401,7 @@ def faults(run: Run, closures: Sequence[Check]) -> tuple[str, ...]:
     found += [
         f"the check {check.name} failed: {check.sentence}"
         for check in record.checks
-        if check.verdict == "fail"
+        if check.fails_run
     ]
     found += [_broken(check) for check in closures if check.verdict == "fail"]
     found += [
@@ -414,9 +415,9 @@ def faults(run: Run, closures: Sequence[Check]) -> tuple[str, ...]:
 def energy_faults(run: Run, closures: Sequence[Check]) -> tuple[str, ...]:
     """Return why a run's energy is not compared, in addition to the faults of the run."""
     return tuple(
-        f"{check.name} was not checked: {check.sentence}"
+        f"{check.name} {_DONE[check.verdict]}: {check.sentence}"
         for check in (*run.record.checks, *closures)
-        if check.bars_verdict and check.is_of_power
+        if check.bars_energy
     )
 
 

@@ -126,7 +126,7 @@ class Judged:
         """One of ``_OUTCOMES``, the gravest that applies."""
         if not self.is_finished:
             return self.run.record.status
-        if any(check.verdict == "fail" for check in self.checks):
+        if any(check.fails_run for check in self.checks):
             return "failed check"
         lacks = any(check.bars_verdict and not check.is_of_power for check in self.checks)
         return "unproved" if lacks else "valid"

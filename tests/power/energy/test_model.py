@@ -443,10 +443,15 @@ def test_swapped_declarations_change_neither_energies_nor_choice() -> None:
         assert before.chosen == after.chosen
 
 
-@pytest.mark.parametrize(("tampered_s", "verdict"), [(0.0, "pass"), (1.0, "fail")])
-def test_check_tells_readings_that_were_made_late(tampered_s: float, verdict: str) -> None:
+@pytest.mark.parametrize(
+    ("tampered_s", "is_chosen", "verdict"),
+    [(0.0, True, "pass"), (1.0, True, "fail"), (1.0, False, "warn")],
+)
+def test_check_finds_readings_that_were_made_late_without_failing_the_run(
+    tampered_s: float, is_chosen: bool, verdict: str
+) -> None:
     case = Case(name="meter", saves=ONCE, lag_s=tampered_s)
-    found = outcome(case, 0).sensor
+    made = outcome(case, 0)
     source = PowerSourceRecord(
         name="meter",
         host="host1",
@@ -454,12 +459,13 @@ def test_check_tells_readings_that_were_made_late(tampered_s: float, verdict: st
         used=True,
         sentence="",
         facts=source_of(case),
-        found=found,
+        found=made.sensor,
     )
+    energy = made.record.model_copy(update={"chosen": is_chosen})
     record, _ = make_run(Scenario(power="measured", virtual=False))
-    power = record.power.model_copy(update={"sources": (source,)})
+    power = record.power.model_copy(update={"sources": (source,), "energy": (energy,)})
     (check,) = sensor_model(record.model_copy(update={"power": power}))
-    assert check.verdict == verdict
+    assert (check.verdict, check.fails_run, check.bars_energy) == (verdict, False, False)
 
 
 TIMES_S = np.round(np.arange(0, 200) / 10, 6)

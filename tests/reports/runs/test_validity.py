@@ -255,6 +255,21 @@ def test_a_run_without_its_traces_is_not_failed_and_gets_no_verdict(
     assert fault.startswith("trace_digest_power was not checked")
 
 
+@pytest.mark.parametrize(("mandatory", "count"), [(False, 0), (True, 1)])
+def test_sensor_that_is_not_the_one_declared_never_fails_the_run(
+    run: Run,
+    mandatory: bool,
+    count: int,
+) -> None:
+    check = Check(
+        name="sensor_model_SERIAL1_meter", verdict="fail", sentence="Late.", mandatory=mandatory
+    )
+    subject = make_subject([altered(run, checks=(*run.record.checks, check))])
+    (bad,) = subject.runs
+    assert not subject.faults(bad)
+    assert len(subject.energy_faults(bad)) == count
+
+
 def test_traces_swapped_between_two_runs_fail_in_both(tmp_path: Path) -> None:
     first = write_run(tmp_path, MEASURED)
     second = write_run(tmp_path, replace(MEASURED, run_id="run-b", order=1, seed=9))

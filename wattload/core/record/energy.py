@@ -22,6 +22,9 @@ That is from the sampler's start to its end, without the quiet periods at either
 ENERGY_MODEL = 2
 """The version of the energy model: 1 integrated readings, 2 fits the sensor."""
 
+LAG_ALLOWED_S = 0.1
+"""A sensor that is certainly later than this is not the one declared."""
+
 Moment = Literal["before", "after"]
 """Which idle baseline: before or after the run."""
 
@@ -224,6 +227,12 @@ class SensorRecord(Frozen):
     is_explained: bool
     edge_residual_w: float | None = None
     residual_w: float = Field(ge=0)
+
+    @property
+    def is_as_declared(self) -> bool:
+        """Whether it is the sensor declared: of its shape and window, and not certainly late."""
+        is_late = self.is_known and self.lag_s - self.lag_uncertainty_s > LAG_ALLOWED_S
+        return self.is_declared and not is_late
 
 
 class PowerSourceRecord(Frozen):
