@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -46,6 +47,9 @@ _MAX_ENTRY_BYTES = 16 << 10
 _DWORD_MAX = 0xFFFFFFFF
 _CONTROLLER_MARK = "@"
 """Separates the serial from the controller; quoted serials never contain it."""
+
+_SHORT_HOLD_S = 0.1
+"""Longer than a lock is held that is only tested."""
 
 Owner = Literal["run", "user"]
 """Who made a change: a run (undone at the next start) or ``power set`` (kept until restored)."""
@@ -184,7 +188,8 @@ class ChangeJournal:
 
         The kernel releases the lock when this process ends for any reason. A process that can't
         write to the folder can't change a drive either; unless the lock is ``needed``, it goes on
-        without it.
+        without it. A lock that is held is tried once more: ``wattload doctor`` takes it for a
+        moment to see whether a run has it.
 
         Raises:
             PowerError: another run holds the lock.
@@ -192,7 +197,11 @@ class ChangeJournal:
         name = f"lock-{quote(serial, safe='')}"
         try:
             with self._made() as folder:
-                lock = folder.lock(name)
+                try:
+                    lock = folder.lock(name)
+                except LockHeldError:
+                    time.sleep(_SHORT_HOLD_S)
+                    lock = folder.lock(name)
         except LockHeldError as error:
             raise PowerError(
                 f"controller {serial} is in use by another run; wait until that run has ended, and "

@@ -106,24 +106,6 @@ class Trace:
             return None
         return float(np.median(np.diff(self.time_ns))) / NS_PER_S
 
-    def greatest_spread_s(self, start_ns: int, end_ns: int) -> float:
-        """Return the duration in seconds of the longest successful read in or at an interval."""
-        part = self._around(start_ns, end_ns)
-        spread_ns = self.spread_ns[part][~np.isnan(self.value[part])]
-        return float(spread_ns.max(initial=0)) / NS_PER_S
-
-    def timing_j(self, start_ns: int, end_ns: int) -> float:
-        """Return the error in joules due to the duration of the reads, as root of squares.
-
-        If the time of a reading is wrong by dt, the integral changes by dt times half the
-        difference of its neighbours. dt is at most half the duration of the read.
-        """
-        part = self._around(start_ns, end_ns)
-        known = ~np.isnan(self.value[part])
-        value, spread_ns = self.value[part][known], self.spread_ns[part][known]
-        each = spread_ns[1:-1] / 2 * (value[2:] - value[:-2]) / 2
-        return float(np.linalg.norm(each)) / NS_PER_S
-
     def _around(self, start_ns: int, end_ns: int) -> slice:
         """Return the reads in the interval, with the next one beyond each edge."""
         first = max(0, int(np.searchsorted(self.time_ns, start_ns, "right")) - 1)

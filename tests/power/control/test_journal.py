@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -63,6 +65,22 @@ def test_sampling_goes_on_where_no_lock_can_be_taken(tmp_path: Path) -> None:
     with journal.lock("S", needed=False):
         pass
     with pytest.raises(PowerError, match="WATTLOAD_STATE_DIR"), journal.lock("S", needed=True):
+        pass
+
+
+def test_lock_that_is_only_tested_refuses_no_run(journal: ChangeJournal) -> None:
+    testing = ExitStack()
+    testing.enter_context(journal.lock("S", needed=True))
+    end = Timer(0.03, testing.close)
+    end.start()
+    with journal.lock("S", needed=True):
+        pass
+    end.join()
+    with (
+        journal.lock("S", needed=True),
+        pytest.raises(PowerError, match="in use by another run"),
+        journal.lock("S", needed=True),
+    ):
         pass
 
 
