@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from wattload.__main__ import main
+from wattload.cli.recompute import recompute
+from wattload.core.files import Folder
 from wattload.core.record.file import read_stored, write_record
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "lab" / "unet3d-ps0"
@@ -97,6 +99,44 @@ def test_write_keeps_the_runs_own_record_beside_the_new_one(
     assert (folder / "record.json").read_bytes() == edited_bytes
 
 
+def own_records(folder: Path, own: bytes) -> list[str]:
+    """Return the files that have a content."""
+    return [path.name for path in sorted(folder.iterdir()) if path.read_bytes() == own]
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_runs_own_record_survives_an_interrupt_at_any_point(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    is_replaced: bool,
+) -> None:
+    own = (folder / "record.json").read_bytes()
+    sync = Folder.sync
+
+    def interrupted(opened: Folder) -> None:
+        if (opened.at("record.json").read_bytes() != own) == is_replaced:
+            raise KeyboardInterrupt
+        sync(opened)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "sync", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            recompute([folder / "record.json"], write=True)
+    assert own_records(folder, own) == [KEPT if is_replaced else "record.json"]
+    check(capsys, "--recompute", "--write", folder)
+    assert own_records(folder, own) == [KEPT]
+
+
+def test_copy_that_a_killed_process_has_left_is_no_obstacle(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = (folder / "record.json").read_bytes()
+    (folder / KEPT).write_bytes(own)
+    assert recomputed(capsys, "--write", folder)["kept_as"] == KEPT
+    assert own_records(folder, own) == [KEPT]
+
+
 def newer(folder: Path) -> None:
     record = read_stored(folder).record
     power = record.power.model_copy(update={"energy_model": 9})
@@ -120,7 +160,7 @@ def edit(folder: Path) -> None:
         (cut, "is not the power trace that the run wrote"),
         (lambda folder: (folder / "throughput.parquet").unlink(), "No such file"),
         (newer, "version 9 of the energy model"),
-        (lambda folder: (folder / KEPT).write_text("-"), f"{KEPT} exists already"),
+        (lambda folder: (folder / KEPT).write_text("-"), f"{KEPT} exists already, and is not"),
         (edit, "it has no seal that holds"),
     ],
     ids=["no trace", "cut", "no throughput", "newer model", "name taken", "edited"],

@@ -6,7 +6,6 @@ A draft is written before the first byte moves, the complete record at the end.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -273,10 +272,12 @@ def replace_record(stored: StoredRecord, record: RunRecord, folder: Path) -> str
 
     Returns that name. The new file has the schema version of the old one, whose rules it is still
     judged by. A record without a seal that holds stays: a new seal would hide that it was edited.
+    If this is interrupted at any point, the stored record is in one of both files, and the next
+    attempt goes on.
 
     Raises:
-        RecordError: no seal holds, or the file was replaced meanwhile.
-        ForeignFileError: the new name is taken, or a file is not ours.
+        RecordError: no seal holds, the file was replaced meanwhile, or another record is kept.
+        ForeignFileError: a file is not ours.
         OSError: the folder can't be written.
     """
     if stored.seal != "holds":
@@ -286,15 +287,18 @@ def replace_record(stored: StoredRecord, record: RunRecord, folder: Path) -> str
         content = own.read(RECORD_FILE, LARGEST_RECORD_BYTES)
         if content is None or hashlib.sha256(content).hexdigest() != stored.sha256:
             raise RecordError("it has just been replaced by another one")
-        with os.fdopen(own.create(kept), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        if own.read(kept, LARGEST_RECORD_BYTES) not in (None, content):
+            raise RecordError(
+                f"{folder / kept} exists already, and is not a copy of it; move it elsewhere"
+            )
         try:
+            own.write(kept, content)
             same_schema = {"schema_version": stored.schema_version}
             write_record_in(own, record.model_copy(update=same_schema))
         except BaseException:
-            own.remove(kept)
+            # The new record may be in place already, and then the copy is the only one.
+            if own.read(RECORD_FILE, LARGEST_RECORD_BYTES) == content:
+                own.remove(kept)
             raise
     return kept
 
