@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from wattload.core.power import Scope
-from wattload.core.record.energy import EnergyRecord, SensorRecord
+from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.results import Better
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
@@ -22,12 +22,10 @@ from wattload.reports.runs.energy import ALL_PHASES
 from wattload.reports.runs.load import cache_by_identity
 from wattload.reports.runs.phases import leading
 
-_GAIN, _STEP, _SENSOR = "gain", "quantisation", "sensor"
-"""Parts of a stated uncertainty: a share of the reading, the step between readings, the lag."""
+_GAIN, _STEP = "gain", "quantisation"
+"""Parts of a stated uncertainty: a share of the reading, and the step between readings."""
 _WHOLE = "whole"
 """An uncertainty whose parts are unknown."""
-SAME_SENSOR_S = 0.02
-"""Lags and windows that differ by so little more than their uncertainties are of one sensor."""
 
 _POWER_UNITS = frozenset({Unit.JOULES, Unit.WATTS, Unit.BYTES_PER_JOULE, Unit.JOULES_PER_BYTE})
 
@@ -170,13 +168,13 @@ Meter = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Stated:
-    """What a run states about one energy, by meter: its sensor, and uncertainties as shares of it.
+    """What a run states about one energy: its meters, and uncertainties as shares of it.
 
     ``parts`` are by meter and name of the part. They are ``None`` if a part other than the gain is
     unknown, and ``whole`` is ``None`` if any is.
     """
 
-    sensors: Mapping[Meter, SensorRecord | None]
+    meters: frozenset[Meter]
     whole: float | None
     parts: Mapping[tuple[Meter, str], float] | None
 
@@ -185,16 +183,14 @@ def accuracy(arms: Sequence[Sequence[RunRecord]], phase: str) -> Accuracy:
     """Return the uncertainty of the ratio of two arms' energies of a phase, as a share of it.
 
     Relative uncertainties of independent energies add in quadrature (JCGM 100:2008, 5.1.6). If both
-    arms were read by the same meters, their errors are not independent:
+    arms were read by the same meters, their ``gain`` is not independent: a meter whose
+    readings are off by a share of them is off by the same share in both arms, and the ratio is
+    right. The rest is that of a meter whose part of the energy differs between the arms. A stated
+    accuracy is taken as a gain, without an offset.
 
-    * ``gain``: a meter whose readings are off by a share of them is off by the same share in both
-      arms, and the ratio is right. The rest is that of a meter whose part of the energy differs
-      between the arms.
-    * ``sensor``: what remains unknown of a lag or a window is an error of the energy at the edges
-      of a phase. Where all runs found the same sensor, it has one lag, which is off in one
-      direction. The difference of both shares remains: it is 0 for equal edges in equal times.
-      What each run's estimate of the lag is off by on its own is in the scatter of the runs.
-    * All others differ from arm to arm, as rounding does at another power, and add in quadrature.
+    All other parts differ from arm to arm and add in quadrature. Rounding does so at another power.
+    So does ``sensor``, even for one lag: its error depends on the sign of each step of power at the
+    edges of a phase, and so on what precedes and follows it.
 
     Of these, and of meters that differ, each arm counts with the run that states most. Several
     meters of one arm add linearly (worst case). A part of unknown composition never cancels.
@@ -203,7 +199,7 @@ def accuracy(arms: Sequence[Sequence[RunRecord]], phase: str) -> Accuracy:
     if not all(stated):
         return Accuracy()
     every = [each for of_arm in stated for each in of_arm]
-    if len({frozenset(each.sensors) for each in every}) > 1:
+    if len({each.meters for each in every}) > 1:
         wholes = [[each.whole for each in of_arm if each.whole is not None] for of_arm in stated]
         if sum(map(len, wholes)) < len(every):
             return Accuracy(reason="sensor accuracy not stated")
@@ -211,12 +207,10 @@ def accuracy(arms: Sequence[Sequence[RunRecord]], phase: str) -> Accuracy:
     parts = [[each.parts for each in of_arm if each.parts is not None] for of_arm in stated]
     if sum(map(len, parts)) < len(every):
         return Accuracy(reason="sensor resolution not stated")
-    meters = [*every[0].sensors]
-    is_one = all(_is_one_sensor([each.sensors[meter] for each in every]) for meter in meters)
-    cancelling = {_GAIN, _SENSOR} if is_one else {_GAIN}
+    meters = every[0].meters
     left: list[float] = []
     for name in {name for of_arm in parts for run in of_arm for _, name in run}:
-        if name in cancelling:
+        if name == _GAIN:
             means = [
                 [fmean(run.get((meter, name), 0.0) for run in of_arm) for of_arm in parts]
                 for meter in meters
@@ -228,20 +222,6 @@ def accuracy(arms: Sequence[Sequence[RunRecord]], phase: str) -> Accuracy:
                 for of_arm in parts
             ]
     return Accuracy(share=math.hypot(*left))
-
-
-def _is_one_sensor(found: Sequence[SensorRecord | None]) -> bool:
-    """Return whether some runs found one sensor: equal shapes, and lags and windows that agree."""
-    known = [each for each in found if each is not None and each.is_known]
-    if len(known) < len(found) or len({each.shape for each in known}) > 1:
-        return False
-    return all(
-        max(values) - min(values) <= 2 * max(uncertainties) + SAME_SENSOR_S
-        for values, uncertainties in (
-            ([each.lag_s for each in known], [each.lag_uncertainty_s for each in known]),
-            ([each.window_s for each in known], [each.window_uncertainty_s for each in known]),
-        )
-    )
 
 
 @cache_by_identity
@@ -263,18 +243,17 @@ def _stated(record: RunRecord) -> Mapping[str, _Stated]:
 def _of(record: RunRecord, stated: Sequence[EnergyRecord]) -> _Stated:
     """Return the total of several energies; their uncertainties add linearly (worst case)."""
     sources = {
-        (source.host, source.facts.name, source.facts.device): source
+        (source.host, source.facts.name, source.facts.device): source.facts
         for source in record.power.sources
         if source.facts is not None
     }
     energy_j = _sum([each.energy_j for each in stated])
-    sensors: dict[Meter, SensorRecord | None] = {}
+    meters: set[Meter] = set()
     parts_j: dict[tuple[Meter, str], float] | None = {}
     for each in stated:
-        source = sources.get((each.host, each.source, each.device))
-        facts = None if source is None else source.facts
+        facts = sources.get((each.host, each.source, each.device))
         meter = (each.host, each.source, (facts.meter if facts else "") or each.device)
-        sensors[meter] = None if source is None else source.found
+        meters.add(meter)
         known_j = _parts_j(each)
         if known_j is None or parts_j is None:
             parts_j = None
@@ -282,10 +261,10 @@ def _of(record: RunRecord, stated: Sequence[EnergyRecord]) -> _Stated:
         for name, value_j in known_j.items():
             parts_j[meter, name] = parts_j.get((meter, name), 0.0) + value_j
     if energy_j is None or energy_j <= 0:
-        return _Stated(sensors=sensors, whole=None, parts=None)
+        return _Stated(meters=frozenset(meters), whole=None, parts=None)
     whole_j = _sum([each.uncertainty_j for each in stated])
     return _Stated(
-        sensors=sensors,
+        meters=frozenset(meters),
         whole=None if whole_j is None else whole_j / energy_j,
         parts=parts_j and {key: value_j / energy_j for key, value_j in parts_j.items()},
     )
