@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -269,7 +269,7 @@ class FeatureChange:
         earlier = self._earlier()
         current = self._read(old)
         found = earlier.old if earlier else old or current
-        own = (found, earlier.new) if earlier else (found,)
+        own = (found, *earlier.sent) if earlier else (found,)
         if is_foreign(self.feature, self._controller, current, own):
             raise PowerStateError(self._set_meanwhile(earlier, found, current))
         self._entry = _entry(
@@ -286,7 +286,9 @@ class FeatureChange:
         if earlier is not None and earlier.key != self._entry.key:
             self._journal.remove(earlier)
         try:
-            answer = _send(self._device, self._controller, self.feature, current, new)
+            answer = _send(
+                self._device, self._controller, self.feature, current, new, note=self._note_taken
+            )
         except PowerError as error:
             self._undo_failed(str(error), error)
             raise
@@ -299,7 +301,6 @@ class FeatureChange:
             raise PowerStateError(sentence)
         if not self.feature.same(answer.current, new):
             sentence = _mismatch(self._device, self._controller, self.feature, new, answer.current)
-            self._own.append(answer.current)
             self._undo_failed(sentence, None)
             raise PowerStateError(sentence)
         self._is_verified = True
@@ -340,6 +341,18 @@ class FeatureChange:
             self._journal.remove(entry)
         self._entry = None
         return back
+
+    def _note_taken(self, current: Setting) -> None:
+        """Journal a value that the drive took in place of the requested one, such as a rounded one.
+
+        If this process dies now, the next start would take it for somebody else's.
+        """
+        if self._entry is not None and not any(
+            self.feature.same(current, each) for each in self._own
+        ):
+            self._own.append(current)
+            self._entry = replace(self._entry, taken=current)
+            self._journal.write(self._entry)
 
     def _read(self, assumed: Setting | None) -> Setting:
         """Return the drive's value; ``assumed`` if the feature can't be read."""
@@ -419,9 +432,17 @@ class _Answer:
 
 
 def _send(
-    device: AdminDevice, controller: Controller, feature: Feature, current: Setting, new: Setting
+    device: AdminDevice,
+    controller: Controller,
+    feature: Feature,
+    current: Setting,
+    new: Setting,
+    *,
+    note: Callable[[Setting], None] | None = None,
 ) -> _Answer:
     """Send a value, valid until the drive's next reset, in all dwords that may carry it.
+
+    ``note`` is called with each value read back that is not ``new``.
 
     A drive that reads a dword which does not carry it would see 0, and a power limit of 0 is none.
     So a value goes into one dword alone only if that lifts no limit. After the drive has accepted
@@ -432,7 +453,8 @@ def _send(
         status = _submit(device, feature, new, dwords)
         if status & CODE_MASK != SUCCESS:
             return _Answer(status=status)
-        return _Answer(status=status, current=_settle(device, controller, feature, current, new))
+        settled = _settle(device, controller, feature, current, new, note=note)
+        return _Answer(status=status, current=settled)
 
     answer = sent_in(feature.dwords)
     if answer.status & CODE_MASK != INVALID_FIELD or not _may_be_apart(
@@ -479,7 +501,13 @@ def _may_be_apart(device: AdminDevice, feature: Feature, current: Setting, new: 
 
 
 def _settle(
-    device: AdminDevice, controller: Controller, feature: Feature, old: Setting, new: Setting
+    device: AdminDevice,
+    controller: Controller,
+    feature: Feature,
+    old: Setting,
+    new: Setting,
+    *,
+    note: Callable[[Setting], None] | None,
 ) -> Setting:
     """Wait for the transition's stated latency plus a grace period; return the value read back."""
     wait_s = feature.latency_s(controller, old.value, new.value)
@@ -488,6 +516,8 @@ def _settle(
         return new
     deadline_s = time.monotonic() + GRACE_S
     while not feature.same(current := read_setting(device, feature), new):
+        if note is not None:
+            note(current)
         if time.monotonic() >= deadline_s:
             break
         time.sleep(_POLL_S)

@@ -30,9 +30,9 @@ from wattload.core.errors import DataError, ForeignFileError, PowerError
 from wattload.core.files import Folder, Lock, LockHeldError, lock_device, open_folder, sync_folder
 from wattload.power.nvme.features import POWER_MANAGEMENT
 
-SCHEMA_VERSION = 4
-"""4 adds the value that was left. Also read: 3 (with the controller), 2 (any feature) and 1 (power
-states only)."""
+SCHEMA_VERSION = 5
+"""5 adds the value taken, 4 the value that was left. Also read: 3 (with the controller), 2 (any
+feature) and 1 (power states only)."""
 
 _SUFFIX = ".json"
 _STATE_PREFIX = "power-state-"
@@ -79,7 +79,8 @@ class Entry:
     defined the feature; 0 is the specification. ``controller_id`` (CNTLID) distinguishes
     controllers with the same serial; it is ``None`` in entries of older versions. ``boot_id`` shows
     whether the host has restarted since. ``left`` is the value that the drive had when the change
-    was to be undone, if something else had set it.
+    was to be undone, if something else had set it. ``taken`` is the value that the drive took in
+    place of ``new``, as by rounding it.
     """
 
     serial: str
@@ -94,6 +95,12 @@ class Entry:
     boot_id: str
     time_utc: str
     left: Setting | None = None
+    taken: Setting | None = None
+
+    @property
+    def sent(self) -> tuple[Setting, ...]:
+        """The values that the drive may have because of this change."""
+        return (self.new,) if self.taken is None else (self.new, self.taken)
 
     @property
     def key(self) -> Key:
@@ -314,6 +321,7 @@ def _document(entry: Entry) -> dict[str, Any]:
         "old": _setting_document(entry.old),
         "new": _setting_document(entry.new),
         "left": None if entry.left is None else _setting_document(entry.left),
+        "taken": None if entry.taken is None else _setting_document(entry.taken),
         "uuid_index": entry.uuid_index,
         "controller_id": entry.controller_id,
         "run_id": entry.run_id,
@@ -373,7 +381,7 @@ def _entry(path: Path, content: bytes) -> Entry:
 
 
 def _decoded(document: dict[str, Any]) -> dict[str, Any]:
-    for name in ("old", "new", "left"):
+    for name in ("old", "new", "left", "taken"):
         setting = document.get(name)
         if setting is not None:
             document[name] = Setting(value=setting["value"], data=bytes.fromhex(setting["data"]))
@@ -395,6 +403,7 @@ def _check_types(entry: Entry) -> None:
         "old": (entry.old.value, _DWORD_MAX),
         "new": (entry.new.value, _DWORD_MAX),
         "left": (0 if entry.left is None else entry.left.value, _DWORD_MAX),
+        "taken": (0 if entry.taken is None else entry.taken.value, _DWORD_MAX),
         "feature": (entry.feature, 0xFF),
         "uuid_index": (entry.uuid_index, 0x7F),
         "controller_id": (0 if entry.controller_id is None else entry.controller_id, 0xFFFF),

@@ -220,7 +220,7 @@ def check_restorable(device: AdminDevice, controller: Controller, entry: Entry) 
             "states`, then remove the entry"
         )
     wanted = read_ocp_uuid_index(device, controller) if known is DSSD_POWER else 0
-    for setting in (entry.old, entry.new):
+    for setting in (entry.old, *entry.sent):
         fits = setting.value & ~known.mask == 0 and len(setting.data) == known.data_bytes
         if not fits or entry.uuid_index != wanted or (known is DSSD_POWER and not wanted):
             raise PowerError(

@@ -140,7 +140,7 @@ def _undo_open(
         return _report(
             entry, current, f"it is back at {feature.describe(current)} without our help"
         )
-    if is_foreign(feature, controller, current, (entry.old, entry.new)):
+    if is_foreign(feature, controller, current, (entry.old, *entry.sent)):
         if has_restarted(entry):
             journal.remove(entry)
             kept = f"kept at {feature.describe(current)}, as the restart of the host has left it"

@@ -31,7 +31,7 @@ def test_entries_survive_serials_of_any_letters(journal: ChangeJournal, number: 
 def test_entry_of_another_schema_is_an_error(journal: ChangeJournal) -> None:
     journal.write(LEFT)
     (path,) = journal.folder.iterdir()
-    path.write_text(path.read_text().replace('"schema_version": 4', '"schema_version": 9'))
+    path.write_text(path.read_text().replace('"schema_version": 5', '"schema_version": 9'))
     with pytest.raises(PowerError, match="schema version 9"):
         journal.read(LEFT.key, "run")
 

@@ -14,9 +14,12 @@ from wattload.core.errors import PowerError, PowerStateError
 from wattload.power.config import PowerConfig
 from wattload.power.control import change
 from wattload.power.control.change import ClockChange, FeatureChange, PowerStateControl, set_clock
+from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal, Key, Setting
 from wattload.power.control.power_settings import POWER_LIMIT, POWER_STATE
-from wattload.power.nvme.admin import SET_FEATURES, AdminCommand, Completion
+from wattload.power.control.recovery import recover_changes
+from wattload.power.nvme.admin import GET_FEATURES, SET_FEATURES, AdminCommand, Completion
+from wattload.power.nvme.admin_timeout import DeviceWithTimeout
 from wattload.power.nvme.identify import identify_controller
 
 CENTIWATTS = 2 << 16
@@ -85,6 +88,41 @@ def test_limit_that_is_not_read_back_as_asked_is_undone_and_refused(
         PowerStateError, match=r"accepted power limit 12\.5 W but reports power limit"
     ):
         bench.apply(Model(knobs=knobs), PowerConfig(limit_w=12.5))
+    assert bench.knobs.limit == before
+    assert bench.is_clean()
+
+
+class Dying(ModelDrive):
+    """A drive whose host process dies at the second read after a limit was set."""
+
+    reads = -1
+
+    def submit(self, command: AdminCommand) -> Completion:
+        if command.opcode == SET_FEATURES:
+            self.reads = 0
+        elif self.reads >= 0 and command.opcode == GET_FEATURES:
+            self.reads += 1
+            if self.reads > 1:
+                raise KeyboardInterrupt
+        return super().submit(command)
+
+
+def test_rounded_limit_is_restored_after_a_kill(bench: Bench) -> None:
+    before = 2000 | CENTIWATTS
+    store(bench.path, Model(knobs=Knobs(limits=True, limit_step=500, limit=before)))
+    drive = Dying(bench.folder, "nvme0")
+    control = PowerStateControl(drive, bench.journal, run_id="run-1")
+    with pytest.raises(KeyboardInterrupt):
+        control.apply(PowerConfig(limit_w=12.5), holds_system=no_system)
+    assert bench.knobs.limit == 1000 | CENTIWATTS
+    host = PowerHost(
+        journal=bench.journal,
+        open_device=lambda name: DeviceWithTimeout(ModelDrive(bench.folder, name), limit_s=10),
+        list_names=lambda: ["nvme0"],
+        serial_of=lambda name: name,
+    )
+    (recovery,) = recover_changes(host)
+    assert recovery.closed, recovery.sentence
     assert bench.knobs.limit == before
     assert bench.is_clean()
 
