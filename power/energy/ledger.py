@@ -71,7 +71,7 @@ from wattload.power.energy.observations import (
     observe_means,
 )
 from wattload.power.energy.power_states import ENERGIES, DivisibleEnergy, shares, throttling_records
-from wattload.power.energy.profile import Profile, fall_count, max_gap_ns, profile_of
+from wattload.power.energy.profile import GAP_PERIODS, Profile, fall_count, max_gap_ns, profile_of
 from wattload.power.energy.staleness import Staleness, staleness
 from wattload.power.energy.statistics import Readings, ValueOrReason, power_statistics
 from wattload.power.energy.trace import (
@@ -554,7 +554,7 @@ def _fit(
             start_ns=none_ns, end_ns=none_ns, start_w=nothing, end_w=nothing, observed=nothing
         )
         return means or empty, None, means, clock
-    profile = fitted_profile(fitted, observed, declared, means, gap_ns=max_gap_ns(facts.period_s))
+    profile = fitted_profile(fitted, observed, declared, means, gap_ns=_gap_ns(facts, clock))
     return profile, fitted, means, clock
 
 
@@ -582,6 +582,13 @@ def _readings(
     if means is not None:
         return Readings.of_counter(means, facts, found)
     return Readings.of_watts(trace, facts, found)
+
+
+def _gap_ns(facts: SourceFacts, clock: Clock | None) -> int:
+    """Return the longest time between two observations that is not a hole, in ns."""
+    window_s = facts.sensor.window_s if isinstance(facts.sensor, Boxcar) else 0.0
+    update_s = 0.0 if clock is None else clock.period_ns / NS_PER_S
+    return max_gap_ns(max(facts.period_s, window_s / GAP_PERIODS, update_s))
 
 
 def _with_updates(facts: SourceFacts, clock: Clock | None, trace: Trace) -> SourceFacts:

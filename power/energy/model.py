@@ -34,13 +34,16 @@ Shape = Literal["instant", "boxcar", "rc", "mean"]
 """How a sensor weighs the past; ``mean`` is over each observation's own window (a counter)."""
 
 LAG_MAX_S = 3.5
-WINDOW_MAX_S = 5.0
+WINDOW_MAX_S, WINDOW_FACTOR = 5.0, 1.5
+"""Windows are searched up to 5 s, or 1.5 times the declared one. A best lag or window in the last
+tenth of its range may be longer, and explains nothing."""
 DECLARED_NATS = 6.0
 """How much better, in log likelihood, readings must fit another sensor than the declared one."""
-TEMPER, JUMP_TEMPER = 2.0, 1.0
+TEMPER, JUMP_TEMPER, TEMPER_MAX = 2.0, 0.25, 20.0
 """Log likelihoods are divided by the first in weights, as no sensor has exactly one of the shapes.
 Where power jumps at times that nobody knows, the walk fits badly, and its likelihood tells less:
-they are divided by the second times the square of the largest step, in standard deviations."""
+they are divided by the second times the square of the largest step in standard deviations, up to
+the third."""
 SETTLE_S, SETTLE_FACTOR = 4.0, 1000.0
 """For so long after work, the variance of the walk is so many times that in work (destaging)."""
 IDLE_FACTOR = 0.01
@@ -49,8 +52,6 @@ EDGES_MAX = 8
 """The most edges that the search for the sensor uses, spread over the run."""
 BEFORE_EDGE_S, AFTER_EDGE_S = 3.0, 8.0
 """Readings from so long before an edge to so long after it are used to find the sensor."""
-REACH_S = 9.0
-"""How far before the first reading power is modelled, as readings look back."""
 READINGS_MIN = 4
 """With fewer readings there is nothing to fit."""
 SOLUTIONS_MAX = 8
@@ -218,7 +219,8 @@ class _Solution:
         """Return what log likelihoods near this fit are divided by in weights."""
         steps_w = self.watts[grid.walks] - self.watts[grid.walks - 1]
         sd_w = np.sqrt(math.exp(self.walk[0]) * grid.walk_s * self.variance)
-        return max(TEMPER, JUMP_TEMPER * float(np.max((steps_w / sd_w) ** 2, initial=0.0)))
+        largest = float(np.max((steps_w / sd_w) ** 2, initial=0.0))
+        return min(max(TEMPER, JUMP_TEMPER * largest), TEMPER_MAX)
 
     def variance_j2(self, seconds: Values) -> float:
         """Return the variance of the energy in ``seconds`` (n,) of each piece, in J^2."""
@@ -429,15 +431,17 @@ def _grid(spans: Sequence[Sequence[_Stretch]], piece_s: float) -> _Grid:
         is_walk.append(False)
         is_free.append(True)
         factors.append(1.0)
-    # The last entry is no piece but the end.
+    # The last entry is no piece but the end. A start with no equal is free: its mean is its own.
     edge_s = np.array(edges)
+    shared = [np.array(each) for each in starts.values() if len(each) > 1]
+    single_count = sum(len(each) == 1 for each in starts.values())
     walks = np.flatnonzero(is_walk)
     middle_s = (edge_s[1:] + edge_s[:-1]) / 2
     factor = np.array(factors)[walks]
     return _Grid(
         edge_s=edge_s,
-        starts=[np.array(each) for each in starts.values()],
-        free_count=sum(is_free) - 1,
+        starts=shared,
+        free_count=sum(is_free) - 1 + single_count,
         walks=walks,
         walk_s=(middle_s[walks] - middle_s[walks - 1]) * factor,
     )
@@ -458,14 +462,14 @@ _Likelihood = Callable[[Response, _Walk], float]
 _IMPOSSIBLE = -1e12
 
 
-def _likelihood(problem: _Problem, observed: Observations) -> _Likelihood:
+def _likelihood(problem: _Problem, observed: Observations, longest_s: float) -> _Likelihood:
     slack_s, range_w = observed.slack_s, float(np.ptp(observed.watts))
     least_w = min(float(observed.watts.min()), 0.0) - BELOW_ZERO * range_w
 
     def value(response: Response, walk: _Walk) -> float:
         is_possible = (
             -slack_s <= response.lag_s <= LAG_MAX_S
-            and response.window_s <= WINDOW_MAX_S
+            and response.window_s <= longest_s
             and max(abs(walk[0]), abs(walk[1])) <= WALK_MAX
         )
         solved = problem.solve(response, walk) if is_possible else None
@@ -487,7 +491,7 @@ def _modes(
     else:
         kinds = {
             ("instant", declared.shape == "instant"): (0.0,),
-            ("boxcar", False): _WINDOWS_S,
+            ("boxcar", False): (*_WINDOWS_S, *([declared.window_s] if declared.window_s else [])),
             ("rc", False): _RC_S,
         }
         if declared.shape == "boxcar":
@@ -497,7 +501,7 @@ def _modes(
             (
                 (likelihood(response, walk), response, walk)
                 for window_s in windows
-                for lag_s in (-slack_s, *_LAGS_S)
+                for lag_s in ((0.0,) if kind[0] == "mean" else (-slack_s, *_LAGS_S))
                 for response in [Response(shape=kind[0], window_s=window_s, lag_s=lag_s)]
                 for walk in _WALKS
             ),
@@ -515,7 +519,11 @@ def _modes(
         for mode in modes
         if mode.score > best - FAR_NATS
     ]
-    return sorted(modes, key=lambda mode: mode.score, reverse=True)
+    if declared.shape == "instant":
+        # Power that settles exponentially looks like an RC filter: both remain possible.
+        others = max((mode.score for mode in modes if mode.response.shape != "rc"), default=best)
+        modes = [replace(mode, score=min(mode.score, others)) for mode in modes]
+    return sorted(modes, key=lambda mode: (mode.score, mode.is_declared), reverse=True)
 
 
 def _as_declared(declared: Response) -> _Mode:
@@ -529,14 +537,22 @@ def _climb(
 ) -> _Mode:
     """Return the maximum near a guess, by Nelder and Mead's simplex of ``count`` steps."""
     has_free_window = response.shape in ("boxcar", "rc") and not is_declared
+    has_free_lag = response.shape != "mean"
 
     def at(place: Values) -> tuple[Response, _Walk]:
-        window_s = math.exp(min(place[3], 5.0)) if has_free_window else response.window_s
-        found = Response(shape=response.shape, window_s=window_s, lag_s=float(place[0]))
-        return found, (float(place[1]), float(place[2]))
+        found = Response(
+            shape=response.shape,
+            window_s=math.exp(min(place[3], 5.0)) if has_free_window else response.window_s,
+            lag_s=float(place[2]) if has_free_lag else response.lag_s,
+        )
+        return found, (float(place[0]), float(place[1]))
 
-    start = [response.lag_s, *walk, *([math.log(response.window_s)] if has_free_window else [])]
-    step = np.diag([0.1, 2.0, 1.0, 0.2][: len(start)])
+    start = list(walk)
+    if has_free_lag:
+        start.append(response.lag_s)
+    if has_free_window:
+        start.append(math.log(response.window_s))
+    step = np.diag([2.0, 1.0, 0.1, 0.2][: len(start)])
     simplex = np.vstack((start, np.array(start) + step))
     found = minimize(
         lambda place: -likelihood(*at(place)),
@@ -560,6 +576,8 @@ def _spread(likelihood: _Likelihood, mode: _Mode, temper: float) -> list[tuple[f
     They are a grid over the delay and the logarithm of the window, which are nearly independent, as
     far as the likelihood has not fallen by ``3 * temper``.
     """
+    if mode.response.shape == "mean":
+        return [(1.0, mode.response)]
     top = likelihood(mode.response, mode.walk)
 
     def at(delay_s: float, stretch: float) -> Response:
@@ -624,17 +642,17 @@ class FoundSensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FittedPower:
-    """Power over time: constant on pieces with edges ``edge_ns`` (n + 1,), ``watts`` (n,)."""
+    """Power over time: constant on pieces with edges ``edge_ns`` (n + 1,), ``watts`` (n,).
+
+    ``noise_w`` is the standard deviation of successive readings, by the median of their changes, so
+    that steps of power do not count.
+    """
 
     edge_ns: Times
     watts: Values
+    noise_w: float
     sensor: FoundSensor
     _solutions: Sequence[tuple[float, _Solution]]
-
-    @property
-    def noise_w(self) -> float:
-        """The standard deviation of the readings around the fit."""
-        return math.sqrt(sum(weight * each.variance for weight, each in self._solutions))
 
     def variances_j2(self, windows_ns: Iterable[tuple[int, int]]) -> tuple[float, float]:
         """Return the variances of the energy in some windows together, in J^2.
@@ -667,9 +685,11 @@ def fit_power(
     ends_ns = [each.end_ns for each in activity]
     last_s = max((max(ends_ns, default=0) - origin_ns) / NS_PER_S, float(time_s[-1])) + 1e-3
     piece_s = max(PIECE_S, PIECE_READS * float(np.median(np.diff(time_s))))
-    stretches = _stretches(activity, origin_ns, -REACH_S, last_s)
-    local = _local(stretches, time_s, observed, piece_s)
-    likelihood = _likelihood(local, observed)
+    longest_s = max(WINDOW_MAX_S, WINDOW_FACTOR * declared.window_s)
+    reach_s = longest_s + LAG_MAX_S + 0.5
+    stretches = _stretches(activity, origin_ns, -reach_s, last_s)
+    local = _local(stretches, time_s, observed, piece_s, reach_s)
+    likelihood = _likelihood(local, observed, longest_s)
     # Constant readings show nothing of a sensor.
     is_flat = bool(np.ptp(observed.watts) <= observed.resolution_w)
     modes = (
@@ -714,6 +734,7 @@ def fit_power(
         points,
         likeliest,
         may_be_undelayed=may_be_undelayed,
+        longest_s=longest_s,
         time_s=time_s,
         stretches=stretches,
         observed=observed,
@@ -725,6 +746,7 @@ def fit_power(
     return FittedPower(
         edge_ns=origin_ns + np.rint(whole.grid.edge_s * NS_PER_S).astype(np.int64),
         watts=watts,
+        noise_w=float(np.median(np.abs(np.diff(observed.watts)))) / (0.6745 * math.sqrt(2)),
         sensor=sensor,
         _solutions=solutions,
     )
@@ -755,6 +777,7 @@ def _found(
     likeliest: _Solution,
     *,
     may_be_undelayed: bool,
+    longest_s: float,
     time_s: Values,
     stretches: Sequence[_Stretch],
     observed: Observations,
@@ -774,6 +797,9 @@ def _found(
         float(np.sqrt(np.mean(likeliest.residual[part] ** 2))) if part.any() else None
         for part in (is_edge, ~is_edge)
     )
+    is_at_bound = best.response.lag_s > 0.9 * LAG_MAX_S or (
+        best.has_free_window and best.response.window_s > 0.9 * longest_s
+    )
     # Without an edge, or without a change of power, any lag explains the readings.
     lag_u_s = LAG_MAX_S
     if len(stretches) > 1 and np.ptp(observed.watts) > observed.resolution_w:
@@ -786,13 +812,24 @@ def _found(
         is_declared=best.is_declared,
         edge_residual_w=edge_w,
         residual_w=elsewhere_w or 0.0,
-        is_explained=edge_w is None
-        or edge_w <= MISFIT_FACTOR * max(elsewhere_w or edge_w, observed.resolution_w),
+        # A count is right whatever the power was.
+        is_explained=best.response.shape == "mean"
+        or (
+            (not is_at_bound or may_be_undelayed)
+            and (
+                edge_w is None
+                or edge_w <= MISFIT_FACTOR * max(elsewhere_w or edge_w, observed.resolution_w)
+            )
+        ),
     )
 
 
 def _local(
-    stretches: Sequence[_Stretch], time_s: Values, observed: Observations, piece_s: float
+    stretches: Sequence[_Stretch],
+    time_s: Values,
+    observed: Observations,
+    piece_s: float,
+    reach_s: float,
 ) -> _Problem:
     """Return the problem near up to ``EDGES_MAX`` edges; all of the run if it has few."""
     edges = np.array([each.start_s for each in stretches[1:]])
@@ -801,7 +838,7 @@ def _local(
         edges = edges[np.unique(groups[:, None] + np.arange(EDGES_MAX // 4))]
     spans: list[tuple[float, float]] = []
     for edge_s in edges.tolist():
-        start_s, end_s = edge_s - BEFORE_EDGE_S - REACH_S, edge_s + AFTER_EDGE_S
+        start_s, end_s = edge_s - BEFORE_EDGE_S - reach_s, edge_s + AFTER_EDGE_S
         if spans and start_s <= spans[-1][1]:
             start_s = spans.pop()[0]
         spans.append((start_s, end_s))
@@ -816,7 +853,7 @@ def _local(
     clipped = [span for span in clipped if span]
     near = np.zeros(time_s.size, np.bool_)
     for span in clipped:
-        from_s = span[0].start_s + (REACH_S if span[0].start_s > stretches[0].start_s else 0.0)
+        from_s = span[0].start_s + (reach_s if span[0].start_s > stretches[0].start_s else 0.0)
         near |= (time_s >= from_s) & (time_s <= span[-1].end_s)
     if np.count_nonzero(near) < READINGS_MIN:
         near[:], clipped = True, [list(stretches)]
