@@ -78,7 +78,7 @@ SAME_EDGE_S = 0.01
 PIECE_S = 0.1
 """Power is constant on pieces of this length, or of ``PIECE_READS`` reads if these are rarer."""
 PIECE_READS = 0.5
-_LAGS_S = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0)
+_LAGS_S = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0)
 _WINDOWS_S = (0.25, 0.5, 1.0, 2.0, 3.0)
 _RC_S = (0.25, 1.0)
 _WALKS = ((-1.0, 1.0), (4.0, 3.0), (12.0, 3.0))
@@ -484,7 +484,7 @@ def _likelihood(problem: _Problem, observed: Observations, longest_s: float) -> 
 def _modes(
     likelihood: _Likelihood, declared: Response, *, is_tumbling: bool, slack_s: float
 ) -> list[_Mode]:
-    """Return the best fit of each kind of sensor, best first."""
+    """Return the best fit of each kind of sensor that may explain the readings."""
     kinds: dict[tuple[Shape, bool], Sequence[float]]
     if declared.shape == "mean" or is_tumbling:
         kinds = {(declared.shape, True): (declared.window_s,)}
@@ -496,34 +496,53 @@ def _modes(
         }
         if declared.shape == "boxcar":
             kinds["boxcar", True] = (declared.window_s,)
-    guesses = {
-        kind: max(
-            (
-                (likelihood(response, walk), response, walk)
-                for window_s in windows
-                for lag_s in ((0.0,) if kind[0] == "mean" else (-slack_s, *_LAGS_S))
-                for response in [Response(shape=kind[0], window_s=window_s, lag_s=lag_s)]
-                for walk in _WALKS
-            ),
-            key=lambda each: each[0],
+    modes = []
+    for (shape, is_declared), windows in kinds.items():
+        lags_s = (0.0,) if shape == "mean" else (0.0, -slack_s, *_LAGS_S)
+        tried = [
+            (likelihood(response, walk), response, walk)
+            for lag_s in lags_s
+            for window_s in windows
+            for response in [Response(shape=shape, window_s=window_s, lag_s=lag_s)]
+            for walk in _WALKS
+        ]
+        starts = [max(tried, key=lambda each: each[0])]
+        if is_declared and starts[0][1].lag_s:
+            # The likelihood may have a second peak where nothing is late.
+            starts.append(max(tried[: len(_WALKS)], key=lambda each: each[0]))
+        modes.append(
+            max(
+                (
+                    _climb(likelihood, response, walk, is_declared=is_declared, count=50)
+                    for _, response, walk in starts
+                ),
+                key=lambda mode: mode.score,
+            )
         )
-        for kind, windows in kinds.items()
-    }
-    modes = [
-        _climb(likelihood, response, walk, is_declared=kind[1], count=50)
-        for kind, (_, response, walk) in guesses.items()
-    ]
     best = max(mode.score for mode in modes)
-    modes = [
+    return [
         _climb(likelihood, mode.response, mode.walk, is_declared=mode.is_declared, count=100)
         for mode in modes
-        if mode.score > best - FAR_NATS
+        if mode.score > best - FAR_NATS or mode.is_declared
     ]
-    if declared.shape == "instant":
-        # Power that settles exponentially looks like an RC filter: both remain possible.
-        others = max((mode.score for mode in modes if mode.response.shape != "rc"), default=best)
-        modes = [replace(mode, score=min(mode.score, others)) for mode in modes]
-    return sorted(modes, key=lambda mode: (mode.score, mode.is_declared), reverse=True)
+
+
+def _believed(modes: Sequence[_Mode], problem: _Problem, declared: Response) -> list[_Mode]:
+    """Return the modes, best first; some do not overrule the declared sensor, but stand beside it.
+
+    These are a sensor that leaves jumps of power where nobody knows of any, and an RC filter where
+    a moment's reading is declared: power itself may settle exponentially.
+    """
+    most = max((mode.score for mode in modes if mode.is_declared), default=math.inf)
+    believed = []
+    for mode in modes:
+        solved = problem.solve(mode.response, mode.walk)
+        is_doubtful = (mode.response.shape == "rc" and declared.shape == "instant") or (
+            solved is not None and solved.temper(problem.grid) > TEMPER
+        )
+        score = min(mode.score, most) if is_doubtful and not mode.is_declared else mode.score
+        believed.append(replace(mode, score=score))
+    return sorted(believed, key=lambda mode: (mode.score, mode.is_declared), reverse=True)
 
 
 def _as_declared(declared: Response) -> _Mode:
@@ -695,8 +714,12 @@ def fit_power(
     modes = (
         [_as_declared(declared)]
         if is_flat
-        else _modes(
-            likelihood, declared, is_tumbling=observed.is_tumbling, slack_s=observed.slack_s
+        else _believed(
+            _modes(
+                likelihood, declared, is_tumbling=observed.is_tumbling, slack_s=observed.slack_s
+            ),
+            local,
+            declared,
         )
     )
     best = local.solve(modes[0].response, modes[0].walk)
