@@ -34,6 +34,8 @@ Shape = Literal["instant", "boxcar", "rc", "mean"]
 """How a sensor weighs the past; ``mean`` is over each observation's own window (a counter)."""
 
 LAG_MAX_S = 3.5
+LAG_NATS = 5.0
+"""What a second of lag costs in log likelihood, where readings hardly tell one lag from another."""
 WINDOW_MAX_S, WINDOW_FACTOR = 5.0, 1.5
 """Windows are searched up to 5 s, or 1.5 times the declared one. A best lag or window in the last
 tenth of its range may be longer, and explains nothing."""
@@ -476,7 +478,8 @@ def _likelihood(problem: _Problem, observed: Observations, longest_s: float) -> 
         if solved is None or not math.isfinite(solved.log_likelihood):
             return _IMPOSSIBLE
         below_w = max(least_w - float(solved.watts.min()), 0.0)
-        return solved.log_likelihood - (BELOW_ZERO_NATS * below_w / range_w if below_w else 0.0)
+        score = solved.log_likelihood - LAG_NATS * max(response.lag_s, 0.0)
+        return score - (BELOW_ZERO_NATS * below_w / range_w if below_w else 0.0)
 
     return value
 
@@ -527,21 +530,19 @@ def _modes(
     ]
 
 
-def _believed(modes: Sequence[_Mode], problem: _Problem, declared: Response) -> list[_Mode]:
-    """Return the modes, best first; some do not overrule the declared sensor, but stand beside it.
+def _believed(modes: Sequence[_Mode], declared: Response) -> list[_Mode]:
+    """Return the modes, best first.
 
-    These are a sensor that leaves jumps of power where nobody knows of any, and an RC filter where
-    a moment's reading is declared: power itself may settle exponentially.
+    An RC filter does not overrule a declared reading of the moment, but stands beside it: power
+    itself may settle exponentially.
     """
-    most = max((mode.score for mode in modes if mode.is_declared), default=math.inf)
-    believed = []
-    for mode in modes:
-        solved = problem.solve(mode.response, mode.walk)
-        is_doubtful = (mode.response.shape == "rc" and declared.shape == "instant") or (
-            solved is not None and solved.temper(problem.grid) > TEMPER
-        )
-        score = min(mode.score, most) if is_doubtful and not mode.is_declared else mode.score
-        believed.append(replace(mode, score=score))
+    most = math.inf
+    if declared.shape == "instant":
+        most = max((mode.score for mode in modes if mode.response.shape != "rc"), default=math.inf)
+    believed = [
+        replace(mode, score=min(mode.score, most)) if mode.response.shape == "rc" else mode
+        for mode in modes
+    ]
     return sorted(believed, key=lambda mode: (mode.score, mode.is_declared), reverse=True)
 
 
@@ -718,7 +719,6 @@ def fit_power(
             _modes(
                 likelihood, declared, is_tumbling=observed.is_tumbling, slack_s=observed.slack_s
             ),
-            local,
             declared,
         )
     )

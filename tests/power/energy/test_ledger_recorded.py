@@ -119,5 +119,5 @@ def test_counter_and_power_of_a_gpu_show_the_same_peak_and_percentile() -> None:
     assert by_counter.p99_w == pytest.approx(by_power.p99_w, rel=0.005)
     assert by_counter.slew_w_per_s == pytest.approx(by_power.slew_w_per_s, rel=0.02)
     assert by_counter.peak_100ms_w is by_power.peak_100ms_w is None
-    assert by_power.missing["peak_100ms_w"] == "its readings resolve 1 s"
+    assert by_power.missing["peak_100ms_w"].startswith("its readings resolve 1")
     assert by_power.reading_count == pytest.approx(10 * (end_s - start_s - 1), abs=3)
