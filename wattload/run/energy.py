@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from wattload.core.errors import RecordError
 from wattload.core.power import (
     Boxcar,
@@ -243,8 +245,8 @@ def _of_host(
             for window in own
             if window.name not in _WITHOUT_WORK
             for start_ns, end_ns in window.active_intervals
-        ]
-        + _bursts(traffic, own),
+        ],
+        drive_activity=_drive_activity(traffic, own),
         baseline=spans.get(IDLE_PHASE),
         resets_ns=_resets_ns(measured.restarted, samples),
     )
@@ -279,28 +281,39 @@ def _of_host(
     }
 
 
-def _bursts(traffic: Sequence[TrafficRow], windows: Sequence[PhaseWindow]) -> list[Activity]:
-    """Return the times in which bytes moved, of phases without any for ``PAUSE_NS`` or more."""
-    moved: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+def _drive_activity(
+    traffic: Sequence[TrafficRow], windows: Sequence[PhaseWindow]
+) -> list[Activity]:
+    """Return when drives worked: the phases, without times in which no bytes moved.
+
+    Such times are pauses of ``PAUSE_NS``, and the start or end of an interval without bytes for two
+    bins or more. A drive that begins late with the bytes has no late sensor.
+    """
+    moved: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for time_ns, host, _rank, phase, read_bytes, written_bytes in traffic:
         if read_bytes + written_bytes:
-            moved[host, phase].add(time_ns)
-    bursts = []
+            moved[host, phase].append(time_ns)
+    found = []
     for window in windows:
-        spans: list[list[int]] = []
-        for start_ns in sorted(moved[window.host, window.name]):
-            if spans and start_ns - spans[-1][1] < PAUSE_NS:
-                spans[-1][1] = start_ns + BIN_NS
-            else:
-                spans.append([start_ns, start_ns + BIN_NS])
-        if not spans:
+        if window.name in _WITHOUT_WORK:
             continue
-        starts_late = spans[0][0] - window.start_ns >= PAUSE_NS
-        ends_early = window.end_ns - spans[-1][1] >= PAUSE_NS
-        if len(spans) > 1 or starts_late or ends_early:
-            name = f"bytes of {window.name}"
-            bursts += [Activity(start_ns=a, end_ns=b, name=name) for a, b in spans]
-    return bursts
+        bins = np.unique(np.array(moved[window.host, window.name], dtype=np.int64))
+        for start_ns, end_ns in window.active_intervals:
+            inside = bins[(bins > start_ns - BIN_NS) & (bins < end_ns)]
+            # A byte moved at an unknown time in its bin.
+            middle = inside + BIN_NS // 2
+            pauses = np.flatnonzero(np.diff(inside) >= PAUSE_NS + BIN_NS)
+            froms = [start_ns, *middle[pauses + 1].tolist()]
+            tos = [*middle[pauses].tolist(), end_ns]
+            if inside.size and inside[0] - start_ns >= 2 * BIN_NS:
+                froms[0] = int(middle[0])
+            if inside.size and end_ns - inside[-1] >= 3 * BIN_NS:
+                tos[-1] = int(middle[-1])
+            found += [
+                Activity(start_ns=a, end_ns=b, name=window.name)
+                for a, b in zip(froms, tos, strict=True)
+            ]
+    return found
 
 
 def _restarted(cycles: Iterable[tuple[str, int | None, int | None]]) -> frozenset[str]:
