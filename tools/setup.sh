@@ -19,10 +19,10 @@ find_python() {
         is_new_enough "$asked" && echo "$asked"
         return
     fi
-    base=$(.venv/bin/python -c 'import sys; print(sys._base_executable)' 2>/dev/null) || base=
-    for name in ${base:+"$base"} python3 python3.14 python3.13 python3.12 python3.11; do
+    for name in .venv/bin/python python3 python3.14 python3.13 python3.12 python3.11; do
         if is_new_enough "$name"; then
-            echo "$name"
+            # Not that of an environment: its packages would be taken for the system's.
+            "$name" -c 'import sys; print(sys._base_executable)'
             return
         fi
     done

@@ -1,33 +1,44 @@
 """Change a drive's power settings, verify them, and undo them even after a failure.
 
-One change takes these steps: refuse states that do no I/O, lock the controller, journal the old
-value, send Set Features without the Save bit, wait the drive's stated latencies, read the value
-back. The drive's clock is the only change that is not undone: the old time would be wrong by the
-length of the run.
+One change takes these steps: refuse states that do no I/O, lock the controller, read the value,
+journal it, send Set Features without the Save bit, wait the drive's stated latencies, read the
+value back. A value that is neither the one found nor one that was sent is somebody else's: it is
+left, and its journal entry stays open. The drive's clock is the only change that is not undone: the
+old time would be wrong by the length of the run.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from wattload.core.clock import boot_id, utc_text
 from wattload.core.errors import PowerError, PowerStateError
 from wattload.power.config import PowerConfig
 from wattload.power.control.host import HoldsSystem
-from wattload.power.control.journal import ChangeJournal, Entry, Key, Owner, Setting
+from wattload.power.control.journal import (
+    ChangeJournal,
+    Entry,
+    Key,
+    Owner,
+    Setting,
+    lock_controllers,
+)
 from wattload.power.control.power_settings import (
     CLOCK,
     Feature,
     Plan,
     Saved,
     SettingValue,
+    is_foreign,
+    left_text,
     plans,
     read_saved,
     read_setting,
+    sentence_of,
 )
 from wattload.power.nvme.admin import (
     CODE_MASK,
@@ -78,6 +89,11 @@ class Change:
     saved_after: Saved = _NOT_READ
     undo: FeatureChange = field(repr=False)
 
+    @property
+    def was_put_back(self) -> bool:
+        """Whether the drive had its old value again before it was restored."""
+        return self.is_restored and self.after == self.restored != self.verified
+
 
 class PowerStateControl:
     """The power settings of one controller, from the first change until all are undone."""
@@ -95,12 +111,15 @@ class PowerStateControl:
         self.changes: list[Change] = []
 
     def hold(self, *, needed: bool, other_names: Collection[str] = ()) -> None:
-        """Lock the controller until ``close``; see ``ChangeJournal.lock``.
+        """Lock the controller until ``close``, against runs with other state folders too.
 
-        ``other_names`` are the names of the drive's other controllers, which the lock covers too.
+        See ``ChangeJournal.lock`` and ``lock_controllers``. ``other_names`` are the names of the
+        drive's other controllers, which the locks cover too.
         """
-        self._locks.enter_context(self._journal.lock(self.controller.serial, needed=needed))
-        self._locked_names = (self._device.name, *other_names)
+        serial, names = self.controller.serial, (self._device.name, *other_names)
+        self._locks.enter_context(self._journal.lock(serial, needed=needed))
+        self._locks.enter_context(lock_controllers(serial, sorted(set(names))))
+        self._locked_names = names
 
     def set(
         self, state: int, *, holds_system: HoldsSystem, allow_system_drive: bool = False
@@ -134,8 +153,8 @@ class PowerStateControl:
         bug.
 
         Raises:
-            PowerError: the drive did not take an old value back; that journal entry stays for the
-                next start.
+            PowerError: the drive did not take an old value back, or has a value that something
+                else has set; that journal entry stays for the next start.
         """
         for change in reversed(self.changes):
             try:
@@ -233,6 +252,8 @@ class FeatureChange:
         self._run_id = run_id
         self._owner: Owner = owner
         self._entry: Entry | None = None
+        self._own: list[Setting] = []
+        self._is_verified = False
 
     def set(self, new: Setting, *, old: Setting | None = None) -> Setting:
         """Journal, send and verify a value; return the value read back.
@@ -241,25 +262,33 @@ class FeatureChange:
         accept the new value, it is undone before this raises.
 
         Raises:
-            PowerStateError: the drive refuses, or reports another value afterwards.
+            PowerStateError: the drive refuses, reports another value afterwards, or has a value
+                that something else has set since it was read, or since an earlier change.
             PowerError: the journal is not writable, or the drive does not answer.
         """
         earlier = self._earlier()
-        before = old if old is not None else read_setting(self._device, self.feature)
+        current = self._read(old)
+        found = earlier.old if earlier else old or current
+        own = (found, *earlier.sent) if earlier else (found,)
+        if is_foreign(self.feature, self._controller, current, own):
+            raise PowerStateError(self._set_meanwhile(earlier, found, current))
         self._entry = _entry(
             self._device,
             self._controller,
             self.feature,
-            earlier.old if earlier else before,
+            found,
             new,
             run_id=self._run_id,
             owner=self._owner,
         )
+        self._own, self._is_verified = [found, new], False
         self._journal.write(self._entry)
         if earlier is not None and earlier.key != self._entry.key:
             self._journal.remove(earlier)
         try:
-            answer = _send(self._device, self._controller, self.feature, before, new)
+            answer = _send(
+                self._device, self._controller, self.feature, current, new, note=self._note_taken
+            )
         except PowerError as error:
             self._undo_failed(str(error), error)
             raise
@@ -274,25 +303,71 @@ class FeatureChange:
             sentence = _mismatch(self._device, self._controller, self.feature, new, answer.current)
             self._undo_failed(sentence, None)
             raise PowerStateError(sentence)
+        self._is_verified = True
         return answer.current
 
     def restore(self) -> Setting | None:
         """Restore the old value and close the journal entry; safe to call twice.
 
         The command is sent even if the drive reports the old value: it may have accepted a change
-        that it has not made yet. Returns the value read back, ``None`` if nothing was changed.
+        that it has not made yet. But if the new value had been in effect, something else has put
+        the old one back, and may still set the new one again, as the one that it has found. Then
+        the entry stays open, and the next start looks again. Returns the value read back, ``None``
+        if nothing was changed.
 
         Raises:
+            PowerStateError: the drive has a value that something else has set; the entry stays.
             PowerError: the old value is not back; the entry stays for the next start.
         """
-        if self._entry is None:
+        entry = self._entry
+        if entry is None:
             return None
-        back = restore_setting(
-            self._device, self._controller, self.feature, self._entry.old, self._entry.new
-        )
-        self._journal.remove(self._entry)
+        current = self._read(entry.new)
+        if is_foreign(self.feature, self._controller, current, self._own):
+            self._entry = replace(entry, left=current)
+            self._journal.write(self._entry)
+            raise PowerStateError(
+                f"{entry.device_name} ({entry.serial}) is {left_text(entry, current)}"
+            )
+        back = restore_setting(self._device, self._controller, self.feature, entry.old, current)
+        if (
+            self._is_verified
+            and not self.feature.ends_itself
+            and not self.feature.same(current, entry.new)
+            and self.feature.same(current, entry.old)
+        ):
+            self._journal.write(replace(entry, left=current))
+        else:
+            self._journal.remove(entry)
         self._entry = None
         return back
+
+    def _note_taken(self, current: Setting) -> None:
+        """Journal a value that the drive took in place of the requested one, such as a rounded one.
+
+        If this process dies now, the next start would take it for somebody else's.
+        """
+        if self._entry is not None and not any(
+            self.feature.same(current, each) for each in self._own
+        ):
+            self._own.append(current)
+            self._entry = replace(self._entry, taken=current)
+            self._journal.write(self._entry)
+
+    def _read(self, assumed: Setting | None) -> Setting:
+        """Return the drive's value; ``assumed`` if the feature can't be read."""
+        if assumed is not None and not self.feature.readable:
+            return assumed
+        return read_setting(self._device, self.feature)
+
+    def _set_meanwhile(self, earlier: Entry | None, found: Setting, current: Setting) -> str:
+        if earlier is not None:
+            return sentence_of(earlier, left_text(earlier, current))
+        return (
+            f"{self._device.name} ({self._controller.serial}) has changed from "
+            f"{self.feature.describe(found)} to {self.feature.describe(current)} before it was "
+            "set: something else is setting it, so it is left; try again when that has ended"
+        )
 
     def _earlier(self) -> Entry | None:
         """Return the existing entry, including one written before entries named the controller."""
@@ -357,37 +432,82 @@ class _Answer:
 
 
 def _send(
-    device: AdminDevice, controller: Controller, feature: Feature, old: Setting, new: Setting
+    device: AdminDevice,
+    controller: Controller,
+    feature: Feature,
+    current: Setting,
+    new: Setting,
+    *,
+    note: Callable[[Setting], None] | None = None,
 ) -> _Answer:
-    """Send a value, valid until the drive's next reset, in each dword that may carry it.
+    """Send a value, valid until the drive's next reset, in all dwords that may carry it.
 
-    After the drive has accepted one dword, a refusal of the next is ignored: the first may have
-    taken effect.
+    ``note`` is called with each value read back that is not ``new``.
+
+    A drive that reads a dword which does not carry it would see 0, and a power limit of 0 is none.
+    So a value goes into one dword alone only if that lifts no limit. After the drive has accepted
+    one dword, a refusal of the next is ignored: the first may have taken effect.
     """
-    answer = _Answer(status=INVALID_FIELD)
+
+    def sent_in(dwords: Collection[int]) -> _Answer:
+        status = _submit(device, feature, new, dwords)
+        if status & CODE_MASK != SUCCESS:
+            return _Answer(status=status)
+        settled = _settle(device, controller, feature, current, new, note=note)
+        return _Answer(status=status, current=settled)
+
+    answer = sent_in(feature.dwords)
+    if answer.status & CODE_MASK != INVALID_FIELD or not _may_be_apart(
+        device, feature, current, new
+    ):
+        return answer
     for dword in feature.dwords:
-        command = set_command(
-            feature.identifier,
-            feature.describe(new),
-            value=new.value,
-            dword=dword,
-            uuid_index=feature.uuid_index,
-            payload=new.data,
-        )
-        status = device.submit(command).status
-        if status & CODE_MASK == SUCCESS:
-            answer = _Answer(status=status, current=_settle(device, controller, feature, old, new))
-            if answer.current is not None and feature.same(answer.current, new):
-                break
-        elif answer.current is None:
-            answer = _Answer(status=status)
-        if status & CODE_MASK not in (SUCCESS, INVALID_FIELD):
+        last = sent_in((dword,))
+        if last.current is not None or answer.current is None:
+            answer = last
+        if last.status & CODE_MASK not in (SUCCESS, INVALID_FIELD):
+            break
+        if last.current is not None and feature.same(last.current, new):
             break
     return answer
 
 
+def _submit(
+    device: AdminDevice, feature: Feature, setting: Setting, dwords: Collection[int]
+) -> int:
+    """Send Set Features; return the status."""
+    command = set_command(
+        feature.identifier,
+        feature.describe(setting),
+        value=setting.value,
+        dwords=dwords,
+        uuid_index=feature.uuid_index,
+        payload=setting.data,
+    )
+    return device.submit(command).status
+
+
+def _may_be_apart(device: AdminDevice, feature: Feature, current: Setting, new: Setting) -> bool:
+    """Return whether a value that was refused in several dwords may go into each alone.
+
+    It may if no limit is in effect, or if the drive refuses even its present value in several
+    dwords: it then requires those that it does not read to be 0, and refuses a value in them.
+    """
+    if len(feature.dwords) == 1 or new.value == 0:
+        return False
+    if current.value == 0:
+        return True
+    return _submit(device, feature, current, feature.dwords) & CODE_MASK == INVALID_FIELD
+
+
 def _settle(
-    device: AdminDevice, controller: Controller, feature: Feature, old: Setting, new: Setting
+    device: AdminDevice,
+    controller: Controller,
+    feature: Feature,
+    old: Setting,
+    new: Setting,
+    *,
+    note: Callable[[Setting], None] | None,
 ) -> Setting:
     """Wait for the transition's stated latency plus a grace period; return the value read back."""
     wait_s = feature.latency_s(controller, old.value, new.value)
@@ -396,6 +516,8 @@ def _settle(
         return new
     deadline_s = time.monotonic() + GRACE_S
     while not feature.same(current := read_setting(device, feature), new):
+        if note is not None:
+            note(current)
         if time.monotonic() >= deadline_s:
             break
         time.sleep(_POLL_S)

@@ -4,6 +4,7 @@ It is a host-wide folder with one file per controller and feature, keyed by seri
 identifier: a drive's name changes between boots, and one drive may have two controllers. An entry
 is written and fsynced before Set Features is sent, and removed after the old value has been read
 back. So the next process to start can finish the work of one that died.
+An entry whose drive has a value that something else has set stays open, with that value in it.
 
 An entry makes its reader send a command. So folder and entries must belong to this user or root,
 and nobody else may write to them; an entry is limited and type-checked; and only features that
@@ -15,8 +16,9 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -25,11 +27,12 @@ from urllib.parse import quote, unquote
 from pydantic_core import from_json
 
 from wattload.core.errors import DataError, ForeignFileError, PowerError
-from wattload.core.files import Folder, LockHeldError, open_folder, sync_folder
+from wattload.core.files import Folder, Lock, LockHeldError, lock_device, open_folder, sync_folder
 from wattload.power.nvme.features import POWER_MANAGEMENT
 
-SCHEMA_VERSION = 3
-"""3 adds the controller. Also read: 2 (any feature) and 1 (power states only)."""
+SCHEMA_VERSION = 5
+"""5 adds the value taken, 4 the value that was left. Also read: 3 (with the controller), 2 (any
+feature) and 1 (power states only)."""
 
 _SUFFIX = ".json"
 _STATE_PREFIX = "power-state-"
@@ -44,6 +47,9 @@ _MAX_ENTRY_BYTES = 16 << 10
 _DWORD_MAX = 0xFFFFFFFF
 _CONTROLLER_MARK = "@"
 """Separates the serial from the controller; quoted serials never contain it."""
+
+_SHORT_HOLD_S = 0.1
+"""Longer than a lock is held that is only tested."""
 
 Owner = Literal["run", "user"]
 """Who made a change: a run (undone at the next start) or ``power set`` (kept until restored)."""
@@ -72,7 +78,9 @@ class Entry:
     ``old`` is the value to restore, ``new`` the requested one. ``uuid_index`` identifies who
     defined the feature; 0 is the specification. ``controller_id`` (CNTLID) distinguishes
     controllers with the same serial; it is ``None`` in entries of older versions. ``boot_id`` shows
-    whether the host has restarted since.
+    whether the host has restarted since. ``left`` is the value that the drive had when the change
+    was to be undone, if something else had set it. ``taken`` is the value that the drive took in
+    place of ``new``, as by rounding it.
     """
 
     serial: str
@@ -86,6 +94,13 @@ class Entry:
     run_id: str
     boot_id: str
     time_utc: str
+    left: Setting | None = None
+    taken: Setting | None = None
+
+    @property
+    def sent(self) -> tuple[Setting, ...]:
+        """The values that the drive may have because of this change."""
+        return (self.new,) if self.taken is None else (self.new, self.taken)
 
     @property
     def key(self) -> Key:
@@ -180,7 +195,8 @@ class ChangeJournal:
 
         The kernel releases the lock when this process ends for any reason. A process that can't
         write to the folder can't change a drive either; unless the lock is ``needed``, it goes on
-        without it.
+        without it. A lock that is held is tried once more: ``wattload doctor`` takes it for a
+        moment to see whether a run has it.
 
         Raises:
             PowerError: another run holds the lock.
@@ -188,7 +204,11 @@ class ChangeJournal:
         name = f"lock-{quote(serial, safe='')}"
         try:
             with self._made() as folder:
-                lock = folder.lock(name)
+                try:
+                    lock = folder.lock(name)
+                except LockHeldError:
+                    time.sleep(_SHORT_HOLD_S)
+                    lock = folder.lock(name)
         except LockHeldError as error:
             raise PowerError(
                 f"controller {serial} is in use by another run; wait until that run has ended, and "
@@ -232,6 +252,43 @@ class ChangeJournal:
         return open_folder(self.folder)
 
 
+@contextmanager
+def lock_controllers(serial: str, names: Collection[str]) -> Iterator[None]:
+    """Lock controllers by their device nodes, as far as this process can open them.
+
+    This excludes runs whose state folder is another one, as in a container; see ``lock_device``. A
+    name whose controller does not have this serial is not locked.
+
+    Raises:
+        PowerError: a run with another state folder holds a lock.
+    """
+    with ExitStack() as locks:
+        for name in names:
+            if (lock := _node_lock(name, serial)) is not None:
+                locks.callback(lock.release)
+        yield
+
+
+def _node_lock(name: str, serial: str) -> Lock | None:
+    from wattload.core.sysfs import read_text  # a slow import, and no help needs it
+
+    node = Path("/dev") / name
+    try:
+        number = node.stat().st_rdev
+        sysfs = Path(f"/sys/dev/char/{os.major(number)}:{os.minor(number)}")
+        if read_text(sysfs / "serial") != serial:
+            return None
+    except OSError:
+        return None
+    try:
+        return lock_device(node)
+    except LockHeldError as error:
+        raise PowerError(
+            f"controller {serial} is in use by another run, whose state folder is not this one "
+            "(perhaps in a container); wait until that run has ended"
+        ) from error
+
+
 def _name_of(key: Key, owner: Owner) -> str:
     prefix = (
         _STATE_PREFIX if key.feature == POWER_MANAGEMENT else f"{_FEATURE_PREFIX}{key.feature:02x}-"
@@ -261,14 +318,20 @@ def _document(entry: Entry) -> dict[str, Any]:
         "device_name": entry.device_name,
         "owner": entry.owner,
         "feature": entry.feature,
-        "old": {"value": entry.old.value, "data": entry.old.data.hex()},
-        "new": {"value": entry.new.value, "data": entry.new.data.hex()},
+        "old": _setting_document(entry.old),
+        "new": _setting_document(entry.new),
+        "left": None if entry.left is None else _setting_document(entry.left),
+        "taken": None if entry.taken is None else _setting_document(entry.taken),
         "uuid_index": entry.uuid_index,
         "controller_id": entry.controller_id,
         "run_id": entry.run_id,
         "boot_id": entry.boot_id,
         "time_utc": entry.time_utc,
     }
+
+
+def _setting_document(setting: Setting) -> dict[str, Any]:
+    return {"value": setting.value, "data": setting.data.hex()}
 
 
 def _content(folder: Folder, name: str) -> bytes | None:
@@ -318,9 +381,10 @@ def _entry(path: Path, content: bytes) -> Entry:
 
 
 def _decoded(document: dict[str, Any]) -> dict[str, Any]:
-    for name in ("old", "new"):
-        setting = document[name]
-        document[name] = Setting(value=setting["value"], data=bytes.fromhex(setting["data"]))
+    for name in ("old", "new", "left", "taken"):
+        setting = document.get(name)
+        if setting is not None:
+            document[name] = Setting(value=setting["value"], data=bytes.fromhex(setting["data"]))
     return document
 
 
@@ -338,6 +402,8 @@ def _check_types(entry: Entry) -> None:
     numbers = {
         "old": (entry.old.value, _DWORD_MAX),
         "new": (entry.new.value, _DWORD_MAX),
+        "left": (0 if entry.left is None else entry.left.value, _DWORD_MAX),
+        "taken": (0 if entry.taken is None else entry.taken.value, _DWORD_MAX),
         "feature": (entry.feature, 0xFF),
         "uuid_index": (entry.uuid_index, 0x7F),
         "controller_id": (0 if entry.controller_id is None else entry.controller_id, 0xFFFF),

@@ -7,9 +7,10 @@ A run sets at most one of three limits on power: the power state (02h), OCP's li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from wattload.core.clock import boot_id
 from wattload.core.errors import PowerError, PowerStateError
 from wattload.power.config import PowerConfig
 from wattload.power.control.journal import Entry, Setting
@@ -63,13 +64,14 @@ def _measures(device: AdminDevice) -> int:
 class Feature:
     """How to get and set one feature.
 
-    ``dwords`` (11 to 15) may carry the value in Set Features. Where sources disagree, each is tried
-    until Get Features, which answers in dword 0, returns the value that was sent. ``uuid_index``
+    ``dwords`` (11 to 13) may carry the value in Set Features; where sources disagree, there are
+    several. ``uuid_index``
     identifies who defined the feature; 0 is the specification. ``decode`` gives the meaning of a
     value, in ``unit``. ``mask`` has the bits that a value may have, and ``data_bytes`` is the
     length of its buffer. Two values with the same meaning and buffer are equal. If a feature is not
-    ``readable``, its value is assumed to be the last one sent. ``current`` reads a feature whose
-    Get Features a drive may refuse. ``latency_s`` is the transition time that the drive states.
+    ``readable``, its value is assumed to be the last one sent. ``ends_itself`` says that the drive
+    may go back to the old value by itself. ``current`` reads a feature whose Get Features a drive
+    may refuse. ``latency_s`` is the transition time that the drive states.
     """
 
     identifier: int
@@ -82,6 +84,7 @@ class Feature:
     decode: Callable[[int], SettingValue | None] = lambda value: value
     is_switch: bool = False
     readable: bool = True
+    ends_itself: bool = False
     current: Callable[[AdminDevice], int] | None = None
     latency_s: Callable[[Controller, int, int], float] = lambda controller, old, new: 0.0
 
@@ -131,6 +134,7 @@ POWER_MEASUREMENT = Feature(
     name="power measurement",
     decode=_action,
     is_switch=True,
+    ends_itself=True,
     current=_measures,
 )
 
@@ -162,6 +166,46 @@ def feature_of(entry: Entry) -> Feature:
     return replace(known, uuid_index=entry.uuid_index)
 
 
+def sentence_of(entry: Entry, what: str) -> str:
+    """Return a sentence about a change: whose it is, and what has become of it."""
+    feature = feature_of(entry)
+    owner = f"run {entry.run_id}" if entry.owner == "run" else "`power set`"
+    when = ", before the host restarted" if has_restarted(entry) else ""
+    return (
+        f"{entry.device_name} ({entry.serial}), which {owner} had set from "
+        f"{feature.describe(entry.old)} to {feature.describe(entry.new)}{when}: {what}"
+    )
+
+
+def left_text(entry: Entry, current: Setting) -> str:
+    """Return what becomes of a change whose drive has a value that something else has set."""
+    return (
+        f"left at {feature_of(entry).describe(current)}, which something else has set since; "
+        f"`wattload power restore {entry.device_name} --keep` accepts it"
+    )
+
+
+def has_restarted(entry: Entry) -> bool:
+    """Return whether the host has restarted since a change."""
+    return bool(entry.boot_id) and entry.boot_id != boot_id()
+
+
+def is_foreign(
+    feature: Feature, controller: Controller, current: Setting, own: Iterable[Setting]
+) -> bool:
+    """Return whether something else has set a value: it is none of those found or set by us.
+
+    A state in which a drive sleeps is not foreign: the drive enters it by itself, and does not
+    report the state that it will wake to.
+    """
+    if any(feature.same(current, each) for each in own):
+        return False
+    if feature.identifier != POWER_MANAGEMENT:
+        return True
+    descriptor = controller.state(power_state_of(current.value))
+    return descriptor is not None and descriptor.operational
+
+
 def check_restorable(device: AdminDevice, controller: Controller, entry: Entry) -> None:
     """Raise ``PowerError`` unless an entry can be a change that wattload itself has made.
 
@@ -176,7 +220,7 @@ def check_restorable(device: AdminDevice, controller: Controller, entry: Entry) 
             "states`, then remove the entry"
         )
     wanted = read_ocp_uuid_index(device, controller) if known is DSSD_POWER else 0
-    for setting in (entry.old, entry.new):
+    for setting in (entry.old, *entry.sent):
         fits = setting.value & ~known.mask == 0 and len(setting.data) == known.data_bytes
         if not fits or entry.uuid_index != wanted or (known is DSSD_POWER and not wanted):
             raise PowerError(

@@ -5,21 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from wattload.core.clock import boot_id
 from wattload.core.errors import PowerError, PowerStateError
 from wattload.power.control import change
 from wattload.power.control.change import restore_setting
 from wattload.power.control.host import PowerHost
-from wattload.power.control.journal import ChangeJournal, Entry, Key, Owner, Setting
+from wattload.power.control.journal import (
+    ChangeJournal,
+    Entry,
+    Key,
+    Owner,
+    Setting,
+    lock_controllers,
+)
 from wattload.power.control.power_settings import (
     Feature,
     SettingValue,
     check_restorable,
     feature_of,
-    power_state_of,
+    has_restarted,
+    is_foreign,
+    left_text,
     read_setting,
+    sentence_of,
 )
 from wattload.power.nvme.admin import AdminDevice
 from wattload.power.nvme.admin_timeout import when_settled
@@ -44,13 +53,18 @@ class Recovery:
 
 
 def recover_changes(
-    host: PowerHost | None = None, *, owner: Owner = "run", serial: str | None = None
+    host: PowerHost | None = None,
+    *,
+    owner: Owner = "run",
+    serial: str | None = None,
+    keep: bool = False,
 ) -> list[Recovery]:
     """Undo every change whose run has ended; the lock of a running one protects its changes.
 
-    ``owner="user"`` undoes what ``power set`` has set; ``serial`` selects one drive. A drive never
-    makes this raise: a change that can't be undone keeps its entry, and the result gives the
-    reason.
+    ``owner="user"`` undoes what ``power set`` has set; ``serial`` selects one drive. With ``keep``,
+    the drive keeps its present value, and only the entry is closed. A drive never makes this
+    raise: a change that can't be undone keeps its entry, and the result gives the reason. So does
+    one whose drive has a value that something else has set, unless the host has restarted since.
     """
     here = host or PowerHost()
     try:
@@ -58,16 +72,16 @@ def recover_changes(
     except PowerError as error:
         return [_unread(Key(serial or "", POWER_MANAGEMENT), error)]
     changes = [each for each in keys if serial in (None, each.serial)]
-    undone = (_undo(here, each, owner) for each in changes)
+    undone = (_undo(here, each, owner, keep=keep) for each in changes)
     return [recovery for recovery in undone if recovery is not None]
 
 
-def _undo(host: PowerHost, key: Key, owner: Owner) -> Recovery | None:
+def _undo(host: PowerHost, key: Key, owner: Owner, *, keep: bool) -> Recovery | None:
     try:
         entry = host.journal.read(key, owner)
     except PowerError as error:
         return _unread(key, error)
-    return _undo_entry(host, entry) if entry is not None else None
+    return _undo_entry(host, entry, keep=keep) if entry is not None else None
 
 
 def _unread(key: Key, error: PowerError) -> Recovery:
@@ -81,15 +95,20 @@ def _unread(key: Key, error: PowerError) -> Recovery:
     )
 
 
-def _undo_entry(host: PowerHost, entry: Entry) -> Recovery:
+def _undo_entry(host: PowerHost, entry: Entry, *, keep: bool) -> Recovery:
     lock, names = ExitStack(), list[str]()
     try:
         lock.enter_context(host.journal.lock(entry.serial, needed=True))
         with _opened(host, entry) as (device, controller):
+            lock.enter_context(lock_controllers(entry.serial, [device.name]))
             names.append(device.name)
+            if host.journal.read(entry.key, entry.owner) != entry:
+                return _report(entry, None, "another process has undone it in the meantime")
+            if keep:
+                return _keep_open(host.journal, entry, device)
             return _undo_open(host.journal, entry, device, controller)
     except _AbsentError as error:
-        if not _has_restarted(entry):
+        if not has_restarted(entry):
             return _report(entry, None, str(error), closed=False)
         host.journal.remove(entry)
         return _report(entry, None, f"{error}, and the host has restarted since: nothing to undo")
@@ -99,11 +118,16 @@ def _undo_entry(host: PowerHost, entry: Entry) -> Recovery:
         when_settled(names, lock.close)
 
 
+def _keep_open(journal: ChangeJournal, entry: Entry, device: AdminDevice) -> Recovery:
+    feature = feature_of(entry)
+    current = feature.describe(read_setting(device, feature)) if feature.readable else feature.name
+    journal.remove(entry)
+    return _report(entry, None, f"the present {current} is kept, as requested")
+
+
 def _undo_open(
     journal: ChangeJournal, entry: Entry, device: AdminDevice, controller: Controller
 ) -> Recovery:
-    if journal.read(entry.key, entry.owner) != entry:
-        return _report(entry, None, "another process has undone it in the meantime")
     if entry.feature == TIMESTAMP:
         journal.remove(entry)
         return _report(entry, None, "a clock that was set to the host's is not reset")
@@ -111,23 +135,19 @@ def _undo_open(
     feature = feature_of(entry)
     current = read_setting(device, feature) if feature.readable else entry.new
     is_back = feature.same(current, entry.old)
-    if is_back and _has_restarted(entry):
+    if is_back and has_restarted(entry):
         journal.remove(entry)
         return _report(
             entry, current, f"it is back at {feature.describe(current)} without our help"
         )
-    if (
-        not is_back
-        and not feature.same(current, entry.new)
-        and _is_kept(entry, controller, current)
-    ):
-        journal.remove(entry)
-        reason = (
-            "as the restart of the host has left it"
-            if _has_restarted(entry)
-            else "which something else has set since"
-        )
-        return _report(entry, None, f"kept at {feature.describe(current)}, {reason}")
+    if is_foreign(feature, controller, current, (entry.old, *entry.sent)):
+        if has_restarted(entry):
+            journal.remove(entry)
+            kept = f"kept at {feature.describe(current)}, as the restart of the host has left it"
+            return _report(entry, None, kept)
+        if entry.left != current:
+            journal.write(replace(entry, left=current))
+        return _report(entry, None, left_text(entry, current), closed=False)
     try:
         restored = restore_setting(device, controller, feature, entry.old, current)
     except PowerStateError:
@@ -146,23 +166,6 @@ def _stays_back(entry: Entry, device: AdminDevice, feature: Feature) -> bool:
     """
     time.sleep(change.GRACE_S)
     return feature.readable and feature.same(read_setting(device, feature), entry.old)
-
-
-def _is_kept(entry: Entry, controller: Controller, current: Setting) -> bool:
-    """Return whether to keep a value that is neither the old nor the new one.
-
-    A sleeping drive reports its sleep state, not the one it will wake to. What ``power set`` has
-    set is always restored on request, unless a reset has already undone it.
-    """
-    if entry.feature == POWER_MANAGEMENT:
-        descriptor = controller.state(power_state_of(current.value))
-        if descriptor is None or not descriptor.operational:
-            return False
-    return entry.owner == "run" or _has_restarted(entry)
-
-
-def _has_restarted(entry: Entry) -> bool:
-    return bool(entry.boot_id) and entry.boot_id != boot_id()
 
 
 class _AbsentError(PowerError):
@@ -193,7 +196,7 @@ def _opened(host: PowerHost, entry: Entry) -> Iterator[tuple[AdminDevice, Contro
             if name == renumbered or entry.controller_id in (None, controller.controller_id):
                 yield device, controller
                 return
-            if name == entry.device_name and not _has_restarted(entry):
+            if name == entry.device_name and not has_restarted(entry):
                 # A controller on a network may get another identifier when it reconnects.
                 renumbered = name
                 names.append(name)
@@ -212,18 +215,11 @@ def _by_likelihood(host: PowerHost, entry: Entry) -> list[str]:
 
 
 def _report(entry: Entry, restored: Setting | None, what: str, *, closed: bool = True) -> Recovery:
-    feature = feature_of(entry)
-    owner = f"run {entry.run_id}" if entry.owner == "run" else "`power set`"
-    when = ", before the host restarted" if _has_restarted(entry) else ""
-    sentence = (
-        f"{entry.device_name} ({entry.serial}), which {owner} had set from "
-        f"{feature.describe(entry.old)} to {feature.describe(entry.new)}{when}: {what}"
-    )
     return Recovery(
         serial=entry.serial,
         run_id=entry.run_id,
         feature=entry.feature,
-        restored=None if restored is None else feature.decode(restored.value),
+        restored=None if restored is None else feature_of(entry).decode(restored.value),
         closed=closed,
-        sentence=sentence,
+        sentence=sentence_of(entry, what),
     )

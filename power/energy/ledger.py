@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,8 +71,9 @@ from wattload.power.energy.observations import (
     observe_means,
 )
 from wattload.power.energy.power_states import ENERGIES, DivisibleEnergy, shares, throttling_records
-from wattload.power.energy.profile import Profile, fall_count, max_gap_ns, profile_of
+from wattload.power.energy.profile import GAP_PERIODS, Profile, fall_count, max_gap_ns, profile_of
 from wattload.power.energy.staleness import Staleness, staleness
+from wattload.power.energy.statistics import Readings, ValueOrReason, power_statistics
 from wattload.power.energy.trace import (
     ByteSeries,
     Refused,
@@ -84,9 +85,6 @@ from wattload.power.energy.trace import (
     traces,
 )
 from wattload.power.registry import AUTO
-
-ValueOrReason = tuple[float | None, str]
-"""A value, and the reason if it is ``None``."""
 
 _WORST_FIRST: tuple[Freshness, ...] = ("stale", "fresh", "unjudged", "")
 """Order of verdicts of several intervals: one too short to judge does not outweigh the others."""
@@ -111,13 +109,14 @@ class EnergyLedger:
         *,
         host: str,
         activity: Sequence[Activity] = (),
+        drive_activity: Sequence[Activity] | None = None,
         baseline: Window | None = None,
         resets_ns: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         """Index the samples and fit the power over time of each source.
 
         ``activity`` is all known work on the host, timed or not: power may jump where it begins or
-        ends.
+        ends. ``drive_activity`` is that of its drives, if known from their bytes.
         ``baseline`` is the start and end of the idle baseline in ns, ``None`` if none was taken.
         ``resets_ns`` maps a device to its known restarts in ns. Sources without evidence have no
         figures. An energy that a device integrates itself is reported for the whole run only.
@@ -129,7 +128,12 @@ class EnergyLedger:
         resets = resets_ns or {}
         self._ledgers = {
             (facts.name, facts.device): SourceLedger.build(
-                self._by_key, facts, activity=activity, resets_ns=resets.get(facts.device, ())
+                self._by_key,
+                facts,
+                activity=activity
+                if drive_activity is None or facts.scope is not Scope.DRIVE
+                else drive_activity,
+                resets_ns=resets.get(facts.device, ()),
             )
             for facts in sources
             if facts.evidence is not Evidence.NONE and not isinstance(facts.sensor, Integral)
@@ -146,19 +150,7 @@ class EnergyLedger:
         part = None if ledger is None else ledger.parts.get("energy_j")
         if part is None or part.fitted is None:
             return None
-        found = part.fitted.sensor
-        return SensorRecord(
-            shape=found.response.shape,
-            window_s=found.response.window_s,
-            window_uncertainty_s=found.window_u_s,
-            lag_s=found.response.lag_s,
-            lag_uncertainty_s=found.lag_u_s,
-            is_declared=found.is_declared,
-            is_known=found.is_known,
-            is_explained=found.is_explained,
-            edge_residual_w=found.edge_residual_w,
-            residual_w=found.residual_w,
-        )
+        return _sensor_record(part.fitted)
 
     def fall_count(self, facts: SourceFacts) -> int:
         """Return how often the counter of a source decreased without having wrapped."""
@@ -195,20 +187,16 @@ class EnergyLedger:
                     traffic=series.get((window.name, ledger.facts.device)),
                 )
                 records.append(record)
-        contradicted = {
-            (name, device)
-            for (name, device), ledger in self._ledgers.items()
-            for part in ledger.parts.values()
-            if part.fitted is not None and not part.fitted.sensor.is_explained
-        }
-        return _mark_chosen(records, contradicted, takes_declared=requested != AUTO)
+        found = {key: self.sensor(ledger.facts) for key, ledger in self._ledgers.items()}
+        return _mark_chosen(records, found, takes_declared=requested != AUTO)
 
     def whole_run_records(
-        self, own: Iterable[WindowEnergy] = (), *, polled: Window | None = None
+        self, own: Iterable[WindowEnergy | EnergyRecord] = (), *, polled: Window | None = None
     ) -> tuple[EnergyRecord, ...]:
         """Return the energy of the whole run by each source that measures.
 
-        ``own`` are the energies that devices integrated themselves. The samples of such a device
+        ``own`` are the energies that devices integrated themselves, or their records: no samples
+        enter them. The samples of such a device
         are integrated over the same window. Others are integrated from the first sample to the
         last within ``polled``, the time in which drives were polled (``None``: always).
         """
@@ -216,8 +204,11 @@ class EnergyLedger:
         integrated: defaultdict[str, list[Window]] = defaultdict(list)
         records = []
         for energy in own:
-            scope = scopes.get(energy.device, Scope.DRIVE)
-            records.append(_own_record(energy, scope, host=self._host))
+            if isinstance(energy, EnergyRecord):
+                records.append(energy)
+            else:
+                scope = scopes.get(energy.device, Scope.DRIVE)
+                records.append(_own_record(energy, scope, host=self._host))
             integrated[energy.device].append((energy.start_ns, energy.end_ns))
         for ledger in self._ledgers.values():
             span = ledger.span()
@@ -294,12 +285,15 @@ class SourceLedger:
     """One source of one device: its power, its bounds, and the device's observed power states.
 
     ``parts`` maps a field of the record (``energy_j``, ``lower_j``, ``upper_j``) to its trace.
+    ``readings`` are those of a sensor. ``peaks`` are peaks over 100 µs that a meter found itself.
     """
 
     facts: SourceFacts
     parts: Mapping[str, _Part]
     states: Trace | None
     changes: Trace | None
+    readings: Readings | None
+    peaks: Trace | None
 
     @classmethod
     def build(
@@ -317,7 +311,7 @@ class SourceLedger:
             "lower_j": Channel.LOWER_W,
             "upper_j": Channel.UPPER_W,
         }
-        parts = {}
+        parts, readings = {}, None
         for name, channel in channels.items():
             trace = by_key.get(TraceKey(facts.name, facts.device, channel))
             if trace is None:
@@ -330,6 +324,7 @@ class SourceLedger:
             if name == "energy_j" and facts.measures:
                 profile, fitted, means, clock = _fit(fresh, facts, activity, own_resets_ns)
                 facts = _with_updates(facts, clock, fresh)
+                readings = _readings(fresh, facts, fitted, means)
             else:
                 fitted, means = None, None
                 profile = profile_of(fresh, facts.sensor, period_s=facts.period_s)
@@ -346,6 +341,8 @@ class SourceLedger:
             parts=parts,
             states=_fullest(facts.device, Channel.POWER_STATE, by_key),
             changes=_fullest(facts.device, Channel.POWER_STATE_CHANGES, by_key),
+            readings=readings,
+            peaks=by_key.get(TraceKey(facts.name, facts.device, Channel.PEAK_100US_W)),
         )
 
     def span(self) -> Window | None:
@@ -408,7 +405,12 @@ class SourceLedger:
                 else sum(part.trace.change_count(*window) for window in windows),
                 f"{self.facts.name} does not read power",
             ),
+            "max_interval_w": (None, "only a drive's own measurement of the run (25h) has it"),
         }
+        statistics, why_none = None, why_no_energy or f"{self.facts.name} has no power sensor"
+        if energy_j is not None and self.readings is not None:
+            statistics = power_statistics(self.readings, self.facts, self.peaks, windows)
+        missing = {name: why for name, (value, why) in figures.items() if value is None}
         return EnergyRecord(
             host=host,
             device=self.facts.device,
@@ -427,7 +429,8 @@ class SourceLedger:
             stale_s=stale_s,
             freshness=freshness,
             freshness_reason=why,
-            missing={name: why for name, (value, why) in figures.items() if value is None},
+            statistics=statistics,
+            missing=missing | ({} if statistics else {"statistics": why_none}),
             **{name: value for name, (value, _) in figures.items()},
         )
 
@@ -545,7 +548,7 @@ def _fit(
     means, clock = None, None
     if isinstance(facts.sensor, Counter):
         means = profile_of(trace, facts.sensor, period_s=facts.period_s, resets_ns=resets_ns)
-        observed = observe_means(means)
+        observed = observe_means(means, facts.sensor.quantum_j)
     else:
         observed, clock = observe(trace, facts)
     declared = declared_response(facts)
@@ -557,8 +560,41 @@ def _fit(
             start_ns=none_ns, end_ns=none_ns, start_w=nothing, end_w=nothing, observed=nothing
         )
         return means or empty, None, means, clock
-    profile = fitted_profile(fitted, observed, declared, means, gap_ns=max_gap_ns(facts.period_s))
+    profile = fitted_profile(fitted, observed, declared, means, gap_ns=_gap_ns(facts, clock))
     return profile, fitted, means, clock
+
+
+def _sensor_record(fitted: FittedPower) -> SensorRecord:
+    found = fitted.sensor
+    return SensorRecord(
+        shape=found.response.shape,
+        window_s=found.response.window_s,
+        window_uncertainty_s=found.window_u_s,
+        lag_s=found.response.lag_s,
+        lag_uncertainty_s=found.lag_u_s,
+        is_declared=found.is_declared,
+        is_known=found.is_known,
+        is_explained=found.is_explained,
+        edge_residual_w=found.edge_residual_w,
+        residual_w=found.residual_w,
+    )
+
+
+def _readings(
+    trace: Trace, facts: SourceFacts, fitted: FittedPower | None, means: Profile | None
+) -> Readings:
+    """Return the readings of a trace, timed by the sensor that was found."""
+    found = None if fitted is None else _sensor_record(fitted)
+    if means is not None:
+        return Readings.of_counter(means, facts, found)
+    return Readings.of_watts(trace, facts, found)
+
+
+def _gap_ns(facts: SourceFacts, clock: Clock | None) -> int:
+    """Return the longest time between two observations that is not a hole, in ns."""
+    window_s = facts.sensor.window_s if isinstance(facts.sensor, Boxcar) else 0.0
+    update_s = 0.0 if clock is None else clock.period_ns / NS_PER_S
+    return max_gap_ns(max(facts.period_s, window_s / GAP_PERIODS, update_s))
 
 
 def _with_updates(facts: SourceFacts, clock: Clock | None, trace: Trace) -> SourceFacts:
@@ -637,30 +673,42 @@ def _cost(polled: IdleRecord, quiet: IdleRecord) -> PollingCost:
 
 def _mark_chosen(
     records: Sequence[EnergyRecord],
-    contradicted: Container[tuple[str, str]],
+    sensors: Mapping[tuple[str, str], SensorRecord | None],
     *,
     takes_declared: bool,
 ) -> tuple[EnergyRecord, ...]:
     """Return the records, with the best of each window, device and scope marked.
 
-    A source (name and device) whose readings contradict every model of a sensor is the best only if
-    it is the only one.
+    ``sensors`` are those found, by name and device of the source. Energies of a sensor as declared
+    come first, then those of one found other than declared, then of readings that no sensor
+    explains; bounds and data sheets are last. Among equals, ``choose_record`` decides.
     """
     groups: defaultdict[tuple[str, int, str, Scope], list[EnergyRecord]] = defaultdict(list)
     for record in records:
         groups[record.phase, record.start_ns, record.device, record.scope].append(record)
     best = []
     for group in groups.values():
-        sound = [each for each in group if (each.source, each.device) not in contradicted]
-        best.append(
-            choose_record(sound, takes_declared=takes_declared)
-            or choose_record(group, takes_declared=takes_declared)
+        ranked: defaultdict[int, list[EnergyRecord]] = defaultdict(list)
+        for each in group:
+            ranked[_doubt(each, sensors.get((each.source, each.device)))].append(each)
+        choices = (
+            choose_record(ranked[rank], takes_declared=takes_declared) for rank in sorted(ranked)
         )
+        best.append(next(filter(None, choices), None))
     chosen = {id(record) for record in best if record is not None}
     return tuple(
         record.model_copy(update={"chosen": True}) if id(record) in chosen else record
         for record in records
     )
+
+
+def _doubt(record: EnergyRecord, sensor: SensorRecord | None) -> int:
+    """Return how little a figure's sensor is trusted, from 0; 3 for what is not measured."""
+    if record.energy_j is None or record.evidence not in MEASURING:
+        return 3
+    if sensor is None or sensor.is_explained:
+        return int(sensor is not None and not sensor.is_as_declared)
+    return 2
 
 
 def choose_record(
@@ -734,7 +782,12 @@ def _own_record(energy: WindowEnergy, scope: Scope, *, host: str) -> EnergyRecor
         **dict.fromkeys(
             ("idle_w", "net_j"), (None, "idle power is not subtracted from a whole run")
         ),
+        "max_interval_w": (
+            None if refused or energy.reason else energy.max_w,
+            refused or energy.reason or "the device does not report it",
+        ),
     }
+    missing = {name: why for name, (value, why) in figures.items() if value is None}
     return EnergyRecord(
         host=host,
         device=energy.device,
@@ -748,7 +801,7 @@ def _own_record(energy: WindowEnergy, scope: Scope, *, host: str) -> EnergyRecor
         uncertainty_parts_j=stated.parts_j,
         sample_count=1,
         histogram=energy.histogram,
-        missing={name: why for name, (value, why) in figures.items() if value is None},
+        missing=missing | {"statistics": "the device reports one mean only"},
         **{name: value for name, (value, _) in figures.items()},
     )
 

@@ -19,8 +19,8 @@ from wattload.power.energy.trace import Times, Trace, Values
 
 CHANGES_MIN = 8
 """The fewest changes that show a period without a declared one."""
-FEW_CHANGES_MIN = 3
-"""The fewest changes that confirm a period if it is declared, or that of a mean's window."""
+FEW_CHANGES_MIN, DECLARED_CHANGES_MIN = 3, 2
+"""The fewest changes that confirm the period of a mean's window, and a declared period."""
 NEW_SHARE = 0.8
 """Readings that change at more than this share of the reads are new at every read."""
 RESOLVABLE_READS = 1.5
@@ -73,21 +73,33 @@ def observe(trace: Trace, facts: SourceFacts) -> tuple[Observations, Clock | Non
             watts=watts,
             slack_s=slack_s,
             resolution_w=facts.resolution_w or 0.0,
-            is_tumbling=clock is not None
-            and isinstance(facts.sensor, Boxcar)
-            and abs(clock.period_ns / NS_PER_S - facts.sensor.window_s)
-            <= TUMBLING_TOLERANCE * facts.sensor.window_s,
+            is_tumbling=_is_tumbling(facts.sensor, clock, watts),
         ),
         clock,
     )
 
 
-def observe_means(means: Profile) -> Observations:
-    """Return a counter's means, each over its own piece."""
+def _is_tumbling(sensor: object, clock: Clock | None, watts: Values) -> bool:
+    """Return whether readings are replaced once per window, as found or, unseen, as declared."""
+    if not isinstance(sensor, Boxcar):
+        return False
+    if clock is not None:
+        period_s = clock.period_ns / NS_PER_S
+    elif np.count_nonzero(np.diff(watts)) < DECLARED_CHANGES_MIN:
+        period_s = sensor.update_period_s or 0.0
+    else:
+        return False
+    return abs(period_s - sensor.window_s) <= TUMBLING_TOLERANCE * sensor.window_s
+
+
+def observe_means(means: Profile, quantum_j: float) -> Observations:
+    """Return the means, each over its own piece, of a counter with steps of ``quantum_j``."""
+    window_s = (means.end_ns - means.start_ns) / NS_PER_S
     return Observations(
         time_ns=means.end_ns,
         watts=means.start_w,
-        window_s=(means.end_ns - means.start_ns) / NS_PER_S,
+        window_s=window_s,
+        resolution_w=quantum_j / float(np.median(window_s)) if window_s.size else 0.0,
     )
 
 
@@ -104,7 +116,8 @@ def _clock(time_ns: Times, watts: Values, sensor: object) -> Clock | None:
     period_s = sensor.update_period_s if isinstance(sensor, Boxcar | Instant) else None
     window_s = sensor.window_s if isinstance(sensor, Boxcar) else 0.0
     is_sliding = isinstance(sensor, Boxcar) and period_s == 0
-    if is_sliding or changed.size < FEW_CHANGES_MIN or changed.size > NEW_SHARE * (watts.size - 1):
+    least = DECLARED_CHANGES_MIN if period_s else FEW_CHANGES_MIN
+    if is_sliding or changed.size < least or changed.size > NEW_SHARE * (watts.size - 1):
         return None
     before_ns, after_ns = time_ns[changed], time_ns[changed + 1]
     read_s = float(np.median(np.diff(time_ns))) / NS_PER_S

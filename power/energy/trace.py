@@ -49,7 +49,8 @@ class Trace:
     """Readings in ascending ``time_ns``; all arrays have shape (n,).
 
     ``value`` is in the channel's unit; a failed read is NaN, in traces only. ``evidence_rank``
-    is that of ``EVIDENCE_RANK``, strongest 0.
+    is that of ``EVIDENCE_RANK``, strongest 0. ``back_s`` is how far a time is before that of a
+    reading that was taken earlier, at most: 0 for a clock that only advances.
     """
 
     key: TraceKey
@@ -57,11 +58,14 @@ class Trace:
     spread_ns: Times
     value: Values
     evidence_rank: NDArray[np.int8]
+    back_s: float = 0.0
 
     @classmethod
     def from_samples(cls, key: TraceKey, samples: Sequence[Sample]) -> Trace:
-        """Return the trace of samples that all have ``key``, in any order."""
+        """Return the trace of samples that all have ``key``, in the order they were taken."""
         ordered = sorted(samples, key=lambda sample: sample.time_ns)
+        taken_ns = np.array([sample.time_ns for sample in samples], dtype=np.int64)
+        back_ns = np.maximum.accumulate(taken_ns) - taken_ns
         return cls(
             key=key,
             time_ns=np.array([sample.time_ns for sample in ordered], dtype=np.int64),
@@ -73,6 +77,7 @@ class Trace:
             evidence_rank=np.array(
                 [EVIDENCE_RANK[sample.evidence] for sample in ordered], dtype=np.int8
             ),
+            back_s=int(back_ns.max(initial=0)) / NS_PER_S,
         )
 
     def sample_count(self, start_ns: int, end_ns: int) -> int:
@@ -100,24 +105,6 @@ class Trace:
         if self.time_ns.size < 2:  # noqa: PLR2004 - a period has two ends
             return None
         return float(np.median(np.diff(self.time_ns))) / NS_PER_S
-
-    def greatest_spread_s(self, start_ns: int, end_ns: int) -> float:
-        """Return the duration in seconds of the longest successful read in or at an interval."""
-        part = self._around(start_ns, end_ns)
-        spread_ns = self.spread_ns[part][~np.isnan(self.value[part])]
-        return float(spread_ns.max(initial=0)) / NS_PER_S
-
-    def timing_j(self, start_ns: int, end_ns: int) -> float:
-        """Return the error in joules due to the duration of the reads, as root of squares.
-
-        If the time of a reading is wrong by dt, the integral changes by dt times half the
-        difference of its neighbours. dt is at most half the duration of the read.
-        """
-        part = self._around(start_ns, end_ns)
-        known = ~np.isnan(self.value[part])
-        value, spread_ns = self.value[part][known], self.spread_ns[part][known]
-        each = spread_ns[1:-1] / 2 * (value[2:] - value[:-2]) / 2
-        return float(np.linalg.norm(each)) / NS_PER_S
 
     def _around(self, start_ns: int, end_ns: int) -> slice:
         """Return the reads in the interval, with the next one beyond each edge."""
@@ -223,8 +210,16 @@ class Refused:
 
 
 def plausible(trace: Trace, facts: SourceFacts) -> tuple[Trace, Refused | None]:
-    """Return the trace with a gap for each refused reading, and these; ``None`` without any."""
+    """Return the trace with a gap for each refused reading, and these; ``None`` without any.
+
+    All are refused if their times run back by more than the time between two reads: it is unknown
+    which of them are right.
+    """
     known = ~np.isnan(trace.value)
+    if trace.back_s > facts.period_s:
+        reason = f"the times of {facts.name} run back by {trace.back_s:.3g} s"
+        cleaned = replace(trace, value=np.full(trace.value.shape, np.nan))
+        return cleaned, Refused(time_ns=trace.time_ns, reason=reason)
     least = -np.inf if facts.may_be_negative else 0.0
     with np.errstate(invalid="ignore"):
         is_bad = known & ((np.abs(trace.value) > _MOST[trace.key.channel]) | (trace.value < least))

@@ -9,6 +9,7 @@ NVMe SSD Specification for C7h. No command here sets the Save bit.
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -97,22 +98,23 @@ def set_command(
     meaning: str,
     *,
     value: int = 0,
-    dword: int = 11,
+    dwords: Collection[int] = (11,),
     uuid_index: int = 0,
     payload: bytes = b"",
 ) -> AdminCommand:
     """Return the command that sets a feature until the next reset.
 
     The Save bit stays clear, so the drive keeps its own default even if this process crashes.
-    ``meaning`` is the value's name in messages. The value goes into command dword 11, 12 or 13.
+    ``meaning`` is the value's name in messages. The value goes into each command dword of
+    ``dwords`` (11 to 13).
     """
     return AdminCommand(
         name=f"Set Features {feature:02X}h ({meaning})",
         opcode=SET_FEATURES,
         cdw10=feature,
-        cdw11=value if dword == 11 else 0,  # noqa: PLR2004 - dwords by their numbers
-        cdw12=value if dword == 12 else 0,  # noqa: PLR2004 - as above
-        cdw13=value if dword == 13 else 0,  # noqa: PLR2004 - as above
+        cdw11=value if 11 in dwords else 0,  # noqa: PLR2004 - dwords by their numbers
+        cdw12=value if 12 in dwords else 0,  # noqa: PLR2004 - as above
+        cdw13=value if 13 in dwords else 0,  # noqa: PLR2004 - as above
         cdw14=uuid_index,
         payload=payload,
     )

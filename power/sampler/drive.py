@@ -20,7 +20,7 @@ from wattload.power.control.change import (
     set_clock,
 )
 from wattload.power.control.host import HoldsSystem
-from wattload.power.control.journal import ChangeJournal
+from wattload.power.control.journal import ChangeJournal, lock_controllers
 from wattload.power.control.power_settings import POWER_STATE, Saved, read_saved
 from wattload.power.nvme.admin import AdminDevice, OpenDevice
 from wattload.power.nvme.admin_timeout import CHANGE_LIMIT_S, DeviceWithTimeout
@@ -40,6 +40,7 @@ ANSWER_LIMIT_S = CHANGE_LIMIT_S
 
 _NOT_REQUESTED = "no power state was requested"
 _NOT_ENDED = "the run has not ended"
+_PUT_BACK = "something else had already put it back to"
 
 
 class Drive:
@@ -96,6 +97,8 @@ class Drive:
             self._control.hold(needed=needed, other_names=other_names)
         elif self.serial != self.name:
             self._locks.enter_context(self._journal.lock(self.serial, needed=needed))
+            names = sorted({self.name, *other_names})
+            self._locks.enter_context(lock_controllers(self.serial, names))
 
     def apply(self, config: PowerConfig, *, holds_system: HoldsSystem) -> None:
         """Make the requested changes; raises ``PowerError`` if that fails."""
@@ -301,6 +304,8 @@ class SettingOutcome:
             why = f"; {self.trouble}" if self.trouble and not others else ""
             return f"{self.name} ran in its initial power state, {self.before}{why}.{other_names}"
         text = f"{self.name} was set from power state {self.before} to {state.verified}"
+        if state.was_put_back:
+            return f"{text}; {_PUT_BACK} {state.restored}.{other_names}"
         if state.restored is not None:
             return f"{text} and restored to {state.restored}.{other_names}"
         return f"{text}; {self.trouble or 'it is not restored yet'}.{other_names}"
@@ -314,6 +319,8 @@ def _outcome_sentence(change: Change) -> str:
         f"its {feature.name} was set from {feature.text(change.before)} to "
         f"{feature.text(change.verified)}"
     )
+    if change.was_put_back:
+        return f"{text}; {_PUT_BACK} {feature.text(change.restored)}"
     if change.is_restored:
         return f"{text} and restored to {feature.text(change.restored)}"
     return f"{text}; not restored: {change.trouble}" if change.trouble else text

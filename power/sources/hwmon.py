@@ -367,6 +367,7 @@ class HwmonSource(PolledSource):
                 resolution_w=_joint_resolution_w(self._channels),
                 accuracy_percent=stated,
                 detail=_detail(self._channels, stated, is_mapped=device is not None),
+                meter=" and ".join(channel.key for channel in self._channels) if is_rail else "",
             )
         )
 

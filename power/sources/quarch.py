@@ -1,8 +1,8 @@
 """A Quarch power module on the drive's rails, streamed by QIS: the reference among the sources.
 
-Up to 250,000 readings per second of each rail are reduced to one figure per read period: the exact
-joules up to its end, and the least and greatest power in it. If the module drops readings, energy
-is missing and the run fails.
+Up to 250,000 readings per second of each rail are reduced to a few figures per read period: the
+exact joules up to its end, the least and greatest power in it, and the largest mean over 100 µs. If
+the module drops readings, energy is missing and the run fails.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ class QuarchSource:
             resolution_w=resolution_w,
             accuracy_percent=self._config.accuracy_percent,
             detail=self._detail(),
+            meter=self._config.module,
         )
 
     def open(self) -> None:
@@ -214,10 +215,18 @@ class QuarchSource:
         """Return the count at the end of the interval, and the extremes at its middle."""
         end_ns, spread_ns = stream.host_ns(interval.end_ns), stream.spread_ns
         middle_ns = end_ns - (interval.end_ns - interval.start_ns) // 2
+        extremes = {
+            Channel.MIN_W: interval.min_w,
+            Channel.MAX_W: interval.max_w,
+            Channel.PEAK_100US_W: interval.peak_w,
+        }
         return [
             self._sample(end_ns, spread_ns, Channel.ENERGY_J, interval.energy_j),
-            self._sample(middle_ns, spread_ns, Channel.MIN_W, interval.min_w),
-            self._sample(middle_ns, spread_ns, Channel.MAX_W, interval.max_w),
+            *(
+                self._sample(middle_ns, spread_ns, channel, watts)
+                for channel, watts in extremes.items()
+                if watts is not None
+            ),
         ]
 
     def _sample(

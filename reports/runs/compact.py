@@ -83,7 +83,7 @@ class Compactor:
 
 
 def _compact_energy(energy: EnergyRecord) -> EnergyRecord:
-    dropped: dict[str, object] = {"histogram": (), "freshness_reason": ""}
+    dropped: dict[str, object] = {"histogram": (), "statistics": None, "freshness_reason": ""}
     if not energy.chosen:
         dropped |= {"states": (), "uncertainty_parts_j": {}}
     return energy.model_copy(update=dropped)

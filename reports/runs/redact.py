@@ -60,7 +60,7 @@ Units (``MB/s``) and masks do not match.
 """
 
 _HOST_KEYS = frozenset({"host"})
-_SERIAL_KEYS = frozenset({"serial", "controllers", "module"})
+_SERIAL_KEYS = frozenset({"serial", "controllers", "module", "meter"})
 _PATH_KEYS = frozenset({"path", "mount_point", "folder", "runs"})
 _SETTINGS = frozenset({"config", "command", "details", "parameters"})
 """Fields of settings and workload details: the keys in them are not part of the format."""

@@ -6,7 +6,7 @@ An unreadable trace becomes a note, not an error.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -342,14 +342,16 @@ def _operations(path: Path, mask: Mask) -> OperationTrace:
     )
 
 
-def columns_of(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the Arrow arrays of the drawn columns of a file, by name.
+def columns_of(
+    path: Path, names: tuple[str, ...], *, without: Collection[str] = _NOT_DRAWN
+) -> dict[str, Any]:
+    """Return the Arrow arrays of columns of a file by name: of those that a page draws by default.
 
     Raises:
         ValueError: a column of ``names`` is missing, or the file is not Parquet.
         OSError: the file can't be read.
     """
-    with _opened(path, names) as (file, drawn):
+    with _opened(path, names, without) as (file, drawn):
         table = file.read(columns=drawn, use_threads=False)
         return {name: table.column(name).combine_chunks() for name in drawn}
 
@@ -362,13 +364,15 @@ def batches_of(path: Path, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def _opened(path: Path, names: tuple[str, ...]) -> Iterator[tuple[Any, list[str]]]:
+def _opened(
+    path: Path, names: tuple[str, ...], without: Collection[str] = _NOT_DRAWN
+) -> Iterator[tuple[Any, list[str]]]:
     """Open a file; names are read as dictionary codes, in a third of the time of text."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     # Arrow's errors are ValueError, OSError or KeyError by inheritance.
-    drawn = [name for name in names if name not in _NOT_DRAWN]
+    drawn = [name for name in names if name not in without]
     encoded = [name for name in drawn if name in _NAME_COLUMNS]
     # As bytes: Arrow accepts only UTF-8 text, but a folder's name can be any bytes.
     with (

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wattload.core.power import Evidence, SourceFacts
+from wattload.core.power import Evidence, Scope, SourceFacts
 from wattload.core.record.energy import (
     EnergyRecord,
     IdleRecord,
     PowerSettingRecord,
     PowerStateShare,
+    PowerStatistics,
     SamplerRecord,
 )
 from wattload.core.record.run import RunRecord
-from wattload.core.units import Unit
-from wattload.reports.blocks import Block, Cell, Paragraph, Table, columns, row
-from wattload.reports.quantity import MISSING, number, percent, quantity, whole
+from wattload.core.units import TB, Unit
+from wattload.reports.blocks import Block, Cell, Fold, Paragraph, Table, columns, row
+from wattload.reports.quantity import MISSING, Scale, number, percent, quantity, whole, with_unit
 from wattload.reports.runs.energy import (
     SOFT_BOUND,
     energy_text,
@@ -23,6 +24,9 @@ from wattload.reports.runs.energy import (
     sources_of,
 )
 from wattload.reports.runs.load import Run
+
+MLPERF_LIMIT = 0.01
+"""MLPerf Power admits meters of 1 % or less; ours is the whole figure's uncertainty at k = 2."""
 
 _MOMENTS = ("requested", "before", "verified", "after", "restored", "saved", "saved_after")
 """The fields of a record for when a setting of a drive was requested or read."""
@@ -80,6 +84,10 @@ def energy_blocks(run: Run) -> list[Block]:
         blocks.append(Paragraph(_choice(record)))
     if record.power.energy:
         blocks.append(_energies(record))
+    variation = power_table(record)
+    if variation is not None:
+        blocks.append(variation)
+    blocks.extend(_own_histograms(record))
     if any(energy.states for energy in record.power.energy):
         blocks.append(_states(record))
     blocks.extend(_sources(record))
@@ -155,7 +163,7 @@ def _energy(energy: EnergyRecord, known_by: str) -> tuple[Cell, ...]:
         Cell(energy_text(energy), "" if energy.chosen else "quiet"),
         quantity(energy.mean_w, Unit.WATTS),
         Cell(quantity(energy.net_j, Unit.JOULES), remark=_idle(energy)),
-        quantity(energy.uncertainty_j, Unit.JOULES),
+        Cell(quantity(energy.uncertainty_j, Unit.JOULES), remark=_beyond_mlperf(energy)),
         Cell(percent(energy.coverage), remark=f"{whole(energy.sample_count)} samples"),
         Cell(known_by, remark="" if energy.chosen else "not selected"),
     )
@@ -163,6 +171,156 @@ def _energy(energy: EnergyRecord, known_by: str) -> tuple[Cell, ...]:
 
 def _idle(energy: EnergyRecord) -> str:
     return "" if energy.idle_w is None else f"idle {quantity(energy.idle_w, Unit.WATTS)}"
+
+
+def _beyond_mlperf(energy: EnergyRecord) -> str:
+    if energy.uncertainty_j is None or not energy.energy_j:
+        return ""
+    share = energy.uncertainty_j / abs(energy.energy_j)
+    return f"{percent(share, 2)}: outside MLPerf Power's limit" if share > MLPERF_LIMIT else ""
+
+
+_FORMULAS = (
+    ("peak", "largest mean of power over the time given"),
+    ("max. interval", "the drive's own maximum of its interval power (MIPWR)"),
+    ("P99", "99 % of the readings are no higher"),
+    ("slew", "largest change between two successive readings ÷ the time between them"),
+    ("stability", "(highest - lowest) ÷ mean of the mean power of five equal parts of the phase"),
+    ("idle per TB", "idle power ÷ capacity"),
+    ("I/O rate per watt", "reads and writes of the block layer ÷ energy"),
+    ("rate per watt", "bytes moved ÷ energy"),
+)
+"""The columns of ``power_table``, by the beginning of their title, with their formulas."""
+
+
+def power_table(record: RunRecord) -> Table | None:
+    """Return peaks, stability and efficiency of power by phase and source, ``None`` without any.
+
+    Columns without a figure are left out. Rates per watt are those of a phase in which the energy
+    of one drive was chosen, as bytes and operations are not known by drive.
+    """
+    rows: list[dict[str, str | Cell]] = [
+        {
+            "phase": energy.phase,
+            "device": Cell(energy.device, remark=energy.source),
+            **_variation(energy.statistics),
+            **_efficiency(record, energy),
+        }
+        for energy in record.power.energy
+        if energy.statistics is not None
+    ]
+    rows += [
+        {
+            "phase": "whole run",
+            "device": Cell(energy.device, remark=energy.source),
+            "#max. interval": quantity(energy.max_interval_w, Unit.WATTS),
+        }
+        for energy in record.power.whole_run
+        if energy.max_interval_w is not None
+    ]
+    titles = dict.fromkeys(title for cells in rows for title in cells)
+    kept = [title for title in titles if any(_is_figure(each.get(title)) for each in rows)]
+    if not rows:
+        return None
+    formulas = [
+        f"{name}: {formula}"
+        for name, formula in _FORMULAS
+        if any(title.removeprefix("#").startswith(name) for title in kept)
+    ]
+    return Table(
+        columns=columns(*kept),
+        rows=[row(*(each.get(title, MISSING) for title in kept)) for each in rows],
+        caption="Power in the phase",
+        note=f"From readings, as far as the sensor resolves them. {'; '.join(formulas)}.",
+    )
+
+
+def _is_figure(cell: str | Cell | None) -> bool:
+    return cell is not None and (cell.text if isinstance(cell, Cell) else cell) != MISSING
+
+
+def _variation(found: PowerStatistics) -> dict[str, str | Cell]:
+    slew = found.slew_w_per_s
+    over = "" if found.slew_over_s is None else quantity(found.slew_over_s, Unit.SECONDS, 3)
+    return {
+        "#peak of 100 µs": quantity(found.peak_100us_w, Unit.WATTS),
+        "#peak of 100 ms": quantity(found.peak_100ms_w, Unit.WATTS),
+        "#peak of 1 s": quantity(found.peak_1s_w, Unit.WATTS),
+        "#P99": Cell(
+            quantity(found.p99_w, Unit.WATTS),
+            remark=f"of means over {quantity(found.resolution_s, Unit.SECONDS, 3)}"
+            if found.resolution_s and found.p99_w is not None
+            else "",
+        ),
+        "#slew": MISSING
+        if slew is None
+        else Cell(with_unit(number(slew, 3), Scale(1, "W/s")), remark=f"in {over}"),
+        "#stability": percent(_stability(found)),
+    }
+
+
+def _stability(found: PowerStatistics) -> float | None:
+    """Return the range of the mean powers of a phase's fifths, as a share of their mean."""
+    fifths_w = found.fifths_w or ()
+    mean_w = sum(fifths_w) / len(fifths_w) if fifths_w else 0.0
+    return (max(fifths_w) - min(fifths_w)) / mean_w if mean_w > 0 else None
+
+
+def _efficiency(record: RunRecord, energy: EnergyRecord) -> dict[str, str | Cell]:
+    """Return idle power by capacity, and the phase's rates by power if one drive was measured."""
+    capacity = next(
+        (
+            each.before.capacity_bytes
+            for each in record.controllers
+            if (each.facts.host, each.facts.serial) == (energy.host, energy.device)
+            and each.before is not None
+        ),
+        None,
+    )
+    idle = MISSING
+    if energy.idle_w is not None and capacity:
+        idle = quantity(energy.idle_w / (capacity / TB), Unit.WATTS, 3)
+    drives = [
+        each
+        for each in record.power.energy
+        if each.phase == energy.phase and each.chosen and each.scope is Scope.DRIVE
+    ]
+    is_only = drives == [energy] and not record.unread_drives(energy.phase)
+    energy_j = energy.energy_j if is_only and energy.energy_j and energy.energy_j > 0 else None
+    if energy_j is None:
+        return {"#idle per TB": idle}
+    counted = [
+        (each.read_operations, each.write_operations)
+        for each in record.counters
+        if each.source == "block" and each.phase == energy.phase
+    ]
+    operations = [count for pair in counted for count in pair if count is not None]
+    moved = sum(record.moved_bytes(energy.phase, kind) for kind in ("read", "written"))
+    return {
+        "#idle per TB": idle,
+        "#I/O rate per watt": with_unit(number(sum(operations) / energy_j), Scale(1, "/s per W"))
+        if operations and len(operations) == 2 * len(counted)
+        else MISSING,
+        "#rate per watt": quantity(moved / energy_j, Unit.BYTES_PER_JOULE) if moved else MISSING,
+    }
+
+
+def _own_histograms(record: RunRecord) -> Iterator[Fold]:
+    """Yield the histograms of power that drives kept themselves (feature 25h)."""
+    for energy in record.power.whole_run:
+        total = sum(each.count for each in energy.histogram)
+        if not total:
+            continue
+        rows = [
+            row(quantity(each.lower_w, Unit.WATTS), whole(each.count), percent(each.count / total))
+            for each in energy.histogram
+        ]
+        table = Table(
+            columns=columns("#from", "#measurements", "#share"),
+            rows=rows,
+            caption=f"Power by {energy.device}'s own measurements",
+        )
+        yield Fold(f"Histogram of power by {energy.source}, {energy.device}", [table])
 
 
 def _states(record: RunRecord) -> Table:

@@ -127,12 +127,13 @@ def _call_rules() -> tuple[str, ...]:
         "extrapolated over the time between their centres and over at most "
         f"{number(REACH, 1)} times the duration of an arm. There is no verdict where start times "
         "are unknown.",
-        "Energy: more runs do not make a sensor more accurate. Where the arms' energy is from "
-        "different devices or sources, every interval is widened by the sum of their stated "
-        "uncertainties (k = 2). The floor is at least that sum, and p tests for a difference "
-        "beyond it; there is no verdict where an uncertainty is not stated. One device read by "
-        "one source in both arms has one gain, which cancels in the ratio: then the other parts "
-        "count. Energies with different evidence get no verdict.",
+        "Energy: more runs do not make a sensor more accurate. Every interval of an energy is "
+        "widened by the uncertainty of the ratio (k = 2): the stated uncertainties of both arms, "
+        "in quadrature. The floor is at least that, and p tests for a difference beyond it; there "
+        "is no verdict where an uncertainty is not stated. What both arms share is left out. One "
+        "meter has one gain, which cancels in the ratio; if all runs found the same lag and "
+        "window, only the difference remains of what is unknown of them. Energies with different "
+        "evidence get no verdict.",
         f"Same: a figure is the same within {margin} only where the whole deciding interval is "
         f"between {number(1 / (1 + MARGIN), 4)} and {number(1 + MARGIN, 4)}, and the noise floor "
         "too. This must still hold with the noise floor of a setting against itself, or with the "

@@ -408,7 +408,7 @@ def line_of(record: RunRecord, failed: Sequence[str] = ()) -> Line:
         state=ARMS["power_state"](record),
         scale=record.workload.scale,
         status=record.status,
-        failed=(*(each.name for each in record.checks if each.verdict == "fail"), *failed),
+        failed=(*(each.name for each in record.checks if each.fails_run), *failed),
         figures=tuple(each for each in record.metrics if each.headline)[:FIGURES_MAX],
         energy=whole_energy(record) or (energies[0] if energies else None),
     )

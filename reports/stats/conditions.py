@@ -379,7 +379,11 @@ def _different_models(compared: Group) -> str:
     versions = {run.record.power.energy_model for run in compared.runs if run.record.power.energy}
     if len(versions) <= 1:
         return ""
-    return f"energies are of versions {listed(sorted(map(str, versions)))} of the energy model"
+    found = listed(sorted(map(str, versions)))
+    return (
+        f"energies are of versions {found} of the energy model; wattload check --recompute --write "
+        "makes those of older versions again from their samples"
+    )
 
 
 def _faulty(subject: Subject, compared: Group, *, of_energy: bool) -> str:

@@ -154,8 +154,9 @@ class Effect:
 
     An effect gets a winner only above the largest of ``FLOOR``, ``drift`` (an arm against itself in
     these runs), ``between`` (drift between arms that ran one after the other), ``noise`` (a setting
-    against itself in separate sessions, ``None`` if there were none) and ``accuracy`` (the combined
-    uncertainty of the instruments of both arms). ``accuracy`` widens every interval too.
+    against itself in separate sessions, ``None`` if there were none) and ``accuracy`` (the
+    uncertainty of the ratio of what the instruments of both arms measured). ``accuracy`` widens
+    every interval too.
     """
 
     ratio: float

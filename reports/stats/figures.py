@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from wattload.core.power import Scope
 from wattload.core.record.energy import EnergyRecord
@@ -23,6 +24,8 @@ from wattload.reports.runs.phases import leading
 
 _GAIN, _STEP = "gain", "quantisation"
 """Parts of a stated uncertainty: a share of the reading, and the step between readings."""
+_WHOLE = "whole"
+"""An uncertainty whose parts are unknown."""
 
 _POWER_UNITS = frozenset({Unit.JOULES, Unit.WATTS, Unit.BYTES_PER_JOULE, Unit.JOULES_PER_BYTE})
 
@@ -195,43 +198,74 @@ def _divided(part: float | None, whole: float) -> float | None:
 class Accuracy:
     """The share by which the energies of equal arms may differ in their instruments.
 
-    It is the sum of the uncertainties that the records of both arms state, at k = 2. If something
-    is not stated, ``reason`` says what, ``share`` is 0, and there is no verdict.
+    It is the uncertainty, at k = 2, that the records state of both, without what both share. If
+    something is not stated, ``reason`` says what, ``share`` is 0, and there is no verdict.
     """
 
     share: float = 0.0
     reason: str = ""
 
 
+Meter = tuple[str, str, str]
+"""A host, a source, and the meter if it is outside the device, else the device."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Stated:
-    """What a run states about one energy: its instruments, and its uncertainties as shares of it.
+    """What a run states about one energy: its meters, and uncertainties as shares of it.
 
-    An instrument is a host, a device and a source. ``without_gain`` leaves out the gain.
+    ``parts`` are by meter and name of the part. They are ``None`` if a part other than the gain is
+    unknown, and ``whole`` is ``None`` if any is.
     """
 
-    instruments: frozenset[tuple[str, str, str]]
+    meters: frozenset[Meter]
     whole: float | None
-    without_gain: float | None
+    parts: Mapping[tuple[Meter, str], float] | None
 
 
 def accuracy(arms: Sequence[Sequence[RunRecord]], phase: str) -> Accuracy:
-    """Return the combined accuracy of the energies of a phase, over all runs of the arms.
+    """Return the uncertainty of the ratio of two arms' energies of a phase, as a share of it.
 
-    If one device was read by one source in every run of both arms, its gain cancels in their ratio
-    and only the other parts count. Each arm counts with its largest uncertainty.
+    Relative uncertainties of independent energies add in quadrature (JCGM 100:2008, 5.1.6). If both
+    arms were read by the same meters, their ``gain`` is not independent: a meter whose
+    readings are off by a share of them is off by the same share in both arms, and the ratio is
+    right. The rest is that of a meter whose part of the energy differs between the arms. A stated
+    accuracy is taken as a gain, without an offset.
+
+    All other parts differ from arm to arm and add in quadrature. Rounding does so at another power.
+    So does ``sensor``, even for one lag: its error depends on the sign of each step of power at the
+    edges of a phase, and so on what precedes and follows it.
+
+    Of these, and of meters that differ, each arm counts with the run that states most. Several
+    meters of one arm add linearly (worst case). A part of unknown composition never cancels.
     """
     stated = [[each[phase] for each in map(_stated, runs) if phase in each] for runs in arms]
     if not all(stated):
         return Accuracy()
-    instruments = {each.instruments for of_arm in stated for each in of_arm}
-    is_one = len(instruments) == 1
-    shares = [[each.without_gain if is_one else each.whole for each in of_arm] for of_arm in stated]
-    known = [[share for share in of_arm if share is not None] for of_arm in shares]
-    if known != shares:
-        part = "resolution" if is_one else "accuracy"
-        return Accuracy(reason=f"sensor {part} not stated")
-    return Accuracy(share=sum(max(of_arm) for of_arm in known))
+    every = [each for of_arm in stated for each in of_arm]
+    if len({each.meters for each in every}) > 1:
+        wholes = [[each.whole for each in of_arm if each.whole is not None] for of_arm in stated]
+        if sum(map(len, wholes)) < len(every):
+            return Accuracy(reason="sensor accuracy not stated")
+        return Accuracy(share=math.hypot(*map(max, wholes)))
+    parts = [[each.parts for each in of_arm if each.parts is not None] for of_arm in stated]
+    if sum(map(len, parts)) < len(every):
+        return Accuracy(reason="sensor resolution not stated")
+    meters = every[0].meters
+    left: list[float] = []
+    for name in {name for of_arm in parts for run in of_arm for _, name in run}:
+        if name == _GAIN:
+            means = [
+                [fmean(run.get((meter, name), 0.0) for run in of_arm) for of_arm in parts]
+                for meter in meters
+            ]
+            left.append(math.fsum(max(of_meter) - min(of_meter) for of_meter in means))
+        else:
+            left += [
+                max(math.fsum(run.get((meter, name), 0.0) for meter in meters) for run in of_arm)
+                for of_arm in parts
+            ]
+    return Accuracy(share=math.hypot(*left))
 
 
 @cache_by_identity
@@ -246,40 +280,54 @@ def _stated(record: RunRecord) -> Mapping[str, _Stated]:
         for phase in leading(record)
     }
     every = [part for of_phase in parts.values() for part in of_phase]
-    found = {phase: _of(of_phase) for phase, of_phase in parts.items() if of_phase}
-    return {**found, ALL_PHASES: _of(every)} if every else found
+    found = {phase: _of(record, of_phase) for phase, of_phase in parts.items() if of_phase}
+    return {**found, ALL_PHASES: _of(record, every)} if every else found
 
 
-def _of(parts: Sequence[EnergyRecord]) -> _Stated:
+def _of(record: RunRecord, stated: Sequence[EnergyRecord]) -> _Stated:
     """Return the total of several energies; their uncertainties add linearly (worst case)."""
-    energy_j = _sum([part.energy_j for part in parts])
+    sources = {
+        (source.host, source.facts.name, source.facts.device): source.facts
+        for source in record.power.sources
+        if source.facts is not None
+    }
+    energy_j = _sum([each.energy_j for each in stated])
+    meters: set[Meter] = set()
+    parts_j: dict[tuple[Meter, str], float] | None = {}
+    for each in stated:
+        facts = sources.get((each.host, each.source, each.device))
+        meter = (each.host, each.source, (facts.meter if facts else "") or each.device)
+        meters.add(meter)
+        known_j = _parts_j(each)
+        if known_j is None or parts_j is None:
+            parts_j = None
+            continue
+        for name, value_j in known_j.items():
+            parts_j[meter, name] = parts_j.get((meter, name), 0.0) + value_j
+    if energy_j is None or energy_j <= 0:
+        return _Stated(meters=frozenset(meters), whole=None, parts=None)
+    whole_j = _sum([each.uncertainty_j for each in stated])
     return _Stated(
-        instruments=frozenset((part.host, part.device, part.source) for part in parts),
-        whole=_share(_sum([part.uncertainty_j for part in parts]), energy_j),
-        without_gain=_share(_sum([_without_gain_j(part) for part in parts]), energy_j),
+        meters=frozenset(meters),
+        whole=None if whole_j is None else whole_j / energy_j,
+        parts=parts_j and {key: value_j / energy_j for key, value_j in parts_j.items()},
     )
 
 
-def _without_gain_j(part: EnergyRecord) -> float | None:
-    """Return the uncertainty of an energy without its gain; the whole if its parts are unknown.
+def _parts_j(energy: EnergyRecord) -> Mapping[str, float] | None:
+    """Return the parts of an uncertainty, ``None`` if more than the gain is unknown.
 
-    Parts add in quadrature. If the total is missing, some part is unknown: the gain, or the step
-    too.
+    An uncertainty without parts is a part of its own. If there is no total, some part is unknown:
+    the gain, or the step too.
     """
-    parts_j = part.uncertainty_parts_j
-    if not parts_j:
-        return part.uncertainty_j
-    if part.uncertainty_j is None and _STEP not in parts_j:
+    parts_j = energy.uncertainty_parts_j
+    if not parts_j and energy.uncertainty_j is not None:
+        return {_WHOLE: energy.uncertainty_j}
+    if energy.uncertainty_j is None and _STEP not in parts_j:
         return None
-    return math.hypot(*(value for name, value in parts_j.items() if name != _GAIN))
+    return parts_j
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return math.fsum(known) if len(known) == len(values) else None
-
-
-def _share(part_j: float | None, energy_j: float | None) -> float | None:
-    if part_j is None or energy_j is None or energy_j <= 0:
-        return None
-    return part_j / energy_j

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,12 +17,14 @@ import pytest
 from rich.console import Console
 
 from tests.data.sysfs.tree import expand, write
+from tests.power.control.recovery_host import LEFT
 from tests.power.sources.sysfs_tree import ACPI, INA226, hwmon_tree, powercap_tree
 from wattload.__main__ import main
 from wattload.cli import doctor as software
 from wattload.cli.doctor import (
     Finding,
     Verdict,
+    change_findings,
     find_program,
     first_line_of,
     power_findings,
@@ -34,6 +37,8 @@ from wattload.core import workload
 from wattload.core.errors import PowerError, PowerPermissionError
 from wattload.core.installation import install_command
 from wattload.core.sysfs import Roots
+from wattload.power.control.host import PowerHost
+from wattload.power.control.journal import ChangeJournal, Setting
 from wattload.power.sources.redfish import PASSWORD_VARIABLE, USER_VARIABLE
 
 Captured = pytest.CaptureFixture[str]
@@ -76,9 +81,59 @@ def test_this_machine_is_examined(tmp_path: Path, capsys: Captured) -> None:
     findings = json.loads(capsys.readouterr().out)
     names = [finding["name"] for finding in findings]
     for name in ("O_DIRECT", "device counters", "NVMe controllers", "NVML", "hwmon", "RAPL", "IPMI",
-                 "Redfish", "dali", "dlio", "torch", "MPI", "fio", "container engine"):  # fmt: skip
+                 "Redfish", "unfinished power changes", "power restore at boot", "dali", "dlio",
+                 "torch", "MPI", "fio", "container engine"):  # fmt: skip
         assert name in names
     assert {finding["verdict"] for finding in findings} <= {"yes", "partly", "no"}
+
+
+def changes(tmp_path: Path, *, enabled: str = "") -> dict[str, Finding]:
+    units = tmp_path / "units"
+    (units / "multi-user.target.wants").mkdir(parents=True, exist_ok=True)
+    if enabled:
+        (units / "multi-user.target.wants" / enabled).symlink_to("/nonexistent")
+    host = PowerHost(journal=ChangeJournal(tmp_path / "state"))
+    return by_name(change_findings(host, units))
+
+
+def test_change_that_a_killed_run_left_is_reported(tmp_path: Path) -> None:
+    assert changes(tmp_path)["unfinished power changes"].verdict is Verdict.YES
+    journal = ChangeJournal(tmp_path / "state")
+    journal.write(LEFT)
+    finding = changes(tmp_path)["unfinished power changes"]
+    assert (finding.verdict, finding.mend) == (Verdict.PARTLY, "wattload power restore")
+    assert finding.says == (
+        "nvme0 (MODEL0001), which run run-1 had set from power state 0 to power state 1: "
+        "not undone yet"
+    )
+    journal.write(replace(LEFT, left=Setting(value=2)))
+    assert "left at power state 2" in changes(tmp_path)["unfinished power changes"].says
+    (path,) = journal.folder.glob("*.json")
+    path.write_text("{")
+    assert "not a valid journal entry" in changes(tmp_path)["unfinished power changes"].says
+    journal.folder.chmod(0o777)
+    finding = changes(tmp_path)["unfinished power changes"]
+    assert (finding.verdict, finding.mend) == (Verdict.NO, "")
+
+
+def test_change_of_a_run_that_goes_on_or_of_a_user_is_not_left(tmp_path: Path) -> None:
+    journal = ChangeJournal(tmp_path / "state")
+    journal.write(LEFT)
+    journal.write(replace(LEFT, owner="user", serial="OTHER"))
+    with journal.lock(LEFT.serial, needed=True):
+        assert changes(tmp_path)["unfinished power changes"].verdict is Verdict.YES
+
+
+@pytest.mark.parametrize("unit", ["wattload-power-restore.service", "wattload-sampler.service"])
+def test_unit_that_restores_at_boot_is_looked_for(tmp_path: Path, unit: str) -> None:
+    finding = changes(tmp_path)["power restore at boot"]
+    assert finding.verdict is Verdict.NO
+    assert "wattload-power-restore.service is not installed" in finding.says
+    (tmp_path / "units/wattload-power-restore.service").touch()
+    finding = changes(tmp_path)["power restore at boot"]
+    assert finding.mend == "sudo systemctl enable wattload-power-restore.service"
+    finding = changes(tmp_path, enabled=unit)["power restore at boot"]
+    assert (finding.verdict, finding.says) == (Verdict.YES, f"{unit} is enabled")
 
 
 LOOKS = ("lspci", "nvidia-smi", "wattload devices", "dmesg", "ipmitool")

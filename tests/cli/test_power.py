@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import struct
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.power.sampler_bench import ROOT
 from tools.model_host.drive import Model, ModelDrive, RawState, load, sent, store
 from tools.model_host.power import Meter, centiwatts
 from tools.model_host.settings import Knobs
@@ -218,6 +220,51 @@ def test_what_a_killed_run_has_left_is_undone_before_a_state_is_set(
     assert "power state 0 -> 1, verified" in captured.out
     assert power(host, "restore") == 0
     assert load(tmp_path / "nvme0.json").state == 0
+
+
+def set_by_an_administrator(tmp_path: Path, state: int) -> None:
+    model = load(tmp_path / "nvme0.json")
+    model.state = state
+    store(tmp_path / "nvme0.json", model)
+
+
+def test_what_an_administrator_has_set_since_a_run_was_killed_is_left(
+    host: PowerHost, tmp_path: Path, capsys: Captured
+) -> None:
+    killed = PowerStateControl(ModelDrive(tmp_path, "nvme0"), host.journal, run_id="killed")
+    killed.set(1, holds_system=lambda _: False)
+    set_by_an_administrator(tmp_path, 2)
+    with pytest.raises(PowerError, match=r"nothing was set: .* left at power state 2"):
+        power(host, "set", "nvme0", "0")
+    assert power(host, "restore") == 1
+    assert "left at power state 2, which something else has set" in capsys.readouterr().out
+    assert power(host, "restore", "nvme0", "--keep") == 0
+    assert "the present power state 2 is kept, as requested" in capsys.readouterr().out
+    assert power(host, "restore") == 0
+    assert capsys.readouterr().out == "Nothing to restore.\n"
+    assert load(tmp_path / "nvme0.json").state == 2
+
+
+def test_what_an_administrator_has_set_since_power_set_is_left(
+    host: PowerHost, tmp_path: Path
+) -> None:
+    power(host, "set", "nvme0", "1")
+    set_by_an_administrator(tmp_path, 2)
+    assert power(host, "restore") == 1
+    assert load(tmp_path / "nvme0.json").state == 2
+
+
+def test_unit_restores_by_this_command_and_permits_no_more_than_that() -> None:
+    unit = ROOT / "docs" / "wattload-power-restore.service"
+    lines = dict(line.split("=", 1) for line in unit.read_text().splitlines() if line[:1].isalpha())
+    program, command, *words = shlex.split(lines["ExecStart"])
+    assert (Path(program).name, command) == ("wattload", "power")
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    assert parser.parse_args(words).action == "restore"
+    assert lines["CapabilityBoundingSet"] == "CAP_SYS_ADMIN"
+    assert lines["SystemCallFilter"].startswith("~@mount ")
+    assert lines["NoNewPrivileges"] == lines["RestrictNamespaces"] == "yes"
 
 
 def test_set_during_a_run_is_refused(host: PowerHost, tmp_path: Path) -> None:

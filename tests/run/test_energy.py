@@ -1,15 +1,25 @@
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
+
 import numpy as np
+import pyarrow.parquet as pq
+import pytest
 
 from tests.power.energy_facts import facts, window
-from tests.power.energy_traces import ns, samples_of
-from wattload.core.power import Channel, Counter
+from tests.power.energy_traces import Floats, ns, samples_of
+from wattload.core.errors import RecordError
+from wattload.core.power import Boxcar, Channel, Counter, Sensor
 from wattload.core.record.energy import PowerSourceRecord
+from wattload.core.record.phase import TraceFile
 from wattload.power.config import PowerConfig
 from wattload.power.sampler.replies import ControllerReading, FinishReply, OpenReply
-from wattload.run.energy import power_section, resets_ns
+from wattload.power.sampler.sample_writer import SAMPLE_COLUMNS
+from wattload.run.energy import Measured, power_section
+from wattload.run.phases import BIN_NS
 from wattload.run.power_session import IdleTimes, PowerReport
+from wattload.run.traces import read_power, write_power
 
 TIMES_S = np.round(np.arange(-20, 640) / 10, 6)
 
@@ -27,10 +37,15 @@ def reading(power_cycles: int | None) -> dict[str, ControllerReading]:
     }
 
 
-def report(before: int | None, after: int | None, *, finished: bool = True) -> PowerReport:
+COUNTER = Counter(quantum_j=0.001)
+
+
+def report(
+    before: int | None, after: int | None, *, finished: bool = True, sensor: Sensor = COUNTER
+) -> PowerReport:
     source = PowerSourceRecord(
         host="box",
-        facts=facts("meter", sensor=Counter(quantum_j=0.001)),
+        facts=facts("meter", sensor=sensor),
         name="meter",
         device="SERIAL1",
         used=True,
@@ -73,16 +88,11 @@ FAILED = [None if 20 <= time_s < 22 else 10 * (time_s + 3) for time_s in TIMES_S
 SAMPLES = samples_of(TIMES_S, FAILED, channel=Channel.ENERGY_J)
 
 
-def test_drive_that_was_power_cycled_was_reset_where_its_reads_failed() -> None:
-    found = resets_ns(report(7, 8), SAMPLES)
-    assert set(found) == {"SERIAL1"}
-    assert (min(found["SERIAL1"]), max(found["SERIAL1"])) == (ns(20), ns(21.9))
-
-
-def test_drive_that_was_not_or_that_nobody_knows_of_has_no_reset() -> None:
+def test_a_drive_with_more_power_cycles_than_before_was_restarted() -> None:
+    assert Measured.of_report(report(7, 8)).restarted == {"SERIAL1"}
     for before, after in ((7, 7), (None, 8), (7, None)):
-        assert resets_ns(report(before, after), SAMPLES) == {}
-    assert resets_ns(report(7, 8, finished=False), SAMPLES) == {}
+        assert not Measured.of_report(report(before, after)).restarted
+    assert not Measured.of_report(report(7, 8, finished=False)).restarted
 
 
 def test_what_a_counter_grew_by_over_a_reset_is_not_covered() -> None:
@@ -106,3 +116,51 @@ def test_a_reset_reaches_the_whole_run_and_idleness_too() -> None:
         assert idle.coverage is not None
         assert abs((1 - whole.coverage) * whole.seconds - missed_s) < 1e-3
         assert abs((1 - idle.coverage) * idle.seconds - missed_s) < 1e-3
+
+
+def test_a_drive_that_begins_late_with_its_bytes_has_no_late_sensor() -> None:
+    """Each save has 0.4 s of set-up without bytes; the drive works until 0.4 s after the last."""
+    starts_s = (10, 25, 40)
+    work = window("work", 10, 50, host="box").model_copy(
+        update={"intervals": tuple((ns(start_s), ns(start_s + 10)) for start_s in starts_s)}
+    )
+
+    def energy_j(time_s: Floats) -> Floats:
+        saves_j = sum(np.clip(time_s - start_s - 0.4, 0, 10) for start_s in starts_s)
+        total_j: Floats = 5 * time_s + 15 * saves_j
+        return total_j
+
+    noise_w = np.random.default_rng(0).normal(0, 0.02, TIMES_S.size)
+    watts = np.round(energy_j(TIMES_S) - energy_j(TIMES_S - 1) + noise_w, 2)
+    traffic = [
+        ((ns(start_s) // BIN_NS + index) * BIN_NS, "box", 0, "work", 1000, 0)
+        for start_s in starts_s
+        for index in range(4, 100)
+    ]
+    (energy,) = power_section(
+        PowerConfig(),
+        [report(7, 7, sensor=Boxcar(window_s=1.0))],
+        [work],
+        {"box": samples_of(TIMES_S, watts)},
+        traffic,
+    ).energy
+    assert energy.energy_j == pytest.approx(3 * (5 * 10 + 15 * 9.6), rel=0.005)
+
+
+def test_samples_are_read_back_by_host_as_they_were_written(tmp_path: Path) -> None:
+    by_host = {"box": SAMPLES, "other": SAMPLES[5:]}
+    assert read_power(tmp_path, [write_power(tmp_path, by_host)], ["box", "other"]) == by_host
+    assert read_power(tmp_path, [write_power(tmp_path, {"box": SAMPLES})], ["box"]) == {
+        "box": SAMPLES
+    }
+
+
+def test_an_older_trace_of_several_hosts_does_not_say_whose_its_samples_are(tmp_path: Path) -> None:
+    write_power(tmp_path, {"box": SAMPLES})
+    file = tmp_path / "power.parquet"
+    pq.write_table(pq.read_table(file).drop_columns(["host"]), file)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    named = TraceFile(name="power", file=file.name, sha256=digest, rows=1, columns=SAMPLE_COLUMNS)
+    assert read_power(tmp_path, [named], ["box"]) == {"box": SAMPLES}
+    with pytest.raises(RecordError, match="does not say which of the run's 2 hosts"):
+        read_power(tmp_path, [named], ["box", "other"])

@@ -12,7 +12,7 @@ import pytest
 from tests.power.energy_facts import facts
 from wattload.core.errors import PowerError
 from wattload.core.host.counters import BlockStat, ProcessTree
-from wattload.core.power import Boxcar, Channel, Evidence, Sample, Sensor
+from wattload.core.power import Boxcar, Channel, Evidence, Instant, Sample, Sensor
 from wattload.core.record.energy import PowerSourceRecord
 from wattload.core.record.phase import phase_windows
 from wattload.core.units import NS_PER_S
@@ -242,24 +242,29 @@ def test_a_drive_is_left_alone_in_the_quiet_before_and_after(tmp_path: Path) -> 
     }
 
 
-def test_the_means_of_idle_after_are_read_to_their_end_before_the_quiet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("evidence", "sensor", "waits"),
+    [
+        (Evidence.SELF_REPORTED, Boxcar(window_s=1.0), [7.0, 2.2, True, 3.0, False]),
+        (Evidence.SELF_REPORTED, Instant(), [7.0, 0.2, True, 3.0, False]),
+        (Evidence.MEASURED, Boxcar(window_s=1.0), [7.0, 2.2]),
+        (Evidence.MEASURED, Boxcar(window_s=0.5, update_period_s=2.0), [7.0, 4.2]),
+        (Evidence.MEASURED, Instant(), [7.0]),
+    ],
+)
+def test_means_are_read_for_two_windows_beyond_the_last_idle_time(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    evidence: Evidence,
+    sensor: Sensor,
+    waits: list[float | bool],
 ) -> None:
     events: list[float | bool] = []
     monkeypatch.setattr(time, "sleep", events.append)
     monkeypatch.setattr(Client, "quiet", lambda _, *, is_on: events.append(is_on))
-    sensor = Boxcar(window_s=1.0)
-    _live(
-        tmp_path,
-        Evidence.SELF_REPORTED,
-        sensor=sensor,
-        idle_s=0.2,
-        idle_after_s=7.0,
-        quiet_s=3.0,
-        tail_max_s=0,
-    )
-    after = events[events.index(7.0) + 1 :]
-    assert after == [pytest.approx(1.2), True, 3.0, False]
+    config: dict[str, Any] = {"idle_s": 0.2, "idle_after_s": 7.0, "quiet_s": 3.0, "tail_max_s": 0}
+    _live(tmp_path, evidence, sensor=sensor, **config)
+    assert events[events.index(7.0) :] == pytest.approx(waits)
 
 
 def test_phases_have_a_trace_on_both_sides_whatever_is_left_out(

@@ -41,6 +41,7 @@ def python(machine: Path, *, new_enough: bool = True, has_venv: bool = True) -> 
         'case "$*" in\n'
         f"*version_info*) exit {0 if new_enough else 1} ;;\n"
         f"*ensurepip*) exit {0 if has_venv else 1} ;;\n"
+        "*_base_executable*) echo python3 ;;\n"
         '--version) echo "Python 3.9.2" ;;\n'
         '*) echo "ran $*" ;;\n'
         "esac",
@@ -112,4 +113,11 @@ def test_an_environment_that_works_keeps_its_python(machine: Path) -> None:
     binaries.mkdir(parents=True)
     (binaries / "python").write_text(f'#!/bin/sh\necho "{machine}/bin/python3.12"\n')
     (binaries / "python").chmod(0o755)
+    assert set_up(machine).stdout == "ran by 3.12\n"
+
+
+def test_an_active_environment_is_not_taken_for_the_system(machine: Path) -> None:
+    script(machine, "cc", "exit 0")
+    script(machine, "python3", 'case "$*" in *_base_executable*) echo python3.12 ;; esac')
+    script(machine, "python3.12", 'case "$*" in -c*) exit 0 ;; *) echo "ran by 3.12" ;; esac')
     assert set_up(machine).stdout == "ran by 3.12\n"

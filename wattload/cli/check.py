@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wattload.cli.terminal import printable
-from wattload.core.errors import CHECK_FAILED
+from wattload.core.errors import CHECK_FAILED, ConfigError
 from wattload.core.units import format_bytes
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from wattload.cli.recompute import Recomputed
     from wattload.core.mlperf.rules import Judgement, Standing
     from wattload.core.record.results import Check, Verdict
     from wattload.core.record.run import RunRecord
@@ -44,6 +45,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "means all of them",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--recompute",
+        action="store_true",
+        help="make the energies again from the stored samples by today's energy model, and compare "
+        "them with the record's; fails if they differ and the model is the same",
+    )
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="with --recompute: replace records of an older energy model; each run's own record "
+        "stays beside its new one, as record-energy-model-VERSION.json",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -53,8 +66,10 @@ def run(arguments: argparse.Namespace) -> int:
     that is not a valid submission can still be a good run.
 
     Raises:
+        ConfigError: ``--write`` without ``--recompute``.
         RecordError: a path does not exist.
     """
+    from wattload.cli.recompute import recompute
     from wattload.core.mlperf.rules import judge
     from wattload.power.sampler.aborted_record import REASON, finish_abandoned
     from wattload.reports.runs.load import load_readable
@@ -65,17 +80,23 @@ def run(arguments: argparse.Namespace) -> int:
     for folder, why_not in reasons.items():
         if not why_not:
             print(f"recorded as aborted: {folder}; {REASON}", file=sys.stderr)
+    if arguments.write and not arguments.recompute:
+        raise ConfigError("--write needs --recompute: it writes the energies made again")
+    again: Mapping[str, Recomputed] = {}
+    if arguments.recompute:
+        again = recompute(find_records(arguments.runs).files, write=arguments.write)
     loaded = load_readable(arguments.runs)
     left_out = {each.path: reasons.get(each.path) or each.reason for each in loaded.left_out}
     records = [run.record for run in loaded.runs]
     judged = [Judged(run, closure_checks(run), judge(run.record, records)) for run in loaded.runs]
     if arguments.json:
-        documents = [_document(each) for each in judged]
+        documents = [_document(each, again.get(each.run.id)) for each in judged]
         documents += [_left_out_document(path, reason) for path, reason in left_out.items()]
         print(json.dumps(documents, indent=1))
     else:
-        _show(judged, left_out)
-    return CHECK_FAILED if left_out or any(each.outcome in _BAD for each in judged) else 0
+        _show(judged, left_out, [again[each.run.id] for each in judged if again])
+    is_bad = left_out or any(each.outcome in _BAD for each in judged)
+    return CHECK_FAILED if is_bad or any(each.reason for each in again.values()) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +126,15 @@ class Judged:
         """One of ``_OUTCOMES``, the gravest that applies."""
         if not self.is_finished:
             return self.run.record.status
-        if any(check.verdict == "fail" for check in self.checks):
+        if any(check.fails_run for check in self.checks):
             return "failed check"
         lacks = any(check.bars_verdict and not check.is_of_power for check in self.checks)
         return "unproved" if lacks else "valid"
 
 
-def _document(judged: Judged) -> dict[str, Any]:
+def _document(judged: Judged, again: Recomputed | None) -> dict[str, Any]:
     run, closures, mlperf = judged.run, judged.closures, judged.mlperf
+    recomputed = {} if again is None else {"recomputed": again.document}
     return {
         "run_id": run.id,
         "status": run.record.status,
@@ -120,6 +142,7 @@ def _document(judged: Judged) -> dict[str, Any]:
         "checks": [check.model_dump(mode="json") for check in run.record.checks],
         "closure": [check.model_dump(mode="json") for check in closures],
         "mlperf": None if mlperf is None else mlperf.model_dump(mode="json"),
+        **recomputed,
     }
 
 
@@ -127,7 +150,9 @@ def _left_out_document(path: Path, reason: str) -> dict[str, Any]:
     return {"path": str(path), "outcome": LEFT_OUT, "reason": reason}
 
 
-def _show(judged: Sequence[Judged], left_out: Mapping[Path, str]) -> None:
+def _show(
+    judged: Sequence[Judged], left_out: Mapping[Path, str], recomputed: Sequence[Recomputed]
+) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -141,6 +166,9 @@ def _show(judged: Sequence[Judged], left_out: Mapping[Path, str]) -> None:
         console.print(_finding(rows, len(judged)))
     for line in _rules(judged):
         console.print(line)
+    for result in recomputed:
+        for text in result.lines():
+            console.print(Text(printable(text), style="bold red" if result.reason else ""))
     if judged:
         passed = sum(check.verdict == "pass" for each in judged for check in each.closures)
         total = sum(len(each.closures) for each in judged)

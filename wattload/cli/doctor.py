@@ -35,6 +35,9 @@ from wattload.core.sysfs import LIVE, Roots, read_text
 from wattload.core.units import format_bytes
 from wattload.core.workload import command_for
 from wattload.loaders.engine.library import IO_URING, PREAD, backend_unavailable
+from wattload.power.control.host import PowerHost
+from wattload.power.control.journal import ChangeJournal
+from wattload.power.control.power_settings import left_text, sentence_of
 from wattload.power.sources.hwmon import list_channels
 from wattload.power.sources.ipmi import DEVICE, IpmiDevice, IpmiSource, OpenLink
 from wattload.power.sources.rapl import find_zones
@@ -86,6 +89,9 @@ _WITH_POWER = (
 )
 
 _RUN = Path("/run")
+_UNITS = Path("/etc/systemd/system")
+_RESTORE_UNIT, _SAMPLER_UNIT = "wattload-power-restore.service", "wattload-sampler.service"
+"""Both restore when they start; see docs/power.md."""
 
 _CAP_IPC_LOCK, _CAP_SYS_ADMIN = 14, 21
 """Bits of ``linux/capability.h``. With the first, the limit on locked memory does not count."""
@@ -118,6 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
         *storage_findings(arguments.directory),
         *io_findings(),
         *power_findings(),
+        *change_findings(),
         *software_findings(),
     ]
     findings = [replace(finding, mend=runnable(finding.mend)) for finding in found]
@@ -405,6 +412,71 @@ def _redfish(environment: Mapping[str, str]) -> Finding:
     return finding(
         verdict=Verdict.YES,
         says="user and password are set; name the BMC with power.redfish.url=https://bmc.example",
+    )
+
+
+def change_findings(host: PowerHost | None = None, units: Path = _UNITS) -> Iterator[Finding]:
+    """Yield the power settings that a killed run left changed, and whether a restart undoes them.
+
+    The changes of a run that goes on, and those of ``power set``, are not left behind.
+    """
+    here = host or PowerHost()
+    found = partial(
+        Finding,
+        name="unfinished power changes",
+        adds="drives with their own power settings after a run was killed with its sampler",
+    )
+    try:
+        left = list(_left_changes(here.journal))
+    except PowerError as error:
+        yield found(verdict=Verdict.NO, says=str(error))
+    else:
+        if left:
+            says, mend = "; ".join(left), "wattload power restore"
+            yield found(verdict=Verdict.PARTLY, says=says, mend=mend)
+        else:
+            says = f"none in the journal, {here.journal.folder}"
+            yield found(verdict=Verdict.YES, says=says)
+    if not mounted():
+        yield _restore_at_boot(units)
+
+
+def _left_changes(journal: ChangeJournal) -> Iterator[str]:
+    for key in journal.changes("run"):
+        try:
+            entry = journal.read(key, "run")
+        except PowerError as error:
+            yield str(error)
+            continue
+        try:
+            with journal.lock(key.serial, needed=False):
+                pass
+        except PowerError:  # its run goes on
+            continue
+        if entry is not None:
+            state = "not undone yet" if entry.left is None else left_text(entry, entry.left)
+            yield sentence_of(entry, state)
+
+
+def _restore_at_boot(units: Path) -> Finding:
+    """Return whether a systemd unit undoes at boot what the journal holds."""
+    finding = partial(
+        Finding,
+        name="power restore at boot",
+        adds="undoing what a killed run has left, before the next run or `wattload power restore`",
+    )
+    for unit in (_RESTORE_UNIT, _SAMPLER_UNIT):
+        if any((wants / unit).is_symlink() for wants in units.glob("*.wants")):
+            return finding(verdict=Verdict.YES, says=f"{unit} is enabled")
+    if (units / _RESTORE_UNIT).exists():
+        return finding(
+            verdict=Verdict.NO,
+            says=f"{_RESTORE_UNIT} is installed but not enabled",
+            mend=f"sudo systemctl enable {_RESTORE_UNIT}",
+        )
+    return finding(
+        verdict=Verdict.NO,
+        says=f"{_RESTORE_UNIT} is not installed; docs/power.md explains how",
     )
 
 

@@ -87,6 +87,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     restore = actions.add_parser("restore", help="restore what was set, or what a killed run left")
     restore.add_argument("device", nargs="?", help="a controller, e.g. nvme0 (default: all)")
+    restore.add_argument(
+        "--keep",
+        action="store_true",
+        help="instead: keep the drive's present setting, and forget the old one",
+    )
     for action in (watch, states, change, restore):
         action.add_argument("--json", action="store_true", help="print JSON, an object per line")
 
@@ -133,6 +138,8 @@ def _set(arguments: argparse.Namespace, host: PowerHost) -> int:
     (name,) = _names(host, arguments.device)
     # Otherwise the value that a killed run left would be restored later as the drive's own.
     for recovery in recover_changes(host, serial=host.serial_of(name)):
+        if not recovery.closed:
+            raise PowerError(f"nothing was set: {recovery.sentence}")
         sys.stderr.write(f"{recovery.sentence}\n")
     device = host.open_device(name)
     with ExitStack() as stack:
@@ -193,8 +200,8 @@ def _restore(arguments: argparse.Namespace, host: PowerHost) -> int:
         (name,) = _names(host, arguments.device)
         serial = host.serial_of(name)
     recoveries = [
-        *recover_changes(host, owner="run", serial=serial),
-        *recover_changes(host, owner="user", serial=serial),
+        *recover_changes(host, owner="run", serial=serial, keep=arguments.keep),
+        *recover_changes(host, owner="user", serial=serial, keep=arguments.keep),
     ]
     if arguments.json:
         for recovery in recoveries:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -41,6 +44,56 @@ def anchor() -> ClockAnchor:
         realtime_ns=realtime_ns,
         raw_ns=raw_ns,
         boottime_ns=boottime_ns,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockSync:
+    """How far the kernel holds the wall clock to be from UTC, in seconds (RFC 5905).
+
+    ``offset_s`` is the correction that is still to be made, ``error_s`` the estimated error of the
+    clock, ``max_error_s`` the bound for it.
+    """
+
+    offset_s: float
+    error_s: float
+    max_error_s: float
+
+
+class _Timex(ctypes.Structure):
+    """The beginning of ``struct timex`` (adjtimex(2)), and more room than its rest needs."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_long * 40),
+    )
+
+
+_STA_UNSYNC, _STA_NANO = 0x0040, 0x2000
+
+
+def clock_sync() -> ClockSync:
+    """Return how well the wall clock is synchronised; it only reads and needs no privilege.
+
+    Raises:
+        OSError: the kernel does not answer.
+        ValueError: no time service (NTP, PTP) keeps the clock synchronised.
+    """
+    found = _Timex()
+    if ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(found)) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), "adjtimex")
+    if found.status & _STA_UNSYNC:
+        raise ValueError("the kernel's clock is not synchronised (no NTP)")
+    return ClockSync(
+        offset_s=found.offset * (1e-9 if found.status & _STA_NANO else 1e-6),
+        error_s=found.esterror * 1e-6,
+        max_error_s=found.maxerror * 1e-6,
     )
 
 

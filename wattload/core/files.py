@@ -50,7 +50,10 @@ _FILE_FLAGS = os.O_NONBLOCK | os.O_NOCTTY
 """Without ``O_NONBLOCK``, opening a pipe without another end would block for ever. The flag has no
 effect on a regular file."""
 
-_SYS_OPENAT2 = 437
+_SYS_FSOPEN, _SYS_FSCONFIG, _SYS_FSMOUNT, _SYS_OPENAT2 = 430, 431, 432, 437
+_CLOEXEC = 1
+"""``FSOPEN_CLOEXEC`` and ``FSMOUNT_CLOEXEC`` of ``linux/mount.h``."""
+_FSCONFIG_CMD_CREATE = 6
 _RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_BENEATH = 0x08
 _NOT_AVAILABLE = (errno.ENOSYS, errno.EPERM, errno.EINVAL)
@@ -375,6 +378,35 @@ class Removal:
     left: tuple[str, ...]
 
 
+def lock_device(node: Path) -> Lock | None:
+    """Take the lock of a character device without waiting, across containers where possible.
+
+    An flock belongs to the inode of a node, and each container may have its own node for the same
+    device. The kernel's devtmpfs has one node per device, which any mount of it shows. A process
+    with ``CAP_SYS_ADMIN`` in the first user namespace can open it without attaching it anywhere
+    (``fsopen(2)``, Linux 5.2). If that is not permitted, the lock is that of ``node``; on a host,
+    where /dev is a devtmpfs, this is the same one.
+
+    Returns ``None`` if neither node can be opened.
+
+    Raises:
+        LockHeldError: another process, or this one, holds it.
+    """
+    try:
+        descriptor = _open_kernel_node(node)
+    except OSError:
+        try:
+            descriptor = os.open(node, os.O_RDONLY | os.O_CLOEXEC | _FILE_FLAGS)
+        except OSError:
+            return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise LockHeldError(None) from error
+    return Lock(descriptor)
+
+
 def choose_folder(path: Path) -> Folder:
     """Open a folder that the user named: links are followed, and nothing is proved.
 
@@ -555,6 +587,45 @@ def _openat2(folder: int, name: bytes, flags: int, mode: int) -> int:
         code = ctypes.get_errno()
         if code not in (errno.EINTR, errno.EAGAIN):
             raise OSError(code, os.strerror(code))
+
+
+def _open_kernel_node(node: Path) -> int:
+    """Open the node that the kernel itself has made for a character device."""
+    number = os.stat(node).st_rdev  # noqa: PTH116 - the rest of this module uses descriptors
+    event = Path(f"/sys/dev/char/{os.major(number)}:{os.minor(number)}/uevent").read_text()
+    name = dict(line.split("=", 1) for line in event.splitlines())["DEVNAME"]
+    context = _mount_call(_SYS_FSOPEN, ctypes.c_char_p(b"devtmpfs"), ctypes.c_uint(_CLOEXEC))
+    try:
+        _mount_call(
+            _SYS_FSCONFIG,
+            ctypes.c_int(context),
+            ctypes.c_uint(_FSCONFIG_CMD_CREATE),
+            None,
+            None,
+            ctypes.c_int(0),
+        )
+        mount = _mount_call(
+            _SYS_FSMOUNT, ctypes.c_int(context), ctypes.c_uint(_CLOEXEC), ctypes.c_uint(0)
+        )
+    finally:
+        os.close(context)
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | _FILE_FLAGS, dir_fd=mount)
+    finally:
+        os.close(mount)
+    if os.fstat(descriptor).st_rdev != number:
+        os.close(descriptor)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+    return descriptor
+
+
+def _mount_call(number: int, *arguments: object) -> int:
+    """Call one of fsopen(2), fsconfig(2) and fsmount(2), which older C libraries do not wrap."""
+    result = int(_LIBRARY.syscall(ctypes.c_long(number), *arguments))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result
 
 
 @cache

@@ -120,7 +120,8 @@ class Channel(StrEnum):
     """What a sample's value means.
 
     ``LOWER_W`` and ``UPPER_W`` are bounds. ``MIN_W`` and ``MAX_W`` are the extreme readings of a
-    meter that samples more often than it is read.
+    meter that samples more often than it is read, ``PEAK_100US_W`` the largest mean over 100 µs of
+    such readings.
     """
 
     POWER_W = "power_w"
@@ -129,6 +130,7 @@ class Channel(StrEnum):
     UPPER_W = "upper_w"
     MIN_W = "min_w"
     MAX_W = "max_w"
+    PEAK_100US_W = "peak_100us_w"
     POWER_STATE = "power_state"
     POWER_STATE_CHANGES = "power_state_changes"
     """Count of all power state changes, whether a read saw them or not (OCP C0h byte 200)."""
@@ -163,8 +165,9 @@ class SourceFacts(Frozen):
 
     ``is_recorded`` marks readings from a file: whatever their evidence, no drive is read.
     ``is_attached`` marks a recording whose own times are in this run; others are of another run.
-    ``may_be_negative`` declares that readings below zero are valid, as of a sensor with an offset;
-    otherwise they are refused.
+    ``meter`` identifies a meter outside the device, such as a power module: all devices that it
+    reads have its gain in common. ``may_be_negative`` declares that readings below zero are valid,
+    as of a sensor with an offset; otherwise they are refused.
     """
 
     name: str
@@ -179,6 +182,7 @@ class SourceFacts(Frozen):
     detail: str = ""
     is_recorded: bool = False
     is_attached: bool = False
+    meter: str = ""
     may_be_negative: bool = False
 
     @property
@@ -246,9 +250,9 @@ class PowerSource(Protocol):
 
 
 class PowerBin(Frozen):
-    """The number of a device's own measurements from ``lower_w`` up to the next bin's."""
+    """The number of measurements from ``lower_w`` up to the next bin's."""
 
-    lower_w: float = Field(ge=0)
+    lower_w: float
     count: int = Field(ge=0)
 
 

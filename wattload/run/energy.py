@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from wattload.core.power import Counter, Evidence, Sample, Scope, SourceFacts
+import numpy as np
+
+from wattload.core.errors import RecordError
+from wattload.core.power import (
+    Boxcar,
+    Counter,
+    Evidence,
+    Integral,
+    Sample,
+    Scope,
+    SourceFacts,
+    WindowEnergy,
+)
+from wattload.core.record.controller import ControllerState
 from wattload.core.record.energy import (
     ENERGY_MODEL,
+    EnergyRecord,
     HostPower,
     Moment,
     PowerSection,
     PowerSourceRecord,
+    PowerStateRecord,
+    SamplerRecord,
 )
 from wattload.core.record.phase import PhaseWindow
+from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.config import PowerConfig
 from wattload.power.energy.ledger import EnergyLedger, IdleTime, polling_costs
@@ -33,6 +50,7 @@ from wattload.run.power_session import (
     TAIL_PHASE,
     PowerReport,
 )
+from wattload.run.traces import read_power, read_throughput
 
 NO_SAMPLER = "the run ended before its energy was computed"
 
@@ -72,6 +90,80 @@ def read_all(folder: Path, reports: Iterable[PowerReport]) -> dict[str, list[Sam
     }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What one host's energies are computed from, besides samples, phases and bytes.
+
+    ``sources`` have their sensors as declared. ``own`` are the energies that devices integrated
+    themselves. ``restarted`` are the serials of drives that were off at least once during the run,
+    ``drive_count`` the number of drives under the targets.
+    """
+
+    power: HostPower
+    sources: tuple[PowerSourceRecord, ...]
+    states: tuple[PowerStateRecord, ...]
+    own: tuple[WindowEnergy | EnergyRecord, ...]
+    samplers: tuple[SamplerRecord, ...]
+    restarted: frozenset[str]
+    drive_count: int
+
+    @property
+    def host(self) -> str:
+        """The host's name."""
+        return self.power.host
+
+    @classmethod
+    def of_report(cls, report: PowerReport) -> Measured:
+        """Return what a host's leader reported at the end of the run."""
+        opened, finished = report.opened, report.finished
+        cost = None if finished is None else finished.cost
+        return cls(
+            power=_host_power(report),
+            sources=opened.sources,
+            states=(finished or opened).states,
+            own=finished.own_energies if finished else (),
+            samplers=() if cost is None else (cost,),
+            restarted=_restarted(
+                (each.serial, _power_cycles(each), _power_cycles(finished.controllers.get(name)))
+                for name, each in opened.controllers.items()
+            )
+            if finished
+            else frozenset(),
+            drive_count=len(report.devices),
+        )
+
+    @classmethod
+    def of_record(cls, record: RunRecord, power: HostPower) -> Measured:
+        """Return what a record says of one host."""
+        section, host = record.power, power.host
+        sources = tuple(_as_declared(each) for each in section.sources if each.host == host)
+        integrals = {
+            (each.name, each.device)
+            for each in sources
+            if each.facts is not None and isinstance(each.facts.sensor, Integral)
+        }
+        own = [each for each in record.controllers if each.facts.host == host]
+        counted = {
+            each.device for each in record.counters if (each.host, each.source) == (host, "block")
+        }
+        return cls(
+            power=power,
+            sources=sources,
+            states=tuple(each for each in section.states if each.host == host),
+            own=tuple(
+                each
+                for each in section.whole_run
+                if each.host == host and (each.source, each.device) in integrals
+            ),
+            samplers=tuple(each for each in section.samplers if each.host == host),
+            restarted=_restarted(
+                (each.facts.serial, _recorded_cycles(each.before), _recorded_cycles(each.after))
+                for each in own
+            ),
+            drive_count=len(own) or len(counted),
+        )
+
+
 def power_section(
     config: PowerConfig,
     reports: Sequence[PowerReport],
@@ -82,14 +174,49 @@ def power_section(
     """Return the power section, with the energy of each timed phase and of the tail."""
     if not reports:
         return pending_section(config)
+    measured = [Measured.of_report(report) for report in reports]
+    return _section(config.source, measured, windows, samples, traffic)
+
+
+def recomputed_section(record: RunRecord, folder: Path) -> PowerSection:
+    """Return the power section of a record made again, from the traces in the run's folder.
+
+    Raises:
+        RecordError: the record has no energies or those of a newer model, or a trace is missing,
+            unreadable, or not the one of the record.
+    """
+    section = record.power
+    if section.energy_model > ENERGY_MODEL:
+        raise RecordError(
+            f"{record.run_id} has energies of version {section.energy_model} of the energy model; "
+            f"this wattload has version {ENERGY_MODEL}: update wattload"
+        )
+    if record.status != "complete" or not section.hosts:
+        raise RecordError(f"{record.run_id} has no energies to make again: {section.choice}")
+    samples = read_power(folder, record.traces, [power.host for power in section.hosts])
+    return _section(
+        section.requested,
+        [Measured.of_record(record, power) for power in section.hosts],
+        record.windows,
+        samples,
+        read_throughput(folder, record.traces),
+    )
+
+
+def _section(
+    requested: str,
+    measured: Sequence[Measured],
+    windows: Sequence[PhaseWindow],
+    samples: Mapping[str, Sequence[Sample]],
+    traffic: Sequence[TrafficRow],
+) -> PowerSection:
     of_hosts = [
-        _of_host(config, report, windows, samples.get(report.host, ()), traffic)
-        for report in reports
+        _of_host(requested, each, windows, samples.get(each.host, ()), traffic) for each in measured
     ]
     parts = {name: tuple(item for one in of_hosts for item in one[name]) for name in of_hosts[0]}
     tails = [host.tail_s for host in parts["hosts"]]
     return PowerSection(
-        requested=config.source,
+        requested=requested,
         choice=_choice(parts["hosts"]),
         idle_s=min(host.idle_s for host in parts["hosts"]),
         tail_s=None if None in tails else max(tails),
@@ -99,30 +226,29 @@ def power_section(
 
 
 def _of_host(
-    config: PowerConfig,
-    report: PowerReport,
+    requested: str,
+    measured: Measured,
     windows: Sequence[PhaseWindow],
     samples: Sequence[Sample],
     traffic: Sequence[TrafficRow],
 ) -> Mapping[str, Sequence[Any]]:
     """Return one host's entries for each part of the section, by the part's name."""
-    own = [window for window in windows if window.host == report.host]
+    own = [window for window in windows if window.host == measured.host]
     spans = {window.name: (window.start_ns, window.end_ns) for window in own}
-    sources = used_sources(report.opened.sources)
-    finished = report.finished
+    sources = used_sources(measured.sources)
     ledger = EnergyLedger(
         samples,
         sources,
-        host=report.host,
+        host=measured.host,
         activity=[
             Activity(start_ns=start_ns, end_ns=end_ns, name=window.name)
             for window in own
             if window.name not in _WITHOUT_WORK
             for start_ns, end_ns in window.active_intervals
-        ]
-        + _bursts(traffic, report.host),
+        ],
+        drive_activity=_drive_activity(traffic, own),
         baseline=spans.get(IDLE_PHASE),
-        resets_ns=resets_ns(report, samples),
+        resets_ns=_resets_ns(measured.restarted, samples),
     )
     idle = ledger.idle_records(
         [
@@ -133,16 +259,16 @@ def _of_host(
     )
     last_ns = max((sample.time_ns for sample in samples), default=0)
     return {
-        "hosts": [_host_power(report)],
-        "sources": [_resolve_source(source, ledger) for source in report.opened.sources],
-        "states": (finished or report.opened).states,
+        "hosts": [measured.power],
+        "sources": [_resolve_source(source, ledger) for source in measured.sources],
+        "states": measured.states,
         "energy": ledger.phase_records(
             [_tail(window, own) if window.name == TAIL_PHASE else window for window in own],
-            traffic=_byte_series(sources, own, traffic) if len(report.devices) == 1 else {},
-            requested=config.source,
+            traffic=_byte_series(sources, own, traffic) if measured.drive_count == 1 else {},
+            requested=requested,
         ),
         "whole_run": ledger.whole_run_records(
-            finished.own_energies if finished else (),
+            measured.own,
             polled=(
                 spans[QUIET_PHASE][1] if QUIET_PHASE in spans else 0,
                 spans[QUIET_AFTER_PHASE][0] if QUIET_AFTER_PHASE in spans else last_ns,
@@ -150,57 +276,79 @@ def _of_host(
         ),
         "idle": idle,
         "polling": polling_costs(idle),
-        "samplers": () if finished is None or finished.cost is None else (finished.cost,),
+        "samplers": measured.samplers,
         "throttling": ledger.throttling_records(own),
     }
 
 
-def _bursts(traffic: Sequence[TrafficRow], host: str) -> list[Activity]:
-    """Return the times in which bytes moved within phases that paused for ``PAUSE_NS`` or more."""
-    moved: defaultdict[str, set[int]] = defaultdict(set)
-    for time_ns, own, _rank, phase, read_bytes, written_bytes in traffic:
-        if own == host and read_bytes + written_bytes:
-            moved[phase].add(time_ns)
-    bursts = []
-    for phase, bins in moved.items():
-        spans: list[list[int]] = []
-        for start_ns in sorted(bins):
-            if spans and start_ns - spans[-1][1] < PAUSE_NS:
-                spans[-1][1] = start_ns + BIN_NS
-            else:
-                spans.append([start_ns, start_ns + BIN_NS])
-        if len(spans) > 1:
-            bursts += [Activity(start_ns=a, end_ns=b, name=f"bytes of {phase}") for a, b in spans]
-    return bursts
+def _drive_activity(
+    traffic: Sequence[TrafficRow], windows: Sequence[PhaseWindow]
+) -> list[Activity]:
+    """Return when drives worked: the phases, without times in which no bytes moved.
+
+    Such times are pauses of ``PAUSE_NS``, and the start or end of an interval without bytes for two
+    bins or more. A drive that begins late with the bytes has no late sensor.
+    """
+    moved: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for time_ns, host, _rank, phase, read_bytes, written_bytes in traffic:
+        if read_bytes + written_bytes:
+            moved[host, phase].append(time_ns)
+    found = []
+    for window in windows:
+        if window.name in _WITHOUT_WORK:
+            continue
+        bins = np.unique(np.array(moved[window.host, window.name], dtype=np.int64))
+        for start_ns, end_ns in window.active_intervals:
+            inside = bins[(bins > start_ns - BIN_NS) & (bins < end_ns)]
+            # A byte moved at an unknown time in its bin.
+            middle = inside + BIN_NS // 2
+            pauses = np.flatnonzero(np.diff(inside) >= PAUSE_NS + BIN_NS)
+            froms = [start_ns, *middle[pauses + 1].tolist()]
+            tos = [*middle[pauses].tolist(), end_ns]
+            if inside.size and inside[0] - start_ns >= 2 * BIN_NS:
+                froms[0] = int(middle[0])
+            if inside.size and end_ns - inside[-1] >= 3 * BIN_NS:
+                tos[-1] = int(middle[-1])
+            found += [
+                Activity(start_ns=a, end_ns=b, name=window.name)
+                for a, b in zip(froms, tos, strict=True)
+            ]
+    return found
 
 
-def resets_ns(report: PowerReport, samples: Sequence[Sample]) -> Mapping[str, Sequence[int]]:
+def _restarted(cycles: Iterable[tuple[str, int | None, int | None]]) -> frozenset[str]:
+    """Return the serials of the drives that were off at least once during the run.
+
+    ``cycles`` are the serial of each drive and its power cycles (SMART bytes 112 to 127) before and
+    after the run.
+    """
+    return frozenset(
+        serial
+        for serial, before, after in cycles
+        if before is not None and after is not None and after > before
+    )
+
+
+def _resets_ns(restarted: Container[str], samples: Iterable[Sample]) -> Mapping[str, list[int]]:
     """Return the times at which drives may have been reset, in ns, by serial.
 
-    If the power cycles of a drive (SMART bytes 112 to 127) increased, it was off at least once
-    during the run. Its reads fail while it is off, so the times are those of its failed reads.
+    The reads of a drive fail while it is off, so the times are those of its failed reads.
     """
-    if report.finished is None:
-        return {}
-    before = {each.serial: _power_cycles(each) for each in report.opened.controllers.values()}
-    after = {each.serial: _power_cycles(each) for each in report.finished.controllers.values()}
-    failed: dict[str, list[int]] = {
-        serial: [] for serial, cycles in after.items() if _has_grown(before.get(serial), cycles)
-    }
+    failed: defaultdict[str, list[int]] = defaultdict(list)
     for sample in samples:
-        if sample.value is None and sample.device in failed:
+        if sample.value is None and sample.device in restarted:
             failed[sample.device].append(sample.time_ns)
     return failed
 
 
-def _has_grown(before: int | None, after: int | None) -> bool:
-    return before is not None and after is not None and after > before
-
-
-def _power_cycles(reading: ControllerReading) -> int | None:
-    smart = reading.fields.get("smart")
+def _power_cycles(reading: ControllerReading | None) -> int | None:
+    smart = None if reading is None else reading.fields.get("smart")
     cycles = smart.get("power_cycles") if isinstance(smart, Mapping) else None
     return cycles if isinstance(cycles, int) else None
+
+
+def _recorded_cycles(state: ControllerState | None) -> int | None:
+    return None if state is None or state.smart is None else state.smart.power_cycles
 
 
 def _host_power(report: PowerReport) -> HostPower:
@@ -243,10 +391,33 @@ def _resolve_source(source: PowerSourceRecord, ledger: EnergyLedger) -> PowerSou
         return source
     facts, sentence = ledger.resolve(source.facts), source.sentence
     count = ledger.fall_count(facts) if isinstance(facts.sensor, Counter) else 0
-    if count:
-        sentence += f" Its counter decreased {count} times; that time is not covered."
-    found = ledger.sensor(source.facts)
-    return source.model_copy(update={"facts": facts, "sentence": sentence, "found": found})
+    falls = f" Its counter decreased {count} times; that time is not covered."
+    if count and not sentence.endswith(falls):
+        sentence += falls
+    return source.model_copy(
+        update={
+            "facts": facts,
+            "sentence": sentence,
+            "found": ledger.sensor(source.facts),
+            "declared": source.facts.sensor,
+        }
+    )
+
+
+def _as_declared(source: PowerSourceRecord) -> PowerSourceRecord:
+    """Return a recorded source with its sensor as declared, without what readings showed of it.
+
+    A record that does not say what was declared has an averaging sensor's inferred updates, marked
+    by their phase or by ``unseen_s``.
+    """
+    if source.facts is None:
+        return source
+    sensor = source.declared or source.facts.sensor
+    if source.declared is None and isinstance(sensor, Boxcar):
+        is_inferred = sensor.phase_s is not None or sensor.unseen_s > 0
+        sensor = Boxcar(window_s=sensor.window_s) if is_inferred else sensor
+    facts = source.facts.model_copy(update={"sensor": sensor})
+    return source.model_copy(update={"facts": facts})
 
 
 def used_sources(sources: Iterable[PowerSourceRecord]) -> tuple[SourceFacts, ...]:

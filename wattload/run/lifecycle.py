@@ -369,7 +369,7 @@ class RunLifecycle:
         )
 
     def _verdict(self, folder: Path, record: RunRecord | None) -> tuple[Path | None, int]:
-        failed = record is not None and any(c.verdict == "fail" for c in record.checks)
+        failed = record is not None and any(c.fails_run for c in record.checks)
         status = self._world.broadcast(CHECK_FAILED if failed else 0)
         if self._journal is not None:
             self._journal.close()

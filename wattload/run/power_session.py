@@ -35,6 +35,8 @@ IDLE_AFTER_PHASE, QUIET_AFTER_PHASE = "idle_after", "quiet_after"
 FIRST_CHECK_S = 2.0
 LEAD_S = 2.0
 """Seconds of a trace needed before the first and after the last phase, for their edges."""
+SLACK_S = 0.2
+"""Two reads at the usual period."""
 
 
 class IdleReturn:
@@ -221,8 +223,17 @@ class PowerSession:
         self._measuring = measuring_drive_sources(opened)
         self._times = IdleTimes.of(config, opened)
         self._has_sensor = any(facts.measures for facts in _used(opened))
-        self._delay_s = max(
-            (_delay_s(facts) for facts in self._measuring if facts.asks_drive), default=0.0
+        measuring = [facts for facts in _used(opened) if facts.measures]
+        asking = [facts for facts in measuring if facts.asks_drive]
+        self._before_quiet_s = max((_delay_s(facts) for facts in asking), default=0.0)
+        self._at_end_s = max(
+            (
+                _delay_s(facts)
+                for facts in measuring
+                if isinstance(facts.sensor, Boxcar)
+                and not (self._times.quiet_s and facts.asks_drive)
+            ),
+            default=0.0,
         )
         self._tail_s: float | None = None
         self._idle_window: tuple[int, int] | None = None
@@ -299,9 +310,11 @@ class PowerSession:
                 idle_s = self._times.idle_after_s
                 with recorder.phase(IDLE_AFTER_PHASE, timed=False, expected_s=idle_s):
                     time.sleep(idle_s)
-                if self._times.quiet_s:
-                    time.sleep(self._delay_s)  # the last means of that time are read after it
+            if self._times.quiet_s:
+                time.sleep(self._before_quiet_s)  # the last means of the time before
             self._wait_quietly(QUIET_AFTER_PHASE, recorder)
+            if self._at_end_s:
+                time.sleep(self._at_end_s)
             self._stage_log()
             recorder.progress.power = None
             finished = self._client.finish()
@@ -380,14 +393,16 @@ def measuring_drive_sources(opened: OpenReply) -> tuple[SourceFacts, ...]:
 
 
 def _delay_s(facts: SourceFacts) -> float:
-    """Return the longest delay in seconds from a time to the last read of a mean that includes it.
+    """Return how many seconds after a time its power is still read, with two reads to spare.
 
-    That is the length of the mean or the time between its updates, and up to two read periods.
+    For a mean, these are two of its windows, or of the times between its updates if longer: a mean
+    that is updated once per window and late by as much ends with the second one.
     """
     sensor = facts.sensor
     if not isinstance(sensor, Boxcar):
         return 2 * facts.period_s
-    return max(sensor.window_s, sensor.update_period_s or 0.0) + 2 * facts.period_s
+    widest_s = max(sensor.window_s, sensor.update_period_s or 0.0)
+    return 2 * widest_s + max(SLACK_S, 2 * facts.period_s)
 
 
 def _used(opened: OpenReply) -> Sequence[SourceFacts]:

@@ -5,6 +5,7 @@ A draft is written before the first byte moves, the complete record at the end.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -12,16 +13,24 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from wattload.core.checks.evaluation import evaluate
+from wattload import __version__
+from wattload.core.checks.evaluation import evaluate, rechecked
 from wattload.core.checks.io import device_bytes
 from wattload.core.clock import utc_text
-from wattload.core.errors import ForeignFileError, RunError, WattloadError
+from wattload.core.errors import ForeignFileError, RecordError, RunError, WattloadError
 from wattload.core.files import open_folder
 from wattload.core.histogram import Histogram
 from wattload.core.host.facts import software_facts
 from wattload.core.power import Evidence, Scope
-from wattload.core.record.energy import PowerSection
-from wattload.core.record.file import DRAFT_FILE, write_record
+from wattload.core.record.energy import PowerSection, Recomputation
+from wattload.core.record.file import (
+    DRAFT_FILE,
+    LARGEST_RECORD_BYTES,
+    RECORD_FILE,
+    StoredRecord,
+    write_record,
+    write_record_in,
+)
 from wattload.core.record.host import RankRecord
 from wattload.core.record.phase import PhaseWindow, Total, TraceFile, phase_windows
 from wattload.core.record.results import Check, Latency, latencies_of
@@ -31,7 +40,13 @@ from wattload.core.record.unfinished import release_space
 from wattload.core.workload import DataFacts, Outcome
 from wattload.power.sampler.aborted_record import finish_aborted, finish_in
 from wattload.run.config import RunConfig
-from wattload.run.energy import pending_section, power_section, read_all, with_samples_found
+from wattload.run.energy import (
+    pending_section,
+    power_section,
+    read_all,
+    recomputed_section,
+    with_samples_found,
+)
 from wattload.run.folder import settle, spare_folder, write_configuration
 from wattload.run.host import CaptureReport
 from wattload.run.phases import (
@@ -163,7 +178,7 @@ def _store(
     traffic = [row for report in reports for row in report.traffic]
     traces = [
         write_throughput(place, traffic),
-        write_power(place, [sample for host in samples.values() for sample in host]),
+        write_power(place, samples),
     ]
     if findings.operations:
         traces.append(write_operations(place, findings.operations))
@@ -227,6 +242,65 @@ def windows_of(reports: Sequence[RankReport]) -> tuple[PhaseWindow, ...]:
     spans = [item.span for report in reports for item in report.marked]
     traffic = [row for report in reports for row in report.traffic]
     return with_half_rates(phase_windows(spans), traffic)
+
+
+def with_recomputed_energies(stored: StoredRecord, folder: Path) -> RunRecord:
+    """Return a stored record with its energies made again from the traces in its run's folder.
+
+    What follows from them is made again too: their sum, the checks, and the limits.
+
+    Raises:
+        RecordError: see ``recomputed_section``.
+    """
+    record = stored.record
+    origin = Recomputation(
+        utc=utc_text(),
+        wattload=__version__,
+        energy_model=record.power.energy_model,
+        sha256=stored.sha256,
+    )
+    power = recomputed_section(record, folder).model_copy(update={"recomputed": origin})
+    energy = _drive_energy(power, record.windows)
+    totals = tuple(energy if each.name == energy.name else each for each in record.totals)
+    record = record.model_copy(update={"power": power, "totals": totals})
+    record = rechecked(record, stored.schema_version)
+    return record.model_copy(update={"limits": limits_of(record)})
+
+
+def replace_record(stored: StoredRecord, record: RunRecord, folder: Path) -> str:
+    """Write a record in place of the ``stored`` one, whose file is kept under a new name.
+
+    Returns that name. The new file has the schema version of the old one, whose rules it is still
+    judged by. A record without a seal that holds stays: a new seal would hide that it was edited.
+    If this is interrupted at any point, the stored record is in one of both files, and the next
+    attempt goes on.
+
+    Raises:
+        RecordError: no seal holds, the file was replaced meanwhile, or another record is kept.
+        ForeignFileError: a file is not ours.
+        OSError: the folder can't be written.
+    """
+    if stored.seal != "holds":
+        raise RecordError("it has no seal that holds, and a new one would hide that")
+    kept = f"record-energy-model-{stored.record.power.energy_model}.json"
+    with open_folder(folder) as own:
+        content = own.read(RECORD_FILE, LARGEST_RECORD_BYTES)
+        if content is None or hashlib.sha256(content).hexdigest() != stored.sha256:
+            raise RecordError("it has just been replaced by another one")
+        if own.read(kept, LARGEST_RECORD_BYTES) not in (None, content):
+            raise RecordError(
+                f"{folder / kept} exists already, and is not a copy of it; move it elsewhere"
+            )
+        try:
+            own.write(kept, content)
+            same_schema = {"schema_version": stored.schema_version}
+            write_record_in(own, record.model_copy(update=same_schema))
+        except BaseException:
+            # The new record may be in place already, and then the copy is the only one.
+            if own.read(RECORD_FILE, LARGEST_RECORD_BYTES) == content:
+                own.remove(kept)
+            raise
+    return kept
 
 
 def _order_section(order: Order) -> dict[str, Any]:
@@ -396,6 +470,13 @@ def limits_of(record: RunRecord) -> tuple[str, ...]:
 
 
 def _of_power(record: RunRecord) -> Iterator[str]:
+    origin = record.power.recomputed
+    if origin is not None:
+        yield (
+            f"Energies were made again on {origin.utc} by version {record.power.energy_model} of "
+            f"the energy model; the run's own record, of version {origin.energy_model}, has the "
+            f"SHA-256 {origin.sha256}."
+        )
     drive = [e for e in record.power.energy if e.chosen and e.scope is Scope.DRIVE]
     if not drive:
         yield f"Drive energy was not measured: {record.power.choice}"

@@ -146,7 +146,7 @@ class SessionJournal:
             refuse_duplicate(run.record, folder / RECORD_FILE, self._seen)
         except RecordError as error:
             return str(error)
-        failed = (c for c in (*run.record.checks, *closure_checks(run)) if c.verdict == "fail")
+        failed = (c for c in (*run.record.checks, *closure_checks(run)) if c.fails_run)
         if run.record.status != "complete":
             return f"it is {run.record.status}"
         return next((f"{check.name} failed: {check.sentence}" for check in failed), "")

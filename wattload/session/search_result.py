@@ -335,7 +335,7 @@ def measured(record: RunRecord, accelerators: int, repetition: int) -> Measureme
         seconds=_seconds(record),
         drive_w=watts,
         drive_w_evidence=evidence,
-        faults=tuple(f"{c.name}: {c.sentence}" for c in record.checks if c.verdict == "fail"),
+        faults=tuple(f"{c.name}: {c.sentence}" for c in record.checks if c.fails_run),
         unproved=tuple(_unproved(record)),
         missing=missing,
         **fields,

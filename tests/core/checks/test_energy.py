@@ -8,8 +8,8 @@ import pytest
 
 from tests.core.checks.test_sensors import check, checks, record_of, whole, with_energy, with_power
 from tests.core.checks.test_sensors import with_lifetime as lifetime
-from wattload.core.power import Evidence, Scope
-from wattload.core.record.energy import EnergyRecord
+from wattload.core.power import Evidence, PowerBin, Scope
+from wattload.core.record.energy import EnergyRecord, PowerStatistics
 from wattload.core.record.run import RunRecord
 
 
@@ -174,3 +174,86 @@ def test_transitions_sleep_and_what_was_not_read_are_no_other_working_state() ->
 def test_states_before_or_after_the_timed_work_are_not_held_to_it() -> None:
     record = with_states(record_of(state=1), ps0=32.0)
     assert held(with_energy(record, phase="tail")) == "pass"
+
+
+def with_statistics(**changes: Any) -> RunRecord:
+    """Return a record whose sensor was read ten times a second; 100 of 1000 readings are high."""
+    record = record_of(seconds=100.0)
+    mean_w = record.power.energy[0].mean_w or 0.0
+    values: dict[str, Any] = {
+        "resolution_s": 0.1,
+        "reading_count": 1000,
+        "peak_100us_w": mean_w + 9.0,
+        "peak_100ms_w": mean_w + 8.5,
+        "peak_1s_w": mean_w + 8.0,
+        "p99_w": mean_w + 8.0,
+        "slew_w_per_s": 5.0,
+        "slew_over_s": 0.1,
+        "fifths_w": (mean_w,) * 5,
+        "bin_w": 5.0,
+        "histogram": (
+            PowerBin(lower_w=mean_w - 2.0, count=900),
+            PowerBin(lower_w=mean_w + 3.0, count=0),
+            PowerBin(lower_w=mean_w + 8.0, count=100),
+        ),
+    }
+    values |= {name: mean_w + shift for name, shift in changes.items() if name.endswith("_w")}
+    values |= {name: value for name, value in changes.items() if not name.endswith("_w")}
+    return with_energy(record, statistics=PowerStatistics(**values))
+
+
+def test_peaks_that_agree_with_the_mean_and_the_histogram_pass() -> None:
+    assert check(with_statistics(), "power_statistics").verdict == "pass"
+    assert checks(record_of(), "power_statistics") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"peak_1s_w": -3.0}, "the mean power is"),
+        ({"peak_100ms_w": 2.0}, "a mean over 1 s reached"),
+        ({"peak_100us_w": 2.0}, "a mean over 0.1 s reached"),
+        ({"p99_w": 5.0}, "the 99th percentile is"),
+        ({"p99_w": 14.0}, "the 99th percentile is"),
+        ({"reading_count": 1001}, "the histogram has 1000 of 1001 readings"),
+        ({"histogram": ()}, "the histogram has 0 of 1000 readings"),
+    ],
+)
+def test_a_changed_peak_percentile_or_histogram_fails(changes: dict[str, Any], says: str) -> None:
+    found = check(with_statistics(**changes), "power_statistics")
+    assert found.verdict == "fail"
+    assert says in found.sentence
+
+
+def attached(align: str = "wall", **sync: float | None) -> RunRecord:
+    """Return a run of 100 s with a meter's own log, on a host whose clock NTP judges so."""
+    record = with_source(record_of(seconds=100.0), is_recorded=True, is_attached=True)
+    (host,) = record.hosts
+    reason = "the kernel's clock is not synchronised (no NTP)"
+    missing = {**host.before.missing} | {name: reason for name in sync if sync[name] is None}
+    state = host.before.model_copy(update={**sync, "missing": missing})
+    return record.model_copy(
+        update={
+            "hosts": (host.model_copy(update={"before": state, "after": state}),),
+            "config": {**record.config, "power": {"replay": {"align": align}}},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("offset_s", "verdict"), [(0.002, "pass"), (-0.6, "warn"), (0.6, "warn"), (-8.0, "fail")]
+)
+def test_the_wall_clock_that_attaches_a_log_is_judged(offset_s: float, verdict: str) -> None:
+    record = attached(ntp_offset_s=offset_s, ntp_error_s=0.001, ntp_max_error_s=0.02)
+    found = check(record, "wall_clock")
+    assert found.verdict == verdict
+    assert found.figures["shift_s"] == pytest.approx(abs(offset_s) + 0.001)
+
+
+def test_an_unsynchronised_clock_is_not_checked_and_without_need_not_named() -> None:
+    unknown = attached(ntp_offset_s=None, ntp_error_s=None, ntp_max_error_s=None)
+    found = check(unknown, "wall_clock")
+    assert found.verdict == "not_checked"
+    assert "not synchronised (no NTP)" in found.sentence
+    assert checks(attached("monotonic"), "wall_clock") == []
+    assert checks(record_of(), "wall_clock") == []

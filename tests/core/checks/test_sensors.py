@@ -160,7 +160,9 @@ def test_a_drive_draws_no_more_than_its_power_state_allows(upper_w: float, verdi
             "change_count": None,
             "states": (),
             "chosen": False,
-            "missing": {**missing, "change_count": "-"},
+            "missing": dict.fromkeys(
+                (*missing, "change_count", "statistics", "max_interval_w"), "-"
+            ),
         }
     )
     both = with_power(record, energy=(energy, bound))

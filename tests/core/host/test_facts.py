@@ -156,6 +156,22 @@ def test_counters_of_another_form_are_no_value(roots: Roots) -> None:
     assert "does not start with the sum over CPUs" in host_state(roots).missing["cpu_busy_s"]
 
 
+def test_the_kernel_says_how_well_it_keeps_the_wall_clock_or_that_it_does_not() -> None:
+    state = host_state()
+    figures = (state.ntp_offset_s, state.ntp_error_s, state.ntp_max_error_s)
+    if None in figures:
+        assert set(figures) == {None}
+        assert state.missing["ntp_offset_s"] in {
+            "the kernel's clock is not synchronised (no NTP)",
+            "adjtimex: Operation not permitted",  # a container's filter of system calls
+        }
+    else:
+        assert state.ntp_offset_s is not None
+        assert abs(state.ntp_offset_s) < 0.5  # beyond that, the kernel steps the clock
+        assert 0 <= (state.ntp_error_s or 0) <= 16
+        assert 0 < (state.ntp_max_error_s or 0) <= 16
+
+
 def test_two_states_show_what_the_host_did() -> None:
     before = host_state()
     subprocess.run([sys.executable, "-c", "sum(range(20_000_000))"], check=True)

@@ -43,6 +43,7 @@ class Host:
         serials: Mapping[str, str] | None = None,
         patience_s: float = 10.0,
         devices: frozenset[str] | None = None,
+        keep: bool = False,
     ) -> list[Recovery]:
         def opened(name: str) -> DeviceWithTimeout:
             self.requested.append(name)
@@ -55,4 +56,4 @@ class Host:
             serial_of=lambda name: (serials or {}).get(name, name),
             devices=devices,
         )
-        return recover_changes(host, owner=owner, serial=serial)
+        return recover_changes(host, owner=owner, serial=serial, keep=keep)

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import json
 import os
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
 from tests.power.control.recovery_host import LEFT
 from wattload.core.errors import PowerError
-from wattload.power.control.journal import ChangeJournal, Key, default_state_folder
+from wattload.power.control.journal import ChangeJournal, Key, Setting, default_state_folder
 
 
 @pytest.fixture
@@ -28,9 +31,26 @@ def test_entries_survive_serials_of_any_letters(journal: ChangeJournal, number: 
 def test_entry_of_another_schema_is_an_error(journal: ChangeJournal) -> None:
     journal.write(LEFT)
     (path,) = journal.folder.iterdir()
-    path.write_text(path.read_text().replace('"schema_version": 3', '"schema_version": 9'))
+    path.write_text(path.read_text().replace('"schema_version": 5', '"schema_version": 9'))
     with pytest.raises(PowerError, match="schema version 9"):
         journal.read(LEFT.key, "run")
+
+
+def test_entry_of_the_version_before_the_value_that_was_left_is_read(
+    journal: ChangeJournal,
+) -> None:
+    journal.write(LEFT)
+    (path,) = journal.folder.iterdir()
+    document = json.loads(path.read_text())
+    del document["left"]
+    path.write_text(json.dumps(document | {"schema_version": 3}))
+    assert journal.read(LEFT.key, "run") == LEFT
+
+
+def test_value_that_was_left_is_in_the_entry(journal: ChangeJournal) -> None:
+    entry = replace(LEFT, left=Setting(value=2, data=b"\x01"))
+    journal.write(entry)
+    assert journal.read(LEFT.key, "run") == entry
 
 
 def test_removing_twice_does_no_harm(journal: ChangeJournal) -> None:
@@ -45,6 +65,22 @@ def test_sampling_goes_on_where_no_lock_can_be_taken(tmp_path: Path) -> None:
     with journal.lock("S", needed=False):
         pass
     with pytest.raises(PowerError, match="WATTLOAD_STATE_DIR"), journal.lock("S", needed=True):
+        pass
+
+
+def test_lock_that_is_only_tested_refuses_no_run(journal: ChangeJournal) -> None:
+    testing = ExitStack()
+    testing.enter_context(journal.lock("S", needed=True))
+    end = Timer(0.03, testing.close)
+    end.start()
+    with journal.lock("S", needed=True):
+        pass
+    end.join()
+    with (
+        journal.lock("S", needed=True),
+        pytest.raises(PowerError, match="in use by another run"),
+        journal.lock("S", needed=True),
+    ):
         pass
 
 

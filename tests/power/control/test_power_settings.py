@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +14,12 @@ from wattload.core.errors import PowerError, PowerStateError
 from wattload.power.config import PowerConfig
 from wattload.power.control import change
 from wattload.power.control.change import ClockChange, FeatureChange, PowerStateControl, set_clock
+from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal, Key, Setting
 from wattload.power.control.power_settings import POWER_LIMIT, POWER_STATE
-from wattload.power.nvme.admin import AdminCommand, Completion
+from wattload.power.control.recovery import recover_changes
+from wattload.power.nvme.admin import GET_FEATURES, SET_FEATURES, AdminCommand, Completion
+from wattload.power.nvme.admin_timeout import DeviceWithTimeout
 from wattload.power.nvme.identify import identify_controller
 
 CENTIWATTS = 2 << 16
@@ -85,6 +89,91 @@ def test_limit_that_is_not_read_back_as_asked_is_undone_and_refused(
     ):
         bench.apply(Model(knobs=knobs), PowerConfig(limit_w=12.5))
     assert bench.knobs.limit == before
+    assert bench.is_clean()
+
+
+class Dying(ModelDrive):
+    """A drive whose host process dies at the second read after a limit was set."""
+
+    reads = -1
+
+    def submit(self, command: AdminCommand) -> Completion:
+        if command.opcode == SET_FEATURES:
+            self.reads = 0
+        elif self.reads >= 0 and command.opcode == GET_FEATURES:
+            self.reads += 1
+            if self.reads > 1:
+                raise KeyboardInterrupt
+        return super().submit(command)
+
+
+def test_rounded_limit_is_restored_after_a_kill(bench: Bench) -> None:
+    before = 2000 | CENTIWATTS
+    store(bench.path, Model(knobs=Knobs(limits=True, limit_step=500, limit=before)))
+    drive = Dying(bench.folder, "nvme0")
+    control = PowerStateControl(drive, bench.journal, run_id="run-1")
+    with pytest.raises(KeyboardInterrupt):
+        control.apply(PowerConfig(limit_w=12.5), holds_system=no_system)
+    assert bench.knobs.limit == 1000 | CENTIWATTS
+    host = PowerHost(
+        journal=bench.journal,
+        open_device=lambda name: DeviceWithTimeout(ModelDrive(bench.folder, name), limit_s=10),
+        list_names=lambda: ["nvme0"],
+        serial_of=lambda name: name,
+    )
+    (recovery,) = recover_changes(host)
+    assert recovery.closed, recovery.sentence
+    assert bench.knobs.limit == before
+    assert bench.is_clean()
+
+
+class Watched(ModelDrive):
+    """A drive that notes the limit in effect after each Set Features, in units of 10 mW.
+
+    It refuses the limit ``refused`` as an invalid field, whichever dword carries it.
+    """
+
+    def __init__(self, folder: Path, *, refused: int = -1) -> None:
+        super().__init__(folder, "nvme0")
+        self.refused = refused
+        self.limits: list[int] = []
+
+    def submit(self, command: AdminCommand) -> Completion:
+        if command.opcode != SET_FEATURES:
+            return super().submit(command)
+        if self.refused in (command.cdw11, command.cdw13):
+            return Completion(status=INVALID_FIELD, result=0, data=b"")
+        completion = super().submit(command)
+        self.limits.append(load(self.path).knobs.limit & 0xFFFF)
+        return completion
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("dword", [11, 13])
+def test_limit_in_effect_is_never_above_both_the_old_and_the_new_one(
+    bench: Bench, dword: int, strict: bool
+) -> None:
+    found = 1500 | CENTIWATTS
+    knobs = Knobs(limits=True, limit_dword=dword, limit_strict=strict, limit=found)
+    store(bench.path, Model(knobs=knobs))
+    drive = Watched(bench.folder)
+    for watts in (10, 12.5):
+        control = PowerStateControl(drive, bench.journal, run_id="cli", owner="user")
+        control.apply(PowerConfig(limit_w=watts), holds_system=no_system)
+    control.restore()
+    assert [limit for limit, _ in itertools.groupby([1500, *drive.limits])] == [
+        1500, 1000, 1250, 1500,
+    ]  # fmt: skip
+
+
+def test_limit_that_the_drive_refuses_does_not_lift_the_one_in_effect(bench: Bench) -> None:
+    found = 1000 | CENTIWATTS
+    store(bench.path, Model(knobs=Knobs(limits=True, limit_dword=13, limit=found)))
+    drive = Watched(bench.folder, refused=1250 | CENTIWATTS)
+    control = PowerStateControl(drive, bench.journal, run_id="r")
+    with pytest.raises(PowerStateError, match=r"refuses power limit 12\.5 W: Invalid Field"):
+        control.apply(PowerConfig(limit_w=12.5), holds_system=no_system)
+    assert set(drive.limits) == {1000}
     assert bench.is_clean()
 
 

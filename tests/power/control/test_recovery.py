@@ -95,13 +95,39 @@ def test_drive_that_cannot_be_opened_since_a_restart_keeps_its_entry(host: Host)
     assert not leftover.closed
 
 
-def test_what_another_program_has_set_since_is_left(host: Host) -> None:
+@pytest.mark.parametrize("owner", ["run", "user"])
+def test_what_another_program_has_set_since_is_left_and_journalled(
+    host: Host, owner: Owner
+) -> None:
     host.drive("nvme0", Model(state=2))
+    entry = replace(LEFT, owner=owner)
+    host.journal.write(entry)
+    for _ in range(2):
+        (leftover,) = host.undo("nvme0", owner=owner)
+        assert "left at power state 2, which something else has set since" in leftover.sentence
+        assert "`wattload power restore nvme0 --keep` accepts it" in leftover.sentence
+        assert (leftover.restored, leftover.closed) == (None, False)
+    assert sent(host.folder) == []
+    left = replace(entry, left=Setting(value=2))
+    assert host.journal.read(LEFT.key, owner) == left
+
+
+def test_change_whose_value_was_left_is_undone_when_the_drive_has_ours_again(host: Host) -> None:
+    host.drive("nvme0", Model(state=1))
+    host.journal.write(replace(LEFT, left=Setting(value=2)))
+    (undone,) = host.undo("nvme0")
+    assert (undone.restored, undone.closed) == (0, True)
+
+
+@pytest.mark.parametrize("state", [0, 1, 2])
+def test_present_value_is_kept_on_request(host: Host, state: int) -> None:
+    host.drive("nvme0", Model(state=state))
     host.journal.write(LEFT)
-    (leftover,) = host.undo("nvme0")
-    assert "something else" in leftover.sentence
-    assert (leftover.restored, leftover.closed) == (None, True)
-    assert load(host.folder / "nvme0.json").state == 2
+    (kept,) = host.undo("nvme0", keep=True)
+    assert f"the present power state {state} is kept, as requested" in kept.sentence
+    assert (kept.restored, kept.closed) == (None, True)
+    assert sent(host.folder) == []
+    assert host.journal.changes("run") == []
 
 
 def test_drive_asleep_is_restored_anyway(host: Host) -> None:
@@ -158,8 +184,8 @@ def test_user_s_own_change_is_not_a_leftover(host: Host) -> None:
     assert "`power set` had set from power state 0 to power state 1" in undone.sentence
 
 
-def test_user_s_restore_goes_back_from_any_state(host: Host) -> None:
-    host.drive("nvme0", Model(state=2))
+def test_user_s_restore_is_limited_to_a_drive(host: Host) -> None:
+    host.drive("nvme0", Model(state=1))
     host.journal.write(replace(LEFT, owner="user"))
     assert host.undo("nvme0", owner="user", serial="OTHER") == []
     (undone,) = host.undo("nvme0", owner="user", serial="MODEL0001")

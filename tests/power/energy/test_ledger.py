@@ -19,7 +19,7 @@ from wattload.core.power import (
     Scope,
     SourceFacts,
 )
-from wattload.core.record.energy import EnergyRecord
+from wattload.core.record.energy import EnergyRecord, SensorRecord
 from wattload.power.energy.ledger import EnergyLedger
 from wattload.power.energy.trace import ByteSeries
 
@@ -91,7 +91,7 @@ def test_measured_window_has_gross_net_and_mean() -> None:
         "meter",
         "read",
     )
-    assert set(record.missing) == {"lower_j", "upper_j"}
+    assert set(record.missing) == {"lower_j", "upper_j", "max_interval_w"}
 
 
 def test_mean_times_hours_is_the_watt_hours() -> None:
@@ -181,6 +181,45 @@ def test_stronger_evidence_is_chosen_where_no_uncertainty_is_stated() -> None:
 def test_figure_beats_bounds() -> None:
     records = account(bounds() + power("meter", 20), NVME, facts("meter"))
     assert [record.chosen for record in records] == [False, True]
+
+
+AS_DECLARED = SensorRecord(
+    shape="instant",
+    window_s=0,
+    window_uncertainty_s=0,
+    lag_s=0,
+    lag_uncertainty_s=0.05,
+    is_declared=True,
+    is_known=True,
+    is_explained=True,
+    residual_w=0.01,
+)
+LATE = AS_DECLARED.model_copy(update={"lag_s": 0.5})
+UNEXPLAINED = AS_DECLARED.model_copy(update={"is_explained": False})
+
+
+@pytest.mark.parametrize(
+    ("fine", "coarse", "chosen"),
+    [
+        (AS_DECLARED, AS_DECLARED, "fine"),
+        (LATE, AS_DECLARED, "coarse"),
+        (LATE, LATE, "fine"),
+        (UNEXPLAINED, LATE, "coarse"),
+        (UNEXPLAINED, UNEXPLAINED, "fine"),
+    ],
+)
+def test_sensor_as_declared_is_chosen_before_a_small_uncertainty_and_bounds_come_last(
+    monkeypatch: pytest.MonkeyPatch, fine: SensorRecord, coarse: SensorRecord, chosen: str
+) -> None:
+    found = {"fine": fine, "coarse": coarse, "nvme": None}
+    monkeypatch.setattr(EnergyLedger, "sensor", lambda _, source: found[source.name])
+    records = account(
+        bounds() + power("coarse", 20) + power("fine", 20.5),
+        NVME,
+        facts("coarse", accuracy_percent=2.0),
+        facts("fine", accuracy_percent=0.5),
+    )
+    assert [record.source for record in records if record.chosen] == [chosen]
 
 
 def test_interval_beats_an_upper_bound_alone() -> None:

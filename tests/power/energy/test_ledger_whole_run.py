@@ -48,6 +48,8 @@ def test_a_drives_own_integral_is_one_record_of_its_own_window() -> None:
     assert record.coverage == pytest.approx(100 / 100.5)
     assert not record.chosen
     assert record.scope is Scope.DRIVE
+    assert record.max_interval_w == 20.0
+    assert record.missing["statistics"] == "the device reports one mean only"
 
 
 def test_its_uncertainty_is_what_the_drive_states_its_step_and_what_it_left_out() -> None:
@@ -94,6 +96,7 @@ def test_an_answer_that_can_not_be_used_is_missing_with_its_reason() -> None:
     assert record.energy_j is None
     assert record.missing["energy_j"] == "it was started anew by someone else"
     assert record.missing["uncertainty_j"] == "it was started anew by someone else"
+    assert record.missing["max_interval_w"] == "it was started anew by someone else"
 
 
 def test_a_window_without_length_has_no_energy() -> None:

@@ -9,6 +9,7 @@ compared at the number of seeds, so that ten seeds can only show a gross defect.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,8 +19,10 @@ import pytest
 
 from tests.power.energy_facts import activity_of, facts, window
 from tests.power.energy_traces import Floats, ns, samples_of
+from tests.records import Scenario, make_run
+from wattload.core.checks.sensors import sensor_model
 from wattload.core.power import Boxcar, Counter, Instant, Sensor, SourceFacts
-from wattload.core.record.energy import EnergyRecord, SensorRecord
+from wattload.core.record.energy import EnergyRecord, PowerSourceRecord, SensorRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.power.energy.ledger import EnergyLedger
 
@@ -314,7 +317,7 @@ FEW = (
 """Cases that ordinary runs of the tests include."""
 
 
-def check(case: Case, seeds: int) -> None:
+def check_limits(case: Case, seeds: int) -> None:
     """Compare a case's outcomes with all limits.
 
     * The mean error: the limit plus three standard errors of that mean.
@@ -348,13 +351,13 @@ def check(case: Case, seeds: int) -> None:
 @pytest.mark.parametrize("name", FEW)
 def test_error_is_small_and_stated(name: str) -> None:
     (case,) = [each for each in CASES if each.name == name]
-    check(case, SEEDS)
+    check_limits(case, SEEDS)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_error_of_many_runs_is_small_and_stated(case: Case) -> None:
-    check(case, THOROUGH_SEEDS)
+    check_limits(case, THOROUGH_SEEDS)
 
 
 @pytest.mark.parametrize(
@@ -374,6 +377,95 @@ def test_lag_and_window_are_found(case: Case) -> None:
     assert sensor.lag_s == pytest.approx(case.lag_s, abs=LAG_ERROR_MAX_S)
     assert sensor.window_s == pytest.approx(case.window_s, abs=LAG_ERROR_MAX_S)
     assert sensor.is_declared == (case.window_s in {0.0, 1.0} and case.shape != "rc")
+
+
+def seen_by(
+    drive: Drive, cases: Sequence[Case], rng: np.random.Generator
+) -> dict[str, EnergyRecord]:
+    """Return the energy of one run of a drive by the sensors of some cases, by their names."""
+    phase = phase_of(drive.intervals)
+    sources, samples = [], []
+    for case in cases:
+        reads_s = reads_of(case, drive.end_s, rng)
+        source = source_of(case).model_copy(update={"name": case.name})
+        values = [None if math.isnan(w) else w for w in readings(case, drive, reads_s, rng)]
+        sources.append(source)
+        samples += samples_of(reads_s, values, source=case.name, channel=source.figure_channel)
+    ledger = EnergyLedger(samples, sources, host="host1", activity=activity_of(phase))
+    return {record.source: record for record in ledger.phase_records([phase])}
+
+
+FINE_CASE = Case(name="fine", saves=SAVES, update_s=1.0)
+ROUGH = (
+    Case(
+        name="held",
+        saves=SAVES,
+        shape="instant",
+        window_s=0.0,
+        update_s=2.3,
+        resolution_w=0.5,
+        declared=SENSED,
+    ),
+    Case(name="late", saves=SAVES, lag_s=0.7, resolution_w=2.0, failed=0.05, declared=SENSED),
+)
+
+
+@pytest.mark.parametrize("rough", ROUGH, ids=lambda case: case.name)
+def test_source_with_the_smaller_error_is_chosen(rough: Case) -> None:
+    right = 0
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        drive = Drive(FINE_CASE, rng)
+        found = seen_by(drive, [FINE_CASE, rough], rng)
+        errors = {
+            name: abs((record.energy_j or 0) - drive.true_j) for name, record in found.items()
+        }
+        (chosen,) = [name for name, record in found.items() if record.chosen]
+        right += errors[chosen] == min(errors.values())
+    assert right >= 5
+
+
+def test_swapped_declarations_change_neither_energies_nor_choice() -> None:
+    sliding = Case(name="sliding", saves=SAVES, resolution_w=1.0)
+    instant = Case(name="instant", saves=SAVES, shape="instant", window_s=0.0, declared=SENSED)
+    swapped = (
+        dataclasses.replace(sliding, declared=instant.declared),
+        dataclasses.replace(instant, declared=sliding.declared),
+    )
+    runs = []
+    for cases in ((sliding, instant), swapped):
+        rng = np.random.default_rng(3)
+        runs.append(seen_by(Drive(sliding, rng), cases, rng))
+    for name in ("sliding", "instant"):
+        before, after = (run[name] for run in runs)
+        assert before.energy_j is not None
+        assert after.energy_j == pytest.approx(before.energy_j, rel=0.002)
+        assert before.chosen == after.chosen
+
+
+@pytest.mark.parametrize(
+    ("tampered_s", "is_chosen", "verdict"),
+    [(0.0, True, "pass"), (1.0, True, "fail"), (1.0, False, "warn")],
+)
+def test_check_finds_readings_that_were_made_late_without_failing_the_run(
+    tampered_s: float, is_chosen: bool, verdict: str
+) -> None:
+    case = Case(name="meter", saves=ONCE, lag_s=tampered_s)
+    made = outcome(case, 0)
+    source = PowerSourceRecord(
+        name="meter",
+        host="host1",
+        device="SERIAL1",
+        used=True,
+        sentence="",
+        facts=source_of(case),
+        found=made.sensor,
+    )
+    energy = made.record.model_copy(update={"chosen": is_chosen})
+    record, _ = make_run(Scenario(power="measured", virtual=False))
+    power = record.power.model_copy(update={"sources": (source,), "energy": (energy,)})
+    (check,) = sensor_model(record.model_copy(update={"power": power}))
+    assert (check.verdict, check.fails_run, check.bars_energy) == (verdict, False, False)
 
 
 TIMES_S = np.round(np.arange(0, 200) / 10, 6)

@@ -61,7 +61,7 @@ def source(mock: QisMock) -> Iterator[QuarchSource]:
 
 
 class TestQuarch(PowerSourceContract):
-    channels = frozenset({Channel.ENERGY_J, Channel.MIN_W, Channel.MAX_W})
+    channels = frozenset({Channel.ENERGY_J, Channel.MIN_W, Channel.MAX_W, Channel.PEAK_100US_W})
     gathers = True
 
     @pytest.fixture(autouse=True)
@@ -225,7 +225,7 @@ def test_readings_that_are_missing_without_a_word_are_lost_data(
 def test_stream_that_ends_otherwise_is_a_gap(mock: QisMock, source: QuarchSource) -> None:
     mock.produce(PER_PERIOD)
     mock.state = "Stopped: Over Temperature"
-    assert len(source.read()) == 3
+    assert len(source.read()) == 4
     assert [sample.value for sample in source.read()] == [None]
     source.stop()
 

@@ -12,7 +12,7 @@ from tests.records import Scenario, write_run
 from tests.reports.conftest import one
 from wattload.core.checks.evaluation import evaluate
 from wattload.core.histogram import Histogram
-from wattload.core.record.energy import EnergyRecord
+from wattload.core.record.energy import EnergyRecord, SensorRecord
 from wattload.core.record.file import read_record, write_record
 from wattload.core.record.phase import PhaseWindow, Total
 from wattload.core.record.results import Check, VerifiedBytes, latencies_of
@@ -175,6 +175,32 @@ def test_another_energy_is_found_by_power_times_time_and_by_the_trace(run: Run) 
     assert any(name.startswith("power_state_shares_write") for name in found)
 
 
+def test_a_trace_is_integrated_as_late_as_its_sensor_was_found(run: Run) -> None:
+    sensor = SensorRecord(
+        shape="instant",
+        window_s=0.0,
+        window_uncertainty_s=0.0,
+        lag_s=0.0,
+        lag_uncertainty_s=0.01,
+        is_declared=True,
+        is_known=True,
+        is_explained=True,
+        residual_w=0.1,
+    )
+    name = "traced_energy_write_S4EVNX0R900001_meter"
+
+    def verdicts(**changes: object) -> list[str]:
+        power, found = run.record.power, sensor.model_copy(update=changes)
+        sources = tuple(each.model_copy(update={"found": found}) for each in power.sources)
+        late = altered(run, power=power.model_copy(update={"sources": sources}))
+        return [check.verdict for check in closure_checks(late) if check.name == name]
+
+    assert verdicts() == ["pass"]
+    assert verdicts(lag_s=2.0) == ["fail"]
+    assert verdicts(is_known=False) == []
+    assert verdicts(shape="boxcar", window_s=1.0) == []
+
+
 def test_another_net_energy_is_found(run: Run) -> None:
     own = energy(run, "write").net_j or 0.0
     assert failed(with_energy(run, "write", net_j=own - 1)) == {
@@ -227,6 +253,21 @@ def test_a_run_without_its_traces_is_not_failed_and_gets_no_verdict(
     assert fault.startswith("the mandatory check trace_digest_throughput is missing")
     (fault,) = subject.energy_faults(run)
     assert fault.startswith("trace_digest_power was not checked")
+
+
+@pytest.mark.parametrize(("mandatory", "count"), [(False, 0), (True, 1)])
+def test_sensor_that_is_not_the_one_declared_never_fails_the_run(
+    run: Run,
+    mandatory: bool,
+    count: int,
+) -> None:
+    check = Check(
+        name="sensor_model_SERIAL1_meter", verdict="fail", sentence="Late.", mandatory=mandatory
+    )
+    subject = make_subject([altered(run, checks=(*run.record.checks, check))])
+    (bad,) = subject.runs
+    assert not subject.faults(bad)
+    assert len(subject.energy_faults(bad)) == count
 
 
 def test_traces_swapped_between_two_runs_fail_in_both(tmp_path: Path) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.reports.conftest import arm, one
-from wattload.core.record.energy import SamplerRecord
+from wattload.core.power import PowerBin
+from wattload.core.record.energy import WHOLE_RUN, PowerStatistics, SamplerRecord
 from wattload.core.record.run import RunRecord
-from wattload.reports.quantity import MISSING
+from wattload.reports.blocks import Fold, Table
+from wattload.reports.quantity import MISSING, number
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.redact import Masker
-from wattload.reports.sections.energy import sampling_table
+from wattload.reports.sections.energy import energy_blocks, power_table, sampling_table
 
 
 @pytest.fixture
@@ -86,3 +90,117 @@ def test_module_of_a_meter_is_masked_where_it_is_named(run: Run) -> None:
     record = record.model_copy(update={"power": power})
     text = Masker([record]).record(record).model_dump_json()
     assert "qtl1999" not in text
+
+
+def statistics(**figures: Any) -> PowerStatistics:
+    values: dict[str, Any] = {
+        "peak_100us_w": None,
+        "peak_100ms_w": None,
+        "peak_1s_w": 24.0,
+        "p99_w": 23.5,
+        "slew_w_per_s": 8.0,
+        "slew_over_s": 1.0,
+        "fifths_w": (20.0, 20.5, 20.0, 19.5, 20.0),
+        "bin_w": 1.0,
+        **figures,
+    }
+    missing = {name: "its readings resolve 1 s" for name, value in values.items() if value is None}
+    return PowerStatistics(resolution_s=1.0, reading_count=600, missing=missing, **values)
+
+
+def with_energy(record: RunRecord, **changes: Any) -> RunRecord:
+    energy = tuple(each.model_copy(update=changes) for each in record.power.energy)
+    return with_power(record, energy=energy)
+
+
+def with_power(record: RunRecord, **changes: Any) -> RunRecord:
+    return record.model_copy(update={"power": record.power.model_copy(update=changes)})
+
+
+def shown(table: Table) -> dict[str, str]:
+    (cells,) = table.rows
+    titles = [column.title for column in table.columns]
+    return {t: c.text.replace("\u00a0", " ") for t, c in zip(titles, cells, strict=True)}
+
+
+def test_columns_without_a_figure_are_left_out(run: Run) -> None:
+    assert power_table(run.record) is None
+    table = power_table(with_energy(run.record, statistics=statistics()))
+    assert table is not None
+    cells = shown(table)
+    assert cells["peak of 1 s"] == "24.00 W"
+    assert cells["P99"] == "23.50 W"
+    assert cells["slew"] == "8.00 W/s"
+    assert cells["stability"] == "5.00 %"
+    assert not {"peak of 100 µs", "peak of 100 ms", "max. interval"} & set(cells)
+    assert "MIPWR" not in table.note
+    assert "stability: (highest - lowest) ÷ mean" in table.note
+
+
+def test_rates_per_watt_and_idle_power_per_tb_follow_the_printed_formulas(run: Run) -> None:
+    (controller,) = run.record.controllers
+    assert controller.before is not None
+    reasons = {k: v for k, v in controller.before.missing.items() if k != "capacity_bytes"}
+    state = controller.before.model_copy(update={"capacity_bytes": 4 * 10**12, "missing": reasons})
+    record = with_energy(run.record, statistics=statistics(), energy_j=100.0, idle_w=5.0)
+    record = record.model_copy(
+        update={"controllers": (controller.model_copy(update={"before": state}),)}
+    )
+    phase = record.power.energy[0].phase
+    table = power_table(record)
+    assert table is not None
+    moved = record.moved_bytes(phase, "read") + record.moved_bytes(phase, "written")
+    operations = sum(
+        (each.read_operations or 0) + (each.write_operations or 0)
+        for each in record.counters
+        if each.source == "block" and each.phase == phase
+    )
+    cells = shown(table)
+    assert cells["idle per TB"] == "1.25 W"
+    assert cells["rate per watt"] == f"{number(moved / 100 / 1e6)} MB/s per W"
+    assert cells["I/O rate per watt"] == f"{number(operations / 100)} /s per W"
+    twice = (*record.power.energy, record.power.energy[0].model_copy(update={"device": "OTHER"}))
+    both = power_table(with_power(record, energy=twice))
+    assert both is not None
+    assert "rate per watt" not in {column.title for column in both.columns}
+
+
+def test_what_the_drive_measured_itself_is_on_the_page(run: Run) -> None:
+    own = run.record.power.energy[0].model_copy(
+        update={
+            "phase": WHOLE_RUN,
+            "source": "nvme_25h",
+            "max_interval_w": 24.5,
+            "histogram": (PowerBin(lower_w=0.0, count=30), PowerBin(lower_w=12.5, count=10)),
+        }
+    )
+    record = with_power(run.record, whole_run=(own,))
+    table = power_table(record)
+    assert table is not None
+    assert shown(table)["max. interval"] == "24.50 W"
+    assert "MIPWR" in table.note
+    blocks = energy_blocks(replace(run, record=record))
+    (fold,) = [block for block in blocks if isinstance(block, Fold)]
+    assert fold.summary.startswith("Histogram of power by nvme_25h")
+    (histogram,) = fold.blocks
+    assert isinstance(histogram, Table)
+    assert [cells[2].text.replace("\u00a0", " ") for cells in histogram.rows] == [
+        "75.0 %",
+        "25.0 %",
+    ]
+
+
+@pytest.mark.parametrize(("uncertainty_j", "is_outside"), [(0.9, False), (1.2, True)])
+def test_an_uncertainty_over_one_percent_is_noted(
+    run: Run, uncertainty_j: float, is_outside: bool
+) -> None:
+    record = with_energy(run.record, energy_j=100.0, uncertainty_j=uncertainty_j)
+    blocks = energy_blocks(replace(run, record=record))
+    remarks = [
+        cell.remark
+        for block in blocks
+        if isinstance(block, Table)
+        for cells in block.rows
+        for cell in cells
+    ]
+    assert any("outside MLPerf Power's limit" in each for each in remarks) == is_outside

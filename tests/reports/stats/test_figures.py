@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import hypot
 
 import pytest
 
@@ -68,9 +69,9 @@ def test_an_effect_within_what_two_sensors_may_be_off_by_is_not_called() -> None
     assert exact.call == "a"
     row = energy([stating(each, 0.1, {}) for each in made])
     assert row.effect is not None
-    assert row.effect.floor == pytest.approx(0.2)
+    assert row.effect.floor == pytest.approx(hypot(0.1, 0.1))
     assert row.call == "none"
-    assert "below 20 % (stated uncertainty of both energies)" in row.reason
+    assert "below 14 % (stated uncertainty of both energies)" in row.reason
 
 
 def test_two_sensors_that_know_no_better_show_nothing_to_be_the_same() -> None:
@@ -85,7 +86,7 @@ def test_rate_per_watt_and_mean_power_are_of_the_same_sensors() -> None:
     (group,) = subject.groups
     found = {row.quantity.key: row.effect for row in compare(subject, group) if row.effect}
     for key in ("energy, train", "mean power, train", "rate per watt, train"):
-        assert found[key].floor == pytest.approx(0.2)
+        assert found[key].floor == pytest.approx(hypot(0.1, 0.1))
     assert found["throughput_bytes_per_s"].accuracy == 0.0
 
 
@@ -93,7 +94,7 @@ def test_the_gain_of_one_sensor_in_both_arms_cancels() -> None:
     made = runs({"A": 18.0, "B": 18.6}, serials=ONE_DRIVE)
     row = energy([stating(each, 0.0902, PARTS) for each in made])
     assert row.effect is not None
-    assert row.effect.accuracy == pytest.approx(2 * 0.005)
+    assert row.effect.accuracy == pytest.approx(hypot(0.005, 0.005))
     assert row.call == "a"
 
 
@@ -101,7 +102,7 @@ def test_without_parts_all_that_one_sensor_states_counts() -> None:
     made = runs({"A": 18.0, "B": 18.6}, serials=ONE_DRIVE)
     row = energy([stating(each, 0.1, {}) for each in made])
     assert row.effect is not None
-    assert row.effect.accuracy == pytest.approx(0.2)
+    assert row.effect.accuracy == pytest.approx(hypot(0.1, 0.1))
     assert row.call == "none"
 
 
@@ -139,7 +140,48 @@ def test_energy_that_is_known_in_two_ways_is_not_called_and_both_are_told() -> N
 def test_each_arm_counts_with_the_run_that_states_most() -> None:
     made = [stating(each, 0.01, {}) for each in runs({"A": 18.0, "B": 18.0}, serials=TWO_DRIVES)]
     arms = [[each.record for each in made if each.record.label == arm] for arm in "AB"]
-    assert accuracy(arms, "train").share == pytest.approx(0.02)
+    assert accuracy(arms, "train").share == pytest.approx(hypot(0.01, 0.01))
     arms[0][3] = stating(made[3], 0.05, {}).record
-    assert accuracy(arms, "train").share == pytest.approx(0.06)
+    assert accuracy(arms, "train").share == pytest.approx(hypot(0.05, 0.01))
     assert accuracy([[], arms[1]], "train").reason == ""
+
+
+def moved(run: Run, meter: str) -> Run:
+    """Return a run that was read by an external meter."""
+    power = run.record.power
+    sources = tuple(
+        source.model_copy(
+            update={"facts": source.facts and source.facts.model_copy(update={"meter": meter})}
+        )
+        for source in power.sources
+    )
+    power = power.model_copy(update={"sources": sources})
+    return replace(run, record=run.record.model_copy(update={"power": power}))
+
+
+def share(made: Sequence[Run]) -> float:
+    arms = [[each.record for each in made if each.record.label == arm] for arm in "AB"]
+    found = accuracy(arms, "train")
+    assert not found.reason
+    return found.share
+
+
+LAGGING = {"gain": 0.01, "fit": 0.001, "sensor": 0.02}
+
+
+def test_gain_of_one_meter_cancels_and_what_is_unknown_of_its_lag_does_not() -> None:
+    made = [
+        stating(each, 0.03, LAGGING) for each in runs({"A": 18.0, "B": 18.6}, serials=ONE_DRIVE)
+    ]
+    assert share(made) == pytest.approx(hypot(0.001, 0.001, 0.02, 0.02))
+
+
+def test_a_meter_that_was_moved_between_drives_has_one_gain() -> None:
+    made = [
+        stating(each, 0.03, LAGGING) for each in runs({"A": 18.0, "B": 18.6}, serials=TWO_DRIVES)
+    ]
+    assert share(made) == pytest.approx(hypot(0.03, 0.03))
+    one = [moved(each, "QTL1999-02-020") for each in made]
+    assert share(one) == pytest.approx(hypot(0.001, 0.001, 0.02, 0.02))
+    two = [moved(each, f"QTL1999-02-{each.record.label}") for each in made]
+    assert share(two) == pytest.approx(hypot(0.03, 0.03))

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 
 from wattload.core.power import MEASURING, Scope
-from wattload.core.record.energy import EnergyRecord, HostPower
+from wattload.core.record.energy import EnergyRecord, HostPower, PowerStatistics
+from wattload.core.record.host import HostRecord
+from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.results import NO_SENSOR, Check, Verdict
 from wattload.core.record.run import RunRecord
-from wattload.core.units import format_percent
+from wattload.core.units import NS_PER_S, format_percent
 
 COVERAGE_WARN, COVERAGE_FAIL = 0.99, 0.95
 TOLERANCE = 1e-6
 CLOSURE = 1e-3
+SHIFT_WARN, SHIFT_FAIL = 0.005, 0.05
+"""Shares of a phase's interval by which a meter's own log may be shifted against it."""
+PEAK_TOLERANCE = 0.01
+"""Shares by which peaks of means may contradict longer means: their lengths vary a little."""
 
 
 def _selected(record: RunRecord) -> list[EnergyRecord]:
@@ -181,6 +188,144 @@ def power_of_this_run(record: RunRecord) -> Sequence[Check]:
         if source.used and source.facts is not None and source.facts.is_of_another_run
         if source.facts.scope is Scope.DRIVE
     ]
+
+
+def wall_clock(record: RunRecord) -> Sequence[Check]:
+    """Judge the host's wall clock where a meter's own log is attached by it (``align=wall``).
+
+    A log that is shifted by dt puts up to dt seconds of work outside of each interval of a phase,
+    a share dt / T of one of T seconds. The energy model finds a log that is late, as a lag, but not
+    one that is early. dt is the clock's offset plus its estimated error, as of NTP; what the
+    meter's own clock adds is unknown here.
+    """
+    power = record.config.get("power")
+    replay = power.get("replay") if isinstance(power, Mapping) else None
+    if not isinstance(replay, Mapping) or replay.get("align") != "wall":
+        return []
+    attached = {
+        source.host
+        for source in record.power.sources
+        if source.used and source.facts is not None and source.facts.is_attached
+    }
+    return [_wall_clock(record, host) for host in record.hosts if host.facts.name in attached]
+
+
+def _wall_clock(record: RunRecord, host: HostRecord) -> Check:
+    name = f"wall_clock{of_host(record, host.facts.name)}"
+    states = [state for state in (host.before, host.after) if state is not None]
+    known = [
+        abs(state.ntp_offset_s) + state.ntp_error_s
+        for state in states
+        if state.ntp_offset_s is not None and state.ntp_error_s is not None
+    ]
+    shortest = min(
+        (window for window in record.timed_windows() if window.host == host.facts.name),
+        key=_interval_s,
+        default=None,
+    )
+    if len(known) < len(states) or shortest is None or not _interval_s(shortest):
+        missing = (state.missing.get("ntp_offset_s") for state in states)
+        reason = next((why for why in missing if why), "there is no timed phase")
+        return Check(
+            name=name,
+            verdict="not_checked",
+            sentence=f"The meter's log is attached by UTC, but how far the host's clock is from it "
+            f"is unknown: {reason}.",
+        )
+    shift_s, share = max(known), max(known) / _interval_s(shortest)
+    verdict: Verdict = "fail" if share > SHIFT_FAIL else "warn" if share > SHIFT_WARN else "pass"
+    return Check(
+        name=name,
+        verdict=verdict,
+        mandatory=verdict == "fail",
+        sentence=f"The meter's log is attached by UTC, from which the host's clock differs by up "
+        f"to {shift_s:.3g} s: {format_percent(share, 2)} of an interval of {shortest.name}.",
+        figures={"shift_s": shift_s, "interval_s": _interval_s(shortest), "share": share},
+    )
+
+
+def _interval_s(window: PhaseWindow) -> float:
+    """Return the mean length of a phase's active intervals."""
+    return window.active_s / len(window.active_intervals)
+
+
+def power_statistics(record: RunRecord) -> Sequence[Check]:
+    """Compare the peaks and the 99th percentile of each phase with its mean and its histogram.
+
+    A mean over a second consists of shorter ones, so the largest of these is as large. Means that
+    are not above the peak cover each interval but for the steps at its ends; so a phase's mean
+    power is at most the peak times (1 + 3 n t / T), for n intervals of T seconds together and means
+    over t. The histogram is of the same readings as the percentile.
+    """
+    return [
+        _statistics(record, energy, energy.statistics)
+        for energy in record.power.energy
+        if energy.statistics is not None
+    ]
+
+
+def _statistics(record: RunRecord, energy: EnergyRecord, found: PowerStatistics) -> Check:
+    peaks = [
+        (length_s, watts)
+        for length_s, watts in (
+            (1e-4, found.peak_100us_w),
+            (0.1, found.peak_100ms_w),
+            (1.0, found.peak_1s_w),
+        )
+        if watts is not None
+    ]
+    wrong = [
+        f"a mean over {longer_s:g} s reached {mean_w:.6g} W and one over {length_s:g} s only "
+        f"{watts:.6g} W"
+        for (length_s, watts), (longer_s, mean_w) in pairwise(peaks)
+        if watts < mean_w - PEAK_TOLERANCE * abs(mean_w)
+    ]
+    wrong += _histogram_faults(found)
+    window = next(
+        (w for w in record.windows if (w.name, w.host) == (energy.phase, energy.host)), None
+    )
+    for length_s, watts in peaks:
+        if window is None or energy.mean_w is None or not energy.seconds:
+            continue
+        lengths_s = [(end_ns - start_ns) / NS_PER_S for start_ns, end_ns in window.active_intervals]
+        if min(lengths_s) < length_s or watts < 0:
+            continue
+        most_w = watts * (1 + 3 * length_s * len(lengths_s) / energy.seconds)
+        stated_j = math.hypot(*energy.uncertainty_parts_j.values())
+        margin_w = stated_j / energy.seconds + PEAK_TOLERANCE * watts
+        if energy.mean_w > most_w + margin_w:
+            wrong.append(
+                f"the mean power is {energy.mean_w:.6g} W and the peak over {length_s:g} s only "
+                f"{watts:.6g} W"
+            )
+    return Check(
+        name=f"power_statistics_{energy.phase}_{energy.device}_{energy.source}"
+        + of_host(record, energy.host),
+        verdict="fail" if wrong else "pass",
+        sentence=f"Figures of {energy.source}'s power in {energy.phase} contradict each other: "
+        f"{'; '.join(wrong)}."
+        if wrong
+        else f"Peaks, percentile and histogram of {energy.source} in {energy.phase} agree.",
+        figures={"mean_w": energy.mean_w} | {f"peak_{s:g}s_w": watts for s, watts in peaks},
+    )
+
+
+def _histogram_faults(found: PowerStatistics) -> Iterator[str]:
+    """Yield what in a histogram contradicts the other figures of the same readings."""
+    counts = [each.count for each in found.histogram]
+    if sum(counts) != found.reading_count:
+        yield f"the histogram has {sum(counts)} of {found.reading_count} readings"
+        return
+    if found.p99_w is None or found.bin_w is None:
+        return
+    rank = math.ceil(0.99 * found.reading_count)
+    at = next(i for i, total in enumerate(accumulate(counts)) if total >= rank)
+    lower_w, slack_w = found.histogram[at].lower_w, PEAK_TOLERANCE * found.bin_w
+    if not lower_w - slack_w <= found.p99_w <= lower_w + found.bin_w + slack_w:
+        yield (
+            f"the 99th percentile is {found.p99_w:.6g} W, but by the histogram it is "
+            f"{lower_w:g} to {lower_w + found.bin_w:g} W"
+        )
 
 
 def energy_closure(record: RunRecord) -> Sequence[Check]:

@@ -35,6 +35,8 @@ from wattload.core.checks.energy import (
     power_data_lost,
     power_of_this_run,
     power_state_shares,
+    power_statistics,
+    wall_clock,
 )
 from wattload.core.checks.io import bytes_add_up, device_bytes, queue_depth, rate_closure
 from wattload.core.checks.power_settings import (
@@ -72,10 +74,12 @@ ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
     power_coverage,
     power_data_lost,
     power_of_this_run,
+    wall_clock,
     power_updates,
     sensor_model,
     power_within_bounds,
     energy_closure,
+    power_statistics,
     energy_cross_check,
     energy_lifetime,
     power_state_shares,

@@ -20,9 +20,6 @@ AGREE_SHARE = 0.01
 DIFFER_SHARE = 0.05
 """Beyond this share, two sources of one device do not measure the same thing."""
 
-LAG_ALLOWED_S = 0.1
-"""A sensor that is certainly later than this is not the one declared."""
-
 STUCK_S = 30.0
 STUCK_SAMPLES = 100
 FINE_W = 0.1
@@ -93,22 +90,34 @@ def _pair(name: str, one: EnergyRecord, other: EnergyRecord, one_j: float, other
 def sensor_model(record: RunRecord) -> Sequence[Check]:
     """Compare each sensor as declared with what its readings show.
 
-    Its energy is that of the sensor found. A sensor that no model explains fails the run.
+    Its energy is that of the sensor found. A sensor that is found other than declared fails, and a
+    source that is nowhere chosen is only a warning. Readings of a chosen source that no sensor
+    explains are a mandatory failure: the run's energy is not compared. I/O figures always are.
     """
+    chosen = {(each.host, each.source, each.device) for each in record.power.energy if each.chosen}
     return [
-        _sensor(record, source, source.facts, source.found)
+        _sensor(
+            record,
+            source,
+            source.facts,
+            source.found,
+            is_chosen=(source.host, source.facts.name, source.facts.device) in chosen,
+        )
         for source in record.power.sources
         if source.facts is not None and source.found is not None
     ]
 
 
 def _sensor(
-    record: RunRecord, source: PowerSourceRecord, facts: SourceFacts, found: SensorRecord
+    record: RunRecord,
+    source: PowerSourceRecord,
+    facts: SourceFacts,
+    found: SensorRecord,
+    *,
+    is_chosen: bool,
 ) -> Check:
-    is_late = found.is_known and found.lag_s - found.lag_uncertainty_s > LAG_ALLOWED_S
-    verdict: Verdict = (
-        "pass" if found.is_explained and found.is_declared and not is_late else "fail"
-    )
+    contradicted: Verdict = "fail" if is_chosen else "warn"
+    verdict: Verdict = "pass" if found.is_explained and found.is_as_declared else contradicted
     late = f"{found.lag_s:.2f} ± {found.lag_uncertainty_s:.2f} s late"
     if not found.is_explained:
         remark = (
@@ -118,14 +127,14 @@ def _sensor(
         )
     elif not found.is_known:
         verdict, remark = "not_checked", "; power changed too little to show its lag"
-    elif verdict == "fail":
+    elif verdict != "pass":
         remark = ", which its energy takes into account"
     else:
         remark = ""
     return Check(
         name=f"sensor_model_{source.device}_{source.name}{of_host(record, source.host)}",
         verdict=verdict,
-        mandatory=not found.is_explained,
+        mandatory=verdict == "fail" and not found.is_explained,
         sentence=(
             f"{source.name} is declared as {_sensor_words(facts.sensor)} and reads like "
             f"{_SHAPES[found.shape].format(found.window_s)}"

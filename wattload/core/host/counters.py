@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Self
 
-from wattload.core.clock import anchor
+from wattload.core.clock import anchor, clock_sync
 from wattload.core.errors import TargetError
 from wattload.core.record.host import HostState, RankRecord
 from wattload.core.sysfs import (
@@ -205,7 +205,19 @@ def host_state(roots: Roots = LIVE) -> HostState:
     for resource in ("cpu", "io", "memory"):
         file = roots.proc / "pressure" / resource
         observation.read(f"pressure_{resource}_some_s", partial(_some_s, file))
+    _read_sync(observation)
     return observation.build(HostState, clock=anchor())
+
+
+def _read_sync(observation: Observation) -> None:
+    names = ("ntp_offset_s", "ntp_error_s", "ntp_max_error_s")
+    try:
+        sync = clock_sync()
+    except (OSError, ValueError) as error:
+        observation.lack(explain(error), *names)
+        return
+    for name, value in zip(names, (sync.offset_s, sync.error_s, sync.max_error_s), strict=True):
+        observation.put(name, value, "")
 
 
 def _cpu_ticks(roots: Roots) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from wattload.core.base_models import Frozen, Observed
-from wattload.core.power import Evidence, PowerBin, Scope, SourceFacts
+from wattload.core.power import Evidence, PowerBin, Scope, Sensor, SourceFacts
 
 WHOLE_RUN = "whole_run"
 """The phase of the whole run's energy: all the time in which drives were read.
@@ -21,6 +21,9 @@ That is from the sampler's start to its end, without the quiet periods at either
 
 ENERGY_MODEL = 2
 """The version of the energy model: 1 integrated readings, 2 fits the sensor."""
+
+LAG_ALLOWED_S = 0.1
+"""A sensor that is certainly later than this is not the one declared."""
 
 Moment = Literal["before", "after"]
 """Which idle baseline: before or after the run."""
@@ -73,6 +76,39 @@ class PowerStateShare(Observed):
     upper_j: float | None
 
 
+class PowerStatistics(Observed):
+    """How power varied in a phase, by one source: by its readings, not by the fit of its energy.
+
+    A reading counts if all the time that it depends on lies in one active interval of the phase.
+    That time is the sensor's window, moved by its lag and widened by the lag's uncertainty, as
+    found (``SensorRecord``), else as declared. Each of the ``reading_count`` readings is a mean
+    over ``resolution_s`` seconds (0: the power of a moment). For a counter it is a moving mean,
+    over at least 10 of its updates and steps.
+
+    * ``peak_100us_w``, ``peak_100ms_w``, ``peak_1s_w``: the largest mean over this time. Means move
+      by one reading at a time; a meter that reads every 0.1 s may miss what two of its means share.
+      A sensor resolves a mean if its windows add up to that time within 10 %, without pauses, or
+      if it has ten readings in it. Otherwise the peak is ``None``.
+    * ``p99_w``: the least reading that at least 99 % of the readings do not exceed.
+    * ``slew_w_per_s``: the largest change, up or down, between two successive readings whose
+      windows adjoin, divided by the time between them, about ``slew_over_s``. It includes noise.
+    * ``fifths_w``: the mean of the readings in each fifth of the phase, in order of time.
+    * ``histogram``: the number of readings by power, in bins of ``bin_w``.
+    """
+
+    resolution_s: float = Field(ge=0)
+    reading_count: int = Field(ge=0)
+    peak_100us_w: float | None
+    peak_100ms_w: float | None
+    peak_1s_w: float | None
+    p99_w: float | None
+    slew_w_per_s: float | None = Field(ge=0)
+    slew_over_s: float | None = Field(ge=0)
+    fifths_w: tuple[float, ...] | None
+    bin_w: float | None = Field(gt=0)
+    histogram: tuple[PowerBin, ...] = ()
+
+
 class EnergyRecord(Observed):
     """Energy of one device in one phase, by one source, over the phase's active intervals.
 
@@ -84,7 +120,8 @@ class EnergyRecord(Observed):
     covers. ``net_j`` is gross minus ``idle_w`` times seconds, never clamped. ``uncertainty_j`` is
     at k = 2, with its parts in ``uncertainty_parts_j``. ``chosen`` marks the device's best source
     for this window. ``change_count`` is how often the reading changed. ``histogram`` is the
-    device's own histogram of power, if it keeps one (feature 25h). ``stale_s`` is how long a
+    device's own histogram of power, if it keeps one (feature 25h), and ``max_interval_w`` the
+    largest mean over one of its intervals (MIPWR). ``stale_s`` is how long a
     reading was repeated while the drive's activity changed; this time is not covered.
     ``freshness_reason`` is what decided this, or why it could not be judged.
     """
@@ -115,6 +152,8 @@ class EnergyRecord(Observed):
     stale_s: float = Field(default=0.0, ge=0)
     freshness: Freshness = ""
     freshness_reason: str = ""
+    statistics: PowerStatistics | None = None
+    max_interval_w: float | None = None
 
 
 class IdleRecord(Observed):
@@ -189,11 +228,19 @@ class SensorRecord(Frozen):
     edge_residual_w: float | None = None
     residual_w: float = Field(ge=0)
 
+    @property
+    def is_as_declared(self) -> bool:
+        """Whether it is the sensor declared: of its shape and window, and not certainly late."""
+        is_late = self.is_known and self.lag_s - self.lag_uncertainty_s > LAG_ALLOWED_S
+        return self.is_declared and not is_late
+
 
 class PowerSourceRecord(Frozen):
     """A power source that the run used, or why it could not be used.
 
-    ``found`` is ``None`` for a source without a sensor, or with too few readings.
+    The sensor in ``facts`` has its updates as the readings showed them; ``declared`` is the sensor
+    without them, ``None`` in older records. ``found`` is ``None`` for a source without a sensor, or
+    with too few readings.
     """
 
     host: str
@@ -203,6 +250,7 @@ class PowerSourceRecord(Frozen):
     used: bool
     sentence: str
     found: SensorRecord | None = None
+    declared: Sensor | None = None
 
 
 class PowerSettingRecord(Observed):
@@ -266,12 +314,25 @@ class HostPower(Frozen):
     data_lost: tuple[str, ...] = ()
 
 
+class Recomputation(Frozen):
+    """How energies were made again from a run's samples: by which wattload, and from what.
+
+    ``sha256`` is the digest of the record's file before, whose energies were of ``energy_model``.
+    """
+
+    utc: str
+    wattload: str
+    energy_model: int
+    sha256: str
+
+
 class PowerSection(Frozen):
     """Everything a run knows about power; ``choice`` says which source was chosen and why.
 
     ``idle_s`` is the shortest idle baseline of all hosts. ``tail_s`` is the longest tail, ``None``
     if one did not end or was not watched. ``energy_model`` is the version of the model that made
-    energies from samples; figures of different versions are not compared. ``whole_run`` is the
+    energies from samples; figures of different versions are not compared. ``recomputed`` is set if
+    that was after the run. ``whole_run`` is the
     energy from the sampler's start to its end without quiet periods, by every measuring source and
     by drives that integrate it themselves; it is never split into phases or added to a total.
     ``throttling`` is empty if no
@@ -283,6 +344,7 @@ class PowerSection(Frozen):
     idle_s: float
     tail_s: float | None
     energy_model: int = 1
+    recomputed: Recomputation | None = None
     sources: tuple[PowerSourceRecord, ...] = ()
     states: tuple[PowerStateRecord, ...] = ()
     energy: tuple[EnergyRecord, ...] = ()

@@ -44,7 +44,12 @@ class HostFacts(Observed):
 
 
 class HostState(Observed):
-    """State that changes during a run. Times are CPU seconds since boot, summed over CPUs."""
+    """State that changes during a run. Times are CPU seconds since boot, summed over CPUs.
+
+    ``ntp_offset_s`` is the correction of the wall clock that the kernel has still to make,
+    ``ntp_error_s`` the estimated error of the clock and ``ntp_max_error_s`` the bound for it
+    (adjtimex); ``None`` if no time service keeps it synchronised.
+    """
 
     clock: ClockAnchor
     cpu_busy_s: float | None
@@ -57,6 +62,9 @@ class HostState(Observed):
     pressure_cpu_some_s: float | None
     pressure_io_some_s: float | None
     pressure_memory_some_s: float | None
+    ntp_offset_s: float | None = None
+    ntp_error_s: float | None = None
+    ntp_max_error_s: float | None = None
 
 
 class HostRecord(Frozen):

@@ -57,6 +57,9 @@ class VerifiedBytes(Frozen):
         return self
 
 
+_SENSOR_MODEL = "sensor_model_"
+
+
 class Check(Frozen):
     """The verdict on one claim of a run.
 
@@ -83,7 +86,18 @@ class Check(Frozen):
     @property
     def is_of_power(self) -> bool:
         """Whether it concerns power alone: if it was not made, only energy gets no verdict."""
-        return self.name.startswith(("power_", "energy_", "trace_digest_power"))
+        return self.name.startswith(("power_", "energy_", "trace_digest_power", _SENSOR_MODEL))
+
+    @property
+    def fails_run(self) -> bool:
+        """Whether the run is invalid because of it; a sensor other than declared is no reason."""
+        return self.verdict == "fail" and not self.name.startswith(_SENSOR_MODEL)
+
+    @property
+    def bars_energy(self) -> bool:
+        """Whether energy gets no verdict: a check was not made, or no sensor explains readings."""
+        is_bad = self.verdict == "not_checked" or (self.verdict == "fail" and not self.fails_run)
+        return self.mandatory and self.is_of_power and is_bad
 
     @model_validator(mode="after")
     def _require_sentence(self) -> Self:

@@ -1,0 +1,182 @@
+"""Energies made again from the samples of real runs, which an older energy model had made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wattload.__main__ import main
+from wattload.cli.recompute import recompute
+from wattload.core.files import Folder
+from wattload.core.record.file import read_stored, write_record
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "lab" / "unet3d-ps0"
+pytestmark = pytest.mark.slow
+KEPT = "record-energy-model-1.json"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a copy of a run of version 1 of the energy model."""
+    return shutil.copytree(EXAMPLE, tmp_path / EXAMPLE.name)
+
+
+def check(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    status = main(["check", *map(str, arguments)])
+    done = capsys.readouterr()
+    return status, done.out + done.err
+
+
+def recomputed(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    """Return what was made again; the other checks of the run are not looked at."""
+    _, said = check(capsys, "--recompute", "--json", *arguments)
+    found: dict[str, Any] = json.loads(said)[0]["recomputed"]
+    return found
+
+
+def energies(folder: Path) -> dict[tuple[str, str], float | None]:
+    record = read_stored(folder).record
+    return {(each.phase, each.source): each.energy_j for each in record.power.energy}
+
+
+def test_energies_of_an_older_model_are_made_again_and_nothing_is_written(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    again = recomputed(capsys, folder)
+    assert (again["energy_models"], again["reason"]) == ([1, 2], "")
+    found = {
+        (each["phase"], each["source"]): (
+            each["stored"]["energy_j"],
+            each["recomputed"]["energy_j"],
+        )
+        for each in again["energies"]
+    }
+    stored_j, again_j = found["read", "nvme_ipm"]
+    assert stored_j == energies(folder)["read", "nvme_ipm"]
+    assert again_j == pytest.approx(stored_j, rel=0.01)
+    assert again_j != stored_j
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_write_keeps_the_runs_own_record_beside_the_new_one(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = (folder / "record.json").read_bytes()
+    assert recomputed(capsys, "--write", folder)["kept_as"] == KEPT
+    assert (folder / KEPT).read_bytes() == own
+    stored = read_stored(folder)
+    power = stored.record.power
+    assert (stored.seal, power.energy_model) == ("holds", 2)
+    assert power.recomputed is not None
+    assert power.recomputed.energy_model == 1
+    assert power.recomputed.sha256 == hashlib.sha256(own).hexdigest()
+    assert power.recomputed.sha256 in stored.record.limits[0]
+    (total,) = [each for each in stored.record.totals if each.name == "drive_energy"]
+    assert total.value == pytest.approx(energies(folder)["read", "nvme_ipm"])
+
+    # What was made again follows from the samples; a changed energy does not, whatever its seal.
+    again = recomputed(capsys, "--write", folder)
+    assert (again["energy_models"], again["reason"], again["kept_as"]) == ([2, 2], "", "")
+    assert all(each["is_same"] for each in again["energies"])
+    edited = [
+        each
+        if each.energy_j is None
+        else each.model_copy(update={"energy_j": each.energy_j * 0.999})
+        for each in power.energy
+    ]
+    power = power.model_copy(update={"energy": tuple(edited)})
+    write_record(stored.record.model_copy(update={"power": power}), folder)
+    edited_bytes = (folder / "record.json").read_bytes()
+    status, said = check(capsys, "--recompute", "--write", folder)
+    assert status == 3
+    assert "The stored energies are not those of the samples" in said
+    assert (folder / "record.json").read_bytes() == edited_bytes
+
+
+def own_records(folder: Path, own: bytes) -> list[str]:
+    """Return the files that have a content."""
+    return [path.name for path in sorted(folder.iterdir()) if path.read_bytes() == own]
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_runs_own_record_survives_an_interrupt_at_any_point(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    is_replaced: bool,
+) -> None:
+    own = (folder / "record.json").read_bytes()
+    sync = Folder.sync
+
+    def interrupted(opened: Folder) -> None:
+        if (opened.at("record.json").read_bytes() != own) == is_replaced:
+            raise KeyboardInterrupt
+        sync(opened)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "sync", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            recompute([folder / "record.json"], write=True)
+    assert own_records(folder, own) == [KEPT if is_replaced else "record.json"]
+    check(capsys, "--recompute", "--write", folder)
+    assert own_records(folder, own) == [KEPT]
+
+
+def test_copy_that_a_killed_process_has_left_is_no_obstacle(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = (folder / "record.json").read_bytes()
+    (folder / KEPT).write_bytes(own)
+    assert recomputed(capsys, "--write", folder)["kept_as"] == KEPT
+    assert own_records(folder, own) == [KEPT]
+
+
+def newer(folder: Path) -> None:
+    record = read_stored(folder).record
+    power = record.power.model_copy(update={"energy_model": 9})
+    write_record(record.model_copy(update={"power": power}), folder)
+
+
+def cut(folder: Path) -> None:
+    file = folder / "power.parquet"
+    file.write_bytes(file.read_bytes()[:-1000])
+
+
+def edit(folder: Path) -> None:
+    file = folder / "record.json"
+    file.write_text(file.read_text().replace('"label": "PS0"', '"label": "PS9"', 1))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda folder: (folder / "power.parquet").unlink(), "No such file"),
+        (cut, "is not the power trace that the run wrote"),
+        (lambda folder: (folder / "throughput.parquet").unlink(), "No such file"),
+        (newer, "version 9 of the energy model"),
+        (lambda folder: (folder / KEPT).write_text("-"), f"{KEPT} exists already, and is not"),
+        (edit, "it has no seal that holds"),
+    ],
+    ids=["no trace", "cut", "no throughput", "newer model", "name taken", "edited"],
+)
+def test_what_prevents_it_is_one_sentence(
+    folder: Path, capsys: pytest.CaptureFixture[str], damage: Any, said: str
+) -> None:
+    damage(folder)
+    before = (folder / "record.json").read_bytes()
+    status, out = check(capsys, "--recompute", "--write", folder)
+    assert status == 3
+    assert len([line for line in out.splitlines() if said in line]) == 1
+    assert (folder / "record.json").read_bytes() == before
+
+
+def test_write_needs_recompute(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, said = check(capsys, "--write", folder)
+    assert status == 2
+    assert "--write needs --recompute" in said
