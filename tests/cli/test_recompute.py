@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from wattload.__main__ import main
 from wattload.cli.recompute import recompute
 from wattload.core.files import Folder
+from wattload.core.record.energy import EnergyRecord, PowerSection
 from wattload.core.record.file import read_stored, write_record
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "lab" / "unet3d-ps0"
@@ -97,6 +100,77 @@ def test_write_keeps_the_runs_own_record_beside_the_new_one(
     assert status == 3
     assert "The stored energies are not those of the samples" in said
     assert (folder / "record.json").read_bytes() == edited_bytes
+
+
+def idle(power: PowerSection) -> PowerSection:
+    return with_energies(power, idle_w=lambda each: each.idle_w and each.idle_w * 1.3)
+
+
+def parts(power: PowerSection) -> PowerSection:
+    def in_gain(each: EnergyRecord) -> dict[str, float]:
+        total_j = math.hypot(*each.uncertainty_parts_j.values())
+        return {name: total_j * (name == "gain") for name in each.uncertainty_parts_j}
+
+    return with_energies(power, uncertainty_parts_j=in_gain)
+
+
+def slew(power: PowerSection) -> PowerSection:
+    return with_energies(
+        power,
+        statistics=lambda each: (
+            each.statistics and each.statistics.model_copy(update={"slew_w_per_s": 1.0})
+        ),
+    )
+
+
+def lag(power: PowerSection) -> PowerSection:
+    sources = tuple(
+        each.model_copy(
+            update={"found": each.found and each.found.model_copy(update={"lag_s": 3.0})}
+        )
+        for each in power.sources
+    )
+    return power.model_copy(update={"sources": sources})
+
+
+def baseline(power: PowerSection) -> PowerSection:
+    rest = tuple(
+        each.model_copy(update={"mean_w": each.mean_w and each.mean_w / 2}) for each in power.idle
+    )
+    return power.model_copy(update={"idle": rest})
+
+
+def with_energies(power: PowerSection, **changes: Callable[[EnergyRecord], object]) -> PowerSection:
+    edited = tuple(
+        each.model_copy(update={name: change(each) for name, change in changes.items()})
+        for each in power.energy
+    )
+    return power.model_copy(update={"energy": edited})
+
+
+def test_whatever_follows_from_the_samples_is_compared(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recomputed(capsys, "--write", folder)
+    record = read_stored(folder).record
+    power = record.power
+    for change in (idle, parts, slew, lag, baseline):
+        power = change(power)
+    write_record(record.model_copy(update={"power": power}), folder)
+    again = recomputed(capsys, folder)
+    assert again["reason"]
+    (read,) = (
+        each
+        for each in again["energies"]
+        if (each["phase"], each["source"]) == ("read", "nvme_ipm")
+    )
+    assert not read["is_same"]
+    assert set(read["differing"]) >= {
+        "idle_w",
+        "uncertainty_parts_j.sensor",
+        "statistics.slew_w_per_s",
+    }
+    assert set(again["others"]) == {"sources.found.lag_s", "idle.mean_w"}
 
 
 def own_records(folder: Path, own: bytes) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,11 @@ ROUNDING = 1e-6
 """A share of an energy that another processor or library may round differently."""
 U_SHARE = 0.01
 """A share of U: a fit on another processor may stop at another point of a flat maximum."""
+SLACK_W, SLACK_S = 1e-4, 1e-3
+"""Power and lag that such a fit may change by where no U is stated."""
+
+MADE_AGAIN = ("choice", "idle_s", "tail_s", "sources", "idle", "polling", "throttling")
+"""The parts of the section that follow from the samples, besides the energies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,35 +49,80 @@ class Pair:
         return again_j / stored_j - 1
 
     @property
+    def differing(self) -> tuple[str, ...]:
+        """The names of the figures that differ by more than rounding; none if one of both lacks."""
+        if self.stored is None or self.again is None:
+            return ()
+        seconds = self.again.seconds
+        slack_j = max(U_SHARE * (self.again.uncertainty_j or 0.0), SLACK_W * seconds)
+        slacks = {"_j": slack_j, "_w": max(SLACK_W, slack_j / seconds if seconds > 0 else 0.0)}
+        one, other = (each.model_dump(mode="json") for each in (self.stored, self.again))
+        return tuple(dict.fromkeys(_differing(one, other, slacks)))
+
+    @property
     def is_same(self) -> bool:
         """Whether both state the same, up to rounding."""
-        if self.stored is None or self.again is None or self.stored.chosen != self.again.chosen:
-            return False
-        u_j = self.again.uncertainty_j
-        slack_j = U_SHARE * (u_j or 0.0)
-        return all(
-            _close(getattr(self.stored, name), getattr(self.again, name), slack_j)
-            for name in ("energy_j", "lower_j", "upper_j", "uncertainty_j")
+        return self.stored is not None and self.again is not None and not self.differing
+
+
+def _differing(
+    one: object, other: object, slacks: Mapping[str, float], name: str = ""
+) -> Iterator[str]:
+    """Yield the names of the parts of two JSON values that differ, without indices.
+
+    ``slacks`` are how far numbers may be apart, by the end of a part of their name: the unit.
+    """
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in dict.fromkeys([*one, *other]):
+            path = f"{name}.{key}" if name else key
+            yield from _differing(one.get(key), other.get(key), slacks, path)
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for each, again in zip(one, other, strict=True):
+            yield from _differing(each, again, slacks, name)
+    elif isinstance(one, float) and isinstance(other, float):
+        units = (unit for unit in slacks if any(part.endswith(unit) for part in name.split(".")))
+        slack = slacks.get(next(units, ""), 0.0)
+        if abs(one - other) > max(slack, ROUNDING * abs(other)):
+            yield name
+    elif one != other:
+        yield name
+
+
+def _section_differs(old: RunRecord, new: RunRecord) -> tuple[str, ...]:
+    """Return what else differs that follows from the samples: sensors, idle power, the total."""
+    found: list[str] = []
+    for name in MADE_AGAIN:
+        one, other = (
+            record.power.model_dump(mode="json", include={name})[name] for record in (old, new)
         )
-
-
-def _close(one: float | None, other: float | None, slack: float) -> bool:
-    if one is None or other is None:
-        return one is other
-    return abs(one - other) <= max(slack, ROUNDING * abs(other))
+        if name == "sources" and len(one) == len(other):
+            for stored, again, source in zip(one, other, new.power.sources, strict=True):
+                sensor = source.found
+                u_s = 0.0 if sensor is None else sensor.lag_uncertainty_s
+                u_s = max(u_s, 0.0 if sensor is None else sensor.window_uncertainty_s)
+                slacks = {"_s": max(SLACK_S, U_SHARE * u_s), "_w": SLACK_W}
+                found += _differing(stored, again, slacks, name)
+        else:
+            found += _differing(one, other, {"_w": SLACK_W}, name)
+    one, other = ([each.model_dump(mode="json") for each in rec.totals] for rec in (old, new))
+    slack_j = sum(U_SHARE * (e.uncertainty_j or 0.0) for e in new.power.energy if e.chosen)
+    found += _differing(one, other, {"value": slack_j}, "totals")
+    return tuple(dict.fromkeys(found))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recomputed:
     """The energies of one run made again, or ``reason``: why not, or what contradicts them.
 
-    ``models`` are the versions of the energy model, before and now. ``written`` is the name of the
-    file that keeps the run's own record, empty if the record was not replaced.
+    ``models`` are the versions of the energy model, before and now. ``others`` are the names of
+    what differs besides energies. ``written`` is the name of the file that keeps the run's own
+    record, empty if the record was not replaced.
     """
 
     run_id: str
     models: tuple[int, int] | None = None
     pairs: Sequence[Pair] = ()
+    others: Sequence[str] = ()
     reason: str = ""
     written: str = ""
 
@@ -83,6 +133,7 @@ class Recomputed:
             "energy_models": self.models,
             "reason": self.reason,
             "kept_as": self.written,
+            "others": list(self.others),
             "energies": [_document(pair) for pair in self.pairs],
         }
 
@@ -102,7 +153,10 @@ class Recomputed:
             yield (
                 f"  {each.phase}, {each.device} by {each.source}: {_text(pair.stored)} -> "
                 f"{_text(pair.again)}{_change(pair)}"
+                + (f"; differs in {', '.join(pair.differing)}" if before == now else "")
             )
+        if self.others and before == now:
+            yield f"  also: {', '.join(self.others)}"
         if self.reason:
             yield f"  {self.reason}"
         if self.written:
@@ -121,6 +175,7 @@ def _document(pair: Pair) -> dict[str, Any]:
         "recomputed": pair.again and pair.again.model_dump(mode="json", include=set(figures)),
         "difference": pair.difference,
         "is_same": pair.is_same,
+        "differing": list(pair.differing),
     }
 
 
@@ -167,10 +222,10 @@ def _of_run(stored: StoredRecord, folder: Path, *, write: bool) -> Recomputed:
         new = with_recomputed_energies(stored, folder)
     except WattloadError as error:
         return Recomputed(run_id=old.run_id, reason=str(error))
-    pairs = _pairs(old, new)
+    pairs, others = _pairs(old, new), _section_differs(old, new)
     models = old.power.energy_model, new.power.energy_model
     reason = written = ""
-    if models[0] == models[1] and not all(pair.is_same for pair in pairs):
+    if models[0] == models[1] and (others or not all(pair.is_same for pair in pairs)):
         reason = (
             "The stored energies are not those of the samples: the record was changed, or made by "
             "another edition of this version."
@@ -182,7 +237,14 @@ def _of_run(stored: StoredRecord, folder: Path, *, write: bool) -> Recomputed:
             reason = f"The record is not replaced: {error}"
         except OSError as error:
             reason = f"The record is not replaced: {error.filename or folder}: {error.strerror}"
-    return Recomputed(run_id=old.run_id, models=models, pairs=pairs, reason=reason, written=written)
+    return Recomputed(
+        run_id=old.run_id,
+        models=models,
+        pairs=pairs,
+        others=others,
+        reason=reason,
+        written=written,
+    )
 
 
 def _pairs(old: RunRecord, new: RunRecord) -> list[Pair]:
