@@ -109,14 +109,13 @@ class EnergyLedger:
         *,
         host: str,
         activity: Sequence[Activity] = (),
-        drive_activity: Sequence[Activity] | None = None,
         baseline: Window | None = None,
         resets_ns: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         """Index the samples and fit the power over time of each source.
 
         ``activity`` is all known work on the host, timed or not: power may jump where it begins or
-        ends. ``drive_activity`` is that of its drives, if known from their bytes.
+        ends.
         ``baseline`` is the start and end of the idle baseline in ns, ``None`` if none was taken.
         ``resets_ns`` maps a device to its known restarts in ns. Sources without evidence have no
         figures. An energy that a device integrates itself is reported for the whole run only.
@@ -130,9 +129,7 @@ class EnergyLedger:
             (facts.name, facts.device): SourceLedger.build(
                 self._by_key,
                 facts,
-                activity=activity
-                if drive_activity is None or facts.scope is not Scope.DRIVE
-                else drive_activity,
+                activity=activity,
                 resets_ns=resets.get(facts.device, ()),
             )
             for facts in sources

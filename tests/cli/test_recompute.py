@@ -167,7 +167,7 @@ def test_whatever_follows_from_the_samples_is_compared(
     assert not read["is_same"]
     assert set(read["differing"]) >= {
         "idle_w",
-        "uncertainty_parts_j.sensor",
+        "uncertainty_parts_j.quantisation",
         "statistics.slew_w_per_s",
     }
     assert set(again["others"]) == {"sources.found.lag_s", "idle.mean_w"}

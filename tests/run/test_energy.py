@@ -8,16 +8,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.power.energy_facts import facts, window
-from tests.power.energy_traces import Floats, ns, samples_of
+from tests.power.energy_traces import samples_of
 from wattload.core.errors import RecordError
-from wattload.core.power import Boxcar, Channel, Counter, Sensor
+from wattload.core.power import Channel, Counter
 from wattload.core.record.energy import PowerSourceRecord
 from wattload.core.record.phase import TraceFile
 from wattload.power.config import PowerConfig
 from wattload.power.sampler.replies import ControllerReading, FinishReply, OpenReply
 from wattload.power.sampler.sample_writer import SAMPLE_COLUMNS
 from wattload.run.energy import Measured, power_section
-from wattload.run.phases import BIN_NS
 from wattload.run.power_session import IdleTimes, PowerReport
 from wattload.run.traces import read_power, write_power
 
@@ -37,15 +36,10 @@ def reading(power_cycles: int | None) -> dict[str, ControllerReading]:
     }
 
 
-COUNTER = Counter(quantum_j=0.001)
-
-
-def report(
-    before: int | None, after: int | None, *, finished: bool = True, sensor: Sensor = COUNTER
-) -> PowerReport:
+def report(before: int | None, after: int | None, *, finished: bool = True) -> PowerReport:
     source = PowerSourceRecord(
         host="box",
-        facts=facts("meter", sensor=sensor),
+        facts=facts("meter", sensor=Counter(quantum_j=0.001)),
         name="meter",
         device="SERIAL1",
         used=True,
@@ -116,35 +110,6 @@ def test_a_reset_reaches_the_whole_run_and_idleness_too() -> None:
         assert idle.coverage is not None
         assert abs((1 - whole.coverage) * whole.seconds - missed_s) < 1e-3
         assert abs((1 - idle.coverage) * idle.seconds - missed_s) < 1e-3
-
-
-def test_a_drive_that_begins_late_with_its_bytes_has_no_late_sensor() -> None:
-    """Each save has 0.4 s of set-up without bytes; the drive works until 0.4 s after the last."""
-    starts_s = (10, 25, 40)
-    work = window("work", 10, 50, host="box").model_copy(
-        update={"intervals": tuple((ns(start_s), ns(start_s + 10)) for start_s in starts_s)}
-    )
-
-    def energy_j(time_s: Floats) -> Floats:
-        saves_j = sum(np.clip(time_s - start_s - 0.4, 0, 10) for start_s in starts_s)
-        total_j: Floats = 5 * time_s + 15 * saves_j
-        return total_j
-
-    noise_w = np.random.default_rng(0).normal(0, 0.02, TIMES_S.size)
-    watts = np.round(energy_j(TIMES_S) - energy_j(TIMES_S - 1) + noise_w, 2)
-    traffic = [
-        ((ns(start_s) // BIN_NS + index) * BIN_NS, "box", 0, "work", 1000, 0)
-        for start_s in starts_s
-        for index in range(4, 100)
-    ]
-    (energy,) = power_section(
-        PowerConfig(),
-        [report(7, 7, sensor=Boxcar(window_s=1.0))],
-        [work],
-        {"box": samples_of(TIMES_S, watts)},
-        traffic,
-    ).energy
-    assert energy.energy_j == pytest.approx(3 * (5 * 10 + 15 * 9.6), rel=0.005)
 
 
 def test_samples_are_read_back_by_host_as_they_were_written(tmp_path: Path) -> None:

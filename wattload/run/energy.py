@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from wattload.core.errors import RecordError
 from wattload.core.power import (
     Boxcar,
@@ -34,7 +32,6 @@ from wattload.core.record.energy import (
 )
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.run import RunRecord
-from wattload.core.units import NS_PER_S
 from wattload.power.config import PowerConfig
 from wattload.power.energy.ledger import EnergyLedger, IdleTime, polling_costs
 from wattload.power.energy.model import Activity
@@ -61,8 +58,6 @@ _IDLE_TIMES: tuple[tuple[str, Moment, bool], ...] = (
     (QUIET_AFTER_PHASE, "after", False),
 )
 """Each idle phase, whether it is before or after the run, and whether the drive is polled."""
-PAUSE_NS = NS_PER_S // 2
-"""A shorter time without bytes is no pause of the drive."""
 _WITHOUT_WORK = (TAIL_PHASE, *(name for name, _, _ in _IDLE_TIMES))
 
 
@@ -246,7 +241,6 @@ def _of_host(
             if window.name not in _WITHOUT_WORK
             for start_ns, end_ns in window.active_intervals
         ],
-        drive_activity=_drive_activity(traffic, own),
         baseline=spans.get(IDLE_PHASE),
         resets_ns=_resets_ns(measured.restarted, samples),
     )
@@ -279,41 +273,6 @@ def _of_host(
         "samplers": measured.samplers,
         "throttling": ledger.throttling_records(own),
     }
-
-
-def _drive_activity(
-    traffic: Sequence[TrafficRow], windows: Sequence[PhaseWindow]
-) -> list[Activity]:
-    """Return when drives worked: the phases, without times in which no bytes moved.
-
-    Such times are pauses of ``PAUSE_NS``, and the start or end of an interval without bytes for two
-    bins or more. A drive that begins late with the bytes has no late sensor.
-    """
-    moved: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-    for time_ns, host, _rank, phase, read_bytes, written_bytes in traffic:
-        if read_bytes + written_bytes:
-            moved[host, phase].append(time_ns)
-    found = []
-    for window in windows:
-        if window.name in _WITHOUT_WORK:
-            continue
-        bins = np.unique(np.array(moved[window.host, window.name], dtype=np.int64))
-        for start_ns, end_ns in window.active_intervals:
-            inside = bins[(bins > start_ns - BIN_NS) & (bins < end_ns)]
-            # A byte moved at an unknown time in its bin.
-            middle = inside + BIN_NS // 2
-            pauses = np.flatnonzero(np.diff(inside) >= PAUSE_NS + BIN_NS)
-            froms = [start_ns, *middle[pauses + 1].tolist()]
-            tos = [*middle[pauses].tolist(), end_ns]
-            if inside.size and inside[0] - start_ns >= 2 * BIN_NS:
-                froms[0] = int(middle[0])
-            if inside.size and end_ns - inside[-1] >= 3 * BIN_NS:
-                tos[-1] = int(middle[-1])
-            found += [
-                Activity(start_ns=a, end_ns=b, name=window.name)
-                for a, b in zip(froms, tos, strict=True)
-            ]
-    return found
 
 
 def _restarted(cycles: Iterable[tuple[str, int | None, int | None]]) -> frozenset[str]:
