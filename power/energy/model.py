@@ -88,6 +88,8 @@ _WALKS = ((-1.0, 1.0), (4.0, 3.0), (12.0, 3.0))
 WALK_MAX = 20.0
 """The largest logarithm of either: beyond it power is constant, or free."""
 _RIDGE = 1e-12
+OTHER_PEAK_S = 0.2
+"""Lags farther apart are two peaks of the likelihood, not one."""
 FAR_NATS = 25.0
 """A kind of sensor that fits worse by this after a first climb is out."""
 
@@ -248,12 +250,18 @@ class _Problem:
         self._rows: dict[Response, tuple[NDArray[np.intp], Values, Values, Values]] = {}
 
     def solve(self, response: Response, walk: _Walk) -> _Solution | None:
-        """Return the fit, ``None`` if its matrix is singular."""
+        """Return the fit, ``None`` if its matrix is singular.
+
+        At the ends of the search numbers may overflow: such a fit has no finite likelihood.
+        """
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            return self._solve(response, walk)
+
+    def _solve(self, response: Response, walk: _Walk) -> _Solution | None:
         at, weight, normal, right = self._weights(response)
         grid, size = self.grid, self._size
-        with np.errstate(over="ignore", under="ignore"):
-            tie = math.exp(-2 * walk[1])
-            step = 1 / (math.exp(walk[0]) * grid.walk_s)
+        tie = math.exp(-2 * walk[1])
+        step = 1 / (math.exp(walk[0]) * grid.walk_s)
         precision = self._precision(response, rate=min(math.exp(walk[0]), 1e9))
         unknowns = _Unknowns.of(response, grid.edge_s)
         next_ = np.zeros(size - 1)
@@ -513,20 +521,21 @@ def _modes(
         if is_declared and starts[0][1].lag_s:
             # The likelihood may have a second peak where nothing is late.
             starts.append(max(tried[: len(_WALKS)], key=lambda each: each[0]))
-        modes.append(
-            max(
-                (
-                    _climb(likelihood, response, walk, is_declared=is_declared, count=50)
-                    for _, response, walk in starts
-                ),
-                key=lambda mode: mode.score,
-            )
-        )
-    best = max(mode.score for mode in modes)
+        peaks = [
+            _climb(likelihood, response, walk, is_declared=is_declared, count=50)
+            for _, response, walk in starts
+        ]
+        best = max(peaks, key=lambda mode: mode.score)
+        modes += [
+            mode
+            for mode in peaks
+            if mode is best or abs(mode.response.lag_s - best.response.lag_s) > OTHER_PEAK_S
+        ]
+    highest = max(mode.score for mode in modes)
     return [
         _climb(likelihood, mode.response, mode.walk, is_declared=mode.is_declared, count=100)
         for mode in modes
-        if mode.score > best - FAR_NATS or mode.is_declared
+        if mode.score > highest - FAR_NATS or mode.is_declared
     ]
 
 

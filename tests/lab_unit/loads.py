@@ -12,7 +12,6 @@ from wattload.core.power import Channel, Evidence, Sample
 from wattload.power.nvme.features import POWER_MANAGEMENT, read_power_state, set_command
 from wattload.power.nvme.identify import identify_controller
 from wattload.power.nvme.smart import read_smart
-from wattload.run.energy import PAUSE_NS
 
 SOURCE = "nvme"
 DEVICE = "VIRTUAL0001"
@@ -63,8 +62,6 @@ class Recorded:
     start_ns: int
     end_ns: int
     bench: Bench
-    busy_ns: list[tuple[int, int]]
-    """The times of work, which a run knows by its bytes."""
 
     @property
     def truth_j(self) -> float:
@@ -85,17 +82,10 @@ def record(
     start_ns = begun_ns + round(LEAD_S * NS)
     end_ns = start_ns + round(seconds * NS)
     samples: list[Sample] = []
-    busy_ns: list[tuple[int, int]] = []
     due_ns = begun_ns
     while bench.now_ns < end_ns + LEAD_S * NS:
-        action = load((bench.now_ns - start_ns) / NS)
-        step_ns = bench.now_ns
-        _feed(bench, action)
+        _feed(bench, load((bench.now_ns - start_ns) / NS))
         bench.wait(STEP_S)
-        if action != "idle" and busy_ns and step_ns - busy_ns[-1][1] < PAUSE_NS:
-            busy_ns[-1] = (busy_ns[-1][0], bench.now_ns)
-        elif action != "idle":
-            busy_ns.append((step_ns, bench.now_ns))
         if bench.now_ns >= due_ns:
             now_state = read_power_state(admin)
             watts = read_smart(admin).interval_power_w
@@ -107,7 +97,7 @@ def record(
                 _sample(bench, Channel.UPPER_W, described.max_w, Evidence.BOUNDS),
             ]
             due_ns += round((period_s + dice.uniform(-0.02, 0.02)) * NS)
-    return Recorded(samples=samples, start_ns=start_ns, end_ns=end_ns, bench=bench, busy_ns=busy_ns)
+    return Recorded(samples=samples, start_ns=start_ns, end_ns=end_ns, bench=bench)
 
 
 def _feed(bench: Bench, action: str) -> None:

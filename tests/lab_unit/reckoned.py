@@ -18,7 +18,6 @@ from wattload.core.power import Bounds, Boxcar, Evidence, Scope, SourceFacts
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.power.energy.ledger import EnergyLedger
-from wattload.power.energy.model import Activity
 from wattload.power.nvme.admin import fetch
 from wattload.power.nvme.features import set_command
 from wattload.power.nvme.measurement import (
@@ -68,12 +67,7 @@ def account(recorded: Recorded) -> dict[str, EnergyRecord]:
         facts(SOURCE, Evidence.SELF_REPORTED, Boxcar(window_s=1.0)),
         facts("bounds", Evidence.BOUNDS, Bounds()),
     ]
-    bursts = [
-        Activity(start_ns=start_ns, end_ns=end_ns, name="bytes of load")
-        for start_ns, end_ns in recorded.busy_ns
-    ]
-    activity = [*activity_of(window), *bursts]
-    ledger = EnergyLedger(recorded.samples, sources, host="h", activity=activity)
+    ledger = EnergyLedger(recorded.samples, sources, host="h", activity=activity_of(window))
     records = ledger.phase_records([window])
     return {each.source: each for each in records}
 
