@@ -739,8 +739,8 @@ def fit_power(
         else [
             (weight * math.exp((mode.score - modes[0].score) / temper), response, mode.walk)
             for mode in modes
-            for weight, response in _spread(likelihood, mode, temper)
             if mode.score > modes[0].score - 10 * temper
+            for weight, response in _spread(likelihood, mode, temper)
         ]
     )
     whole = _Problem(_grid([stretches], piece_s), time_s, observed)

@@ -98,11 +98,6 @@ def forced_clause(rows: Iterable[Row]) -> str:
     return f"forced despite: {'; '.join(reasons)}" if reasons else ""
 
 
-def forced_title(title: str, clause: str) -> str:
-    """Return a chart's title with the text of ``forced_clause``."""
-    return f"{title} ({clause})" if clause else title
-
-
 def forced_caption(caption: str, clause: str) -> str:
     """Return a chart's caption with the text of ``forced_clause``."""
     return f"{caption} This comparison was {clause}." if clause else caption
