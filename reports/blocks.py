@@ -155,6 +155,14 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class FigureRow:
+    """Figures next to each other where there is room for several."""
+
+    kind: ClassVar[str] = "figures"
+    figures: Sequence[Figure]
+
+
+@dataclass(frozen=True, slots=True)
 class Code:
     """Text to copy, unchanged."""
 
@@ -211,7 +219,19 @@ class Heading:
     anchor: str = ""
 
 
-Block = Table | Paragraph | Notice | Verdicts | Figure | Code | Tree | Facts | Fold | Heading
+Block = (
+    Table
+    | Paragraph
+    | Notice
+    | Verdicts
+    | Figure
+    | FigureRow
+    | Code
+    | Tree
+    | Facts
+    | Fold
+    | Heading
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

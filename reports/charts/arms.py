@@ -451,9 +451,7 @@ class _State:
     @property
     def state_name(self) -> str:
         """The state in words."""
-        if self.state.isdigit():
-            return f"PS{self.state}"
-        return _STATE_WORDS.get(self.state, self.state)
+        return _state_name(self.state)
 
     def known(self, name: str) -> list[float]:
         """Return a figure of every run that has it."""
@@ -468,7 +466,7 @@ def states_figure(
 ) -> Figure | None:
     """Return energy by arm and observed power state, over the timed phases.
 
-    ``None`` where no run has more than one state: a single bar repeats the energy of the whole.
+    ``None`` where no arm has more than one state: a single bar repeats the energy of the whole.
 
     Args:
         name: unique on the page.
@@ -478,7 +476,7 @@ def states_figure(
     """
     states = [each for pair in zip(letters, arms.items(), strict=False) for each in _states(*pair)]
     ends = [end for each in states for end in (*each.known("energy_j"), *each.known("upper_j"))]
-    if len({(each.letter, each.state) for each in states}) < 2 or not ends:  # noqa: PLR2004 - nothing to compare
+    if len(states) == len({each.letter for each in states}) or not ends:
         return None
     scale = scale_for(Unit.JOULES, *ends)
     bars = [checked_range(_state_bar(each, len(arms) > 1)) for each in states]
@@ -519,6 +517,16 @@ def _states(letter: str, pair: tuple[str, Sequence[RunRecord]]) -> list[_State]:
         _State(letter, arm, state, [run[state] for run in runs if state in run], median(whole_s))
         for state in states
     ]
+
+
+def _state_name(state: str) -> str:
+    return f"PS{state}" if state.isdigit() else _STATE_WORDS.get(state, state)
+
+
+def observed_states(records: Sequence[RunRecord]) -> list[str]:
+    """Return the names of the power states that drives were in during timed phases, in order."""
+    states = {state for record in records for state in _spent_by_state(record)}
+    return [_state_name(state) for state in sorted(states, key=_order)]
 
 
 def _order(state: str) -> tuple[bool, int, str]:

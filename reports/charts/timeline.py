@@ -29,8 +29,8 @@ BINS_MAX = 600
 _WIDTHS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600, 7200, 14400)
 _STRIPS_MAX = 40
 _LANE = 20
-_ROOM = 0.13
-"""The share of the width that the words of a phase need."""
+_LETTER_WIDTH = 0.0078
+"""The share of the width that a letter of a phase's words needs, where a chart is wide."""
 _RATE_HEIGHT = 150
 _TABLE_ROWS = 24
 _HEADROOM = 1.12
@@ -359,9 +359,9 @@ def _frame(tracks: Sequence[Track], largest: float, unit: str) -> tuple[Frame, f
     y = Axis(low=0, high=(largest or 1.0) * _HEADROOM, unit=unit)
     frame = Frame(x, y, height=_RATE_HEIGHT, head=_LANE * len(tracks))
     phases = [list(_phase_words(frame, track)) for track in tracks]
-    has_room = all(right - left > _ROOM for own in phases for _, left, right in own) and all(
-        one[2] <= other[1] for own in phases for one, other in itertools.pairwise(own)
-    )
+    has_room = all(
+        right - left > _LETTER_WIDTH * len(words) for own in phases for words, left, right in own
+    ) and all(one[2] <= other[1] for own in phases for one, other in itertools.pairwise(own))
     for index, (track, own) in enumerate(zip(tracks, phases, strict=True)):
         letter = track.letter if len(tracks) > 1 else ""
         _draw_lane(frame, track, letter, index * _LANE, own if has_room else [])
@@ -404,7 +404,7 @@ def _draw_lane(
     look = f' class="fixed{narrow}" dx="{shift}"'
     frame.over(text(first, y, track.summary, role="strong", more=look))
     for words, left, _ in labels:
-        look = f' class="fixed also" dx="{shift if left == labels[0][1] else 0}"'
+        look = f' class="fixed wide" dx="{shift if left == labels[0][1] else 0}"'
         frame.over(text(share_of(left), y, words, role="strong", more=look))
 
 

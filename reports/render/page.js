@@ -96,6 +96,8 @@
     let y = 0, width = 0;
     for (const svg of figure.querySelectorAll("svg.pic")) {
       const copy = svg.cloneNode(true), box = svg.getBoundingClientRect();
+      const texts = [...copy.querySelectorAll("text")];
+      svg.querySelectorAll("text").forEach((text, i) => text.checkVisibility() || texts[i].remove());
       copy.setAttribute("width", box.width);
       copy.setAttribute("y", y);
       y += box.height + 12;

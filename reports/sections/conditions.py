@@ -27,12 +27,7 @@ def conditions_section(subject: Subject) -> Section:
     """Return what was run on, what differs between the arms, and what differs between hosts."""
     blocks: list[Block] = [Paragraph(_setup(subject))]
     blocks += _caveats(subject)
-    tables = [
-        table
-        for group in subject.groups
-        if 1 < len(group.arms) <= len(LETTERS)
-        if (table := _differences(subject, group)) is not None
-    ]
+    tables = list(_differences(subject))
     blocks += tables
     if 1 < len(subject.arms) <= len(LETTERS) and not tables:
         blocks.append(Paragraph("The recorded conditions of all arms are the same."))
@@ -75,26 +70,33 @@ def _caveats(subject: Subject) -> Iterator[Notice]:
         yield Notice("Confounders", texts, "warn", "confounders")
 
 
-def _differences(subject: Subject, group: Group) -> Table | None:
-    """Return the recorded conditions in which the compared runs of the arms differ."""
+def _differences(subject: Subject) -> Iterator[Table]:
+    """Yield the recorded conditions in which the arms differ; equal workloads share a table."""
+    same: dict[tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]], list[str]] = {}
+    for group in subject.groups:
+        if 1 < len(group.arms) <= len(LETTERS) and (rows := _differing(subject, group)):
+            same.setdefault((group.letters, rows), []).append(workload_title(group.workload))
+    for (letters, rows), workloads in same.items():
+        yield Table(
+            columns=columns("condition", *letters),
+            rows=rows,
+            caption=f"{listed(workloads)}: conditions that differ",
+        )
+
+
+def _differing(subject: Subject, group: Group) -> tuple[tuple[Cell, ...], ...]:
+    """Return a row for each recorded condition in which the compared runs of the arms differ."""
     compared = compared_group(subject, group)
     if sum(bool(runs) for runs in compared.arms.values()) < 2:  # noqa: PLR2004 - nothing to compare
-        return None
-    found = differences(compared, subject.by)
-    if not found:
-        return None
+        return ()
     excluding = excluding_conditions(subject, group)
     remark = "defines the work: " + ("forced" if subject.forced else "no verdict")
-    return Table(
-        columns=columns("condition", *group.letters),
-        rows=[
-            row(
-                Cell(item.name, remark=remark if item.name in excluding else ""),
-                *[item.values[arm] for arm in group.arms],
-            )
-            for item in found
-        ],
-        caption=f"{workload_title(group.workload)}: conditions that differ",
+    return tuple(
+        row(
+            Cell(item.name, remark=remark if item.name in excluding else ""),
+            *[item.values[arm] for arm in group.arms],
+        )
+        for item in differences(compared, subject.by)
     )
 
 

@@ -14,6 +14,7 @@ from wattload.reports.blocks import (
     Block,
     Cell,
     Figure,
+    FigureRow,
     Fold,
     Notice,
     Paragraph,
@@ -88,14 +89,16 @@ def _section(subject: Subject, group: Group) -> Section:
         *_bars(subject, group, heads),
     ]
     title, tracks = workload_title(group.workload), tracks_of(subject, group)
-    figures = {
+    over_time = {
         "rate": rate_figure(f"{name}-rate", f"{title}: rate", tracks),
         "power": power_figure(f"{name}-power", f"{title}: power", tracks),
     }
     shown = drawn_first(subject)
-    blocks += [
-        figure for what, figure in figures.items() if figure and (group.workload, what) != shown
+    figures = [
+        figure for what, figure in over_time.items() if figure and (group.workload, what) != shown
     ]
+    if figures:
+        blocks.append(FigureRow(figures))
     blocks += _folds(subject, group)
     blocks += _tables(group, heads, others)
     if group.is_pair and (confidence := confidence_fold(heads)):

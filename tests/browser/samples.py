@@ -26,6 +26,14 @@ def _arms() -> Iterable[Scenario]:
         yield arm("B", index, rate=0.6e9)
 
 
+def _workloads() -> Iterable[Scenario]:
+    kinds: tuple[WorkloadName, ...] = ("unet3d", "checkpoint", "dlrm")
+    for kind in kinds:
+        for index in range(5):
+            yield arm("A", index, run_id=f"run-{kind}-a-{index}", workload=kind)
+            yield arm("B", index, run_id=f"run-{kind}-b-{index}", workload=kind, rate=0.6e9)
+
+
 def _singles() -> Iterable[Scenario]:
     kinds: tuple[WorkloadName, ...] = ("unet3d", "checkpoint", "dlrm")
     for kind in kinds:
@@ -70,6 +78,7 @@ REPORTS: Mapping[str, Callable[[], Iterable[Scenario]]] = {
     "hostile": _hostile,
     "hostile-pair": _hostile_pair,
     "singles": _singles,
+    "workloads": _workloads,
 }
 INDEXES: Mapping[str, Callable[[], Iterable[Scenario]]] = {
     "index": _arms,

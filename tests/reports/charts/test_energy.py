@@ -47,7 +47,9 @@ def test_energy_stands_by_state_with_the_time_in_it() -> None:
 
 def test_arms_in_different_states_stand_under_each_other_in_their_own_look() -> None:
     found = states_figure(
-        "c", "x", {"PS0": [checkpoint_record()], "PS1": [checkpoint_record(state=1)]}
+        "c",
+        "x",
+        {"first": [split(checkpoint_record(), "2", 0.5)], "other": [checkpoint_record(state=1)]},
     )
     assert found is not None
     assert ">A, PS0<" in found.svg
