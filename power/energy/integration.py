@@ -16,7 +16,8 @@ import numpy as np
 
 from wattload.core.power import Channel, Counter, Evidence, Sensor, SourceFacts, weakest
 from wattload.core.units import NS_PER_S, format_percent
-from wattload.power.energy.model import FittedPower, Observations, Response
+from wattload.power.energy.model import FittedPower
+from wattload.power.energy.observations import Observations, Response
 from wattload.power.energy.profile import Profile, profile_of
 from wattload.power.energy.trace import Times, Trace, Values
 

@@ -53,6 +53,7 @@ from wattload.core.record.energy import (
 )
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.units import NS_PER_S
+from wattload.power.energy.activity import Activity
 from wattload.power.energy.integration import (
     COVERAGE_FACTOR,
     Uncertainty,
@@ -62,7 +63,7 @@ from wattload.power.energy.integration import (
     integrate_profile,
     uncertainty,
 )
-from wattload.power.energy.model import Activity, FittedPower, fit_power
+from wattload.power.energy.model import FittedPower, fit_power
 from wattload.power.energy.observations import (
     Clock,
     declared_response,

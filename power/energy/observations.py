@@ -1,21 +1,24 @@
-"""What a trace says of power: each reading that is new, its time, and the window it covers.
+"""The observations in a trace: each new reading, its time, and the window it covers.
 
-A sensor may update less often than it is read. Then readings repeat, and only one of each update is
-an observation. When the updates are is inferred from the times at which readings change.
+A sensor may update less often than it is read. Readings then repeat, and each update counts once.
+The times of the updates are inferred from those at which readings change.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.power import Boxcar, Counter, Instant, SourceFacts
 from wattload.core.units import NS_PER_S
-from wattload.power.energy.model import Observations, Response
 from wattload.power.energy.profile import Profile
 from wattload.power.energy.trace import Times, Trace, Values
+
+Shape = Literal["instant", "boxcar", "rc", "mean"]
+"""How a sensor weighs the past; ``mean`` is over each observation's own window (a counter)."""
 
 CHANGES_MIN = 8
 """The fewest changes that show a period without a declared one."""
@@ -33,6 +36,37 @@ TUMBLING_TOLERANCE = 0.01
 """An update period and a window that differ by less than this share are taken as equal."""
 FIT_MAX = 1000
 """The most changes used in the fit, spread evenly: more would only cost time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Observations:
+    """Readings without failed ones, in time order; all arrays have shape (n,).
+
+    ``window_s`` are the lengths of the windows of a counter, else ``None``. ``slack_s`` is how far
+    the true times may be before the given ones (the phase of a held reading's clock).
+    ``is_tumbling``: readings are replaced once per declared window, which confirms that window.
+    """
+
+    time_ns: Times
+    watts: Values
+    window_s: Values | None = None
+    slack_s: float = 0.0
+    resolution_w: float = 0.0
+    is_tumbling: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """A sensor's response: its shape, its window (an RC filter's time constant) and its lag."""
+
+    shape: Shape
+    window_s: float
+    lag_s: float
+
+    @property
+    def delay_s(self) -> float:
+        """The mean age of the power in a reading."""
+        return self.lag_s + self.window_s * (0.5 if self.shape == "boxcar" else 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.power.energy_traces import ns
 from wattload.core.power import Evidence, Instant, Scope, Sensor, SourceFacts
 from wattload.core.record.phase import PhaseWindow
-from wattload.power.energy.model import Activity
+from wattload.power.energy.activity import Activity
 
 
 def facts(

@@ -1,0 +1,129 @@
+"""Known work of a host, and the pieces of time between its edges on which power is constant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.units import NS_PER_S
+from wattload.power.energy.trace import Values
+
+SAME_EDGE_S = 0.01
+"""Edges closer than this are one."""
+SETTLE_S, SETTLE_FACTOR = 4.0, 1000.0
+"""For so long after work, the variance of the random walk is so many times that during work,
+because the drive may still be busy (destaging)."""
+IDLE_FACTOR = 0.01
+"""The same for other idle time: the power of an idle drive hardly moves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """An interval in which work of one kind ran, in ns of CLOCK_MONOTONIC."""
+
+    start_ns: int
+    end_ns: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """A time in seconds between two edges; ``names`` are the kinds of work in it."""
+
+    start_s: float
+    end_s: float
+    names: frozenset[str]
+
+
+def stretches(
+    activity: Iterable[Activity], origin_ns: int, start_s: float, end_s: float
+) -> list[Stretch]:
+    """Return the time from ``start_s`` to ``end_s``, divided where work begins or ends."""
+    changes: dict[float, list[tuple[str, int]]] = {}
+    for each in activity:
+        for moment_ns, step in ((each.start_ns, 1), (each.end_ns, -1)):
+            moment_s = (moment_ns - origin_ns) / NS_PER_S
+            changes.setdefault(moment_s, []).append((each.name, step))
+    found: list[Stretch] = []
+    active: dict[str, int] = {}
+    since_s = start_s
+    for moment_s in [*sorted(changes), math.inf]:
+        until_s = min(max(moment_s, start_s), end_s)
+        names = frozenset(name for name, count in active.items() if count > 0)
+        if until_s - since_s > SAME_EDGE_S:
+            if found and found[-1].names == names:
+                since_s = found.pop().start_s
+            found.append(Stretch(start_s=since_s, end_s=until_s, names=names))
+            since_s = until_s
+        for name, step in changes.get(moment_s, ()):
+            active[name] = active.get(name, 0) + step
+    if found and found[-1].end_s < end_s:
+        last = found.pop()
+        found.append(Stretch(start_s=last.start_s, end_s=end_s, names=last.names))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pieces:
+    """Pieces of time, n of them, and how the power of each depends on that of others.
+
+    ``edge_s`` (n + 1,) are their edges in seconds. ``walks`` are the pieces that continue the one
+    before, and ``walk_s`` the seconds between both middles, scaled to those of work. ``starts`` are
+    the pieces that begin a stretch, grouped by equal work, in groups of two or more.
+    ``free_count`` more pieces begin a stretch without an equal one.
+    """
+
+    edge_s: Values
+    starts: Sequence[NDArray[np.intp]]
+    free_count: int
+    walks: NDArray[np.intp]
+    walk_s: Values
+
+    @classmethod
+    def of(cls, spans: Sequence[Sequence[Stretch]], piece_s: float) -> Pieces:
+        """Return pieces of about ``piece_s`` in some spans of a run.
+
+        The time between two spans is one piece.
+        """
+        edges: list[float] = []
+        starts: dict[frozenset[str], list[int]] = {}
+        is_free: list[bool] = []
+        is_walk: list[bool] = []
+        factors: list[float] = []
+        for span in spans:
+            for index, stretch in enumerate(span):
+                count = max(1, round((stretch.end_s - stretch.start_s) / piece_s))
+                begins = np.linspace(stretch.start_s, stretch.end_s, count + 1)[:-1].tolist()
+                if index:
+                    starts.setdefault(stretch.names, []).append(len(edges))
+                is_settling = bool(index) and not stretch.names
+                factors += [
+                    1.0
+                    if stretch.names
+                    else SETTLE_FACTOR
+                    if is_settling and begin - stretch.start_s < SETTLE_S
+                    else IDLE_FACTOR
+                    for begin in begins
+                ]
+                is_walk += [False] + [True] * (len(begins) - 1)
+                is_free += [not index] + [False] * (len(begins) - 1)
+                edges += begins
+            edges.append(span[-1].end_s)
+            is_walk.append(False)
+            is_free.append(True)
+            factors.append(1.0)
+        # The last entry is no piece but the end of the last one.
+        edge_s = np.array(edges)
+        walks = np.flatnonzero(is_walk)
+        middle_s = (edge_s[1:] + edge_s[:-1]) / 2
+        return cls(
+            edge_s=edge_s,
+            starts=[np.array(each) for each in starts.values() if len(each) > 1],
+            free_count=sum(is_free) - 1 + sum(len(each) == 1 for each in starts.values()),
+            walks=walks,
+            walk_s=(middle_s[walks] - middle_s[walks - 1]) * np.array(factors)[walks],
+        )

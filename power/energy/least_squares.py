@@ -1,0 +1,295 @@
+"""Regularised least squares for the power that a known sensor saw.
+
+Power is constant on pieces of time. Within a stretch of work or idle time it is a random walk from
+piece to piece. Stretches of equal work begin at powers that scatter around an unknown mean. This is
+Gaussian process regression with a banded precision (Rue and Held, Gaussian Markov Random Fields,
+2005, 2.4): the fit is the posterior mean, and its matrix gives the posterior's covariance.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_solve_banded, cholesky_banded
+from scipy.linalg.blas import dtbsv
+
+from wattload.power.energy.activity import Pieces
+from wattload.power.energy.observations import Observations, Response
+from wattload.power.energy.trace import Values
+
+NOISE_MAX = 0.1
+"""The most noise of a sensor, as a share of its readings' range: what moves more is power."""
+_RIDGE = 1e-12
+
+
+class Walk(NamedTuple):
+    """Logarithms of the variance of power per second, and of the spread of equal stretches' starts.
+
+    The first is in units of the readings' variance, the second of their standard deviation.
+    """
+
+    log_rate: float
+    log_spread: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Unknowns:
+    """What is solved for: y (n,), of which power is ``own * y[j] + before * y[j - 1]``.
+
+    For an RC filter, y are its outputs at the ends of the pieces, so that a reading depends on two
+    of them rather than on the power of many time constants; else y is the power itself.
+    """
+
+    own: Values
+    before: Values
+
+    @classmethod
+    def of(cls, response: Response, edge_s: Values) -> Unknowns:
+        """Return the unknowns for a sensor, on pieces with these edges (n + 1,)."""
+        length_s = np.diff(edge_s)
+        own, before = np.ones(length_s.size), np.zeros(length_s.size)
+        if response.shape == "rc":
+            # Before the first piece, power was that of the first piece.
+            gone = np.exp(-length_s[1:] / response.window_s)
+            own[1:], before[1:] = 1 / (1 - gone), -gone / (1 - gone)
+        return cls(own=own, before=before)
+
+    def watts(self, unknown: Values) -> Values:
+        """Return the power of each piece (n,) from the unknowns (n,)."""
+        watts = self.own * unknown
+        watts[1:] += self.before[1:] * unknown[:-1]
+        return watts
+
+    def transposed(self, weight: Values) -> Values:
+        """Return weights of the unknowns (n,) or (n, k) from weights of power."""
+        shape = (-1, *[1] * (weight.ndim - 1))
+        found: Values = self.own.reshape(shape) * weight
+        found[:-1] += self.before[1:].reshape(shape) * weight[1:]
+        return found
+
+    def precision(self, own: Values, next_: Values) -> Values:
+        """Return the lower band (3, n) of T' Q T, for Q with diagonal (n,) and lower one (n - 1,).
+
+        T is the matrix of ``watts``.
+        """
+        band = np.zeros((3, own.size))
+        band[0] = self.own**2 * own
+        band[0, :-1] += self.before[1:] * (2 * self.own[:-1] * next_ + self.before[1:] * own[1:])
+        band[1, :-1] = self.own[1:] * (self.own[:-1] * next_ + self.before[1:] * own[1:])
+        band[1, :-2] += self.before[2:] * self.before[1:-1] * next_[1:]
+        band[2, :-2] = self.own[2:] * self.before[1:-1] * next_[1:]
+        return band
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Covariance:
+    """The posterior covariance of the power of n pieces.
+
+    ``factor`` is the band of the Cholesky factor of the unknowns' precision for known mean starts,
+    ``ties`` (n, m) are the unknowns' weights of the m mean starts, and ``schur`` (m, m) is the
+    precision of these.
+    """
+
+    variance: float
+    unknowns: Unknowns
+    factor: Values
+    ties: Values
+    schur: Values
+
+    def energy_j2(self, seconds: Values) -> float:
+        """Return the variance of the energy in ``seconds`` (n,) of each piece, in J^2."""
+        weight = self.unknowns.transposed(seconds)
+        tied = self.ties.T @ weight
+        # The forward substitution of the zeros before the first weight is zero.
+        first = int(np.argmax(weight != 0))
+        band = self.factor[:, first:]
+        solved = dtbsv(band.shape[0] - 1, band, weight[first:], lower=1)
+        return self.variance * float(solved @ solved + tied @ np.linalg.solve(self.schur, tied))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Solution:
+    """A fit for one response and walk: power (n,), residuals (m,) of the readings, and variance.
+
+    ``log_likelihood`` is restricted: the unknown levels of power are integrated out. ``variance``
+    is that of a reading's noise, in W^2.
+    """
+
+    walk: Walk
+    log_likelihood: float
+    variance: float
+    watts: Values
+    residual: Values
+    covariance: Covariance
+
+
+class LeastSquares:
+    """The least squares of some readings on some pieces of time, for any response and walk."""
+
+    def __init__(self, pieces: Pieces, time_s: Values, observed: Observations) -> None:
+        self.pieces = pieces
+        self._time_s = time_s
+        self._observed = observed
+        self._size = pieces.edge_s.size - 1
+        self._level_w = float(observed.watts.mean())
+        self._piece_s = float(np.median(np.diff(pieces.edge_s)))
+        least_w2 = observed.resolution_w**2 / 12 + 1e-8
+        noise_w = max(NOISE_MAX * float(np.ptp(observed.watts)), observed.resolution_w)
+        self._variances_w2 = least_w2, max(least_w2, noise_w**2)
+        self._latest: tuple[Response, _Rows] | None = None
+
+    def solve(self, response: Response, walk: Walk) -> Solution | None:
+        """Return the fit, ``None`` if its matrix is singular.
+
+        At the ends of the search numbers may overflow: such a fit has no finite likelihood.
+        """
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            return self._solve(response, walk)
+
+    def _solve(self, response: Response, walk: Walk) -> Solution | None:
+        pieces, rows = self.pieces, self._rows(response)
+        precision = self._precision(response, rate=min(math.exp(walk.log_rate), 1e9))
+        step = 1 / (math.exp(walk.log_rate) * pieces.walk_s)
+        tie = math.exp(-2 * walk.log_spread)
+        unknowns = Unknowns.of(response, pieces.edge_s)
+        prior, border = self._prior(unknowns, step, tie)
+        band = precision * rows.normal
+        band[:3] += prior
+        band[0] += _RIDGE
+        try:
+            factor = cholesky_banded(band, lower=True, check_finite=False)
+        except LinAlgError:
+            return None
+        solved = cho_solve_banded(
+            (factor, True), np.column_stack((precision * rows.right, border)), check_finite=False
+        )
+        ties = solved[:, 1:]
+        count = np.array([starts.size for starts in pieces.starts], dtype=np.float64)
+        schur = np.diag(count * tie) - border.T @ ties
+        try:
+            mean_w = np.linalg.solve(schur, -(border.T @ solved[:, 0]))
+        except LinAlgError:
+            return None
+        unknown = solved[:, 0] - ties @ mean_w
+        watts = unknowns.watts(unknown)
+        residual = self._observed.watts - self._level_w
+        residual = residual - (rows.weight * unknown[rows.at]).sum(axis=0)
+        squares = precision * float(residual @ residual)
+        squares += float(step @ (watts[pieces.walks] - watts[pieces.walks - 1]) ** 2)
+        for starts, start_w in zip(pieces.starts, mean_w, strict=True):
+            squares += tie * float(((watts[starts] - start_w) ** 2).sum())
+        freedom = max(self._time_s.size - pieces.free_count - len(pieces.starts), 1)
+        variance = float(np.clip(squares / freedom, *self._variances_w2))
+        log_determinant = 2 * float(np.log(factor[0] / unknowns.own).sum())
+        log_determinant += float(np.linalg.slogdet(schur)[1])
+        log_prior = float(np.log(step).sum() + count.sum() * math.log(tie))
+        log_prior += residual.size * math.log(precision)
+        return Solution(
+            walk=walk,
+            log_likelihood=-0.5
+            * (freedom * math.log(variance) + squares / variance + log_determinant - log_prior),
+            variance=variance,
+            watts=watts + self._level_w,
+            residual=residual,
+            covariance=Covariance(
+                variance=variance, unknowns=unknowns, factor=factor, ties=ties, schur=schur
+            ),
+        )
+
+    def _prior(self, unknowns: Unknowns, step: Values, tie: float) -> tuple[Values, Values]:
+        """Return the prior's precision of the unknowns (3, n), and of them with mean starts (n, m).
+
+        ``step`` is the precision of each step of the walk, ``tie`` that of a start.
+        """
+        pieces = self.pieces
+        next_ = np.zeros(self._size - 1)
+        next_[pieces.walks - 1] = -step
+        own = np.zeros(self._size)
+        own[pieces.walks] = step
+        own[pieces.walks - 1] += step
+        border = np.zeros((self._size, len(pieces.starts)))
+        for column, starts in enumerate(pieces.starts):
+            own[starts] += tie
+            border[starts, column] = -tie
+        return unknowns.precision(own, next_), unknowns.transposed(border)
+
+    def _precision(self, response: Response, rate: float) -> float:
+        """Return the weight of a reading's square: less where power moves within a piece.
+
+        A window that ends at a share f of a piece of length h sees a random walk of variance
+        ``rate`` per second, not its mean. The error of its integral has the variance
+        rate * h^3 * f^2 * (1 - f)^2 / 3, which for any f is on average rate * h^3 / 90 at each end.
+        A reading of one moment differs from the mean of its piece by rate * h / 6 on average.
+        """
+        if response.shape == "mean":
+            return 1.0
+        if response.shape == "instant":
+            return 1 / (1 + rate * self._piece_s / 6)
+        return 1 / (1 + rate * self._piece_s**3 / (45 * response.window_s**2))
+
+    def _rows(self, response: Response) -> _Rows:
+        """Return the equations of all readings; those of the latest response are kept."""
+        if self._latest is None or self._latest[0] != response:
+            at, weight = self._weights(response)
+            self._latest = response, self._normal(at, weight)
+        return self._latest[1]
+
+    def _weights(self, response: Response) -> tuple[NDArray[np.intp], Values]:
+        """Return each reading's unknowns and their weights, shape (k, m)."""
+        edge_s, size = self.pieces.edge_s, self._size
+        to_s = self._time_s - response.lag_s
+        length_s: Values | float = response.window_s
+        if response.shape == "mean" and self._observed.window_s is not None:
+            length_s = self._observed.window_s
+        from_s = to_s - length_s
+        first = np.clip(np.searchsorted(edge_s, from_s, "right") - 1, 0, size - 1)
+        last = np.clip(np.searchsorted(edge_s, to_s, "left") - 1, 0, size - 1)
+        if response.shape == "instant":
+            first = last = np.clip(np.searchsorted(edge_s, to_s, "right") - 1, 0, size - 1)
+        elif response.shape == "rc":
+            first = np.maximum(last - 1, 0)
+        spread = np.arange(int((last - first).max()) + 1)[:, None]
+        at = np.minimum(first + spread, size - 1)
+        if response.shape == "instant":
+            weight = np.ones(at.shape)
+        elif response.shape == "rc":
+            # The output decays from that at the start of the piece towards the piece's power.
+            since_s = np.maximum(to_s - edge_s[last], 0.0)
+            share = np.expm1(-since_s / response.window_s)
+            share /= np.expm1(-(edge_s[last + 1] - edge_s[last]) / response.window_s)
+            weight = np.stack((1 - share, share))
+            weight[:, last == 0] = [[1.0], [0.0]]
+        else:
+            low_s, high_s = np.maximum(edge_s[at], from_s), np.minimum(edge_s[at + 1], to_s)
+            weight = np.maximum(high_s - low_s, 0.0) * (first + spread < size)
+            weight /= np.maximum(weight.sum(axis=0), 1e-12)
+        return at, weight
+
+    def _normal(self, at: NDArray[np.intp], weight: Values) -> _Rows:
+        """Return the normal equations of readings with these unknowns and weights."""
+        width, size = at.shape[0], self._size
+        normal = np.zeros((max(width, 3), size))
+        for apart in range(width):
+            product = weight[: width - apart] * weight[apart:]
+            normal[apart] = np.bincount(at[: width - apart].ravel(), product.ravel(), size)
+        watts = self._observed.watts - self._level_w
+        right = np.bincount(at.ravel(), (weight * watts).ravel(), size).astype(np.float64)
+        return _Rows(at=at, weight=weight, normal=normal, right=right)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Rows:
+    """The unknowns ``at`` and weights (k, m) of m readings, and their normal equations.
+
+    ``normal`` is the lower band of the matrix, with at least three rows; ``right`` (n,) is the
+    right-hand side.
+    """
+
+    at: NDArray[np.intp]
+    weight: Values
+    normal: Values
+    right: Values
