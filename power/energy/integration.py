@@ -310,10 +310,10 @@ def uncertainty(
     """
     if result.energy_j is None:
         return Uncertainty(total_j=None, parts_j={}, reason=result.reason)
-    fit_j2, sensor_j2 = fitted.variances_j2(windows)
+    fitted_windows: Sequence[Window] = windows
     quantisation_j: float | None = None
     if isinstance(facts.sensor, Counter):
-        fit_j2, _ = fitted.variances_j2(_at_edges(windows, means))
+        fitted_windows = _at_edges(windows, means)
         powers_w = np.interp(
             [moment for window in windows for moment in window],
             fitted.edge_ns[:-1],
@@ -329,8 +329,8 @@ def uncertainty(
         if facts.accuracy_percent is None
         else abs(result.energy_j) * facts.accuracy_percent / 100,
         "quantisation": quantisation_j,
-        "fit": COVERAGE_FACTOR * math.sqrt(fit_j2),
-        "sensor": COVERAGE_FACTOR * math.sqrt(sensor_j2),
+        "fit": COVERAGE_FACTOR * math.sqrt(fitted.fit_variance_j2(fitted_windows)),
+        "sensor": COVERAGE_FACTOR * math.sqrt(fitted.sensor_variance_j2(windows)),
     }
     known_j = {name: part for name, part in parts_j.items() if part is not None}
     unknown = [name for name in parts_j if name not in known_j]

@@ -41,31 +41,37 @@ class Unknowns:
     """What is solved for: y (n,), of which power is ``own * y[j] + before * y[j - 1]``.
 
     For an RC filter, y are its outputs at the ends of the pieces, so that a reading depends on two
-    of them rather than on the power of many time constants; else y is the power itself.
+    of them rather than on the power of many time constants. Else y is the power itself: ``own`` is
+    1, and ``before`` is ``None``.
     """
 
     own: Values
-    before: Values
+    before: Values | None
 
     @classmethod
     def of(cls, response: Response, edge_s: Values) -> Unknowns:
         """Return the unknowns for a sensor, on pieces with these edges (n + 1,)."""
         length_s = np.diff(edge_s)
-        own, before = np.ones(length_s.size), np.zeros(length_s.size)
+        own, before = np.ones(length_s.size), None
         if response.shape == "rc":
             # Before the first piece, power was that of the first piece.
             gone = np.exp(-length_s[1:] / response.window_s)
-            own[1:], before[1:] = 1 / (1 - gone), -gone / (1 - gone)
+            own[1:] = 1 / (1 - gone)
+            before = np.append(0.0, -gone / (1 - gone))
         return cls(own=own, before=before)
 
     def watts(self, unknown: Values) -> Values:
         """Return the power of each piece (n,) from the unknowns (n,)."""
+        if self.before is None:
+            return unknown
         watts = self.own * unknown
         watts[1:] += self.before[1:] * unknown[:-1]
         return watts
 
     def transposed(self, weight: Values) -> Values:
         """Return weights of the unknowns (n,) or (n, k) from weights of power."""
+        if self.before is None:
+            return weight
         shape = (-1, *[1] * (weight.ndim - 1))
         found: Values = self.own.reshape(shape) * weight
         found[:-1] += self.before[1:].reshape(shape) * weight[1:]
@@ -77,6 +83,9 @@ class Unknowns:
         T is the matrix of ``watts``.
         """
         band = np.zeros((3, own.size))
+        if self.before is None:
+            band[0], band[1, :-1] = own, next_
+            return band
         band[0] = self.own**2 * own
         band[0, :-1] += self.before[1:] * (2 * self.own[:-1] * next_ + self.before[1:] * own[1:])
         band[1, :-1] = self.own[1:] * (self.own[:-1] * next_ + self.before[1:] * own[1:])
@@ -234,8 +243,8 @@ class LeastSquares:
     def _rows(self, response: Response) -> _Rows:
         """Return the equations of all readings; those of the latest response are kept."""
         if self._latest is None or self._latest[0] != response:
-            at, weight = self._weights(response)
-            self._latest = response, self._normal(at, weight)
+            self._latest = None  # An hour of readings takes megabytes.
+            self._latest = response, self._normal(*self._weights(response))
         return self._latest[1]
 
     def _weights(self, response: Response) -> tuple[NDArray[np.intp], Values]:
@@ -264,8 +273,10 @@ class LeastSquares:
             weight = np.stack((1 - share, share))
             weight[:, last == 0] = [[1.0], [0.0]]
         else:
-            low_s, high_s = np.maximum(edge_s[at], from_s), np.minimum(edge_s[at + 1], to_s)
-            weight = np.maximum(high_s - low_s, 0.0) * (first + spread < size)
+            weight = np.minimum(edge_s[at + 1], to_s)
+            weight -= np.maximum(edge_s[at], from_s)
+            np.maximum(weight, 0.0, out=weight)
+            weight *= first + spread < size
             weight /= np.maximum(weight.sum(axis=0), 1e-12)
         return at, weight
 

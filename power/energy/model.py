@@ -25,7 +25,7 @@ import numpy as np
 
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.activity import SAME_EDGE_S, Activity, Pieces, Stretch, stretches
-from wattload.power.energy.least_squares import LeastSquares, Solution
+from wattload.power.energy.least_squares import Covariance, LeastSquares, Solution
 from wattload.power.energy.observations import Observations, Response
 from wattload.power.energy.sensor_search import (
     LAG_MAX_S,
@@ -92,26 +92,35 @@ class FittedPower:
     watts: Values
     noise_w: float
     sensor: FoundSensor
-    _solutions: Sequence[tuple[float, Solution]]
+    _solved_w: Sequence[tuple[float, Values]]
+    _covariances: Sequence[tuple[float, Covariance]]
 
-    def variances_j2(self, windows_ns: Iterable[tuple[int, int]]) -> tuple[float, float]:
-        """Return the variances of the energy in some windows together, in J^2.
+    def fit_variance_j2(self, windows_ns: Iterable[tuple[int, int]]) -> float:
+        """Return the variance of the energy in some windows, for a known sensor, in J^2."""
+        seconds = self._seconds(windows_ns)
+        total = sum(weight for weight, _ in self._covariances)
+        return sum(
+            weight / total * covariance.energy_j2(seconds)
+            for weight, covariance in self._covariances
+        )
 
-        The first is of the fit, for a known sensor, the second of what is unknown of the sensor.
-        """
+    def sensor_variance_j2(self, windows_ns: Iterable[tuple[int, int]]) -> float:
+        """Return the variance of that energy between all likely sensors, in J^2."""
+        seconds = self._seconds(windows_ns)
+        mean_j = float(seconds @ self.watts)
+        return sum(
+            weight * (float(seconds @ watts) - mean_j) ** 2 for weight, watts in self._solved_w
+        )
+
+    def _seconds(self, windows_ns: Iterable[tuple[int, int]]) -> Values:
+        """Return how long each piece is in the windows, shape (n,)."""
         seconds = np.zeros(self.watts.size)
         for start_ns, end_ns in windows_ns:
-            low = np.maximum(self.edge_ns[:-1], start_ns)
-            high = np.minimum(self.edge_ns[1:], end_ns)
-            seconds += np.maximum(high - low, 0) / NS_PER_S
-        mean_j = float(seconds @ self.watts)
-        between = sum(
-            weight * (float(seconds @ each.watts) - mean_j) ** 2 for weight, each in self._solutions
-        )
-        likely = sorted(self._solutions, key=lambda each: -each[0])[:COVARIANCES_MAX]
-        total = sum(weight for weight, _ in likely)
-        within = sum(weight / total * each.covariance.energy_j2(seconds) for weight, each in likely)
-        return within, between
+            first = max(int(np.searchsorted(self.edge_ns, start_ns, "right")) - 1, 0)
+            last = int(np.searchsorted(self.edge_ns, end_ns))
+            edge_ns = np.clip(self.edge_ns[first : last + 1], start_ns, end_ns)
+            seconds[first:last] += np.diff(edge_ns) / NS_PER_S
+        return seconds
 
 
 def fit_power(
@@ -215,18 +224,20 @@ def _fitted(run: _Run, sensors: LikelySensors) -> FittedPower | None:
     """Return the power in the whole run by these sensors; ``None`` if it cannot be solved."""
     observed = run.observed
     whole = LeastSquares(Pieces.of([run.stretches], run.piece_s), run.time_s, observed)
-    found = [
-        (each.weight, solution)
-        for each in _quantiles(sensors.candidates)
-        if (solution := whole.solve(each.response, each.walk)) is not None
-    ]
-    if not found:
+    solved_w: list[tuple[float, Values]] = []
+    likely: list[tuple[float, Solution]] = []
+    for each in sorted(_quantiles(sensors.candidates), key=lambda each: -each.weight):
+        solution = whole.solve(each.response, each.walk)
+        if solution is not None:
+            solved_w.append((each.weight, solution.watts))
+            # A covariance takes some megabytes for an hour of readings.
+            likely += [(each.weight, solution)] * (len(likely) < COVARIANCES_MAX)
+    if not solved_w:
         return None
-    total = sum(weight for weight, _ in found)
-    solutions = [(weight / total, solution) for weight, solution in found]
-    likeliest = max(solutions, key=lambda each: each[0])[1]
+    total = sum(weight for weight, _ in solved_w)
+    likeliest = likely[0][1]
     sensor = _found_sensor(run, sensors, likeliest.residual)
-    watts = np.sum([weight * solution.watts for weight, solution in solutions], axis=0)
+    watts = np.sum([weight / total * each_w for weight, each_w in solved_w], axis=0)
     if not sensor.is_known:
         as_declared = whole.solve(run.declared, likeliest.walk)
         watts = watts if as_declared is None else as_declared.watts
@@ -236,7 +247,8 @@ def _fitted(run: _Run, sensors: LikelySensors) -> FittedPower | None:
         watts=watts,
         noise_w=float(np.median(np.abs(np.diff(observed.watts)))) / (0.6745 * math.sqrt(2)),
         sensor=sensor,
-        _solutions=solutions,
+        _solved_w=[(weight / total, each_w) for weight, each_w in solved_w],
+        _covariances=[(weight, solution.covariance) for weight, solution in likely],
     )
 
 
@@ -297,10 +309,8 @@ def _residuals_w(
 
     Either is ``None`` without such readings.
     """
-    since_s = np.full(run.time_s.size, np.inf)
-    for stretch in run.stretches[1:]:
-        after_s = run.time_s - stretch.start_s
-        since_s = np.where(after_s >= 0, after_s, since_s)
+    edge_s = np.array([-math.inf, *(stretch.start_s for stretch in run.stretches[1:])])
+    since_s = run.time_s - edge_s[np.searchsorted(edge_s, run.time_s, "right") - 1]
     is_edge = since_s <= after_edge_s
     edge_w, elsewhere_w = (
         float(np.sqrt(np.mean(residual[part] ** 2))) if part.any() else None

@@ -149,10 +149,10 @@ def _runs(trace: Trace, least_s: float) -> Iterator[Repetition]:
     change = np.flatnonzero((np.diff(value) != 0) | is_gap)
     firsts = np.concatenate(([0], change + 1))
     lasts = np.concatenate((change, [value.size - 1]))
-    for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
-        is_long = time_ns[last] - time_ns[first] >= least_s * NS_PER_S
-        if is_long and last - first + 1 >= REPEATED_READS:
-            yield Repetition(start_ns=int(time_ns[first]), end_ns=int(time_ns[last]))
+    is_long = time_ns[lasts] - time_ns[firsts] >= least_s * NS_PER_S
+    is_long &= lasts - firsts + 1 >= REPEATED_READS
+    for first, last in zip(firsts[is_long], lasts[is_long], strict=True):
+        yield Repetition(start_ns=int(time_ns[first]), end_ns=int(time_ns[last]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -167,6 +167,12 @@ class Readings:
         span_s = (whole.end_ns - whole.start_ns) / NS_PER_S
         return whole.only(np.abs(span_s - expected_s) <= SPAN_TOLERANCE * length_s)
 
+    def between(self, start_ns: int, end_ns: int) -> Readings:
+        """Return the readings that depend on the power between two times only."""
+        first = int(np.searchsorted(self.start_ns, start_ns))
+        part = slice(first, max(first, int(np.searchsorted(self.end_ns, end_ns, "right"))))
+        return self._part(part, part, self.watts[part], self.weight[part], self.resolution_s)
+
     def within(self, windows: Sequence[Window]) -> Readings:
         """Return the readings that depend on the power in one of some windows only."""
         return self.only(_is_within(self.start_ns, self.end_ns, windows))
@@ -209,6 +215,7 @@ def power_statistics(
     ``peaks`` are peaks of means over 100 µs that the meter's own readings show, one for each
     ``facts.period_s``, timed at its middle.
     """
+    readings = readings.between(windows[0][0], windows[-1][1])
     own = readings.means(readings.resolution_s)
     inside = own.within(windows)
     watts, seconds = inside.watts, sum(end_ns - start_ns for start_ns, end_ns in windows) / NS_PER_S

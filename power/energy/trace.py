@@ -63,20 +63,17 @@ class Trace:
     @classmethod
     def from_samples(cls, key: TraceKey, samples: Sequence[Sample]) -> Trace:
         """Return the trace of samples that all have ``key``, in the order they were taken."""
-        ordered = sorted(samples, key=lambda sample: sample.time_ns)
         taken_ns = np.array([sample.time_ns for sample in samples], dtype=np.int64)
         back_ns = np.maximum.accumulate(taken_ns) - taken_ns
+        order = np.argsort(taken_ns, kind="stable")
+        values = [np.nan if sample.value is None else sample.value for sample in samples]
+        ranks = [EVIDENCE_RANK[sample.evidence] for sample in samples]
         return cls(
             key=key,
-            time_ns=np.array([sample.time_ns for sample in ordered], dtype=np.int64),
-            spread_ns=np.array([sample.spread_ns for sample in ordered], dtype=np.int64),
-            value=np.array(
-                [np.nan if sample.value is None else sample.value for sample in ordered],
-                dtype=np.float64,
-            ),
-            evidence_rank=np.array(
-                [EVIDENCE_RANK[sample.evidence] for sample in ordered], dtype=np.int8
-            ),
+            time_ns=taken_ns[order],
+            spread_ns=np.array([sample.spread_ns for sample in samples], dtype=np.int64)[order],
+            value=np.array(values, dtype=np.float64)[order],
+            evidence_rank=np.array(ranks, dtype=np.int8)[order],
             back_s=int(back_ns.max(initial=0)) / NS_PER_S,
         )
 
@@ -114,10 +111,11 @@ class Trace:
 
 def traces(samples: Iterable[Sample]) -> dict[TraceKey, Trace]:
     """Return the samples as traces."""
-    groups: defaultdict[TraceKey, list[Sample]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str, Channel], list[Sample]] = defaultdict(list)
     for sample in samples:
-        groups[TraceKey(sample.source, sample.device, sample.channel)].append(sample)
-    return {key: Trace.from_samples(key, group) for key, group in groups.items()}
+        groups[sample.source, sample.device, sample.channel].append(sample)
+    keys = {TraceKey(*key): group for key, group in groups.items()}
+    return {key: Trace.from_samples(key, group) for key, group in keys.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
