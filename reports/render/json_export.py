@@ -105,7 +105,10 @@ def _first_screen(screen: FirstScreen) -> dict[str, Any]:
 
 
 def _answer(answer: Answer | None) -> dict[str, Any] | None:
-    """Return the answer on speed or energy: the ratio is in favour of ``leader``, at least 1."""
+    """Return the answer on speed or energy: the ratio is in favour of ``leader``, at least 1.
+
+    Outcome and winner are null if the drives are simulated.
+    """
     if answer is None:
         return None
     return {

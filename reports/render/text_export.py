@@ -326,7 +326,7 @@ def _answer(answer: Answer | None) -> str:
         return "only one arm ran it"
     ratio = f"{answer.letter} {answer.ratio_text}" if answer.ratio_text else ""
     interval = f" ({answer.interval_text})" if answer.interval_text else ""
-    if answer.outcome == "won":
+    if answer.shown is not None:
         return f"{ratio}{interval}"
     return "; ".join(part for part in (answer.words, f"{ratio}{interval}", answer.note) if part)
 

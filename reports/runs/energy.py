@@ -69,8 +69,12 @@ class Energy:
     @property
     def ranks(self) -> bool:
         """Whether the figure may decide a comparison."""
-        is_real = not (self.simulated or self.replayed)
-        return self.energy_j is not None and self.evidence in RANKS and is_real
+        return self.illustrates and not self.simulated
+
+    @property
+    def illustrates(self) -> bool:
+        """Whether the figure may decide a comparison, or could if its drive were not simulated."""
+        return self.energy_j is not None and self.evidence in RANKS and not self.replayed
 
     @property
     def mean_w(self) -> float | None:

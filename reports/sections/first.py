@@ -145,10 +145,10 @@ def _line(subject: Subject, row: VerdictRow, *, has_energy: bool) -> VerdictLine
 
 
 def _finding(answer: Answer | None) -> Finding:
-    """Return the answer on speed or energy; only a winner has a letter and a colour."""
+    """Return the answer on speed or energy; only who is ahead has a letter and a colour."""
     if answer is None:
         return Finding(text="not compared", tone="quiet")
-    if answer.winner is not None:
+    if answer.shown is not None:
         return Finding(
             text=answer.ratio_text,
             remark=answer.interval_text,
@@ -189,8 +189,8 @@ def _spread(bar: summary.Bar) -> str:
 
 
 def _panels(row: VerdictRow, *, has_energy: bool) -> str:
-    """Return the bars of a workload; only the figures of a winner are in bold."""
-    faster, thriftier = (answer.winner if answer else None for answer in (row.speed, row.energy))
+    """Return the bars of a workload; only the figures of who is ahead are in bold."""
+    faster, thriftier = (answer.shown if answer else None for answer in (row.speed, row.energy))
     panels = [(row.rates, faster)]
     if has_energy:
         panels += [(row.energies, thriftier), (row.efficiencies, thriftier)]

@@ -26,7 +26,15 @@ from wattload.reports.stats.noise_floor import FiguresByKey, Noise, Session, ses
 from wattload.reports.stats.pairs import Valued, began_s, value_pairs
 from wattload.reports.stats.subject import Group, Subject
 from wattload.reports.stats.sweeps import Point, points
-from wattload.reports.stats.verdicts import Call, Case, Verdict, exclusion, judge, shortage
+from wattload.reports.stats.verdicts import (
+    Call,
+    Case,
+    Verdict,
+    exclusion,
+    illustration,
+    judge,
+    shortage,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +46,8 @@ class Row:
     valid runs; ``None`` if not every figure is positive. ``shortage`` is how many runs or pairs a
     verdict lacks. ``at`` is the
     value of ``axis``; both are empty without a sweep. ``forced`` is what would have excluded the
-    comparison if the user had not forced it. ``is_open`` is whether a verdict is possible but not
-    yet made.
+    comparison if the user had not forced it. ``illustrates`` is whether the drives are simulated,
+    so that nobody wins. ``is_open`` is whether a verdict is possible but not yet made.
     """
 
     quantity: Quantity
@@ -52,6 +60,7 @@ class Row:
     axis: str = ""
     at: str = ""
     forced: str = ""
+    illustrates: bool = False
     is_open: bool = False
 
     @property
@@ -172,7 +181,10 @@ def _judged(row: Row, demand: Demand) -> Row:
     if row.effect is None:
         return row
     found = replace(row.effect, demand=demand)
-    return replace(row, effect=found, verdict=judge(row.quantity, found), is_open=False)
+    verdict = judge(row.quantity, found)
+    if row.illustrates:
+        verdict = illustration(verdict)
+    return replace(row, effect=found, verdict=verdict, is_open=False)
 
 
 def _centres(values: Mapping[str, Valued], pairing: Pairing) -> dict[str, float | None]:
@@ -244,6 +256,7 @@ class PointComparison:
             pairing=pairing,
             exclusions=() if self._subject.forced else self._exclusions.reasons(quantity),
             accuracy_gap=known.reason,
+            illustrates=self._exclusions.illustrates,
         )
         verdict = exclusion(case)
         return Row(
@@ -257,6 +270,7 @@ class PointComparison:
             axis=self.point.axis,
             at=self.point.value,
             forced=self._exclusions.forced(quantity) if self._subject.forced else "",
+            illustrates=self._exclusions.illustrates,
             is_open=verdict is None,
         )
 

@@ -320,23 +320,25 @@ def compared_group(subject: Subject, group: Group) -> Group:
 class Exclusions:
     """What excludes comparisons of a group: different work, or by phase different bytes.
 
-    ``illustration`` states that simulated drives are compared with each other, or with themselves
-    in another power state. ``energy_models`` states that energies were made by different versions
-    of the energy model. ``mixed`` states how the runs of one arm differ from each other.
+    ``illustrates`` is whether simulated drives are compared with each other, or with themselves in
+    another power state. ``simulated`` states that only some drives are. ``energy_models`` states
+    that energies were made by different versions of the energy model. ``mixed`` states how the runs
+    of one arm differ from each other.
     ``faulty`` and ``faulty_energy`` count runs that only count because they were forced.
     """
 
     work: str
     mixed: str
     bytes_by_phase: Mapping[str, str]
-    illustration: str
+    illustrates: bool
+    simulated: str
     energy_models: str
     faulty: str
     faulty_energy: str
 
     def reasons(self, quantity: Quantity) -> tuple[str, ...]:
         """Return why a quantity is not compared: times and energies need equal bytes too."""
-        found = [reason for reason in (self.work, self.mixed, self.illustration) if reason]
+        found = [reason for reason in (self.work, self.mixed, self.simulated) if reason]
         if quantity.is_energy and self.energy_models:
             found.append(self.energy_models)
         if quantity.unit in (Unit.SECONDS, Unit.JOULES) and self.bytes_by_phase:
@@ -355,23 +357,22 @@ class Exclusions:
 def exclusions(subject: Subject, group: Group) -> Exclusions:
     """Return what excludes comparisons of a group, from the compared runs alone."""
     compared = compared_group(subject, group)
+    simulated = {energies.is_simulated(run.record) for run in compared.runs}
     return Exclusions(
         work=different_work(compared, subject.by),
         mixed=mixed_runs(compared),
         bytes_by_phase=different_bytes(compared),
-        illustration=_illustration(compared),
+        illustrates=simulated == {True} and _is_of_drives(compared),
+        simulated="only some drives are simulated" if len(simulated) > 1 else "",
         energy_models=_different_models(compared),
         faulty=_faulty(subject, compared, of_energy=False),
         faulty_energy=_faulty(subject, compared, of_energy=True),
     )
 
 
-def _illustration(compared: Group) -> str:
-    """Return that the arms are simulated drives or states of one; empty if they are not."""
-    if not any(energies.is_simulated(run.record) for run in compared.runs):
-        return ""
-    names = {item.name for item in differences(compared)}
-    return "illustration: simulated drives" if names & _OF_DRIVES else ""
+def _is_of_drives(compared: Group) -> bool:
+    """Return whether the arms are different drives, or power states of one."""
+    return any(item.name in _OF_DRIVES for item in differences(compared))
 
 
 def _different_models(compared: Group) -> str:

@@ -36,6 +36,7 @@ class RunFigure:
 
     ``evidence`` describes the evidence of an energy figure; it is empty for all others. A figure
     known only as an interval has ``value`` ``None`` and its ends in ``lower`` and ``upper``.
+    ``illustrates`` is whether it ranks, or would if its drive were not simulated.
     """
 
     value: float | None
@@ -45,6 +46,7 @@ class RunFigure:
     evidence: str = ""
     lower: float | None = None
     upper: float | None = None
+    illustrates: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,7 @@ def quantities(record: RunRecord) -> dict[str, tuple[Quantity, RunFigure]]:
         of_power = metric.unit in _POWER_UNITS
         energy = evidence.get(metric.phase)
         ranks = not of_power or (energy is not None and energy.ranks)
+        illustrates = not of_power or (energy is not None and energy.illustrates)
         quantity = Quantity(
             key=metric.name,
             label=label(metric.name, metric.unit),
@@ -97,6 +100,7 @@ def quantities(record: RunRecord) -> dict[str, tuple[Quantity, RunFigure]]:
                 valid=True,
                 note=note,
                 evidence=energy.words if of_power and energy is not None else "",
+                illustrates=illustrates,
             ),
         )
     whole = energies.whole_energy(record)
@@ -186,6 +190,7 @@ def _figure(
             evidence=energy.words,
             lower=lower,
             upper=upper,
+            illustrates=energy.illustrates,
         ),
     )
 

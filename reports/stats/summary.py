@@ -104,13 +104,14 @@ class Answer:
     """The verdict on speed or on energy of two arms.
 
     ``leader`` is the arm in whose favour ``ratio`` is, at least 1; ``winner`` is the same arm if it
-    won, otherwise ``None``. ``lower`` and ``upper`` are the 95 % interval of ``ratio``, so
-    ``lower`` is below 1 if the interval does not exclude 1. ``reason`` is why nobody won, ``note``
-    what else a reader has to know. ``row`` is what it is based on.
+    won, otherwise ``None``. ``outcome`` is ``None`` if it has no winner only because the drives are
+    simulated. ``lower`` and ``upper`` are the 95 % interval of ``ratio``, so ``lower`` is below 1
+    if the interval does not exclude 1. ``reason`` is why nobody won, ``note`` what else a reader
+    has to know. ``row`` is what it is based on.
     """
 
     question: Question
-    outcome: Outcome
+    outcome: Outcome | None
     winner: str | None = None
     leader: str | None = None
     letter: str = ""
@@ -121,6 +122,11 @@ class Answer:
     reason: str = ""
     note: str = ""
     row: Row | None = None
+
+    @property
+    def shown(self) -> str | None:
+        """The arm that is shown as ahead: the winner, or the leader of an illustration."""
+        return self.leader if self.outcome is None else self.winner
 
     @property
     def ratio_text(self) -> str:
@@ -549,10 +555,12 @@ def _answer(question: Question, place: _Place, row: Row | None, missing: str) ->
         return Answer(question=question, outcome="missing", verdict=NOT_MEASURED, reason=reason)
     shown = place.per_watt if question == "energy" and place.work is None else row
     found = answer(question, row, tuple(place.group.arms), shown)
-    calls = [rows[row.quantity.key].call for rows in place.every if row.quantity.key in rows]
-    if "a" not in calls or "b" not in calls:
+    key = row.quantity.key
+    leaders = [rows[key].verdict.leader for rows in place.every if key in rows]
+    if "a" not in leaders or "b" not in leaders:
         return found
-    counts = f"A at {calls.count('a')}, B at {calls.count('b')} of {counted(len(calls), 'point')}"
+    numbers = f"A at {leaders.count('a')}, B at {leaders.count('b')}"
+    counts = f"{numbers} of {counted(len(leaders), 'point')}"
     return replace(found, outcome="inconclusive", winner=None, verdict=INCONCLUSIVE, reason=counts)
 
 
@@ -565,8 +573,10 @@ def answer(question: Question, row: Row, arms: Sequence[str], shown: Row | None 
         arms: the names of A and B.
         shown: the row whose ratio is shown; by default the same.
     """
-    outcome: Outcome = "won" if row.call in ("a", "b") else "inconclusive"
-    if row.words == SAME:
+    outcome: Outcome | None = "inconclusive"
+    if row.verdict.leader:
+        outcome = "won" if row.call == row.verdict.leader else None
+    elif row.words == SAME:
         outcome = "same"
     found = Answer(
         question=question,

@@ -15,17 +15,22 @@ from wattload.reports.stats.subject import Group
 
 Call = Literal["a", "b", "none", "barred", "derived"]
 
+ILLUSTRATION = "illustration"
 SAME = f"same within {number(MARGIN * 100, 1)} %"
 INCONCLUSIVE = "inconclusive"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The better arm, ``none``, ``barred`` or ``derived``, its text and the reason."""
+    """The better arm, ``none``, ``barred`` or ``derived``, its text and the reason.
+
+    ``leader`` is the arm that is better, or would be if the drives were not simulated.
+    """
 
     call: Call
     words: str
     reason: str
+    leader: Literal["a", "b", ""] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +39,8 @@ class Case:
 
     ``figures`` has every run's figures, by arm. ``exclusions`` lists how the arms differ in their
     work, and ``accuracy_gap`` which accuracy the records do not state; both make the case
-    inconclusive. ``pairing`` is of the figures of valid runs.
+    inconclusive. ``pairing`` is of the figures of valid runs. ``illustrates`` is whether the arms
+    are simulated drives, whose figures may then be compared.
     """
 
     quantity: Quantity
@@ -44,6 +50,7 @@ class Case:
     pairing: Pairing
     exclusions: Sequence[str] = ()
     accuracy_gap: str = ""
+    illustrates: bool = False
 
     @property
     def valid(self) -> dict[str, list[RunFigure]]:
@@ -69,7 +76,7 @@ def _exclusions(case: Case) -> Iterator[Verdict]:
         yield _inconclusive("more than two arms")
     yield from (_inconclusive(reason) for reason in case.exclusions)
     for figure in (figure for of_arm in case.valid.values() for figure in of_arm):
-        if not figure.ranks:
+        if not (figure.illustrates if case.illustrates else figure.ranks):
             yield _inconclusive(f"not comparable: {figure.note or 'the evidence is too weak'}")
     yield from _unequal_evidence(case)
     if few := shortage(case):
@@ -127,8 +134,9 @@ def judge(quantity: Quantity, found: Effect) -> Verdict:
         reason = f"{_deciding_interval(found)} excludes 1, the effect exceeds {floor}"
         if all(each.within(MARGIN) for each in found.demanded):
             reason += f"; the whole interval is within {number(MARGIN * 100, 1)} % of 1"
-        winner: Call = "b" if b_wins else "a"
-        return Verdict(winner, f"{winner.upper()} is better", "; ".join([reason, *notes]))
+        winner: Literal["a", "b"] = "b" if b_wins else "a"
+        words = f"{winner.upper()} is better"
+        return Verdict(winner, words, "; ".join([reason, *notes]), leader=winner)
     reasons = [] if found.excludes_one else [_why_not_significant(found)]
     if not found.beats_floor:
         reasons.append(f"the effect is below {floor}")
@@ -141,6 +149,13 @@ def judge(quantity: Quantity, found: Effect) -> Verdict:
             notes.insert(0, f"but not after widening by {hidden} of drift or noise")
     words = SAME if found.same else INCONCLUSIVE
     return Verdict("none", words, "; ".join([listed(reasons), *notes]))
+
+
+def illustration(found: Verdict) -> Verdict:
+    """Return a verdict on simulated drives: it has a leader, but no winner."""
+    if not found.leader:
+        return found
+    return Verdict("barred", ILLUSTRATION, "simulated drives", leader=found.leader)
 
 
 def _notes(found: Effect) -> Iterator[str]:

@@ -84,6 +84,15 @@ def session(rates: Mapping[str, Sequence[float]], **changes: Any) -> list[Run]:
     ]
 
 
+def simulated(a: Sequence[float], b: Sequence[float]) -> list[Run]:
+    """Return a session of two simulated drives, at the given rates."""
+    changes = {"model": "wattload virtual drive", "power": "measured", "virtual": False}
+    return [
+        *session({"A": a}, serial="VIRTUALA", **changes),
+        *session({"B": b}, serial="VIRTUALB", **changes),
+    ]
+
+
 def against_itself(label: str, first: Sequence[float], second: Sequence[float]) -> list[Run]:
     """Return a session in which one setting took turns with itself."""
     return [

@@ -15,6 +15,7 @@ import pytest
 from tests.records import Scenario, write_run
 from tests.reports.conftest import arm, one, render_page
 from tests.reports.parsing import Page
+from tests.reports.sessions import simulated
 from wattload.core.units import Unit
 from wattload.reports.quantity import number, quantity, scale_for, scaled
 from wattload.reports.render.json_export import document, finite, json_data, json_report
@@ -84,6 +85,18 @@ def test_a_missing_figure_is_null_with_its_reason(virtual_runs: tuple[Run, ...])
     assert missing
     assert all(figure.get("note") or "upper" in figure for figure in missing)
     assert 0 not in [figure["value"] for figure in missing]
+
+
+def test_simulated_drives_have_ratios_and_a_verdict_of_null() -> None:
+    runs = simulated([2.4e9, 2.41e9, 2.39e9] * 2, [1e9, 1.01e9, 0.99e9] * 2)
+    page = Page(render_page(runs))
+    assert "Illustration: simulated drives" in page.text()
+    assert "2.40\u00d7 as fast" in page.text()
+    (found,) = page.data()["first_screen"]["workloads"]
+    for answer in (found["speed"], found["energy"]):
+        assert (answer["outcome"], answer["winner"]) == (None, None)
+        assert 1 < answer["lower"] < answer["ratio"] < answer["upper"]
+    assert found["confidence"] == {"grade": "none", "reason": "simulated drive"}
 
 
 def test_text_in_the_data_ends_no_script(tmp_path: Path) -> None:

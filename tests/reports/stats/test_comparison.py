@@ -138,11 +138,11 @@ def test_weak_evidence_ranks_nothing_and_says_so(tmp_path: Path, power: str, wor
     assert rows(subject)["throughput_bytes_per_s"].call == "a"
 
 
-def test_a_simulated_drive_ranks_nothing(tmp_path: Path) -> None:
+def test_a_simulated_drive_is_not_compared_with_a_real_one(tmp_path: Path) -> None:
     subject = folder_of(tmp_path, *five("A", model="QEMU NVMe Ctrl"), *five("B"))
     row = rows(subject)["energy, train"]
     assert row.call == "barred"
-    assert row.reason == "illustration: simulated drives"
+    assert row.reason == "only some drives are simulated"
 
 
 def test_time_and_energy_of_other_bytes_are_not_called(tmp_path: Path) -> None:

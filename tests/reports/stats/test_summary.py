@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.reports.sessions import against_itself, run, session, turn
+from tests.reports.sessions import against_itself, run, session, simulated, turn
 from wattload.core.power import Scope
 from wattload.reports.runs.compact import Compactor
 from wattload.reports.runs.load import Run
@@ -76,6 +76,32 @@ def test_one_run_each_is_inconclusive_in_words() -> None:
     assert (found.speed.winner, found.speed.leader) == (None, "A")
     assert found.speed.ratio_text == "2.40\u00d7 as fast"
     assert found.grade.text == "low: 1 run each; 5 needed"
+
+
+def test_simulated_drives_get_ratios_and_no_winner() -> None:
+    found = screen(simulated(FAST, SLOW))
+    assert found.banner == "illustration: simulated drives"
+    (of_drives,) = found.rows
+    for answer, ratio in ((of_drives.speed, "as fast"), (of_drives.energy, "less energy")):
+        assert answer is not None
+        assert (answer.outcome, answer.winner, answer.leader) == (None, None, "A")
+        assert answer.ratio_text.endswith(ratio)
+        assert answer.interval_text
+        assert answer.words == "illustration (simulated drives)"
+    assert of_drives.grade.text == "none: simulated drive"
+
+
+@pytest.mark.parametrize(
+    ("fast", "words"),
+    [(FAST[:1], "inconclusive (1 pair; 6 needed)"), (SLOW, "same within 3 %")],
+)
+def test_simulated_drives_are_not_ahead_where_real_ones_would_not_be(
+    fast: Sequence[float], words: str
+) -> None:
+    (found,) = screen(simulated(fast, SLOW[: len(fast)])).rows
+    assert found.speed is not None
+    assert found.speed.words == words
+    assert found.speed.shown is None
 
 
 def test_without_a_sensor_the_energy_column_says_so_once() -> None:
