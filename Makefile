@@ -24,7 +24,7 @@ COVERAGE_FLOOR := 85
 # Tests run in as many processes as there are cores. --dist loadscope keeps a module's fixtures in one.
 PYTEST := $(BIN)/python -m pytest --numprocesses=auto --dist=loadscope
 
-.PHONY: help setup loaders run test test-fast test-all lint check bench lab lab-all lab-truth clean
+.PHONY: help setup loaders run test test-fast test-all lint check bench lab lab-all lab-truth lab-example clean
 
 help:
 	@echo "make run [TARGET=/mnt/ssd] [SCALE=demo|quick|full] [LABEL=A]   three AI jobs and their report"
@@ -37,6 +37,7 @@ help:
 	@echo "make lab        the everyday tests on emulated NVMe drives in QEMU (15 minutes)"
 	@echo "make lab-all    all of them, with the energy that a virtual drive knows to be true (30 minutes)"
 	@echo "make lab-truth  the long table: true energy against what each source reports (an hour)"
+	@echo "make lab-example  the runs of docs/examples/two-drives, on two virtual drives (an hour)"
 	@echo "make clean [TARGET=/mnt/ssd]   delete the data that runs left on the target"
 
 setup:
@@ -86,6 +87,9 @@ lab-all: setup
 
 lab-truth: setup
 	@tests/lab/run.sh lab_truth
+
+lab-example: setup
+	@tests/lab/run.sh lab_example
 
 clean: setup
 	@$(BIN)/wattload clean "$(TARGET)"

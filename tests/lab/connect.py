@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 
 from tests.lab import nvme_tcp
-from tests.lab.virtual_ssd import identify
-from tests.lab.virtual_ssd.__main__ import PORT as VIRTUAL_PORT
+from tests.lab.virtual_ssd.design import Design
 from tools.model_host.drive import Model, ModelDrive, store
 
 NAME = "tcp"
@@ -30,16 +29,18 @@ def serve_model(folder: Path) -> None:
             nvme_tcp.serve(listener, ModelDrive(folder, NAME))
 
 
-def serve_virtual(folder: Path) -> None:
-    """Start a process that serves the virtual drive, and wait until it listens."""
+def attach_virtual(folder: Path, design: Design) -> None:
+    """Start a process that serves a virtual drive, and have the kernel connect to it."""
     # Ahead of others: a drive has a processor of its own.
-    serve = [sys.executable, "-m", "tests.lab.virtual_ssd", str(folder)]
-    subprocess.Popen(["nice", "-n", "-15", *serve], start_new_session=True)
+    words = [str(folder), "--serial", design.serial]
+    serve = [sys.executable, "-m", "tests.lab.virtual_ssd", *words]
+    subprocess.run(["setsid", "--fork", "nice", "-n", "-15", *serve], check=True)
     deadline_s = time.monotonic() + WAIT_S
     while not (folder / "port").exists():
         if time.monotonic() > deadline_s:
-            raise TimeoutError("the virtual drive does not listen")
+            raise TimeoutError(f"the virtual drive {design.serial} does not listen")
         time.sleep(0.1)
+    connect(design.subsystem, int((folder / "port").read_text()))
 
 
 def connect(subsystem: str, port: int) -> None:
@@ -66,9 +67,8 @@ def connect(subsystem: str, port: int) -> None:
 def main() -> int:
     models, virtual = (Path(word) for word in sys.argv[1:3])
     serve_model(models)
-    serve_virtual(virtual)
     connect(nvme_tcp.SUBSYSTEM, PORT)
-    connect(identify.SUBSYSTEM, VIRTUAL_PORT)
+    attach_virtual(virtual, Design())
     return 0
 
 

@@ -1,4 +1,4 @@
-"""In the guest: real runs of the suite on the virtual drive, and what the drive says they used."""
+"""In the guest: real runs of the suite on virtual drives, and what the drive says they used."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ ROOT = Path(__file__).resolve().parents[2]
 VIRTUAL = os.environ.get("WATTLOAD_LAB_VIRTUAL", "")
 OUT = Path(os.environ.get("WATTLOAD_LAB_OUT", "/nonexistent"))
 SERIAL = "VIRTUAL0001"
-MOUNT = Path("/run/virtual-drive")
 RUNS = Path("/run/runs")
 FINISHED, CHECK_FAILED = 0, 3
 PREPARING = 100.0
@@ -55,30 +55,12 @@ and has one core for drive, driver, load and sampler, so it is sampled four time
 often as it takes to see whether a mean of one second slides."""
 
 
-def drive(do: str, **fields: Any) -> Any:
-    """Ask the virtual drive by its side socket."""
-    return ask(Path(VIRTUAL) / "control.sock", do, **fields)
-
-
 def controller(serial: str = SERIAL) -> str:
     """Return the kernel's name of a controller by its serial."""
     for folder in Path("/sys/class/nvme").iterdir():
         if (folder / "serial").read_text().strip() == serial:
             return folder.name
     raise AssertionError(f"the guest has no controller {serial}")
-
-
-def mount() -> Path:
-    """Return where the virtual drive is mounted, made and mounted at the first call."""
-    if not os.path.ismount(MOUNT):
-        node = f"/dev/{controller()}n1"
-        drive("speed", factor=PREPARING)
-        options = "lazy_itable_init=1,lazy_journal_init=1,nodiscard"
-        tell(["mkfs.ext4", "-q", "-J", "size=8", "-m", "0", "-E", options, node])
-        MOUNT.mkdir()
-        tell(["mount", "-o", "noatime", node, str(MOUNT)])
-        drive("speed", factor=1.0)
-    return MOUNT
 
 
 def tell(command: list[str]) -> str:
@@ -101,11 +83,42 @@ def wattload(*words: str, status: tuple[int, ...] = (FINISHED,)) -> str:
     return told.stdout
 
 
-def prepare(*workload: str) -> None:
-    """Generate the data of a workload at a multiple of the drive's speed."""
-    drive("speed", factor=PREPARING)
-    wattload("datagen", *workload, f"target.path={mount()}")
-    drive("speed", factor=1.0)
+@dataclass(frozen=True, kw_only=True)
+class VirtualDrive:
+    """A virtual drive that is connected: ``folder`` has its side socket."""
+
+    serial: str
+    folder: Path
+    mount_point: Path
+
+    def ask(self, do: str, **fields: Any) -> Any:
+        """Ask the drive by its side socket."""
+        return ask(self.folder / "control.sock", do, **fields)
+
+    def mount(self) -> Path:
+        """Return where the drive is mounted, made and mounted at the first call."""
+        if not os.path.ismount(self.mount_point):
+            node = Path(f"/dev/{controller(self.serial)}n1")
+            while not node.exists():  # the kernel looks for namespaces after it has connected
+                time.sleep(0.1)
+            self.ask("speed", factor=PREPARING)
+            options = "lazy_itable_init=1,lazy_journal_init=1,nodiscard"
+            tell(["mkfs.ext4", "-q", "-J", "size=8", "-m", "0", "-E", options, str(node)])
+            self.mount_point.mkdir()
+            tell(["mount", "-o", "noatime", str(node), str(self.mount_point)])
+            self.ask("speed", factor=1.0)
+        return self.mount_point
+
+    def prepare(self, *workload: str) -> None:
+        """Generate the data of a workload at a multiple of the drive's speed."""
+        self.ask("speed", factor=PREPARING)
+        wattload("datagen", *workload, f"target.path={self.mount()}")
+        self.ask("speed", factor=1.0)
+
+
+_DRIVE = VirtualDrive(serial=SERIAL, folder=Path(VIRTUAL), mount_point=Path("/run/virtual-drive"))
+drive, mount, prepare = _DRIVE.ask, _DRIVE.mount, _DRIVE.prepare
+"""The functions of the virtual drive that every guest has."""
 
 
 @dataclass(frozen=True)

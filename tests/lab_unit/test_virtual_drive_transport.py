@@ -33,7 +33,7 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    command = [sys.executable, "-m", "tests.lab.virtual_ssd", str(tmp_path), "--port", "0"]
+    command = [sys.executable, "-m", "tests.lab.virtual_ssd", str(tmp_path)]
     with subprocess.Popen(
         command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
     ) as process:

@@ -1,7 +1,7 @@
-"""Serve one virtual drive: ``python -m tests.lab.virtual_ssd <folder> [--port N]``.
+"""Serve one virtual drive: ``python -m tests.lab.virtual_ssd <folder> [--serial SERIAL]``.
 
-The folder gets ``control.sock`` (the side socket), ``truth.csv``, and ``port`` once it can be
-connected to; port 0 takes one that is free.
+The folder gets ``control.sock`` (the side socket), ``truth.csv``, and, once it can be connected
+to, ``port`` with the number of its TCP port.
 """
 
 from __future__ import annotations
@@ -14,20 +14,18 @@ import time
 from pathlib import Path
 
 from tests.lab.virtual_ssd.control import Control
-from tests.lab.virtual_ssd.design import Design
+from tests.lab.virtual_ssd.design import DESIGNS, Design
 from tests.lab.virtual_ssd.drive import VirtualSsd
 from tests.lab.virtual_ssd.server import Server
 from tests.lab.virtual_ssd.truth import Truth
 
-PORT = 4421
 
-
-async def serve(folder: Path, port: int) -> None:
+async def serve(folder: Path, design: Design) -> None:
     """Serve until cancelled."""
-    drive = VirtualSsd(Design(), time.monotonic_ns())
+    drive = VirtualSsd(design, time.monotonic_ns())
     truth = Truth(folder / "truth.csv", drive.engine)
     server = Server(drive, truth)
-    with socket.create_server(("127.0.0.1", port)) as listener:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         async with await Control(server).serve(folder / "control.sock"):
             told = folder / "port.new"
             told.write_text(str(listener.getsockname()[1]))
@@ -39,10 +37,10 @@ def main() -> int:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--port", type=int, default=PORT)
+    parser.add_argument("--serial", choices=DESIGNS, default=Design().serial)
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    asyncio.run(serve(arguments.folder, arguments.port))
+    asyncio.run(serve(arguments.folder, DESIGNS[arguments.serial]))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What the virtual drive is: power states, watts, joules per byte, heat; all figures are invented.
+"""What a virtual drive is: power states, watts, joules per byte, heat; all figures are invented.
 
 Its rates are a thousandth of a real drive's, so that an emulated processor keeps up with them; its
 watts are a real drive's.
@@ -92,3 +92,43 @@ class Design:
     error_percent: int = 1
     energy_before_wh: float = 1234.3
     """Watt-hours used in the life before this start."""
+
+    @property
+    def subsystem(self) -> str:
+        """The NVMe qualified name, unlike that of other drives."""
+        return f"nqn.2026-11.test.wattload:{self.serial}"
+
+    @property
+    def namespace_id(self) -> bytes:
+        """The 16 bytes that identify the namespace, unlike those of other drives."""
+        return self.serial.encode("ascii").ljust(16, b"v")
+
+
+GEN5 = Design(
+    serial="VIRTUALGEN5",
+    model=f"{MODEL} Gen5",
+    states=(STATES[0], STATES[-1]),
+    kelvin_per_w=0.3,
+)
+GEN4 = Design(
+    serial="VIRTUALGEN4",
+    model=f"{MODEL} Gen4",
+    states=(
+        PowerState(
+            max_w=16.0,
+            idle_w=3.5,
+            entry_us=2_000,
+            exit_us=2_000,
+            read_bytes_per_s=7e6,
+            write_bytes_per_s=4e6,
+        ),
+        STATES[-1],
+    ),
+    read_j_per_byte=0.6e-6,
+    write_j_per_byte=2.0e-6,
+    destage_j_per_byte=1.0e-6,
+    kelvin_per_w=0.3,
+)
+"""Gen5 is faster; Gen4 reads with fewer joules and writes with more. Well cooled: nobody waits."""
+
+DESIGNS = {design.serial: design for design in (Design(), GEN5, GEN4)}

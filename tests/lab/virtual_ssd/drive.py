@@ -107,7 +107,7 @@ class VirtualSsd:
         if cns == 0x02:
             return Reply(data=identify.active_namespaces(command.namespace))
         if cns == 0x03:
-            return Reply(data=identify.namespace_descriptors())
+            return Reply(data=identify.namespace_descriptors(self.design))
         return Reply(status=INVALID_FIELD)
 
     def _log(self, command: Command) -> Reply:

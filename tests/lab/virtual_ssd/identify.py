@@ -7,9 +7,7 @@ import struct
 from tests.lab.virtual_ssd.design import BLOCK_BYTES, Design, PowerState
 
 BYTES = 4096
-SUBSYSTEM = "nqn.2026-11.test.wattload:virtual-drive"
 CONTROLLER_ID = 1
-NAMESPACE_ID = b"\x76" * 16
 IN_CAPSULE_BYTES = 8192
 """Data that a write command may bring along: small writes need no second turn."""
 LARGEST_SHIFT = 8
@@ -42,7 +40,7 @@ def controller(design: Design) -> bytes:
     data = bytearray(BYTES)
     _names(data, design)
     _capabilities(data, design)
-    _fabrics(data)
+    _fabrics(data, design)
     for index, state in enumerate(design.states):
         data[2048 + 32 * index : 2080 + 32 * index] = descriptor(state, index)
     return bytes(data)
@@ -79,10 +77,11 @@ def _capabilities(data: bytearray, design: Design) -> None:
     struct.pack_into("<H", data, 520, SELECTS_AND_TIMESTAMP)
 
 
-def _fabrics(data: bytearray) -> None:
+def _fabrics(data: bytearray, design: Design) -> None:
     struct.pack_into("<H", data, 320, 10)  # KAS, in 100 ms
     struct.pack_into("<I", data, 536, 1 | 1 << 20)  # SGLS, with offsets into the capsule
-    data[768 : 768 + len(SUBSYSTEM)] = SUBSYSTEM.encode()
+    name = design.subsystem.encode("ascii")
+    data[768 : 768 + len(name)] = name
     struct.pack_into("<II", data, 1792, (64 + IN_CAPSULE_BYTES) // 16, 1)
 
 
@@ -91,7 +90,7 @@ def namespace(design: Design, used_bytes: int) -> bytes:
     data = bytearray(BYTES)
     blocks = design.capacity_bytes // BLOCK_BYTES
     struct.pack_into("<QQQ", data, 0, blocks, blocks, used_bytes // BLOCK_BYTES)
-    data[104:120] = NAMESPACE_ID
+    data[104:120] = design.namespace_id
     data[130] = BLOCK_BYTES.bit_length() - 1
     return bytes(data)
 
@@ -101,6 +100,6 @@ def active_namespaces(after: int) -> bytes:
     return struct.pack("<I", 1 if after < 1 else 0).ljust(BYTES, b"\0")
 
 
-def namespace_descriptors() -> bytes:
+def namespace_descriptors(design: Design) -> bytes:
     """Return one descriptor: the NGUID."""
-    return (b"\x02\x10\0\0" + NAMESPACE_ID).ljust(BYTES, b"\0")
+    return (b"\x02\x10\0\0" + design.namespace_id).ljust(BYTES, b"\0")

@@ -1,0 +1,75 @@
+"""Three workloads on two virtual drives, in the guest of `make lab-example`: the example's runs.
+
+The records come to ``two-drives`` in the lab's ``out``. What the runs say of the drives is judged
+on the page that is made of them; the drives' figures are invented.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.lab.connect import attach_virtual
+from tests.lab.virtual_runs import (
+    CHECK_FAILED,
+    FINISHED,
+    OUT,
+    VIRTUAL,
+    VirtualDrive,
+    wattload,
+)
+from tests.lab.virtual_ssd.design import GEN4, GEN5
+from wattload.core.record.file import RECORD_FILE, read_record
+
+pytestmark = [
+    pytest.mark.lab_example,
+    pytest.mark.skipif(not VIRTUAL, reason="runs in the guest of `make lab-example`"),
+]
+
+PAIRS = 6
+RUNS = OUT / "two-drives"
+DESIGNS = {"virtual-gen5": GEN5, "virtual-gen4": GEN4}
+LABELS = 'label="Virtual Gen5","Virtual Gen4"'
+POWER = (
+    "power.allow_system_drive=true",
+    "power.period_s=0.5",
+    "power.idle_s=2",
+    "power.quiet_s=1",
+    "power.tail_max_s=3",
+)
+WORKLOADS = {
+    "unet3d": ("accelerator=unpaced",),
+    "checkpoint": (),
+    "dlrm": ("workload.rounds=1",),
+}
+"""Phases of 10 s and more: there are 14 runs of each, and an emulated processor."""
+
+
+@pytest.fixture(scope="module")
+def drives(tmp_path_factory: pytest.TempPathFactory) -> tuple[VirtualDrive, ...]:
+    """Both drives, connected and mounted."""
+    made = []
+    for name, design in DESIGNS.items():
+        folder = tmp_path_factory.mktemp(name)
+        attach_virtual(folder, design)
+        drive = VirtualDrive(serial=design.serial, folder=folder, mount_point=Path("/run", name))
+        drive.mount()
+        made.append(drive)
+    return tuple(made)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_runs_are_complete_and_in_turns(drives: tuple[VirtualDrive, ...], name: str) -> None:
+    workload = (f"workload={name}", "scale=demo", *WORKLOADS[name])
+    wattload(
+        "run", "-m", *workload, *POWER, LABELS, f"runs={RUNS / name}",
+        f"target.path={','.join(str(drive.mount_point) for drive in drives)}",
+        "interleave=abba", f"repeat={PAIRS}", status=(FINISHED, CHECK_FAILED),
+    )  # fmt: skip
+    records = [read_record(path) for path in (RUNS / name).glob(f"*/{RECORD_FILE}")]
+    counted = [record for record in records if not record.comparison.warm_up]
+    assert [record.status for record in counted] == ["complete"] * (2 * PAIRS)
+    assert sorted(record.label for record in counted) == (
+        ["Virtual Gen4"] * PAIRS + ["Virtual Gen5"] * PAIRS
+    )
