@@ -304,6 +304,11 @@ def test_check_of_nothing_but_unusable_records_is_status_3(
     assert capsys.readouterr().out.splitlines()[-1] == "2 runs: 2 left out"
 
 
+def test_check_without_any_record_is_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"contains no record\.json; name a run folder"):
+        call(check, tmp_path)
+
+
 def test_report_is_made_of_the_usable_records_and_names_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises:
         ConfigError: ``--write`` without ``--recompute``.
-        RecordError: a path does not exist.
+        RecordError: a path does not exist, or there is no record under any.
     """
     from wattload.cli.recompute import recompute
     from wattload.core.mlperf.rules import judge
@@ -76,7 +76,10 @@ def run(arguments: argparse.Namespace) -> int:
     from wattload.reports.runs.search import find_records
     from wattload.reports.runs.validity import closure_checks
 
-    reasons = finish_abandoned([*arguments.runs, *find_records(arguments.runs).unfinished])
+    found = find_records(arguments.runs)
+    if not (found.files or found.unfinished or found.unsearched):
+        raise next(iter(found.faults.values()))
+    reasons = finish_abandoned([*arguments.runs, *found.unfinished])
     for folder, why_not in reasons.items():
         if not why_not:
             print(f"recorded as aborted: {folder}; {REASON}", file=sys.stderr)
