@@ -82,6 +82,11 @@ def test_an_unknown_name_is_one_sentence() -> None:
         dispatch(["settings", "unet"])
 
 
+def test_a_name_unlike_all_others_has_no_suggestion() -> None:
+    with pytest.raises(ConfigError, match=r"^unknown name 'nope'; names are workload="):
+        dispatch(["settings", "nope"])
+
+
 def test_a_workload_without_its_key_is_one_sentence() -> None:
     with pytest.raises(ConfigError, match="did you mean workload=unet3d instead of unet3d"):
         dispatch(["run", "unet3d"])

@@ -18,6 +18,8 @@ from wattload.run.settings import SettingRow, general_settings, option_settings,
 
 NAMED_GROUPS = ("workload", "loader", "power")
 """Groups whose options have settings of their own."""
+ALIKE = 0.8
+"""How alike a misspelt name and the one that is suggested must be: all names are listed anyway."""
 LISTED_GROUPS = ("workload", "loader", "power", "power/profile", "accelerator", "scale", "sweep")
 
 
@@ -108,7 +110,9 @@ def _group_of(name: str) -> str:
         if name in listed:
             return group
     every = [each for listed in known.values() for each in listed]
-    meant = "".join(f"; did you mean {n}?" for n in difflib.get_close_matches(name, every, n=1))
+    meant = "".join(
+        f"; did you mean {n}?" for n in difflib.get_close_matches(name, every, 1, ALIKE)
+    )
     options_text = "; ".join(f"{group}={', '.join(names)}" for group, names in known.items())
     raise ConfigError(f"unknown name {name!r}{meant}; names are {options_text}")
 
