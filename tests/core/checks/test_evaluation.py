@@ -8,9 +8,9 @@ import pytest
 
 from tests.records import Scenario, make_run
 from wattload.core.checks.evaluation import evaluate
-from wattload.core.record.results import Check, Metric
+from wattload.core.record.results import NO_UTILISATION, PACED, Check, Metric
 from wattload.core.record.run import RunRecord
-from wattload.core.units import Unit
+from wattload.core.units import NS_PER_S, Unit
 
 
 def _record(**scenario: Any) -> RunRecord:
@@ -153,7 +153,24 @@ def test_queue_depth_is_in_blocks_of_the_requested_size(
     request_bytes: int, weighted: float, verdict: str
 ) -> None:
     """Requests are blocks cut up: 32 in flight of a quarter block each are eight blocks."""
-    record = _record(virtual=False)
+    record = _with_depth(_record(virtual=False), request_bytes, weighted)
+    assert _check(record, "queue_depth").verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("nominal", "weighted", "verdict"),
+    [(0.99, 2.0, "not_checked"), (0.99, 8.0, "pass"), (0.99, 20.0, "warn"), (0.6, 2.0, "warn")],
+)
+def test_a_paced_loader_needs_no_deep_queue(nominal: float, weighted: float, verdict: str) -> None:
+    record = _with_depth(_record(virtual=False), 4 << 20, weighted)
+    metrics = _utilisations(record, nominal, nominal)
+    found = _check(_tampered(record, metrics=metrics), "queue_depth")
+    assert found.verdict == verdict
+    assert found.cause == (PACED if verdict == "not_checked" else "")
+
+
+def _with_depth(record: RunRecord, request_bytes: int, weighted: float) -> RunRecord:
+    """Return a record of depth 8 whose devices counted ``weighted`` requests in flight."""
     workload = record.workload.model_copy(
         update={"queue_depth_asked": 8, "block_bytes_asked": 4 << 20}
     )
@@ -170,8 +187,7 @@ def test_queue_depth_is_in_blocks_of_the_requested_size(
         else counter
         for counter in record.counters
     )
-    found = _check(_tampered(record, workload=workload, counters=counters), "queue_depth")
-    assert found.verdict == verdict
+    return _tampered(record, workload=workload, counters=counters)
 
 
 def test_device_bytes_without_a_device_counter_are_not_checked() -> None:
@@ -199,16 +215,16 @@ def test_a_rate_that_its_phase_excludes_fails() -> None:
         assert found.verdict == verdict
 
 
-def _with_utilisations(dlio: float | None, nominal: float | None) -> RunRecord:
-    record = _record(seconds=24.0)
+def _utilisations(
+    record: RunRecord, dlio: float | None, nominal: float | None
+) -> tuple[Metric, ...]:
     (window,) = record.timed_windows()
-    metrics = tuple(
+    return tuple(
         Metric.of(
             name, value, Unit.FRACTION, "higher", "Made up.", phase=window.name, reason="unpaced"
         )
         for name, value in (("au_dlio", dlio), ("au_nominal", nominal))
     )
-    return _tampered(record, metrics=metrics)
 
 
 @pytest.mark.parametrize(
@@ -225,8 +241,16 @@ def _with_utilisations(dlio: float | None, nominal: float | None) -> RunRecord:
 def test_utilisations_more_than_two_points_apart_fail(
     dlio: float | None, nominal: float | None, verdict: str
 ) -> None:
-    found = _check(_with_utilisations(dlio, nominal), "utilisations_agree")
-    assert found.verdict == verdict
+    record = _record(seconds=24.0)
+    record = _tampered(record, metrics=_utilisations(record, dlio, nominal))
+    assert _check(record, "utilisations_agree").verdict == verdict
+
+
+def test_without_an_emulated_accelerator_utilisations_do_not_apply() -> None:
+    record = _record()
+    for nominal, cause in ((None, NO_UTILISATION), (0.9, "")):
+        metrics = _utilisations(record, None, nominal)
+        assert _check(_tampered(record, metrics=metrics), "utilisations_agree").cause == cause
 
 
 def test_a_run_without_utilisations_has_none_to_compare() -> None:
@@ -249,6 +273,47 @@ def test_halves_more_than_ten_percent_apart_are_not_steady(second: float, verdic
         for window in record.windows
     )
     assert _check(_tampered(record, windows=windows), "steady").verdict == verdict
+
+
+def _epochs(record: RunRecord, lengths_s: list[float]) -> RunRecord:
+    """Return a record whose timed phase is these epochs, 1 s apart, of equal bytes.
+
+    Its halves by time are 2 : 1, as three epochs have them that each begin with a burst.
+    """
+    (span,) = [each for each in record.spans if each.timed]
+    (window,) = record.timed_windows()
+    starts_ns = [
+        window.start_ns + int((sum(lengths_s[:n]) + n) * NS_PER_S) for n in range(len(lengths_s))
+    ]
+    intervals = tuple(
+        (start_ns, start_ns + int(length_s * NS_PER_S))
+        for start_ns, length_s in zip(starts_ns, lengths_s, strict=True)
+    )
+    spans = tuple(
+        span.model_copy(update={"start_ns": start_ns, "end_ns": end_ns})
+        for start_ns, end_ns in intervals
+    )
+    window = window.model_copy(
+        update={"intervals": intervals, "half_rates_bytes_per_s": (2e9, 1e9)}
+    )
+    return _tampered(record, spans=spans, windows=(window,))
+
+
+@pytest.mark.parametrize(
+    ("lengths_s", "verdict"),
+    [([2.0, 2.0, 2.0], "pass"), ([2.0, 2.0, 2.5], "warn"), ([2.0, 3.0], "warn"), ([4.0], "warn")],
+)
+def test_epochs_are_halved_by_their_number(lengths_s: list[float], verdict: str) -> None:
+    record = _epochs(_record(), lengths_s)
+    assert _check(record, "steady").verdict == verdict
+
+
+def test_a_single_paced_epoch_has_no_halves_to_compare() -> None:
+    """Its loader reads ahead at once and then waits for the accelerator."""
+    record = _epochs(_record(), [4.0])
+    paced = _tampered(record, metrics=_utilisations(record, 0.99, 0.99))
+    found = _check(paced, "steady")
+    assert (found.verdict, found.cause) == ("not_checked", PACED)
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(3.0, "pass"), (1.5, "warn")])
