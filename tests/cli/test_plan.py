@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +270,17 @@ def test_a_run_that_would_be_refused_is_planned_then_refused(
     captured = capsys.readouterr()
     assert "writes  96.00 MB" in captured.out
     assert "target.max_write_bytes=1000" in captured.err
+
+
+def test_a_target_that_is_too_small_is_named_whatever_else_refuses_the_run(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    words = ["dlrm", f"target.path={tmp_path}", f"workload.row_count={10**13}"]
+    assert main(["plan", *words]) == 2
+    captured = capsys.readouterr()
+    assert re.search(r"\ntarget .*; too small by [\d.]+ TB, as 5 % must stay free\n", captured.out)
+    assert main(["plan", *words, "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["lacking_bytes"][str(tmp_path)] > 10**15
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,13 @@ from wattload.core.units import TB
 from wattload.core.workload import WorkloadPlan
 from wattload.run.compose import compose
 from wattload.run.config import RunConfig
-from wattload.run.preflight import WriteLedger, preflight, space_of, writes_of
+from wattload.run.preflight import (
+    WriteLedger,
+    preflight,
+    require_controllers,
+    space_of,
+    writes_of,
+)
 
 NOTHING = WorkloadPlan(
     data_bytes=0,
@@ -147,6 +153,32 @@ def test_full_scale_on_the_root_file_system_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError, match="root file system"):
         preflight(_config(tmp_path, "scale=full"), [replace(target, facts=facts)], NOTHING, 1)
+
+
+@pytest.mark.parametrize(
+    ("override", "refused"),
+    [
+        ("power=nvme", "power=nvme is not available"),
+        ("power.beside=[nvme]", r"power\.beside=\[nvme\] is not available"),
+        ("power.state=1", r"power\.state=1 is not available"),
+        ("power.apst=false", r"power\.apst=false is not available"),
+        ("power=auto", ""),
+    ],
+)
+def test_what_only_an_nvme_drive_can_do_is_refused_without_one(
+    tmp_path: Path, override: str, refused: str
+) -> None:
+    target = directory_target(tmp_path)
+    power = _config(tmp_path, "power=none" if "beside" in override else override).power
+    if "beside" in override:
+        power = replace(power, source="rapl", beside=["nvme"])
+    if not refused:
+        require_controllers(power, [target])
+        return
+    with pytest.raises(ConfigError, match=f"^{refused}: there is no NVMe controller"):
+        require_controllers(power, [target])
+    facts = target.facts.model_copy(update={"stack": _node("controller", "nvme0")})
+    require_controllers(power, [replace(target, facts=facts)])
 
 
 def _node(kind: NodeKind, name: str, *children: BlockNode) -> BlockNode:

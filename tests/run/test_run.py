@@ -167,8 +167,8 @@ def test_a_killed_sampler_is_reported_and_the_run_goes_on(tmp_path: Path) -> Non
         (("target.path=/dev/null",), "/dev/null"),
         (("scale=full",), "root file system"),
         (("workload=nul",), "did you mean null"),
-        (("power=nvme",), "nvme"),
-        (("power.state=1",), "no NVMe controller"),
+        (("power=nvme",), "power=nvme is not available: there is no NVMe controller"),
+        (("power.state=1",), "power.state=1 is not available: there is no NVMe controller"),
         (("runs=/proc/nowhere",), "runs=FOLDER"),
     ],
 )
@@ -182,6 +182,9 @@ def test_bad_input_is_one_sentence_and_makes_no_run(
     (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("wattload: ")]
     assert words in sentence
     assert "Traceback" not in done.stderr
+    if "NVMe" in words:
+        assert done.returncode == 2
+        assert not [path for path in (tmp_path / "runs").iterdir() if path.is_dir()]
 
 
 def test_bad_input_on_two_ranks_is_said_once(tmp_path: Path) -> None:

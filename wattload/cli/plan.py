@@ -31,8 +31,8 @@ from wattload.core.units import (
 )
 from wattload.core.workload import WorkloadPlan
 from wattload.reports.quantity import bounded_quantity, quantity
-from wattload.run.compose import groups, options
-from wattload.run.preflight import space_of
+from wattload.run.compose import groups, options, workload_class
+from wattload.run.preflight import lacking_bytes, space_of
 from wattload.workloads.checkpoint import estimate
 from wattload.workloads.checkpoint.cycle import WRITE_PHASE
 from wattload.workloads.checkpoint.estimate import Drives, Energy, Shape, Watts, drives_needed
@@ -127,9 +127,12 @@ def _plan_run(arguments: argparse.Namespace) -> int:
     estimated = RunTime.of(plan, rate * 1e9) if rate is not None else None
     if arguments.json:
         seconds = asdict(estimated) if estimated else None
-        print(json.dumps({**asdict(plan), "time": seconds, "power_w": power_w}, indent=1))
+        lacking = {str(t.path): lacking_bytes(t, plan, len(targets)) for t in targets}
+        document = {**asdict(plan), "lacking_bytes": lacking, "time": seconds, "power_w": power_w}
+        print(json.dumps(document, indent=1))
     else:
-        print(_line("run", f"{arguments.workload}, {config.loader.name}, {config.scale.name}"))
+        loader = f", loader {config.loader.name}" if workload_class(config).needs else ""
+        print(_line("run", f"{arguments.workload}{loader}, scale {config.scale.name}"))
         print("\n".join(run_lines(targets, plan, estimated, power_w)))
     preflight(config, targets, plan, max(plan.minimum_ranks, 1))
     return 0
@@ -179,7 +182,9 @@ def run_lines(
         space = space_of(target)
         devices = ", ".join(target.facts.devices) or "no block device"
         free = f"{format_bytes(space.available_bytes)} of {format_bytes(space.total_bytes)} free"
-        yield _line("target", f"{target.path} on {devices}, {free}")
+        lacking = lacking_bytes(target, plan, len(targets))
+        fits = f"; too small by {format_bytes(lacking)}, as 5 % must stay free" if lacking else ""
+        yield _line("target", f"{target.path} on {devices}, {free}{fits}")
     yield _line("data", _data_text(plan))
     yield _line("reads", f"{format_bytes(plan.read_bytes)} in the timed phases")
     yield _line("writes", f"{format_bytes(plan.run_bytes)} in the timed phases")

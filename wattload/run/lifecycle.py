@@ -28,7 +28,7 @@ from wattload.run.folder import make_run_folder, new_run_id
 from wattload.run.host import HostCapture, devices_under
 from wattload.run.phases import Context, PhaseRecorder, RankJournal
 from wattload.run.power_session import PowerReport, PowerSession
-from wattload.run.preflight import preflight, writes_of
+from wattload.run.preflight import preflight, require_controllers, writes_of
 from wattload.run.process import ProcessContext
 from wattload.run.record import (
     Findings,
@@ -142,6 +142,7 @@ class RunLifecycle:
     def run(self) -> tuple[Path | None, int]:
         """Make the run; returns its folder on rank 0 (else ``None``) and the status, 0 or 3."""
         targets = self._process.on_all_ranks(self._resolve)
+        self._process.on_all_ranks(lambda: require_controllers(self._config.power, targets))
         workload, context = self._process.on_all_ranks(lambda: self._plan(targets))
         capture = HostCapture(targets, self._process.host) if self._process.sampling else None
         header = self._open_folder(workload, context, capture)
@@ -178,6 +179,7 @@ class RunLifecycle:
         """Return what the run would do to its targets, without changing them."""
         paths, host = self._config.target.paths(), self._process.host
         targets = self._process.on_all_ranks(lambda: resolve_targets(paths, host=host))
+        self._process.on_all_ranks(lambda: require_controllers(self._config.power, targets))
         plan = self._process.on_all_ranks(lambda: self._plan_run(targets, check=check)[2])
         return targets, plan
 

@@ -15,11 +15,14 @@ from wattload.core.limits import LEAST_ADDRESS_BYTES_OF_A_RUN, require_address_s
 from wattload.core.record.run import RunRecord
 from wattload.core.record.target import TargetFacts
 from wattload.core.storage.block_stack import walk
+from wattload.core.storage.controllers import controllers_under
 from wattload.core.storage.targets import Target, check_writable
 from wattload.core.units import TB, format_bytes
 from wattload.core.workload import WorkloadPlan
 from wattload.loaders.checkpoint_store import CheckpointLoader
 from wattload.loaders.samples import SampleLoaderConfig
+from wattload.power.config import PowerConfig
+from wattload.power.registry import AUTO, NONE
 from wattload.run.compose import loaders_with
 from wattload.run.config import RunConfig
 
@@ -32,6 +35,9 @@ LEAST_WEAR = 0.01
 """From so many drive writes on, they are announced."""
 
 ROOT = "/"
+
+NVME = "nvme"
+"""The meter that reads a drive by its own admin queue."""
 
 
 def preflight(
@@ -55,6 +61,26 @@ def preflight(
         (ledger or WriteLedger()).check(config, target, writes_of(plan))
     _check_memory(plan, world_size)
     return _announce(targets, plan)
+
+
+def require_controllers(config: PowerConfig, targets: Sequence[Target]) -> None:
+    """Refuse what only an NVMe drive can do if there is no NVMe controller under the targets.
+
+    Raises:
+        ConfigError: a power setting, or the drive's own power figures, are requested.
+    """
+    if any(controllers_under(target) for target in targets):
+        return
+    devices = ", ".join(name for target in targets for name in target.facts.devices)
+    where = f"there is no NVMe controller under the target (on {devices or 'no block device'})"
+    if NVME in (config.source, *config.beside):
+        wanted = f"power={NVME}" if config.source == NVME else f"power.beside=[{NVME}]"
+        raise ConfigError(
+            f"{wanted} is not available: {where}; power={AUTO} uses what is available, "
+            f"power={NONE} measures nothing"
+        )
+    if config.settings_text:
+        raise ConfigError(f"{config.settings_text} is not available: {where}; leave it unset")
 
 
 def writes_of(plan: WorkloadPlan) -> int:
@@ -127,13 +153,23 @@ def space_of(target: Target) -> Space:
     return Space(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
 
 
-def _check_space(target: Target, plan: WorkloadPlan, target_count: int) -> None:
-    """Refuse a target without space for its share: data is spread evenly over the targets."""
-    space = space_of(target)
+def _needed_bytes(plan: WorkloadPlan, target_count: int) -> int:
+    """Return the space that a run needs on each target: data is spread evenly over them."""
     already = plan.data_bytes - plan.prepare_bytes
-    needed_bytes = max(plan.peak_bytes - already, 0) // target_count
+    return max(plan.peak_bytes - already, 0) // target_count
+
+
+def lacking_bytes(target: Target, plan: WorkloadPlan, target_count: int) -> int:
+    """Return how much space a target lacks for its share of a run; 0 if that fits."""
+    space = space_of(target)
     usable_bytes = space.available_bytes - int(FREE_SHARE * space.total_bytes)
-    if needed_bytes > usable_bytes:
+    return max(_needed_bytes(plan, target_count) - usable_bytes, 0)
+
+
+def _check_space(target: Target, plan: WorkloadPlan, target_count: int) -> None:
+    """Refuse a target without space for its share."""
+    space, needed_bytes = space_of(target), _needed_bytes(plan, target_count)
+    if lacking_bytes(target, plan, target_count):
         raise TargetError(
             f"{target.path} has {format_bytes(space.available_bytes)} free, but the run needs "
             f"{format_bytes(needed_bytes)} more and 5 % of the file system "
