@@ -19,6 +19,8 @@ UNIT_SPACE = "\u00a0"
 """Between a number and its unit: no line break there."""
 
 DIGITS = 4
+CPU_TICK_S = 0.01
+"""The kernel reports the CPU time of processes in ticks (``USER_HZ`` of ``proc(5)``)."""
 _EXPONENT_FROM = 1e15
 LEAST, MOST = 1e-30, 1e30
 """In SI base units: figures of runs are 0 or between these, so that they can be scaled and summed.
@@ -161,6 +163,20 @@ def quantity(value: float | None, unit: Unit, digits: int = DIGITS) -> str:
         return whole(value)
     scale = scale_for(unit, value)
     return with_unit(scaled(value, scale, digits), scale)
+
+
+def cpu_digits(cpu_s: float) -> int:
+    """Return how many significant digits the ticks of a CPU time carry."""
+    return min(DIGITS, len(str(round(cpu_s / CPU_TICK_S))))
+
+
+def cpu_per_byte(cpu_s: float, moved_bytes: int) -> str:
+    """Return CPU time per GB to the digits of its ticks: ``0.21 s/GB``; a dash without bytes."""
+    if not moved_bytes:
+        return MISSING
+    if cpu_s < CPU_TICK_S:
+        return f"under {quantity(CPU_TICK_S / moved_bytes, Unit.SECONDS_PER_BYTE, 1)}"
+    return quantity(cpu_s / moved_bytes, Unit.SECONDS_PER_BYTE, cpu_digits(cpu_s))
 
 
 def bounded_quantity(

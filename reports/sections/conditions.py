@@ -38,10 +38,11 @@ def conditions_section(subject: Subject) -> Section:
 def _setup(subject: Subject) -> str:
     records = [run.record for run in subject.runs]
     scales = listed(unique(record.workload.scale for record in records))
-    loaders = listed(unique(record.workload.loader for record in records))
+    loaders = listed(unique(w.loader for w in (r.workload for r in records) if w.uses_loader))
     hosts = listed(unique(host_words(record) for record in records))
     targets = listed(unique(target_words(t.facts) for r in records for t in r.targets))
-    what = f"Scale {scales}, loader {loaders}, on {hosts}, against {targets or 'no target'}."
+    loader = f", loader {loaders}" if loaders else ""
+    what = f"Scale {scales}{loader}, on {hosts}, against {targets or 'no target'}."
     if len(subject.arms) < 2:  # noqa: PLR2004 - one arm differs from none
         return what
     return f"{what} Arms are distinguished by {subject.distinction}."

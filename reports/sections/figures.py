@@ -13,6 +13,7 @@ from wattload.reports.charts.lines import PERCENTILES
 from wattload.reports.quantity import (
     DIRECTIONS,
     MISSING,
+    cpu_per_byte,
     label,
     number,
     quantity,
@@ -124,7 +125,7 @@ def _phase(phase: Phase, level: int) -> tuple[Cell, ...]:
         quantity(phase.written_bytes or None, Unit.BYTES),
         quantity(_quotient(phase.moved_bytes, phase.active_s), Unit.BYTES_PER_SECOND),
         whole(phase.operations),
-        quantity(_quotient(phase.cpu_s, phase.moved_bytes), Unit.SECONDS_PER_BYTE),
+        cpu_per_byte(phase.cpu_s, phase.moved_bytes),
         Cell(
             whole(phase.rank_count),
             remark=f"{quantity(phase.spread_s, Unit.SECONDS, 2)} apart"

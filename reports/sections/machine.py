@@ -23,7 +23,7 @@ from wattload.reports.blocks import (
     columns,
     row,
 )
-from wattload.reports.quantity import MISSING, number, percent, quantity, whole
+from wattload.reports.quantity import MISSING, cpu_digits, number, percent, quantity, whole
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.wording import sentence_of, target_words
 from wattload.reports.stats.conditions import link_text
@@ -298,7 +298,7 @@ def _ranks(record: RunRecord) -> Block:
             str(rank.rank),
             rank.host,
             rank.cpu_affinity or MISSING,
-            quantity(rank.cpu_s, Unit.SECONDS),
+            quantity(rank.cpu_s, Unit.SECONDS, cpu_digits(rank.cpu_s or 0.0)),
             quantity(rank.peak_memory_bytes, Unit.BYTES, 3),
         )
         for rank in record.ranks

@@ -353,7 +353,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     work = record.workload
     facts = [
         ("label", record.label),
-        ("loader", work.loader),
+        ("loader", work.loader if work.uses_loader else "none takes part"),
         ("scale", work.scale),
         ("accelerator", work.accelerator),
         ("processes", counted(work.rank_count, "rank")),

@@ -81,7 +81,33 @@ def test_the_summary_of_a_run_is_short_and_complete(capsys: pytest.CaptureFixtur
         "p50 2.10\N{NO-BREAK SPACE}ms, p99 4.20\N{NO-BREAK SPACE}ms per read of"
         in lines["throughput"]
     )
-    assert "the whole run took" in lines["bytes"]
+    assert lines["bytes"].endswith(" of timed phases")
+    assert " for the whole run, with data generation, " in lines["time"]
+
+
+def test_a_workload_without_a_loader_names_none(capsys: pytest.CaptureFixture[str]) -> None:
+    record = record_of(check("good", "pass"))
+    alone = record.workload.model_copy(update={"uses_loader": False})
+    lines = shown(record.model_copy(update={"workload": alone}), capsys)
+    assert lines[""] == "unet3d, scale quick, label A: complete"
+
+
+@pytest.mark.parametrize(
+    ("cpu_s", "shown_as"),
+    [(0.0, "under 0.1 s/GB"), (0.03, "0.3 s/GB"), (0.31, "3.1 s/GB"), (41.27, "412.7 s/GB")],
+)
+def test_cpu_time_has_the_digits_of_its_ticks(
+    capsys: pytest.CaptureFixture[str], cpu_s: float, shown_as: str
+) -> None:
+    record = record_of(check("good", "pass"))
+    windows = tuple(
+        window.model_copy(
+            update={"cpu_s": cpu_s, "read_bytes": 10**8, "written_bytes": 0} if window.timed else {}
+        )
+        for window in record.windows
+    )
+    lines = shown(record.model_copy(update={"windows": windows}), capsys)
+    assert lines["CPU"].replace("\N{NO-BREAK SPACE}", " ") == shown_as
 
 
 def test_the_figures_are_those_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:

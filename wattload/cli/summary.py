@@ -21,6 +21,7 @@ from wattload.core.units import Unit, format_seconds
 from wattload.reports.quantity import (
     MISSING,
     counted,
+    cpu_per_byte,
     label,
     listed,
     quantity,
@@ -69,10 +70,11 @@ def title(record: RunRecord) -> str:
     """Return what ran: workload, loader, scale and label."""
     workload = record.workload
     ranks = f", {workload.rank_count} ranks" if workload.rank_count > 1 else ""
+    loader = f"loader {workload.loader}, " if workload.uses_loader else ""
     failed = sum(check.verdict == "fail" for check in record.checks)
     outcome = f", but {counted(failed, 'check')} failed" if failed else ""
     return (
-        f"{workload.name}, loader {workload.loader}, scale {workload.scale}{ranks}, "
+        f"{workload.name}, {loader}scale {workload.scale}{ranks}, "
         f"label {sanitize(record.label)}: {record.status}{outcome}"
     )
 
@@ -82,6 +84,7 @@ def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
     yield Line("target", listed([sanitize(target_words(each.facts)) for each in record.targets]))
     phases = leading(record)
     yield Line("bytes", _moved(record, phases))
+    yield Line("time", _times(record))
     rates = _rates(record)
     for metric in rates:
         parts = [_value(metric), *_latency(record, metric.phase)]
@@ -109,17 +112,17 @@ def _moved(record: RunRecord, phases: Sequence[Phase]) -> str:
     ]
     moved = " and ".join(parts) or "none"
     active_s = sum(phase.active_s for phase in phases)
-    within = "" if overlap(phases) else f" in {quantity(active_s, Unit.SECONDS)}"
-    whole_s = _whole_s(record)
-    whole = "" if whole_s is None else f"; the whole run took {format_seconds(whole_s)}"
-    return f"{moved}{within}{whole}"
+    within = "" if overlap(phases) else f" in {quantity(active_s, Unit.SECONDS)} of timed phases"
+    return f"{moved}{within}"
 
 
-def _whole_s(record: RunRecord) -> float | None:
+def _times(record: RunRecord) -> str:
+    """Return how long the run took by the wall clock, beside what its timed phases leave out."""
     if record.finished_utc is None:
-        return None
+        return "unknown"
     times = [datetime.fromisoformat(text) for text in (record.started_utc, record.finished_utc)]
-    return (times[1] - times[0]).total_seconds()
+    whole = format_seconds((times[1] - times[0]).total_seconds())
+    return f"{whole} for the whole run, with data generation, idle times, ceilings and checks"
 
 
 def _rates(record: RunRecord) -> list[Metric]:
@@ -162,7 +165,7 @@ def _latency(record: RunRecord, phase: str) -> Iterator[str]:
 
 def _cpu(phases: Sequence[Phase]) -> str:
     parts = [
-        (phase.name, quantity(phase.cpu_s / phase.moved_bytes, Unit.SECONDS_PER_BYTE))
+        (phase.name, cpu_per_byte(phase.cpu_s, phase.moved_bytes))
         for phase in phases
         if phase.moved_bytes
     ]

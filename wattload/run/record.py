@@ -39,6 +39,7 @@ from wattload.core.record.target import TargetRecord
 from wattload.core.record.unfinished import release_space
 from wattload.core.workload import DataFacts, Outcome
 from wattload.power.sampler.aborted_record import finish_aborted, finish_in
+from wattload.run.compose import workload_class
 from wattload.run.config import RunConfig
 from wattload.run.energy import (
     pending_section,
@@ -346,6 +347,7 @@ def _workload_section(header: Header, findings: Findings) -> WorkloadSection:
     return WorkloadSection(
         name=header.workload,
         loader=config.loader.name,
+        uses_loader=bool(workload_class(config).needs),
         scale=config.scale.name,
         accelerator=config.accelerator.name,
         rank_count=header.world_size,

@@ -96,10 +96,15 @@ class DataRecord(Frozen):
 
 
 class WorkloadSection(Frozen):
-    """The workload and its own statements. ``remarks`` are sentences that the page must print."""
+    """The workload and its own statements. ``remarks`` are sentences that the page must print.
+
+    ``loader`` is the configured one. If ``uses_loader`` is false, the workload does its own I/O and
+    no loader takes part.
+    """
 
     name: str
     loader: str
+    uses_loader: bool = True
     scale: str
     accelerator: str
     rank_count: int
