@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,38 +81,40 @@ def test_this_machine_is_examined(tmp_path: Path, capsys: Captured) -> None:
     findings = json.loads(capsys.readouterr().out)
     names = [finding["name"] for finding in findings]
     for name in ("O_DIRECT", "device counters", "NVMe controllers", "NVML", "hwmon", "RAPL", "IPMI",
-                 "Redfish", "unfinished power changes", "power restore at boot", "dali", "dlio",
+                 "Redfish", "power settings restored", "dali", "dlio",
                  "torch", "MPI", "fio", "container engine"):  # fmt: skip
         assert name in names
     assert {finding["verdict"] for finding in findings} <= {"yes", "partly", "no"}
 
 
-def changes(tmp_path: Path, *, enabled: str = "") -> dict[str, Finding]:
+def changes(
+    tmp_path: Path, *, enabled: str = "", drives: Sequence[str] = ("nvme0",)
+) -> dict[str, Finding]:
     units = tmp_path / "units"
     (units / "multi-user.target.wants").mkdir(parents=True, exist_ok=True)
     if enabled:
         (units / "multi-user.target.wants" / enabled).symlink_to("/nonexistent")
-    host = PowerHost(journal=ChangeJournal(tmp_path / "state"))
+    host = PowerHost(journal=ChangeJournal(tmp_path / "state"), list_names=lambda: drives)
     return by_name(change_findings(host, units))
 
 
 def test_change_that_a_killed_run_left_is_reported(tmp_path: Path) -> None:
-    assert changes(tmp_path)["unfinished power changes"].verdict is Verdict.YES
+    assert changes(tmp_path)["power settings restored"].verdict is Verdict.YES
     journal = ChangeJournal(tmp_path / "state")
     journal.write(LEFT)
-    finding = changes(tmp_path)["unfinished power changes"]
+    finding = changes(tmp_path)["power settings restored"]
     assert (finding.verdict, finding.mend) == (Verdict.PARTLY, "wattload power restore")
     assert finding.says == (
         "nvme0 (MODEL0001), which run run-1 had set from power state 0 to power state 1: "
         "not undone yet"
     )
     journal.write(replace(LEFT, left=Setting(value=2)))
-    assert "left at power state 2" in changes(tmp_path)["unfinished power changes"].says
+    assert "left at power state 2" in changes(tmp_path)["power settings restored"].says
     (path,) = journal.folder.glob("*.json")
     path.write_text("{")
-    assert "not a valid journal entry" in changes(tmp_path)["unfinished power changes"].says
+    assert "not a valid journal entry" in changes(tmp_path)["power settings restored"].says
     journal.folder.chmod(0o777)
-    finding = changes(tmp_path)["unfinished power changes"]
+    finding = changes(tmp_path)["power settings restored"]
     assert (finding.verdict, finding.mend) == (Verdict.NO, "")
 
 
@@ -121,7 +123,7 @@ def test_change_of_a_run_that_goes_on_or_of_a_user_is_not_left(tmp_path: Path) -
     journal.write(LEFT)
     journal.write(replace(LEFT, owner="user", serial="OTHER"))
     with journal.lock(LEFT.serial, needed=True):
-        assert changes(tmp_path)["unfinished power changes"].verdict is Verdict.YES
+        assert changes(tmp_path)["power settings restored"].verdict is Verdict.YES
 
 
 @pytest.mark.parametrize("unit", ["wattload-power-restore.service", "wattload-sampler.service"])
@@ -134,6 +136,10 @@ def test_unit_that_restores_at_boot_is_looked_for(tmp_path: Path, unit: str) -> 
     assert finding.mend == "sudo systemctl enable wattload-power-restore.service"
     finding = changes(tmp_path, enabled=unit)["power restore at boot"]
     assert (finding.verdict, finding.says) == (Verdict.YES, f"{unit} is enabled")
+
+
+def test_host_without_a_drive_needs_no_restore_at_boot(tmp_path: Path) -> None:
+    assert "power restore at boot" not in changes(tmp_path, drives=())
 
 
 LOOKS = ("lspci", "nvidia-smi", "wattload devices", "dmesg", "ipmitool")
@@ -153,7 +159,7 @@ def test_the_default_directory_is_the_target_of_the_environment(tmp_path: Path) 
     command = [sys.executable, "-m", "wattload", "doctor", "--json"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     found = {finding["name"]: finding for finding in json.loads(done.stdout)}
-    assert found["O_DIRECT"]["says"].startswith(f"{tmp_path}:")
+    assert found["O_DIRECT"]["says"].startswith(f"works in {tmp_path}; ")
 
 
 @pytest.mark.parametrize(
@@ -191,7 +197,7 @@ def test_findings_are_printed_with_their_commands() -> None:
         console,
     )
     lines = [line.strip() for line in out.getvalue().splitlines()]
-    assert lines == ["no   fio: [none]", "for a bench", "$ get fio", "yes  torch: 2.13"]
+    assert lines == ["no   fio: [none]", "needed for a bench", "$ get fio", "yes  torch: 2.13"]
 
 
 def test_a_command_is_printed_on_one_line_of_a_narrow_terminal() -> None:

@@ -55,15 +55,17 @@ _TIMEOUT_S = 30.0
 
 _ENGINE_ADDS = "loader=direct at the speed of the drive, at little CPU"
 
-_GPU_ADDS = "power and energy of GPUs (power=nvml), scope gpu; never the figure of a drive"
+_GPU_ADDS = "the GPUs' power and energy (power=nvml), not the drive's"
 
-_HWMON_ADDS = "the rails of a drive if power.hwmon.rails names them, else power of scope node"
+_HWMON_ADDS = (
+    "the drive's power if power.hwmon.rails names its rails, else the node's (power=hwmon)"
+)
 
-_RAPL_ADDS = "the processors' energy (power=rapl), scope node; never the figure of a drive"
+_RAPL_ADDS = "the processors' energy (power=rapl), not the drive's"
 
-_IPMI_ADDS = "the whole node's power (power=ipmi), scope node; never the figure of a drive"
+_IPMI_ADDS = "the whole node's power (power=ipmi), not the drive's"
 
-_REDFISH_ADDS = "power of the node, and of drives that the BMC reports (power=redfish)"
+_REDFISH_ADDS = "the power of the node, and of drives that the BMC reports (power=redfish)"
 
 _PERIOD_S = 1.0
 
@@ -148,7 +150,8 @@ def show(findings: Sequence[Finding], console: Console) -> None:
         start = Text(f"{finding.verdict:<{width}}  ", style=_COLOURS[finding.verdict])
         texts = [Text.assemble((finding.name, "bold"), f": {finding.says}")]
         if finding.verdict != "yes":
-            texts.append(Text(f"for {finding.adds}", style="dim"))
+            purpose = "needed for" if finding.verdict == "no" else "limits"
+            texts.append(Text(f"{purpose} {finding.adds}", style="dim"))
         if not console.is_terminal:
             rows = texts
         else:
@@ -174,8 +177,8 @@ class Verdict(StrEnum):
 class Finding:
     """One capability of this host.
 
-    ``says`` is the observation and ``adds`` what the capability is good for. ``mend`` is a command
-    that makes it available; empty if no command can.
+    ``says`` is the observation and ``adds`` what the capability is needed for. ``mend`` is a
+    command that makes it available; empty if no command can.
     """
 
     name: str
@@ -418,13 +421,15 @@ def _redfish(environment: Mapping[str, str]) -> Finding:
 def change_findings(host: PowerHost | None = None, units: Path = _UNITS) -> Iterator[Finding]:
     """Yield the power settings that a killed run left changed, and whether a restart undoes them.
 
+    The latter only if this host has an NVMe controller.
+
     The changes of a run that goes on, and those of ``power set``, are not left behind.
     """
     here = host or PowerHost()
     found = partial(
         Finding,
-        name="unfinished power changes",
-        adds="drives with their own power settings after a run was killed with its sampler",
+        name="power settings restored",
+        adds="runs in a drive's own power state after one was killed together with its sampler",
     )
     try:
         left = list(_left_changes(here.journal))
@@ -435,9 +440,9 @@ def change_findings(host: PowerHost | None = None, units: Path = _UNITS) -> Iter
             says, mend = "; ".join(left), "wattload power restore"
             yield found(verdict=Verdict.PARTLY, says=says, mend=mend)
         else:
-            says = f"none in the journal, {here.journal.folder}"
+            says = f"no change is open in the journal {here.journal.folder}"
             yield found(verdict=Verdict.YES, says=says)
-    if not mounted():
+    if here.list_names() and not mounted():
         yield _restore_at_boot(units)
 
 
@@ -463,7 +468,7 @@ def _restore_at_boot(units: Path) -> Finding:
     finding = partial(
         Finding,
         name="power restore at boot",
-        adds="undoing what a killed run has left, before the next run or `wattload power restore`",
+        adds="drives that a killed run left in another power state: a restart restores them",
     )
     for unit in (_RESTORE_UNIT, _SAMPLER_UNIT):
         if any((wants / unit).is_symlink() for wants in units.glob("*.wants")):
@@ -476,7 +481,7 @@ def _restore_at_boot(units: Path) -> Finding:
         )
     return finding(
         verdict=Verdict.NO,
-        says=f"{_RESTORE_UNIT} is not installed; docs/power.md explains how",
+        says=f"{_RESTORE_UNIT} is not installed; see docs/power.md, Power states",
     )
 
 
@@ -574,7 +579,9 @@ def _fio(find: FindProgram) -> Finding:
 
 def _engine(find: FindProgram) -> Finding:
     finding = partial(
-        Finding, name="container engine", adds="docker compose run --rm wattload run ..."
+        Finding,
+        name="container engine",
+        adds="runs in a container: docker compose -f docker/compose.yaml run --rm wattload run ...",
     )
     found = [name for name in _ENGINES if find(name)]
     if not found:
@@ -629,8 +636,8 @@ def _direct_io(target: Target) -> Finding:
     return Finding(
         name="O_DIRECT",
         verdict=Verdict.YES,
-        says=f"{target.path}: offsets in multiples of {found.offset_align_bytes} B, memory of "
-        f"{found.memory_align_bytes} B (by {found.found_by})",
+        says=f"works in {target.path}; offsets in multiples of {found.offset_align_bytes} B, "
+        f"buffers of {found.memory_align_bytes} B (by {found.found_by})",
         adds=adds,
     )
 
@@ -661,7 +668,7 @@ def _caveats(target: Target) -> Iterator[Finding]:
             name="target",
             verdict=Verdict.PARTLY,
             says=warning,
-            adds="figures of the drive alone",
+            adds="figures for the drive alone",
         )
 
 
@@ -675,7 +682,7 @@ def _controllers(roots: Roots) -> Finding:
     return Finding(
         name="NVMe controllers",
         verdict=Verdict.NO,
-        says="the kernel has none; power=declared uses a data sheet's watts instead",
+        says="this host has none; power=declared uses a data sheet's watts instead",
         adds=adds,
     )
 
