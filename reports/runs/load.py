@@ -16,7 +16,7 @@ from weakref import ref
 
 from wattload.core.checks.evaluation import read_judged
 from wattload.core.errors import RecordError
-from wattload.core.record.file import SealState, StoredRecord, read_record
+from wattload.core.record.file import RECORD_FILE, SealState, StoredRecord, read_record
 from wattload.core.record.phase import TraceFile
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
@@ -113,8 +113,9 @@ def load_readable(
     found = find_records(paths)
     runs, faults = _load(found.files, redact=redact, keep=keep, strict=False)
     left_out = [
-        LeftOut(name=file_name(f.parent.name), reason=record_fault(f, error), path=f.parent)
+        LeftOut(name=file_name(path.name), reason=record_fault(f, error), path=path)
         for f, error in faults.items()
+        for path in [f.parent if f.name == RECORD_FILE else f]
     ]
     left_out += found.left_out()
     if redact:  # names of folders and messages are not known to be masked

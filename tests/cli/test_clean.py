@@ -28,6 +28,11 @@ def break_manifest(folder: Path) -> None:
     (folder / ".wattload-manifest-0.jsonl").write_text("no line\n")
 
 
+def test_a_target_without_data_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clean", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{tmp_path} has no data of wattload\n"
+
+
 def test_a_target_of_ours_alone_is_left_as_it_was_found(tmp_path: Path, capsys: Captured) -> None:
     make(tmp_path, "a")
     make(tmp_path, "b", 234)

@@ -87,6 +87,11 @@ def test_a_name_unlike_all_others_has_no_suggestion() -> None:
         dispatch(["settings", "nope"])
 
 
+def test_a_setting_of_a_workload_without_any_is_one_sentence() -> None:
+    with pytest.raises(ConfigError, match=r"unknown setting workload\.batchsize; the selected wor"):
+        compose(["workload=null", "target.path=/mnt", "workload.batchsize=3"])
+
+
 def test_a_workload_without_its_key_is_one_sentence() -> None:
     with pytest.raises(ConfigError, match="did you mean workload=unet3d instead of unet3d"):
         dispatch(["run", "unet3d"])

@@ -309,6 +309,14 @@ def test_check_without_any_record_is_bad_input(tmp_path: Path) -> None:
         call(check, tmp_path)
 
 
+def test_check_names_the_file_that_is_no_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes.txt").write_text("none")
+    assert call(check, tmp_path / "notes.txt") == 3
+    assert capsys.readouterr().out.startswith(f"{tmp_path / 'notes.txt'}: left out: ")
+
+
 def test_report_is_made_of_the_usable_records_and_names_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

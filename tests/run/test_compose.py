@@ -126,6 +126,8 @@ def test_scale_changes_counts_and_nothing_else() -> None:
         ("files=3", ["did you mean workload.file_count?"]),
         ("queue_depth=3", ["did you mean loader.queue_depth?"]),
         ("Scale=demo", ["did you mean scale?"]),
+        ("workload.queue_depth=3", ["did you mean loader.queue_depth?"]),
+        ("loader.batch=3", ["unknown setting loader.batch; did you mean loader.prefetch_batches?"]),
         ("workload.zzz.bar=1", ["unknown setting workload.zzz.bar; workload has batch_samples"]),
         ("hydra.run.dir=/x", ["unknown setting hydra.run.dir"]),
         ("target=/mnt/ssd", ["did you mean target.path=/mnt/ssd?"]),

@@ -51,8 +51,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print(cleaning: Cleaning, target: Path) -> None:
-    print(f"deleted {format_bytes(cleaning.freed_bytes)} on {target}")
     count = len(cleaning.left)
+    if not (cleaning.freed_bytes or count or cleaning.failed):
+        print(f"{target} has no data of wattload")
+        return
+    print(f"deleted {format_bytes(cleaning.freed_bytes)} on {target}")
     if count:
         print(f"{count} {'entry' if count == 1 else 'entries'} left that wattload did not write:")
     for path in cleaning.left[:_SHOWN_COUNT]:

@@ -243,7 +243,10 @@ def _settings(words: Sequence[str]) -> dict[str, str]:
 
 def _model(given: dict[str, str]) -> str:
     if "model" not in given:
-        raise ConfigError(f"model has no value; add model= and one of {', '.join(NAMES)}")
+        raise ConfigError(
+            f"model has no value; add model= and one of {', '.join(NAMES)}, or target.path= to "
+            "plan a run on this host"
+        )
     return given["model"]
 
 

@@ -56,7 +56,10 @@ def run(arguments: argparse.Namespace) -> int:
             print("\n".join((f"{group}=", *option_lines(group))), end="\n\n")
     print("\n\n".join("\n".join((title, *_lines(table))) for title, table in tables))
     if not arguments.names:
-        print(f"\nsettings of a {', '.join(NAMED_GROUPS)}: wattload settings NAME, e.g. unet3d")
+        print(
+            "\nsettings of one workload, loader or power source: wattload settings NAME, e.g. "
+            "wattload settings unet3d"
+        )
     return 0
 
 

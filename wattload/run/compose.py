@@ -368,6 +368,9 @@ def _unknown_key(key: str, overrides: Sequence[str]) -> str:
     near = nearest_setting(key, known)
     if near:
         return f"unknown setting {key}; did you mean {near}?"
+    group = key.partition(".")[0]
+    if group in groups() and not any(name.startswith(f"{group}.") for name in known):
+        return f"unknown setting {key}; the selected {group} has no settings"
     parents = {name.rpartition(".")[0] for name in known}
     parent = key.rpartition(".")[0]
     while parent not in parents:
@@ -380,8 +383,9 @@ def nearest_setting(key: str, known: Iterable[str]) -> str:
     """Return the setting that was probably meant by an unknown key; empty if there is none.
 
     What is compared is the name after the last dot, whole or by its words, so that ``path`` finds
-    ``target.path`` and ``files`` finds ``workload.file_count``. Of equally near names, one with
-    the same prefix is taken, then a short one.
+    ``target.path`` and ``files`` finds ``workload.file_count``. Words of a name count only if the
+    prefix is the same or not given. Of equally near names, one with the same prefix is taken, then
+    a short one.
     """
     parent, _, name = key.lower().rpartition(".")
 
@@ -389,9 +393,10 @@ def nearest_setting(key: str, known: Iterable[str]) -> str:
         prefix, _, last = setting.rpartition(".")
         words = last.split("_")
         whole = difflib.SequenceMatcher(None, name, last).ratio()
-        part = max(difflib.SequenceMatcher(None, name, word).ratio() for word in words)
         same = prefix == parent
-        return max(whole + 0.1 * same, WORD_WEIGHT * part), same, -len(setting)
+        part = max(difflib.SequenceMatcher(None, name, word).ratio() for word in words)
+        likeness = max(whole + 0.1 * same, WORD_WEIGHT * part * (same or not parent))
+        return likeness, same, -len(setting)
 
     best = max(known, key=likeness, default="")
     return best if best and likeness(best)[0] >= LEAST_LIKENESS else ""
