@@ -84,7 +84,7 @@ def test_the_preset_says_that_no_real_stage_is_like_it(tmp_path: Path) -> None:
     [
         ("8b", "105 is published as GB but means GiB", 104.705),
         ("70b", "912 is published as GB", 911.212),
-        ("405b", "5.29 TB is published as GB", 5292.249),
+        ("405b", "5.29 TB is published with GiB taken for GB", 5292.249),
         ("1t", "18 TB is wrong", 15426.589),
     ],
 )
