@@ -114,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _plan_run(arguments: argparse.Namespace) -> int:
     """Print what a run would take, then raise what its preflight would raise."""
     from wattload.cli.outcome import Printer
-    from wattload.run.preflight import preflight
+    from wattload.run.preflight import preflight, require_controllers
     from wattload.session.loop import plan_run
 
     own = [word for word in arguments.settings if word.partition("=")[0] in ("rate", "power_w")]
@@ -134,6 +134,7 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         loader = f", loader {config.loader.name}" if workload_class(config).needs else ""
         print(_line("run", f"{arguments.workload}{loader}, scale {config.scale.name}"))
         print("\n".join(run_lines(targets, plan, estimated, power_w)))
+    require_controllers(config.power, targets)
     preflight(config, targets, plan, max(plan.minimum_ranks, 1))
     return 0
 

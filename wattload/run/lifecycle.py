@@ -179,14 +179,13 @@ class RunLifecycle:
         """Return what the run would do to its targets, without changing them."""
         paths, host = self._config.target.paths(), self._process.host
         targets = self._process.on_all_ranks(lambda: resolve_targets(paths, host=host))
-        self._process.on_all_ranks(lambda: require_controllers(self._config.power, targets))
         plan = self._process.on_all_ranks(lambda: self._plan_run(targets, check=check)[2])
         return targets, plan
 
     def generate(self) -> DataFacts | None:
         """Generate or complete the data and return its facts; there is no record."""
         targets = self._process.on_all_ranks(self._resolve)
-        workload, context = self._process.on_all_ranks(lambda: self._plan(targets))
+        workload, context = self._process.on_all_ranks(lambda: self._plan(targets, runs=False))
         self._resources.enter_context(self._process.live())
         data = workload.prepare(context)
         self._resources.close()
@@ -236,19 +235,24 @@ class RunLifecycle:
                     self._resources.callback(TargetLock.acquire(target.path).remove)
         return targets
 
-    def _plan(self, targets: tuple[Target, ...]) -> tuple[Workload, Context]:
-        """Build the workload, make the preflight checks, and charge the writes to the drives."""
-        workload, context, plan, lines = self._plan_run(targets, check=True)
+    def _plan(self, targets: tuple[Target, ...], *, runs: bool = True) -> tuple[Workload, Context]:
+        """Build the workload, make the preflight checks, and charge the writes to the drives.
+
+        Unless it ``runs``, only its data is written.
+        """
+        workload, context, plan, lines = self._plan_run(targets, check=True, runs=runs)
         self._process.ledger.add(targets, writes_of(plan))
         self._process.note_once(lines)
         return workload, context
 
     def _plan_run(
-        self, targets: tuple[Target, ...], *, check: bool
+        self, targets: tuple[Target, ...], *, check: bool, runs: bool = True
     ) -> tuple[Workload, Context, WorkloadPlan, list[str]]:
         workload = build_workload(self._config)
         context = self._context(targets)
         plan = workload.plan(context)
+        if not runs:
+            plan = replace(plan, run_bytes=0, peak_bytes=plan.data_bytes)
         ledger, ranks = self._process.ledger, self._world.world_size
         lines = preflight(self._config, targets, plan, ranks, ledger) if check else []
         return workload, context, plan, lines

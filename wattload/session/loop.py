@@ -39,6 +39,8 @@ def generate(overrides: Sequence[str], reporter: Reporter) -> DataFacts | None:
             plan = process.on_all_ranks(lambda: plan_search(overrides, process.communicator))
             composed = plan.widest()
         data = generate_data(process, composed, ("wattload", "datagen", *overrides))
+        if data is None:
+            process.note("this workload needs no data before a run")
         return data if process.is_root else None
 
 
