@@ -47,6 +47,15 @@ def test_too_few_pairs_have_no_winner(capsys: pytest.CaptureFixture[str]) -> Non
     assert max(map(len, text.splitlines())) <= 100
 
 
+def test_arms_are_listed_with_the_means_that_their_ratio_divides(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_comparison(session({"A": [1e9, 4e9], "B": [1e9, 1e9]}), JOURNAL)
+    text = capsys.readouterr().out.replace("\N{NO-BREAK SPACE}", " ")
+    assert "2.000 GB/s (CV " in text
+    assert "A: 2.00\N{MULTIPLICATION SIGN} as fast" in text
+
+
 def test_one_arm_is_listed_without_a_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     print_comparison(session({"A": steps(1e9, 3)}), JOURNAL)
     text = capsys.readouterr().out

@@ -36,7 +36,7 @@ def print_comparison(runs: Sequence[Run], journal: Path) -> None:
 
 
 def _table(subject: Subject, group: Group) -> Table:
-    """Return the arms, at each point of a sweep, with their medians."""
+    """Return the arms, at each point of a sweep, with the geometric means that ratios divide."""
     from rich.table import Table
 
     parts = points(group)
@@ -63,7 +63,9 @@ def _table(subject: Subject, group: Group) -> Table:
 def _title(group: Group) -> str:
     workload = group.runs[0].record.workload
     runs = counted(len(group.runs), "run")
-    return f"{workload.name}, scale {workload.scale}: {runs}, medians of each arm's valid ones"
+    return (
+        f"{workload.name}, scale {workload.scale}: {runs}; geometric means of each arm's valid runs"
+    )
 
 
 def _shown(rows: Sequence[Row]) -> dict[str, str]:
@@ -79,11 +81,14 @@ def _shown(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _figure(row: Row, arm: str) -> str:
-    """Return an arm's median; without a valid run its figures, without a figure its bounds."""
-    unit, spread = row.quantity.unit, row.spreads.get(arm)
+    """Return an arm's geometric mean, or its median if not all figures are positive.
+
+    Without a valid run these are its figures, without a figure its bounds.
+    """
+    unit, spread, centre = row.quantity.unit, row.spreads.get(arm), row.centres.get(arm)
     if spread is not None:
         cv = "" if spread.cv is None else f" (CV {number(spread.cv * 100, 2)} %)"
-        return quantity(spread.median, unit) + cv
+        return quantity(spread.median if centre is None else centre, unit) + cv
     figures = row.figures.get(arm, ())
     values = [quantity(each.value, unit) for each in figures if each.value is not None]
     if values:

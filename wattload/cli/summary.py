@@ -264,5 +264,6 @@ def details(record: RunRecord) -> Iterator[Line]:
     yield Line("power", sanitize(record.power.choice))
     for check in record.checks:
         if check.verdict in ("warn", "not_checked"):
-            name = "warned" if check.verdict == "warn" else "unchecked"
+            unmade = "not applied" if check.cause else "unchecked"
+            name = "warned" if check.verdict == "warn" else unmade
             yield Line(name, sanitize(f"{check.name}: {check.sentence}"))
