@@ -249,7 +249,7 @@ def markdown_report(subject: Subject, *, full: bool = False) -> str:
         _runs(subject, screen),
         _first_table(subject, screen),
         f"Drive energy: {screen.no_power}." if screen.no_power else "",
-        *_caveats(screen),
+        *_caveats(subject, screen),
         *(_tables(subject) if full else ()),
         f"Made by wattload {_markdown_text(versions)} from {counted(len(subject.runs), 'record')}; "
         f"SHA-256 of the records: `{inputs_digest(subject.runs)}`.",
@@ -280,6 +280,8 @@ def _runs(subject: Subject, screen: FirstScreen) -> str:
         parts.append(f"{counted(screen.warm_up_count, 'warm-up')} not counted")
     if screen.excluded:
         parts.append(f"{counted(len(screen.excluded), 'run')} excluded")
+    if subject.left_out:
+        parts.append(f"{counted(len(subject.left_out), 'record')} left out")
     return _markdown_text("; ".join(parts)) + "."
 
 
@@ -350,8 +352,10 @@ def _arm_cells(row: VerdictRow) -> Iterator[tuple[str, ...]]:
         yield (_named(row), name, rate, row.limits[arm], *of_energy, row.grade.text)
 
 
-def _caveats(screen: FirstScreen) -> Iterator[str]:
-    for title, texts in (("Excluded runs", screen.excluded), ("Before use", screen.warnings)):
+def _caveats(subject: Subject, screen: FirstScreen) -> Iterator[str]:
+    left_out = (f"{each.name}: {each.reason}" for each in subject.left_out)
+    excluded = (*screen.excluded, *left_out)
+    for title, texts in (("Excluded runs", excluded), ("Before use", screen.warnings)):
         if texts:
             lines = [f"- {_markdown_text(text)}" for text in texts[:LONGEST_LIST]]
             rest = len(texts) - len(lines)

@@ -225,18 +225,23 @@ def refuse_duplicate(record: RunRecord, file: Path, seen: dict[Hashable, Path]) 
     Raises:
         RecordError: it is the same run as one that was seen before; the message names both.
     """
-    keys = [record.run_id, *_identities(record)]
-    first = next((seen[key] for key in keys if key in seen), None)
-    if first is not None:
+    if (first := seen.get(record.run_id)) is not None:
         raise RecordError(
             f"{file} is a second record of the run {record.run_id}; the first is in "
             f"{first.parent.name}"
         )
-    seen.update(dict.fromkeys(keys, file))
+    identities = tuple(_identities(record))
+    for what, key in identities:
+        if key in seen:
+            raise RecordError(
+                f"{file} is a second record of the run in {seen[key].parent.name} under another "
+                f"id: both have the same {what}"
+            )
+    seen.update(dict.fromkeys([record.run_id, *(key for _, key in identities)], file))
 
 
-def _identities(record: RunRecord) -> Iterator[Hashable]:
-    """Yield keys that no two runs share, whatever their names.
+def _identities(record: RunRecord) -> Iterator[tuple[str, Hashable]]:
+    """Yield what no two runs share, whatever their names: what it is, and its key.
 
     Windows are in nanoseconds since the start of each host, and so are the rows of traces. A copy
     under another id has the same windows and traces; its label, session or place in a session do
@@ -244,8 +249,10 @@ def _identities(record: RunRecord) -> Iterator[Hashable]:
     """
     windows = tuple((each.name, each.host, each.start_ns, each.end_ns) for each in record.windows)
     if windows:
-        yield record.started_utc, windows
-    yield from ((each.name, each.sha256) for each in record.traces if each.rows)
+        yield "start and phase times", (record.started_utc, windows)
+    yield from (
+        (f"{each.name} trace", (each.name, each.sha256)) for each in record.traces if each.rows
+    )
 
 
 def inputs_digest(runs: Sequence[Run]) -> str:

@@ -36,7 +36,7 @@ from wattload.reports.runs.energy import (
     phase_energies,
     scope_energy_j,
 )
-from wattload.reports.runs.load import cache_by_identity
+from wattload.reports.runs.load import Run, cache_by_identity
 from wattload.reports.runs.phases import leading
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import (
@@ -264,9 +264,9 @@ def first_screen(subject: Subject) -> FirstScreen:
         arms=tuple((_letter(subject.arms, arm), arm) for arm in subject.arms),
         rows=rows,
         excluded=tuple(
-            f"{run.id}: {reasons[0].rstrip('.')}"
+            f"{run.id}: {_why_excluded(subject, run)}"
             for run in subject.runs
-            if (reasons := subject.faults(run)) and not run.record.comparison.warm_up
+            if subject.faults(run) and not run.record.comparison.warm_up
         ),
         warnings=tuple(dict.fromkeys(_warnings(subject, places))),
         distinction=subject.distinction,
@@ -275,6 +275,12 @@ def first_screen(subject: Subject) -> FirstScreen:
         warm_up_count=sum(record.comparison.warm_up for record in records),
         no_power=missing[0] if missing and all(missing) else "",
     )
+
+
+def _why_excluded(subject: Subject, run: Run) -> str:
+    """Return the first reason against a run; of a stray run also why it would not be valid."""
+    shown = subject.faults(run)[: 2 if run.id in subject.strays else 1]
+    return "; ".join(reason.rstrip(".") for reason in shown)
 
 
 def _warnings(subject: Subject, places: Sequence[_Place]) -> Iterator[str]:

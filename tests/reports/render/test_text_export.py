@@ -19,6 +19,7 @@ from wattload.reports.render.text_export import (
     ratios_report,
 )
 from wattload.reports.runs.load import Run
+from wattload.reports.runs.search import LeftOut
 from wattload.reports.stats.figures import quantities
 from wattload.reports.stats.subject import make_subject
 
@@ -171,3 +172,10 @@ def test_text_of_records_is_no_link_and_turns_no_direction(tmp_path: Path) -> No
     for bare in ("https://", "HTTP://", "www.", "me@evil", "\u202e"):
         assert bare not in text, bare
     assert r"\\u202egpj.exe" in text
+
+
+def test_markdown_counts_and_names_the_records_that_are_left_out(arms: tuple[Run, ...]) -> None:
+    newer = LeftOut(name="run-new", reason="has schema version 99", path=Path("run-new"))
+    text = markdown_report(make_subject(arms, left_out=(newer,)))
+    assert "5 valid runs, B: 5 valid runs; 1 record left out." in text
+    assert "- run-new: has schema version 99" in text
