@@ -15,10 +15,10 @@ from wattload.power.energy.trace import Values
 SAME_EDGE_S = 0.01
 """Edges closer than this are one."""
 SETTLE_S, SETTLE_FACTOR = 4.0, 1000.0
-"""For so long after work, the variance of the random walk is so many times that during work,
+"""For ``SETTLE_S`` after work, the variance of the random walk is this many times that during work,
 because the drive may still be busy (destaging)."""
 IDLE_FACTOR = 0.01
-"""The same for other idle time: the power of an idle drive hardly moves."""
+"""The factor for other idle time: the power of an idle drive hardly changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

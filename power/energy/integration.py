@@ -1,8 +1,8 @@
-"""Energy of windows of time, from a sensor's fitted power or from limits, and its uncertainty.
+"""Energy of windows of time, from fitted power or from limits, and its uncertainty.
 
-Windows of one phase are integrated together. If readings cover less than 95 % of them, there is no
-energy. The energy of a hole is that of the fit, whose variance grows with the hole. Where there is
-no fit (limits, data sheets), a hole has the widest limit, or the mean power of its neighbourhood: a
+The windows of a phase are integrated together. If readings cover less than 95 % of them, there is
+no energy. Holes have the power of the fit, whose variance grows with their length. Without a fit
+(limits, data sheets), a hole has the widest limit, or else the mean power of the time around it: a
 stretch of its own length on each side (at an edge of the window, on one side).
 """
 
@@ -230,7 +230,7 @@ def fitted_profile(
     What they cover depends on the sensor: as found, or as ``declared`` if power was too flat.
     A time between two readings is covered if it is no longer than ``gap_ns``. A mean that is read
     less often than its window is long covers its window only. ``means`` are the pieces of a
-    counter: each keeps exactly its energy, of which the fit only decides the course.
+    counter: each keeps exactly its energy, and the fit only distributes it over the piece.
     """
     response = fitted.sensor.response if fitted.sensor.is_known else declared
     edge_ns, watts = fitted.edge_ns, fitted.watts

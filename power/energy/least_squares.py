@@ -22,14 +22,15 @@ from wattload.power.energy.observations import Observations, Response
 from wattload.power.energy.trace import Values
 
 NOISE_MAX = 0.1
-"""The most noise of a sensor, as a share of its readings' range: what moves more is power."""
+"""The largest standard deviation of a sensor's noise, as a share of its readings' range."""
 _RIDGE = 1e-12
 
 
 class Walk(NamedTuple):
-    """Logarithms of the variance of power per second, and of the spread of equal stretches' starts.
+    """How power varies: logarithms of two ratios to the noise of a reading.
 
-    The first is in units of the readings' variance, the second of their standard deviation.
+    ``log_rate``: the variance of power per second of the walk, to the noise's variance.
+    ``log_spread``: the standard deviation of the starts of equal stretches, to the noise's.
     """
 
     log_rate: float
@@ -38,7 +39,7 @@ class Walk(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Unknowns:
-    """What is solved for: y (n,), of which power is ``own * y[j] + before * y[j - 1]``.
+    """The unknowns y (n,) of the equations; power is ``own[j] * y[j] + before[j] * y[j - 1]``.
 
     For an RC filter, y are its outputs at the ends of the pieces, so that a reading depends on two
     of them rather than on the power of many time constants. Else y is the power itself: ``own`` is

@@ -39,28 +39,29 @@ from wattload.power.energy.trace import Times, Values
 READINGS_MIN = 4
 """With fewer readings there is nothing to fit."""
 PIECE_S, PIECE_READS = 0.1, 0.5
-"""Power is constant on pieces of this length, or of so many reads if these are rarer."""
+"""The length of pieces of constant power: in seconds, or in reads if that is longer."""
 PIECE_READINGS = 4
-"""So many readings per piece are enough to find the sensor."""
+"""The readings per piece that the search for the sensor uses."""
 WINDOW_MAX_S, WINDOW_FACTOR = 5.0, 1.5
 """Windows are searched up to 5 s, or 1.5 times the declared one."""
 BOUND_SHARE = 0.9
-"""A best lag or window beyond this share of its range may be longer, and explains nothing."""
+"""The best lag or window beyond this share of its range may really be longer, so the sensor does
+not explain the readings."""
 EDGES_MAX = 8
 """The most edges that the search for the sensor uses, spread over the run."""
 BEFORE_EDGE_S, AFTER_EDGE_S = 3.0, 8.0
 """Readings from so long before an edge to so long after it are used to find the sensor."""
 SOLUTIONS_MAX = 8
-"""So many sensors that explain the readings are solved for the whole run."""
+"""The number of likely sensors that are solved for the whole run."""
 COVARIANCES_MAX = 3
-"""So many of them, those of the largest weight, give the variance of a known sensor's fit."""
+"""The number of these, by weight, whose covariance gives the variance of the fit."""
 NEAR_EDGE_S = 0.5
-"""An edge shows in readings for its lag, its window and so long more."""
+"""An edge shows in the readings for the lag, the window and this time."""
 MISFIT_FACTOR = 5.0
-"""Readings may be this many times farther from the fit near edges than elsewhere."""
+"""How many times larger the residuals near edges may be than those elsewhere."""
 KNOWN_LAG_S = 0.5
-"""A lag with a larger uncertainty is unknown if there may be none. Then power is the solution for
-the declared sensor, and the energies for other lags are part of the uncertainty."""
+"""A lag is unknown if its uncertainty is larger than this and it may be zero. Then power is the
+solution for the declared sensor, and the energies for other lags are part of the uncertainty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +85,8 @@ class FoundSensor:
 class FittedPower:
     """Power over time: constant on pieces with edges ``edge_ns`` (n + 1,), ``watts`` (n,).
 
-    ``noise_w`` is the standard deviation of successive readings, by the median of their changes, so
-    that steps of power do not count.
+    ``noise_w`` is the standard deviation of a reading, by the median change between readings, which
+    steps of power hardly affect. ``_solved_w`` are the powers (n,) for all likely sensors.
     """
 
     edge_ns: Times
@@ -285,7 +286,7 @@ def _found_sensor(run: _Run, sensors: LikelySensors, residual: Values) -> FoundS
     allowed_w = math.inf
     if edge_w is not None:
         allowed_w = MISFIT_FACTOR * max(elsewhere_w or edge_w, run.observed.resolution_w)
-    is_at_bound = best.response.lag_s > BOUND_SHARE * LAG_MAX_S or (
+    is_at_bound = (best.response.lag_s > BOUND_SHARE * LAG_MAX_S and not undelayed) or (
         best.has_free_window and best.response.window_s > BOUND_SHARE * run.longest_s
     )
     return FoundSensor(
@@ -297,8 +298,7 @@ def _found_sensor(run: _Run, sensors: LikelySensors, residual: Values) -> FoundS
         edge_residual_w=edge_w,
         residual_w=elsewhere_w or 0.0,
         # A count is right whatever the power was.
-        is_explained=shape == "mean"
-        or ((not is_at_bound or undelayed) and (edge_w or 0.0) <= allowed_w),
+        is_explained=shape == "mean" or (not is_at_bound and (edge_w or 0.0) <= allowed_w),
     )
 
 

@@ -1,6 +1,6 @@
 """Power over time as straight pieces, as a trace shows it without a model of its sensor.
 
-* Readings of power: interpolated linearly between two readings; a mean stands at the middle of its
+* Readings of power: interpolated linearly between two readings; a mean counts at the middle of its
   window.
 * ``counter``: the energy between two readings, whatever the course of power between them. The count
   was last updated at an unknown time before the read, on average half an update period.

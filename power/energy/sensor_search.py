@@ -23,27 +23,27 @@ from wattload.power.energy.trace import Values
 LAG_MAX_S = 3.5
 """The longest lag of the search."""
 LAG_NATS = 5.0
-"""What a second of lag costs in log likelihood, where readings hardly tell one lag from another."""
+"""The penalty in log likelihood per second of lag. It decides only between lags that fit alike."""
 DECLARED_NATS = 6.0
-"""How much better, in log likelihood, readings must fit another sensor than the declared one."""
+"""The advantage of the declared sensor over any other, in log likelihood."""
 TEMPER, JUMP_TEMPER, TEMPER_MAX = 2.0, 0.25, 20.0
-"""Log likelihoods are divided by the first in weights, as no sensor has exactly one of the shapes.
-If power jumps at unknown times, the walk fits badly and its likelihood is less reliable. Then they
-are divided by the second times the square of the largest step in standard deviations, up to the
-third."""
+"""Weights use the log likelihood divided by ``TEMPER``, as no real sensor has exactly one of the
+shapes. If power jumps at unknown times, the walk fits badly and the likelihood is less reliable:
+the divisor is then ``JUMP_TEMPER`` times the squared largest step in standard deviations, up to
+``TEMPER_MAX``."""
 EXTENT_MAX_S = 2.0
-"""Lags and windows this far from the likeliest ones are left out, whatever their likelihood."""
+"""Delays and logarithms of windows farther than this from the likeliest are left out."""
 BELOW_ZERO, BELOW_ZERO_NATS = 0.02, 1000.0
-"""A filter that is too long turns a fall of power into one below zero, which no drive has: what
-exceeds this share of the readings' range costs so much log likelihood per range."""
+"""A filter that is too long makes power negative after a fall, which no drive has. Beyond
+``BELOW_ZERO`` of the readings' range, this costs ``BELOW_ZERO_NATS`` per range."""
 OTHER_PEAK_S = 0.2
 """Lags farther apart are two peaks of the likelihood, not one."""
 FAR_NATS = 25.0
-"""A kind of sensor that fits worse by this after a first climb is out."""
+"""A kind of sensor that fits worse than the best by this after a first climb is dropped."""
 WALK_MAX = 20.0
-"""The largest logarithm of either rate of a walk: beyond it power is constant, or free."""
+"""The largest absolute logarithm in a walk: beyond it, power is constant or free."""
 WALKS = (Walk(-1.0, 1.0), Walk(4.0, 3.0), Walk(12.0, 3.0))
-"""First guesses, for a steady to a moving power."""
+"""First guesses, from steady to changing power."""
 _LAGS_S = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0)
 _WINDOWS_S = (0.25, 0.5, 1.0, 2.0, 3.0)
 _RC_S = (0.25, 1.0)

@@ -1,9 +1,8 @@
 """How power varied in a phase: peaks of moving means, percentile, histogram, slew, and drift.
 
-The energy model takes the sensor out of the readings, so the course of its power within a window of
-the sensor is an estimate. A peak must not be one. All figures here are of readings, or of means of
-successive ones: what the sensor itself resolved. Of the model they use the lag and the window only,
-which decide the time that a reading belongs to.
+The energy model estimates how power varied within a window of the sensor. A peak must not be an
+estimate, so all figures here are of readings or of means of successive readings. From the model
+they use only the lag and the window, which give the time that a reading depends on.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ SPAN_TOLERANCE = 0.15
 POINTS_MIN = 10
 """So many readings that leave time out, or updates of a counter, make a mean of its window."""
 RC_REACH = 3.0
-"""A filtered reading depends to 95 % on so many time constants."""
+"""95 % of a filtered reading comes from this many time constants."""
 P99 = 0.99
 P99_READINGS_MIN = 100
 FIFTHS = 5
@@ -261,9 +260,9 @@ def power_statistics(
 
 
 def _raise(peaks: dict[str, ValueOrReason]) -> None:
-    """Raise each peak to those over longer times, of which it can't be the lesser.
+    """Raise each peak to at least those over longer times.
 
-    It is if a reading is missing where power was high: then only long means have enough readings.
+    It is lower if a reading is missing where power was high: only long means allow for that.
     """
     longest_w = -math.inf
     for name in sorted(PEAKS_S, key=PEAKS_S.__getitem__, reverse=True):

@@ -34,7 +34,8 @@ from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.run import RunRecord
 from wattload.power.config import PowerConfig
 from wattload.power.energy.activity import Activity
-from wattload.power.energy.ledger import EnergyLedger, IdleTime, polling_costs
+from wattload.power.energy.ledger import EnergyLedger, polling_costs
+from wattload.power.energy.source_ledger import IdleTime
 from wattload.power.energy.trace import ByteSeries
 from wattload.power.sampler.replies import ControllerReading
 from wattload.power.sampler.samples import read_samples

@@ -15,7 +15,8 @@ from tests.power.energy_traces import Bursts, Floats, boxcar, ns, samples_of
 from wattload.core.power import Boxcar, Channel, Counter, Evidence, Instant, Sample, SourceFacts
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.phase import PhaseWindow
-from wattload.power.energy.ledger import EnergyLedger, IdleTime
+from wattload.power.energy.ledger import EnergyLedger
+from wattload.power.energy.source_ledger import IdleTime
 
 WORK = window("work", 0, 60)
 POWER = Bursts(5, 20, on_s=60, cycle_s=1000)

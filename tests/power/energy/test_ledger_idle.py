@@ -11,7 +11,8 @@ from tests.power.energy_facts import facts
 from tests.power.energy_traces import Floats, ns, samples_of
 from wattload.core.power import Boxcar, Channel, Counter, Evidence, Instant, Sample, Scope
 from wattload.core.record.energy import IdleRecord
-from wattload.power.energy.ledger import EnergyLedger, IdleTime, polling_costs
+from wattload.power.energy.ledger import EnergyLedger, polling_costs
+from wattload.power.energy.source_ledger import IdleTime
 
 POLLED_S: Floats = np.round(np.arange(0, 60, 0.1), 6)
 QUIET = IdleTime(moment="before", polled=False, window=(ns(-60), ns(0)))

@@ -331,21 +331,21 @@ def check_limits(case: Case, seeds: int) -> None:
     errors = np.array([each.error for each in found])
     u = np.array([each.u for each in found])
     known = ~np.isnan(errors) & ~np.isnan(u)
-    told = f"errors {np.round(100 * errors, 3)} %, U {np.round(100 * u, 3)} %"
+    found_text = f"errors {np.round(100 * errors, 3)} %, U {np.round(100 * u, 3)} %"
     assert known.all(), [dict(each.record.missing) for each in found]
     held = float(np.mean(np.abs(errors) <= u))
     least = HELD_MIN - ERRORS * math.sqrt(HELD_MIN * (1 - HELD_MIN) / seeds)
     most = HELD_MAX + ERRORS * math.sqrt(HELD_MAX * (1 - HELD_MAX) / seeds)
-    assert least <= held <= most, told
+    assert least <= held <= most, found_text
     if case.is_undersampled:
         return
     scatter = float(errors.std(ddof=1)) / math.sqrt(seeds)
     limit = SHORT_BIAS_MAX if case.is_short else BIAS_MAX
-    assert abs(errors.mean()) <= limit + ERRORS * scatter, told
+    assert abs(errors.mean()) <= limit + ERRORS * scatter, found_text
     surely = 1 - ERRORS / math.sqrt(2 * seeds)
     if surely > 0:
         rms = float(np.sqrt(np.mean(errors**2))) / surely
-        assert float(np.sqrt(np.mean(u**2))) <= U_MAX_RMS * rms + GAIN_PERCENT / 100, told
+        assert float(np.sqrt(np.mean(u**2))) <= U_MAX_RMS * rms + GAIN_PERCENT / 100, found_text
 
 
 @pytest.mark.parametrize("name", FEW)

@@ -88,11 +88,12 @@ def _pair(name: str, one: EnergyRecord, other: EnergyRecord, one_j: float, other
 
 
 def sensor_model(record: RunRecord) -> Sequence[Check]:
-    """Compare each sensor as declared with what its readings show.
+    """Compare each declared sensor with the one found in its readings.
 
-    Its energy is that of the sensor found. A sensor that is found other than declared fails, and a
-    source that is nowhere chosen is only a warning. Readings of a chosen source that no sensor
-    explains are a mandatory failure: the run's energy is not compared. I/O figures always are.
+    Energies use the sensor found. So if it differs from the declared one, the check of a chosen
+    source fails, but its energy is still compared. If no sensor explains the readings of a chosen
+    source, the failure is mandatory, and the run's energy is not compared. For sources that are
+    chosen in no phase, both are warnings. I/O figures are always compared.
     """
     chosen = {(each.host, each.source, each.device) for each in record.power.energy if each.chosen}
     return [

@@ -206,7 +206,7 @@ class ThrottlingRecord(Observed):
 
 
 class SensorRecord(Frozen):
-    """What the readings of a source show of its sensor; uncertainties are at k = 2.
+    """The sensor of a source as found in its readings; uncertainties are at k = 2.
 
     A reading is the power of ``window_s`` seconds that ended ``lag_s`` before it: their mean
     (``boxcar``), a filtered value with this time constant (``rc``), the power of one moment
