@@ -44,8 +44,8 @@ WALK_MAX = 20.0
 """The largest absolute logarithm in a walk: beyond it, power is constant or free."""
 WALKS = (Walk(-1.0, 1.0), Walk(4.0, 3.0), Walk(12.0, 3.0))
 """First guesses, from steady to changing power."""
-_LAGS_S = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0)
-_WINDOWS_S = (0.25, 0.5, 1.0, 2.0, 3.0)
+_LAGS_S = (0.125, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0)
+_WINDOWS_S = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 _RC_S = (0.25, 1.0)
 _IMPOSSIBLE = -1e12
 
@@ -195,7 +195,7 @@ def _peaks(
     slack_s: float,
     is_declared: bool,
 ) -> list[Mode]:
-    """Return the maximum of one kind of sensor after a first climb, or two at different lags."""
+    """Return the maxima of one kind of sensor after a first climb, at different lags."""
     lags_s = (0.0,) if shape == "mean" else (0.0, -slack_s, *_LAGS_S)
     tried = [
         (likelihood(response, walk), response, walk)
@@ -204,13 +204,19 @@ def _peaks(
         for response in [Response(shape=shape, window_s=window_s, lag_s=lag_s)]
         for walk in WALKS
     ]
-    starts = [max(tried, key=lambda each: each[0])]
-    if is_declared and starts[0][1].lag_s:
+    # A fast walk explains most of the misfit of a wrong sensor, so its likelihood has many peaks.
+    # That of a steady walk has few, but is only right for steady power.
+    likeliest = [
+        max((each for each in tried if each[2] == walk), key=lambda each: each[0]) for walk in WALKS
+    ]
+    likeliest.sort(key=lambda each: each[0])
+    if is_declared and all(response.lag_s for _, response, _ in likeliest):
         # The likelihood may have a second peak where nothing is late.
-        starts.append(max(tried[: len(WALKS)], key=lambda each: each[0]))
+        likeliest.append(max(tried[: len(WALKS)], key=lambda each: each[0]))
+    starts = {response: walk for _, response, walk in likeliest}
     peaks = [
         _climb(likelihood, response, walk, is_declared=is_declared, count=50)
-        for _, response, walk in starts
+        for response, walk in starts.items()
     ]
     best = max(peaks, key=lambda mode: mode.score)
     return [

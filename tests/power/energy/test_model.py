@@ -360,12 +360,32 @@ def test_error_of_many_runs_is_small_and_stated(case: Case) -> None:
     check_limits(case, THOROUGH_SEEDS)
 
 
+UNGUESSED = [
+    *[Case(name=f"lag of {lag_s} s", saves=SAVES, lag_s=lag_s) for lag_s in (0.63, 1.38, 2.63)],
+    *[
+        Case(name=f"lag of {lag_s} s, tumbling", saves=SAVES, lag_s=lag_s, update_s=1.0)
+        for lag_s in (0.87, 2.37)
+    ],
+    *[
+        Case(name=f"mean of {window_s} s", saves=SAVES, window_s=window_s)
+        for window_s in (1.4, 1.7, 2.6, 3.5, 4.4)
+    ],
+    Case(name="mean of 1.7 s, lag of 1.15 s", saves=SAVES, window_s=1.7, lag_s=1.15),
+    Case(name="RC of 0.6 s, lag of 0.9 s", saves=SAVES, shape="rc", window_s=0.6, lag_s=0.9),
+    Case(name="destaging", saves=SAVES, destage_w=8.0),
+]
+"""Sensors far from the first guesses of the search, and a late end without a lag."""
+
+
 @pytest.mark.parametrize(
     "case",
     [
-        case
-        for case in CASES
-        if not case.destage_w and (case.lag_s or case.window_s == 2 or case.shape == "rc")
+        *[
+            case
+            for case in CASES
+            if not case.destage_w and (case.lag_s or case.window_s == 2 or case.shape == "rc")
+        ],
+        *UNGUESSED,
     ],
     ids=lambda case: case.name,
 )
@@ -377,6 +397,19 @@ def test_lag_and_window_are_found(case: Case) -> None:
     assert sensor.lag_s == pytest.approx(case.lag_s, abs=LAG_ERROR_MAX_S)
     assert sensor.window_s == pytest.approx(case.window_s, abs=LAG_ERROR_MAX_S)
     assert sensor.is_declared == (case.window_s in {0.0, 1.0} and case.shape != "rc")
+
+
+@pytest.mark.parametrize("case", UNGUESSED, ids=lambda case: case.name)
+def test_error_of_a_sensor_far_from_the_first_guesses_is_small(case: Case) -> None:
+    found = outcome(case, 1)
+    assert abs(found.error) <= 2 * found.u
+    assert found.u <= 0.005
+
+
+def test_window_longer_than_searched_explains_nothing() -> None:
+    sensor = outcome(Case(name="mean of 8 s", saves=SAVES, window_s=8.0), 0).sensor
+    assert sensor is not None
+    assert not sensor.is_explained
 
 
 def seen_by(
