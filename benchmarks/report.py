@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from pydantic_core import to_json
 
 from benchmarks.measure import NotMeasuredError, Result
 from wattload.core.checks.evaluation import derived_metrics
@@ -163,9 +164,10 @@ def write_runs(folder: Path, count: int) -> None:
             _named(examples[number].parent, trace, run).model_dump()
             for trace in records[number].traces
         ]
-        blank = json.dumps({**document, "seal": BLANK}, indent=1) + "\n"
-        seal = seal_of(blank.encode())
-        (run / RECORD_FILE).write_text(blank.replace(BLANK, str(seal)), encoding="utf-8")
+        # formatted as a run writes it: other formats take another path through the reader
+        blank = to_json({**document, "seal": BLANK}, indent=1) + b"\n"
+        seal = str(seal_of(blank))
+        (run / RECORD_FILE).write_bytes(blank.replace(BLANK.encode(), seal.encode()))
 
 
 def _named(example: Path, trace: TraceFile, run: Path) -> TraceFile:

@@ -226,6 +226,8 @@ class PointComparison:
             is_compared(self._subject, run),
             is_energy_compared(self._subject, run),
         )
+        if valid and valid_energy:
+            return figures
         return {
             key: (quantity, replace(found, valid=valid_energy if quantity.is_energy else valid))
             for key, (quantity, found) in figures.items()

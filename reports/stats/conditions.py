@@ -98,7 +98,7 @@ def _all(record: RunRecord) -> Iterator[tuple[str, str]]:
         yield "data set", record.workload.data.key
     yield "wattload", record.software.wattload
     yield "commit", str(record.software.git_commit)[:12]
-    for key, value in settings(record.config).items():
+    for key, value in settings(record).items():
         yield f"config {key}", value
     yield from _hosts(record)
     yield from _targets(record)

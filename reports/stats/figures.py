@@ -108,7 +108,10 @@ def quantities(record: RunRecord) -> dict[str, tuple[Quantity, RunFigure]]:
         found.update({quantity.key: (quantity, figure) for quantity, figure in _energy(energy)})
     asked = _asked_by([quantity for quantity, _ in found.values()])
     return {
-        key: (replace(quantity, asked_by=asked.get(key, "")), _in_range(figure))
+        key: (
+            replace(quantity, asked_by=asked[key]) if key in asked else quantity,
+            _in_range(figure),
+        )
         for key, (quantity, figure) in found.items()
     }
 

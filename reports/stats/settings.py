@@ -42,9 +42,10 @@ def flat(
         yield key, value
 
 
-def settings(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return a configuration as dotted keys and texts, without keys that only name the run."""
-    return {key: str(value) for key, value in flat(config, without=_NOT_CONDITIONS)}
+@cache_by_identity
+def settings(record: RunRecord) -> Mapping[str, str]:
+    """Return a run's settings as dotted keys and texts, without keys that only name the run."""
+    return {key: str(value) for key, value in flat(record.config, without=_NOT_CONDITIONS)}
 
 
 @cache_by_identity
@@ -53,7 +54,7 @@ def facts_of(record: RunRecord) -> Mapping[str, str]:
     workload = record.workload
     found = {
         key: value
-        for key, value in settings(record.config).items()
+        for key, value in settings(record).items()
         if not any(key == name or key.startswith(f"{name}.") for name in _NOT_AXES)
     }
     return found | {

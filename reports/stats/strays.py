@@ -13,7 +13,7 @@ from wattload.core.record.run import RunRecord
 from wattload.reports.quantity import counted
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.effects import MINIMUM_RUNS
-from wattload.reports.stats.settings import NOT_SET, facts_of, flat
+from wattload.reports.stats.settings import NOT_SET, facts_of
 
 SHARE = 3
 """A setting is usual in an arm if at least this many times as many runs have it as do not."""
@@ -65,8 +65,8 @@ def _of_stray_arms(arms: Arms, valid: Mapping[str, int]) -> Iterator[tuple[str, 
 
 
 def _is_of_search(record: RunRecord) -> bool:
-    name: object = dict(flat(record.config)).get("sweep.name", "none")
-    return name != "none"
+    sweep = record.config.get("sweep")
+    return isinstance(sweep, Mapping) and sweep.get("name", "none") != "none"
 
 
 def _of_settings(arms: Arms) -> Iterator[tuple[str, str]]:
