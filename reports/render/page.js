@@ -1,4 +1,5 @@
-// Reads values off charts, zooms the axis of time, and saves charts. The page is whole without it.
+// Reads values off charts, zooms the axis of time (by pointer or keyboard), and saves charts.
+// The page is whole without it.
 (() => {
   "use strict";
   const tip = document.createElement("div");
@@ -6,12 +7,12 @@
   tip.hidden = true;
   document.body.append(tip);
 
-  const show = (event, text) => {
+  const show = ({ clientX, clientY }, text) => {
     tip.textContent = text;
     tip.hidden = !text;
     const room = document.documentElement.clientWidth - tip.offsetWidth - 8;
-    tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, room))}px`;
-    tip.style.top = `${event.clientY + 16}px`;
+    tip.style.left = `${Math.max(4, Math.min(clientX + 14, room))}px`;
+    tip.style.top = `${clientY + 16}px`;
   };
   const digits = (value) => String(+value.toPrecision(3));
   const axis = (svg, name) => {
@@ -41,9 +42,8 @@
     }
     return null;
   };
-  const readOff = (svg, event) => {
-    const area = svg.querySelector("svg.area"), box = svg.getBoundingClientRect();
-    const share = (event.clientX - box.left) / box.width;
+  const readOff = (svg, share) => {
+    const area = svg.querySelector("svg.area");
     const view = area.viewBox.baseVal, x = axis(svg, "x"), y = axis(svg, "y");
     const values = [...area.querySelectorAll(".line")].flatMap((path) => {
       const height = heightAt(path, view.x + share * view.width);
@@ -54,7 +54,8 @@
   document.addEventListener("pointermove", (event) => {
     const mark = event.target.closest?.("[data-tip]");
     const svg = event.target.closest?.("svg.time");
-    show(event, mark ? mark.dataset.tip : svg ? readOff(svg, event) : "");
+    const box = svg?.getBoundingClientRect();
+    show(event, mark ? mark.dataset.tip : svg ? readOff(svg, (event.clientX - box.left) / box.width) : "");
   });
   document.addEventListener("pointerleave", () => { tip.hidden = true; });
 
@@ -75,6 +76,49 @@
     }
     figure.classList.toggle("zoomed", Boolean(ends));
     figure.querySelector(".reset").hidden = !ends;
+  };
+  // The keyboard moves a cursor over a focused chart; a screen reader announces what it reads off.
+  const cursor = document.createElement("div");
+  cursor.className = "cursor";
+  cursor.hidden = true;
+  document.body.append(cursor);
+  const place = (svg) => {
+    const box = svg.getBoundingClientRect(), text = readOff(svg, svg.share), x = axis(svg, "x");
+    const at = { clientX: box.left + svg.share * box.width, clientY: box.top + box.height / 2 };
+    cursor.hidden = false;
+    cursor.style.left = `${at.clientX}px`;
+    cursor.style.top = `${box.top}px`;
+    cursor.style.height = `${box.height}px`;
+    const now = `${digits(x.at(svg.share))} ${x.unit}`;
+    svg.setAttribute("aria-valuenow", digits(x.at(svg.share)));
+    svg.setAttribute("aria-valuetext", text || `${now}: no value`);
+    show(at, text || now);
+  };
+  const leave = () => { cursor.hidden = tip.hidden = true; };
+  document.addEventListener("scroll", leave, { passive: true });
+  const zoomBy = (figure, svg, factor) => {
+    const { low, high, at } = axis(svg, "x"), width = (at(1) - at(0)) * factor;
+    if (width >= high - low) { zoom(figure, null); return; }
+    const from = Math.max(low, Math.min(at(svg.share) - svg.share * width, high - width));
+    zoom(figure, [from, from + width]);
+  };
+  const press = (figure, svg, event) => {
+    const step = event.shiftKey ? 0.1 : 0.01;
+    const acts = {
+      ArrowLeft: () => { svg.share = Math.max(0, svg.share - step); },
+      ArrowRight: () => { svg.share = Math.min(1, svg.share + step); },
+      Home: () => { svg.share = 0; },
+      End: () => { svg.share = 1; },
+      "+": () => zoomBy(figure, svg, 0.5),
+      "-": () => zoomBy(figure, svg, 2),
+      0: () => zoom(figure, null),
+    };
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Escape") { leave(); return; }
+    if (!acts[event.key]) return;
+    event.preventDefault();
+    acts[event.key]();
+    place(svg);
   };
   const button = (word, label, act) => {
     const made = document.createElement("button");
@@ -126,6 +170,14 @@
     );
     figure.querySelector("figcaption").append(tools);
     for (const svg of figure.querySelectorAll("svg.time")) {
+      svg.share = 0.5;
+      const { low, high, at } = axis(svg, "x");
+      for (const [name, value] of Object.entries({
+        tabindex: 0, role: "slider", "aria-valuemin": low, "aria-valuemax": high, "aria-valuenow": at(0.5),
+        "aria-valuetext": readOff(svg, 0.5), "aria-keyshortcuts": "ArrowLeft ArrowRight + - 0",
+      })) svg.setAttribute(name, value);
+      svg.addEventListener("keydown", (event) => press(figure, svg, event));
+      svg.addEventListener("blur", leave);
       svg.addEventListener("pointerdown", (event) => {
         if (event.pointerType === "touch" || event.button) return;
         event.preventDefault();

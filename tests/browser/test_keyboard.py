@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -98,3 +99,33 @@ def test_enter_opens_a_folded_run(opener: Opener, samples: Samples) -> None:
         run.locator("summary").first.focus()
         opened.page.keyboard.press("Enter")
         assert run.get_attribute("open") is not None
+
+
+def test_the_arrows_move_the_read_off_of_a_chart(opener: Opener, samples: Samples) -> None:
+    with opener(samples("arms"), width=1280, scripts=True) as opened:
+        chart = opened.page.locator("#first-power svg.time")
+        chart.focus()
+        opened.page.keyboard.press("ArrowRight")
+        first = chart.get_attribute("aria-valuetext")
+        assert first is not None
+        assert opened.page.locator(".tip").inner_text() == first
+        assert re.fullmatch(r"[\d.]+ s: (A [\d.]+ W, )?B [\d.]+ W", first), first
+        opened.page.keyboard.press("Shift+ArrowLeft")
+        assert chart.get_attribute("aria-valuetext") != first
+        opened.page.keyboard.press("Tab")
+        assert not opened.page.locator(".tip").is_visible()
+
+
+def test_plus_minus_and_zero_zoom_a_chart(opener: Opener, samples: Samples) -> None:
+    with opener(samples("arms"), width=1280, scripts=True) as opened:
+        chart = opened.page.locator("#first-power svg.time")
+        ticks = chart.locator(".xt").all_text_contents()
+        value = chart.get_attribute("aria-valuetext")
+        chart.focus()
+        opened.page.keyboard.press("+")
+        opened.page.keyboard.press("+")
+        assert chart.locator(".xt").all_text_contents() != ticks
+        assert chart.get_attribute("aria-valuetext") == value  # the cursor keeps its time
+        opened.page.keyboard.press("-")
+        opened.page.keyboard.press("0")
+        assert chart.locator(".xt").all_text_contents() == ticks
