@@ -162,7 +162,7 @@ class Frame:
         self, x: Axis, y: Axis, *, height: int, title: str = "", x_title: str = "", head: int = 0
     ) -> None:
         self.x, self.y, self.height = x, y, height
-        self.top = (_LINE_HEIGHT + 7 if title else 4) + head
+        self.top = (_LINE_HEIGHT + 7 if title else 0 if head else 14) + head
         self._title, self._x_title = title, x_title
         self._area: list[str] = []
         self._over: list[str] = []

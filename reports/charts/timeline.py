@@ -1,6 +1,7 @@
 """Charts over time: rates, power and cumulative energy, of one run or of a run of each arm.
 
-Lines are means over bins of a second or more; the extremes within a bin are a band.
+Lines are means over bins, of a second or more unless the run is short; the range of the values
+within a bin is a band.
 """
 
 from __future__ import annotations
@@ -26,12 +27,17 @@ from wattload.reports.runs.timeline import Band, Timeline, make_timeline
 BINS_MAX = 600
 """The most bins of a line: more would not be seen."""
 
-_WIDTHS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600, 7200, 14400)
+_BINS_MIN = 20
+"""Fewer bins of a second are made finer: they would not show how a short run went."""
+
+_WIDTHS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600, 7200, 14400)
 _STRIPS_MAX = 40
 _LANE = 20
 _LETTER_WIDTH = 0.0078
 """The share of the width that a letter of a phase's words needs, where a chart is wide."""
 _RATE_HEIGHT = 150
+_GUTTER = 0.055
+"""The share of the time axis that is left free before the start, for the names of ticks."""
 _TABLE_ROWS = 24
 _HEADROOM = 1.12
 _CUT = 1.8
@@ -101,8 +107,10 @@ def power_figure(name: str, title: str, tracks: Sequence[Track]) -> Figure | Non
     drawn = [track for track in tracks if has_power(track)]
     if not drawn:
         return None
-    svg, table = _chart(drawn, [_power_series(track) for track in drawn], Unit.WATTS, "Power")
-    return Figure(name=name, title=title, svg=svg, caption=_power_caption(drawn), table=table)
+    series = [_power_series(track) for track in drawn]
+    svg, table, width_s = _chart(drawn, series, Unit.WATTS, "Power")
+    caption = _power_caption(drawn, width_s)
+    return Figure(name=name, title=title, svg=svg, caption=caption, table=table)
 
 
 def rate_figure(name: str, title: str, tracks: Sequence[Track]) -> Figure | None:
@@ -118,11 +126,8 @@ def rate_figure(name: str, title: str, tracks: Sequence[Track]) -> Figure | None
         legend = [(each.role, each.name) for each in series[0]]
     else:
         series, legend = [_moved(track) for track in drawn], []
-    svg, table = _chart(drawn, series, Unit.BYTES_PER_SECOND, "Rate")
-    caption = (
-        "Bytes that the workload moved, means over a second or longer. The band has the extremes, "
-        "cut off where they are far above the means."
-    )
+    svg, table, width_s = _chart(drawn, series, Unit.BYTES_PER_SECOND, "Rate")
+    caption = f"Bytes that the workload moved. {_bins_caption(width_s)}"
     return Figure(name=name, title=title, svg=svg, caption=caption, table=table, legend=legend)
 
 
@@ -136,7 +141,7 @@ def energy_figure(name: str, title: str, tracks: Sequence[Track]) -> Figure | No
     if not curves:
         return None
     scale = scale_for(Unit.JOULES, max(float(curve.value[-1]) for _, curve in curves))
-    frame, _ = _frame(
+    frame = _frame(
         [track for track, _ in curves],
         max(scale.shown(float(curve.value[-1])) for _, curve in curves),
         scale.unit,
@@ -222,6 +227,7 @@ def _own_rates(track: Track) -> list[_Series]:
             value=line.value,
         )
         for line in track.timeline.rates
+        if line.name not in names or np.nansum(line.value) > 0
     ]
 
 
@@ -240,7 +246,12 @@ def _moved(track: Track) -> list[_Series]:
     ]
 
 
-def _power_caption(tracks: Sequence[Track]) -> str:
+def _bins_caption(width_s: float) -> str:
+    width = quantity(width_s, Unit.SECONDS, 1)
+    return f"Lines are means over {width}; a band is the range of values within, cut off if high."
+
+
+def _power_caption(tracks: Sequence[Track], width_s: float) -> str:
     lines = [line.evidence for track in tracks for line in track.timeline.watts]
     lines += [band.evidence for track in tracks for band in track.timeline.bands]
     known = list(dict.fromkeys(lines))
@@ -253,7 +264,7 @@ def _power_caption(tracks: Sequence[Track]) -> str:
         if line.time_s.size > 1
     ]
     every = f" every {quantity(max(periods_s), Unit.SECONDS, 2)}" if periods_s else ""
-    ending = " The band has the extremes of each second or longer." if periods_s else ""
+    ending = f" {_bins_caption(width_s)}" if periods_s else ""
     bounded = any(track.timeline.bands for track in tracks)
     what = "Bounds of the drive's power" if bounded else "Drive power"
     return f"{what}, {listed(known)}{every}. Shaded: timed phases.{ending}"
@@ -261,8 +272,8 @@ def _power_caption(tracks: Sequence[Track]) -> str:
 
 def _chart(
     tracks: Sequence[Track], series: Sequence[Sequence[_Series]], unit: Unit, what: str
-) -> tuple[str, Table]:
-    """Return the picture of the series of each track, and their means as a table."""
+) -> tuple[str, Table, float]:
+    """Return the picture of the series of each track, their means, and the width of bins in s."""
     every = [each for own in series for each in own]
     bands = (
         [band for track in tracks for band in track.timeline.bands] if unit is Unit.WATTS else []
@@ -274,17 +285,20 @@ def _chart(
     tops += [float(np.nanmax(band.upper)) for band in bands if np.isfinite(band.upper).any()]
     largest = max(tops, default=0.0) or 1.0
     scale = scale_for(unit, largest)
-    frame, start_s = _frame(tracks, scale.shown(largest), scale.unit)
+    frame = _frame(tracks, scale.shown(largest), scale.unit)
     for track in tracks:
         for band in track.timeline.bands if unit is Unit.WATTS else ():
             _draw_band(frame, track, band, scale)
     for each, (edges, mean, low, high) in zip(every, binned, strict=True):
-        inside = _inside(edges, start_s, frame.x.high)
+        inside = _inside(edges, 0.0, frame.x.high)
         own = edges[inside.start : inside.stop + 1]
-        frame.band(own, low[inside] / scale.factor, high[inside] / scale.factor, each.role)
+        if end_s >= _BINS_MIN * width_s:  # of few bins it would cover all
+            lowest, highest = low[inside] / scale.factor, high[inside] / scale.factor
+            frame.band(own, lowest, highest, each.role, 0.14)
         frame.steps(own, mean[inside] / scale.factor, each.role, each.name, each.dash)
     words = "; ".join(f"{track.letter}: {track.summary}" for track in tracks)
-    return frame.svg(f"{what} over time. {words}", "time"), _table(every, scale, frame.x)
+    svg = frame.svg(f"{what} over time. {words}", "time")
+    return svg, _table(every, scale, frame.x), width_s
 
 
 def _top(binned: tuple[Array, Array, Array, Array], end_s: float) -> float:
@@ -305,7 +319,7 @@ def _inside(edges: Array, start_s: float, end_s: float) -> slice:
 
 
 def _draw_band(frame: Frame, track: Track, band: Band, scale: Scale) -> None:
-    times = np.clip(band.time_s - track.zero_s, frame.x.low, frame.x.high)
+    times = np.clip(band.time_s - track.zero_s, 0.0, frame.x.high)
     if times.size < 2:  # noqa: PLR2004 - no width
         return
     lower = band.lower if band.lower is not None else np.zeros_like(band.upper)
@@ -321,10 +335,14 @@ def _draw_band(frame: Frame, track: Track, band: Band, scale: Scale) -> None:
 
 
 def _bin_s(tracks: Sequence[Track], series: Sequence[_Series]) -> float:
-    """Return the width of bins: a second, the slowest sensor's period, or more for long runs."""
+    """Return the width of bins in seconds.
+
+    It is a second, the slowest sensor's period, more for long runs, or less for short ones.
+    """
     periods_s = [float(np.median(np.diff(each.time_s))) for each in series if each.time_s.size > 1]
     span_s = max(track.timeline.end_s - track.timeline.start_s for track in tracks)
-    least_s = max([*periods_s, span_s / BINS_MAX, 1.0])
+    short_s = max(track.end_s for track in tracks) / _BINS_MIN
+    least_s = max([*periods_s, span_s / BINS_MAX, min(1.0, short_s)])
     return next((float(each) for each in _WIDTHS_S if each >= least_s - 1e-6), least_s)
 
 
@@ -348,14 +366,13 @@ def _binned(series: _Series, width_s: float) -> tuple[Array, Array, Array, Array
     return edges, mean, low, high
 
 
-def _frame(tracks: Sequence[Track], largest: float, unit: str) -> tuple[Frame, float]:
-    """Return the axes of tracks, their timed phases as lanes and shades, and the first second."""
+def _frame(tracks: Sequence[Track], largest: float, unit: str) -> Frame:
+    """Return the axes of tracks, with their timed phases as lanes and shades."""
     end_s = max(track.end_s for track in tracks)
     margin_s = max(end_s * 0.05, min(1.0, end_s * 0.3))
-    first_s = min(track.timeline.start_s - track.zero_s for track in tracks)
     last_s = max(track.timeline.end_s - track.zero_s for track in tracks)
-    start_s = max(first_s, -margin_s)
-    x = Axis(low=start_s, high=max(min(last_s, end_s + margin_s), end_s, start_s + 1e-3), unit="s")
+    high_s = max(min(last_s, end_s + margin_s), end_s, 1e-3)
+    x = Axis(low=-_GUTTER * high_s, high=high_s, unit="s")
     y = Axis(low=0, high=(largest or 1.0) * _HEADROOM, unit=unit)
     frame = Frame(x, y, height=_RATE_HEIGHT, head=_LANE * len(tracks))
     phases = [list(_phase_words(frame, track)) for track in tracks]
@@ -365,7 +382,7 @@ def _frame(tracks: Sequence[Track], largest: float, unit: str) -> tuple[Frame, f
     for index, (track, own) in enumerate(zip(tracks, phases, strict=True)):
         letter = track.letter if len(tracks) > 1 else ""
         _draw_lane(frame, track, letter, index * _LANE, own if has_room else [])
-    return frame, start_s
+    return frame
 
 
 def _draw_lane(
@@ -396,7 +413,7 @@ def _draw_lane(
             f'<rect class="fixed" x="{share_of(left)}" y="{top + 3:g}" width="{share_of(width)}" '
             f'height="3" fill="{light(role)}"/>'
         )
-    first, y = share_of(frame.x.share(max(0.0, frame.x.low))), top + 18
+    first, y = share_of(frame.x.share(0.0)), top + 18
     look = ' class="fixed" font-weight="700"'
     if letter:
         frame.over(text(first, y, letter, role="strong", more=look))

@@ -17,6 +17,7 @@ from wattload.core.power import Channel
 from wattload.core.record.controller import ControllerRecord
 from wattload.core.record.energy import EnergyRecord, PowerSection
 from wattload.core.record.host import HostRecord
+from wattload.core.record.phase import IoCounter
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.core.record.target import TargetRecord
@@ -31,8 +32,8 @@ class Compactor:
     """Makes runs compact, after their closure checks.
 
     A record takes a quarter of a megabyte in memory. Half of it are details that no comparison
-    reads: idle and polling, the whole run by every source, counters, every span of every rank, the
-    figures of checks that passed. Much of the rest is the same in every run of a machine.
+    reads: idle and polling, the whole run by every source, most counters, every span of every rank,
+    the figures of checks that passed. Much of the rest is the same in every run of a machine.
     """
 
     def __init__(self) -> None:
@@ -56,7 +57,7 @@ class Compactor:
                 "spans": tuple({span.name: span for span in record.spans}.values()),
                 "power": self._power(record.power),
                 "checks": _compact_checks(record.checks),
-                "counters": (),
+                "counters": _block_counters(record),
                 "ranks": (),
             }
         )
@@ -80,6 +81,16 @@ class Compactor:
         """Return the first equal part: all runs of one machine then share it."""
         found = self._seen.setdefault((type(part), part.model_dump_json()), part)
         return cast("Same", found)
+
+
+def _block_counters(record: RunRecord) -> tuple[IoCounter, ...]:
+    """Return what shows whether a drive was busy in a timed phase."""
+    timed = {window.name for window in record.timed_windows()}
+    return tuple(
+        counter
+        for counter in record.counters
+        if counter.source == "block" and counter.phase in timed
+    )
 
 
 def _compact_energy(energy: EnergyRecord) -> EnergyRecord:

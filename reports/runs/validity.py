@@ -388,6 +388,7 @@ def _traces(run: Run) -> Iterator[Check]:
 
 
 WARM_UP = "it is a warm-up run"
+_ENDED = {"failed": "the run failed", "aborted": "the run was aborted"}
 _DONE = {"fail": "failed", "not_checked": "was not checked"}
 
 
@@ -397,7 +398,8 @@ def faults(run: Run, closures: Sequence[Check]) -> tuple[str, ...]:
     if record.comparison.warm_up:
         found.append(WARM_UP)
     if record.status != "complete":
-        found.append(f"it is {record.status}: {record.status_reason or 'no reason recorded'}")
+        reason = record.status_reason or "no reason recorded"
+        found.append(f"{_ENDED[record.status]}: {reason}")
     found += [
         f"the check {check.name} failed: {check.sentence}"
         for check in record.checks

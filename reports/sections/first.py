@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from wattload.reports.blocks import (
     Block,
+    Figure,
     Finding,
     Link,
     Paragraph,
@@ -37,6 +40,8 @@ def title(subject: Subject) -> str:
     workloads = listed([workload_title(group.workload) for group in subject.groups])
     if subject.compares:
         return f"{subject.arms[0]} vs {subject.arms[1]}: {workloads}"
+    if len(subject.arms) > len(LETTERS):
+        return f"{counted(len(subject.arms), 'arm')}: {workloads}"
     places = unique(
         target.facts.path or target.facts.kind
         for run in subject.runs
@@ -61,8 +66,9 @@ def byline(subject: Subject, screen: FirstScreen) -> Words:
     turns = any(run.record.comparison.interleave == "abba" for run in subject.runs)
     days = sorted({run.record.started_utc[:10] for run in subject.runs})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    order = ", alternating" if turns and subject.compares else ""
     parts: list[str | Link] = [
-        f"{each}{' each' if several else ''}{' in turns' if turns and subject.compares else ''}",
+        f"{each}{' each' if several else ''}{order}",
         f" · {when} · ",
         Link(_checks(subject), "trust"),
     ]
@@ -93,7 +99,7 @@ def first_section(subject: Subject, screen: FirstScreen) -> list[Block]:
     """Return the verdicts with their bars, and what was measured over time."""
     blocks: list[Block] = [_verdicts(subject, screen)]
     if screen.no_power:
-        blocks.append(Paragraph(f"Drive energy: {screen.no_power}", quiet=True))
+        blocks.append(Paragraph(no_power_words(screen), quiet=True))
     if all(subject.faults(run) for run in subject.runs):
         blocks += limits_notices(subject)[:1]
     blocks += [Paragraph(sentence) for sentence in screen.warnings]
@@ -102,42 +108,49 @@ def first_section(subject: Subject, screen: FirstScreen) -> list[Block]:
     return blocks
 
 
+def no_power_words(screen: FirstScreen) -> str:
+    """Return why no workload has a drive's energy, as a sentence."""
+    verdict, _, reason = screen.no_power.partition(": ")
+    return f"Drive energy: {verdict}{f' ({reason})' if reason else ''}."
+
+
 def _verdicts(subject: Subject, screen: FirstScreen) -> Verdicts:
-    has_energy = not screen.no_power
+    has_drive = not screen.no_power
     if subject.compares:
-        titles = ["Speed", "Drive energy"] if has_energy else ["Speed"]
+        titles = ["Speed", "Drive energy"] if has_drive else ["Speed"]
         bars = "A and B, each run a dot"
     elif len(subject.arms) > 1:
-        titles, bars = [], "The fastest arm first; no winner of more than two arms"
+        titles, bars = ["Limit"], "The fastest arm first, each run a dot"
         if not any(len(group.arms) > 1 for group in subject.groups):
             bars = "The arms have no workload in common: nothing is compared"
     else:
-        titles = ["Rate", "Drive energy", "Limited by"] if has_energy else ["Rate", "Limited by"]
-        bars = ""
-    lines = [_line(subject, row, has_energy=has_energy) for row in screen.rows]
+        has_energy = has_drive or any(row.devices for row in screen.rows)
+        titles = ["Rate", "Energy", "Limit"] if has_energy else ["Rate", "Limit"]
+        bars = "Each run a dot" if any(len(group.runs) > 1 for group in subject.groups) else ""
+    lines = [
+        _line(subject, row, titles, has_drive=has_drive, has_bars=bool(bars)) for row in screen.rows
+    ]
     return Verdicts(titles=titles, bars=bars, lines=lines)
 
 
-def _line(subject: Subject, row: VerdictRow, *, has_energy: bool) -> VerdictLine:
-    findings: list[Finding] = []
-    svg = ""
+def _line(
+    subject: Subject, row: VerdictRow, titles: Sequence[str], *, has_drive: bool, has_bars: bool
+) -> VerdictLine:
+    found = {
+        "Speed": _finding(row.speed),
+        "Drive energy": _finding(row.energy),
+        "Rate": _figure(row.rates),
+        "Energy": _energy(row),
+        "Limit": Finding(text="", remark=_limits(row)),
+    }
     has_section = len(subject.arms) <= len(LETTERS)
-    if subject.compares:
-        findings.append(_finding(row.speed))
-        if has_energy:
-            findings.append(_finding(row.energy))
-        svg = _panels(row, has_energy=has_energy)
-    elif len(subject.arms) > 1:
-        svg = _panels(row, has_energy=has_energy)
-    else:
-        findings = list(_figures(row, has_energy=has_energy))
     return VerdictLine(
         title=row.name,
         remark=row.detail,
         note=row.at,
         anchor=anchor("workload", row.group.workload) if has_section else "runs",
-        findings=findings,
-        svg=svg,
+        findings=[found[title] for title in titles],
+        svg=_panels(row, has_energy=has_drive) if has_bars else "",
         grade=row.grade.word,
         reason=row.grade.reason,
         evidence=row.grade.link,
@@ -164,21 +177,36 @@ def _finding(answer: Answer | None) -> Finding:
     return Finding(text=answer.verdict, remark="; ".join(remark), tone=tone)
 
 
-def _figures(row: VerdictRow, *, has_energy: bool) -> list[Finding]:
-    """Return the figures of a single arm, and what limits them."""
-    found = []
-    for bars in (row.rates, *([row.energies] if has_energy else [])):
-        known = bars.bars[0] if bars.bars else None
-        if known is None or (known.value is None and known.upper is None):
-            found.append(Finding(text=MISSING, remark=bars.missing, tone="quiet"))
-        else:
-            found.append(Finding(text=f"{known.text} {bars.title}", remark=_spread(known)))
-    if has_energy and row.efficiencies.bars and row.efficiencies.bars[0].value is not None:
-        per_watt = f"{row.efficiencies.bars[0].text} {row.efficiencies.title}"
-        found[-1] = Finding(text=found[-1].text, remark=per_watt)
-    limit = next(iter(row.limits.values()), "unknown").removeprefix("limited by ")
-    found.append(Finding(text="", remark=limit))
-    return found
+def _figure(bars: Bars) -> Finding:
+    """Return the figure of a single arm, and its range over the runs."""
+    known = bars.bars[0] if bars.bars else None
+    if known is None or (known.value is None and known.upper is None):
+        return Finding(text=MISSING, remark=bars.missing, tone="quiet")
+    return Finding(text=f"{known.text} {bars.title}", remark=_spread(known))
+
+
+def _energy(row: VerdictRow) -> Finding:
+    """Return the energy of the drive, or else of another device, each with its name."""
+    drive, others = _figure(row.energies), [_figure(bars) for bars in row.devices]
+    if drive.tone != "quiet":
+        per_watt = f"drive, {_figure(row.efficiencies).text}"
+        return Finding(text=drive.text, remark="; ".join([per_watt, *(own.text for own in others)]))
+    if not others:
+        return drive
+    return Finding(text=others[0].text, remark=f"drive: {drive.remark}")
+
+
+def _limits(row: VerdictRow) -> str:
+    """Return what limits the rate, by letter where the arms differ."""
+    known = {
+        arm: words.removeprefix("limited by ") or "unknown" for arm, words in row.limits.items()
+    }
+    if len(set(known.values())) == 1:
+        return next(iter(known.values()))
+    letters = {bar.arm: bar.letter or bar.arm for bar in row.rates.bars}
+    return "; ".join(
+        f"{letters.get(arm, arm)}: {re.split('[,;:]', words)[0]}" for arm, words in known.items()
+    )
 
 
 def _spread(bar: summary.Bar) -> str:
@@ -264,6 +292,13 @@ def drawn_first(subject: Subject) -> tuple[str, str]:
     return next(with_rate, ""), "rate"
 
 
+def with_median(figure: Figure | None, group: Group) -> Figure | None:
+    """Return a chart of one run of each arm, with a caption that states which one it is."""
+    if figure is None or all(len(runs) == 1 for runs in group.arms.values()):
+        return figure
+    return replace(figure, caption=f"{figure.caption} Each arm's run of median rate.")
+
+
 def _over_time(subject: Subject) -> Block | None:
     workload, what = drawn_first(subject)
     title = workload_title(workload)
@@ -271,6 +306,8 @@ def _over_time(subject: Subject) -> Block | None:
         if group.workload == workload:
             tracks = tracks_of(subject, group)
             if what == "power":
-                return power_figure("first-power", f"Power during {title}", tracks)
-            return rate_figure("first-rate", f"Rate during {title}", tracks)
+                figure = power_figure("first-power", f"Power during {title}", tracks)
+            else:
+                figure = rate_figure("first-rate", f"Rate during {title}", tracks)
+            return with_median(figure, group)
     return None

@@ -46,7 +46,7 @@ from wattload.reports.quantity import (
 )
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading
-from wattload.reports.sections.first import drawn_first, representative_run, tracks_of
+from wattload.reports.sections.first import drawn_first, representative_run, tracks_of, with_median
 from wattload.reports.sections.ratios import (
     by_quantity,
     confidence_fold,
@@ -95,7 +95,9 @@ def _section(subject: Subject, group: Group) -> Section:
     }
     shown = drawn_first(subject)
     figures = [
-        figure for what, figure in over_time.items() if figure and (group.workload, what) != shown
+        figure
+        for what, drawn in over_time.items()
+        if (figure := with_median(drawn, group)) and (group.workload, what) != shown
     ]
     if figures:
         blocks.append(FigureRow(figures))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -12,13 +13,23 @@ from wattload.core.mlperf.published import UNET3D
 from wattload.core.power import Evidence
 from wattload.core.record.run import RunRecord
 from wattload.reports.quantity import TIMES, UNIT_SPACE, counted, number, percent
-from wattload.reports.runs.energy import Energy, is_simulated, phase_energies, whole_energy
+from wattload.reports.runs.energy import (
+    ALL_PHASES,
+    Energy,
+    is_simulated,
+    phase_energies,
+    whole_energy,
+)
 from wattload.reports.runs.load import Run
+from wattload.reports.runs.phases import leading
 from wattload.reports.stats.comparison import Row
 from wattload.reports.stats.subject import Group, Subject
 
 HIGH_PAIRS = 8
 """Pairs of runs, or runs of a single arm, for high confidence."""
+
+DRIVE_BUSY = 0.9
+"""The least share of the time that a drive which limits a rate has requests in flight."""
 
 EVIDENCE = "trust"
 """The anchor of a page's checks and evidence."""
@@ -47,7 +58,8 @@ def grade(subject: Subject, compared: Group, rate: Row | None, phase: str) -> Gr
 
     ``high`` needs ``HIGH_PAIRS`` pairs, all mandatory checks passed, measured power and a host
     ceiling of ``CEILING_FACTOR`` times the rate. ``medium`` lacks one of these; ``low`` lacks more,
-    or has too few runs for a verdict. Simulated power and bounds have ``none``.
+    or has too few runs for a verdict. Simulated power and bounds have ``none``, and so has a
+    workload without a valid run.
 
     Args:
         subject: that of the page.
@@ -60,7 +72,7 @@ def grade(subject: Subject, compared: Group, rate: Row | None, phase: str) -> Gr
     if made_up := _made_up(records, energies):
         return Grade("none", made_up)
     if rate is None or not records:
-        return Grade("low", "no valid run")
+        return Grade("none", "no valid run")
     if rate.shortage:
         return Grade("low", rate.shortage)
     pairs = rate.effect.pairs if rate.effect is not None else 0
@@ -147,22 +159,44 @@ def limit(rate: Row | None, runs: Sequence[Run]) -> str:
     """Return what limited the rate of an arm, in a few words; empty without a valid run.
 
     It is the accelerators if they computed at least as large a share of the time as MLPerf Storage
-    demands, the host if one of its ceilings is less than ``CEILING_FACTOR`` times the rate, and
-    otherwise the drive.
+    demands, the host if one of its ceilings is less than ``CEILING_FACTOR`` times the rate, and the
+    drive if it was busy for ``DRIVE_BUSY`` of the time. A job may be limited by none of them, such
+    as by latency between its own steps.
     """
     if rate is None or not runs:
         return ""
+    records = [run.record for run in runs]
     shares = [
         metric.value
-        for run in runs
-        if (metric := run.record.metric("compute_fraction")) and metric.value is not None
+        for record in records
+        if (metric := record.metric("compute_fraction")) and metric.value is not None
     ]
     if shares and median(shares) >= UNET3D.au_threshold:
         return f"limited by the accelerator, which computed {percent(median(shares))} of the time"
-    factors = _ceiling_factors(rate, [run.record for run in runs])
-    if not factors:
-        return "limit unknown: no ceiling of the host"
-    device = "host" if min(factors) < CEILING_FACTOR else "drive"
-    return (
-        f"limited by the {device}; the host alone reaches {number(min(factors), 2)}{TIMES} the rate"
-    )
+    factors = _ceiling_factors(rate, records)
+    reached = f"alone reaches {number(min(factors), 2)}{TIMES} the rate" if factors else ""
+    if factors and min(factors) < CEILING_FACTOR:
+        return f"limited by the host, which {reached}"
+    busy = [share for each in records if (share := _busy_share(each, rate.quantity.phase))]
+    if not busy:
+        return "limit unknown: the drive's busy time was not counted"
+    share_text = f"busy {percent(median(busy), 2)} of the time"
+    if median(busy) < DRIVE_BUSY:
+        return f"not limited by the drive, which was {share_text}"
+    host = f"the host {reached}" if factors else "or the host, whose ceiling is unknown"
+    return f"limited by the drive, {share_text}; {host}"
+
+
+def _busy_share(record: RunRecord, phase: str) -> float | None:
+    """Return the share of a phase in which the busiest drive had requests in flight.
+
+    ``None`` if it was not counted. Without a ``phase`` it is over all leading phases.
+    """
+    phases = [each for each in leading(record) if phase in (each.name, ALL_PHASES, "")]
+    names = {each.name for each in phases}
+    busy_s: dict[tuple[str, str], float] = defaultdict(float)
+    for counter in record.counters:
+        if counter.source == "block" and counter.phase in names and counter.busy_s is not None:
+            busy_s[counter.host, counter.device] += counter.busy_s
+    active_s = sum(each.active_s for each in phases)
+    return min(max(busy_s.values()) / active_s, 1.0) if busy_s and active_s else None

@@ -24,6 +24,7 @@ from wattload.reports.quantity import (
     Scale,
     counted,
     interval_text,
+    label,
     number,
     quantity,
     scale_for,
@@ -240,6 +241,13 @@ class _Place:
     at: str
 
     @property
+    def basis(self) -> str:
+        """The phase of the figures in brackets; empty if it is all that the runs did."""
+        several = any(len(leading(record)) > 1 for record in self.records)
+        is_part = self.phase not in ("", ALL_PHASES)
+        return f" ({label(self.phase)})" if several and is_part else ""
+
+    @property
     def records(self) -> list[RunRecord]:
         """The records of the valid runs."""
         return [run.record for run in self.compared.runs]
@@ -421,7 +429,11 @@ def _verdict_row(
         rates=rates,
         energies=energies,
         efficiencies=_bars(
-            place, place.per_watt, "MB/s per W", Scale(float(MB), ""), energies.missing
+            place,
+            place.per_watt,
+            f"MB/s per W{place.basis}",
+            Scale(float(MB), ""),
+            energies.missing,
         ),
         devices=tuple(_devices(place, energy_scale)),
         limits={arm: limit(place.rate, place.compared.arms.get(arm, ())) for arm in arms},
@@ -451,7 +463,7 @@ def _detail(place: _Place) -> str:
     ]
     if moved and moved[0] and place.work is not None:
         each = quantity(moved[0] / place.work.count, Unit.BYTES, 3)
-        parts.append(f"{each} per {place.work.name}")
+        parts.append(f"{each} per {place.work.name}{place.basis}")
     return ", ".join(parts)
 
 
@@ -464,7 +476,7 @@ def _rates(place: _Place, scale: Scale) -> Bars:
     if row is None:
         return _bars(place, None, "rate", scale, missing)
     if row.quantity.unit is Unit.BYTES_PER_SECOND:
-        return _bars(place, row, scale.unit, scale, missing)
+        return _bars(place, row, f"{scale.unit}{place.basis}", scale, missing)
     own = _page_scale([(row, 1.0)], row.quantity.unit)
     return _bars(place, row, ", ".join(filter(None, (row.quantity.label, own.unit))), own, missing)
 
@@ -474,8 +486,9 @@ def _energies(place: _Place, scale: Scale) -> Bars:
     missing = _no_energy(place)
     if place.work is not None:
         own = Scale(scale.factor * place.work.count, "")
-        return _bars(place, place.energy, f"{scale.unit} per {place.work.name}", own, missing)
-    made = _bars(place, place.per_watt, "J per GB", Scale(1.0, ""), missing)
+        title = f"{scale.unit} per {place.work.name}{place.basis}"
+        return _bars(place, place.energy, title, own, missing)
+    made = _bars(place, place.per_watt, f"J per GB{place.basis}", Scale(1.0, ""), missing)
     bars = tuple(
         replace(
             bar,
@@ -550,7 +563,7 @@ def _devices(place: _Place, scale: Scale) -> Iterator[Bars]:
                 )
                 for arm, own in marks.items()
             )
-            title = f"{name}, {scale.unit} per {work.name}"
+            title = f"{name}, {scale.unit} per {work.name}{place.basis}"
             yield Bars(title=title, better="lower", bars=bars)
 
 

@@ -1,7 +1,7 @@
 """Every number that a page prints is in its data or in a record that it carries.
 
 By value and at the printed precision, in captions, tables, claims and the data of charts too. What
-is exempt stands here, and is what the page itself says of where its numbers are.
+is exempt is listed here: numbers that only say where others are on the page.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the sections say of records that lack something, or have more than the usual one."""
+"""The sections of records that lack something, or have more than usual."""
 
 from __future__ import annotations
 

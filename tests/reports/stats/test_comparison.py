@@ -115,11 +115,13 @@ def test_unmade_power_checks_bar_energy_and_not_throughput(tmp_path: Path) -> No
     assert found["energy, train"].reason.startswith("0 and 5 runs")
 
 
-@pytest.mark.parametrize("status", ["failed", "aborted"])
-def test_a_run_that_did_not_finish_is_not_compared(tmp_path: Path, status: str) -> None:
+@pytest.mark.parametrize(
+    ("status", "words"), [("failed", "the run failed"), ("aborted", "the run was aborted")]
+)
+def test_a_run_that_did_not_finish_is_not_compared(tmp_path: Path, status: str, words: str) -> None:
     run = one(tmp_path, arm("A", 0, status=status))
     (fault,) = make_subject([run]).faults(run)
-    assert fault == f"it is {status}: the run was interrupted"
+    assert fault == f"{words}: the run was interrupted"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the first screen says of two arms, of one, and of many."""
+"""The first screen of two arms, of one, and of many."""
 
 from __future__ import annotations
 
@@ -156,6 +156,38 @@ def test_one_arm_has_figures_and_what_limits_them() -> None:
     assert found.limits["A"].startswith("limited by the host")
 
 
+def busy(runs: Sequence[Run], share: float) -> list[Run]:
+    """Return the runs, whose drives were busy for a share of each phase."""
+    found = []
+    for each in runs:
+        seconds = {window.name: window.seconds for window in each.record.windows}
+        counters = tuple(
+            counter.model_copy(update={"busy_s": share * seconds[counter.phase]})
+            if counter.source == "block"
+            else counter
+            for counter in each.record.counters
+        )
+        record = each.record.model_copy(update={"counters": counters})
+        found.append(Run(record=record, traces=each.traces))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (
+            0.97,
+            "limited by the drive, busy 97\u00a0% of the time; the host alone reaches 3.0\u00d7",
+        ),
+        (0.04, "not limited by the drive, which was busy 4.0\u00a0% of the time"),
+    ],
+)
+def test_only_a_busy_drive_limits(share: float, words: str) -> None:
+    runs = with_ceiling(busy(session({"A": FAST}, **REAL), share), 3.0)
+    assert row(runs).limits["A"].startswith(words)
+    assert row(list(map(Compactor(), runs))).limits == row(runs).limits
+
+
 def test_three_arms_are_ranked_without_a_winner() -> None:
     runs = session({"A": SLOW, "B": FAST, "C": [1.5e9] * 8}, **REAL)
     found = row(runs)
@@ -172,7 +204,7 @@ def test_thirty_arms_and_failed_runs_make_a_screen() -> None:
     failed = row([run("r1", label="A", status="failed"), run("r2", label="B", status="failed")])
     assert failed.speed is not None
     assert failed.speed.outcome == "missing"
-    assert failed.grade.word == "low"
+    assert failed.grade.text == "none: no valid run"
 
 
 def with_rate(each: Run, rate: float) -> Run:
@@ -255,8 +287,8 @@ def test_energy_is_per_unit_of_work_with_its_name() -> None:
     }
     assert titles == {
         "unet3d": "J per job",
-        "checkpoint": "J per checkpoint",
-        "dlrm": "J per round",
+        "checkpoint": "J per checkpoint (write)",
+        "dlrm": "J per round (to parquet)",
     }
 
 
