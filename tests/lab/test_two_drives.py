@@ -33,14 +33,14 @@ DESIGNS = {"virtual-gen5": GEN5, "virtual-gen4": GEN4}
 LABELS = 'label="Virtual Gen5","Virtual Gen4"'
 POWER = (
     "power.allow_system_drive=true",
-    "power.period_s=0.5",
+    "power.period_s=0.25",
     "power.idle_s=2",
     "power.quiet_s=1",
     "power.tail_max_s=3",
 )
 WORKLOADS = {
-    "unet3d": ("accelerator=unpaced",),
-    "checkpoint": (),
+    "unet3d": ("accelerator=unpaced", "workload.epochs=2"),
+    "checkpoint": ("workload.checkpoint_count=2",),
     "dlrm": ("workload.rounds=1",),
 }
 """Phases of 10 s and more: there are 14 runs of each, and an emulated processor."""

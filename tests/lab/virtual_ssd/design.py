@@ -88,6 +88,7 @@ class Design:
     critical_k: int = 353
     light_throttle: float = 0.7
     heavy_throttle: float = 0.4
+    has_ocp_log: bool = True
     estimates: bool = False
     error_percent: int = 1
     energy_before_wh: float = 1234.3
@@ -109,6 +110,7 @@ GEN5 = Design(
     model=f"{MODEL} Gen5",
     states=(STATES[0], STATES[-1]),
     kelvin_per_w=0.3,
+    has_ocp_log=False,
 )
 GEN4 = Design(
     serial="VIRTUALGEN4",
@@ -128,7 +130,9 @@ GEN4 = Design(
     write_j_per_byte=2.0e-6,
     destage_j_per_byte=1.0e-6,
     kelvin_per_w=0.3,
+    has_ocp_log=False,
 )
-"""Gen5 is faster; Gen4 reads with fewer joules and writes with more. Well cooled: nobody waits."""
+"""Gen5 is faster; Gen4 reads with fewer joules and writes with more. Both are well cooled, so that
+no run waits. With one meter, every run's energy has the same evidence."""
 
 DESIGNS = {design.serial: design for design in (Design(), GEN5, GEN4)}

@@ -125,7 +125,7 @@ class VirtualSsd:
 
     def _page(self, page: int) -> bytes | None:
         pages: dict[int, Callable[[], bytes]] = {
-            0x00: logs.supported_pages,
+            0x00: lambda: logs.supported_pages(self.design),
             0x02: self._smart,
             0x03: lambda: logs.firmware(self.design),
             0x05: logs.effects,
@@ -134,7 +134,8 @@ class VirtualSsd:
                 self.engine, interval_power_w(self.engine.curve, "tumbling")
             ),
         }
-        return pages[page]() if page in pages else None
+        is_there = page in pages and (page != 0xC0 or self.design.has_ocp_log)
+        return pages[page]() if is_there else None
 
     def _smart(self) -> bytes:
         return logs.smart(self.engine, ipm_w=self._ipm_w(), power_on_hours=self._power_on_hours())

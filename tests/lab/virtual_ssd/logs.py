@@ -47,10 +47,10 @@ def smart(engine: Engine, *, ipm_w: float, power_on_hours: int) -> bytes:
     return bytes(data)
 
 
-def supported_pages() -> bytes:
+def supported_pages(design: Design) -> bytes:
     """Return log 00h: one bit for each page that is answered."""
     words = [0] * 256
-    for page in (0x00, 0x02, 0x03, 0x05, 0x25, 0xC0):
+    for page in (0x00, 0x02, 0x03, 0x05, 0x25, *([0xC0] if design.has_ocp_log else [])):
         words[page] = 1
     return struct.pack("<256I", *words)
 
