@@ -50,6 +50,9 @@ _RATES = (Unit.BYTES_PER_SECOND, Unit.SAMPLES_PER_SECOND)
 _STATE_WORDS = {"transition": "between states", "unknown": "state unknown"}
 """What a record has in place of the number of a power state."""
 
+_COMPUTING = "compute_s"
+"""The part of an accelerator's time whose share is printed on its bar."""
+
 
 def arms_legend(arms: Sequence[str], letters: Sequence[str] = LETTERS) -> list[tuple[str, str]]:
     """Return the role and the name of each arm, with its letter where there are several."""
@@ -389,7 +392,9 @@ def _stack_figure(name: str, title: str, stack: _Stack) -> Figure | None:
             for part, words in stack.names.items()
             if (value := stack.part(part, arm))
         ]
-        bars.append(Bar(label=arm, role="device", value=total, parts=parts))
+        computed = stack.part(_COMPUTING, arm) if _COMPUTING in stack.names else None
+        note = f"{percent(computed / total)} computing" if computed and total else ""
+        bars.append(Bar(label=arm, role="device", value=total, parts=parts, note=note))
     gaps = {
         f"No {stack.names[part]}: {stack.reasons.get((part, arm), '') or NOT_RECORDED}."
         for part in stack.names

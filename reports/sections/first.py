@@ -98,7 +98,8 @@ def _checks(subject: Subject) -> str:
 def first_section(subject: Subject, screen: FirstScreen) -> list[Block]:
     """Return the verdicts with their bars, and what was measured over time."""
     blocks: list[Block] = [_verdicts(subject, screen)]
-    if screen.no_power:
+    has_column = len(subject.arms) == 1 and any(row.devices for row in screen.rows)
+    if screen.no_power and not has_column:
         blocks.append(Paragraph(no_power_words(screen), quiet=True))
     if all(subject.faults(run) for run in subject.runs):
         blocks += limits_notices(subject)[:1]
@@ -187,13 +188,18 @@ def _figure(bars: Bars) -> Finding:
 
 def _energy(row: VerdictRow) -> Finding:
     """Return the energy of the drive, or else of another device, each with its name."""
-    drive, others = _figure(row.energies), [_figure(bars) for bars in row.devices]
+    drive = _figure(row.energies)
+    others = []
+    for bars in row.devices:
+        device, _, unit = bars.title.partition(", ")
+        others.append((f"{bars.bars[0].text} {unit}", device))
     if drive.tone != "quiet":
-        per_watt = f"drive, {_figure(row.efficiencies).text}"
-        return Finding(text=drive.text, remark="; ".join([per_watt, *(own.text for own in others)]))
+        parts = ["drive", _figure(row.efficiencies).text, *(f"{d} {text}" for text, d in others)]
+        return Finding(text=drive.text, remark=", ".join(parts))
     if not others:
         return drive
-    return Finding(text=others[0].text, remark=f"drive: {drive.remark}")
+    text, device = others[0]
+    return Finding(text=text, remark=f"{device}; drive {drive.remark.replace(': ', ', ')}")
 
 
 def _limits(row: VerdictRow) -> str:
@@ -230,12 +236,15 @@ def _panel(bars: Bars, ranking: Sequence[str], winner: str | None) -> str:
     """Return the bars of a quantity; of three arms or more in the order of their ranking."""
     rank = {arm: index for index, arm in enumerate(ranking)}
     has_letters = len(bars.bars) <= len(LETTERS)
+    names = {bar.arm: bar.letter if has_letters else bar.arm for bar in bars.bars}
+    if len(names) == 1:
+        names = dict.fromkeys(names, "")
     ordered = sorted(bars.bars, key=lambda bar: rank.get(bar.arm, len(rank)))
     return bars_svg(
         bars.title,
         [
             Bar(
-                label=bar.letter if has_letters else bar.arm,
+                label=names[bar.arm],
                 role=arm_role(bar.letter) if has_letters else "device",
                 value=bar.value,
                 lower=bar.lower if bar.value is None else None,

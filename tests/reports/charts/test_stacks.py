@@ -69,7 +69,7 @@ def _cells(arms: dict[str, list[RunRecord]]) -> list[list[str]]:
 def test_parts_are_stacked_in_their_order_with_their_sum_at_the_end() -> None:
     (figure,) = parts_figures("c", "unet3d", {"A": [_record(load_s=2.0, compute_s=1.5)]})
     assert [text for _, text in figure.legend] == ["load time", "compute time"]
-    assert "3.50" in figure.svg
+    assert "3.50, 42.9\u00a0% computing" in figure.svg
     assert _cells({"A": [_record(load_s=2.0, compute_s=1.5)]}) == [
         ["load time", "2.000"],
         ["compute time", "1.500"],

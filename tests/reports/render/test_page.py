@@ -13,6 +13,7 @@ import pytest
 from tests.records import Scenario, write_run
 from tests.reports.conftest import LIMITS, arm, one, render_page
 from tests.reports.parsing import Page
+from wattload.core.power import Scope
 from wattload.core.record.results import Check, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
@@ -139,6 +140,15 @@ def test_a_single_run_opens_with_its_figures_and_what_limits_them(virtual_page: 
     assert "1.50 GB/s" in head
     assert "not limited by the drive" in head or "the drive, busy" in head
     assert head.count("Drive energy: not measured (no power sensor).") == 1
+
+
+def test_a_single_arm_shows_the_energy_of_its_gpu_by_name(tmp_path: Path) -> None:
+    run = one(tmp_path, arm("A", 0))
+    parts = tuple(part.model_copy(update={"scope": Scope.GPU}) for part in run.record.power.energy)
+    power = run.record.power.model_copy(update={"energy": parts})
+    record = run.record.model_copy(update={"power": power})
+    text = Page(render_page([replace(run, record=record)])).text().replace("\u00a0", " ")
+    assert "J per job GPU; drive not measured, no power sensor" in text
 
 
 def test_conditions_say_what_was_run_on_what(virtual_page: Page) -> None:
