@@ -112,7 +112,7 @@ class VerdictLine:
     """One workload of the first screen: its findings, its bars as SVG, and how far to trust it.
 
     ``note`` is printed under the bars. ``anchor`` is the workload's section; ``grade`` links to
-    ``evidence``.
+    ``evidence``, and is empty without figures.
     """
 
     title: str

@@ -39,7 +39,15 @@ _UNIT_WORDS = re.compile(
     r"_(bytes_per_s_per_w|bytes_per_s|bytes_per_j|j_per_byte|j_per_gb|s_per_gb|s_per_byte"
     r"|per_s|fraction|count|bytes|wh|ns|s|j|w)$"
 )
-_SPELLINGS = {"au": "AU", "cpu": "CPU", "gpu": "GPU", "dlio": "DLIO", "io": "I/O", "gb": "GB"}
+_SPELLINGS = {
+    "au": "AU",
+    "cpu": "CPU",
+    "gpu": "GPU",
+    "dlio": "DLIO",
+    "io": "I/O",
+    "gb": "GB",
+    "tsv": "TSV",
+}
 _WORKLOADS = {"unet3d": "Unet3D", "dlrm": "DLRM"}
 _LABELS = {
     "au_dlio": "AU in MLPerf's form",

@@ -65,8 +65,10 @@ def phase_plans(scenario: Scenario) -> tuple[PhasePlan, ...]:
         steps.append(("write", True, scenario.seconds, 0.0, rate, False))
         steps.append(("read", True, scenario.seconds * 0.6, rate * 1.5, 0.0, False))
     else:
-        steps.append(("to_parquet", True, scenario.seconds, rate * 0.12, rate * 0.05, False))
-        steps.append(("to_binary", True, scenario.seconds / 2, rate * 0.1, rate * 0.2, True))
+        steps.append(("tsv_to_parquet", True, scenario.seconds, rate * 0.12, rate * 0.05, False))
+        steps.append(
+            ("parquet_to_binary", True, scenario.seconds / 2, rate * 0.1, rate * 0.2, True)
+        )
     plans, start_ns = [], START_NS
     for name, timed, seconds, read_rate, write_rate, bursty in steps:
         plan = PhasePlan(

@@ -145,7 +145,9 @@ def _details(scenario: Scenario, windows: Sequence[PhaseWindow]) -> Mapping[str,
     if scenario.workload == "checkpoint":
         return {f"{name}_seconds": seconds for name, seconds in timed.items()}
     if scenario.workload == "dlrm":
-        return {"rounds": 1} | {f"{name}_round_s": seconds for name, seconds in timed.items()}
+        tsv_bytes = next(window.read_bytes for window in windows if window.timed)
+        by_phase = {f"{name}_round_s": seconds for name, seconds in timed.items()}
+        return {"rounds": 1, "tsv_bytes": tsv_bytes, **by_phase}
     return {}
 
 

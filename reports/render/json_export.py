@@ -97,7 +97,7 @@ def _first_screen(screen: FirstScreen) -> dict[str, Any]:
                 "bars": [_bars(bars) for bars in row.bars],
                 "ranking": list(row.ranking),
                 "limits": dict(row.limits),
-                "confidence": {"grade": row.grade.word, "reason": row.grade.reason},
+                "confidence": {"grade": row.grade.word or None, "reason": row.grade.reason},
             }
             for row in screen.rows
         ],

@@ -205,7 +205,8 @@ def _energy(row: VerdictRow) -> Finding:
 def _limits(row: VerdictRow) -> str:
     """Return what limits the rate, by letter where the arms differ."""
     known = {
-        arm: words.removeprefix("limited by ") or "unknown" for arm, words in row.limits.items()
+        arm: words.removeprefix("limited by ").removeprefix("limit ") or "unknown"
+        for arm, words in row.limits.items()
     }
     if len(set(known.values())) == 1:
         return next(iter(known.values()))

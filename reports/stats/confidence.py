@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -21,27 +21,32 @@ from wattload.reports.runs.energy import (
     whole_energy,
 )
 from wattload.reports.runs.load import Run
-from wattload.reports.runs.phases import leading
+from wattload.reports.runs.phases import Phase, leading
 from wattload.reports.stats.comparison import Row
 from wattload.reports.stats.subject import Group, Subject
 
 HIGH_PAIRS = 8
 """Pairs of runs, or runs of a single arm, for high confidence."""
 
-DRIVE_BUSY = 0.9
-"""The least share of the time that a drive which limits a rate has requests in flight."""
+DRIVE_BUSY = 0.7
+"""The least share of the time in which a drive that limits a rate has requests in flight."""
+
+_MOST = 0.5
 
 EVIDENCE = "trust"
 """The anchor of a page's checks and evidence."""
 
 _UNMEASURED = frozenset({Evidence.BOUNDS, Evidence.DECLARED})
 
-GradeWord = Literal["high", "medium", "low", "none"]
+GradeWord = Literal["high", "medium", "low", "none", ""]
 
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """How far to trust a row: a word, its reason in six words at most, and where to read more."""
+    """How far to trust a row: a word, its reason in six words at most, and where to read more.
+
+    Without figures there is nothing to trust: ``word`` is empty, and ``reason`` is why.
+    """
 
     word: GradeWord
     reason: str
@@ -50,7 +55,7 @@ class Grade:
     @property
     def text(self) -> str:
         """The word with its reason."""
-        return f"{self.word}: {self.reason}"
+        return f"{self.word}: {self.reason}" if self.word else self.reason
 
 
 def grade(subject: Subject, compared: Group, rate: Row | None, phase: str) -> Grade:
@@ -58,8 +63,8 @@ def grade(subject: Subject, compared: Group, rate: Row | None, phase: str) -> Gr
 
     ``high`` needs ``HIGH_PAIRS`` pairs, all mandatory checks passed, measured power and a host
     ceiling of ``CEILING_FACTOR`` times the rate. ``medium`` lacks one of these; ``low`` lacks more,
-    or has too few runs for a verdict. Simulated power and bounds have ``none``, and so has a
-    workload without a valid run.
+    or has too few runs for a verdict. Simulated power and bounds have ``none``. A workload without
+    a valid run has no grade.
 
     Args:
         subject: that of the page.
@@ -72,7 +77,7 @@ def grade(subject: Subject, compared: Group, rate: Row | None, phase: str) -> Gr
     if made_up := _made_up(records, energies):
         return Grade("none", made_up)
     if rate is None or not records:
-        return Grade("none", "no valid run")
+        return Grade("", "no rate" if records else "no valid run")
     if rate.shortage:
         return Grade("low", rate.shortage)
     pairs = rate.effect.pairs if rate.effect is not None else 0
@@ -158,45 +163,86 @@ def _ceiling_factors(rate: Row, records: Sequence[RunRecord]) -> list[float]:
 def limit(rate: Row | None, runs: Sequence[Run]) -> str:
     """Return what limited the rate of an arm, in a few words; empty without a valid run.
 
-    It is the accelerators if they computed at least as large a share of the time as MLPerf Storage
-    demands, the host if one of its ceilings is less than ``CEILING_FACTOR`` times the rate, and the
-    drive if it was busy for ``DRIVE_BUSY`` of the time. A job may be limited by none of them, such
-    as by latency between its own steps.
+    A limit needs evidence of its own; what is merely left over is unknown. It is the accelerators
+    if they computed at least as large a share of the time as MLPerf Storage demands. It is the host
+    if one of its ceilings is less than ``CEILING_FACTOR`` times the rate, or if workers spent most
+    of their time on a core or waiting for one. It is the drive if one had requests in flight for
+    ``DRIVE_BUSY`` of the time, or if workers spent most of their time waiting for storage.
     """
     if rate is None or not runs:
         return ""
     records = [run.record for run in runs]
-    shares = [
-        metric.value
-        for record in records
-        if (metric := record.metric("compute_fraction")) and metric.value is not None
-    ]
-    if shares and median(shares) >= UNET3D.au_threshold:
-        return f"limited by the accelerator, which computed {percent(median(shares))} of the time"
-    factors = _ceiling_factors(rate, records)
-    reached = f"alone reaches {number(min(factors), 2)}{TIMES} the rate" if factors else ""
-    if factors and min(factors) < CEILING_FACTOR:
-        return f"limited by the host, which {reached}"
-    busy = [share for each in records if (share := _busy_share(each, rate.quantity.phase))]
-    if not busy:
+    computed = _median(_share(record, "compute_fraction") for record in records)
+    if computed is not None and computed >= UNET3D.au_threshold:
+        return f"limited by the accelerator, which computed {percent(computed)} of the time"
+    phase = rate.quantity.phase
+    busy = _median(_busy_share(record, phase) for record in records)
+    limits = [*_host_limits(rate, records), *_drive_limits(busy, phase, records)]
+    if limits:
+        return f"limited by {', and by '.join(limits)}"
+    if busy is None:
         return "limit unknown: the drive's busy time was not counted"
-    share_text = f"busy {percent(median(busy), 2)} of the time"
-    if median(busy) < DRIVE_BUSY:
-        return f"not limited by the drive, which was {share_text}"
-    host = f"the host {reached}" if factors else "or the host, whose ceiling is unknown"
-    return f"limited by the drive, {share_text}; {host}"
+    return f"limit unknown: the drive was busy {percent(busy, 2)} of the time"
+
+
+def _host_limits(rate: Row, records: Sequence[RunRecord]) -> Iterator[str]:
+    factors = _ceiling_factors(rate, records)
+    phase = rate.quantity.phase
+    on_cores = _median(_worker_share(each, phase, "on_core", "for_core") for each in records)
+    if factors and min(factors) < CEILING_FACTOR:
+        yield f"the host, which alone reaches {number(min(factors), 2)}{TIMES} the rate"
+    elif on_cores is not None and on_cores > _MOST:
+        yield f"the host: workers needed a core {percent(on_cores, 2)} of the time"
+
+
+def _drive_limits(busy: float | None, phase: str, records: Sequence[RunRecord]) -> Iterator[str]:
+    waited = _median(_worker_share(each, phase, "for_storage") for each in records)
+    if busy is not None and busy >= DRIVE_BUSY:
+        yield f"the drive, busy {percent(busy, 2)} of the time"
+    elif waited is not None and waited > _MOST:
+        yield f"the drive, for which workers waited {percent(waited, 2)} of the time"
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _share(record: RunRecord, name: str) -> float | None:
+    metric = record.metric(name)
+    return metric.value if metric is not None else None
+
+
+def _phases(record: RunRecord, phase: str) -> list[Phase]:
+    """Return the phases of a rate; one without a phase is of all leading phases."""
+    return [each for each in leading(record) if phase in (each.name, ALL_PHASES, "")]
 
 
 def _busy_share(record: RunRecord, phase: str) -> float | None:
-    """Return the share of a phase in which the busiest drive had requests in flight.
+    """Return the share of the time in which the busiest drive had requests in flight.
 
-    ``None`` if it was not counted. Without a ``phase`` it is over all leading phases.
+    ``None`` if it was not counted.
     """
-    phases = [each for each in leading(record) if phase in (each.name, ALL_PHASES, "")]
+    phases = _phases(record, phase)
     names = {each.name for each in phases}
     busy_s: dict[tuple[str, str], float] = defaultdict(float)
     for counter in record.counters:
         if counter.source == "block" and counter.phase in names and counter.busy_s is not None:
             busy_s[counter.host, counter.device] += counter.busy_s
     active_s = sum(each.active_s for each in phases)
+    # Counters are read a little before and after a phase.
     return min(max(busy_s.values()) / active_s, 1.0) if busy_s and active_s else None
+
+
+def _worker_share(record: RunRecord, phase: str, *kinds: str) -> float | None:
+    """Return the share of the workers' time of these kinds; ``None`` if it was not measured."""
+    phases = _phases(record, phase)
+    spent_s = 0.0
+    for each in phases:
+        for kind in kinds:
+            share = _share(record, f"{each.name}_worker_{kind}_fraction")
+            if share is None:
+                return None
+            spent_s += share * each.active_s
+    active_s = sum(each.active_s for each in phases)
+    return spent_s / active_s if active_s else None

@@ -38,7 +38,7 @@ from wattload.reports.runs.energy import (
     scope_energy_j,
 )
 from wattload.reports.runs.load import Run, cache_by_identity
-from wattload.reports.runs.phases import leading
+from wattload.reports.runs.phases import leading, overlap
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import (
     compared_group,
@@ -53,6 +53,10 @@ from wattload.reports.stats.sweeps import Point, points
 from wattload.reports.stats.verdicts import INCONCLUSIVE, SAME
 
 NOT_MEASURED = "not measured"
+
+_MOVED = "moved"
+_VERBS = {"write": "written", "read": "read", ALL_PHASES: _MOVED}
+"""What happens to the bytes of a phase."""
 
 Outcome = Literal["won", "same", "inconclusive", "missing"]
 Question = Literal["speed", "energy"]
@@ -241,16 +245,24 @@ class _Place:
     at: str
 
     @property
-    def basis(self) -> str:
-        """The phase of the figures in brackets; empty if it is all that the runs did."""
-        several = any(len(leading(record)) > 1 for record in self.records)
-        is_part = self.phase not in ("", ALL_PHASES)
-        return f" ({label(self.phase)})" if several and is_part else ""
-
-    @property
     def records(self) -> list[RunRecord]:
         """The records of the valid runs."""
         return [run.record for run in self.compared.runs]
+
+    def based(self, unit: str, per: str = "") -> str:
+        """Return a unit with the part of the job that it is of, such as ``GB/s written``.
+
+        Jobs of one phase need none.
+        """
+        if len(_phase_names(self.records)) < 2:  # noqa: PLR2004 - the job is the phase
+            return f"{unit}{per}"
+        verb = _VERBS.get(self.phase)
+        return f"{unit} {verb}{per}" if verb else f"{unit}{per} ({label(self.phase)})"
+
+    def per_work(self, unit: str) -> str:
+        """Return the unit of an energy per unit of work, such as ``Wh per checkpoint written``."""
+        title = f"{unit} per {(self.work or _Work()).name}"
+        return title if self.phase == ALL_PHASES else self.based(title)
 
     def letter(self, arm: str) -> str:
         """Return the letter of an arm on the page."""
@@ -329,7 +341,7 @@ def _place(subject: Subject, group: Group) -> _Place:
         else max(range(len(parts)), key=lambda each: _highest(rates[each]))
     )
     compared = compared_group(subject, parts[index].group)
-    phase = _phase(rates[index], every[index])
+    phase = _phase(rates[index], [run.record for run in compared.runs])
     return _Place(
         group=group,
         compared=compared,
@@ -356,12 +368,16 @@ def _highest(row: Row | None) -> float:
     return max(known, default=-math.inf)
 
 
-def _phase(rate: Row | None, rows: Mapping[str, Row]) -> str:
-    """Return the phase of the energies: that of the rate, or all phases."""
-    phases = [row.quantity.phase for key, row in rows.items() if key.startswith("energy, ")]
-    if rate is not None and (rate.quantity.phase in phases or not phases):
+def _phase(rate: Row | None, records: Sequence[RunRecord]) -> str:
+    """Return the phase of the energies: that of the rate, or else all timed phases."""
+    if rate is not None and rate.quantity.phase:
         return rate.quantity.phase
-    return phases[-1] if phases else ""
+    names = _phase_names(records)
+    return names[0] if len(names) == 1 else ALL_PHASES
+
+
+def _phase_names(records: Sequence[RunRecord]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(phase.name for record in records for phase in leading(record)))
 
 
 def _at(point: Point, point_count: int, ratios: Sequence[float], rate: Row | None) -> str:
@@ -431,7 +447,7 @@ def _verdict_row(
         efficiencies=_bars(
             place,
             place.per_watt,
-            f"MB/s per W{place.basis}",
+            place.based("MB/s", " per W"),
             Scale(float(MB), ""),
             energies.missing,
         ),
@@ -463,7 +479,7 @@ def _detail(place: _Place) -> str:
     ]
     if moved and moved[0] and place.work is not None:
         each = quantity(moved[0] / place.work.count, Unit.BYTES, 3)
-        parts.append(f"{each} per {place.work.name}{place.basis}")
+        parts.append(place.based(each, f" per {place.work.name}"))
     return ", ".join(parts)
 
 
@@ -476,7 +492,10 @@ def _rates(place: _Place, scale: Scale) -> Bars:
     if row is None:
         return _bars(place, None, "rate", scale, missing)
     if row.quantity.unit is Unit.BYTES_PER_SECOND:
-        return _bars(place, row, f"{scale.unit}{place.basis}", scale, missing)
+        # A rate of all phases may count other bytes than those that moved.
+        is_whole = place.phase == ALL_PHASES
+        title = f"{scale.unit} ({row.quantity.label})" if is_whole else place.based(scale.unit)
+        return _bars(place, row, title, scale, missing)
     own = _page_scale([(row, 1.0)], row.quantity.unit)
     return _bars(place, row, ", ".join(filter(None, (row.quantity.label, own.unit))), own, missing)
 
@@ -486,9 +505,8 @@ def _energies(place: _Place, scale: Scale) -> Bars:
     missing = _no_energy(place)
     if place.work is not None:
         own = Scale(scale.factor * place.work.count, "")
-        title = f"{scale.unit} per {place.work.name}{place.basis}"
-        return _bars(place, place.energy, title, own, missing)
-    made = _bars(place, place.per_watt, f"J per GB{place.basis}", Scale(1.0, ""), missing)
+        return _bars(place, place.energy, place.per_work(scale.unit), own, missing)
+    made = _bars(place, place.per_watt, place.based("J per GB"), Scale(1.0, ""), missing)
     bars = tuple(
         replace(
             bar,
@@ -534,10 +552,16 @@ def _no_energy(place: _Place) -> str:
     if all(power.requested == "none" for power in powers):
         return f"{NOT_MEASURED}: power=none"
     if any(part.scope is Scope.DRIVE for power in powers for part in power.energy):
-        energies = [energy for record in place.records for energy in phase_energies(record)]
-        reason = next((energy.reason for energy in energies if energy.reason), "")
-        if reason:
-            return f"{NOT_MEASURED}: {reason.partition(';')[0].rstrip('.')}"
+        energies = [
+            energy
+            for record in place.records
+            for energy in phase_energies(record)
+            if _is_in(energy.phase, place.phase) and energy.reason
+        ]
+        if energies:
+            return f"{NOT_MEASURED}: {energies[0].reason.partition(';')[0].rstrip('.')}"
+        if place.phase == ALL_PHASES and any(overlap(leading(each)) for each in place.records):
+            return f"{NOT_MEASURED}: the phases overlap in time"
     return f"{NOT_MEASURED}: {NO_SENSOR}"
 
 
@@ -563,7 +587,7 @@ def _devices(place: _Place, scale: Scale) -> Iterator[Bars]:
                 )
                 for arm, own in marks.items()
             )
-            title = f"{name}, {scale.unit} per {work.name}{place.basis}"
+            title = f"{name}, {place.per_work(scale.unit)}"
             yield Bars(title=title, better="lower", bars=bars)
 
 

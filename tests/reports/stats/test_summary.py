@@ -10,6 +10,8 @@ import pytest
 
 from tests.reports.sessions import against_itself, run, session, simulated, turn
 from wattload.core.power import Scope
+from wattload.core.record.results import Metric
+from wattload.core.units import Unit
 from wattload.reports.runs.compact import Compactor
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.figures import quantities
@@ -17,6 +19,7 @@ from wattload.reports.stats.subject import make_subject
 from wattload.reports.stats.summary import FirstScreen, VerdictRow, first_screen
 
 REAL: dict[str, Any] = {"power": "measured", "virtual": False}
+ROUND = ("tsv_to_parquet", "parquet_to_binary")
 SLOW, FAST = [1.0e9, 1.01e9, 0.99e9, 1.0e9] * 2, [2.4e9, 2.42e9, 2.38e9, 2.4e9] * 2
 
 
@@ -156,15 +159,15 @@ def test_one_arm_has_figures_and_what_limits_them() -> None:
     assert found.limits["A"].startswith("limited by the host")
 
 
-def busy(runs: Sequence[Run], share: float) -> list[Run]:
-    """Return the runs, whose drives were busy for a share of each phase."""
+def with_busy(runs: Sequence[Run], share: float | None) -> list[Run]:
+    """Return the runs, whose drives had requests in flight for this share of each phase."""
     found = []
     for each in runs:
-        seconds = {window.name: window.seconds for window in each.record.windows}
+        active_s = {window.name: window.active_s for window in each.record.windows}
         counters = tuple(
-            counter.model_copy(update={"busy_s": share * seconds[counter.phase]})
-            if counter.source == "block"
-            else counter
+            counter.model_copy(
+                update={"busy_s": None if share is None else share * active_s[counter.phase]}
+            )
             for counter in each.record.counters
         )
         record = each.record.model_copy(update={"counters": counters})
@@ -172,20 +175,54 @@ def busy(runs: Sequence[Run], share: float) -> list[Run]:
     return found
 
 
+DRIVE = "the drive, busy 97\u00a0% of the time"
+HOST = "the host, which alone reaches 1.5\u00d7 the rate"
+
+
 @pytest.mark.parametrize(
-    ("share", "words"),
+    ("busy", "factor", "words"),
     [
-        (
-            0.97,
-            "limited by the drive, busy 97\u00a0% of the time; the host alone reaches 3.0\u00d7",
-        ),
-        (0.04, "not limited by the drive, which was busy 4.0\u00a0% of the time"),
+        (0.97, 3.0, f"limited by {DRIVE}"),
+        (0.97, 1.5, f"limited by {HOST}, and by {DRIVE}"),
+        (0.04, 3.0, "limit unknown: the drive was busy 4.0\u00a0% of the time"),
+        (0.04, 1.5, f"limited by {HOST}"),
+        (None, 3.0, "limit unknown: the drive's busy time was not counted"),
     ],
 )
-def test_only_a_busy_drive_limits(share: float, words: str) -> None:
-    runs = with_ceiling(busy(session({"A": FAST}, **REAL), share), 3.0)
-    assert row(runs).limits["A"].startswith(words)
-    assert row(list(map(Compactor(), runs))).limits == row(runs).limits
+def test_the_drive_limits_a_rate_only_if_it_was_busy(
+    busy: float | None, factor: float, words: str
+) -> None:
+    runs = with_busy(with_ceiling(session({"A": FAST[:2]}, **REAL), factor), busy)
+    assert row(runs).limits == row(list(map(Compactor(), runs))).limits == {"A": words}
+
+
+@pytest.mark.parametrize(
+    ("for_core", "for_storage", "words"),
+    [
+        (0.6, 0.1, "limited by the host: workers needed a core 75\u00a0% of the time"),
+        (0.1, 0.6, "limited by the drive, for which workers waited 60\u00a0% of the time"),
+        (0.2, 0.3, "limit unknown: the drive was busy 4.0\u00a0% of the time"),
+    ],
+)
+def test_what_workers_spent_most_of_their_time_on_limits_a_rate(
+    for_core: float, for_storage: float, words: str
+) -> None:
+    (each,) = with_busy([run("r1", label="A", workload="dlrm")], 0.04)
+    shares = {"on_core": 0.15, "for_core": for_core, "for_storage": for_storage}
+    metrics = [
+        Metric(
+            name=f"{phase}_worker_{kind}_fraction",
+            value=share,
+            unit=Unit.FRACTION,
+            better="neither",
+            meaning="Share of the workers' time.",
+            phase=phase,
+        )
+        for phase in ROUND
+        for kind, share in shares.items()
+    ]
+    record = each.record.model_copy(update={"metrics": (*each.record.metrics, *metrics)})
+    assert row([Run(record=record, traces=each.traces)]).limits == {"A": words}
 
 
 def test_three_arms_are_ranked_without_a_winner() -> None:
@@ -204,7 +241,7 @@ def test_thirty_arms_and_failed_runs_make_a_screen() -> None:
     failed = row([run("r1", label="A", status="failed"), run("r2", label="B", status="failed")])
     assert failed.speed is not None
     assert failed.speed.outcome == "missing"
-    assert failed.grade.text == "none: no valid run"
+    assert (failed.grade.word, failed.grade.text) == ("", "no valid run")
 
 
 def with_rate(each: Run, rate: float) -> Run:
@@ -280,16 +317,54 @@ def test_geometric_means_that_favour_the_other_arm_than_the_medians_are_said() -
     assert answer.note == "ratio of geometric means; the medians favour B"
 
 
-def test_energy_is_per_unit_of_work_with_its_name() -> None:
-    titles = {
-        name: row(session({"A": FAST[:1]}, workload=name, **REAL)).energies.title
-        for name in ("unet3d", "checkpoint", "dlrm")
-    }
-    assert titles == {
-        "unet3d": "J per job",
-        "checkpoint": "J per checkpoint (write)",
-        "dlrm": "J per round (to parquet)",
-    }
+@pytest.mark.parametrize(
+    ("workload", "titles", "size"),
+    [
+        ("unet3d", ("GB/s", "J per job", "MB/s per W"), "3.00 GB per job"),
+        (
+            "checkpoint",
+            ("GB/s written", "J per checkpoint written", "MB/s written per W"),
+            "3.00 GB written per checkpoint",
+        ),
+        ("dlrm", ("MB/s (TSV rate)", "J per round", "MB/s moved per W"), "MB moved per round"),
+    ],
+)
+def test_figures_name_the_part_of_the_job_that_they_are_of(
+    workload: str, titles: tuple[str, ...], size: str
+) -> None:
+    found = row(session({"A": FAST[:1]}, workload=workload, **REAL))
+    assert tuple(bars.title for bars in found.bars) == titles
+    assert size in found.detail.replace("\u00a0", " ")
+
+
+def test_a_round_takes_the_energy_of_all_its_phases() -> None:
+    runs = session({"A": FAST, "B": SLOW}, workload="dlrm", **REAL)
+    found = row(runs)
+    parts = runs[0].record.power.energy
+    of_phases = [part.energy_j or 0 for part in parts if part.chosen and part.phase in ROUND]
+    assert len(of_phases) == 2
+    assert found.energies.bars[0].marks[0] == pytest.approx(sum(of_phases))
+    assert found.energy is not None
+    assert found.energy.row is not None
+    assert found.energy.row.quantity.key == "energy, all timed phases"
+    assert found.energy.winner == "A"
+
+
+def test_a_round_without_the_energy_of_a_phase_has_none_and_says_why() -> None:
+    def without_first(each: Run) -> Run:
+        missing = {"energy_j": None, "missing": {"energy_j": "few samples"}}
+        parts = tuple(
+            part.model_copy(update=missing) if part.phase == ROUND[0] else part
+            for part in each.record.power.energy
+        )
+        power = each.record.power.model_copy(update={"energy": parts})
+        return Run(record=each.record.model_copy(update={"power": power}), traces=each.traces)
+
+    runs = session({"A": FAST, "B": SLOW}, workload="dlrm", **REAL)
+    found = row(list(map(without_first, runs)))
+    assert (found.energies.bars, found.energies.missing) == ((), "not measured: few samples")
+    assert found.energy is not None
+    assert (found.energy.outcome, found.energy.reason) == ("missing", "few samples")
 
 
 def test_arms_that_moved_different_bytes_are_shown_per_byte_and_not_called() -> None:
