@@ -344,7 +344,9 @@ def _arm_cells(row: VerdictRow) -> Iterator[tuple[str, ...]]:
     arms = [*row.ranking, *(arm for arm in row.limits if arm not in row.ranking)]
     for arm in arms:
         rate, *of_energy = (
-            f"{bar.text} {bars.title}" if (bar := bars.of(arm)) else bars.missing
+            f"{bar.text} {bars.title}"
+            if (bar := bars.of(arm)) and not bars.missing
+            else bars.missing
             for bars in (row.rates, row.energies, row.efficiencies)
         )
         letter = (row.rates.of(arm) or Bar(arm=arm, letter="", value=None)).letter

@@ -32,6 +32,7 @@ DRIVE_BUSY = 0.7
 """The least share of the time in which a drive that limits a rate has requests in flight."""
 
 _MOST = 0.5
+"""The share of their time above which workers spent most of it on one thing."""
 
 EVIDENCE = "trust"
 """The anchor of a page's checks and evidence."""

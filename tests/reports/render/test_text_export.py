@@ -179,3 +179,9 @@ def test_markdown_counts_and_names_the_records_that_are_left_out(arms: tuple[Run
     text = markdown_report(make_subject(arms, left_out=(newer,)))
     assert "5 valid runs, B: 5 valid runs; 1 record left out." in text
     assert "- run-new: has schema version 99" in text
+
+
+def test_markdown_of_a_failed_run_has_no_figure_and_no_grade() -> None:
+    text = markdown_report(make_subject([run("r1", label="A", status="failed")]))
+    (cells,) = re.findall(r"^\| Unet3D .*$", text, re.MULTILINE)
+    assert cells.split(" | ")[2:] == ["no valid run", "", "no valid run |"]
