@@ -89,7 +89,7 @@ lab-truth: setup
 	@tests/lab/run.sh lab_truth
 
 lab-example: setup
-	@tests/lab/run.sh lab_example
+	@WATTLOAD_LAB_LIMIT_S=$${WATTLOAD_LAB_LIMIT_S:-7200} tests/lab/run.sh lab_example
 
 clean: setup
 	@$(BIN)/wattload clean "$(TARGET)"
