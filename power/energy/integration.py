@@ -179,11 +179,13 @@ def fill_holes(
 
     ``inside`` has no piece beyond the window. A window without any piece is at 0 W.
     """
+    whole = replace(inside, observed=np.ones(inside.start_ns.size))
     from_ns, to_ns = inside.holes(start_ns, end_ns)
+    if not from_ns.size:
+        return whole
     watts = _neighbour_w(inside, from_ns, to_ns)
     if power_w is not None:
         watts = np.full(from_ns.size, power_w)
-    whole = replace(inside, observed=np.ones(inside.start_ns.size))
     return whole.merged(
         Profile(
             start_ns=from_ns,

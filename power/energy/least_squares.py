@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_solve_banded, cholesky_banded
 from scipy.linalg.blas import dtbsv
+from scipy.linalg.lapack import dpbtrf, dpbtrs
 
 from wattload.power.energy.activity import Pieces
 from wattload.power.energy.observations import Observations, Response
@@ -150,6 +150,9 @@ class LeastSquares:
         least_w2 = observed.resolution_w**2 / 12 + 1e-8
         noise_w = max(NOISE_MAX * float(np.ptp(observed.watts)), observed.resolution_w)
         self._variances_w2 = least_w2, max(least_w2, noise_w**2)
+        # Power may jump between pieces that no walk connects: as if after an infinite time.
+        self._walk_s = np.full(self._size - 1, math.inf)
+        self._walk_s[pieces.walks - 1] = pieces.walk_s
         self._latest: tuple[Response, _Rows] | None = None
 
     def solve(self, response: Response, walk: Walk) -> Solution | None:
@@ -162,30 +165,28 @@ class LeastSquares:
 
     def _solve(self, response: Response, walk: Walk) -> Solution | None:
         pieces, rows = self.pieces, self._rows(response)
-        precision = self._precision(response, rate=min(math.exp(walk.log_rate), 1e9))
-        step = 1 / (math.exp(walk.log_rate) * pieces.walk_s)
-        tie = math.exp(-2 * walk.log_spread)
-        unknowns = Unknowns.of(response, pieces.edge_s)
-        prior, border = self._prior(unknowns, step, tie)
+        rate, tie = math.exp(walk.log_rate), math.exp(-2 * walk.log_spread)
+        precision = self._precision(response, rate=min(rate, 1e9))
+        step = 1 / (rate * pieces.walk_s)
+        prior, border = self._prior(rows.unknowns, 1 / (rate * self._walk_s), tie)
         band = precision * rows.normal
-        band[:3] += prior
+        for row in range(3):
+            band[row] += prior[row]
         band[0] += _RIDGE
-        try:
-            factor = cholesky_banded(band, lower=True, check_finite=False)
-        except LinAlgError:
+        factor, failed = dpbtrf(band, lower=1, overwrite_ab=1)
+        if failed:
             return None
-        solved = cho_solve_banded(
-            (factor, True), np.column_stack((precision * rows.right, border)), check_finite=False
-        )
+        right = np.vstack((precision * rows.right, border.T)).T
+        solved = dpbtrs(factor, right, lower=1, overwrite_b=1)[0]
         ties = solved[:, 1:]
         count = np.array([starts.size for starts in pieces.starts], dtype=np.float64)
         schur = np.diag(count * tie) - border.T @ ties
         try:
             mean_w = np.linalg.solve(schur, -(border.T @ solved[:, 0]))
-        except LinAlgError:
+        except np.linalg.LinAlgError:
             return None
         unknown = solved[:, 0] - ties @ mean_w
-        watts = unknowns.watts(unknown)
+        watts = rows.unknowns.watts(unknown)
         residual = self._observed.watts - self._level_w
         residual = residual - (rows.weight * unknown[rows.at]).sum(axis=0)
         squares = precision * float(residual @ residual)
@@ -194,7 +195,7 @@ class LeastSquares:
             squares += tie * float(((watts[starts] - start_w) ** 2).sum())
         freedom = max(self._time_s.size - pieces.free_count - len(pieces.starts), 1)
         variance = float(np.clip(squares / freedom, *self._variances_w2))
-        log_determinant = 2 * float(np.log(factor[0] / unknowns.own).sum())
+        log_determinant = 2 * float(np.log(factor[0] / rows.unknowns.own).sum())
         log_determinant += float(np.linalg.slogdet(schur)[1])
         log_prior = float(np.log(step).sum() + count.sum() * math.log(tie))
         log_prior += residual.size * math.log(precision)
@@ -206,26 +207,24 @@ class LeastSquares:
             watts=watts + self._level_w,
             residual=residual,
             covariance=Covariance(
-                variance=variance, unknowns=unknowns, factor=factor, ties=ties, schur=schur
+                variance=variance, unknowns=rows.unknowns, factor=factor, ties=ties, schur=schur
             ),
         )
 
     def _prior(self, unknowns: Unknowns, step: Values, tie: float) -> tuple[Values, Values]:
         """Return the prior's precision of the unknowns (3, n), and of them with mean starts (n, m).
 
-        ``step`` is the precision of each step of the walk, ``tie`` that of a start.
+        ``step`` (n - 1,) is the precision of each step between pieces, ``tie`` that of a start.
         """
         pieces = self.pieces
-        next_ = np.zeros(self._size - 1)
-        next_[pieces.walks - 1] = -step
         own = np.zeros(self._size)
-        own[pieces.walks] = step
-        own[pieces.walks - 1] += step
+        own[1:] = step
+        own[:-1] += step
         border = np.zeros((self._size, len(pieces.starts)))
         for column, starts in enumerate(pieces.starts):
             own[starts] += tie
             border[starts, column] = -tie
-        return unknowns.precision(own, next_), unknowns.transposed(border)
+        return unknowns.precision(own, -step), unknowns.transposed(border)
 
     def _precision(self, response: Response, rate: float) -> float:
         """Return the weight of a reading's square: less where power moves within a piece.
@@ -245,25 +244,26 @@ class LeastSquares:
         """Return the equations of all readings; those of the latest response are kept."""
         if self._latest is None or self._latest[0] != response:
             self._latest = None  # An hour of readings takes megabytes.
-            self._latest = response, self._normal(*self._weights(response))
+            self._latest = response, self._normal(response, *self._weights(response))
         return self._latest[1]
 
     def _weights(self, response: Response) -> tuple[NDArray[np.intp], Values]:
         """Return each reading's unknowns and their weights, shape (k, m)."""
         edge_s, size = self.pieces.edge_s, self._size
         to_s = self._time_s - response.lag_s
-        length_s: Values | float = response.window_s
-        if response.shape == "mean" and self._observed.window_s is not None:
-            length_s = self._observed.window_s
-        from_s = to_s - length_s
-        first = np.clip(np.searchsorted(edge_s, from_s, "right") - 1, 0, size - 1)
-        last = np.clip(np.searchsorted(edge_s, to_s, "left") - 1, 0, size - 1)
-        if response.shape == "instant":
-            first = last = np.clip(np.searchsorted(edge_s, to_s, "right") - 1, 0, size - 1)
-        elif response.shape == "rc":
+        side: Literal["left", "right"] = "right" if response.shape == "instant" else "left"
+        last = np.clip(np.searchsorted(edge_s, to_s, side) - 1, 0, size - 1)
+        first = last
+        if response.shape == "rc":
             first = np.maximum(last - 1, 0)
-        spread = np.arange(int((last - first).max()) + 1)[:, None]
-        at = np.minimum(first + spread, size - 1)
+        elif response.shape != "instant":
+            length_s: Values | float = response.window_s
+            if response.shape == "mean" and self._observed.window_s is not None:
+                length_s = self._observed.window_s
+            from_s = to_s - length_s
+            first = np.clip(np.searchsorted(edge_s, from_s, "right") - 1, 0, size - 1)
+        near = first + np.arange(int((last - first).max()) + 2)[:, None]
+        at = np.minimum(near[:-1], size - 1)
         if response.shape == "instant":
             weight = np.ones(at.shape)
         elif response.shape == "rc":
@@ -274,33 +274,39 @@ class LeastSquares:
             weight = np.stack((1 - share, share))
             weight[:, last == 0] = [[1.0], [0.0]]
         else:
-            weight = np.minimum(edge_s[at + 1], to_s)
-            weight -= np.maximum(edge_s[at], from_s)
-            np.maximum(weight, 0.0, out=weight)
-            weight *= first + spread < size
+            near_s = np.clip(edge_s[np.minimum(near, size)], from_s, to_s)
+            weight = np.diff(near_s, axis=0)
             weight /= np.maximum(weight.sum(axis=0), 1e-12)
         return at, weight
 
-    def _normal(self, at: NDArray[np.intp], weight: Values) -> _Rows:
+    def _normal(self, response: Response, at: NDArray[np.intp], weight: Values) -> _Rows:
         """Return the normal equations of readings with these unknowns and weights."""
         width, size = at.shape[0], self._size
-        normal = np.zeros((max(width, 3), size))
+        # In the order of LAPACK, which otherwise copies it.
+        normal = np.zeros((size, max(width, 3))).T
         for apart in range(width):
             product = weight[: width - apart] * weight[apart:]
             normal[apart] = np.bincount(at[: width - apart].ravel(), product.ravel(), size)
         watts = self._observed.watts - self._level_w
         right = np.bincount(at.ravel(), (weight * watts).ravel(), size).astype(np.float64)
-        return _Rows(at=at, weight=weight, normal=normal, right=right)
+        return _Rows(
+            unknowns=Unknowns.of(response, self.pieces.edge_s),
+            at=at,
+            weight=weight,
+            normal=normal,
+            right=right,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Rows:
-    """The unknowns ``at`` and weights (k, m) of m readings, and their normal equations.
+    """The indices ``at`` (k, m) of m readings' unknowns, their weights, and the normal equations.
 
     ``normal`` is the lower band of the matrix, with at least three rows; ``right`` (n,) is the
     right-hand side.
     """
 
+    unknowns: Unknowns
     at: NDArray[np.intp]
     weight: Values
     normal: Values
