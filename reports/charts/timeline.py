@@ -32,7 +32,8 @@ _BINS_MIN = 20
 
 _WIDTHS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600, 7200, 14400)
 _STRIPS_MAX = 40
-_LANE = 20
+_LANE, _LANE_GAP = 20, 8
+"""Pixels of a run's strip, and between the last one and the highest label of the axis."""
 _LETTER_WIDTH = 0.0078
 """The share of the width that a letter of a phase's words needs, where a chart is wide."""
 _RATE_HEIGHT = 150
@@ -374,7 +375,7 @@ def _frame(tracks: Sequence[Track], largest: float, unit: str) -> Frame:
     high_s = max(min(last_s, end_s + margin_s), end_s, 1e-3)
     x = Axis(low=-_GUTTER * high_s, high=high_s, unit="s")
     y = Axis(low=0, high=(largest or 1.0) * _HEADROOM, unit=unit)
-    frame = Frame(x, y, height=_RATE_HEIGHT, head=_LANE * len(tracks))
+    frame = Frame(x, y, height=_RATE_HEIGHT, head=_LANE * len(tracks) + _LANE_GAP)
     phases = [list(_phase_words(frame, track)) for track in tracks]
     has_room = all(
         right - left > _LETTER_WIDTH * len(words) for own in phases for words, left, right in own
