@@ -1,6 +1,7 @@
 """The two steps of DLRM preprocessing against polars: one core each, TSV bytes per CPU second.
 
-And what it costs to verify: the digest of a day file, and the checksums of all bytes that move.
+By both loaders, which are compared too. And what it costs to verify: the digest of a day file, and
+the checksums of all bytes that move.
 """
 
 from __future__ import annotations
@@ -16,32 +17,39 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.measure import NotMeasuredError, Result, rounds
-from wattload.loaders.data import criteo_conversion, criteo_day_files
+from wattload.loaders.arrow.config import Config as ArrowConfig
+from wattload.loaders.converters import ColumnarSettings, Converter
+from wattload.loaders.data import criteo_day_files
 from wattload.loaders.data.criteo_day_files import CATEGORICALS, COLUMNS, ID_MODULUS, cut_parts
 from wattload.loaders.data.data_folder import DataFolder
 from wattload.loaders.data.verification import content_of
+from wattload.loaders.native.config import Config as NativeConfig
 from wattload.workloads.dlrm.workers import load_libraries
 
 ROOT = Path(__file__).resolve().parents[1]
 ROW_COUNT = 1_000_000
 POLARS_ROWS = 524_288
 """Rows that polars packs at a time; it was fastest so among slices and whole files."""
-GOAL = 1.0
+RATIOS = {
+    "to_parquet": (("native", "polars", 2.5), ("native", "arrow", 4.0), ("arrow", "polars", 1.0)),
+    "to_binary": (("native", "polars", 3.0), ("native", "arrow", 4.0), ("arrow", "polars", 1.0)),
+}
+"""What is divided by what, and the goal."""
 RUN_S = 5.0
 """About how long a step takes, its start included, for the estimate."""
 
-SETTINGS = criteo_conversion.ColumnarSettings(compression="snappy", block_bytes=16 << 20)
+SETTINGS = ColumnarSettings(compression="snappy", block_bytes=16 << 20)
 
 
 def seconds(pairs: int) -> float:
     """Return about how long the group takes."""
-    return 10 + 8 * pairs * RUN_S
+    return 10 + 10 * pairs * RUN_S
 
 
 def measure(target: Path, pairs: int) -> Iterator[Result]:
     """Yield the results of TSV to Parquet and of Parquet to packed rows."""
     folder = DataFolder.claim(target, "bench-dlrm", {"row_count": ROW_COUNT}, seed=0)
-    libraries = ("polars", "wattload", "unchecked")
+    libraries = ("polars", "arrow", "native", "unchecked")
     outputs = [f"{each}.{suffix}" for each in libraries for suffix in ("parquet", "bin")]
     names = ("day_0", *outputs)
     try:
@@ -51,47 +59,55 @@ def measure(target: Path, pairs: int) -> Iterator[Result]:
             for text in criteo_day_files.synthetic_blocks(0, 0, ROW_COUNT):
                 file.write(text.data)
         for step in ("to_parquet", "to_binary"):
-            yield _compare(step, folder.path, pairs)
+            yield from _compare(step, folder.path, pairs)
             yield _checksums(step, folder.path, pairs)
         yield _digest(folder.path / "day_0", pairs)
     finally:
         folder.remove()
 
 
-def _compare(step: str, folder: Path, pairs: int) -> Result:
-    empty = Result(
-        name=f"dlrm {step.replace('_', ' ')}, one core, pyarrow ÷ polars",
-        unit="MB/s",
-        goal=GOAL,
-        notes=[
-            f"dlrm: MB of TSV per CPU second, {ROW_COUNT} synthetic rows, snappy, warm page cache"
-        ],
-    )
+def _compare(step: str, folder: Path, pairs: int) -> Iterator[Result]:
+    """Yield the ratios of a step: both loaders and polars in turns."""
     ways: dict[str, Callable[[], float]] = {
-        library: partial(_rate, f"{library}_{step}", folder) for library in ("wattload", "polars")
+        library: partial(_rate, f"{library}_{step}", folder)
+        for library in ("native", "arrow", "polars")
     }
+    empty = [
+        Result(
+            name=f"dlrm {step.replace('_', ' ')}, one core, {ours} ÷ {theirs}",
+            unit="MB/s",
+            goal=goal,
+            notes=[
+                f"dlrm: MB of TSV per CPU second, {ROW_COUNT} synthetic rows, snappy; native with "
+                "O_DIRECT, the others from a warm page cache"
+            ],
+        )
+        for ours, theirs, goal in RATIOS[step]
+    ]
     try:
         taken = rounds(ways, pairs, warm=True)
     except NotMeasuredError as error:
-        return replace(empty, missing=str(error))
-    return replace(
-        empty,
-        values=taken.ratios(float, "wattload", "polars"),
-        figures=taken.values(lambda rate: rate / 1e6),
-        order=taken.order,
-    )
+        yield from (replace(each, missing=str(error)) for each in empty)
+        return
+    for each, (ours, theirs, _) in zip(empty, RATIOS[step], strict=True):
+        yield replace(
+            each,
+            values=taken.ratios(float, ours, theirs),
+            figures=taken.values(lambda rate: rate / 1e6),
+            order=taken.order,
+        )
 
 
 def _checksums(step: str, folder: Path, pairs: int) -> Result:
     """Return what the checksums of all bytes that move cost in a step: CPU time with ÷ without."""
     ways: dict[str, Callable[[], float]] = {
-        way: partial(_rate, f"{way}_{step}", folder) for way in ("unchecked", "wattload")
+        way: partial(_rate, f"{way}_{step}", folder) for way in ("unchecked", "arrow")
     }
     taken = rounds(ways, pairs, warm=True)
     return Result(
         name=f"dlrm {step.replace('_', ' ')}, CPU time with ÷ without checksums",
         unit="MB/s",
-        values=taken.ratios(float, "unchecked", "wattload"),
+        values=taken.ratios(float, "unchecked", "arrow"),
         figures=taken.values(lambda rate: rate / 1e6),
         order=taken.order,
     )
@@ -137,32 +153,46 @@ def _rate(way: str, folder: Path) -> float:
     return (folder / "day_0").stat().st_size / float(done.stdout)
 
 
-def wattload_to_parquet(folder: Path) -> None:
-    """Write ``wattload.parquet`` from ``day_0``."""
-    (part,) = cut_parts([folder / "day_0"], 1)
-    criteo_conversion.tsv_to_parquet(part, folder / "wattload.parquet", SETTINGS, lambda *_: None)
+def arrow_to_parquet(folder: Path) -> None:
+    """Write ``arrow.parquet`` from ``day_0``."""
+    _to_parquet(folder, ArrowConfig().converter(), "arrow")
 
 
-def wattload_to_binary(folder: Path) -> None:
-    """Write ``wattload.bin`` from ``wattload.parquet``."""
-    criteo_conversion.parquet_to_binary(
-        folder / "wattload.parquet", folder / "wattload.bin", lambda *_: None
-    )
+def arrow_to_binary(folder: Path) -> None:
+    """Write ``arrow.bin`` from ``arrow.parquet``."""
+    _to_binary(folder, ArrowConfig().converter(), "arrow")
+
+
+def native_to_parquet(folder: Path) -> None:
+    """Write ``native.parquet`` from ``day_0``."""
+    _to_parquet(folder, NativeConfig().converter(), "native")
+
+
+def native_to_binary(folder: Path) -> None:
+    """Write ``native.bin`` from ``native.parquet``."""
+    _to_binary(folder, NativeConfig().converter(), "native")
 
 
 def unchecked_to_parquet(folder: Path) -> None:
-    """Write ``unchecked.parquet`` from ``day_0``, without checksums."""
+    """Write ``unchecked.parquet`` from ``day_0`` as arrow does, without checksums."""
     _leave_out_checksums()
-    (part,) = cut_parts([folder / "day_0"], 1)
-    criteo_conversion.tsv_to_parquet(part, folder / "unchecked.parquet", SETTINGS, lambda *_: None)
+    _to_parquet(folder, ArrowConfig().converter(), "unchecked")
 
 
 def unchecked_to_binary(folder: Path) -> None:
-    """Write ``unchecked.bin`` from ``wattload.parquet``, without checksums."""
+    """Write ``unchecked.bin`` from ``unchecked.parquet``, without checksums."""
     _leave_out_checksums()
-    criteo_conversion.parquet_to_binary(
-        folder / "wattload.parquet", folder / "unchecked.bin", lambda *_: None
-    )
+    _to_binary(folder, ArrowConfig().converter(), "unchecked")
+
+
+def _to_parquet(folder: Path, converter: Converter, name: str) -> None:
+    (part,) = cut_parts([folder / "day_0"], 1)
+    converter.tsv_to_parquet(part, folder / f"{name}.parquet", SETTINGS, lambda *_: None)
+
+
+def _to_binary(folder: Path, converter: Converter, name: str) -> None:
+    source, path = folder / f"{name}.parquet", folder / f"{name}.bin"
+    converter.parquet_to_binary(source, path, SETTINGS, lambda *_: None)
 
 
 def _leave_out_checksums() -> None:
@@ -182,7 +212,7 @@ def polars_to_parquet(folder: Path) -> None:
 
 
 def polars_to_binary(folder: Path) -> None:
-    """Write ``polars.bin``, the same rows as ``wattload.bin``, from ``polars.parquet``."""
+    """Write ``polars.bin``, the same rows as ``arrow.bin``, from ``polars.parquet``."""
     import polars as pl
 
     frame = pl.scan_parquet(folder / "polars.parquet").select(
@@ -203,8 +233,10 @@ def polars_to_binary(folder: Path) -> None:
 WAYS: dict[str, Callable[[Path], None]] = {
     way.__name__: way
     for way in (
-        wattload_to_parquet,
-        wattload_to_binary,
+        arrow_to_parquet,
+        arrow_to_binary,
+        native_to_parquet,
+        native_to_binary,
         unchecked_to_parquet,
         unchecked_to_binary,
         polars_to_parquet,

@@ -22,7 +22,7 @@ from wattload.core.files import as_named
 from wattload.core.histogram import BUCKET_COUNT
 from wattload.loaders.aligned_io import refuses_direct
 
-ABI = 3
+ABI = 4
 FILE_NAME = "libwattload_engine.so"
 PATH_BYTES = 4096
 TEXT_BYTES = 512
@@ -35,6 +35,8 @@ SHORT_READ = -4
 CHANGED = -5
 NOT_DIRECT = -6
 SHORT_WRITE = -7
+BAD_PAGE = -8
+BAD_ID = -9
 NO_OFFSET = (1 << 64) - 1
 
 REGISTER_BUFFERS = 1
@@ -132,6 +134,29 @@ class Result(ctypes.Structure):
     )
 
 
+class TsvProgress(ctypes.Structure):
+    """``wl_tsv_progress``."""
+
+    _fields_ = (
+        ("taken_bytes", c_uint64),
+        ("bad_count", c_uint64),
+        ("bad_offsets", c_uint64 * 8),
+    )
+
+
+class ColumnPages(ctypes.Structure):
+    """``wl_column``."""
+
+    _fields_ = (
+        ("dictionary_bytes", c_uint64),
+        ("data_bytes", c_uint64),
+        ("dictionary_count", c_uint32),
+        ("null_count", c_uint32),
+        ("least", c_int32),
+        ("most", c_int32),
+    )
+
+
 _ERROR = POINTER(Error)
 _PROTOTYPES = {
     "wl_sources": ([], c_char_p),
@@ -151,6 +176,26 @@ _PROTOTYPES = {
     "wl_plan_check": ([c_char_p, c_size_t, _ERROR], c_int32),
     "wl_seal": ([c_void_p, c_size_t, *[c_uint64] * 4], None),
     "wl_bad_blocks": ([c_void_p, c_size_t, *[c_uint64] * 4], c_uint64),
+    "wl_tsv_read": (
+        [c_void_p, c_size_t, c_void_p, c_size_t, c_uint32, c_int32, POINTER(TsvProgress)],
+        c_uint32,
+    ),
+    "wl_tsv_pack": (
+        [c_void_p, c_size_t, c_void_p, c_uint32, c_int32, POINTER(TsvProgress)],
+        c_uint32,
+    ),
+    "wl_column_page_bytes": ([c_uint32], c_uint64),
+    "wl_column_scratch_bytes": ([c_uint32], c_uint64),
+    "wl_column_encode": (
+        [c_void_p, c_uint32, c_int32, *[c_void_p] * 3, POINTER(ColumnPages)],
+        None,
+    ),
+    "wl_dictionary_decode": ([c_void_p, c_size_t, c_uint32, c_int32, c_void_p], c_int32),
+    "wl_data_decode": (
+        [c_void_p, c_size_t, c_uint32, c_int32, c_int32, c_void_p, c_uint32, *[c_void_p] * 3],
+        c_int32,
+    ),
+    "wl_rows_pack": ([c_void_p, c_size_t, c_uint32, c_void_p], None),
     "wl_crc32_available": ([], c_int32),
     "wl_crc32_fold": ([c_uint32, c_void_p, c_size_t], c_uint32),
 }

@@ -1,11 +1,12 @@
-"""Valid plans of every kind: the corpus that fuzzing starts from.
+"""Valid plans of every kind, and rows of Criteo's TSV: the corpora that fuzzing starts from.
 
-``python -m tests.native.seeds FOLDER`` writes one file per plan.
+``python -m tests.native.seeds FOLDER`` writes one file per seed below ``plan`` and ``rows``.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -26,24 +27,25 @@ from tests.native.plans import (
     WRITE,
     Plan,
 )
+from wattload.loaders.data.criteo_day_files import synthetic_blocks
 
 _READ_FLAGS = (0, DIRECT | CHECK, DIRECT | DESTINATION | NO_CHANGE)
 _WRITE_FLAGS = (0, DIRECT | STAMP | FSYNC, DESTINATION)
 
 
-def seeds() -> list[bytes]:
+def plans() -> list[bytes]:
     """Return the plans' bytes."""
-    plans = [
+    found = [
         Plan(paths=[Path("/a")], extents=[(0, 0, 65536)]),
         Plan(paths=[], extents=[]),
         Plan(paths=[Path("/a")], extents=[(0, 0, 0)], ends=[0], kind=WRITE),
         Plan(paths=[Path("/a")], extents=[(0, 7, 1000)], align=1, block=100, flags=0),
     ]
     for order, flags, operations in product((SEQUENTIAL, RANDOM), _READ_FLAGS, (0, 1000)):
-        plans.append(replace(_many(READ, order, flags), operations=operations, trace_every=16))
+        found.append(replace(_many(READ, order, flags), operations=operations, trace_every=16))
     for allocation, flags in product((PREALLOCATED, OVERWRITE, EXTENDING), _WRITE_FLAGS):
-        plans.append(replace(_many(WRITE, RANDOM, flags), allocation=allocation, rate=1 << 30))
-    return [plan.encode() for plan in plans]
+        found.append(replace(_many(WRITE, RANDOM, flags), allocation=allocation, rate=1 << 30))
+    return [plan.encode() for plan in found]
 
 
 def _many(kind: int, order: int, flags: int) -> Plan:
@@ -52,15 +54,26 @@ def _many(kind: int, order: int, flags: int) -> Plan:
     return Plan(paths=paths, extents=extents, kind=kind, order=order, flags=flags)
 
 
-def write_seeds(folder: Path) -> list[Path]:
-    """Write the plans into files of a folder and return their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for number, plan in enumerate(seeds()):
-        files.append(folder / f"{number:03d}.plan")
-        files[-1].write_bytes(plan)
+def rows() -> list[bytes]:
+    """Return some lines of text, with either line end."""
+    texts = [
+        b"".join(block.tobytes() for block in synthetic_blocks(seed, 0, 1 + 2 * seed))
+        for seed in range(8)
+    ]
+    return [
+        text.replace(b"\n", b"\r\n") if number % 2 else text for number, text in enumerate(texts)
+    ]
+
+
+def write_seeds(folder: Path, seeds: Sequence[bytes]) -> list[Path]:
+    """Write seeds into files of a new folder and return their paths."""
+    folder.mkdir(parents=True)
+    files = [folder / f"{number:03d}" for number in range(len(seeds))]
+    for file, seed in zip(files, seeds, strict=True):
+        file.write_bytes(seed)
     return files
 
 
 if __name__ == "__main__":
-    write_seeds(Path(sys.argv[1]))
+    write_seeds(Path(sys.argv[1], "plan"), plans())
+    write_seeds(Path(sys.argv[1], "rows"), rows())

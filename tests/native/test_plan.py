@@ -20,7 +20,7 @@ from tests.native.plans import (
     WRITE,
     Plan,
 )
-from tests.native.seeds import seeds, write_seeds
+from tests.native.seeds import plans, write_seeds
 
 BAD_PLAN = -1
 RUNS = 100_000
@@ -92,7 +92,7 @@ def test_an_empty_plan_is_done_at_once(driver: Driver) -> None:
 
 
 def test_mutated_plans_do_no_harm(fuzz_program: Path, tmp_path: Path) -> None:
-    files = [str(file) for file in write_seeds(tmp_path / "corpus")]
+    files = [str(file) for file in write_seeds(tmp_path / "corpus", plans())]
     ran = subprocess.run(
         [str(fuzz_program), str(RUNS), *files], capture_output=True, text=True, check=False
     )
@@ -101,7 +101,7 @@ def test_mutated_plans_do_no_harm(fuzz_program: Path, tmp_path: Path) -> None:
 
 def test_every_seed_is_a_good_plan(driver: Driver) -> None:
     outcome = driver.run(
-        *[plan for plan in seeds() if not plan[12] & DESTINATION], backend="null", block=65536
+        *[plan for plan in plans() if not plan[12] & DESTINATION], backend="null", block=65536
     )
     assert all(job["code"] == 0 for job in outcome.jobs)
 

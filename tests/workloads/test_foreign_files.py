@@ -18,6 +18,7 @@ from wattload.core.errors import DataError, ForeignFileError
 from wattload.core.files import open_folder
 from wattload.core.io import BlockIdentity, Extent, IOKind, IOPlan
 from wattload.core.workload import Accelerator
+from wattload.loaders.arrow.config import Config as ArrowConfig
 from wattload.loaders.checkpoint_store import CheckpointLoader
 from wattload.loaders.data.data_folder import DataFolder, marker_of, open_data_folder
 from wattload.loaders.data.target_folder import TargetLock, clean
@@ -58,7 +59,7 @@ def target(tmp_path: Path) -> Path:
 
 def dlrm() -> Dlrm:
     return Dlrm(
-        DlrmConfig(row_count=2000, day_count=2, rounds=1, workers=1), DirectConfig(), Accelerator()
+        DlrmConfig(row_count=2000, day_count=2, rounds=1, workers=1), ArrowConfig(), Accelerator()
     )
 
 

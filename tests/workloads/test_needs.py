@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wattload.core.errors import ConfigError
-from wattload.run.compose import build_workload, compose
+from wattload.run.compose import build_workload, compose, options
 
 TARGET = ("target.path=/tmp", "power=none")
 
@@ -16,6 +16,8 @@ TARGET = ("target.path=/tmp", "power=none")
         ("unet3d", "dcp", "dali, direct, dlio, torch"),
         ("checkpoint", "dali", "dcp, direct, torch"),
         ("checkpoint", "dlio", "dcp, direct, torch"),
+        ("dlrm", "direct", "arrow, native"),
+        ("unet3d", "native", "dali, direct, dlio, torch"),
     ],
 )
 def test_a_loader_that_lacks_what_the_workload_needs_is_refused_with_those_that_have_it(
@@ -29,8 +31,15 @@ def test_a_loader_that_lacks_what_the_workload_needs_is_refused_with_those_that_
     )
 
 
-@pytest.mark.parametrize("workload", ["dlrm", "null"])
-@pytest.mark.parametrize("loader", ["dali", "dcp", "direct", "dlio", "torch"])
-def test_a_workload_that_needs_nothing_runs_with_every_loader(workload: str, loader: str) -> None:
-    config, _ = compose([f"workload={workload}", f"loader={loader}", *TARGET])
-    assert build_workload(config).name == workload
+@pytest.mark.parametrize("loader", options("loader"))
+def test_a_workload_that_needs_nothing_runs_with_every_loader(loader: str) -> None:
+    config, _ = compose(["workload=null", f"loader={loader}", *TARGET])
+    assert build_workload(config).name == "null"
+
+
+@pytest.mark.parametrize(("workload", "loader"), [("unet3d", "direct"), ("dlrm", "arrow")])
+def test_a_workload_has_a_loader_of_its_own_unless_another_is_chosen(
+    workload: str, loader: str
+) -> None:
+    assert compose([f"workload={workload}", *TARGET])[0].loader.name == loader
+    assert compose([f"workload={workload}", "loader=native", *TARGET])[0].loader.name == "native"

@@ -41,7 +41,7 @@ class Scale:
 class Config:
     """DLRM preprocessing: Criteo TSV to Parquet, then Parquet to packed binary rows.
 
-    A worker needs 150 MB plus about 8 times ``block_bytes``, however large the files are.
+    What a worker needs of memory depends on ``block_bytes``, however large the files are.
     """
 
     _target_: str = "wattload.workloads.dlrm.workload.Dlrm"
@@ -101,8 +101,3 @@ class Config:
     def workers_per_rank(self, world_size: int) -> int:
         """Return the number of worker processes of a rank: as set, or its share of the cores."""
         return self.workers or max(len(os.sched_getaffinity(0)) // world_size, 1)
-
-    @property
-    def memory_bytes(self) -> int:
-        """A bound on the memory of one worker, measured with blocks of 4 to 64 MiB."""
-        return 190_000_000 + 10 * self.block_bytes

@@ -13,8 +13,8 @@ from wattload.core.record.results import Check
 from wattload.core.storage.extents import written_extents_check
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import RunContext
+from wattload.loaders.converters import Columnar, ColumnarSettings, Converter, Packed
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
-from wattload.loaders.data.criteo_conversion import Columnar, ColumnarSettings, Packed
 from wattload.loaders.data.criteo_day_files import Part
 from wattload.loaders.data.data_folder import DataFolder, claim_on_targets
 from wattload.workloads.dlrm.dataset import HOLES_REMEDY
@@ -37,13 +37,16 @@ class Conversion:
         pool: WorkerPool,
         parts: Sequence[Part],
         outputs: Outputs,
+        *,
         settings: ColumnarSettings,
+        converter: Converter,
     ) -> None:
         self._context = context
         self._pool = pool
         self._parts = parts
         self._outputs = outputs
         self._settings = settings
+        self._converter = converter
 
     def run(self, rounds: int) -> ConversionResult:
         """Repeat the conversion ``rounds`` times; the output of the last round stays."""
@@ -57,7 +60,7 @@ class Conversion:
                 found,
                 to_parquet,
                 [
-                    ColumnarTask(part, path, self._settings)
+                    ColumnarTask(part, path, self._settings, self._converter)
                     for part, path in zip(self._parts, parquet, strict=True)
                 ],
                 name=TO_PARQUET,
@@ -69,7 +72,7 @@ class Conversion:
                 found,
                 to_binary,
                 [
-                    PackTask(part, source, path)
+                    PackTask(part, source, path, self._settings, self._converter)
                     for part, source, path in zip(
                         self._parts, parquet, self._outputs.binary, strict=True
                     )

@@ -13,20 +13,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from wattload.core.errors import TargetError, WattloadError
 from wattload.core.faults import remedy
 from wattload.core.units import NS_PER_S
-from wattload.loaders.data import criteo_conversion, criteo_day_files
-from wattload.loaders.data.criteo_conversion import Columnar, ColumnarSettings, Packed
+from wattload.loaders.converters import (
+    BadIdError,
+    Columnar,
+    ColumnarSettings,
+    Converter,
+    Packed,
+)
+from wattload.loaders.data import criteo_day_files
 from wattload.loaders.data.criteo_day_files import CountedFile, Moved, Part, find_fault
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-
 
 CEILING_NS = NS_PER_S // 2
 WRITE_BYTES = 4 << 20
@@ -49,6 +50,7 @@ class ColumnarTask:
     part: Part
     path: Path
     settings: ColumnarSettings
+    converter: Converter
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class PackTask:
     part: Part
     source: Path
     path: Path
+    settings: ColumnarSettings
+    converter: Converter
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class CeilingTask:
 
     part: Part
     settings: ColumnarSettings
+    converter: Converter
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,44 +101,31 @@ def make_day(task: DayTask, moved: Moved) -> MadeDay:
 def to_parquet(task: ColumnarTask, moved: Moved) -> Columnar:
     """Convert one part; raise ``DataError`` with file, line and byte offset of an invalid row."""
     with _target_errors(task.path):
-        return criteo_conversion.tsv_to_parquet(task.part, task.path, task.settings, moved)
+        return task.converter.tsv_to_parquet(task.part, task.path, task.settings, moved)
 
 
 def to_binary(task: PackTask, moved: Moved) -> Packed:
     """Pack one Parquet file; an invalid id is reported by its TSV line."""
     try:
         with _target_errors(task.path):
-            return criteo_conversion.parquet_to_binary(task.source, task.path, moved)
-    except criteo_conversion.BadIdError as error:
+            return task.converter.parquet_to_binary(task.source, task.path, task.settings, moved)
+    except BadIdError as error:
         raise (find_fault(task.part) or error) from error
 
 
 def against_memory(task: CeilingTask, moved: Moved) -> float:
     """Return the TSV bytes per second of both steps on one block, without a target.
 
-    The block comes from the page cache, the Parquet file stays in memory, and packed rows are
-    discarded. A first pass fills the page cache and is not counted.
+    A first pass fills the page cache and is not counted.
     """
-    _convert_in_memory(task, moved)
+    del moved
+    task.converter.in_memory(task.part, task.settings)
     done_bytes = 0
     start_ns = time.monotonic_ns()
     while (passed_ns := time.monotonic_ns() - start_ns) < CEILING_NS:
-        _convert_in_memory(task, moved)
+        task.converter.in_memory(task.part, task.settings)
         done_bytes += task.part.size_bytes
     return done_bytes * NS_PER_S / passed_ns
-
-
-def _convert_in_memory(task: CeilingTask, moved: Moved) -> None:
-    with io.BytesIO() as file, _Discard() as sink:
-        criteo_conversion.write_parquet(task.part, file, task.settings, moved)
-        criteo_conversion.write_packed(file, sink, "memory")
-
-
-class _Discard(io.RawIOBase):
-    """A file that discards what is written to it."""
-
-    def write(self, data: ReadableBuffer, /) -> int:
-        return memoryview(data).nbytes
 
 
 @contextmanager

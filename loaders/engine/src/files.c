@@ -170,10 +170,12 @@ int32_t wl_file_settle(wl_file *file, const wl_plan *plan, wl_error *error) {
                    ? WL_OK
                    : wl_fail(error, WL_CHANGED, file->path, WL_NOWHERE,
                              "the file changed while it was read");
-    uint64_t end = plan->allocation == WL_OVERWRITE && file->state.size > file->end
-                       ? file->state.size : file->end;
-    if (file->is_regular && now.size != end && ftruncate(fd, (off_t)end))
-        return refuse(error, errno, "truncation", file, end);
+    /* Whoever overwrites a file may extend it meanwhile; only our rounding up is undone. */
+    if (plan->allocation == WL_OVERWRITE &&
+        (file->state.size > file->end || file->end % plan->align == 0))
+        return WL_OK;
+    if (file->is_regular && now.size != file->end && ftruncate(fd, (off_t)file->end))
+        return refuse(error, errno, "truncation", file, file->end);
     return WL_OK;
 }
 

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WL_ABI 3u
+#define WL_ABI 4u
 
 #if defined(__GNUC__)
 #define WL_API __attribute__((visibility("default")))
@@ -34,7 +34,9 @@ enum {
     WL_SHORT_READ = -4,   /* the file ends before the extent does */
     WL_CHANGED = -5,      /* size, mtime or ctime of a file changed while it was read */
     WL_NOT_DIRECT = -6,   /* the file system refused O_DIRECT, or dropped it */
-    WL_SHORT_WRITE = -7   /* the device wrote a partial block */
+    WL_SHORT_WRITE = -7,  /* the device wrote a partial block */
+    WL_BAD_PAGE = -8,     /* a Parquet page is cut short, or is of another encoding */
+    WL_BAD_ID = -9        /* text that is not 8 hex digits */
 };
 
 typedef struct {
@@ -215,6 +217,64 @@ WL_API void wl_job_histogram(const wl_job *job, uint64_t counts[WL_BUCKETS]);
 WL_API const wl_trace_row *wl_job_trace(const wl_job *job, uint64_t *row_count);
 /* Stops and waits for a job that is not done. */
 WL_API void wl_job_free(wl_job *job);
+
+/* Criteo's TSV. A cell is one field as 64 bits: 0 if it is empty; an integer is 1 << 32 | its 32
+ * bits; an id is its 8 characters in memory order. Column c of the cells is at cells + c x stride.
+ *
+ * Both functions read whole lines, each ended by a line feed, until `row_limit` rows or the end of
+ * the text, and return the number of rows; 64 bytes beyond the text are read and must exist. A line
+ * that is no row is left out and counted, and without `drops` it is the last one read. `done`
+ * accumulates over calls; the offsets in it count from the text of the first one. */
+#define WL_TSV_BAD_LIMIT 8
+typedef struct {
+    uint64_t taken_bytes;
+    uint64_t bad_count;
+    uint64_t bad_offsets[WL_TSV_BAD_LIMIT]; /* of the first ones */
+} wl_tsv_progress;
+
+WL_API uint32_t wl_tsv_read(const uint8_t *text, size_t bytes, uint64_t *cells, size_t stride,
+                            uint32_t row_limit, int32_t drops, wl_tsv_progress *done);
+/* The same as packed rows of 40 int32 (facebookresearch/dlrm): an empty or negative integer and an
+ * empty id are 0, an id is its number modulo 40,000,000. */
+WL_API uint32_t wl_tsv_pack(const uint8_t *text, size_t bytes, int32_t *packed, uint32_t row_limit,
+                            int32_t drops, wl_tsv_progress *done);
+
+/* Pages of a Parquet file (parquet.apache.org/docs/file-format, "Data Pages" and "Encodings"): flat
+ * optional columns, data pages of version 1, before compression and without their headers. */
+enum {
+    WL_INT32 = 0,  /* an integer as it is */
+    WL_TEXT = 1,   /* an id as a byte array of its 8 characters */
+    WL_NUMBER = 2  /* an id as int32: its number modulo 40,000,000 */
+};
+
+/* A column chunk: a dictionary page (empty for plain values) and one data page. Values that are
+ * nearly all different, or few, are smaller without a dictionary. */
+typedef struct {
+    uint64_t dictionary_bytes;
+    uint64_t data_bytes;
+    uint32_t dictionary_count;
+    uint32_t null_count;
+    int32_t least; /* of the values of WL_INT32; both 0 without one */
+    int32_t most;
+} wl_column;
+
+/* Bytes that each page of `rows` rows may need, and that `scratch` needs. */
+WL_API uint64_t wl_column_page_bytes(uint32_t rows);
+WL_API uint64_t wl_column_scratch_bytes(uint32_t rows);
+WL_API void wl_column_encode(const uint64_t *cells, uint32_t rows, int32_t kind, uint8_t *scratch,
+                             uint8_t *dictionary, uint8_t *data, wl_column *column);
+
+/* Decodes pages of any writer to packed int32 (see wl_tsv_pack). A dictionary page of `count`
+ * values becomes `values`; a data page of `count` rows becomes `packed`, from `values` if it has
+ * indices (else NULL), and its missing values are added to `null_count`. `scratch` has room for
+ * 2 x count + 1 numbers. WL_OK, or WL_BAD_PAGE; WL_BAD_ID for text that is not 8 hex digits. */
+WL_API int32_t wl_dictionary_decode(const uint8_t *page, size_t bytes, uint32_t count, int32_t kind,
+                                    int32_t *values);
+WL_API int32_t wl_data_decode(const uint8_t *page, size_t bytes, uint32_t count, int32_t kind,
+                              int32_t is_optional, const int32_t *values, uint32_t value_count,
+                              uint32_t *scratch, int32_t *packed, uint32_t *null_count);
+/* Rows of 40 int32 from columns that are `stride` apart. */
+WL_API void wl_rows_pack(const int32_t *columns, size_t stride, uint32_t rows, int32_t *packed);
 
 /* Parses a plan and discards it: for tests and fuzzing. */
 WL_API int32_t wl_plan_check(const uint8_t *plan, size_t plan_bytes, wl_error *error);

@@ -304,7 +304,7 @@ def test_a_library_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch
     if not library.library_path().exists():
         pytest.skip("the engine is not built: make setup builds it")
     monkeypatch.setattr(library, "ABI", 99)
-    with pytest.raises(MissingExtraError, match="interface version 3, this wattload needs 99"):
+    with pytest.raises(MissingExtraError, match="interface version 4, this wattload needs 99"):
         library.load_from(library.library_path())
 
 

@@ -160,12 +160,12 @@ from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.context import context_at
 from wattload.core.workload import Accelerator
-from wattload.loaders.direct.config import Config as Direct
+from wattload.loaders.arrow.config import Config as Arrow
 from wattload.workloads.dlrm.workload import Config, Dlrm
 
 if __name__ == "__main__":
     config = Config(row_count=400000, day_count=2, rounds=1, workers=2, block_bytes=1 << 16)
-    workload = Dlrm(config, Direct(), Accelerator())
+    workload = Dlrm(config, Arrow(), Accelerator())
     context = context_at(Path({target!r}))
     workload.prepare(context)
     print("prepared", flush=True)

@@ -115,8 +115,17 @@ def migrate(document: Any, file: Path) -> Document:  # noqa: ANN401 - JSON
         )
     for step in range(version, SCHEMA_VERSION):
         document = MIGRATIONS[step](document)
-    result: Document = document
-    return result
+    return _with_converter(document)
+
+
+def _with_converter(document: Document) -> Document:
+    """Name pyarrow as the loader of old dlrm runs: it converted, whatever loader was set."""
+    workload = document.get("workload")
+    if not isinstance(workload, dict) or workload.get("name") != "dlrm":
+        return document
+    if workload.get("loader") in {"arrow", "native"}:
+        return document
+    return {**document, "workload": {**workload, "loader": "arrow"}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
+from wattload.loaders.converters import (
+    BadIdError,
+    Columnar,
+    ColumnarSettings,
+    Packed,
+    corrupt,
+    require_columns,
+    without_labels,
+)
 from wattload.loaders.data.criteo_day_files import (
     CATEGORICALS,
     COLUMNS,
@@ -28,14 +37,14 @@ from wattload.loaders.data.criteo_day_files import (
     CountedFile,
     Moved,
     Part,
-    Span,
     find_fault,
     read_blocks,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyarrow import csv, parquet
+    from _typeshed import ReadableBuffer
+    from pyarrow import csv
 
 WRITE_BYTES = 1 << 20
 PARSE_BYTES = 2 << 20
@@ -49,60 +58,53 @@ FILL_ROWS = 4096
 _DIGITS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Columnar:
-    """What one part became: its rows, and the place of each row group's first row in the TSV.
+class ArrowConverter:
+    """pyarrow's conversion; see ``Converter``."""
 
-    ``landmarks`` holds ``(offset in the day file in bytes, row in the part)``. ``read`` and
-    ``written`` are the bytes of TSV and Parquet that moved.
-    """
+    def tsv_to_parquet(
+        self, part: Part, path: Path, settings: ColumnarSettings, moved: Moved
+    ) -> Columnar:
+        """Write one part as Parquet."""
+        with (
+            CountedFile.create(path, moved) as file,
+            io.BufferedWriter(file, WRITE_BYTES) as sink,
+        ):
+            found = write_parquet(part, sink, settings, moved)
+            sink.flush()
+            os.fsync(sink.fileno())
+        return replace(found, written=tuple(file.spans))
 
-    row_count: int
-    landmarks: tuple[tuple[int, int], ...]
-    read: tuple[Span, ...]
-    written: tuple[Span, ...] = ()
+    def parquet_to_binary(
+        self, source: Path, path: Path, settings: ColumnarSettings, moved: Moved
+    ) -> Packed:
+        """Write a Parquet file as packed rows."""
+        del settings  # a row group is as long as it is
+        with (
+            CountedFile(source, "rb", moved) as columns,
+            CountedFile.create(path, moved) as sink,
+        ):
+            row_count = write_packed(columns, sink, str(source))
+            os.fsync(sink.fileno())
+        return Packed(row_count, tuple(columns.spans), tuple(sink.spans))
+
+    def in_memory(self, part: Part, settings: ColumnarSettings) -> None:
+        """Do both steps with one block: from the page cache, to packed rows that are discarded."""
+        with io.BytesIO() as file, _Discard() as sink:
+            write_parquet(part, file, settings, lambda *_: None)
+            write_packed(file, sink, "memory")
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """What one Parquet file became: its rows, and the bytes of Parquet and rows that moved."""
+class _Discard(io.RawIOBase):
+    """A file that discards what is written to it."""
 
-    row_count: int
-    read: tuple[Span, ...]
-    written: tuple[Span, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnarSettings:
-    """How a part is written: the codec, and the bytes of TSV that become one row group."""
-
-    compression: str
-    block_bytes: int
-
-
-def tsv_to_parquet(part: Part, path: Path, settings: ColumnarSettings, moved: Moved) -> Columnar:
-    """Write one part of a day file as a Parquet file, durable on return.
-
-    Memory grows with ``block_bytes`` and not with the part.
-
-    Raises:
-        DataError: a line is not a Criteo row; the message has file, line and byte offset.
-        OSError: the target is full or failed.
-    """
-    with (
-        CountedFile.create(path, moved) as file,
-        io.BufferedWriter(file, WRITE_BYTES) as sink,
-    ):
-        found = write_parquet(part, sink, settings, moved)
-        sink.flush()
-        os.fsync(sink.fileno())
-    return replace(found, written=tuple(file.spans))
+    def write(self, data: ReadableBuffer, /) -> int:
+        return memoryview(data).nbytes
 
 
 def write_parquet(
     part: Part, sink: io.BufferedIOBase, settings: ColumnarSettings, moved: Moved
 ) -> Columnar:
-    """Write one part as Parquet into an open file; raises as ``tsv_to_parquet``."""
+    """Write one part as Parquet into an open file; raises as ``Converter``."""
     from pyarrow import parquet
 
     landmarks: list[tuple[int, int]] = []
@@ -196,31 +198,8 @@ def _fault(block: Block, part: Part, reason: str) -> DataError:
     return find_fault(lines) or DataError(f"{where}: {reason}")
 
 
-class BadIdError(DataError):
-    """A categorical id in a Parquet file is not 8 hex digits."""
-
-
-def parquet_to_binary(source: Path, path: Path, moved: Moved) -> Packed:
-    """Write a Parquet file of Criteo rows as packed rows, durable on return.
-
-    Memory grows with the row group and not with the file.
-
-    Raises:
-        BadIdError: a categorical id is not 8 hex digits.
-        DataError: the file is truncated, corrupt, or has other columns.
-        OSError: the target is full or failed.
-    """
-    with (
-        CountedFile(source, "rb", moved) as columns,
-        CountedFile.create(path, moved) as sink,
-    ):
-        row_count = write_packed(columns, sink, str(source))
-        os.fsync(sink.fileno())
-    return Packed(row_count, tuple(columns.spans), tuple(sink.spans))
-
-
 def write_packed(columns: io.IOBase, sink: io.RawIOBase, name: str) -> int:
-    """Pack all rows of an open Parquet file; raises as ``parquet_to_binary``."""
+    """Pack all rows of an open Parquet file; raises as ``Converter``."""
     rows = np.empty((FILL_ROWS, len(COLUMNS)), dtype="<i4")
     row_count = 0
     for table in _row_groups(columns, name):
@@ -241,35 +220,18 @@ def _row_groups(columns: io.IOBase, name: str) -> Iterator[pa.Table]:
 
     try:
         metadata = parquet.read_metadata(columns)
-        _require_schema(metadata, name)
+        require_columns(metadata, name)
         file = parquet.ParquetFile(
             columns, metadata=metadata, read_dictionary=list(CATEGORICALS), pre_buffer=False
         )
     except (pa.ArrowException, OSError) as error:
-        raise _corrupt(name, error) from error
+        raise corrupt(name, error) from error
     for index in range(file.num_row_groups):
         try:
             table = file.read_row_group(index, use_threads=False)
         except (pa.ArrowException, OSError) as error:
-            raise _corrupt(name, error) from error
+            raise corrupt(name, error) from error
         yield table
-
-
-def _corrupt(name: str, error: Exception) -> DataError:
-    text = str(error).splitlines()[0]
-    return DataError(f"{name} is not a complete Parquet file, it is truncated or corrupt: {text}")
-
-
-def _require_schema(metadata: parquet.FileMetaData, name: str) -> None:
-    found = {column.name: column.physical_type for column in metadata.schema}
-    strings = set(CATEGORICALS)
-    wanted = {column: "BYTE_ARRAY" if column in strings else "INT32" for column in COLUMNS}
-    for column, kind in wanted.items():
-        if found.get(column) != kind:
-            raise DataError(
-                f"{name} has column {column} as {found.get(column, 'nothing')}, {kind} is needed; "
-                f"a Criteo file has {len(arrow_schema())} columns, {COLUMNS[0]} to {COLUMNS[-1]}"
-            )
 
 
 def pack_column(column: pa.ChunkedArray, column_name: str, name: str) -> NDArray[np.int32]:
@@ -278,7 +240,7 @@ def pack_column(column: pa.ChunkedArray, column_name: str, name: str) -> NDArray
     Raises ``BadIdError`` for an id that is not 8 hex digits, ``DataError`` for a missing label.
     """
     if column_name == LABEL and column.null_count:
-        raise DataError(f"{name} has {column.null_count} rows without a label")
+        raise without_labels(name, column.null_count)
     is_id = column_name in CATEGORICALS
     pack = _pack_ids if is_id else _pack_integers
     try:

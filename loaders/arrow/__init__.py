@@ -1,0 +1,1 @@
+"""Conversion of Criteo's logs by pyarrow."""

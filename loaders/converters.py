@@ -1,0 +1,129 @@
+"""What converts Criteo's logs: the part of a loader that workload=dlrm uses.
+
+A loader's configuration returns a ``Converter``, which is sent to the worker processes and does one
+file at a time there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from wattload.core.errors import DataError
+from wattload.core.io import DataPath
+from wattload.core.workload import LoaderConfig
+from wattload.loaders.data.criteo_day_files import CATEGORICALS, COLUMNS, Moved, Part, Span
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import FileMetaData
+
+
+@dataclass(frozen=True, slots=True)
+class Columnar:
+    """What one part became: its rows, and the place of each row group's first row in the TSV.
+
+    ``landmarks`` holds ``(offset in the day file in bytes, row in the part)``. ``read`` and
+    ``written`` are the bytes of TSV and Parquet that moved.
+    """
+
+    row_count: int
+    landmarks: tuple[tuple[int, int], ...]
+    read: tuple[Span, ...]
+    written: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What one Parquet file became: its rows, and the bytes of Parquet and rows that moved."""
+
+    row_count: int
+    read: tuple[Span, ...]
+    written: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnarSettings:
+    """How a part is written: the codec, and the bytes of TSV that become one row group."""
+
+    compression: str
+    block_bytes: int
+
+
+class BadIdError(DataError):
+    """A categorical id in a Parquet file is not 8 hex digits."""
+
+
+class Converter(Protocol):
+    """Converts one file at a time in a worker process. It can be pickled.
+
+    All methods raise ``DataError`` for bad input and ``OSError`` for a target that is full or
+    failed. Memory grows with ``block_bytes`` and not with the part.
+    """
+
+    def tsv_to_parquet(
+        self, part: Part, path: Path, settings: ColumnarSettings, moved: Moved
+    ) -> Columnar:
+        """Write one part of a day file as a new Parquet file, durable on return."""
+        ...
+
+    def parquet_to_binary(
+        self, source: Path, path: Path, settings: ColumnarSettings, moved: Moved
+    ) -> Packed:
+        """Write a Parquet file of this converter as packed rows, durable on return.
+
+        Raises ``BadIdError`` for a categorical id that is not 8 hex digits.
+        """
+        ...
+
+    def in_memory(self, part: Part, settings: ColumnarSettings) -> None:
+        """Do both steps with a part that is one block long, without a target."""
+        ...
+
+
+@runtime_checkable
+class ConverterConfig(LoaderConfig, Protocol):
+    """The configuration of a loader that converts Criteo's logs."""
+
+    @property
+    def conversion_path(self) -> DataPath:
+        """The path that the bytes of a conversion take, as requested."""
+        ...
+
+    @property
+    def conversion_is_direct(self) -> bool:
+        """Whether the target has to take O_DIRECT."""
+        ...
+
+    def converter(self) -> Converter:
+        """Return what converts, for the workers."""
+        ...
+
+    def conversion_memory_bytes(self, block_bytes: int) -> int:
+        """Return a bound on the memory of one worker with row groups of ``block_bytes`` of TSV."""
+        ...
+
+
+def require_columns(metadata: FileMetaData, name: str) -> None:
+    """Raise ``DataError`` if a Parquet file lacks a column, or has one of another type."""
+    schema = metadata.schema
+    columns = (schema.column(index) for index in range(len(schema)))
+    found = {column.name: column.physical_type for column in columns}
+    for column in COLUMNS:
+        kind = "BYTE_ARRAY" if column in CATEGORICALS else "INT32"
+        if found.get(column) != kind:
+            raise DataError(
+                f"{name} has column {column} as {found.get(column, 'nothing')}, {kind} is needed; "
+                f"a Criteo file has {len(COLUMNS)} columns, {COLUMNS[0]} to {COLUMNS[-1]}"
+            )
+
+
+def corrupt(name: str, error: Exception | str) -> DataError:
+    """Return the error for a Parquet file that can't be read."""
+    text = str(error).splitlines()[0]
+    return DataError(f"{name} is not a complete Parquet file, it is truncated or corrupt: {text}")
+
+
+def without_labels(name: str, row_count: int) -> DataError:
+    """Return the error for a Parquet file with rows that have no label."""
+    return DataError(f"{name} has {row_count} rows without a label")

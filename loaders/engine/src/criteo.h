@@ -1,0 +1,46 @@
+/* Criteo's TSV: text to cells, and cells to packed rows. */
+#ifndef WATTLOAD_CRITEO_H
+#define WATTLOAD_CRITEO_H
+
+#include "wattload_engine.h"
+
+/* A label, 13 counts, 26 ids. */
+enum { WL_COLUMNS = 40, WL_INTEGERS = 14 };
+
+/* A cell is one field; 0 is an empty one. An integer is WL_PRESENT | the value's 32 bits; an id is
+ * its 8 characters as they stand in memory. */
+#define WL_PRESENT (1ull << 32)
+#define WL_ID_MODULUS 40000000u
+
+/* Nonzero if any of 8 characters is no hex digit of either case. */
+static inline uint64_t not_hex(uint64_t text) {
+    const uint64_t high = 0x8080808080808080ull, ones = 0x0101010101010101ull;
+    uint64_t lower = text | 0x20 * ones;
+    /* No byte of valid text is above 0x7f, so no sum carries into the next one. */
+    uint64_t digits = (text + 0x50 * ones) & ~(text + 0x46 * ones);
+    uint64_t letters = (lower + 0x1f * ones) & ~(lower + 0x19 * ones);
+    return ~((digits | letters) & ~text) & high;
+}
+
+/* The number of 8 hex digits, the first in the lowest byte, of valid text. */
+static inline uint64_t id_number(uint64_t text) {
+    uint64_t letters = text >> 6 & 0x0101010101010101ull;
+    uint64_t nibbles = (text & 0x0f0f0f0f0f0f0f0full) + letters + (letters << 3);
+    uint64_t bytes = (nibbles << 4 | nibbles >> 8) & 0x00ff00ff00ff00ffull;
+    return (bytes << 24 & 0xff000000u) | (bytes & 0xff0000u) | (bytes >> 24 & 0xff00u) | bytes >> 48;
+}
+
+/* The id modulo WL_ID_MODULUS, which is 2^9 * 78125: 14073749 is 2^40 / 78125, rounded up, and
+ * exact for 23 bits. Written so that compilers make vectors of it. */
+static inline int32_t packed_id(uint64_t cell) {
+    uint64_t number = id_number(cell);
+    uint64_t times = (uint64_t)(uint32_t)(number >> 9) * 14073749u >> 40;
+    return (int32_t)(uint32_t)(number - (uint64_t)(uint32_t)times * WL_ID_MODULUS);
+}
+
+static inline int32_t packed_integer(uint64_t cell) {
+    int32_t value = (int32_t)(uint32_t)cell;
+    return value > 0 ? value : 0;
+}
+
+#endif

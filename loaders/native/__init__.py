@@ -1,0 +1,1 @@
+"""Conversion of Criteo's logs in C, through the I/O engine."""
