@@ -154,7 +154,7 @@ def _details(scenario: Scenario, windows: Sequence[PhaseWindow]) -> Mapping[str,
 def _workload(scenario: Scenario, windows: Sequence[PhaseWindow]) -> WorkloadSection:
     return WorkloadSection(
         name=scenario.workload,
-        loader=scenario.loader,
+        loader="arrow" if scenario.workload == "dlrm" else scenario.loader,
         scale=scenario.scale,
         accelerator="h100 x 1" if scenario.workload == "unet3d" else "none",
         rank_count=scenario.ranks,

@@ -40,7 +40,8 @@ def tiny_file_system(folder: Path, *, preallocates: bool = True) -> Iterator[Pat
     try:
         yield mount_point
     finally:
-        subprocess.run(["umount", str(mount_point)], check=True)
+        # A thread that lost its error may still have a file open.
+        subprocess.run(["umount", "--lazy", str(mount_point)], check=True)
 
 
 def fill(folder: Path) -> Path:

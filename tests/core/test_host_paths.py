@@ -110,7 +110,7 @@ def test_all_output_of_a_command_is_translated(tmp_path: Path) -> None:
     done = subprocess.run(
         [*command, "/mnt/a b"], env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout == "deleted 0 B on /mnt/a b\n"
+    assert done.stdout == "/mnt/a b has no data of wattload\n"
     missing = [*command, str(tmp_path / "missing")]
     done = subprocess.run(missing, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
