@@ -153,8 +153,8 @@ def test_a_single_arm_shows_the_energy_of_its_gpu_by_name(tmp_path: Path) -> Non
 
 def test_conditions_say_what_was_run_on_what(virtual_page: Page) -> None:
     assert (
-        "Scale quick, loader direct and arrow, on box (2 CPUs, 25.8 GB of memory, a guest under kvm), "
-        "against /mnt/ssd (ext4 on virtio vda)"
+        "Scale quick, loader direct and arrow, on box (2 CPUs, 25.8 GB of memory, a guest under "
+        "kvm), against /mnt/ssd (ext4 on virtio vda)"
     ) in virtual_page.text().replace("\u00a0", " ")
 
 
