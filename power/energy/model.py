@@ -59,6 +59,9 @@ NEAR_EDGE_S = 0.5
 """An edge shows in the readings for the lag, the window and this time."""
 MISFIT_FACTOR = 5.0
 """How many times larger the residuals near edges may be than those elsewhere."""
+EDGE_MISFIT = 0.1
+"""So large a share of the readings' range is no misfit: a drive begins and ends its work up to a
+tenth of a second away from its phase, which shows in a mean of a second by a tenth of the step."""
 KNOWN_LAG_S = 0.5
 """A lag is unknown if its uncertainty is larger than this and it may be zero. Then power is the
 solution for the declared sensor, and the energies for other lags are part of the uncertainty."""
@@ -285,7 +288,10 @@ def _found_sensor(run: _Run, sensors: LikelySensors, residual: Values) -> FoundS
     edge_w, elsewhere_w = _residuals_w(run, residual, mean_lag_s + mean_window_s + NEAR_EDGE_S)
     allowed_w = math.inf
     if edge_w is not None:
-        allowed_w = MISFIT_FACTOR * max(elsewhere_w or edge_w, run.observed.resolution_w)
+        allowed_w = max(
+            MISFIT_FACTOR * max(elsewhere_w or edge_w, run.observed.resolution_w),
+            EDGE_MISFIT * float(np.ptp(run.observed.watts)),
+        )
     is_at_bound = (best.response.lag_s > BOUND_SHARE * LAG_MAX_S and not undelayed) or (
         best.has_free_window and best.response.window_s > BOUND_SHARE * run.longest_s
     )
