@@ -56,7 +56,7 @@ def test_a_run_whose_record_has_no_place_stays_part_of_its_session(tmp_path: Pat
             out, errors = second.communicate(timeout=DEADLINE_S)
         assert second.returncode in (0, 3), errors
         assert "1 of 2 runs are finished and valid" in errors
-        assert "2 runs, medians" in out
+        assert "2 runs; geometric means of valid runs" in out
         (journal,) = tiny.glob("sweep-*.jsonl")
         assert str(spare.parent) in journal.read_text()
         assert not list((tmp_path / "state" / "records").glob("*.jsonl"))

@@ -63,9 +63,7 @@ def _table(subject: Subject, group: Group) -> Table:
 def _title(group: Group) -> str:
     workload = group.runs[0].record.workload
     runs = counted(len(group.runs), "run")
-    return (
-        f"{workload.name}, scale {workload.scale}: {runs}; geometric means of each arm's valid runs"
-    )
+    return f"{workload.name}, scale {workload.scale}: {runs}; geometric means of valid runs"
 
 
 def _shown(rows: Sequence[Row]) -> dict[str, str]:
