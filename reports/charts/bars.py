@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,9 @@ _WIDEST = 0.58
 
 _SHORT = 2
 """A longer name is printed over its bar."""
+
+_MOST = 12
+"""The most bars of a panel: a sheet of paper has room for two such panels, one over the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +87,35 @@ def checked_range(bar: Bar) -> Bar:
     return Bar(label=bar.label, role=bar.role, reason=reason) if reason else bar
 
 
-def bars_svg(title: str, bars: Sequence[Bar], scale: Scale) -> str:
+def split_svg(title: str, bars: Sequence[Bar], scale: Scale) -> str:
+    """Return bars as ``bars_svg``; too many for a sheet of paper in panels of one scale."""
+    count = math.ceil(len(bars) / _MOST)
+    if count < 2:  # noqa: PLR2004 - nothing to split
+        return bars_svg(title, bars, scale)
+    size, largest = math.ceil(len(bars) / count), _largest_end(bars)
+    panels = [
+        bars_svg(f"{title}, arms {first + 1} to {first + len(part)}", part, scale, largest)
+        for first in range(0, len(bars), size)
+        if (part := bars[first : first + size])
+    ]
+    return f'<div class="split">{"".join(panels)}</div>'
+
+
+def _largest_end(bars: Sequence[Bar]) -> float:
+    """Return the value at the right end of a panel, in SI base units."""
+    return max((bar.end for bar in bars if bar.end is not None), default=0.0) or 1.0
+
+
+def bars_svg(title: str, bars: Sequence[Bar], scale: Scale, largest: float | None = None) -> str:
     """Return a panel of bars from zero, the first on top.
 
     Args:
         title: the line over them: the quantity with its unit.
         bars: values in SI base units.
         scale: the unit that figures are printed in.
+        largest: the value of the longest bar, where it is in another panel.
     """
-    ends = [bar.end for bar in bars if bar.end is not None]
-    largest = max(ends, default=0.0) or 1.0
+    largest = largest or _largest_end(bars)
     body = [text("0", 12, title)] if title else []
     y = 18.0 if title else 2.0
     for bar in bars:

@@ -17,7 +17,7 @@ from wattload.reports.blocks import (
     Verdicts,
     Words,
 )
-from wattload.reports.charts.bars import Bar, Dot, bars_svg
+from wattload.reports.charts.bars import Bar, Dot, split_svg
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.charts.timeline import Track, has_power, make_track, power_figure, rate_figure
 from wattload.reports.quantity import MISSING, Scale, counted, listed, number, workload_title
@@ -241,7 +241,7 @@ def _panel(bars: Bars, ranking: Sequence[str], winner: str | None) -> str:
     if len(names) == 1:
         names = dict.fromkeys(names, "")
     ordered = sorted(bars.bars, key=lambda bar: rank.get(bar.arm, len(rank)))
-    return bars_svg(
+    return split_svg(
         bars.title,
         [
             Bar(

@@ -6,7 +6,9 @@ import re
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from wattload.reports.charts.bars import Bar, Dot, bars_svg, checked_range
+import pytest
+
+from wattload.reports.charts.bars import Bar, Dot, bars_svg, checked_range, split_svg
 from wattload.reports.charts.themes import light
 from wattload.reports.quantity import Scale
 
@@ -76,3 +78,17 @@ def test_a_value_that_cannot_be_drawn_is_named_instead() -> None:
     found = checked_range(bar(value=1e40))
     assert found.value is None
     assert "out of range" in found.reason
+
+
+def test_thirty_bars_are_three_panels_of_one_scale() -> None:
+    bars = [Bar(label=f"arm {index}", role="device", value=30.0 - index) for index in range(30)]
+    svg = split_svg("GB/s", bars, JOULES)
+    panels = ET.fromstring(svg)
+    assert [panel.attrib["aria-label"].partition(":")[0] for panel in panels] == [
+        "GB/s, arms 1 to 10",
+        "GB/s, arms 11 to 20",
+        "GB/s, arms 21 to 30",
+    ]
+    drawn = widths(svg)
+    assert drawn[29] / drawn[0] == pytest.approx(1 / 30, rel=0.01)
+    assert split_svg("GB/s", bars[:12], JOULES) == bars_svg("GB/s", bars[:12], JOULES)
