@@ -30,6 +30,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn, Self, TypeVar
 
+from wattload.core.mpich import unlink_shared_memory, wait_for_reader
 from wattload.loaders.dlio.config import ChildSettings
 
 _CPU_CLOCK = 2
@@ -300,12 +301,21 @@ def main() -> None:
     try:
         from dlio_benchmark.main import main as benchmark
 
+        _connect_ranks()
         benchmark()
     except BaseException:
         traceback.print_exc()
-        sys.stderr.flush()
+        wait_for_reader()
         _end_all_ranks()
         raise SystemExit(1) from None
+
+
+def _connect_ranks() -> None:
+    """Initialize MPI, as the program would, and leave no shared memory if the job is ended."""
+    from mpi4py import MPI
+
+    MPI.COMM_WORLD.Barrier()
+    unlink_shared_memory()
 
 
 def _end_all_ranks() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mpich import shared_memory_of
 from tests.run.running import (
     DEADLINE_S,
     SLOW,
@@ -25,11 +26,6 @@ from tests.run.running import (
 )
 
 pytestmark = pytest.mark.slow
-MEMORY = Path("/dev/shm")
-
-
-def shared_memory() -> set[str]:
-    return {path.name for path in MEMORY.glob("mpich_shm_*")}
 
 
 def processes_of(folder: Path) -> list[int]:
@@ -83,27 +79,34 @@ def test_signals_during_the_clean_up_change_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.5, 1.5])
 def test_ctrl_c_at_the_start_ends_two_ranks(tmp_path: Path, delay_s: float) -> None:
-    before = shared_memory()
+    memory: set[Path] = set()
+
+    def has_ended() -> bool:
+        memory.update(shared_memory_of(processes_of(tmp_path)))
+        return process.poll() is not None
+
     with launched(tmp_path, *SLOW, ranks=2, WATTLOAD_TEST_STOP="run") as process:
         until(lambda: any(map(is_sampler, processes_of(tmp_path))), process)
         time.sleep(delay_s)
         process.send_signal(signal.SIGINT)
+        until(has_ended)
         _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode
     assert "Traceback" not in errors
     until(lambda: not processes_of(tmp_path))
-    until(lambda: not shared_memory() - before)
+    assert not [path for path in memory if path.exists()]
     assert all((path / "record.json").exists() for path in run_folders(tmp_path / "runs"))
 
 
 def test_a_job_that_is_killed_leaves_no_shared_memory(tmp_path: Path) -> None:
-    before = shared_memory()
     with waiting(tmp_path, "run", ranks=2) as process:
+        memory = shared_memory_of(processes_of(tmp_path))
         os.kill(sampler_of(int((tmp_path / "target/waiting-0").read_text())), signal.SIGKILL)
         for rank in (0, 1):
             os.kill(int((tmp_path / f"target/waiting-{rank}").read_text()), signal.SIGKILL)
         process.communicate(timeout=DEADLINE_S)
-    until(lambda: not shared_memory() - before)
+    assert memory
+    assert not [path for path in memory if path.exists()]
 
 
 def test_a_failure_of_one_rank_before_mpi_ends_the_others(tmp_path: Path) -> None:

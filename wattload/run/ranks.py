@@ -1,8 +1,5 @@
 """The ranks of a run: a single process, or several under MPI. No other module imports mpi4py.
 
-``MPI_Abort`` makes the launcher kill every rank; what it has not yet read from a rank's stderr pipe
-is lost. ``flush_stderr`` therefore waits until the launcher has read the error.
-
 A rank that exits before ``MPI_Init`` leaves the others in theirs for ever: MPICH's launcher notices
 only ranks that a signal ended. So a signal is held back until every rank has connected, and a rank
 that fails earlier has the launcher end the others.
@@ -10,13 +7,10 @@ that fails earlier has the launcher end the others.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import stat
 import sys
-import termios
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from wattload.core import interrupts
 from wattload.core.errors import INTERRUPTED, MissingExtraError, RunError, WattloadError
 from wattload.core.installation import install_command
+from wattload.core.mpich import unlink_shared_memory, wait_for_reader
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -36,12 +31,6 @@ T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 60
 """How long ``MPI_Init`` may wait for the other ranks, which may import from a slow file system."""
-
-FLUSH_TIMEOUT_S = 2.0
-
-FLUSH_POLL_S = 0.005
-
-SHARED_MEMORY = "/dev/shm/mpich_shm_"
 
 LAUNCHER_VARIABLE = "PMI_FD"
 """The descriptor on which MPICH's launcher takes commands of PMI-1, one per line."""
@@ -74,7 +63,7 @@ def connect() -> Communicator:
             ) from error
         world = MpiCommunicator(MPI.COMM_WORLD)
         world.barrier()
-        _unlink_shared_memory()
+        unlink_shared_memory()
     return world
 
 
@@ -87,16 +76,6 @@ def _deadline(seconds: int) -> Iterator[None]:
         yield
     finally:
         signal.alarm(0)
-
-
-def _unlink_shared_memory() -> None:
-    """Unlink MPICH's shared memory of this job, which every rank has mapped by now.
-
-    MPICH unlinks it in ``MPI_Finalize`` alone, so a job that is ended would leave it in memory.
-    """
-    for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():
-        if SHARED_MEMORY in line:
-            Path(line[line.index(SHARED_MEMORY) :]).unlink(missing_ok=True)
 
 
 def launched_by_mpi() -> bool:
@@ -213,24 +192,3 @@ def flush_stderr(text: str) -> None:
     """Print a line to stderr; if that is a pipe, return when it was read, or after 2 seconds."""
     sys.stderr.write(f"{text}\n")  # one write: two ranks may fail at the same time
     wait_for_reader()
-
-
-def wait_for_reader() -> None:
-    """Return when stderr was read if it is a pipe, or after 2 seconds."""
-    sys.stderr.flush()
-    try:
-        descriptor = sys.stderr.fileno()
-    except OSError:  # a stream without a file: there is no reader to wait for
-        return
-    deadline_s = time.monotonic() + FLUSH_TIMEOUT_S
-    while unread_bytes(descriptor) and time.monotonic() < deadline_s:
-        time.sleep(FLUSH_POLL_S)
-
-
-def unread_bytes(descriptor: int) -> int:
-    """Return the number of unread bytes in a pipe, from either end; 0 if it is not a pipe."""
-    if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-        return 0
-    count = bytearray(4)
-    fcntl.ioctl(descriptor, termios.FIONREAD, count)
-    return int.from_bytes(count, sys.byteorder)

@@ -15,6 +15,7 @@ import pytest
 
 from tests.contracts.harness import HarnessContract, Watch
 from tests.loaders.dlio.job import EPOCHS, make_training, needs_dlio, processes_that_say
+from tests.mpich import shared_memory_of
 from wattload.core.errors import RunError
 from wattload.core.io import Harness, HarnessResult
 from wattload.loaders.data.cold_cache import evict, resident_fraction
@@ -122,16 +123,20 @@ class Meddler(Watch):
 @pytest.mark.parametrize("accelerators", [1, 2])
 def test_a_process_that_is_killed_ends_it(tmp_path: Path, accelerators: int) -> None:
     training = make_training(tmp_path, accelerators=accelerators)
+    memory: set[Path] = set()
 
     def kill() -> None:
         pids = processes_that_say("wattload.loaders.dlio.launch")
         mine = [pid for pid in pids if os.getsid(pid) in processes_that_say(str(tmp_path))]
+        memory.update(shared_memory_of(mine))
         os.kill(max(mine), signal.SIGKILL)
 
     harness = DlioHarness(Config(workers=1), training)
     with pytest.raises(RunError, match=r"dlio-benchmark (was ended by signal|failed)"):
         harness.run(tmp_path / "output", Meddler(kill))
     assert processes_that_say(str(tmp_path / "output")) == []
+    assert memory or accelerators == 1
+    assert not [path for path in memory if path.exists()]
 
 
 def test_an_interrupt_ends_all_its_processes(tmp_path: Path) -> None:
