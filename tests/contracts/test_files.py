@@ -22,7 +22,7 @@ EXCEPTIONS = {
     ("loaders/dlio/harness.py", "symlink_to"): "links of ours, through the folder's descriptor",
     ("power/sampler/server.py", "unlink"): "the socket, in a folder that was checked",
     ("reports/render/output.py", "unlink"): "a file of its own, made exclusively",
-    ("wattload/run/ranks.py", "unlink"): "shared memory that this process has mapped",
+    ("wattload/core/mpich.py", "unlink"): "shared memory that this process has mapped",
     ("power/sampler/client.py", "open"): "the null device, if there is no place for a log",
     ("power/sources/ipmi.py", "open"): "a device of the kernel",
     ("reports/render/output.py", "open"): "-o: the user may name links, pipes and devices",
