@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 
 from wattload.core.units import GB, J_PER_WH, KB, MB, TB, Unit
 
@@ -228,6 +229,7 @@ def percent(share: float | None, digits: int = 3) -> str:
     return MISSING if share is None else f"{number(share * 100, digits)}{UNIT_SPACE}%"
 
 
+@lru_cache(maxsize=1024)
 def label(name: str, unit: Unit | None = None) -> str:
     """Return a metric's name in words: ``batch_latency_p99_s`` is "batch latency p99"."""
     if name in _LABELS:

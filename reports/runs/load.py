@@ -27,7 +27,10 @@ from wattload.reports.runs.traces import LazyTraces, Traces, read_traces
 from wattload.reports.sanitize import file_name
 
 DETAILED_RUNS = 16
-"""With more runs the page has only a row for each, and their traces are not held in memory."""
+"""With more runs the page has only a row for each.
+
+Their traces are not held in memory, and single operations are not read.
+"""
 
 INPUTS_COMMAND = "sha256sum */record.json | cut -d' ' -f1 | LC_ALL=C sort | sha256sum"
 """Prints the digest over all records of a folder of runs."""
@@ -208,7 +211,10 @@ class _Work:
 
     def _read(self, folder: Path) -> Traces:
         return read_traces(
-            folder, self._trace_files[folder], self._masker.text if self._masker else str
+            folder,
+            self._trace_files[folder],
+            self._masker.text if self._masker else str,
+            operations=not self._several,
         )
 
 

@@ -137,7 +137,7 @@ class Traces:
     """The traces of one record. ``notes`` states what is missing; ``digests`` are of the files.
 
     A run has a trace of ``operations`` only if its loader sampled them, so a missing one is not
-    noted.
+    noted. It is not read if there are so many runs that no page draws it.
     """
 
     throughput: ThroughputTrace | None
@@ -196,13 +196,22 @@ class LazyTraces(Traces):
         return known
 
 
-def read_traces(folder: Path, files: tuple[TraceFile, ...], mask: Mask) -> Traces:
-    """Return the traces that a record names; text in them goes through ``mask``."""
+def read_traces(
+    folder: Path, files: tuple[TraceFile, ...], mask: Mask, *, operations: bool = True
+) -> Traces:
+    """Return the traces that a record names.
+
+    Args:
+        folder: the run's.
+        files: the traces of its record.
+        mask: what text in the traces goes through.
+        operations: whether to read single operations; otherwise there is only their digest.
+    """
     notes: list[str] = []
     digests: dict[str, str] = {}
     named = {file.name: file for file in files}
 
-    def one(name: str, build: Callable[[Path, Mask], Trace]) -> Trace | None:
+    def one(name: str, build: Callable[[Path, Mask], Trace | None]) -> Trace | None:
         if name not in named:
             notes.append(f"The record has no {name} trace.")
             return None
@@ -225,7 +234,9 @@ def read_traces(folder: Path, files: tuple[TraceFile, ...], mask: Mask) -> Trace
     return Traces(
         throughput=one("throughput", _throughput),
         power=one("power", _power),
-        operations=one("operations", _operations) if "operations" in named else None,
+        operations=one("operations", _operations if operations else lambda *_: None)
+        if "operations" in named
+        else None,
         notes=tuple(map(mask, notes)),
         digests=digests,
     )

@@ -5,6 +5,7 @@ A user may force an excluded comparison; the report then states what was forced.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -178,10 +179,10 @@ def differences(group: Group, by: str = "") -> tuple[Difference, ...]:
 
 
 def _values(runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
-    values: dict[str, set[str]] = {}
+    values: defaultdict[str, set[str]] = defaultdict(set)
     for run in runs:
         for name, value in conditions(run.record).items():
-            values.setdefault(name, set()).add(value)
+            values[name].add(value)
     return {name: tuple(sorted(texts)) for name, texts in values.items()}
 
 

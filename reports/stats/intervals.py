@@ -40,6 +40,8 @@ _NO_SPREAD = 1e-6
 
 LARGEST_LOG = 700.0
 _BATCH = 1000
+_PART = 100
+"""Resamples that are averaged at once: few enough to stay in the processor's cache."""
 _KEPT_DRAWS = 16_000_000
 """The most draws that are cached, of 2 bytes each; larger samples are drawn each time."""
 
@@ -271,10 +273,18 @@ def _means(samples: tuple[tuple[float, ...], ...], resamples: int, seed: int) ->
     arrays = [np.array(sample) for sample in samples]
     sizes = tuple(len(sample) for sample in samples)
     found: list[Floats] = [
-        _statistic([array[drawn].mean(axis=-1) for array, drawn in zip(arrays, draws, strict=True)])
+        _statistic([_means_of(array, drawn) for array, drawn in zip(arrays, draws, strict=True)])
         for draws in _draws(sizes, resamples, seed)
     ]
     return np.sort(np.concatenate(found))
+
+
+def _means_of(values: Floats, drawn: Draws) -> Floats:
+    """Return the mean of each row of drawn values, shape (rows,)."""
+    import numpy as np
+
+    parts = (drawn[row : row + _PART].astype(np.intp) for row in range(0, len(drawn), _PART))
+    return np.concatenate([values[part].mean(axis=-1) for part in parts])
 
 
 def _statistic(means: list[Floats]) -> Floats:

@@ -23,6 +23,8 @@ _NOT_AXES = (
 )
 """Settings for the order of runs or for guards: they do not define a point."""
 
+_BELOW_NOT_AXES = tuple(f"{name}." for name in _NOT_AXES)
+
 
 def flat(
     value: Any,  # noqa: ANN401 - JSON
@@ -55,7 +57,7 @@ def facts_of(record: RunRecord) -> Mapping[str, str]:
     found = {
         key: value
         for key, value in settings(record).items()
-        if not any(key == name or key.startswith(f"{name}.") for name in _NOT_AXES)
+        if key not in _NOT_AXES and not key.startswith(_BELOW_NOT_AXES)
     }
     return found | {
         "loader": workload.loader,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from math import isclose
 from pathlib import Path
@@ -199,12 +200,18 @@ def derived_metrics(workload: str) -> DerivedMetrics:
 
 def _of_workload(workload: str, name: str) -> Any:  # noqa: ANN401 - by name
     """Return what a workload's module of checks has under a name, ``None`` if it has nothing."""
-    package = import_module(_WORKLOADS)
-    modules = {module.name: module.ispkg for module in iter_modules(package.__path__)}
+    modules = _workload_modules()
     if workload not in modules:
         return None
     module = f"{_WORKLOADS}.{workload}" + (".checks" if modules[workload] else "")
     return getattr(import_module(module), name, None)
+
+
+@cache
+def _workload_modules() -> Mapping[str, bool]:
+    """Return the names of the workloads' modules, and whether each is a package."""
+    package = import_module(_WORKLOADS)
+    return {module.name: module.ispkg for module in iter_modules(package.__path__)}
 
 
 def _version_shown(record: RunRecord) -> int:
