@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -48,6 +50,20 @@ def is_sampler(pid: int) -> bool:
         return False
 
 
+def is_listening_rank(pid: int) -> bool:
+    """Return whether a process is a rank that handles signals, of which Python leaves SIGTERM.
+
+    Earlier, Ctrl-C is for Python itself, which prints a traceback.
+    """
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        (caught,) = re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return False
+    is_rank = words.startswith(os.fsencode(f"{sys.executable}\0-m\0wattload\0"))
+    return is_rank and bool(int(caught, 16) & 1 << signal.SIGTERM - 1)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_other_signals_end_a_run_like_ctrl_c(tmp_path: Path, number: signal.Signals) -> None:
     before = signal.signal(number, signal.SIG_DFL)  # nohup ignores it, and so would the run
@@ -86,6 +102,7 @@ def test_ctrl_c_at_the_start_ends_two_ranks(tmp_path: Path, delay_s: float) -> N
         return process.poll() is not None
 
     with launched(tmp_path, *SLOW, ranks=2, WATTLOAD_TEST_STOP="run") as process:
+        until(lambda: sum(map(is_listening_rank, processes_of(tmp_path))) == 2, process)
         until(lambda: any(map(is_sampler, processes_of(tmp_path))), process)
         time.sleep(delay_s)
         process.send_signal(signal.SIGINT)
