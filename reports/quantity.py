@@ -23,6 +23,10 @@ DIGITS = 4
 CPU_TICK_S = 0.01
 """The kernel reports the CPU time of processes in ticks (``USER_HZ`` of ``proc(5)``)."""
 _EXPONENT_FROM = 1e15
+_LARGEST_RATIO = 1000
+_LARGEST_SHARE = 0.999
+"""Beyond these the figures of two arms differ by more than a ratio says."""
+
 LEAST, MOST = 1e-30, 1e30
 """In SI base units: figures of runs are 0 or between these, so that they can be scaled and summed.
 
@@ -227,6 +231,46 @@ def with_unit(text: str, scale: Scale) -> str:
 def percent(share: float | None, digits: int = 3) -> str:
     """Return a share as a percentage."""
     return MISSING if share is None else f"{number(share * 100, digits)}{UNIT_SPACE}%"
+
+
+def percentages(*shares: float) -> str:
+    """Return shares below 1 as percentages, with enough digits to differ and not to read 100.
+
+    Shares over 99.9 % and losses over 1,000 % are only stated as such.
+    """
+    if all(share > _LARGEST_SHARE for share in shares):
+        return f"over {number(_LARGEST_SHARE * 100, 3)}{UNIT_SPACE}%"
+    texts = [[_percentage(share, digits) for share in shares] for digits in range(2, 7)]
+    shown = next((own for own in texts if len({*own, "100"}) > len(own)), texts[0])
+    return f"{' to '.join(shown).replace('-', MINUS)}{UNIT_SPACE}%"
+
+
+def _percentage(share: float, digits: int) -> str:
+    if share > _LARGEST_SHARE:
+        return f"over {number(_LARGEST_SHARE * 100, 3)}"
+    if share < -_LARGEST_RATIO / 100:
+        return f"under {MINUS}{whole(_LARGEST_RATIO)}"
+    return number(share * 100, digits)
+
+
+def ratio_text(ratio: float, digits: int = 3) -> str:
+    """Return a ratio; one over 1,000, or under the inverse of that, is only stated as such."""
+    if ratio > _LARGEST_RATIO:
+        return f"over {whole(_LARGEST_RATIO)}"
+    if ratio < 1 / _LARGEST_RATIO:
+        return f"under {number(1 / _LARGEST_RATIO, 1)}"
+    return number(ratio, digits)
+
+
+def ratio_ends(lower: float, upper: float, digits: int = 3) -> str:
+    """Return an interval of a ratio, with more digits if only those tell its ends apart."""
+    if lower > _LARGEST_RATIO or upper < 1 / _LARGEST_RATIO:
+        return ratio_text(lower if lower > _LARGEST_RATIO else upper)
+    for count in range(digits, digits + 4):
+        ends = ratio_text(lower, count), ratio_text(upper, count)
+        if ends[0] != ends[1]:
+            return " to ".join(ends)
+    return f"{ratio_text(lower, digits)} to {ratio_text(upper, digits)}"
 
 
 @lru_cache(maxsize=1024)

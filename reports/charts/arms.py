@@ -30,10 +30,10 @@ from wattload.reports.quantity import (
     interval_text,
     label,
     listed,
-    number,
     out_of_range,
     percent,
     quantity,
+    ratio_text,
     scale_for,
     scaled,
     workload_title,
@@ -270,7 +270,7 @@ def _sweep_table(swept: Sequence[_Swept], found: Sequence[Point], group: Group, 
                     for figure in figures
                     if figure.value is not None
                 ]
-                ratio = number(entry.effect.ratio, 3) if entry and entry.effect else MISSING
+                ratio = ratio_text(entry.effect.ratio) if entry and entry.effect else MISSING
                 lines.append(
                     row(
                         each.quantity.label,

@@ -26,6 +26,8 @@ from wattload.reports.quantity import (
     interval_text,
     number,
     percent,
+    ratio_ends,
+    ratio_text,
     scale_for,
     scaled,
 )
@@ -78,8 +80,8 @@ def points_table(rows: Sequence[Row], group: Group) -> Table:
     known = [entry.effect.ratio for entry in rows if entry.effect]
     cells = [row(entry.at, *_comparison_cells(entry, group, scale)) for entry in rows]
     if len(known) > 1:
-        ends = f"{number(min(known), 3)} to {number(max(known), 3)}"
-        middle = Cell(number(median(known), 3), remark=f"points: {ends}")
+        ends = ratio_ends(min(known), max(known))
+        middle = Cell(ratio_text(median(known)), remark=f"points: {ends}")
         blanks = [Cell("")] * len(group.arms)
         cells.insert(0, row(f"median of {len(known)} points", *blanks, middle, "", ""))
     parts = [_unit_and_evidence(rows), DIRECTIONS[first.quantity.better]]
@@ -131,7 +133,7 @@ def _comparison_cells(entry: Row, group: Group, scale: Scale) -> list[Cell]:
 
 
 def _ratio_cell(effect: Effect) -> Cell:
-    ratio, medians = number(effect.ratio, 3), number(effect.medians, 3)
+    ratio, medians = ratio_text(effect.ratio), ratio_text(effect.medians)
     return Cell(ratio, remark=f"medians: {medians}" if medians != ratio else "")
 
 
@@ -152,7 +154,7 @@ def _interval_cell(effect: Effect) -> Cell:
 
 def _ends(interval: Interval) -> str:
     # One digit more than the ratio, to show on which side of 1 an end is.
-    return f"{number(interval.lower, 4)} to {number(interval.upper, 4)}"
+    return ratio_ends(interval.lower, interval.upper, 4)
 
 
 def _multiple(entry: Row, arm: str, group: Group) -> str:
@@ -161,7 +163,7 @@ def _multiple(entry: Row, arm: str, group: Group) -> str:
     first, own = entry.spreads.get(first_arm), entry.spreads.get(arm)
     if group.is_pair or arm == first_arm or first is None or own is None or first.median <= 0:
         return ""
-    return f"{number(own.median / first.median, 3)} x {group.letters[0]}; "
+    return f"{ratio_text(own.median / first.median)} x {group.letters[0]}; "
 
 
 def _arm_cell(entry: Row, arm: str, scale: Scale, multiple: str) -> Cell:

@@ -17,7 +17,6 @@ from wattload.core.record.results import NO_SENSOR, Better
 from wattload.core.record.run import RunRecord
 from wattload.core.units import GB, MB, Unit
 from wattload.reports.quantity import (
-    MINUS,
     MISSING,
     TIMES,
     UNIT_SPACE,
@@ -26,7 +25,10 @@ from wattload.reports.quantity import (
     interval_text,
     label,
     number,
+    percentages,
     quantity,
+    ratio_ends,
+    ratio_text,
     scale_for,
     workload_title,
 )
@@ -139,8 +141,8 @@ class Answer:
         if self.ratio is None:
             return ""
         if self.question == "energy":
-            return f"{_percents(1 - 1 / self.ratio)} less energy"
-        return f"{number(self.ratio, 3)}{TIMES} as fast"
+            return f"{percentages(1 - 1 / self.ratio)} less energy"
+        return f"{ratio_text(self.ratio)}{TIMES} as fast"
 
     @property
     def interval_text(self) -> str:
@@ -148,9 +150,9 @@ class Answer:
         if self.lower is None or self.upper is None:
             return ""
         ends = (
-            _percents(1 - 1 / self.lower, 1 - 1 / self.upper)
+            percentages(1 - 1 / self.lower, 1 - 1 / self.upper)
             if self.question == "energy"
-            else _from_to(self.lower, self.upper, 3)
+            else ratio_ends(self.lower, self.upper)
         )
         return f"95{UNIT_SPACE}% CI {ends}"
 
@@ -388,7 +390,7 @@ def _at(point: Point, point_count: int, ratios: Sequence[float], rate: Row | Non
         return f"{here}, 1 of {counted(point_count, 'point')}"
     ends = sorted(ratio if rate.effect.ratio >= 1 else 1 / ratio for ratio in ratios)
     over = counted(len(ratios), "point")
-    return f"{here}, the median of {over}: {_from_to(ends[0], ends[-1], 3)}{TIMES}"
+    return f"{here}, the median of {over}: {ratio_ends(ends[0], ends[-1])}{TIMES}"
 
 
 def _work(compared: Group, phase: str) -> _Work | None:
@@ -646,19 +648,3 @@ def answer(question: Question, row: Row, arms: Sequence[str], shown: Row | None 
         upper=max(ends, default=None),
         note=f"ratio of geometric means; the medians favour {other}" if is_apart else "",
     )
-
-
-def _from_to(lower: float, upper: float, digits: int) -> str:
-    """Return an interval, with more digits if only those tell its ends apart."""
-    for count in range(digits, digits + 4):
-        ends = number(lower, count), number(upper, count)
-        if ends[0] != ends[1]:
-            return " to ".join(ends)
-    return f"{number(lower, digits)} to {number(upper, digits)}"
-
-
-def _percents(*shares: float) -> str:
-    """Return shares below 1 as percentages, with enough digits to differ and not to read 100."""
-    texts = [[number(share * 100, digits) for share in shares] for digits in range(2, 7)]
-    shown = next((own for own in texts if len({*own, "100"}) > len(own)), texts[0])
-    return f"{' to '.join(shown).replace('-', MINUS)}{UNIT_SPACE}%"

@@ -13,7 +13,10 @@ from wattload.reports.quantity import (
     one_unit,
     out_of_range,
     percent,
+    percentages,
     quantity,
+    ratio_ends,
+    ratio_text,
     scale_for,
     scaled,
     whole,
@@ -131,3 +134,19 @@ def test_one_unit_is_used_for_every_energy_and_for_nothing_else() -> None:
         assert quantity(8.595, Unit.JOULES) == "0.002388\u00a0Wh"
         assert quantity(8.595, Unit.SECONDS) == "8.595\u00a0s"
     assert quantity(8.595, Unit.JOULES) == "8.595\u00a0J"
+
+
+def test_a_ratio_beyond_a_thousand_is_only_a_bound() -> None:
+    assert (ratio_text(2.404), ratio_text(1000.4)) == ("2.40", "over 1\u202f000")
+    assert ratio_text(1e-24) == "under 0.001"
+    assert ratio_ends(2.4, 1e12) == "2.40 to over 1\u202f000"
+    assert ratio_ends(1e12, 2e12) == "over 1\u202f000"
+    assert ratio_ends(2.4001, 2.4002) == "2.4001 to 2.4002"
+
+
+def test_a_percentage_never_reads_a_hundred() -> None:
+    assert percentages(0.66) == "66\u00a0%"
+    assert percentages(0.9987) == "99.9\u00a0%"
+    assert percentages(1 - 1e-12) == "over 99.9\u00a0%"
+    assert percentages(0.42, 1 - 1e-12) == "42 to over 99.9\u00a0%"
+    assert percentages(-1e9, 0.5) == "under \u22121\u202f000 to 50\u00a0%"
