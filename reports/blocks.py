@@ -111,8 +111,8 @@ class Finding:
 class VerdictLine:
     """One workload of the first screen: its findings, its bars as SVG, and how far to trust it.
 
-    ``note`` is printed under the bars. ``anchor`` is the workload's section; ``grade`` links to
-    ``evidence``, and is empty without figures.
+    ``note`` is printed under the bars. ``anchor`` is the workload's section; ``grade`` is in the
+    colour of ``tone``, links to ``evidence``, and is empty without figures.
     """
 
     title: str
@@ -122,6 +122,7 @@ class VerdictLine:
     svg: str
     note: str
     grade: str
+    tone: Tone
     reason: str
     evidence: str
 

@@ -55,10 +55,13 @@ _COMPUTING = "compute_s"
 
 
 def arms_legend(arms: Sequence[str], letters: Sequence[str] = LETTERS) -> list[tuple[str, str]]:
-    """Return the role and the name of each arm, with its letter where there are several."""
-    names = [lettered(*pair) for pair in zip(letters, arms, strict=False)]
-    roles = [arm_role(letter) for letter in letters]
-    return list(zip(roles, names if len(arms) > 1 else arms, strict=False))
+    """Return the role of each arm and its name with the letter; nothing for a single arm."""
+    if len(arms) < 2:  # noqa: PLR2004 - nothing to tell apart
+        return []
+    return [
+        (arm_role(letter), lettered(letter, arm))
+        for letter, arm in zip(letters, arms, strict=False)
+    ]
 
 
 def largest(entry: Row) -> float | None:
@@ -146,7 +149,7 @@ def arms_figure(
         svg="".join(panels),
         caption=forced_caption(_caption(drawn, runs), forced_clause(drawn)),
         table=_table(rows, runs),
-        legend=arms_legend(list(runs), letters) if len(runs) > 1 else [],
+        legend=arms_legend(list(runs), letters),
     )
 
 
@@ -232,7 +235,7 @@ def sweep_figure(name: str, subject: Subject, group: Group) -> Figure | None:
         svg="".join(panels),
         caption=forced_caption(caption.rstrip(), forced_clause(rows)),
         table=_sweep_table(swept, found, group, axis),
-        legend=arms_legend(list(group.arms), group.letters) if len(group.arms) > 1 else [],
+        legend=arms_legend(list(group.arms), group.letters),
     )
 
 

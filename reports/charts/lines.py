@@ -97,7 +97,7 @@ def latency_figure(
         svg="".join(_latency_panel(panel) for panel in panels),
         caption=" ".join([caption, *_gap_sentences(panels)]),
         table=_latency_table(panels),
-        legend=arms_legend(list(arms), letters) if len(arms) > 1 else [],
+        legend=arms_legend(list(arms), letters),
     )
 
 

@@ -31,6 +31,9 @@ from wattload.reports.stats.summary import Answer, Bars, FirstScreen, VerdictRow
 from wattload.reports.stats.sweeps import points
 
 _TONES: dict[str, Tone] = {letter: arm_role(letter) for letter in LETTERS}  # type: ignore[misc]
+_GRADE_TONES: dict[str, Tone] = {"high": "good", "medium": "warn", "low": "warn"}
+"""Red is left for a grade without a possible verdict."""
+
 _PRINTED = Scale(1, "")
 """The figures of the first screen are in the unit that is printed."""
 
@@ -153,6 +156,7 @@ def _line(
         findings=[found[title] for title in titles],
         svg=_panels(row, has_energy=has_drive) if has_bars else "",
         grade=row.grade.word,
+        tone="bad" if row.grade.is_short else _GRADE_TONES.get(row.grade.word, "open"),
         reason=row.grade.reason,
         evidence=row.grade.link,
     )

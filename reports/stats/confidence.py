@@ -47,10 +47,12 @@ class Grade:
     """How far to trust a row: a word, its reason in six words at most, and where to read more.
 
     Without figures there is nothing to trust: ``word`` is empty, and ``reason`` is why.
+    ``is_short`` is whether there are too few runs for any verdict.
     """
 
     word: GradeWord
     reason: str
+    is_short: bool = False
     link: str = EVIDENCE
 
     @property
@@ -80,7 +82,7 @@ def grade(subject: Subject, compared: Group, rate: Row | None, phase: str) -> Gr
     if rate is None or not records:
         return Grade("", "no rate" if records else "no valid run")
     if rate.shortage:
-        return Grade("low", rate.shortage)
+        return Grade("low", rate.shortage, is_short=True)
     pairs = rate.effect.pairs if rate.effect is not None else 0
     least = min(len(runs) for runs in compared.arms.values())
     missing = [
