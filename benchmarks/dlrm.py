@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.measure import NotMeasuredError, Result, rounds
 from wattload.loaders.arrow.config import Config as ArrowConfig
-from wattload.loaders.converters import ColumnarSettings, Converter
+from wattload.loaders.converters import ConversionSettings, Converter
 from wattload.loaders.data import criteo_day_files
 from wattload.loaders.data.criteo_day_files import CATEGORICALS, COLUMNS, ID_MODULUS, cut_parts
 from wattload.loaders.data.data_folder import DataFolder
@@ -38,7 +38,7 @@ RATIOS = {
 RUN_S = 5.0
 """About how long a step takes, its start included, for the estimate."""
 
-SETTINGS = ColumnarSettings(compression="snappy", block_bytes=16 << 20)
+SETTINGS = ConversionSettings(compression="snappy", block_bytes=16 << 20)
 
 
 def seconds(pairs: int) -> float:

@@ -24,13 +24,16 @@ class Columnar:
     """What one part became: its rows, and the place of each row group's first row in the TSV.
 
     ``landmarks`` holds ``(offset in the day file in bytes, row in the part)``. ``read`` and
-    ``written`` are the bytes of TSV and Parquet that moved.
+    ``written`` are the bytes of TSV and Parquet that moved. ``dropped_offset`` is the place of the
+    first dropped line in the day file, in bytes.
     """
 
     row_count: int
     landmarks: tuple[tuple[int, int], ...]
     read: tuple[Span, ...]
     written: tuple[Span, ...] = ()
+    dropped_count: int = 0
+    dropped_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +46,17 @@ class Packed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnarSettings:
-    """How a part is written: the codec, and the bytes of TSV that become one row group."""
+class ConversionSettings:
+    """How a part is written: the codec, and the bytes of TSV that become one row group.
+
+    With ``numeric_ids`` the Parquet file has ids as int32: the number modulo 40,000,000. With
+    ``drops_bad_rows`` lines that are not rows are left out and counted instead of refused.
+    """
 
     compression: str
     block_bytes: int
+    numeric_ids: bool = False
+    drops_bad_rows: bool = False
 
 
 class BadIdError(DataError):
@@ -62,13 +71,13 @@ class Converter(Protocol):
     """
 
     def tsv_to_parquet(
-        self, part: Part, path: Path, settings: ColumnarSettings, moved: Moved
+        self, part: Part, path: Path, settings: ConversionSettings, moved: Moved
     ) -> Columnar:
         """Write one part of a day file as a new Parquet file, durable on return."""
         ...
 
     def parquet_to_binary(
-        self, source: Path, path: Path, settings: ColumnarSettings, moved: Moved
+        self, source: Path, path: Path, settings: ConversionSettings, moved: Moved
     ) -> Packed:
         """Write a Parquet file of this converter as packed rows, durable on return.
 
@@ -76,7 +85,7 @@ class Converter(Protocol):
         """
         ...
 
-    def in_memory(self, part: Part, settings: ColumnarSettings) -> None:
+    def in_memory(self, part: Part, settings: ConversionSettings) -> None:
         """Do both steps with a part that is one block long, without a target."""
         ...
 
@@ -104,13 +113,14 @@ class ConverterConfig(LoaderConfig, Protocol):
         ...
 
 
-def require_columns(metadata: FileMetaData, name: str) -> None:
+def require_columns(metadata: FileMetaData, name: str, *, numeric_ids: bool) -> None:
     """Raise ``DataError`` if a Parquet file lacks a column, or has one of another type."""
     schema = metadata.schema
+    texts = () if numeric_ids else CATEGORICALS
     columns = (schema.column(index) for index in range(len(schema)))
     found = {column.name: column.physical_type for column in columns}
     for column in COLUMNS:
-        kind = "BYTE_ARRAY" if column in CATEGORICALS else "INT32"
+        kind = "BYTE_ARRAY" if column in texts else "INT32"
         if found.get(column) != kind:
             raise DataError(
                 f"{name} has column {column} as {found.get(column, 'nothing')}, {kind} is needed; "

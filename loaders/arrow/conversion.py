@@ -21,7 +21,7 @@ from wattload.core.errors import DataError
 from wattload.loaders.converters import (
     BadIdError,
     Columnar,
-    ColumnarSettings,
+    ConversionSettings,
     Packed,
     corrupt,
     require_columns,
@@ -38,6 +38,7 @@ from wattload.loaders.data.criteo_day_files import (
     Moved,
     Part,
     find_fault,
+    parse_line,
     read_blocks,
 )
 
@@ -62,7 +63,7 @@ class ArrowConverter:
     """pyarrow's conversion; see ``Converter``."""
 
     def tsv_to_parquet(
-        self, part: Part, path: Path, settings: ColumnarSettings, moved: Moved
+        self, part: Part, path: Path, settings: ConversionSettings, moved: Moved
     ) -> Columnar:
         """Write one part as Parquet."""
         with (
@@ -75,23 +76,22 @@ class ArrowConverter:
         return replace(found, written=tuple(file.spans))
 
     def parquet_to_binary(
-        self, source: Path, path: Path, settings: ColumnarSettings, moved: Moved
+        self, source: Path, path: Path, settings: ConversionSettings, moved: Moved
     ) -> Packed:
         """Write a Parquet file as packed rows."""
-        del settings  # a row group is as long as it is
         with (
             CountedFile(source, "rb", moved) as columns,
             CountedFile.create(path, moved) as sink,
         ):
-            row_count = write_packed(columns, sink, str(source))
+            row_count = write_packed(columns, sink, str(source), settings)
             os.fsync(sink.fileno())
         return Packed(row_count, tuple(columns.spans), tuple(sink.spans))
 
-    def in_memory(self, part: Part, settings: ColumnarSettings) -> None:
+    def in_memory(self, part: Part, settings: ConversionSettings) -> None:
         """Do both steps with one block: from the page cache, to packed rows that are discarded."""
         with io.BytesIO() as file, _Discard() as sink:
             write_parquet(part, file, settings, lambda *_: None)
-            write_packed(file, sink, "memory")
+            write_packed(file, sink, "memory", settings)
 
 
 class _Discard(io.RawIOBase):
@@ -102,34 +102,78 @@ class _Discard(io.RawIOBase):
 
 
 def write_parquet(
-    part: Part, sink: io.BufferedIOBase, settings: ColumnarSettings, moved: Moved
+    part: Part, sink: io.BufferedIOBase, settings: ConversionSettings, moved: Moved
 ) -> Columnar:
     """Write one part as Parquet into an open file; raises as ``Converter``."""
     from pyarrow import parquet
 
     landmarks: list[tuple[int, int]] = []
     row_count = 0
+    dropped: list[int] = []
     with (
         CountedFile(part.source, "rb", moved) as text,
         parquet.ParquetWriter(
             sink,
-            arrow_schema(),
+            arrow_schema(numeric_ids=settings.numeric_ids),
             compression=settings.compression,
             write_statistics=[LABEL, *INTEGERS],  # statistics of hashed ids can't select rows
         ) as writer,
     ):
         for block in read_blocks(text, part, settings.block_bytes):
-            table = parse(block, part)
-            writer.write_table(table, row_group_size=max(table.num_rows, 1))
+            try:
+                table = parse(block, settings)
+            except BadBlockError as error:
+                if not settings.drops_bad_rows:
+                    raise _fault(block, part, str(error)) from error
+                rows, bad_lines = without_bad_lines(block)
+                dropped += bad_lines
+                if not rows.row_count:
+                    continue
+                table = parse(rows, settings)
+            writer.write_table(table, row_group_size=table.num_rows)
             landmarks.append((block.offset_bytes, row_count))
             row_count += table.num_rows
-    return Columnar(row_count, tuple(landmarks), tuple(text.spans))
+    return Columnar(
+        row_count,
+        tuple(landmarks),
+        tuple(text.spans),
+        dropped_count=len(dropped),
+        dropped_offset=min(dropped, default=None),
+    )
 
 
-def parse(block: Block, part: Part) -> pa.Table:
-    """Return the rows of a block; the categorical ids stay strings, gaps become nulls.
+class BadBlockError(Exception):
+    """A block of text has a line that is not a row."""
 
-    Raises ``DataError`` that names the first bad line.
+
+def without_bad_lines(block: Block) -> tuple[Block, list[int]]:
+    """Return a block without its bad lines, and the place of each of them in the file, in bytes.
+
+    It reads one line after another, which is slow: bad lines are rare.
+    """
+    kept: list[bytes] = []
+    bad: list[int] = []
+    offset = block.offset_bytes
+    for line in io.BytesIO(block.text):
+        try:
+            parse_line(line)
+        except ValueError:
+            bad.append(offset)
+        else:
+            kept.append(line)
+        offset += len(line)
+    text = memoryview(b"".join(kept))
+    return Block(text, block.offset_bytes, row_count=len(kept), is_plain=True), bad
+
+
+def parse(block: Block, settings: ConversionSettings) -> pa.Table:
+    """Return the rows of a block; empty fields become nulls.
+
+    Ids that are to stay strings are checked only where bad rows are dropped. Otherwise packing
+    finds the bad ones.
+
+    Raises:
+        BadBlockError: a line is not a row.
     """
     import pyarrow as pa
     from pyarrow import csv
@@ -144,19 +188,26 @@ def parse(block: Block, part: Part) -> pa.Table:
             convert_options=_types(),
         )
     except pa.ArrowInvalid as error:
-        raise _fault(block, part, str(error)) from error
+        raise BadBlockError(str(error)) from error
     if table.num_rows != block.row_count or not block.is_plain:
-        raise _fault(block, part, f"{table.num_rows} rows in {block.row_count} lines")
-    _require_labels(table, block, part)
-    return table
+        raise BadBlockError(f"{table.num_rows} rows in {block.row_count} lines")
+    _require_labels(table)
+    if not settings.numeric_ids and not settings.drops_bad_rows:
+        return table
+    try:
+        numbers = _with_numeric_ids(table)
+    except ValueError as error:
+        raise BadBlockError(str(error)) from error
+    return numbers if settings.numeric_ids else table
 
 
-def arrow_schema() -> pa.Schema:
-    """Return the schema of the Parquet form: int32 label and integers, string ids."""
+def arrow_schema(*, numeric_ids: bool) -> pa.Schema:
+    """Return the schema of the Parquet form: int32 label and integers, string or int32 ids."""
     import pyarrow as pa
 
+    id_type = pa.int32() if numeric_ids else pa.string()
     integers = [(name, pa.int32()) for name in (LABEL, *INTEGERS)]
-    return pa.schema([*integers, *((name, pa.string()) for name in CATEGORICALS)])
+    return pa.schema([*integers, *((name, id_type) for name in CATEGORICALS)])
 
 
 @cache
@@ -177,17 +228,44 @@ def _types() -> csv.ConvertOptions:
     from pyarrow import csv
 
     return csv.ConvertOptions(
-        column_types=arrow_schema(), null_values=[""], strings_can_be_null=True, check_utf8=False
+        column_types=arrow_schema(numeric_ids=False),
+        null_values=[""],
+        strings_can_be_null=True,
+        check_utf8=False,
     )
 
 
-def _require_labels(table: pa.Table, block: Block, part: Part) -> None:
+def _require_labels(table: pa.Table) -> None:
     from pyarrow import compute
 
     labels = table.column(LABEL)
     extremes = compute.min_max(labels).as_py()
     if labels.null_count or extremes["min"] < 0 or extremes["max"] > 1:
-        raise _fault(block, part, "a label is neither 0 nor 1")
+        raise BadBlockError("a label is neither 0 nor 1")
+
+
+def _with_numeric_ids(table: pa.Table) -> pa.Table:
+    """Return a table with ids as int32; raises ``ValueError`` for one that is not 8 hex digits."""
+    import pyarrow as pa
+
+    columns = [
+        pa.chunked_array([_numeric_ids(chunk) for chunk in column.chunks], pa.int32())
+        if name in CATEGORICALS
+        else column
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
+    return pa.table(columns, arrow_schema(numeric_ids=True))
+
+
+def _numeric_ids(chunk: pa.Array) -> pa.Array:
+    import pyarrow as pa
+
+    if not chunk.null_count:
+        return pa.array(_numbers_of_ids(chunk))
+    present = _present(chunk)
+    numbers = np.zeros(len(chunk), np.int32)
+    numbers[present] = _numbers_of_ids(chunk.drop_null())
+    return pa.array(numbers, mask=~present)
 
 
 def _fault(block: Block, part: Part, reason: str) -> DataError:
@@ -198,11 +276,13 @@ def _fault(block: Block, part: Part, reason: str) -> DataError:
     return find_fault(lines) or DataError(f"{where}: {reason}")
 
 
-def write_packed(columns: io.IOBase, sink: io.RawIOBase, name: str) -> int:
+def write_packed(
+    columns: io.IOBase, sink: io.RawIOBase, name: str, settings: ConversionSettings
+) -> int:
     """Pack all rows of an open Parquet file; raises as ``Converter``."""
     rows = np.empty((FILL_ROWS, len(COLUMNS)), dtype="<i4")
     row_count = 0
-    for table in _row_groups(columns, name):
+    for table in _row_groups(columns, name, settings):
         values = [pack_column(table.column(column), column, name) for column in COLUMNS]
         for first in range(0, table.num_rows, FILL_ROWS):
             count = min(FILL_ROWS, table.num_rows - first)
@@ -213,16 +293,17 @@ def write_packed(columns: io.IOBase, sink: io.RawIOBase, name: str) -> int:
     return row_count
 
 
-def _row_groups(columns: io.IOBase, name: str) -> Iterator[pa.Table]:
-    """Yield the row groups with the ids as dictionaries: each distinct id is then packed once."""
+def _row_groups(columns: io.IOBase, name: str, settings: ConversionSettings) -> Iterator[pa.Table]:
+    """Yield the row groups; strings as dictionaries: each distinct id is then packed once."""
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
         metadata = parquet.read_metadata(columns)
-        require_columns(metadata, name)
+        require_columns(metadata, name, numeric_ids=settings.numeric_ids)
+        texts = () if settings.numeric_ids else CATEGORICALS
         file = parquet.ParquetFile(
-            columns, metadata=metadata, read_dictionary=list(CATEGORICALS), pre_buffer=False
+            columns, metadata=metadata, read_dictionary=list(texts), pre_buffer=False
         )
     except (pa.ArrowException, OSError) as error:
         raise corrupt(name, error) from error
@@ -239,10 +320,12 @@ def pack_column(column: pa.ChunkedArray, column_name: str, name: str) -> NDArray
 
     Raises ``BadIdError`` for an id that is not 8 hex digits, ``DataError`` for a missing label.
     """
+    import pyarrow as pa
+
     if column_name == LABEL and column.null_count:
         raise without_labels(name, column.null_count)
-    is_id = column_name in CATEGORICALS
-    pack = _pack_ids if is_id else _pack_integers
+    is_text = column.type != pa.int32()
+    pack = _pack_ids if is_text else _pack_integers
     try:
         parts = [pack(chunk) for chunk in column.chunks]
     except ValueError as error:
@@ -259,7 +342,7 @@ def _pack_integers(chunk: pa.Array) -> NDArray[np.int32]:
 
 def _pack_ids(chunk: pa.Array) -> NDArray[np.int32]:
     """Pack each distinct id once, then look the rows up; the entry after the last is the gap."""
-    distinct = _distinct_ids(chunk.dictionary)
+    distinct = _numbers_of_ids(chunk.dictionary)
     rows = _numbers(chunk.indices)
     if chunk.null_count:
         rows = np.where(_present(chunk.indices), rows, len(distinct))
@@ -267,8 +350,11 @@ def _pack_ids(chunk: pa.Array) -> NDArray[np.int32]:
     return table.take(rows, mode="clip")
 
 
-def _distinct_ids(strings: pa.Array) -> NDArray[np.int32]:
-    """Return uint32 modulo 40,000,000 of each string; raises ``ValueError`` for a bad one."""
+def _numbers_of_ids(strings: pa.Array) -> NDArray[np.int32]:
+    """Return uint32 modulo 40,000,000 of each string; raises ``ValueError`` for a bad one.
+
+    None of the strings is null.
+    """
     if not len(strings):
         return np.empty(0, dtype=np.int32)
     _, offset_buffer, text_buffer = strings.buffers()

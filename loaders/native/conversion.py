@@ -32,7 +32,7 @@ from wattload.loaders.aligned_io import (
 from wattload.loaders.converters import (
     BadIdError,
     Columnar,
-    ColumnarSettings,
+    ConversionSettings,
     Packed,
     corrupt,
     require_columns,
@@ -75,12 +75,7 @@ SLACK_BYTES = 4096
 PACKED_ROWS = 6553
 """Rows packed at a time, 1 MB."""
 
-_INT32, _TEXT = 0, 1
-_KINDS = tuple(_TEXT if name in CATEGORICALS else _INT32 for name in COLUMNS)
-_SCHEMA = tuple(
-    Column(name=name, kind=parquet.BYTE_ARRAY if kind == _TEXT else parquet.INT32)
-    for name, kind in zip(COLUMNS, _KINDS, strict=True)
-)
+_INT32, _TEXT, _NUMBER = 0, 1, 2
 _TAIL_BYTES = 64 << 10
 """Read first of a Parquet file: its footer, if it is that short."""
 _FRAME_BYTES = 8
@@ -119,7 +114,7 @@ class NativeConverter:
     queue_depth: int
 
     def tsv_to_parquet(
-        self, part: Part, path: Path, settings: ColumnarSettings, moved: Moved
+        self, part: Part, path: Path, settings: ConversionSettings, moved: Moved
     ) -> Columnar:
         """Write one part as Parquet; see ``Converter``."""
         machine = _machine(self, settings.block_bytes)
@@ -130,17 +125,17 @@ class NativeConverter:
         return replace(found, read=(text.span,), written=sink.spans)
 
     def parquet_to_binary(
-        self, source: Path, path: Path, settings: ColumnarSettings, moved: Moved
+        self, source: Path, path: Path, settings: ConversionSettings, moved: Moved
     ) -> Packed:
         """Write a Parquet file as packed rows; see ``Converter``."""
         machine = _machine(self, settings.block_bytes)
         columns = _FileSource(machine, source, moved)
         with _FileSink(machine, path, moved) as sink:
-            row_count = _write_packed(machine, columns, sink)
+            row_count = _write_packed(machine, columns, sink, settings)
             sink.finish()
         return Packed(row_count, tuple(columns.spans), sink.spans)
 
-    def in_memory(self, part: Part, settings: ColumnarSettings) -> None:
+    def in_memory(self, part: Part, settings: ConversionSettings) -> None:
         """Do both steps with one block; see ``Converter``."""
         machine = _machine(self, settings.block_bytes)
         memory, end = machine.inputs[0], part.size_bytes
@@ -150,7 +145,7 @@ class NativeConverter:
         text = _with_line_end(memory, 0, end)
         columns = _MemorySink()
         _write_parquet(machine, [(part.start_bytes, text)], part, columns, settings)
-        _write_packed(machine, columns, _MemorySink())
+        _write_packed(machine, columns, _MemorySink(), settings)
 
 
 class _Machine:
@@ -410,12 +405,13 @@ def _write_parquet(
     text: _Text | Sequence[tuple[int, Bytes]],
     part: Part,
     sink: Sink,
-    settings: ColumnarSettings,
+    settings: ConversionSettings,
 ) -> Columnar:
     """Write blocks of whole lines as Parquet; raises ``DataError`` that names the first bad row."""
-    writer = _ParquetWriter(machine, sink, settings.compression)
+    writer = _ParquetWriter(machine, sink, settings)
     landmarks: list[tuple[int, int]] = []
-    row_count = 0
+    row_count = dropped_count = 0
+    dropped_offset: int | None = None
     for offset, block in text:
         progress = library.TsvProgress()
         while progress.taken_bytes < block.size:
@@ -426,22 +422,38 @@ def _write_parquet(
                 machine.cells.ctypes.data,
                 machine.stride,
                 machine.row_limit,
-                0,
+                settings.drops_bad_rows,
                 ctypes.byref(progress),
             )
-            if progress.bad_count:
+            if progress.bad_count and not settings.drops_bad_rows:
                 raise _fault(part, offset + progress.bad_offsets[0])
-            writer.write_cells(rows)
-            landmarks.append((offset + at, row_count))
+            if rows:
+                writer.write_cells(rows)
+                landmarks.append((offset + at, row_count))
             row_count += rows
+        if progress.bad_count and dropped_offset is None:
+            dropped_offset = offset + progress.bad_offsets[0]
+        dropped_count += progress.bad_count
     writer.finish()
-    return Columnar(row_count, tuple(landmarks), ())
+    return Columnar(
+        row_count,
+        tuple(landmarks),
+        (),
+        dropped_count=dropped_count,
+        dropped_offset=dropped_offset,
+    )
 
 
 def _fault(part: Part, offset: int) -> DataError:
     """Return the error of a line that is no row."""
     rest = Part(part.source, offset, part.end_bytes, part.name)
     return find_fault(rest) or DataError(f"{part.source}, byte {offset}: this line is no row")
+
+
+def _kinds(settings: ConversionSettings) -> list[int]:
+    """Return how the library reads and writes each column."""
+    ids = _NUMBER if settings.numeric_ids else _TEXT
+    return [ids if name in CATEGORICALS else _INT32 for name in COLUMNS]
 
 
 def _codec(compression: str) -> pa.Codec | None:
@@ -454,11 +466,12 @@ def _codec(compression: str) -> pa.Codec | None:
 class _ParquetWriter:
     """Writes the machine's cells as row groups of a Parquet file."""
 
-    def __init__(self, machine: _Machine, sink: Sink, compression: str) -> None:
+    def __init__(self, machine: _Machine, sink: Sink, settings: ConversionSettings) -> None:
         self._machine = machine
         self._sink = sink
-        self._compression = compression
-        self._codec = _codec(compression)
+        self._compression = settings.compression
+        self._codec = _codec(settings.compression)
+        self._kinds = _kinds(settings)
         self._groups: list[RowGroup] = []
         self._position = 0
         self._write(parquet.MAGIC)
@@ -470,7 +483,11 @@ class _ParquetWriter:
 
     def finish(self) -> None:
         """Write the footer."""
-        self._write(parquet.footer(_SCHEMA, self._groups, codec=self._compression))
+        schema = [
+            Column(name=name, kind=parquet.BYTE_ARRAY if kind == _TEXT else parquet.INT32)
+            for name, kind in zip(COLUMNS, self._kinds, strict=True)
+        ]
+        self._write(parquet.footer(schema, self._groups, codec=self._compression))
 
     def _write(self, data: Bytes | memoryview | bytes) -> int:
         self._sink.write(data)
@@ -483,7 +500,7 @@ class _ParquetWriter:
         machine.library.wl_column_encode(
             machine.cells[column].ctypes.data,
             rows,
-            _KINDS[column],
+            self._kinds[column],
             machine.scratch.ctypes.data,
             machine.dictionary.ctypes.data,
             machine.data.ctypes.data,
@@ -495,7 +512,7 @@ class _ParquetWriter:
             plain_bytes += self._write_page(page, found.dictionary_count, is_dictionary=True)
         data_start, page = self._position, machine.data[: found.data_bytes]
         plain_bytes += self._write_page(page, rows, has_indices=found.dictionary_bytes > 0)
-        is_stated = _KINDS[column] == _INT32 and found.null_count < rows
+        is_stated = self._kinds[column] == _INT32 and found.null_count < rows
         return Chunk(
             offset_bytes=start,
             data_offset_bytes=data_start,
@@ -529,7 +546,9 @@ class _ParquetWriter:
         return header_bytes + page.size
 
 
-def _write_packed(machine: _Machine, source: Source, sink: Sink) -> int:
+def _write_packed(
+    machine: _Machine, source: Source, sink: Sink, settings: ConversionSettings
+) -> int:
     """Write the rows of a Parquet file as packed rows and return their number.
 
     Raises:
@@ -540,7 +559,8 @@ def _write_packed(machine: _Machine, source: Source, sink: Sink) -> int:
 
     try:
         metadata = _read_metadata(source)
-        packing = _Packing(machine, source, metadata)
+        require_columns(metadata, source.name, numeric_ids=settings.numeric_ids)
+        packing = _Packing(machine, source, metadata, _kinds(settings))
         for batch, data in zip(packing.batches, source.read(packing.ranges), strict=True):
             first = batch[0].offset_bytes
             for place in batch:
@@ -566,9 +586,12 @@ class _Place:
 class _Packing:
     """Decodes the column chunks of a file, and packs the rows of each group of them."""
 
-    def __init__(self, machine: _Machine, source: Source, metadata: FileMetaData) -> None:
+    def __init__(
+        self, machine: _Machine, source: Source, metadata: FileMetaData, kinds: Sequence[int]
+    ) -> None:
         self._machine = machine
         self._source = source
+        self._kinds = kinds
         self._columns = machine.cells.view(np.int32)
         self._distinct = machine.dictionary.view(np.int32)
         schema = metadata.schema
@@ -596,7 +619,7 @@ class _Packing:
 
     def decode(self, place: _Place, data: Bytes) -> None:
         """Decode the pages of a column chunk to packed values."""
-        kind = _KINDS[place.column]
+        kind = self._kinds[place.column]
         done = distinct = 0
         null_count = ctypes.c_uint32()
         has_dictionary = False
@@ -676,7 +699,7 @@ class _Packing:
 
 
 def _read_metadata(source: Source) -> FileMetaData:
-    """Return the footer of a Parquet file with a Criteo file's columns."""
+    """Return the footer of a Parquet file."""
     import pyarrow as pa
     from pyarrow.parquet import read_metadata
 
@@ -692,11 +715,9 @@ def _read_metadata(source: Source) -> FileMetaData:
             break
         tail_bytes = min(needed_bytes, source.size_bytes)
     try:
-        metadata = read_metadata(pa.BufferReader(parquet.MAGIC + tail))
+        return read_metadata(pa.BufferReader(parquet.MAGIC + tail))
     except OSError as error:  # pyarrow's, without a number
         raise PageError(str(error)) from error
-    require_columns(metadata, source.name)
-    return metadata
 
 
 def _compression(metadata: FileMetaData) -> str:

@@ -5,11 +5,14 @@ All of it holds for each loader that converts.
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +28,7 @@ from wattload.loaders.arrow.conversion import FILL_ROWS, arrow_schema
 from wattload.loaders.converters import (
     BadIdError,
     Columnar,
-    ColumnarSettings,
+    ConversionSettings,
     Converter,
     ConverterConfig,
     Packed,
@@ -45,7 +48,9 @@ from wattload.workloads.dlrm.config import Compression
 ARROW, NATIVE = ArrowConfig().converter(), NativeConfig().converter()
 each_converter = pytest.mark.parametrize("converter", [ARROW, NATIVE], ids=["arrow", "native"])
 
-SETTINGS = ColumnarSettings(compression="snappy", block_bytes=1 << 20)
+SETTINGS = ConversionSettings(compression="snappy", block_bytes=1 << 20)
+NUMERIC = replace(SETTINGS, numeric_ids=True)
+DROPPING = replace(SETTINGS, drops_bad_rows=True)
 
 HEX_DIGITS = "0123456789abcdefABCDEF"
 LINES = st.lists(
@@ -88,7 +93,7 @@ def pack(folder: Path, converter: Converter, source: str, name: str) -> Packed:
 
 
 def convert(
-    folder: Path, converter: Converter, chosen: ColumnarSettings = SETTINGS
+    folder: Path, converter: Converter, chosen: ConversionSettings = SETTINGS
 ) -> tuple[Columnar, bytes]:
     columnar = converter.tsv_to_parquet(whole(folder), folder / "p.parquet", chosen, moved_nowhere)
     packed = converter.parquet_to_binary(
@@ -104,27 +109,89 @@ def reference(text: bytes) -> bytes:
 
 @each_converter
 @settings(max_examples=80, deadline=None)
-@given(lines=LINES, end=st.sampled_from([b"\n", b"\r\n"]), last_end=st.booleans())
+@given(
+    lines=LINES,
+    end=st.sampled_from([b"\n", b"\r\n"]),
+    last_end=st.booleans(),
+    numeric_ids=st.booleans(),
+)
 def test_any_row_arrives_as_the_reference_packs_it(
     converter: Converter,
     lines: Sequence[bytes],
     end: bytes,
     last_end: bool,
+    *,
+    numeric_ids: bool,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("rows")
     text = end.join(lines) + (end if last_end else b"")
     (folder / "day_0").write_bytes(text)
-    assert convert(folder, converter)[1] == reference(text)
+    chosen = replace(SETTINGS, numeric_ids=numeric_ids)
+    assert convert(folder, converter, chosen)[1] == reference(text)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    lines=LINES,
+    end=st.sampled_from([b"\n", b"\r\n"]),
+    changes=st.lists(
+        st.tuples(
+            st.integers(0, 10_000),
+            st.integers(0, 3),
+            st.text("\t\n\r\0 -+.019afgxX\xe9", max_size=3).map(
+                lambda text: text.encode("latin-1")
+            ),
+        ),
+        max_size=4,
+    ),
+    numeric_ids=st.booleans(),
+)
+def test_of_any_text_both_converters_keep_the_same_rows(
+    lines: Sequence[bytes],
+    end: bytes,
+    changes: Sequence[tuple[int, int, bytes]],
+    numeric_ids: bool,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    text = end.join(lines) + end
+    for place, cut, new in changes:
+        at = place % len(text)
+        text = text[:at] + new + text[at + cut :] + b"0"
+    folder = tmp_path_factory.mktemp("rows")
+    (folder / "day_0").write_bytes(text)
+    chosen = replace(DROPPING, numeric_ids=numeric_ids)
+    kept, dropped = [], []
+    offset = 0
+    for line in io.BytesIO(text):
+        try:
+            kept.append(pack_row(parse_line(line)))
+        except ValueError:
+            dropped.append(offset)
+        offset += len(line)
+    tables = []
+    for name, converter in (("arrow", ARROW), ("native", NATIVE)):
+        columns, rows = folder / f"{name}.parquet", folder / f"{name}.bin"
+        found = converter.tsv_to_parquet(whole(folder), columns, chosen, moved_nowhere)
+        converter.parquet_to_binary(columns, rows, chosen, moved_nowhere)
+        assert rows.read_bytes() == b"".join(kept)
+        assert (found.row_count, found.dropped_count) == (len(kept), len(dropped))
+        assert found.dropped_offset == (dropped[0] if dropped else None)
+        assert found.read == (Span(0, len(text), zlib.crc32(text)),)
+        tables.append(pq.read_table(columns))
+    assert tables[0].equals(tables[1])
 
 
 @each_converter
+@pytest.mark.parametrize("numeric_ids", [False, True])
 @pytest.mark.parametrize("compression", [codec.name for codec in Compression])
 def test_every_codec_gives_the_same_rows(
-    converter: Converter, tmp_path: Path, compression: str
+    converter: Converter, tmp_path: Path, compression: str, numeric_ids: bool
 ) -> None:
     text = made(tmp_path, 3000)
-    chosen = ColumnarSettings(compression=compression, block_bytes=1 << 18)
+    chosen = ConversionSettings(
+        compression=compression, block_bytes=1 << 18, numeric_ids=numeric_ids
+    )
     assert convert(tmp_path, converter, chosen)[1] == reference(text)
     codec = pq.read_metadata(tmp_path / "p.parquet").row_group(0).column(0).compression
     assert codec == {"none": "UNCOMPRESSED"}.get(compression, compression.upper())
@@ -144,7 +211,7 @@ def test_a_block_becomes_a_row_group_and_its_place_is_kept(
     converter: Converter, tmp_path: Path
 ) -> None:
     text = made(tmp_path, 3000)
-    chosen = ColumnarSettings(compression="snappy", block_bytes=1 << 17)
+    chosen = ConversionSettings(compression="snappy", block_bytes=1 << 17)
     columnar, _ = convert(tmp_path, converter, chosen)
     metadata = pq.read_metadata(tmp_path / "p.parquet")
     sizes = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
@@ -159,10 +226,51 @@ def test_categories_stay_strings_in_parquet(converter: Converter, tmp_path: Path
     text = made(tmp_path, 500)
     convert(tmp_path, converter)
     table = pq.read_table(tmp_path / "p.parquet")
-    assert table.schema.equals(arrow_schema())
+    assert table.schema.equals(arrow_schema(numeric_ids=False))
     fields = [line.split(b"\t") for line in text.splitlines()]
     assert table.column("c1").to_pylist() == [row[14].decode() or None for row in fields]
     assert table.column("i2").to_pylist() == [int(row[2]) if row[2] else None for row in fields]
+
+
+@each_converter
+def test_numeric_ids_are_int32_modulo_40_million(converter: Converter, tmp_path: Path) -> None:
+    text = made(tmp_path, 500)
+    convert(tmp_path, converter, NUMERIC)
+    table = pq.read_table(tmp_path / "p.parquet")
+    assert table.schema.equals(arrow_schema(numeric_ids=True))
+    for column, place in (("c1", 14), ("c26", 39)):
+        ids = [line.split(b"\t")[place] for line in text.splitlines()]
+        wanted = [int(digits, 16) % 40_000_000 if digits else None for digits in ids]
+        assert table.column(column).to_pylist() == wanted
+
+
+def read_by_polars(path: Path) -> Any:
+    return pytest.importorskip("polars").read_parquet(path).to_arrow()
+
+
+def read_by_duckdb(path: Path) -> Any:
+    duckdb = pytest.importorskip("duckdb")
+    return duckdb.connect().read_parquet(str(path)).to_arrow_table()
+
+
+@pytest.mark.parametrize("read", [pq.read_table, read_by_polars, read_by_duckdb])
+@pytest.mark.parametrize("numeric_ids", [False, True], ids=["string", "int32"])
+@pytest.mark.parametrize("compression", [codec.name for codec in Compression])
+def test_other_readers_find_the_same_table_in_both_files(
+    tmp_path: Path, compression: str, numeric_ids: bool, read: Callable[[Path], Any]
+) -> None:
+    made(tmp_path, 3000)
+    chosen = ConversionSettings(
+        compression=compression, block_bytes=1 << 18, numeric_ids=numeric_ids
+    )
+    for name, converter in (("arrow", ARROW), ("native", NATIVE)):
+        converter.tsv_to_parquet(
+            whole(tmp_path), tmp_path / f"{name}.parquet", chosen, moved_nowhere
+        )
+    wanted = pq.read_table(tmp_path / "arrow.parquet")
+    for name in ("arrow", "native"):
+        found = read(tmp_path / f"{name}.parquet")
+        assert found.cast(wanted.schema).equals(wanted)
 
 
 @each_converter
@@ -206,6 +314,57 @@ def test_a_bad_line_is_named(
     (tmp_path / "day_0").write_bytes(b"".join(lines))
     with pytest.raises(DataError, match=f"day_0, {reason}"):
         columns_of(tmp_path, converter, "p.parquet")
+
+
+BAD_FIELDS = [
+    (0, b"2", "label is b'2'; it must be 0 or 1"),
+    (0, b"", "label is b''; it must be 0 or 1"),
+    (3, b"2147483648", "i3 is b'2147483648'; it must be empty or a 32-bit whole number"),
+    (3, b"-2147483649", "i3 is b'-2147483649'; it must be empty or a 32-bit whole number"),
+    (3, b"1e3", "i3 is b'1e3'; it must be empty or a 32-bit whole number"),
+    (3, b"\0", r"i3 is b'\x00'; it must be empty or a 32-bit whole number"),
+    (3, b"1\t2", "41 columns where 40 are needed"),
+    (3, b"1\n2", "4 columns where 40 are needed"),
+    (14, b"1234567", "c1 is b'1234567'; it must be empty or 8 hex digits"),
+    (14, b"123456789", "c1 is b'123456789'; it must be empty or 8 hex digits"),
+    (14, b"0123456g", "c1 is b'0123456g'; it must be empty or 8 hex digits"),
+    (14, b"caf\xe9cafe", r"c1 is b'caf\xe9cafe'; it must be empty or 8 hex digits"),
+    (14, bytes(8), r"c1 is b'\x00\x00"),
+    (39, b"1234567\r", r"c26 is b'1234567'; it must be empty or 8 hex digits"),
+]
+
+
+@each_converter
+@pytest.mark.parametrize(("column", "field", "reason"), BAD_FIELDS)
+def test_a_bad_field_is_refused_or_its_row_dropped(
+    converter: Converter, tmp_path: Path, column: int, field: bytes, reason: str
+) -> None:
+    lines = made(tmp_path, 3000).splitlines(keepends=True)
+    fields = lines[1200].removesuffix(b"\n").split(b"\t")
+    fields[column] = field
+    start = sum(map(len, lines[:1200]))
+    bad = b"\t".join(fields) + b"\n"
+    (tmp_path / "day_0").write_bytes(b"".join([*lines[:1200], bad, *lines[1201:]]))
+    with pytest.raises(DataError) as error:
+        convert(tmp_path, converter, NUMERIC)
+    assert f"day_0, line 1201 (byte {start}): {reason}" in str(error.value)
+    (tmp_path / "p.parquet").unlink()
+    small = replace(DROPPING, block_bytes=1 << 17)
+    columnar, rows = convert(tmp_path, converter, small)
+    assert (columnar.row_count, columnar.dropped_offset) == (2999, start)
+    assert columnar.dropped_count == bad.count(b"\n")
+    assert rows == reference(b"".join([*lines[:1200], *lines[1201:]]))
+
+
+@each_converter
+def test_blocks_of_bad_lines_only_have_no_row_group(converter: Converter, tmp_path: Path) -> None:
+    text = made(tmp_path, 100)
+    (tmp_path / "day_0").write_bytes(b"nothing\n" * 40_000 + text + b"nothing\n" * 40_000)
+    columnar, rows = convert(tmp_path, converter, replace(DROPPING, block_bytes=1 << 16))
+    assert (columnar.row_count, columnar.dropped_count) == (100, 80_000)
+    assert rows == reference(text)
+    metadata = pq.read_metadata(tmp_path / "p.parquet")
+    assert metadata.num_row_groups == len(columnar.landmarks)
 
 
 @each_converter
@@ -293,15 +452,16 @@ def test_other_columns_are_refused(converter: Converter, tmp_path: Path) -> None
 
 @each_converter
 def test_a_row_without_a_label_is_refused(converter: Converter, tmp_path: Path) -> None:
-    columns = [pa.array([None], column.type) for column in arrow_schema()]
-    pq.write_table(pa.table(columns, arrow_schema()), tmp_path / "p.parquet")
+    schema = arrow_schema(numeric_ids=False)
+    columns = [pa.array([None], column.type) for column in schema]
+    pq.write_table(pa.table(columns, schema), tmp_path / "p.parquet")
     with pytest.raises(DataError, match="1 rows without a label"):
         pack(tmp_path, converter, "p.parquet", "p.bin")
 
 
 @each_converter
 def test_an_empty_parquet_file_gives_no_rows(converter: Converter, tmp_path: Path) -> None:
-    pq.write_table(arrow_schema().empty_table(), tmp_path / "p.parquet")
+    pq.write_table(arrow_schema(numeric_ids=False).empty_table(), tmp_path / "p.parquet")
     packed = pack(tmp_path, converter, "p.parquet", "p.bin")
     assert (packed.row_count, packed.written) == (0, ())
 
@@ -311,7 +471,7 @@ def test_all_bytes_that_move_have_the_checksums_of_their_place_in_the_file(
     converter: Converter, tmp_path: Path
 ) -> None:
     text = made(tmp_path, 3000)
-    chosen = ColumnarSettings(compression="snappy", block_bytes=1 << 17)
+    chosen = ConversionSettings(compression="snappy", block_bytes=1 << 17)
     counts = np.zeros(3, dtype=np.int64)
     first, second = cut_parts([tmp_path / "day_0"], 2)
     for part, name in ((first, "o.parquet"), (second, "p.parquet")):
@@ -370,12 +530,12 @@ PEAK = """
 import sys
 from pathlib import Path
 from wattload.loaders.NAME.config import Config
-from wattload.loaders.converters import ColumnarSettings
+from wattload.loaders.converters import ConversionSettings
 from wattload.loaders.data.criteo_day_files import cut_parts
 from wattload.workloads.dlrm.workers import load_libraries, peak_bytes
 load_libraries()
 day, out = Path(sys.argv[1]), Path(sys.argv[2])
-settings = ColumnarSettings(compression="snappy", block_bytes=4 << 20)
+settings = ConversionSettings(compression="snappy", block_bytes=4 << 20)
 converter = Config().converter()
 part = cut_parts([day], 1)[0]
 converter.tsv_to_parquet(part, out / "p.parquet", settings, lambda *_: None)

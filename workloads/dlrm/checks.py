@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from wattload.core.record.results import Check, VerifiedBytes, amount
 from wattload.core.record.run import RunRecord
 from wattload.core.storage.extents import are_written
 from wattload.core.workload import DeclaredCheck, DerivedMetrics, Figures
-from wattload.loaders.converters import Columnar
+from wattload.loaders.converters import Columnar, ConversionSettings
 from wattload.loaders.data.cold_cache import evict, is_cold
 from wattload.loaders.data.crc32 import crc32_of, joined_crc32
 from wattload.loaders.data.criteo_day_files import (
@@ -40,11 +41,13 @@ from wattload.workloads.dlrm.metrics import PhaseTotal
 class Counts:
     """Rows of a rank's parts by three independent counters.
 
-    ``line_count`` from line ends in the TSV, ``parquet_count`` from the Parquet files' footers,
-    ``packed_bytes`` from the sizes of the packed files.
+    ``line_count`` from line ends in the TSV, of which ``dropped_count`` are not rows and were left
+    out, ``parquet_count`` from the Parquet files' footers, ``packed_bytes`` from the sizes of the
+    packed files.
     """
 
     line_count: int
+    dropped_count: int
     parquet_count: int
     packed_bytes: int
 
@@ -90,11 +93,13 @@ class ReferenceRows:
 
 
 def are_rows_kept(figures: Figures) -> bool:
-    """Return whether every line became one Parquet row and one packed row."""
-    counts = ("line_count", "parquet_row_count", "packed_row_count")
-    found = {amount(figures, name) for name in counts}
-    # Before version 3, lines were counted by the converter only.
-    return len(found) == 1 and 0 not in found and amount(figures, "day_line_count") in found
+    """Return whether every line became one Parquet row and one packed row, or was dropped."""
+    # Records without the count are of runs that dropped nothing.
+    dropped = amount(figures, "dropped_count") if "dropped_count" in figures else 0
+    rows = amount(figures, "line_count") - dropped
+    counts = {amount(figures, name) for name in ("parquet_row_count", "packed_row_count")}
+    is_read = amount(figures, "line_count") == amount(figures, "day_line_count")
+    return is_read and rows > 0 and counts == {rows}
 
 
 def is_content_equal(figures: Figures) -> bool:
@@ -167,7 +172,8 @@ def count_rows(
 ) -> Counts:
     """Return a rank's rows by each counter."""
     return Counts(
-        line_count=sum(columnar.row_count for columnar in converted.last),
+        line_count=sum(each.row_count + each.dropped_count for each in converted.last),
+        dropped_count=sum(each.dropped_count for each in converted.last),
         parquet_count=sum(map(_parquet_rows, parquet)),
         packed_bytes=sum(map(_size_bytes, binary)),
     )
@@ -199,11 +205,13 @@ def rows_check(day_line_count: int, counts: Sequence[Counts]) -> Check:
     ``day_line_count`` was counted when the day files were verified.
     """
     lines = sum(count.line_count for count in counts)
+    dropped = sum(count.dropped_count for count in counts)
     columns = sum(count.parquet_count for count in counts)
     packed_bytes = sum(count.packed_bytes for count in counts)
     figures = {
         "day_line_count": day_line_count,
         "line_count": lines,
+        "dropped_count": dropped,
         "parquet_row_count": columns,
         "packed_row_count": packed_bytes / ROW_BYTES,
     }
@@ -212,8 +220,9 @@ def rows_check(day_line_count: int, counts: Sequence[Counts]) -> Check:
         name="dlrm_rows",
         verdict="pass" if agree else "fail",
         sentence=(
-            f"{lines} of the day files' {day_line_count} lines were read and became {columns} "
-            f"Parquet rows and {packed_bytes / ROW_BYTES:.10g} packed rows"
+            f"{lines} of the day files' {day_line_count} lines were read"
+            + (f", {dropped} of them dropped as invalid," if dropped else "")
+            + f" and became {columns} Parquet rows and {packed_bytes / ROW_BYTES:.10g} packed rows"
             + ("." if agree else ": rows were lost or duplicated.")
         ),
         figures=figures,
@@ -311,12 +320,13 @@ def compare_sample(
     parquet: Sequence[Path],
     binary: Sequence[Path],
     *,
+    settings: ConversionSettings,
     group_count: int,
     draw: int,
 ) -> SampleComparison:
     """Convert ``group_count`` row groups again and compare them with both outputs.
 
-    ``draw`` decides which.
+    ``draw`` decides which. ``settings`` are those of the conversion.
 
     Raises:
         DataError: the TSV of a row group is invalid.
@@ -335,7 +345,7 @@ def compare_sample(
         source, following = parts[index].source, columnar[index].landmarks[group + 1 :]
         end, end_row = (following or [(parts[index].end_bytes, columnar[index].row_count)])[0]
         try:
-            rows = _reference(source, offset, end)
+            rows = _reference(source, offset, end, settings)
         except OSError as error:
             compared += end_row - first_row
             different += end_row - first_row
@@ -417,13 +427,21 @@ def bytes_check(ranks: Sequence[Moved], tsv_bytes: int, rounds: int) -> Check:
     )
 
 
-def reference_rows(text: bytes) -> ReferenceRows:
+_ROW = re.compile(rb"[01](\t(-?[0-9]+)?){13}(\t([0-9a-fA-F]{8})?){26}\r?")
+_INT32 = range(-(1 << 31), 1 << 31)
+
+
+def reference_rows(
+    text: bytes, *, numeric_ids: bool = False, drops_bad_rows: bool = False
+) -> ReferenceRows:
     """Convert whole lines of TSV in plain Python; shares no code with the timed conversion.
 
     Raises:
         ValueError: a line is not a Criteo row.
     """
     lines = text.removesuffix(b"\n").split(b"\n")
+    if drops_bad_rows:
+        lines = [line for line in lines if _is_row(line)]
     fields = [line.removesuffix(b"\r").decode("ascii").split("\t") for line in lines]
     if any(len(row) != len(COLUMNS) for row in fields):
         raise ValueError(f"a line does not have {len(COLUMNS)} columns")
@@ -431,13 +449,20 @@ def reference_rows(text: bytes) -> ReferenceRows:
     packed = np.empty((len(fields), len(COLUMNS)), dtype="<i4")
     for place, (name, texts) in enumerate(zip(COLUMNS, zip(*fields, strict=True), strict=True)):
         if name in CATEGORICALS:
-            columns[name] = [text or None for text in texts]
-            packed[:, place] = [int(text, 16) % ID_MODULUS if text else 0 for text in texts]
+            numbers = [int(text, 16) % ID_MODULUS if text else None for text in texts]
+            columns[name] = list(numbers) if numeric_ids else [text or None for text in texts]
+            packed[:, place] = [number or 0 for number in numbers]
         else:
             numbers = [int(text) if text else None for text in texts]
             columns[name] = list(numbers)
             packed[:, place] = [max(number or 0, 0) for number in numbers]
     return ReferenceRows(columns, packed)
+
+
+def _is_row(line: bytes) -> bool:
+    if not _ROW.fullmatch(line):
+        return False
+    return all(int(text) in _INT32 for text in line.split(b"\t")[1:14] if text)
 
 
 _OTHER_BYTES = "does not have the bytes that were read or written in the timed phases, by CRC-32"
@@ -497,13 +522,17 @@ def _verified(
     )
 
 
-def _reference(source: Path, start_bytes: int, end_bytes: int) -> ReferenceRows:
+def _reference(
+    source: Path, start_bytes: int, end_bytes: int, settings: ConversionSettings
+) -> ReferenceRows:
     """Convert lines of a day file; an invalid one passed the converter, which is then at fault."""
     with source.open("rb") as file:
         file.seek(start_bytes)
         text = file.read(end_bytes - start_bytes)
     try:
-        return reference_rows(text)
+        return reference_rows(
+            text, numeric_ids=settings.numeric_ids, drops_bad_rows=settings.drops_bad_rows
+        )
     except ValueError as error:
         raise DataError(f"{source}: the converter accepted an invalid line: {error}") from error
 

@@ -28,6 +28,20 @@ class Compression(Enum):
     gzip = "gzip"
 
 
+class Ids(Enum):
+    """How Parquet files hold categorical ids."""
+
+    string = "string"
+    int32 = "int32"
+
+
+class BadRows(Enum):
+    """What becomes of lines that are not rows."""
+
+    refuse = "refuse"
+    drop = "drop"
+
+
 @dataclass(slots=True, kw_only=True)
 class Scale:
     """The counts of one scale."""
@@ -57,6 +71,14 @@ class Config:
         0, "Worker processes per rank; 0: the rank's share of the cores.", least=0, most=MAX_WORKERS
     )
     compression: Compression = setting(Compression.snappy, "Codec of the Parquet files.")
+    ids: Ids = setting(
+        Ids.string,
+        "Categorical ids in the Parquet files: their 8 hex digits, or the number modulo "
+        "40,000,000.",
+    )
+    bad_rows: BadRows = setting(
+        BadRows.refuse, "Whether a line that is not a row ends the run or is left out and counted."
+    )
     block_bytes: int = setting(
         16 << 20,
         "TSV parsed at a time; becomes one Parquet row group.",

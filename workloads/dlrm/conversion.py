@@ -13,7 +13,7 @@ from wattload.core.record.results import Check
 from wattload.core.storage.extents import written_extents_check
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import RunContext
-from wattload.loaders.converters import Columnar, ColumnarSettings, Converter, Packed
+from wattload.loaders.converters import Columnar, ConversionSettings, Converter, Packed
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
 from wattload.loaders.data.criteo_day_files import Part
 from wattload.loaders.data.data_folder import DataFolder, claim_on_targets
@@ -38,7 +38,7 @@ class Conversion:
         parts: Sequence[Part],
         outputs: Outputs,
         *,
-        settings: ColumnarSettings,
+        settings: ConversionSettings,
         converter: Converter,
     ) -> None:
         self._context = context

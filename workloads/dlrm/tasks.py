@@ -22,7 +22,7 @@ from wattload.core.units import NS_PER_S
 from wattload.loaders.converters import (
     BadIdError,
     Columnar,
-    ColumnarSettings,
+    ConversionSettings,
     Converter,
     Packed,
 )
@@ -49,7 +49,7 @@ class ColumnarTask:
 
     part: Part
     path: Path
-    settings: ColumnarSettings
+    settings: ConversionSettings
     converter: Converter
 
 
@@ -60,7 +60,7 @@ class PackTask:
     part: Part
     source: Path
     path: Path
-    settings: ColumnarSettings
+    settings: ConversionSettings
     converter: Converter
 
 
@@ -69,7 +69,7 @@ class CeilingTask:
     """Convert ``part``, which is one block long, in memory."""
 
     part: Part
-    settings: ColumnarSettings
+    settings: ConversionSettings
     converter: Converter
 
 

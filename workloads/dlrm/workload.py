@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,19 +17,20 @@ from wattload.core.workload import (
     RunContext,
     WorkloadPlan,
 )
-from wattload.loaders.converters import ColumnarSettings, ConverterConfig
+from wattload.loaders.converters import ConversionSettings, ConverterConfig
 from wattload.loaders.data.cold_cache import worst_of_each
 from wattload.loaders.data.criteo_day_files import (
     ROW_BYTES,
     Part,
     balanced_count,
     cut_parts,
+    find_fault,
     first_lines,
 )
 from wattload.loaders.data.data_folder import noting_what_remains
 from wattload.loaders.data.verification import digests_check
 from wattload.workloads.dlrm import checks
-from wattload.workloads.dlrm.config import Config
+from wattload.workloads.dlrm.config import BadRows, Config, Ids
 from wattload.workloads.dlrm.conversion import (
     TO_BINARY,
     TO_PARQUET,
@@ -43,6 +45,14 @@ from wattload.workloads.dlrm.workers import WorkerPool
 
 PARQUET_SHARE = 0.75
 """Upper bound of Parquet bytes per TSV byte; measured 0.26 (zstd) to 0.63 (none, 6000 rows)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Dropped:
+    """How many lines a rank left out, and what was wrong with the first of them, and where."""
+
+    count: int
+    first: str | None
 
 
 class Dlrm:
@@ -102,7 +112,12 @@ class Dlrm:
         """Convert in rounds; remove the output after a failure or an interrupt."""
         days = self._prepared()
         settings = self._settings()
-        parameters = {"data": days.key, "compression": settings.compression}
+        parameters = {
+            "data": days.key,
+            "compression": settings.compression,
+            "ids": self._config.ids.value,
+            "bad_rows": self._config.bad_rows.value,
+        }
         outputs = Outputs.claim(context, parameters, self._parts)
         self._outputs = outputs
         try:
@@ -139,6 +154,7 @@ class Dlrm:
                 self._parts,
                 self._converted.last,
                 *files,
+                settings=self._settings(),
                 group_count=-(-self._config.sample_row_groups // world.world_size),
                 draw=draw + world.rank,
             )
@@ -182,12 +198,15 @@ class Dlrm:
     def _workers(self, context: RunContext) -> int:
         return self._config.workers_per_rank(context.communicator.world_size)
 
-    def _settings(self) -> ColumnarSettings:
-        return ColumnarSettings(
-            compression=self._config.compression.value, block_bytes=self._config.block_bytes
+    def _settings(self) -> ConversionSettings:
+        return ConversionSettings(
+            compression=self._config.compression.value,
+            block_bytes=self._config.block_bytes,
+            numeric_ids=self._config.ids is Ids.int32,
+            drops_bad_rows=self._config.bad_rows is BadRows.drop,
         )
 
-    def _ceiling(self, pool: WorkerPool, settings: ColumnarSettings) -> float:
+    def _ceiling(self, pool: WorkerPool, settings: ConversionSettings) -> float:
         """Return the TSV bytes per second of all workers of this rank from memory."""
         if not self._parts:
             return 0.0
@@ -205,11 +224,18 @@ class Dlrm:
         world, converted = context.communicator, self._converted
         own_rows = sum(found.row_count for found in converted.last)
         by_rank = world.gather(
-            (converted.steps, own_rows, converted.cold, len(self._parts), ceiling_bytes_per_s)
+            (
+                converted.steps,
+                own_rows,
+                converted.cold,
+                len(self._parts),
+                ceiling_bytes_per_s,
+                self._dropped(),
+            )
         )
         if world.rank:
             return Outcome()
-        ranks, rows, cold_checks, part_counts, ceilings = zip(*by_rank, strict=True)
+        ranks, rows, cold_checks, part_counts, ceilings, dropped = zip(*by_rank, strict=True)
         cold = [check for checks in cold_checks for check in checks]
         self._phases = (phase_total(TO_PARQUET, ranks), phase_total(TO_BINARY, ranks))
         measured = RunMeasurement(
@@ -228,13 +254,38 @@ class Dlrm:
                 "day_file_count": len(days.paths),
                 "part_count": sum(part_counts),
                 "compression": self._config.compression.value,
+                "ids": self._config.ids.value,
+                "bad_rows": self._config.bad_rows.value,
+                "dropped_count": sum(each.count for each in dropped),
                 "block_bytes": self._config.block_bytes,
                 **measured.details(),
             },
-            remarks=[measured.bottleneck(), *self._remarks(context, days)],
+            remarks=[measured.bottleneck(), *self._remarks(context, days, dropped)],
         )
 
-    def _remarks(self, context: RunContext, days: DayFiles) -> Iterator[str]:
+    def _dropped(self) -> _Dropped:
+        """Return what was left out of this rank's parts in the last round."""
+        found = self._converted.last
+        places = [
+            Part(part.source, each.dropped_offset, part.end_bytes, part.name)
+            for part, each in zip(self._parts, found, strict=True)
+            if each.dropped_offset is not None
+        ]
+        first = find_fault(places[0]) if places else None
+        return _Dropped(sum(each.dropped_count for each in found), str(first) if first else None)
+
+    def _remarks(
+        self, context: RunContext, days: DayFiles, dropped: Sequence[_Dropped]
+    ) -> Iterator[str]:
+        count = sum(each.count for each in dropped)
+        if count:
+            first = next((each.first for each in dropped if each.first), "unknown")
+            rows = (
+                "1 line was not a row and was"
+                if count == 1
+                else f"{count} lines were not rows and were"
+            )
+            yield f"{rows} dropped, as workload.bad_rows=drop requests; the first: {first}."
         if not self._config.source:
             yield (
                 "The rows are synthetic and only resemble Criteo's, which compress differently; "

@@ -22,6 +22,19 @@ def test_it_packs_what_the_definition_packs(end: bytes, last_end: bool) -> None:
     assert list(rows.columns) == list(COLUMNS)
 
 
+def test_it_leaves_out_what_the_definition_refuses() -> None:
+    good = next(criteo_day_files.synthetic_blocks(3, 0, 1)).tobytes()
+    fields = good.removesuffix(b"\n").split(b"\t")
+    bad = [b"", b"0\t1", b"2" + good[1:], good.replace(b"\t", b"\t\t", 1)]
+    for place, field in ((2, b"2147483648"), (3, b"+1"), (14, b"0x123456"), (39, b"1234567")):
+        bad.append(b"\t".join([*fields[:place], field, *fields[place + 1 :]]))
+    text = b"\n".join([*bad, good.removesuffix(b"\n"), *bad]) + b"\n"
+    rows = reference_rows(text, drops_bad_rows=True)
+    assert rows.packed.tobytes() == pack_row(parse_line(good))
+    numbers = reference_rows(good, numeric_ids=True).columns["c1"]
+    assert numbers == [int(fields[14], 16) % 40_000_000]
+
+
 @pytest.mark.parametrize("line", [b"", b"0\t1", b"\t".join([b"0"] * 39 + [b"xyz"])])
 def test_a_line_that_is_no_row_is_an_error(line: bytes) -> None:
     with pytest.raises(ValueError, match=r"columns|invalid literal"):

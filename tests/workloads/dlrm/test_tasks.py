@@ -8,7 +8,7 @@ import pytest
 
 from wattload.core.errors import DataError, TargetError
 from wattload.loaders.arrow.config import Config as ArrowConfig
-from wattload.loaders.converters import ColumnarSettings, Converter
+from wattload.loaders.converters import ConversionSettings, Converter
 from wattload.loaders.data.criteo_day_files import CountedFile, cut_parts
 from wattload.loaders.native.config import Config as NativeConfig
 from wattload.workloads.dlrm.tasks import (
@@ -22,7 +22,7 @@ from wattload.workloads.dlrm.tasks import (
     to_parquet,
 )
 
-SETTINGS = ColumnarSettings(compression="snappy", block_bytes=1 << 20)
+SETTINGS = ConversionSettings(compression="snappy", block_bytes=1 << 20)
 ARROW, NATIVE = ArrowConfig().converter(), NativeConfig().converter()
 
 

@@ -22,7 +22,7 @@ from wattload.loaders.data import criteo_day_files
 from wattload.loaders.data.criteo_day_files import COLUMNS, ROW_BYTES, pack_row, parse_line
 from wattload.loaders.data.target_folder import clean, foreign_paths
 from wattload.loaders.native.config import Config as NativeConfig
-from wattload.workloads.dlrm.config import Compression, Config
+from wattload.workloads.dlrm.config import BadRows, Compression, Config, Ids
 from wattload.workloads.dlrm.workload import Dlrm
 
 ROWS = 6000
@@ -531,6 +531,63 @@ def test_a_bad_id_is_named_by_its_line_in_the_tsv(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"day_0, line 201 .*c1 is b'nothexxx'"):
         workload.run(context)
     assert outputs(tmp_path) == []
+
+
+@each_loader
+def test_numeric_ids_pack_to_the_same_rows(loader: ConverterConfig, tmp_path: Path) -> None:
+    text = real_days(tmp_path / "real")
+    (tmp_path / "target").mkdir()
+    workload = dlrm(
+        loader, source=str(tmp_path / "real"), rounds=1, ids=Ids.int32, keep_output=True
+    )
+    outcome, checks = lived(workload, context_at(tmp_path / "target"))
+    assert {check.verdict for check in checks.values()} == {"pass"}
+    assert outcome.details["ids"] == "int32"
+    columns, rows = ([p for p in outputs(tmp_path) if p.suffix == s] for s in (".parquet", ".bin"))
+    assert {str(pq.read_schema(path).field("c1").type) for path in columns} == {"int32"}
+    assert b"".join(path.read_bytes() for path in rows) == b"".join(
+        pack_row(parse_line(line)) for line in text.splitlines()
+    )
+
+
+@each_loader
+@pytest.mark.parametrize("ids", Ids)
+def test_dropped_rows_are_counted_and_the_first_is_named(
+    loader: ConverterConfig, ids: Ids, tmp_path: Path
+) -> None:
+    real_days(tmp_path / "real")
+    day = tmp_path / "real" / "day_1"
+    lines = day.read_bytes().splitlines(keepends=True)
+    lines[200] = lines[200].replace(b"\t", b" ", 1)
+    lines[300] = b"\xe9\n"
+    day.write_bytes(b"".join(lines))
+    workload = dlrm(loader, source=str(tmp_path / "real"), bad_rows=BadRows.drop, ids=ids)
+    outcome, checks = lived(workload, context_at(tmp_path))
+    assert {check.verdict for check in checks.values()} == {"pass"}
+    assert outcome.details["dropped_count"] == 2
+    assert outcome.details["row_count"] == 998
+    start = sum(map(len, lines[:200]))
+    assert outcome.remarks[1] == (
+        "2 lines were not rows and were dropped, as workload.bad_rows=drop requests; the first: "
+        f"{day}, line 201 (byte {start}): 39 columns where 40 are needed."
+    )
+    assert checks["dlrm_rows"].sentence == (
+        "1000 of the day files' 1000 lines were read, 2 of them dropped as invalid, and became "
+        "998 Parquet rows and 998 packed rows."
+    )
+
+
+def test_a_good_row_that_was_dropped_fails_the_checks(tmp_path: Path) -> None:
+    workload, context = dlrm(bad_rows=BadRows.drop, sample_row_groups=9), context_at(tmp_path)
+    folder = workload.prepare(context).folder
+    day = folder / "day_0"
+    content = day.read_bytes()
+    lines = content.splitlines(keepends=True)
+    lines[100] = lines[100].replace(b"\t", b" ", 1)
+    day.write_bytes(b"".join(lines))  # the converter finds a bad line, the reference a good one
+    workload.run(context)
+    day.write_bytes(content)
+    assert "dlrm_sample" in failed({check.name: check for check in workload.verify(context)})
 
 
 def test_a_target_that_can_not_be_written_is_named(tmp_path: Path) -> None:
