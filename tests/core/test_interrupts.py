@@ -4,6 +4,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -54,6 +56,19 @@ def test_a_swallowed_signal_can_be_repeated_later(monkeypatch: pytest.MonkeyPatc
         for _ in range(2):
             with pytest.raises(KeyboardInterrupt):
                 send(signal.SIGINT)
+
+
+def test_a_signal_in_a_callback_is_raised_after_it(capfd: pytest.CaptureFixture[str]) -> None:
+    class Referent:
+        pass
+
+    referents = [Referent()]
+    _reference = weakref.ref(referents[0], lambda _: send(signal.SIGTERM))
+    with interruptible():
+        referents.clear()  # no exception leaves the callback
+        with pytest.raises(KeyboardInterrupt, match="by SIGTERM"):
+            time.sleep(10)
+    assert capfd.readouterr().err == ""
 
 
 def test_a_held_signal_is_raised_at_the_end() -> None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -23,10 +25,14 @@ SILENCE_S = 10.0
 """Longer than child processes are given to end. A signal after it is obeyed again, because code
 of a library may have swallowed the first exception."""
 
+RETRY_S = 0.02
+"""Longer than the callbacks that no exception leaves: those of weak references, and finalizers."""
+
 
 @dataclass(slots=True)
 class _State:
     reason: str | None = None
+    number: int = signal.SIGINT
     is_pending: bool = False
     holds: int = 0
     silent_until_s: float = 0.0
@@ -57,9 +63,12 @@ def interruptible() -> Iterator[None]:
     outer, _state = _state, _State()
     heeded = [number for number in ENDING_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, _interrupt) for number in heeded}
+    outer_hook = sys.unraisablehook
+    sys.unraisablehook = partial(_retry_unraisable, outer_hook)
     try:
         yield
     finally:
+        sys.unraisablehook = outer_hook
         for number, handler in before.items():
             signal.signal(number, handler if _state.reason is None else signal.SIG_IGN)
         _state = outer
@@ -116,9 +125,27 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     _state.reason = _state.reason or f"interrupted{name}"
     if time.monotonic() < _state.silent_until_s:
         return
+    _state.number = number
     _state.is_pending = True
     if not _state.holds:
         _raise()
+
+
+def _retry_unraisable(
+    outer_hook: Callable[[sys.UnraisableHookArgs], object], unraisable: sys.UnraisableHookArgs
+) -> None:
+    """Send a signal again whose exception no code can catch, such as one that came in a callback.
+
+    ``import`` has such a callback for every module, so a signal meets one now and then.
+    """
+    if not isinstance(unraisable.exc_value, KeyboardInterrupt):
+        outer_hook(unraisable)
+        return
+    _state.silent_until_s = 0.0
+    main = threading.main_thread().ident
+    retry = threading.Timer(RETRY_S, signal.pthread_kill, (main, _state.number))
+    retry.daemon = True
+    retry.start()
 
 
 def _raise() -> None:
