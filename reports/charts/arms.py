@@ -53,6 +53,9 @@ _STATE_WORDS = {"transition": "between states", "unknown": "state unknown"}
 _COMPUTING = "compute_s"
 """The part of an accelerator's time whose share is printed on its bar."""
 
+_LEAST_COMPUTING = 0.001
+"""A smaller share is that of an unpaced accelerator, which only measures its own overhead."""
+
 
 def arms_legend(arms: Sequence[str], letters: Sequence[str] = LETTERS) -> list[tuple[str, str]]:
     """Return the role of each arm and its name with the letter; nothing for a single arm."""
@@ -396,7 +399,8 @@ def _stack_figure(name: str, title: str, stack: _Stack) -> Figure | None:
             if (value := stack.part(part, arm))
         ]
         computed = stack.part(_COMPUTING, arm) if _COMPUTING in stack.names else None
-        note = f"{percent(computed / total)} computing" if computed and total else ""
+        share = computed / total if computed and total else 0.0
+        note = f"{percent(share)} computing" if share >= _LEAST_COMPUTING else ""
         bars.append(Bar(label=arm, role="device", value=total, parts=parts, note=note))
     gaps = {
         f"No {stack.names[part]}: {stack.reasons.get((part, arm), '') or NOT_RECORDED}."

@@ -42,7 +42,7 @@ from wattload.reports.quantity import (
 )
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import CommonClock, Phase
-from wattload.reports.stats.subject import LETTERS
+from wattload.reports.stats.subject import LETTERS, named
 from wattload.reports.stats.sweeps import PERCENTILES as DRAWN
 from wattload.reports.stats.sweeps import LoadCurves, Scaling
 
@@ -204,7 +204,9 @@ def _gap_sentences(panels: Sequence[_Percentiles]) -> list[str]:
             for name, reason in panel.gaps(arm).items():
                 gaps.setdefault(reason, set()).add(PERCENTILES[name])
             if not panel.arms[arm]:
-                gaps.setdefault(f"No run of {letter} measured single {panel.kind[1]}s", set())
+                gaps.setdefault(
+                    f"No run of {named(letter, arm)} measured single {panel.kind[1]}s", set()
+                )
     return [
         f"No {', '.join(sorted(names))}: {reason.rstrip('.')}." if names else f"{reason}."
         for reason, names in gaps.items()

@@ -128,7 +128,9 @@ def rate_figure(name: str, title: str, tracks: Sequence[Track]) -> Figure | None
     else:
         series, legend = [_moved(track) for track in drawn], []
     svg, table, width_s = _chart(drawn, series, Unit.BYTES_PER_SECOND, "Rate")
-    caption = f"Bytes that the workload moved. {_bins_caption(width_s)}"
+    computes = any(track.run.record.metric("compute_fraction") is not None for track in drawn)
+    ahead = "; the loader reads them ahead of the computation" if computes else ""
+    caption = f"Bytes that the workload moved{ahead}. {_bins_caption(width_s)}"
     return Figure(name=name, title=title, svg=svg, caption=caption, table=table, legend=legend)
 
 

@@ -16,7 +16,7 @@ from wattload.reports.stats.conditions import (
     mixtures,
 )
 from wattload.reports.stats.pairs import one_after_the_other
-from wattload.reports.stats.subject import LETTERS, Group, Subject
+from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered, named
 from wattload.reports.stats.sweeps import points
 
 _NOT_COMPARED = ("name", "missing")
@@ -76,10 +76,12 @@ def _differences(subject: Subject) -> Iterator[Table]:
     same: dict[tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]], list[str]] = {}
     for group in subject.groups:
         if 1 < len(group.arms) <= len(LETTERS) and (rows := _differing(subject, group)):
-            same.setdefault((group.letters, rows), []).append(workload_title(group.workload))
-    for (letters, rows), workloads in same.items():
+            pairs = zip(group.letters, group.arms, strict=True)
+            arms = tuple(lettered(letter, named(letter, arm)) for letter, arm in pairs)
+            same.setdefault((arms, rows), []).append(workload_title(group.workload))
+    for (arms, rows), workloads in same.items():
         yield Table(
-            columns=columns("condition", *letters),
+            columns=columns("condition", *arms),
             rows=rows,
             caption=f"{listed(workloads)}: conditions that differ",
         )

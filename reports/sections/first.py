@@ -26,7 +26,7 @@ from wattload.reports.runs.phases import leading
 from wattload.reports.sections.caveats import limits_notices
 from wattload.reports.sections.wording import anchor, unique
 from wattload.reports.stats import summary
-from wattload.reports.stats.subject import LETTERS, Group, Subject
+from wattload.reports.stats.subject import LETTERS, Group, Subject, named
 from wattload.reports.stats.summary import Answer, Bars, FirstScreen, VerdictRow
 from wattload.reports.stats.sweeps import points
 
@@ -166,16 +166,18 @@ def _finding(answer: Answer | None) -> Finding:
     """Return the answer on speed or energy; only who is ahead has a letter and a colour."""
     if answer is None:
         return Finding(text="not compared", tone="quiet")
+    name = named(answer.letter, answer.leader) if answer.leader is not None else ""
     if answer.shown is not None:
+        known = (name if name != answer.letter else "", answer.interval_text)
         return Finding(
             text=answer.ratio_text,
-            remark=answer.interval_text,
+            remark="; ".join(filter(None, known)),
             letter=answer.letter,
             tone=_TONES[answer.letter],
         )
     remark = [answer.reason] if answer.reason else []
     if answer.ratio_text:
-        remark.append(f"{answer.letter}: {answer.ratio_text}")
+        remark.append(f"{name}: {answer.ratio_text}")
     if answer.interval_text:
         remark.append(answer.interval_text)
     tone: Tone = "quiet" if answer.outcome == "missing" else ""
@@ -207,16 +209,16 @@ def _energy(row: VerdictRow) -> Finding:
 
 
 def _limits(row: VerdictRow) -> str:
-    """Return what limits the rate, by letter where the arms differ."""
+    """Return what limits the rate, by arm where they differ."""
     known = {
         arm: words.removeprefix("limited by ").removeprefix("limit ") or "unknown"
         for arm, words in row.limits.items()
     }
     if len(set(known.values())) == 1:
         return next(iter(known.values()))
-    letters = {bar.arm: bar.letter or bar.arm for bar in row.rates.bars}
+    names = {bar.arm: named(bar.letter or bar.arm, bar.arm) for bar in row.rates.bars}
     return "; ".join(
-        f"{letters.get(arm, arm)}: {re.split('[,;:]', words)[0]}" for arm, words in known.items()
+        f"{names.get(arm, arm)}: {re.split('[,;:]', words)[0]}" for arm, words in known.items()
     )
 
 

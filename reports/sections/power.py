@@ -24,7 +24,7 @@ from wattload.reports.sections.first import tracks_of
 from wattload.reports.sections.machine import ABSOLUTE_ZERO_C
 from wattload.reports.sections.wording import anchor, unique
 from wattload.reports.stats.conditions import compared_group, is_compared
-from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
+from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered, named
 from wattload.reports.stats.sweeps import points
 
 
@@ -83,7 +83,8 @@ def _constant_states(records: Mapping[str, Sequence[RunRecord]], letters: Sequen
     states = [state for (state,) in known]
     if len(set(states)) == 1:
         return f"All timed phases ran in {states[0]}."
-    words = [f"{letter} in {state}" for letter, state in zip(letters, states, strict=True)]
+    arms = zip(letters, records, states, strict=True)
+    words = [f"{named(letter, arm)} in {state}" for letter, arm, state in arms]
     return f"Each arm stayed in one power state in its timed phases: {listed(words)}."
 
 

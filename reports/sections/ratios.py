@@ -36,7 +36,7 @@ from wattload.reports.stats.comparison import Row, noise_floors, unused_sessions
 from wattload.reports.stats.effects import FLOOR, Effect, Gate, Spread
 from wattload.reports.stats.intervals import Interval, sign_flip_p_value
 from wattload.reports.stats.noise_floor import Noise, Session
-from wattload.reports.stats.subject import Group, Subject
+from wattload.reports.stats.subject import Group, Subject, lettered, named
 
 _CALL_TONES: dict[str, Tone] = {"a": "a", "b": "b"}
 _GATE_REMARKS = {"noisy": ": noisy, run more", "unstable": ": unstable"}
@@ -100,8 +100,10 @@ def _note(group: Group) -> str:
 
 
 def _titles(group: Group) -> list[str]:
-    letters = group.letters if len(group.arms) > 1 else ("figure",)
-    titles = [f"#{letter}" for letter in letters]
+    if len(group.arms) == 1:
+        return ["#figure"]
+    pairs = zip(group.letters, group.arms, strict=True)
+    titles = [f"#{lettered(letter, named(letter, arm))}" for letter, arm in pairs]
     return [*titles, "#B/A", "#95 % interval", "verdict"] if group.is_pair else titles
 
 

@@ -56,7 +56,7 @@ from wattload.reports.sections.ratios import (
 from wattload.reports.sections.wording import anchor, sentence_of, unique
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import is_compared
-from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
+from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered, named
 from wattload.reports.stats.sweeps import Point, load_curves, points, scalings
 
 _STEADY_RULE = (
@@ -114,8 +114,10 @@ def _remark(group: Group) -> str:
     counts = {len(runs) for runs in group.arms.values()}
     if len(counts) == 1:
         return f"{counted(counts.pop(), 'run')} of each arm"
-    pairs = zip(group.letters, group.arms.values(), strict=True)
-    return ", ".join(f"{letter}: {counted(len(runs), 'run')}" for letter, runs in pairs)
+    arms = zip(group.letters, group.arms.items(), strict=True)
+    return ", ".join(
+        f"{named(letter, arm)}: {counted(len(runs), 'run')}" for letter, (arm, runs) in arms
+    )
 
 
 def _forced(subject: Subject, rows: Sequence[Row]) -> Iterator[Notice]:
@@ -131,7 +133,7 @@ def _missing_points(subject: Subject, group: Group) -> Iterator[Notice]:
     texts = []
     for point in points(group):
         lacking = [
-            letter
+            named(letter, arm)
             for letter, arm in zip(group.letters, group.arms, strict=True)
             if not any(is_compared(subject, run) for run in point.group.arms.get(arm, ()))
         ]
@@ -160,13 +162,10 @@ def _bars(subject: Subject, group: Group, heads: Sequence[Row]) -> Iterator[Bloc
 
 
 def _valid_records(subject: Subject, group: Group) -> dict[str, list[RunRecord]]:
-    """Return the records that count, by the name of the arm with its letter."""
-    several = len(group.arms) > 1
+    """Return the records that count, by arm."""
     return {
-        lettered(letter, arm) if several else arm: [
-            run.record for run in runs if is_compared(subject, run)
-        ]
-        for letter, (arm, runs) in zip(group.letters, group.arms.items(), strict=True)
+        arm: [run.record for run in runs if is_compared(subject, run)]
+        for arm, runs in group.arms.items()
     }
 
 
@@ -189,8 +188,10 @@ def _folds(subject: Subject, group: Group) -> Iterator[Block]:
     curves += list(_accelerators(subject, group))
     yield from curves if is_swept else ([Fold("Scaling", curves)] if curves else ())
     if not is_swept:
-        stages = stages_figure(f"{name}-stages", title, records)
-        parts = [*([stages] if stages else []), *parts_figures(name, title, records)]
+        pairs = zip(group.letters, records.items(), strict=True)
+        bars = {lettered(letter, arm): own for letter, (arm, own) in pairs}
+        stages = stages_figure(f"{name}-stages", title, bars)
+        parts = [*([stages] if stages else []), *parts_figures(name, title, bars)]
         if parts:
             yield Fold("Where the time goes", [_marked(part, clause) for part in parts])
     if steady := list(_steady(subject, group)):

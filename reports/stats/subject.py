@@ -29,6 +29,9 @@ UNKNOWN_STATE = "power state unknown"
 CAPS = ("power.dssd_watts", "power.limit_w")
 """The settings other than the power state that cap a drive's power."""
 
+_NAME_MAX = 20
+"""Characters of an arm's name that a cell has room for."""
+
 NEAREST = 5
 """How many valid keys an error names."""
 
@@ -192,6 +195,11 @@ def _arms(runs: Sequence[Run], by: str) -> tuple[str, ...]:
 def lettered(letter: str, arm: str) -> str:
     """Return an arm with its letter on this page, or the letter alone if that is its name."""
     return arm if arm == letter else f"{letter} ({arm})"
+
+
+def named(letter: str, arm: str) -> str:
+    """Return an arm's name for a cell or a sentence; its letter if the name is long or a letter."""
+    return letter if len(arm) > _NAME_MAX or arm in LETTERS else arm
 
 
 def arm_name(record: RunRecord, by: str) -> str:

@@ -50,7 +50,7 @@ from wattload.reports.stats.conditions import (
 )
 from wattload.reports.stats.confidence import Grade, grade, limit
 from wattload.reports.stats.effects import mean_log
-from wattload.reports.stats.subject import LETTERS, Group, Subject
+from wattload.reports.stats.subject import LETTERS, Group, Subject, named
 from wattload.reports.stats.sweeps import Point, points
 from wattload.reports.stats.verdicts import INCONCLUSIVE, SAME
 
@@ -310,12 +310,19 @@ def _warnings(subject: Subject, places: Sequence[_Place]) -> Iterator[str]:
     if unsealed := sum(run.is_unsealed for run in subject.runs):
         yield f"{counted(unsealed, 'run')} without a seal: edits can't be detected."
     for compared in (place.compared for place in places if place.group.is_pair):
+        first, second = (named(*pair) for pair in zip(compared.letters, compared.arms, strict=True))
         if shared := shared_drives(compared):
-            yield f"A and B are on one drive ({shared}): their difference is not one of drives."
+            yield (
+                f"{first} and {second} are on one drive ({shared}): their difference is not one of "
+                "drives."
+            )
         for difference in differences(compared):
             if difference.name == "host":
                 a, b = difference.values.values()
-                yield f"A ran on {a}, B on {b}: their difference may be that of the hosts."
+                yield (
+                    f"{first} ran on {a}, {second} on {b}: their difference may be that of the "
+                    "hosts."
+                )
 
 
 def _letter(arms: Sequence[str], arm: str) -> str:

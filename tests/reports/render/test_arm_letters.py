@@ -14,7 +14,7 @@ from wattload.reports.runs.load import Run
 from wattload.reports.sections.wording import letter_of
 from wattload.reports.sections.workload import workload_sections
 from wattload.reports.stats.comparison import compare
-from wattload.reports.stats.subject import Group, Subject, make_subject
+from wattload.reports.stats.subject import Group, Subject, make_subject, named
 from wattload.reports.stats.sweeps import points
 
 
@@ -84,7 +84,7 @@ def test_of_three_arms_two_keep_their_letters_and_are_not_compared() -> None:
     titles = {
         column.title for block in blocks if isinstance(block, Table) for column in block.columns
     }
-    assert {"B", "C"} <= titles
+    assert {"B (new)", "C (third)"} <= titles
     assert not {"A", "B/A", "call"} & titles
     assert "x B; " in Page(render_page(runs)).text()
 
@@ -95,7 +95,7 @@ def test_markdown_has_the_letters_of_the_page() -> None:
     assert "| B (new) |" in text
     _, _, checkpoint = text.partition("### checkpoint")
     assert "B (new), C (third)." in checkpoint
-    assert "| B | C |" in checkpoint.replace("  ", " ")
+    assert "| B (new) | C (third) |" in checkpoint.replace("  ", " ")
 
 
 def test_two_arms_of_a_page_of_two_are_a_and_b() -> None:
@@ -103,3 +103,13 @@ def test_two_arms_of_a_page_of_two_are_a_and_b() -> None:
     (group,) = subject.groups
     assert (group.letters, group.is_pair) == (("A", "B"), True)
     assert Group(workload="x", arms=group.arms).letters == ("A", "B")
+
+
+def test_every_legend_names_an_arm_once() -> None:
+    page = render_page(several("unet3d", "old", "new"))
+    assert "A (old)" in page
+    assert "A (A (old))" not in page
+
+
+def test_only_a_short_name_that_is_no_letter_stands_for_its_letter() -> None:
+    assert [named("A", arm) for arm in ("PS0", "B", "x" * 21)] == ["PS0", "A", "A"]
