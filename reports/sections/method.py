@@ -25,32 +25,31 @@ def method_section(subject: Subject) -> Section | None:
         (
             "energy",
             "Power integrated over exactly the phase, with interpolated ends. The headline is "
-            "gross; net is gross minus idle power times seconds.",
+            "gross. Net is gross minus idle power times seconds.",
         ),
         ("MB/s per W", "Bytes ÷ energy over the same window, which is rate ÷ mean power."),
         (
             "marks",
-            f"A chart draws at most {MARKS_MAX} runs of an arm: they are chosen evenly by rank, "
-            "with the lowest and the highest. The table under it lists every run.",
+            f"A chart draws at most {MARKS_MAX} runs of an arm, chosen evenly by rank, with the "
+            "lowest and the highest. The table under it lists every run.",
         ),
         ("missing", "A dash means unknown, never zero; the reason is given with it."),
         ("evidence", f"{evidence}."),
         (
             "bounds, ≤",
             "From the drive's power state table or from declared watts: an interval, or a maximum "
-            f"alone. {SOFT_BOUND}. Declared watts may be entirely wrong. Bounds are not "
-            "ranked, and neither are declared, simulated or replayed figures.",
+            f"alone. {SOFT_BOUND}. Declared watts may be entirely wrong. Nothing is ranked by "
+            "bounds, or by declared, simulated or replayed figures.",
         ),
         (
             "checks",
-            "Each compares two independent counters. A run with a failed check is kept and shown, "
-            "but not compared as valid; with --force it is compared, and the page says so.",
+            "Each compares two independent counters. A run that fails a check is shown but not "
+            "compared. With --force it is compared, and the page says so.",
         ),
         (
             "closure",
-            "Before this page was drawn, every record's figures were computed again from each "
-            "other and from the traces: parts and totals, bytes ÷ time, watts times seconds, "
-            "digests.",
+            "Before this page was drawn, the figures of every record were computed again: sums of "
+            "parts, bytes ÷ time, watts times seconds, and the digests of traces.",
         ),
     ]
     rules = comparison_rules() if subject.compares else []
@@ -68,11 +67,11 @@ def comparison_rules() -> list[Block]:
 def _summary() -> str:
     return (
         "The unit is the run. B/A is the ratio of the geometric means of the valid runs, with its "
-        "95 % interval; an arm's own figure is its median. A verdict needs at least "
+        "95 % interval. An arm's own figure is its median. A verdict needs at least "
         f"{MINIMUM_RUNS} valid runs per arm, or {MINIMUM_PAIRS} pairs of alternating runs. An arm "
-        "is better if the interval excludes 1 after Holm's correction for all verdicts of the "
-        f"workload, and if the effect exceeds {_percent(FLOOR)}, the noise floor and, for energy, "
-        "the uncertainty of the sensors. Three runs per arm never decide anything."
+        "is better under two conditions. The interval excludes 1 after Holm's correction for all "
+        f"verdicts of the workload. The effect exceeds {_percent(FLOOR)}, the noise floor and, for "
+        "energy, the uncertainty of the sensors."
     )
 
 
@@ -81,27 +80,25 @@ def _estimate_rules() -> tuple[str, ...]:
     gap = whole(LONGEST_GAP_S)
     return (
         "Valid runs: complete runs that no check excludes, without warm-ups. There is no verdict "
-        "where the arms' work, data or settings differ; where runs of one arm at one point differ "
-        "in drive, power state, loader, host or data set; and, for seconds and joules, where the "
-        f"bytes of any two runs are more than {_percent(BYTES_TOLERANCE)} apart.",
+        "if the work, data or settings of the arms differ. There is none if runs of one arm at one "
+        "point differ in drive, power state, loader, host or data set. There is none on seconds "
+        f"and joules if the bytes of two runs are more than {_percent(BYTES_TOLERANCE)} apart.",
         "Ratio: the printed ratio and its interval are of geometric means, on the logarithmic "
-        "scale. Where runs alternated in pairs, it is the geometric mean of the pairs' ratios. The "
-        "ratio of the arms' medians is added where it differs. No verdict contradicts that ratio, "
-        "or for pairs the median of their ratios: one outlier changes a mean, not a median.",
-        f"Interval: with at least {MINIMUM_PAIRS} pairs of alternating runs, Student's t on "
-        "the logs of their ratios (the smallest number that can reach p < 0.05 by flipping "
-        "signs: 2 in 64). Otherwise Welch's t on the logs of the runs, with at least "
-        f"{MINIMUM_RUNS} per arm. A session of alternating runs with fewer than "
-        f"{MINIMUM_PAIRS} pairs is too short for either. Runs more than {gap} s apart, without "
-        "the time waited for drives to cool, are not a pair; where that leaves too few pairs, "
+        "scale. For runs that alternated in pairs, it is the geometric mean of the pairs' ratios. "
+        "If the ratio of the arms' medians differs, it is printed too. No verdict contradicts that "
+        "ratio, or for pairs the median of their ratios: one outlier changes a mean, not a median.",
+        f"Interval: with at least {MINIMUM_PAIRS} pairs of alternating runs it is by Student's t "
+        f"on the logs of their ratios. {MINIMUM_PAIRS} is the smallest number that can reach "
+        "p < 0.05 by flipping signs: 2 in 64. Otherwise it is by Welch's t on the logs of the "
+        f"runs, with at least {MINIMUM_RUNS} per arm. A session of alternating runs with fewer "
+        f"than {MINIMUM_PAIRS} pairs is too short for either. Runs more than {gap} s apart, "
+        "without the time waited for drives to cool, are not a pair. If that leaves too few pairs, "
         "Welch's t is used and the page says so.",
         f"Bootstrap: with at least {BOOTSTRAP_RUNS} pairs or runs per arm there is also a BCa "
-        f"bootstrap ({whole(RESAMPLES)} resamples, seed {SEED}). The interval that is printed, "
-        "drawn and compared with published figures is then the wider of both: from the lower "
-        "of the lower ends to the higher of the upper ends. Where they disagree both are "
-        "shown, and a verdict needs both. Equal runs have an interval without width: they need "
-        "as many runs or pairs as can reach that p by permutation or by flipping signs, and "
-        "the page says so.",
+        f"bootstrap ({whole(RESAMPLES)} resamples, seed {SEED}). The printed interval then spans "
+        "both: from the lower of the lower ends to the higher of the upper ends. If they disagree, "
+        "both are shown and a verdict needs both. Equal runs have an interval without width. They "
+        "need as many runs or pairs as can reach that p by permutation or by flipping signs.",
     )
 
 
@@ -109,38 +106,37 @@ def _call_rules() -> tuple[str, ...]:
     """Return when a ratio shows that an arm is better."""
     margin = _percent(MARGIN)
     return (
-        "Several verdicts: of figures that answer the same question, such as a rate and the time "
-        "for the same bytes, one gets a verdict. All questions that can get one, at all points of "
-        "a workload's sweep, are one family. Holm's step-down tests each at the confidence that "
-        "its rank requires. The chance of a false verdict in a workload is then at most 5 %, if "
-        "the arms alternated or were mixed; a floor set by drift applies to each figure alone. "
-        "Each workload is a family of its own: over several on one page the chances add up. "
-        "Printed intervals are 95 % each. Fix the number of runs before any is made: stopping as "
-        "soon as an arm is better gives more false verdicts.",
-        f"Noise floor: a verdict needs an effect above {_percent(FLOOR)}, above the difference "
-        "between an arm's later and earlier runs, or later and earlier pairs, and above the "
-        "difference of a setting from itself (interleave=aa). The last is the far end of its "
-        "interval, in sessions with the settings, drive, power state and host of one of the arms.",
-        "Drift: arms that did not alternate may have run one after the other (in over three "
-        "quarters of the pairs of a run of each, the same one is first). Their noise floor also "
-        "includes the drift within them: one slope for both, at the far end of its 95 % interval, "
-        "extrapolated over the time between their centres and over at most "
-        f"{number(REACH, 1)} times the duration of an arm. There is no verdict where start times "
-        "are unknown.",
+        "Several verdicts: a rate and the time for the same bytes answer one question, so only one "
+        "of them gets a verdict. All questions of a workload, at all points of its sweep, are one "
+        "family. Holm's step-down tests each at the confidence that its rank requires. If the arms "
+        "alternated or were mixed, the chance of a false verdict in a workload is at most 5 %. "
+        "Over several workloads the chances add up. A floor set by drift applies to each figure "
+        "alone. Printed intervals are 95 % each. Fix the number of runs before any is made: "
+        "stopping as soon as an arm is better gives more false verdicts.",
+        f"Noise floor: a verdict needs an effect above {_percent(FLOOR)}. The effect must exceed "
+        "the difference between an arm's later and earlier runs, or pairs. It must also exceed the "
+        "difference of a setting from itself (interleave=aa): the far end of its interval, in "
+        "sessions with the settings, drive, power state and host of one of the arms.",
+        "Drift: arms that did not alternate may have run one after the other. They did if the same "
+        "arm is first in over three quarters of all pairs of a run of each. Their noise floor then "
+        "includes the drift within them: one slope for both, at the far end of its 95 % interval. "
+        "It is extrapolated over the time between their centres, and over at most "
+        f"{number(REACH, 1)} times the duration of an arm. If start times are unknown, there is no "
+        "verdict.",
         "Energy: more runs do not make a sensor more accurate. Every interval of an energy is "
         "widened by the uncertainty of the ratio (k = 2): the stated uncertainties of both arms, "
-        "in quadrature. The floor is at least that, and p tests for a difference beyond it; there "
-        "is no verdict where an uncertainty is not stated. What both arms share is left out. One "
-        "meter has one gain, which cancels in the ratio; if all runs found the same lag and "
-        "window, only the difference remains of what is unknown of them. Energies with different "
-        "evidence get no verdict.",
-        f"Same: a figure is the same within {margin} only where the whole deciding interval is "
-        f"between {number(1 / (1 + MARGIN), 4)} and {number(1 + MARGIN, 4)}, and the noise floor "
+        "in quadrature. The floor is at least that, and p tests for a difference beyond it. If an "
+        "uncertainty is not stated, there is no verdict. What both arms share is left out: one "
+        "meter has one gain, which cancels in the ratio. If all runs found the same lag and window "
+        "of the sensor, only their unknown difference counts. Energies with different evidence get "
+        "no verdict.",
+        f"Same: a figure is the same within {margin} only if the whole deciding interval is "
+        f"between {number(1 / (1 + MARGIN), 3)} and {number(1 + MARGIN, 3)}, and the noise floor "
         "too. This must still hold with the noise floor of a setting against itself, or with the "
-        "possible drift between the arms, added at both ends. Without a shown difference, arms "
-        "are not necessarily the same.",
-        "Spread: the CV of an arm's runs is steady up to 2 %, noted up to 5 %, noisy above (run "
-        "more), unstable above 10 %. No run is dropped for its value.",
+        "possible drift between the arms, added at both ends. Arms without a shown difference are "
+        "not necessarily the same.",
+        "Spread: the CV of an arm's runs is steady up to 2 %, noted up to 5 %, noisy above that "
+        "(run more) and unstable above 10 %. No run is dropped for its value.",
         "Points: runs of one arm that were swept are compared point by point. For a sweep, the "
         "median of the points' ratios comes first, with the ends of their range.",
     )

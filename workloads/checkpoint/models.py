@@ -24,10 +24,10 @@ SERVER_RANKS = 8
 SERVER_BYTES = 415_000_000_000
 SERVER_LAYERS = 8
 SERVER_REMARK = (
-    "405b_server is the published 415 GB of a Llama-405B checkpoint per 8-GPU server; its "
-    "derivation is unpublished. It has 8 layers, embedding and head at 14 B per parameter (415.86 "
-    "GB), scaled to 415 GB. No stage of a real 16-stage pipeline has both embedding and head; the "
-    "mean of those stages is 355.1 GB"
+    "405b_server is the published 415 GB of a Llama-405B checkpoint per 8-GPU server. How that "
+    "size was derived is unpublished. The model has 8 layers, embedding and head at 14 B per "
+    "parameter: 415.86 GB, scaled to 415 GB. No stage of a real 16-stage pipeline has both "
+    "embedding and head. The mean of those stages is 355.1 GB"
 )
 _OPTIMIZER_GROUPS = ("master", "exp_avg", "exp_avg_sq")
 _WORD_BYTES = 4

@@ -417,7 +417,7 @@ def remarks(
         found.append(
             f"Records are shrunk to 1/{config.record_divisor} of MLPerf's "
             f"({format_bytes(config.distribution().mean_bytes)} on average instead of "
-            f"{format_bytes(config.record_mean_bytes)}). This is a functional test; its figures "
+            f"{format_bytes(config.record_mean_bytes)}). This is a functional test: its figures "
             "do not describe a real job."
         )
     found.extend(_small_data_set(job, cold))
@@ -473,8 +473,8 @@ def _small_data_set(job: Job, cold: Check) -> Iterator[str]:
         "before every epoch."
     )
     yield (
-        f"Each epoch read {job.epoch_files} files; MLPerf Storage requires {rule.files} for this "
-        f"job's hosts, the larger of {rule.by_memory} (5 x {format_bytes(rule.memory_bytes)} of "
+        f"Each epoch read {job.epoch_files} files. MLPerf Storage requires {rule.files} on this "
+        f"job's hosts: the larger of {rule.by_memory} (5 x {format_bytes(rule.memory_bytes)} of "
         f"memory) and {rule.by_steps} (500 steps). {cache} Compare this run with similar runs, not "
         "with published results."
     )

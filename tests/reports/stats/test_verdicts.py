@@ -63,8 +63,8 @@ def test_the_rules_say_how_t_and_bootstrap_are_joined_and_what_a_family_is() -> 
     assert isinstance(fold, Fold)
     text = " ".join(str(getattr(block, "text", "")) for block in fold.blocks)
     for words in (
-        "the wider of both: from the lower of the lower ends to the higher of the upper ends",
-        "Each workload is a family of its own",
+        "spans both: from the lower of the lower ends to the higher of the upper ends",
+        "All questions of a workload, at all points of its sweep, are one family",
         "have run one after the other",
     ):
         assert words in text

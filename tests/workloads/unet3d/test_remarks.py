@@ -69,7 +69,7 @@ def test_remarks_say_what_makes_the_figures_special(tmp_path: Path) -> None:
     outcome, _ = live(workload(torch(), sizes=Sizes.dlio), context)
     text = " ".join(outcome.remarks)
     assert "Records are shrunk to 1/640 of MLPerf's" in text
-    assert "Each epoch read 17 files; MLPerf Storage requires " in text
+    assert "Each epoch read 17 files. MLPerf Storage requires " in text
     assert "drawn as in DLIO" in text
     assert "loader=torch computes the CRC-32 of every npz record (as np.load does)" in text
     assert outcome.details["crc_checked"]
@@ -91,7 +91,7 @@ def test_the_page_says_what_stands_in_for_the_data_set_rule(verdict: Verdict) ->
         paths=(), file_bytes=(), record_format="npz", batch_samples=7, resize_bytes=1
     )
     (remark,) = remarks(job, samples, direct(), cold=cold)
-    assert f"Each epoch read 28 files; MLPerf Storage requires {job.rule.files}" in remark
+    assert f"Each epoch read 28 files. MLPerf Storage requires {job.rule.files}" in remark
     verified = "Instead, the page cache was verified to be cold before every epoch" in remark
     assert verified == (verdict == "pass")
     assert ("Reads may have come from memory" in remark) != verified
