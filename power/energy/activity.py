@@ -14,6 +14,8 @@ from wattload.power.energy.trace import Values
 
 SAME_EDGE_S = 0.01
 """Edges closer than this are one."""
+PART_S = 0.1
+"""The length of the first and the last part of work."""
 SETTLE_S, SETTLE_FACTOR = 4.0, 1000.0
 """For ``SETTLE_S`` after work, the variance of the random walk is this many times that during work,
 because the drive may still be busy (destaging)."""
@@ -72,9 +74,10 @@ class Pieces:
     """Pieces of time, n of them, and how the power of each depends on that of others.
 
     ``edge_s`` (n + 1,) are their edges in seconds. ``walks`` are the pieces that continue the one
-    before, and ``walk_s`` the seconds between both middles, scaled to those of work. ``starts`` are
-    the pieces that begin a stretch, grouped by equal work, in groups of two or more.
-    ``free_count`` more pieces begin a stretch without an equal one.
+    before, and ``walk_s`` the seconds between both middles, scaled to those of work; ``is_part``
+    tells which of these begin another part of work. ``starts`` are the pieces that begin a stretch
+    or a part, grouped by equal work, in groups of two or more. ``free_count`` more pieces begin a
+    stretch without an equal one.
     """
 
     edge_s: Values
@@ -82,38 +85,52 @@ class Pieces:
     free_count: int
     walks: NDArray[np.intp]
     walk_s: Values
+    is_part: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, spans: Sequence[Sequence[Stretch]], piece_s: float) -> Pieces:
+    def of(cls, spans: Sequence[Sequence[Stretch]], piece_s: float, *, has_parts: bool) -> Pieces:
         """Return pieces of about ``piece_s`` in some spans of a run.
 
-        The time between two spans is one piece.
+        The time between two spans is one piece. ``has_parts``: the first and the last ``PART_S`` of
+        work are parts of their own.
         """
         edges: list[float] = []
-        starts: dict[frozenset[str], list[int]] = {}
+        starts: dict[tuple[int, frozenset[str]], list[int]] = {}
         is_free: list[bool] = []
         is_walk: list[bool] = []
+        is_part: list[bool] = []
         factors: list[float] = []
         for span in spans:
             for index, stretch in enumerate(span):
-                count = max(1, round((stretch.end_s - stretch.start_s) / piece_s))
-                begins = np.linspace(stretch.start_s, stretch.end_s, count + 1)[:-1].tolist()
-                if index:
-                    starts.setdefault(stretch.names, []).append(len(edges))
                 is_settling = bool(index) and not stretch.names
-                factors += [
-                    1.0
-                    if stretch.names
-                    else SETTLE_FACTOR
-                    if is_settling and begin - stretch.start_s < SETTLE_S
-                    else IDLE_FACTOR
-                    for begin in begins
-                ]
-                is_walk += [False] + [True] * (len(begins) - 1)
-                is_free += [not index] + [False] * (len(begins) - 1)
-                edges += begins
+                is_parted = has_parts and bool(stretch.names)
+                # A span may begin and end within work.
+                for part, start_s, end_s in _parts(
+                    stretch,
+                    has_first=is_parted and index > 0,
+                    has_last=is_parted and index < len(span) - 1,
+                ):
+                    count = max(1, round((end_s - start_s) / piece_s))
+                    begins = np.linspace(start_s, end_s, count + 1)[:-1].tolist()
+                    is_first = bool(part) and (part, stretch.names) not in starts
+                    if index or part:
+                        starts.setdefault((part, stretch.names), []).append(len(edges))
+                    factors += [
+                        1.0
+                        if stretch.names
+                        else SETTLE_FACTOR
+                        if is_settling and begin - stretch.start_s < SETTLE_S
+                        else IDLE_FACTOR
+                        for begin in begins
+                    ]
+                    # Further equal ones are tied to the first.
+                    is_walk += [is_first] + [True] * (count - 1)
+                    is_part += [is_first] + [False] * (count - 1)
+                    is_free += [not index and not part] + [False] * (count - 1)
+                    edges += begins
             edges.append(span[-1].end_s)
             is_walk.append(False)
+            is_part.append(False)
             is_free.append(True)
             factors.append(1.0)
         # The last entry is no piece but the end of the last one.
@@ -123,7 +140,22 @@ class Pieces:
         return cls(
             edge_s=edge_s,
             starts=[np.array(each) for each in starts.values() if len(each) > 1],
-            free_count=sum(is_free) - 1 + sum(len(each) == 1 for each in starts.values()),
+            free_count=sum(is_free)
+            - 1
+            + sum(not part and len(each) == 1 for (part, _), each in starts.items()),
             walks=walks,
             walk_s=(middle_s[walks] - middle_s[walks - 1]) * np.array(factors)[walks],
+            is_part=np.array(is_part)[walks],
         )
+
+
+def _parts(stretch: Stretch, *, has_first: bool, has_last: bool) -> list[tuple[int, float, float]]:
+    """Return the parts of a stretch: the first is 0, that after ``PART_S`` is 1, the last is 2."""
+    part_s = min(PART_S, (stretch.end_s - stretch.start_s) / 4)
+    begins_s = [(0, stretch.start_s)]
+    if has_first:
+        begins_s.append((1, stretch.start_s + part_s))
+    if has_last:
+        begins_s.append((2, stretch.end_s - part_s))
+    ends_s = [*(begin_s for _, begin_s in begins_s[1:]), stretch.end_s]
+    return [(part, start_s, end_s) for (part, start_s), end_s in zip(begins_s, ends_s, strict=True)]

@@ -306,8 +306,9 @@ def uncertainty(
     * ``quantisation``: the error that rounding leaves in a mean of equal powers, over the windows
       (``_rounding_w``). For a counter: k * step / sqrt(12) at each end, where step is the larger of
       its unit and of the energy between two of its updates.
-    * ``fit``: the posterior of the fit for a known sensor: noise, sampling, holes and edges. A
-      counter's interior is exact, and only the parts of its means at the edges are fitted.
+    * ``fit``: the posterior of the fit for a known sensor: noise, sampling, holes and edges, and
+      what the readings near edges show beyond it. A counter's interior is exact, and only the parts
+      of its means at the edges are fitted.
     * ``sensor``: the spread over the lags, windows and shapes that explain the readings as well.
     """
     if result.energy_j is None:
@@ -331,7 +332,10 @@ def uncertainty(
         if facts.accuracy_percent is None
         else abs(result.energy_j) * facts.accuracy_percent / 100,
         "quantisation": quantisation_j,
-        "fit": COVERAGE_FACTOR * math.sqrt(fitted.fit_variance_j2(fitted_windows)),
+        "fit": COVERAGE_FACTOR
+        * math.hypot(
+            math.sqrt(fitted.fit_variance_j2(fitted_windows)), fitted.misfit_j(2 * len(windows))
+        ),
         "sensor": COVERAGE_FACTOR * math.sqrt(fitted.sensor_variance_j2(windows)),
     }
     known_j = {name: part for name, part in parts_j.items() if part is not None}

@@ -1,7 +1,8 @@
 """Regularised least squares for the power that a known sensor saw.
 
 Power is constant on pieces of time. Within a stretch of work or idle time it is a random walk from
-piece to piece. Stretches of equal work begin at powers that scatter around an unknown mean. This is
+piece to piece. Stretches of equal work, or their parts, begin at powers that scatter around an
+unknown mean. This is
 Gaussian process regression with a banded precision (Rue and Held, Gaussian Markov Random Fields,
 2005, 2.4): the fit is the posterior mean, and its matrix gives the posterior's covariance.
 """
@@ -137,6 +138,14 @@ class Solution:
     covariance: Covariance
 
 
+def typical_change_w(watts: Values) -> float:
+    """Return the standard deviation of a reading, by the median change between readings (n,).
+
+    Steps of power hardly affect it.
+    """
+    return float(np.median(np.abs(np.diff(watts)))) / (0.6745 * math.sqrt(2))
+
+
 class LeastSquares:
     """The least squares of some readings on some pieces of time, for any response and walk."""
 
@@ -150,9 +159,9 @@ class LeastSquares:
         least_w2 = observed.resolution_w**2 / 12 + 1e-8
         noise_w = max(NOISE_MAX * float(np.ptp(observed.watts)), observed.resolution_w)
         self._variances_w2 = least_w2, max(least_w2, noise_w**2)
-        # Power may jump between pieces that no walk connects: as if after an infinite time.
-        self._walk_s = np.full(self._size - 1, math.inf)
-        self._walk_s[pieces.walks - 1] = pieces.walk_s
+        # A part of work differs from the next by anything up to the readings' range.
+        change_w = max(typical_change_w(observed.watts), math.sqrt(least_w2))
+        self._part_precision = (change_w / max(float(np.ptp(observed.watts)), change_w)) ** 2
         self._latest: tuple[Response, _Rows] | None = None
 
     def solve(self, response: Response, walk: Walk) -> Solution | None:
@@ -167,8 +176,8 @@ class LeastSquares:
         pieces, rows = self.pieces, self._rows(response)
         rate, tie = math.exp(walk.log_rate), math.exp(-2 * walk.log_spread)
         precision = self._precision(response, rate=min(rate, 1e9))
-        step = 1 / (rate * pieces.walk_s)
-        prior, border = self._prior(rows.unknowns, 1 / (rate * self._walk_s), tie)
+        step = np.where(pieces.is_part, self._part_precision, 1 / (rate * pieces.walk_s))
+        prior, border = self._prior(rows.unknowns, step, tie)
         band = precision * rows.normal
         for row in range(3):
             band[row] += prior[row]
@@ -214,17 +223,20 @@ class LeastSquares:
     def _prior(self, unknowns: Unknowns, step: Values, tie: float) -> tuple[Values, Values]:
         """Return the prior's precision of the unknowns (3, n), and of them with mean starts (n, m).
 
-        ``step`` (n - 1,) is the precision of each step between pieces, ``tie`` that of a start.
+        ``step`` is the precision of each step of the walk, ``tie`` that of a start.
         """
         pieces = self.pieces
+        # Power may jump between pieces that no walk connects.
+        steps = np.zeros(self._size - 1)
+        steps[pieces.walks - 1] = step
         own = np.zeros(self._size)
-        own[1:] = step
-        own[:-1] += step
+        own[1:] = steps
+        own[:-1] += steps
         border = np.zeros((self._size, len(pieces.starts)))
         for column, starts in enumerate(pieces.starts):
             own[starts] += tie
             border[starts, column] = -tie
-        return unknowns.precision(own, -step), unknowns.transposed(border)
+        return unknowns.precision(own, -steps), unknowns.transposed(border)
 
     def _precision(self, response: Response, rate: float) -> float:
         """Return the weight of a reading's square: less where power moves within a piece.

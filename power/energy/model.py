@@ -8,6 +8,10 @@ A delay shared by beginnings and ends is the sensor's lag. A late end alone is w
 such as destaging, so the walk is faster after work. What a source declares of its sensor is
 preferred unless the readings clearly contradict it.
 
+A drive may do less at the start and the end of a phase than in between: files are opened, queues
+fill, the last blocks are awaited. If readings clearly show this, the first and the last tenth of a
+second of work have powers of their own, alike in equal phases.
+
 The rates of the walk, the lag and the window maximise a likelihood near some edges
 (``sensor_search``). With these, power is the solution of least squares over the whole run
 (``least_squares``), averaged over all sensors that explain the readings about as well. The
@@ -25,13 +29,19 @@ import numpy as np
 
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.activity import SAME_EDGE_S, Activity, Pieces, Stretch, stretches
-from wattload.power.energy.least_squares import Covariance, LeastSquares, Solution
+from wattload.power.energy.least_squares import (
+    Covariance,
+    LeastSquares,
+    Solution,
+    typical_change_w,
+)
 from wattload.power.energy.observations import Observations, Response
 from wattload.power.energy.sensor_search import (
     LAG_MAX_S,
     Candidate,
     LikelySensors,
     declared_sensor,
+    is_likelier,
     likely_sensors,
 )
 from wattload.power.energy.trace import Times, Values
@@ -47,6 +57,8 @@ WINDOW_MAX_S, WINDOW_FACTOR = 5.0, 1.5
 BOUND_SHARE = 0.9
 """The best lag or window beyond this share of its range may really be longer, so the sensor does
 not explain the readings."""
+PART_NATS = 20.0
+"""Work begins and ends at powers of its own if the log likelihood is higher by this."""
 EDGES_MAX = 8
 """The most edges that the search for the sensor uses, spread over the run."""
 BEFORE_EDGE_S, AFTER_EDGE_S = 3.0, 8.0
@@ -59,6 +71,8 @@ NEAR_EDGE_S = 0.5
 """An edge shows in the readings for the lag, the window and this time."""
 MISFIT_FACTOR = 5.0
 """How many times larger the residuals near edges may be than those elsewhere."""
+NOISE_FACTOR = 2.0
+"""Residuals near edges up to so many times those elsewhere are noise."""
 EDGE_MISFIT = 0.1
 """So large a share of the readings' range is no misfit: a drive begins and ends its work up to a
 tenth of a second away from its phase, which shows in a mean of a second by a tenth of the step."""
@@ -98,6 +112,7 @@ class FittedPower:
     sensor: FoundSensor
     _solved_w: Sequence[tuple[float, Values]]
     _covariances: Sequence[tuple[float, Covariance]]
+    _edge_misfit_w: float
 
     def fit_variance_j2(self, windows_ns: Iterable[tuple[int, int]]) -> float:
         """Return the variance of the energy in some windows, for a known sensor, in J^2."""
@@ -115,6 +130,13 @@ class FittedPower:
         return sum(
             weight * (float(seconds @ watts) - mean_j) ** 2 for weight, watts in self._solved_w
         )
+
+    def misfit_j(self, edge_count: int) -> float:
+        """Return the joules that readings near so many edges show and the fit does not explain.
+
+        Equal edges are misjudged alike, so their errors add up.
+        """
+        return edge_count * self._edge_misfit_w * self.sensor.response.window_s
 
     def _seconds(self, windows_ns: Iterable[tuple[int, int]]) -> Values:
         """Return how long each piece is in the windows, shape (n,)."""
@@ -136,8 +158,12 @@ def fit_power(
     run = _Run.of(observed, declared, activity)
     if run.is_flat:
         return _fitted(run, declared_sensor(declared))
-    near = _near_edges(run)
-    return _fitted(run, likely_sensors(near, observed, declared, longest_s=run.longest_s))
+    sensors = likely_sensors(_near_edges(run), observed, declared, longest_s=run.longest_s)
+    parted = replace(run, has_parts=True)
+    near = _near_edges(parted)
+    if is_likelier(near, observed, sensors.best, by=PART_NATS, longest_s=run.longest_s):
+        return _fitted(parted, likely_sensors(near, observed, declared, longest_s=run.longest_s))
+    return _fitted(run, sensors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -145,7 +171,7 @@ class _Run:
     """The readings of a source and the known work, in seconds since the first reading.
 
     ``longest_s`` is the longest window of the search, ``reach_s`` how long before a reading power
-    matters to it.
+    matters to it. ``has_parts``: work begins and ends at other powers, see ``Pieces``.
     """
 
     observed: Observations
@@ -155,6 +181,7 @@ class _Run:
     piece_s: float
     longest_s: float
     reach_s: float
+    has_parts: bool = False
 
     @classmethod
     def of(cls, observed: Observations, declared: Response, activity: Sequence[Activity]) -> _Run:
@@ -213,7 +240,7 @@ def _near_edges(run: _Run) -> LeastSquares:
     used = np.flatnonzero(near)[::stride]
     observed, windows_s = run.observed, run.observed.window_s
     return LeastSquares(
-        Pieces.of(clipped, run.piece_s),
+        Pieces.of(clipped, run.piece_s, has_parts=run.has_parts),
         run.time_s[used],
         replace(
             observed,
@@ -227,7 +254,9 @@ def _near_edges(run: _Run) -> LeastSquares:
 def _fitted(run: _Run, sensors: LikelySensors) -> FittedPower | None:
     """Return the power in the whole run by these sensors; ``None`` if it cannot be solved."""
     observed = run.observed
-    whole = LeastSquares(Pieces.of([run.stretches], run.piece_s), run.time_s, observed)
+    whole = LeastSquares(
+        Pieces.of([run.stretches], run.piece_s, has_parts=run.has_parts), run.time_s, observed
+    )
     solved_w: list[tuple[float, Values]] = []
     likely: list[tuple[float, Solution]] = []
     for each in sorted(_quantiles(sensors.candidates), key=lambda each: -each.weight):
@@ -249,10 +278,13 @@ def _fitted(run: _Run, sensors: LikelySensors) -> FittedPower | None:
     return FittedPower(
         edge_ns=int(observed.time_ns[0]) + edge_ns,
         watts=watts,
-        noise_w=float(np.median(np.abs(np.diff(observed.watts)))) / (0.6745 * math.sqrt(2)),
+        noise_w=typical_change_w(observed.watts),
         sensor=sensor,
         _solved_w=[(weight / total, each_w) for weight, each_w in solved_w],
         _covariances=[(weight, solution.covariance) for weight, solution in likely],
+        _edge_misfit_w=math.sqrt(
+            max((sensor.edge_residual_w or 0.0) ** 2 - (NOISE_FACTOR * sensor.residual_w) ** 2, 0.0)
+        ),
     )
 
 

@@ -118,6 +118,21 @@ def likely_sensors(
     )
 
 
+def is_likelier(
+    problem: LeastSquares, observed: Observations, mode: Mode, *, by: float, longest_s: float
+) -> bool:
+    """Return whether a problem explains the readings better than one of the same readings did.
+
+    ``mode`` is the likeliest sensor of that one. Its own score has to be exceeded ``by`` so much.
+    """
+    if mode.response.shape == "instant":
+        return False
+    likelihood = _likelihood(problem, observed, longest_s)
+    walk = max((mode.walk, *WALKS), key=lambda walk: likelihood(mode.response, walk))
+    found = _climb(likelihood, mode.response, walk, is_declared=mode.is_declared, count=50)
+    return found.score > mode.score + by
+
+
 def _temper(solution: Solution, problem: LeastSquares) -> float:
     """Return what log likelihoods near a solution are divided by in weights."""
     pieces = problem.pieces

