@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Columnar:
-    """What one part became: its rows, and the place of each row group's first row in the TSV.
+class Converted:
+    """What one part became: its rows, and where groups of them begin in the TSV.
 
-    ``landmarks`` holds ``(offset in the day file in bytes, row in the part)``. ``read`` and
-    ``written`` are the bytes of TSV and Parquet that moved. ``dropped_offset`` is the place of the
+    ``landmarks`` holds ``(offset in the day file in bytes, row in the part)`` of each row group of
+    a Parquet file, or of each block of packed rows. ``read`` and ``written`` are the bytes of TSV
+    and of output that moved. ``dropped_offset`` is the place of the
     first dropped line in the day file, in bytes.
     """
 
@@ -49,12 +50,14 @@ class Packed:
 class ConversionSettings:
     """How a part is written: the codec, and the bytes of TSV that become one row group.
 
-    With ``numeric_ids`` the Parquet file has ids as int32: the number modulo 40,000,000. With
-    ``drops_bad_rows`` lines that are not rows are left out and counted instead of refused.
+    Without ``columnar`` a part becomes packed rows at once. With ``numeric_ids`` the Parquet file
+    has ids as int32: the number modulo 40,000,000. With ``drops_bad_rows`` lines that are not rows
+    are left out and counted instead of refused.
     """
 
     compression: str
     block_bytes: int
+    columnar: bool = True
     numeric_ids: bool = False
     drops_bad_rows: bool = False
 
@@ -72,8 +75,14 @@ class Converter(Protocol):
 
     def tsv_to_parquet(
         self, part: Part, path: Path, settings: ConversionSettings, moved: Moved
-    ) -> Columnar:
+    ) -> Converted:
         """Write one part of a day file as a new Parquet file, durable on return."""
+        ...
+
+    def tsv_to_binary(
+        self, part: Part, path: Path, settings: ConversionSettings, moved: Moved
+    ) -> Converted:
+        """Write one part of a day file as packed rows, durable on return."""
         ...
 
     def parquet_to_binary(
@@ -86,7 +95,7 @@ class Converter(Protocol):
         ...
 
     def in_memory(self, part: Part, settings: ConversionSettings) -> None:
-        """Do both steps with a part that is one block long, without a target."""
+        """Do all steps with a part that is one block long, without a target."""
         ...
 
 

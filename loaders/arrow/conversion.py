@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from wattload.core.errors import DataError
 from wattload.loaders.converters import (
     BadIdError,
-    Columnar,
     ConversionSettings,
+    Converted,
     Packed,
     corrupt,
     require_columns,
@@ -64,7 +64,7 @@ class ArrowConverter:
 
     def tsv_to_parquet(
         self, part: Part, path: Path, settings: ConversionSettings, moved: Moved
-    ) -> Columnar:
+    ) -> Converted:
         """Write one part as Parquet."""
         with (
             CountedFile.create(path, moved) as file,
@@ -74,6 +74,15 @@ class ArrowConverter:
             sink.flush()
             os.fsync(sink.fileno())
         return replace(found, written=tuple(file.spans))
+
+    def tsv_to_binary(
+        self, part: Part, path: Path, settings: ConversionSettings, moved: Moved
+    ) -> Converted:
+        """Write one part as packed rows."""
+        with CountedFile.create(path, moved) as sink:
+            found = pack_text(part, sink, settings, moved)
+            os.fsync(sink.fileno())
+        return replace(found, written=tuple(sink.spans))
 
     def parquet_to_binary(
         self, source: Path, path: Path, settings: ConversionSettings, moved: Moved
@@ -88,8 +97,11 @@ class ArrowConverter:
         return Packed(row_count, tuple(columns.spans), tuple(sink.spans))
 
     def in_memory(self, part: Part, settings: ConversionSettings) -> None:
-        """Do both steps with one block: from the page cache, to packed rows that are discarded."""
+        """Do all steps with one block: from the page cache, to packed rows that are discarded."""
         with io.BytesIO() as file, _Discard() as sink:
+            if not settings.columnar:
+                pack_text(part, sink, settings, lambda *_: None)
+                return
             write_parquet(part, file, settings, lambda *_: None)
             write_packed(file, sink, "memory", settings)
 
@@ -103,15 +115,12 @@ class _Discard(io.RawIOBase):
 
 def write_parquet(
     part: Part, sink: io.BufferedIOBase, settings: ConversionSettings, moved: Moved
-) -> Columnar:
+) -> Converted:
     """Write one part as Parquet into an open file; raises as ``Converter``."""
     from pyarrow import parquet
 
-    landmarks: list[tuple[int, int]] = []
-    row_count = 0
-    dropped: list[int] = []
     with (
-        CountedFile(part.source, "rb", moved) as text,
+        _Text(part, settings, moved) as text,
         parquet.ParquetWriter(
             sink,
             arrow_schema(numeric_ids=settings.numeric_ids),
@@ -119,27 +128,66 @@ def write_parquet(
             write_statistics=[LABEL, *INTEGERS],  # statistics of hashed ids can't select rows
         ) as writer,
     ):
-        for block in read_blocks(text, part, settings.block_bytes):
-            try:
-                table = parse(block, settings)
-            except BadBlockError as error:
-                if not settings.drops_bad_rows:
-                    raise _fault(block, part, str(error)) from error
-                rows, bad_lines = without_bad_lines(block)
-                dropped += bad_lines
-                if not rows.row_count:
-                    continue
-                table = parse(rows, settings)
+        for table in text:
             writer.write_table(table, row_group_size=table.num_rows)
-            landmarks.append((block.offset_bytes, row_count))
-            row_count += table.num_rows
-    return Columnar(
-        row_count,
-        tuple(landmarks),
-        tuple(text.spans),
-        dropped_count=len(dropped),
-        dropped_offset=min(dropped, default=None),
-    )
+    return text.converted()
+
+
+def pack_text(
+    part: Part, sink: io.RawIOBase, settings: ConversionSettings, moved: Moved
+) -> Converted:
+    """Write one part as packed rows into an open file; raises as ``Converter``."""
+    with _Text(part, replace(settings, numeric_ids=True), moved) as text:
+        for table in text:
+            _write_rows(table, sink, str(part.source))
+    return text.converted()
+
+
+class _Text:
+    """Iterates over the rows of a part in tables, one for each block that has any."""
+
+    def __init__(self, part: Part, settings: ConversionSettings, moved: Moved) -> None:
+        self._part = part
+        self._settings = settings
+        self._file = CountedFile(part.source, "rb", moved)
+        self._landmarks: list[tuple[int, int]] = []
+        self._row_count = 0
+        self._dropped: list[int] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._file.close()
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        """Yield tables; raises ``DataError`` that names the first bad row, unless it is dropped."""
+        for block in read_blocks(self._file, self._part, self._settings.block_bytes):
+            table = self._rows(block)
+            if table is not None:
+                self._landmarks.append((block.offset_bytes, self._row_count))
+                self._row_count += table.num_rows
+                yield table
+
+    def converted(self) -> Converted:
+        """Return the counts of what was read; what was written is not in them."""
+        return Converted(
+            self._row_count,
+            tuple(self._landmarks),
+            tuple(self._file.spans),
+            dropped_count=len(self._dropped),
+            dropped_offset=min(self._dropped, default=None),
+        )
+
+    def _rows(self, block: Block) -> pa.Table | None:
+        try:
+            return parse(block, self._settings)
+        except BadBlockError as error:
+            if not self._settings.drops_bad_rows:
+                raise _fault(block, self._part, str(error)) from error
+        rows, dropped = without_bad_lines(block)
+        self._dropped += dropped
+        return parse(rows, self._settings) if rows.row_count else None
 
 
 class BadBlockError(Exception):
@@ -280,17 +328,22 @@ def write_packed(
     columns: io.IOBase, sink: io.RawIOBase, name: str, settings: ConversionSettings
 ) -> int:
     """Pack all rows of an open Parquet file; raises as ``Converter``."""
-    rows = np.empty((FILL_ROWS, len(COLUMNS)), dtype="<i4")
     row_count = 0
     for table in _row_groups(columns, name, settings):
-        values = [pack_column(table.column(column), column, name) for column in COLUMNS]
-        for first in range(0, table.num_rows, FILL_ROWS):
-            count = min(FILL_ROWS, table.num_rows - first)
-            for index, column in enumerate(values):
-                rows[:count, index] = column[first : first + count]
-            sink.write(rows[:count].data)
+        _write_rows(table, sink, name)
         row_count += table.num_rows
     return row_count
+
+
+def _write_rows(table: pa.Table, sink: io.RawIOBase, name: str) -> None:
+    """Pack the rows of a table."""
+    rows = np.empty((FILL_ROWS, len(COLUMNS)), dtype="<i4")
+    values = [pack_column(table.column(column), column, name) for column in COLUMNS]
+    for first in range(0, table.num_rows, FILL_ROWS):
+        count = min(FILL_ROWS, table.num_rows - first)
+        for index, column in enumerate(values):
+            rows[:count, index] = column[first : first + count]
+        sink.write(rows[:count].data)
 
 
 def _row_groups(columns: io.IOBase, name: str, settings: ConversionSettings) -> Iterator[pa.Table]:

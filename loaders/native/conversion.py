@@ -31,8 +31,8 @@ from wattload.loaders.aligned_io import (
 )
 from wattload.loaders.converters import (
     BadIdError,
-    Columnar,
     ConversionSettings,
+    Converted,
     Packed,
     corrupt,
     require_columns,
@@ -115,12 +115,23 @@ class NativeConverter:
 
     def tsv_to_parquet(
         self, part: Part, path: Path, settings: ConversionSettings, moved: Moved
-    ) -> Columnar:
+    ) -> Converted:
         """Write one part as Parquet; see ``Converter``."""
         machine = _machine(self, settings.block_bytes)
         text = _Text(machine, part, moved)
         with _FileSink(machine, path, moved) as sink:
             found = _write_parquet(machine, text, part, sink, settings)
+            sink.finish()
+        return replace(found, read=(text.span,), written=sink.spans)
+
+    def tsv_to_binary(
+        self, part: Part, path: Path, settings: ConversionSettings, moved: Moved
+    ) -> Converted:
+        """Write one part as packed rows; see ``Converter``."""
+        machine = _machine(self, settings.block_bytes)
+        text = _Text(machine, part, moved)
+        with _FileSink(machine, path, moved) as sink:
+            found = _pack_text(machine, text, part, sink, settings)
             sink.finish()
         return replace(found, read=(text.span,), written=sink.spans)
 
@@ -136,15 +147,18 @@ class NativeConverter:
         return Packed(row_count, tuple(columns.spans), sink.spans)
 
     def in_memory(self, part: Part, settings: ConversionSettings) -> None:
-        """Do both steps with one block; see ``Converter``."""
+        """Do all steps with one block; see ``Converter``."""
         machine = _machine(self, settings.block_bytes)
         memory, end = machine.inputs[0], part.size_bytes
         with part.source.open("rb") as file:
             file.seek(part.start_bytes)
             file.readinto(memory[:end].data)
-        text = _with_line_end(memory, 0, end)
+        text = [(part.start_bytes, _with_line_end(memory, 0, end))]
+        if not settings.columnar:
+            _pack_text(machine, text, part, _MemorySink(), settings)
+            return
         columns = _MemorySink()
-        _write_parquet(machine, [(part.start_bytes, text)], part, columns, settings)
+        _write_parquet(machine, text, part, columns, settings)
         _write_packed(machine, columns, _MemorySink(), settings)
 
 
@@ -406,12 +420,10 @@ def _write_parquet(
     part: Part,
     sink: Sink,
     settings: ConversionSettings,
-) -> Columnar:
+) -> Converted:
     """Write blocks of whole lines as Parquet; raises ``DataError`` that names the first bad row."""
     writer = _ParquetWriter(machine, sink, settings)
-    landmarks: list[tuple[int, int]] = []
-    row_count = dropped_count = 0
-    dropped_offset: int | None = None
+    found = _Found(part, settings)
     for offset, block in text:
         progress = library.TsvProgress()
         while progress.taken_bytes < block.size:
@@ -425,23 +437,78 @@ def _write_parquet(
                 settings.drops_bad_rows,
                 ctypes.byref(progress),
             )
-            if progress.bad_count and not settings.drops_bad_rows:
-                raise _fault(part, offset + progress.bad_offsets[0])
+            found.require_rows(offset, progress)
             if rows:
                 writer.write_cells(rows)
-                landmarks.append((offset + at, row_count))
-            row_count += rows
-        if progress.bad_count and dropped_offset is None:
-            dropped_offset = offset + progress.bad_offsets[0]
-        dropped_count += progress.bad_count
+                found.landmarks.append((offset + at, found.row_count))
+            found.row_count += rows
+        found.drop(offset, progress)
     writer.finish()
-    return Columnar(
-        row_count,
-        tuple(landmarks),
-        (),
-        dropped_count=dropped_count,
-        dropped_offset=dropped_offset,
-    )
+    return found.converted()
+
+
+def _pack_text(
+    machine: _Machine,
+    text: _Text | Sequence[tuple[int, Bytes]],
+    part: Part,
+    sink: Sink,
+    settings: ConversionSettings,
+) -> Converted:
+    """Write blocks of whole lines as packed rows; raises as ``_write_parquet``."""
+    found = _Found(part, settings)
+    for offset, block in text:
+        progress = library.TsvProgress()
+        first_row = found.row_count
+        while progress.taken_bytes < block.size:
+            at = progress.taken_bytes
+            rows = machine.library.wl_tsv_pack(
+                block.ctypes.data + at,
+                block.size - at,
+                machine.rows.ctypes.data,
+                PACKED_ROWS,
+                settings.drops_bad_rows,
+                ctypes.byref(progress),
+            )
+            found.require_rows(offset, progress)
+            sink.write(machine.rows[:rows].view(np.uint8).reshape(-1))
+            found.row_count += rows
+        if found.row_count > first_row:
+            found.landmarks.append((offset, first_row))
+        found.drop(offset, progress)
+    return found.converted()
+
+
+class _Found:
+    """Counts the rows of a part while its blocks are parsed, and the lines that are not rows."""
+
+    def __init__(self, part: Part, settings: ConversionSettings) -> None:
+        self._part = part
+        self._drops = settings.drops_bad_rows
+        self.row_count = 0
+        self.landmarks: list[tuple[int, int]] = []
+        self._dropped_count = 0
+        self._dropped_offset: int | None = None
+
+    def require_rows(self, offset: int, progress: library.TsvProgress) -> None:
+        """Raise ``DataError`` for a bad line in the block at ``offset``, unless it is dropped."""
+        if progress.bad_count and not self._drops:
+            raise _fault(self._part, offset + progress.bad_offsets[0])
+
+    def drop(self, offset: int, progress: library.TsvProgress) -> None:
+        """Count the bad lines of a whole block."""
+        if progress.bad_count and self._dropped_offset is None:
+            self._dropped_offset = offset + progress.bad_offsets[0]
+        self._dropped_count += progress.bad_count
+
+    def converted(self) -> Converted:
+        """Return the counts; what moved is not in them."""
+        return Converted(
+            self.row_count,
+            tuple(self.landmarks),
+            (),
+            dropped_count=self._dropped_count,
+            dropped_offset=self._dropped_offset,
+        )
 
 
 def _fault(part: Part, offset: int) -> DataError:

@@ -15,7 +15,7 @@ from wattload.workloads.checkpoint.cycle import Step as TrainingStep
 from wattload.workloads.checkpoint.metrics import Ceilings
 from wattload.workloads.checkpoint.metrics import metrics as checkpoint_metrics
 from wattload.workloads.dlrm import workload as dlrm_workload
-from wattload.workloads.dlrm.conversion import TO_BINARY, TO_PARQUET, Step
+from wattload.workloads.dlrm.conversion import PHASES, Step
 from wattload.workloads.dlrm.metrics import RunMeasurement, phase_total
 from wattload.workloads.dlrm.workers import Cost
 from wattload.workloads.unet3d import workload as unet3d_workload
@@ -56,16 +56,20 @@ def of_dlrm() -> list[Metric]:
     cost = Cost(wall_s=1.0, cpu_s=1.0, run_queue_s=0.0, peak_bytes=1)
     steps = [
         Step(name=name, seconds=1.0, read_bytes=1, written_bytes=1, costs=[cost])
-        for name in (TO_PARQUET, TO_BINARY)
+        for names in PHASES.values()
+        for name in names
     ]
-    measured = RunMeasurement(
-        phases=(phase_total(TO_PARQUET, [steps]), phase_total(TO_BINARY, [steps])),
-        tsv_bytes=1,
-        row_count=1,
-        workers=1,
-        ceiling_bytes_per_s=1.0,
-    )
-    return measured.metrics()
+    return [
+        metric
+        for names in PHASES.values()
+        for metric in RunMeasurement(
+            phases=tuple(phase_total(name, [steps]) for name in names),
+            tsv_bytes=1,
+            row_count=1,
+            workers=1,
+            ceiling_bytes_per_s=1.0,
+        ).metrics()
+    ]
 
 
 MADE = {

@@ -27,8 +27,8 @@ from wattload.loaders.arrow.config import Config as ArrowConfig
 from wattload.loaders.arrow.conversion import FILL_ROWS, arrow_schema
 from wattload.loaders.converters import (
     BadIdError,
-    Columnar,
     ConversionSettings,
+    Converted,
     Converter,
     ConverterConfig,
     Packed,
@@ -84,7 +84,7 @@ def whole(folder: Path) -> Part:
     return cut_parts([folder / "day_0"], 1)[0]
 
 
-def columns_of(folder: Path, converter: Converter, name: str = "p.parquet") -> Columnar:
+def columns_of(folder: Path, converter: Converter, name: str = "p.parquet") -> Converted:
     return converter.tsv_to_parquet(whole(folder), folder / name, SETTINGS, moved_nowhere)
 
 
@@ -94,7 +94,7 @@ def pack(folder: Path, converter: Converter, source: str, name: str) -> Packed:
 
 def convert(
     folder: Path, converter: Converter, chosen: ConversionSettings = SETTINGS
-) -> tuple[Columnar, bytes]:
+) -> tuple[Converted, bytes]:
     columnar = converter.tsv_to_parquet(whole(folder), folder / "p.parquet", chosen, moved_nowhere)
     packed = converter.parquet_to_binary(
         folder / "p.parquet", folder / "p.bin", chosen, moved_nowhere
@@ -172,12 +172,15 @@ def test_of_any_text_both_converters_keep_the_same_rows(
     tables = []
     for name, converter in (("arrow", ARROW), ("native", NATIVE)):
         columns, rows = folder / f"{name}.parquet", folder / f"{name}.bin"
+        at_once = folder / f"{name}-at-once.bin"
         found = converter.tsv_to_parquet(whole(folder), columns, chosen, moved_nowhere)
         converter.parquet_to_binary(columns, rows, chosen, moved_nowhere)
-        assert rows.read_bytes() == b"".join(kept)
-        assert (found.row_count, found.dropped_count) == (len(kept), len(dropped))
-        assert found.dropped_offset == (dropped[0] if dropped else None)
-        assert found.read == (Span(0, len(text), zlib.crc32(text)),)
+        direct = converter.tsv_to_binary(whole(folder), at_once, chosen, moved_nowhere)
+        assert rows.read_bytes() == at_once.read_bytes() == b"".join(kept)
+        for each in (found, direct):
+            assert (each.row_count, each.dropped_count) == (len(kept), len(dropped))
+            assert each.dropped_offset == (dropped[0] if dropped else None)
+            assert each.read == (Span(0, len(text), zlib.crc32(text)),)
         tables.append(pq.read_table(columns))
     assert tables[0].equals(tables[1])
 
@@ -357,6 +360,26 @@ def test_a_bad_field_is_refused_or_its_row_dropped(
 
 
 @each_converter
+@pytest.mark.parametrize("row_count", [1, 6553, 6554, 20_000])
+def test_rows_without_parquet_between_are_the_same(
+    converter: Converter, tmp_path: Path, row_count: int
+) -> None:
+    text = made(tmp_path, row_count)
+    chosen = replace(SETTINGS, block_bytes=1 << 20)
+    path = tmp_path / "p.bin"
+    found = converter.tsv_to_binary(whole(tmp_path), path, chosen, moved_nowhere)
+    rows = path.read_bytes()
+    assert rows == reference(text)
+    assert found.read == (Span(0, len(text), zlib.crc32(text)),)
+    assert found.written == (Span(0, len(rows), zlib.crc32(rows)),)
+    for offset, row in found.landmarks:
+        assert text[:offset].count(b"\n") == row
+    (tmp_path / "day_0").write_bytes(text + b"1\t2\n")
+    with pytest.raises(DataError, match=rf"line {row_count + 1} .*: 2 columns where 40 are needed"):
+        converter.tsv_to_binary(whole(tmp_path), tmp_path / "q.bin", chosen, moved_nowhere)
+
+
+@each_converter
 def test_blocks_of_bad_lines_only_have_no_row_group(converter: Converter, tmp_path: Path) -> None:
     text = made(tmp_path, 100)
     (tmp_path / "day_0").write_bytes(b"nothing\n" * 40_000 + text + b"nothing\n" * 40_000)
@@ -509,6 +532,8 @@ def test_a_full_target_says_so(converter: Converter, tmp_path: Path) -> None:
             converter.tsv_to_parquet(whole(tmp_path), target / "q", SETTINGS, moved_nowhere)
         with pytest.raises(OSError, match="No space left"):
             converter.parquet_to_binary(columns, target / "r", SETTINGS, moved_nowhere)
+        with pytest.raises(OSError, match="No space left"):
+            converter.tsv_to_binary(whole(tmp_path), target / "s", SETTINGS, moved_nowhere)
 
 
 @each_converter

@@ -20,7 +20,7 @@ from wattload.core.record.results import Check, VerifiedBytes, amount
 from wattload.core.record.run import RunRecord
 from wattload.core.storage.extents import are_written
 from wattload.core.workload import DeclaredCheck, DerivedMetrics, Figures
-from wattload.loaders.converters import Columnar, ConversionSettings
+from wattload.loaders.converters import ConversionSettings, Converted
 from wattload.loaders.data.cold_cache import evict, is_cold
 from wattload.loaders.data.crc32 import crc32_of, joined_crc32
 from wattload.loaders.data.criteo_day_files import (
@@ -32,7 +32,13 @@ from wattload.loaders.data.criteo_day_files import (
     Span,
 )
 from wattload.loaders.data.verification import are_unchanged, open_regular
-from wattload.workloads.dlrm.conversion import TO_BINARY, TO_PARQUET, ConversionResult
+from wattload.workloads.dlrm.conversion import (
+    PHASES,
+    TO_BINARY,
+    TO_PARQUET,
+    TO_ROWS,
+    ConversionResult,
+)
 from wattload.workloads.dlrm.dataset import DayFiles
 from wattload.workloads.dlrm.metrics import PhaseTotal
 
@@ -42,13 +48,13 @@ class Counts:
     """Rows of a rank's parts by three independent counters.
 
     ``line_count`` from line ends in the TSV, of which ``dropped_count`` are not rows and were left
-    out, ``parquet_count`` from the Parquet files' footers, ``packed_bytes`` from the sizes of the
-    packed files.
+    out, ``parquet_count`` from the Parquet files' footers (``None`` without such files),
+    ``packed_bytes`` from the sizes of the packed files.
     """
 
     line_count: int
     dropped_count: int
-    parquet_count: int
+    parquet_count: int | None
     packed_bytes: int
 
 
@@ -94,12 +100,16 @@ class ReferenceRows:
 
 def are_rows_kept(figures: Figures) -> bool:
     """Return whether every line became one Parquet row and one packed row, or was dropped."""
+    packed_count = amount(figures, "packed_row_count")
+    return are_rows_packed(figures) and amount(figures, "parquet_row_count") == packed_count
+
+
+def are_rows_packed(figures: Figures) -> bool:
+    """Return whether every line became one packed row, or was dropped."""
     # Records without the count are of runs that dropped nothing.
     dropped = amount(figures, "dropped_count") if "dropped_count" in figures else 0
-    rows = amount(figures, "line_count") - dropped
-    counts = {amount(figures, name) for name in ("parquet_row_count", "packed_row_count")}
-    is_read = amount(figures, "line_count") == amount(figures, "day_line_count")
-    return is_read and rows > 0 and counts == {rows}
+    lines, packed = amount(figures, "line_count"), amount(figures, "packed_row_count")
+    return lines - dropped == packed > 0 and lines == amount(figures, "day_line_count")
 
 
 def is_content_equal(figures: Figures) -> bool:
@@ -122,12 +132,22 @@ def is_read_whole(figures: Figures) -> bool:
 
 
 CHECKS = {
-    "cold_cache_tsv_to_parquet": DeclaredCheck(since=1, holds=is_cold),
-    "cold_cache_parquet_to_binary": DeclaredCheck(since=1, holds=is_cold),
+    "cold_cache_tsv_to_parquet": DeclaredCheck(
+        since=1, holds=is_cold, not_made_with={"columnar": False}
+    ),
+    "cold_cache_parquet_to_binary": DeclaredCheck(
+        since=1, holds=is_cold, not_made_with={"columnar": False}
+    ),
+    "cold_cache_tsv_to_binary": DeclaredCheck(
+        since=3, holds=is_cold, made_only_with={"columnar": False}
+    ),
     "written_extents": DeclaredCheck(since=3, holds=are_written, optional=True),
     "data_digests": DeclaredCheck(since=3, holds=are_unchanged),
     "dlrm_content": DeclaredCheck(since=3, holds=is_content_equal),
-    "dlrm_rows": DeclaredCheck(since=1, holds=are_rows_kept),
+    "dlrm_rows": DeclaredCheck(since=1, holds=are_rows_kept, not_made_with={"columnar": False}),
+    "dlrm_packed_rows": DeclaredCheck(
+        since=3, holds=are_rows_packed, made_only_with={"columnar": False}
+    ),
     "dlrm_sample": DeclaredCheck(since=1, holds=is_sample_equal),
     "dlrm_tsv_bytes": DeclaredCheck(since=1, holds=is_read_whole),
 }
@@ -142,7 +162,13 @@ def _seconds(record: RunRecord, *phases: str) -> float:
 
 
 def _per_s(record: RunRecord, name: str) -> float:
-    return amount(record.workload.details, name) / _seconds(record, TO_PARQUET, TO_BINARY)
+    return amount(record.workload.details, name) / _conversion_s(record)
+
+
+def _conversion_s(record: RunRecord) -> float:
+    # Records without the detail are of runs by way of Parquet.
+    is_columnar = record.workload.details.get("columnar", True) is True
+    return _seconds(record, *PHASES[is_columnar])
 
 
 def _of_phase(phase: str) -> DerivedMetrics:
@@ -158,11 +184,12 @@ def _of_phase(phase: str) -> DerivedMetrics:
 
 
 DERIVED: DerivedMetrics = {
-    "conversion_s": lambda record: _seconds(record, TO_PARQUET, TO_BINARY),
+    "conversion_s": _conversion_s,
     "tsv_bytes_per_s": lambda record: _per_s(record, "tsv_bytes"),
     "rows_per_s": lambda record: _per_s(record, "row_count"),
     **_of_phase(TO_PARQUET),
     **_of_phase(TO_BINARY),
+    **_of_phase(TO_ROWS),
 }
 """The metrics that follow from other figures of a record."""
 
@@ -174,7 +201,7 @@ def count_rows(
     return Counts(
         line_count=sum(each.row_count + each.dropped_count for each in converted.last),
         dropped_count=sum(each.dropped_count for each in converted.last),
-        parquet_count=sum(map(_parquet_rows, parquet)),
+        parquet_count=sum(map(_parquet_rows, parquet)) if parquet else None,
         packed_bytes=sum(map(_size_bytes, binary)),
     )
 
@@ -206,23 +233,25 @@ def rows_check(day_line_count: int, counts: Sequence[Counts]) -> Check:
     """
     lines = sum(count.line_count for count in counts)
     dropped = sum(count.dropped_count for count in counts)
-    columns = sum(count.parquet_count for count in counts)
+    columns = [count.parquet_count for count in counts if count.parquet_count is not None]
     packed_bytes = sum(count.packed_bytes for count in counts)
     figures = {
         "day_line_count": day_line_count,
         "line_count": lines,
         "dropped_count": dropped,
-        "parquet_row_count": columns,
+        **({"parquet_row_count": sum(columns)} if columns else {}),
         "packed_row_count": packed_bytes / ROW_BYTES,
     }
-    agree = are_rows_kept(figures)
+    agree = are_rows_kept(figures) if columns else are_rows_packed(figures)
     return Check(
-        name="dlrm_rows",
+        name="dlrm_rows" if columns else "dlrm_packed_rows",
         verdict="pass" if agree else "fail",
         sentence=(
             f"{lines} of the day files' {day_line_count} lines were read"
             + (f", {dropped} of them dropped as invalid," if dropped else "")
-            + f" and became {columns} Parquet rows and {packed_bytes / ROW_BYTES:.10g} packed rows"
+            + " and became "
+            + (f"{sum(columns)} Parquet rows and " if columns else "")
+            + f"{packed_bytes / ROW_BYTES:.10g} packed rows"
             + ("." if agree else ": rows were lost or duplicated.")
         ),
         figures=figures,
@@ -239,31 +268,31 @@ def compare_moved(
     """Compare the checksums of what moved on a rank with its output files, read from the drive."""
     different: dict[str, str] = {}
     parquet_bytes = read_bytes = packed_bytes = 0
-    for index, (columns, rows) in enumerate(zip(parquet, binary, strict=True)):
-        columnar = [of_round[index] for of_round in converted.columnar]
-        packed = [of_round[index] for of_round in converted.packed]
-        output = _Output(columns)
-        if all(output.is_written(each.written) for each in columnar):
+    for index, path in enumerate(parquet):
+        output = _Output(path)
+        if all(output.is_written(of_round[index].written) for of_round in converted.converted):
             parquet_bytes += output.size_bytes
         else:
-            different[str(columns)] = output.fault
-        spans = [span for each in packed for span in each.read]
+            different[str(path)] = output.fault
+        spans = [span for of_round in converted.packed for span in of_round[index].read]
         read_bytes += sum(span.size_bytes for span in spans if output.has(span))
         if not all(output.has(span) for span in spans):
-            different[str(columns)] = output.fault
-        output = _Output(rows)
-        if all(output.is_written(each.written) for each in packed):
+            different[str(path)] = output.fault
+    writes = [[each.written for each in of_round] for of_round in converted.written_rows]
+    for index, path in enumerate(binary):
+        output = _Output(path)
+        if all(output.is_written(of_round[index]) for of_round in writes):
             packed_bytes += output.size_bytes
         else:
-            different[str(rows)] = output.fault
+            different[str(path)] = output.fault
     return Moved(
         tsv=[
             [
                 (part.source, span)
-                for part, each in zip(parts, columnar, strict=True)
+                for part, each in zip(parts, of_round, strict=True)
                 for span in each.read
             ]
-            for columnar in converted.columnar
+            for of_round in converted.converted
         ],
         parquet_bytes=parquet_bytes,
         parquet_read_bytes=read_bytes,
@@ -273,7 +302,7 @@ def compare_moved(
 
 
 def content_check(
-    days: DayFiles, ranks: Sequence[Moved], phases: tuple[PhaseTotal, PhaseTotal], rounds: int
+    days: DayFiles, ranks: Sequence[Moved], phases: Sequence[PhaseTotal], rounds: int
 ) -> Check:
     """Compare the checksums of all bytes that moved with the files, over all ranks."""
     different = {name: fault for rank in ranks for name, fault in rank.different.items()}
@@ -289,34 +318,38 @@ def content_check(
                 tsv_bytes += file.content.size_bytes
             else:
                 different[str(file.path)] = _OTHER_BYTES
-    to_parquet, to_binary = phases
-    verified = (
-        _verified(to_parquet, "read", tsv_bytes),
-        _verified(to_parquet, "written", sum(rank.parquet_bytes for rank in ranks)),
-        _verified(to_binary, "read", sum(rank.parquet_read_bytes for rank in ranks)),
-        _verified(to_binary, "written", sum(rank.packed_bytes for rank in ranks)),
-    )
+    first, last = phases[0], phases[-1]
+    verified = [
+        _verified(first, "read", tsv_bytes),
+        _verified(last, "written", sum(rank.packed_bytes for rank in ranks)),
+    ]
+    if first is not last:
+        verified[1:1] = [
+            _verified(first, "written", sum(rank.parquet_bytes for rank in ranks)),
+            _verified(last, "read", sum(rank.parquet_read_bytes for rank in ranks)),
+        ]
     figures = {"different_count": len(different), "rounds": rounds}
-    first = next((f"{name} {fault}" for name, fault in different.items()), None)
-    last = "the round" if rounds == 1 else f"the last of {rounds} rounds"
+    fault = next((f"{name} {fault}" for name, fault in different.items()), None)
+    source = "day files and of the Parquet files" if first is not last else "day files"
+    last_round = "the round" if rounds == 1 else f"the last of {rounds} rounds"
     return Check(
         name="dlrm_content",
         verdict="pass" if is_content_equal(figures) else "fail",
         sentence=(
-            f"{first}; {len(different)} files differ."
-            if first
-            else "By CRC-32, all bytes read in the timed phases are those of the verified day "
-            f"files and of the Parquet files, and the output of {last} was read back as written."
+            f"{fault}; {len(different)} files differ."
+            if fault
+            else "By CRC-32, all bytes read in the timed phases are those of the verified "
+            f"{source}, and the output of {last_round} was read back as written."
         ),
         figures=figures,
         mandatory=True,
-        verified=verified,
+        verified=tuple(verified),
     )
 
 
 def compare_sample(
     parts: Sequence[Part],
-    columnar: Sequence[Columnar],
+    converted: Sequence[Converted],
     parquet: Sequence[Path],
     binary: Sequence[Path],
     *,
@@ -333,7 +366,7 @@ def compare_sample(
     """
     places = [
         (index, group)
-        for index, found in enumerate(columnar)
+        for index, found in enumerate(converted)
         for group in range(len(found.landmarks))
     ]
     drawn = sorted(random.Random(draw).sample(places, min(group_count, len(places))))
@@ -341,9 +374,9 @@ def compare_sample(
     compared = different = 0
     first_difference: str | None = None
     for index, group in drawn:
-        offset, first_row = columnar[index].landmarks[group]
-        source, following = parts[index].source, columnar[index].landmarks[group + 1 :]
-        end, end_row = (following or [(parts[index].end_bytes, columnar[index].row_count)])[0]
+        offset, first_row = converted[index].landmarks[group]
+        source, following = parts[index].source, converted[index].landmarks[group + 1 :]
+        end, end_row = (following or [(parts[index].end_bytes, converted[index].row_count)])[0]
         try:
             rows = _reference(source, offset, end, settings)
         except OSError as error:
@@ -357,10 +390,10 @@ def compare_sample(
         expected.update(rows.packed.tobytes())
         packed.update(found.tobytes())
         compared += len(rows.packed)
-        for path, wrong in (
-            (parquet[index], _different_in_parquet(rows, parquet[index], group)),
-            (binary[index], (rows.packed != found).any(axis=1)),
-        ):
+        wrongs = [(binary[index], (rows.packed != found).any(axis=1))]
+        if parquet:
+            wrongs.insert(0, (parquet[index], _different_in_parquet(rows, parquet[index], group)))
+        for path, wrong in wrongs:
             different += int(wrong.sum())
             if wrong.any() and first_difference is None:
                 first_difference = f"row {first_row + int(wrong.argmax())} of {path}"
@@ -397,8 +430,8 @@ def sample_check(samples: Sequence[SampleComparison], draw: int) -> Check:
         verdict="pass" if equal else "fail",
         sentence=(
             f"{drawn} of {groups} row groups, drawn by this run, were converted again in plain "
-            f"Python: {different} of their {compared} rows differ from the Parquet file or from "
-            "the packed file" + ("." if equal else f"; the first is {first}.")
+            f"Python: {different} of their {compared} rows differ from the output"
+            + ("." if equal else f"; the first is {first}.")
         ),
         figures=figures,
         mandatory=True,

@@ -53,7 +53,7 @@ class Scale:
 
 @dataclass(slots=True, kw_only=True)
 class Config:
-    """DLRM preprocessing: Criteo TSV to Parquet, then Parquet to packed binary rows.
+    """DLRM preprocessing: Criteo TSV to Parquet to packed binary rows, or to these at once.
 
     What a worker needs of memory depends on ``block_bytes``, however large the files are.
     """
@@ -69,6 +69,9 @@ class Config:
     rounds: int = setting(1, "How often the conversion is repeated.", least=1, most=MAX_ROUNDS)
     workers: int = setting(
         0, "Worker processes per rank; 0: the rank's share of the cores.", least=0, most=MAX_WORKERS
+    )
+    columnar: bool = setting(
+        True, "Convert by way of Parquet files; false: TSV becomes packed rows at once."
     )
     compression: Compression = setting(Compression.snappy, "Codec of the Parquet files.")
     ids: Ids = setting(

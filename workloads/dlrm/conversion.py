@@ -1,4 +1,4 @@
-"""The two timed phases of a conversion on one rank, repeated in rounds, and their output files."""
+"""The timed phases of a conversion on one rank, repeated in rounds, and their output files."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from wattload.core.record.results import Check
 from wattload.core.storage.extents import written_extents_check
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import RunContext
-from wattload.loaders.converters import Columnar, ConversionSettings, Converter, Packed
+from wattload.loaders.converters import ConversionSettings, Converted, Converter, Packed
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
 from wattload.loaders.data.criteo_day_files import Part
 from wattload.loaders.data.data_folder import DataFolder, claim_on_targets
 from wattload.workloads.dlrm.dataset import HOLES_REMEDY
-from wattload.workloads.dlrm.tasks import ColumnarTask, PackTask, to_binary, to_parquet
+from wattload.workloads.dlrm.tasks import PackTask, PartTask, to_binary, to_parquet, to_rows
 from wattload.workloads.dlrm.workers import Cost, MovedCallback, TaskResult, WorkerPool
 
 OUTPUT = "dlrm-output"
 TO_PARQUET = "tsv_to_parquet"
 TO_BINARY = "parquet_to_binary"
+TO_ROWS = "tsv_to_binary"
+PHASES = {True: (TO_PARQUET, TO_BINARY), False: (TO_ROWS,)}
+"""The phases of a round, by ``workload.columnar``."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -51,39 +54,52 @@ class Conversion:
     def run(self, rounds: int) -> ConversionResult:
         """Repeat the conversion ``rounds`` times; the output of the last round stays."""
         found = ConversionResult()
-        sources = sorted({part.source for part in self._parts})
-        parquet = self._outputs.parquet
         for number in range(1, rounds + 1):
             self._outputs.begin()
-            found.cold += self._cold(TO_PARQUET, sources)
-            columnar = self._step(
-                found,
-                to_parquet,
-                [
-                    ColumnarTask(part, path, self._settings, self._converter)
-                    for part, path in zip(self._parts, parquet, strict=True)
-                ],
-                name=TO_PARQUET,
-                label=f"TSV to Parquet, round {number} of {rounds}",
-                input_bytes=sum(part.size_bytes for part in self._parts),
-            )
-            found.cold += self._cold(TO_BINARY, parquet)
-            packed = self._step(
-                found,
-                to_binary,
-                [
-                    PackTask(part, source, path, self._settings, self._converter)
-                    for part, source, path in zip(
-                        self._parts, parquet, self._outputs.binary, strict=True
-                    )
-                ],
-                name=TO_BINARY,
-                label=f"Parquet to binary, round {number} of {rounds}",
-                input_bytes=sum(path.stat().st_size for path in parquet),
-            )
-            found.columnar.append([done.result for done in columnar])
-            found.packed.append([done.result for done in packed])
+            of_round = f"round {number} of {rounds}"
+            if self._settings.columnar:
+                self._convert(found, TO_PARQUET, f"TSV to Parquet, {of_round}")
+                self._pack(found, f"Parquet to binary, {of_round}")
+            else:
+                self._convert(found, TO_ROWS, f"TSV to binary, {of_round}")
         return found
+
+    def _convert(self, found: ConversionResult, name: str, label: str) -> None:
+        """Convert the TSV, to Parquet or to packed rows."""
+        found.cold += self._cold(name, sorted({part.source for part in self._parts}))
+        is_columnar = self._settings.columnar
+        paths = self._outputs.parquet if is_columnar else self._outputs.binary
+        done = self._step(
+            found,
+            to_parquet if is_columnar else to_rows,
+            [
+                PartTask(part, path, self._settings, self._converter)
+                for part, path in zip(self._parts, paths, strict=True)
+            ],
+            name=name,
+            label=label,
+            input_bytes=sum(part.size_bytes for part in self._parts),
+        )
+        found.converted.append([each.result for each in done])
+
+    def _pack(self, found: ConversionResult, label: str) -> None:
+        """Convert the Parquet files to packed rows."""
+        parquet = self._outputs.parquet
+        found.cold += self._cold(TO_BINARY, parquet)
+        done = self._step(
+            found,
+            to_binary,
+            [
+                PackTask(part, source, path, self._settings, self._converter)
+                for part, source, path in zip(
+                    self._parts, parquet, self._outputs.binary, strict=True
+                )
+            ],
+            name=TO_BINARY,
+            label=label,
+            input_bytes=sum(path.stat().st_size for path in parquet),
+        )
+        found.packed.append([each.result for each in done])
 
     def _cold(self, name: str, paths: Sequence[Path]) -> tuple[Check, Check]:
         """Evict the next phase's input from the page cache on all ranks, then check that.
@@ -139,17 +155,25 @@ class Conversion:
 
 @dataclass(slots=True)
 class ConversionResult:
-    """The phases of all rounds on a rank, and what its parts became in each round."""
+    """The phases of all rounds on a rank, and what its parts became in each round.
+
+    ``packed`` has what became of the Parquet files, if there are any.
+    """
 
     steps: list[Step] = field(default_factory=list)
     cold: list[Check] = field(default_factory=list)
-    columnar: list[Sequence[Columnar]] = field(default_factory=list)
+    converted: list[Sequence[Converted]] = field(default_factory=list)
     packed: list[Sequence[Packed]] = field(default_factory=list)
 
     @property
-    def last(self) -> Sequence[Columnar]:
+    def last(self) -> Sequence[Converted]:
         """What the parts became in the last round, whose output is still there."""
-        return self.columnar[-1]
+        return self.converted[-1]
+
+    @property
+    def written_rows(self) -> Sequence[Sequence[Converted | Packed]]:
+        """What wrote the packed rows in each round."""
+        return self.packed or self.converted
 
 
 @dataclass(slots=True, kw_only=True)
@@ -170,17 +194,27 @@ class Outputs:
     of a killed run.
     """
 
-    def __init__(self, folders: Sequence[DataFolder], parts: Sequence[Part]) -> None:
+    def __init__(
+        self, folders: Sequence[DataFolder], parts: Sequence[Part], *, columnar: bool
+    ) -> None:
         self.folders = folders
+        self._suffixes = (".parquet", ".bin") if columnar else (".bin",)
         self._places = [
             (folders[index % len(folders)], part.name) for index, part in enumerate(parts)
         ]
 
     @classmethod
     def claim(
-        cls, context: RunContext, parameters: Mapping[str, Any], parts: Sequence[Part]
+        cls,
+        context: RunContext,
+        parameters: Mapping[str, Any],
+        parts: Sequence[Part],
+        *,
+        columnar: bool,
     ) -> Outputs:
         """Claim the output folders on all targets and empty them; every rank has to call this.
+
+        Without ``columnar`` there are no Parquet files.
 
         Raises:
             DataError: a folder is not wattload's.
@@ -192,11 +226,13 @@ class Outputs:
             for folder in folders:
                 folder.empty()
         context.communicator.barrier()
-        return cls(folders if rank == 0 else _folders(context, parameters), parts)
+        if rank:
+            folders = _folders(context, parameters)
+        return cls(folders, parts, columnar=columnar)
 
     @property
     def parquet(self) -> list[Path]:
-        """The Parquet file of each part."""
+        """The Parquet file of each part, if it becomes one."""
         return self._paths(".parquet")
 
     @property
@@ -237,13 +273,12 @@ class Outputs:
             folder.close()
 
     def _paths(self, suffix: str) -> list[Path]:
-        return [folder.path / (name + suffix) for folder, name in self._places]
+        places = self._places if suffix in self._suffixes else []
+        return [folder.path / (name + suffix) for folder, name in places]
 
     def _names(self) -> list[tuple[DataFolder, str]]:
         return [
-            (folder, name + suffix)
-            for folder, name in self._places
-            for suffix in (".parquet", ".bin")
+            (folder, name + suffix) for folder, name in self._places for suffix in self._suffixes
         ]
 
 

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 
 from wattload.core.record.results import Metric, RateOf
 from wattload.core.units import Unit, format_percent
-from wattload.workloads.dlrm.conversion import TO_BINARY, TO_PARQUET, Step
+from wattload.workloads.dlrm.conversion import TO_BINARY, TO_PARQUET, TO_ROWS, Step
 
-_FORMS = {TO_PARQUET: ("TSV", "Parquet"), TO_BINARY: ("Parquet", "packed rows")}
+_FORMS = {
+    TO_PARQUET: ("TSV", "Parquet"),
+    TO_BINARY: ("Parquet", "packed rows"),
+    TO_ROWS: ("TSV", "packed rows"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +83,7 @@ def phase_total(name: str, ranks: Sequence[Sequence[Step]]) -> PhaseTotal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMeasurement:
-    """A whole run: both phases, rows and TSV bytes of one round, and the harness ceiling."""
+    """A whole run: its phases, rows and TSV bytes of one round, and the harness ceiling."""
 
     phases: tuple[PhaseTotal, ...]
     tsv_bytes: int
@@ -112,21 +116,21 @@ class RunMeasurement:
         found = [
             Metric.of(
                 "conversion_s", self.seconds / self.rounds, Unit.SECONDS, "lower",
-                "Seconds from TSV to packed rows on the target, both phases; mean over the rounds.",
+                "Seconds from TSV to packed rows on the target, all phases; mean over the rounds.",
                 headline=True,
             ),
             Metric.of(
                 "tsv_bytes_per_s", self.tsv_bytes_per_s, Unit.BYTES_PER_SECOND, "higher",
-                "TSV bytes converted, divided by the seconds of both phases.", headline=True,
+                "TSV bytes converted, divided by the seconds of all phases.", headline=True,
             ),
             Metric.of(
                 "rows_per_s", self.row_count * self.rounds / self.seconds,
-                Unit.SAMPLES_PER_SECOND, "higher", "Rows divided by the seconds of both phases.",
+                Unit.SAMPLES_PER_SECOND, "higher", "Rows divided by the seconds of all phases.",
             ),
             Metric.of(
                 "cpu_s_per_byte", self.cpu_s / (self.tsv_bytes * self.rounds),
                 Unit.SECONDS_PER_BYTE, "lower",
-                "CPU seconds of the workers per TSV byte, both phases.",
+                "CPU seconds of the workers per TSV byte, all phases.",
             ),
             Metric.of(
                 "harness_ceiling_bytes_per_s", self.ceiling_bytes_per_s, Unit.BYTES_PER_SECOND,
@@ -188,8 +192,10 @@ class RunMeasurement:
             "rounds": self.rounds,
             "row_count": self.row_count,
             "tsv_bytes": self.tsv_bytes,
-            "parquet_bytes": self.phases[0].written_bytes // self.rounds,
-            "packed_bytes": self.phases[1].written_bytes // self.rounds,
+            **{
+                f"{form}_bytes": phase.written_bytes // self.rounds
+                for form, phase in zip(("packed", "parquet"), reversed(self.phases), strict=False)
+            },
             **{f"{phase.name}_round_s": list(phase.seconds) for phase in self.phases},
         }
 

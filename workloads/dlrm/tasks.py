@@ -1,6 +1,7 @@
 """The tasks of a worker.
 
-Generate a day file, convert a part to Parquet, convert that to packed rows, or do both in memory.
+Generate a day file, convert a part to Parquet and that to packed rows, or the part to packed rows
+at once, or do it all in memory.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from wattload.core.faults import remedy
 from wattload.core.units import NS_PER_S
 from wattload.loaders.converters import (
     BadIdError,
-    Columnar,
     ConversionSettings,
+    Converted,
     Converter,
     Packed,
 )
@@ -44,8 +45,8 @@ class DayTask:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnarTask:
-    """Write ``part`` as the Parquet file ``path``."""
+class PartTask:
+    """Write ``part`` as the Parquet file or as the packed rows ``path``."""
 
     part: Part
     path: Path
@@ -98,10 +99,16 @@ def make_day(task: DayTask, moved: Moved) -> MadeDay:
         return MadeDay(file.tell(), sha256.hexdigest(), line_count)
 
 
-def to_parquet(task: ColumnarTask, moved: Moved) -> Columnar:
+def to_parquet(task: PartTask, moved: Moved) -> Converted:
     """Convert one part; raise ``DataError`` with file, line and byte offset of an invalid row."""
     with _target_errors(task.path):
         return task.converter.tsv_to_parquet(task.part, task.path, task.settings, moved)
+
+
+def to_rows(task: PartTask, moved: Moved) -> Converted:
+    """Pack one part; raises as ``to_parquet``."""
+    with _target_errors(task.path):
+        return task.converter.tsv_to_binary(task.part, task.path, task.settings, moved)
 
 
 def to_binary(task: PackTask, moved: Moved) -> Packed:
@@ -114,7 +121,7 @@ def to_binary(task: PackTask, moved: Moved) -> Packed:
 
 
 def against_memory(task: CeilingTask, moved: Moved) -> float:
-    """Return the TSV bytes per second of both steps on one block, without a target.
+    """Return the TSV bytes per second of all steps on one block, without a target.
 
     A first pass fills the page cache and is not counted.
     """

@@ -32,8 +32,7 @@ from wattload.loaders.data.verification import digests_check
 from wattload.workloads.dlrm import checks
 from wattload.workloads.dlrm.config import BadRows, Config, Ids
 from wattload.workloads.dlrm.conversion import (
-    TO_BINARY,
-    TO_PARQUET,
+    PHASES,
     Conversion,
     ConversionResult,
     Outputs,
@@ -58,8 +57,8 @@ class _Dropped:
 class Dlrm:
     """Criteo TSV to Parquet to packed binary with worker processes, as DLRM's users prepare data.
 
-    The loader converts. Input is evicted from the page cache before each phase, and output is
-    durable when the phase ends.
+    With ``columnar=false`` there is no Parquet between. The loader converts. Input is evicted from
+    the page cache before each phase, and output is durable when the phase ends.
     """
 
     name: ClassVar[str] = WORKLOAD
@@ -79,7 +78,8 @@ class Dlrm:
         """Return what the run will write; raises ``ConfigError`` or ``DataError`` on bad input."""
         self._config.check(context.scale)
         expected = self._source(context).expected()
-        output_bytes = round(expected.size_bytes * PARQUET_SHARE) + expected.row_count * ROW_BYTES
+        parquet_bytes = round(expected.size_bytes * PARQUET_SHARE) if self._config.columnar else 0
+        output_bytes = parquet_bytes + expected.row_count * ROW_BYTES
         data_bytes = 0 if self._config.source else expected.size_bytes
         return WorkloadPlan(
             data_bytes=data_bytes,
@@ -89,8 +89,7 @@ class Dlrm:
             memory_bytes_per_rank=self._workers(context)
             * self._loader.conversion_memory_bytes(self._config.block_bytes),
             needs_direct_io=self._loader.conversion_is_direct,
-            read_bytes=(expected.size_bytes + round(expected.size_bytes * PARQUET_SHARE))
-            * self._config.rounds,
+            read_bytes=(expected.size_bytes + parquet_bytes) * self._config.rounds,
         )
 
     def prepare(self, context: RunContext) -> DataFacts:
@@ -114,11 +113,12 @@ class Dlrm:
         settings = self._settings()
         parameters = {
             "data": days.key,
+            "columnar": settings.columnar,
             "compression": settings.compression,
             "ids": self._config.ids.value,
             "bad_rows": self._config.bad_rows.value,
         }
-        outputs = Outputs.claim(context, parameters, self._parts)
+        outputs = Outputs.claim(context, parameters, self._parts, columnar=self._config.columnar)
         self._outputs = outputs
         try:
             with WorkerPool(self._workers(context)) as pool:
@@ -164,10 +164,9 @@ class Dlrm:
         if world.rank:
             return ()
         rows, moves, samples = zip(*by_rank, strict=True)
-        to_parquet, to_binary = self._phases
         return [
             digests_check(days.files),
-            checks.content_check(days, moves, (to_parquet, to_binary), self._config.rounds),
+            checks.content_check(days, moves, self._phases, self._config.rounds),
             checks.rows_check(days.line_count, rows),
             checks.sample_check(samples, draw),
             checks.bytes_check(moves, days.size_bytes, self._config.rounds),
@@ -202,6 +201,7 @@ class Dlrm:
         return ConversionSettings(
             compression=self._config.compression.value,
             block_bytes=self._config.block_bytes,
+            columnar=self._config.columnar,
             numeric_ids=self._config.ids is Ids.int32,
             drops_bad_rows=self._config.bad_rows is BadRows.drop,
         )
@@ -237,7 +237,8 @@ class Dlrm:
             return Outcome()
         ranks, rows, cold_checks, part_counts, ceilings, dropped = zip(*by_rank, strict=True)
         cold = [check for checks in cold_checks for check in checks]
-        self._phases = (phase_total(TO_PARQUET, ranks), phase_total(TO_BINARY, ranks))
+        names = PHASES[self._config.columnar]
+        self._phases = tuple(phase_total(name, ranks) for name in names)
         measured = RunMeasurement(
             phases=self._phases,
             tsv_bytes=days.size_bytes,
@@ -253,8 +254,9 @@ class Dlrm:
                 "source": self._config.source or "synthetic",
                 "day_file_count": len(days.paths),
                 "part_count": sum(part_counts),
-                "compression": self._config.compression.value,
-                "ids": self._config.ids.value,
+                "columnar": self._config.columnar,
+                "compression": self._config.compression.value if self._config.columnar else None,
+                "ids": self._config.ids.value if self._config.columnar else None,
                 "bad_rows": self._config.bad_rows.value,
                 "dropped_count": sum(each.count for each in dropped),
                 "block_bytes": self._config.block_bytes,
@@ -294,7 +296,7 @@ class Dlrm:
         elif not self._on_target(context, days):
             yield (
                 f"{self._config.source} is not on the target's file system, so the reads of "
-                f"{TO_PARQUET} did not come from the target."
+                f"{PHASES[self._config.columnar][0]} did not come from the target."
             )
 
     def _on_target(self, context: RunContext, days: DayFiles) -> bool:

@@ -330,9 +330,11 @@ def names_of_checks(file: Path) -> Iterator[str]:
             for keyword in node.keywords:
                 if keyword.arg == "name":
                     value = values.get(ast.unparse(keyword.value), keyword.value)
-                    part = value.values[0] if isinstance(value, ast.JoinedStr) else value
-                    assert isinstance(part, ast.Constant), (file, ast.unparse(value))
-                    yield str(part.value)
+                    either = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+                    for each in either:
+                        part = each.values[0] if isinstance(each, ast.JoinedStr) else each
+                        assert isinstance(part, ast.Constant), (file, ast.unparse(value))
+                        yield str(part.value)
 
 
 @pytest.mark.parametrize("version", [1, 2])

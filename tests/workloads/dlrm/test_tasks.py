@@ -13,9 +13,9 @@ from wattload.loaders.data.criteo_day_files import CountedFile, cut_parts
 from wattload.loaders.native.config import Config as NativeConfig
 from wattload.workloads.dlrm.tasks import (
     CeilingTask,
-    ColumnarTask,
     DayTask,
     PackTask,
+    PartTask,
     against_memory,
     make_day,
     to_binary,
@@ -49,7 +49,7 @@ def test_a_full_target_is_one_sentence_for_every_task(
 ) -> None:
     (part,) = cut_parts([day(tmp_path)], 1)
     columns = tmp_path / "p.parquet"
-    to_parquet(ColumnarTask(part, columns, SETTINGS, ARROW), moved_nowhere)
+    to_parquet(PartTask(part, columns, SETTINGS, ARROW), moved_nowhere)
     full = tmp_path / "full"
     monkeypatch.setattr(
         CountedFile, "create", lambda *_: CountedFile(Path("/dev/full"), "wb", moved_nowhere)
@@ -58,7 +58,7 @@ def test_a_full_target_is_one_sentence_for_every_task(
     with pytest.raises(TargetError, match=reason):
         make_day(DayTask(full, 1, 0, 50_000), moved_nowhere)
     with pytest.raises(TargetError, match=reason):
-        to_parquet(ColumnarTask(part, full, SETTINGS, ARROW), moved_nowhere)
+        to_parquet(PartTask(part, full, SETTINGS, ARROW), moved_nowhere)
     with pytest.raises(TargetError, match=reason):
         to_binary(PackTask(part, columns, full, SETTINGS, ARROW), moved_nowhere)
 
@@ -70,7 +70,7 @@ def test_a_bad_id_that_is_no_longer_in_the_tsv_is_still_an_error(tmp_path: Path)
     path.write_bytes(good.replace(b"\t" + fields[14] + b"\t", b"\tzzzzzzzz\t", 1))
     (part,) = cut_parts([path], 1)
     columns = tmp_path / "p.parquet"
-    to_parquet(ColumnarTask(part, columns, SETTINGS, ARROW), moved_nowhere)
+    to_parquet(PartTask(part, columns, SETTINGS, ARROW), moved_nowhere)
     task = PackTask(part, columns, tmp_path / "p.bin", SETTINGS, ARROW)
     with pytest.raises(DataError, match=r"day_0, line [0-9]+ .*c1 is b'zzzzzzzz'"):
         to_binary(task, moved_nowhere)

@@ -577,6 +577,58 @@ def test_dropped_rows_are_counted_and_the_first_is_named(
     )
 
 
+@each_loader
+def test_without_parquet_there_is_one_phase_and_the_same_rows(
+    loader: ConverterConfig, tmp_path: Path
+) -> None:
+    text = real_days(tmp_path / "real")
+    (tmp_path / "target").mkdir()
+    context = context_at(tmp_path / "target")
+    workload = dlrm(loader, source=str(tmp_path / "real"), columnar=False, keep_output=True)
+    plan = workload.plan(context)
+    outcome, checks = lived(workload, context)
+    assert {check.verdict for check in checks.values()} == {"pass"}
+    assert {phase.name for phase in context.phases if phase.timed} == {"tsv_to_binary"}
+    for phase in context.timed("tsv_to_binary"):
+        assert (phase.read_bytes, phase.written_bytes) == (len(text), 1000 * ROW_BYTES)
+    assert plan.run_bytes == pytest.approx(2 * 1000 * ROW_BYTES, rel=0.01)
+    assert {path.suffix for path in outputs(tmp_path)} == {".bin"}
+    assert b"".join(path.read_bytes() for path in outputs(tmp_path)) == b"".join(
+        pack_row(parse_line(line)) for line in text.splitlines()
+    )
+    details = outcome.details
+    assert (details["columnar"], details["compression"], details["ids"]) == (False, None, None)
+    assert details["packed_bytes"] == 1000 * ROW_BYTES
+    assert "parquet_bytes" not in details
+    assert "cold_cache_tsv_to_binary" in checks
+    assert {(v.phase, v.kind) for v in checks["dlrm_content"].verified} == {
+        ("tsv_to_binary", "read"),
+        ("tsv_to_binary", "written"),
+    }
+    assert checks["dlrm_packed_rows"].sentence == (
+        "1000 of the day files' 1000 lines were read and became 1000 packed rows."
+    )
+    names = [metric.name for metric in outcome.metrics]
+    assert "tsv_to_binary_tsv_bytes_per_cpu_s" in names
+    assert not [name for name in names if "parquet" in name]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "wrong"),
+    [
+        pytest.param(lambda path: flip(path, 1000), set(), id="one bit"),
+        pytest.param(Path.unlink, {"dlrm_packed_rows"}, id="deleted"),
+    ],
+)
+def test_without_parquet_wrong_rows_fail_the_checks(
+    tmp_path: Path, spoil: Callable[[Path], None], wrong: set[str]
+) -> None:
+    checks = spoiled(
+        tmp_path, lambda paths: spoil(paths[0]), ".bin", columnar=False, sample_row_groups=99
+    )
+    assert failed(checks) == {"dlrm_content", "dlrm_sample"} | wrong
+
+
 def test_a_good_row_that_was_dropped_fails_the_checks(tmp_path: Path) -> None:
     workload, context = dlrm(bad_rows=BadRows.drop, sample_row_groups=9), context_at(tmp_path)
     folder = workload.prepare(context).folder
