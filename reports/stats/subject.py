@@ -29,7 +29,7 @@ UNKNOWN_STATE = "power state unknown"
 CAPS = ("power.dssd_watts", "power.limit_w")
 """The settings other than the power state that cap a drive's power."""
 
-_NAME_MAX = 20
+_NAME_MAX = 24
 """Characters of an arm's name that a cell has room for."""
 
 NEAREST = 5

@@ -122,4 +122,4 @@ def test_every_legend_names_an_arm_once() -> None:
 
 
 def test_only_a_short_name_that_is_no_letter_stands_for_its_letter() -> None:
-    assert [named("A", arm) for arm in ("PS0", "B", "x" * 21)] == ["PS0", "A", "A"]
+    assert [named("A", arm) for arm in ("PS0", "B", "x" * 25)] == ["PS0", "A", "A"]
