@@ -15,7 +15,7 @@ import pytest
 from wattload.__main__ import main
 from wattload.cli.recompute import recompute
 from wattload.core.files import Folder
-from wattload.core.record.energy import EnergyRecord, PowerSection
+from wattload.core.record.energy import ENERGY_MODEL, EnergyRecord, PowerSection
 from wattload.core.record.file import read_stored, write_record
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "lab" / "unet3d-ps0"
@@ -25,8 +25,13 @@ KEPT = "record-energy-model-1.json"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a copy of a run of version 1 of the energy model."""
-    return shutil.copytree(EXAMPLE, tmp_path / EXAMPLE.name)
+    """Return a run with energies as of version 1 of the energy model: a little different ones."""
+    copy = shutil.copytree(EXAMPLE, tmp_path / EXAMPLE.name)
+    record = read_stored(copy).record
+    power = record.power.model_copy(update={"energy_model": 1})
+    power = with_energies(power, energy_j=lambda each: each.energy_j and each.energy_j * 1.002)
+    write_record(record.model_copy(update={"power": power}), copy)
+    return copy
 
 
 def check(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
@@ -52,7 +57,7 @@ def test_energies_of_an_older_model_are_made_again_and_nothing_is_written(
 ) -> None:
     before = {path: path.read_bytes() for path in folder.iterdir()}
     again = recomputed(capsys, folder)
-    assert (again["energy_models"], again["reason"]) == ([1, 2], "")
+    assert (again["energy_models"], again["reason"]) == ([1, ENERGY_MODEL], "")
     found = {
         (each["phase"], each["source"]): (
             each["stored"]["energy_j"],
@@ -75,7 +80,7 @@ def test_write_keeps_the_runs_own_record_beside_the_new_one(
     assert (folder / KEPT).read_bytes() == own
     stored = read_stored(folder)
     power = stored.record.power
-    assert (stored.seal, power.energy_model) == ("holds", 2)
+    assert (stored.seal, power.energy_model) == ("holds", ENERGY_MODEL)
     assert power.recomputed is not None
     assert power.recomputed.energy_model == 1
     assert power.recomputed.sha256 == hashlib.sha256(own).hexdigest()
@@ -85,7 +90,11 @@ def test_write_keeps_the_runs_own_record_beside_the_new_one(
 
     # What was made again follows from the samples; a changed energy does not, whatever its seal.
     again = recomputed(capsys, "--write", folder)
-    assert (again["energy_models"], again["reason"], again["kept_as"]) == ([2, 2], "", "")
+    assert (again["energy_models"], again["reason"], again["kept_as"]) == (
+        [ENERGY_MODEL, ENERGY_MODEL],
+        "",
+        "",
+    )
     assert all(each["is_same"] for each in again["energies"])
     edited = [
         each
