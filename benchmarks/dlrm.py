@@ -1,4 +1,4 @@
-"""The two steps of DLRM preprocessing against polars: one core each, TSV bytes per CPU second.
+"""The steps of DLRM preprocessing against polars: one core each, TSV bytes per CPU second.
 
 By both loaders, which are compared too. And what it costs to verify: the digest of a day file, and
 the checksums of all bytes that move.
@@ -11,10 +11,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.measure import NotMeasuredError, Result, rounds
 from wattload.loaders.arrow.config import Config as ArrowConfig
@@ -26,6 +27,9 @@ from wattload.loaders.data.verification import content_of
 from wattload.loaders.native.config import Config as NativeConfig
 from wattload.workloads.dlrm.workers import load_libraries
 
+if TYPE_CHECKING:
+    from polars import DataFrame, Expr, LazyFrame
+
 ROOT = Path(__file__).resolve().parents[1]
 ROW_COUNT = 1_000_000
 POLARS_ROWS = 524_288
@@ -33,8 +37,18 @@ POLARS_ROWS = 524_288
 RATIOS = {
     "to_parquet": (("native", "polars", 2.5), ("native", "arrow", 4.0), ("arrow", "polars", 1.0)),
     "to_binary": (("native", "polars", 3.0), ("native", "arrow", 4.0), ("arrow", "polars", 1.0)),
+    "to_numeric_parquet": (("native", "polars", 3.0), ("native", "arrow", 4.0)),
+    "to_rows": (("native", "polars", 3.0), ("native", "arrow", 4.0)),
 }
-"""What is divided by what, and the goal."""
+"""What is divided by what, and the goal. ``to_rows`` is from TSV to packed rows at once."""
+SUFFIXES = {
+    "to_parquet": ".parquet",
+    "to_binary": ".bin",
+    "to_numeric_parquet": ".numeric.parquet",
+    "to_rows": ".rows",
+}
+ROWS_GOAL = 800e6
+"""TSV bytes per CPU second that native packs without Parquet between."""
 RUN_S = 5.0
 """About how long a step takes, its start included, for the estimate."""
 
@@ -43,14 +57,14 @@ SETTINGS = ConversionSettings(compression="snappy", block_bytes=16 << 20)
 
 def seconds(pairs: int) -> float:
     """Return about how long the group takes."""
-    return 10 + 10 * pairs * RUN_S
+    return 10 + 16 * pairs * RUN_S
 
 
 def measure(target: Path, pairs: int) -> Iterator[Result]:
     """Yield the results of TSV to Parquet and of Parquet to packed rows."""
     folder = DataFolder.claim(target, "bench-dlrm", {"row_count": ROW_COUNT}, seed=0)
     libraries = ("polars", "arrow", "native", "unchecked")
-    outputs = [f"{each}.{suffix}" for each in libraries for suffix in ("parquet", "bin")]
+    outputs = [f"{each}{suffix}" for each in libraries for suffix in SUFFIXES.values()]
     names = ("day_0", *outputs)
     try:
         for name in names:
@@ -58,8 +72,9 @@ def measure(target: Path, pairs: int) -> Iterator[Result]:
         with (folder.path / "day_0").open("wb") as file:
             for text in criteo_day_files.synthetic_blocks(0, 0, ROW_COUNT):
                 file.write(text.data)
-        for step in ("to_parquet", "to_binary"):
+        for step in RATIOS:
             yield from _compare(step, folder.path, pairs)
+        for step in ("to_parquet", "to_binary"):
             yield _checksums(step, folder.path, pairs)
         yield _digest(folder.path / "day_0", pairs)
     finally:
@@ -94,6 +109,17 @@ def _compare(step: str, folder: Path, pairs: int) -> Iterator[Result]:
             each,
             values=taken.ratios(float, ours, theirs),
             figures=taken.values(lambda rate: rate / 1e6),
+            order=taken.order,
+        )
+    if step == "to_rows":
+        rates = taken.values(lambda rate: rate / 1e6)
+        yield Result(
+            name="dlrm to rows, one core, native",
+            unit="MB/s",
+            goal=ROWS_GOAL / 1e6,
+            values=rates["native"],
+            value_unit="MB/s",
+            figures=rates,
             order=taken.order,
         )
 
@@ -139,7 +165,7 @@ def _rate(way: str, folder: Path) -> float:
         NotMeasuredError: the process failed; its last words are in the message.
     """
     library, step = way.split("_", 1)
-    output = folder / (library + (".parquet" if step == "to_parquet" else ".bin"))
+    output = folder / (library + SUFFIXES[step])
     output.unlink(missing_ok=True)  # an output is written only where nothing is
     command = [sys.executable, "-m", "benchmarks.dlrm", way, str(folder)]
     environment = {**os.environ, "POLARS_MAX_THREADS": "1"}
@@ -185,6 +211,37 @@ def unchecked_to_binary(folder: Path) -> None:
     _to_binary(folder, ArrowConfig().converter(), "unchecked")
 
 
+def arrow_to_numeric_parquet(folder: Path) -> None:
+    """Write ``arrow.numeric.parquet``, with ids as int32, from ``day_0``."""
+    _to_numeric_parquet(folder, ArrowConfig().converter(), "arrow")
+
+
+def native_to_numeric_parquet(folder: Path) -> None:
+    """Write ``native.numeric.parquet``, with ids as int32, from ``day_0``."""
+    _to_numeric_parquet(folder, NativeConfig().converter(), "native")
+
+
+def arrow_to_rows(folder: Path) -> None:
+    """Write ``arrow.rows`` from ``day_0`` at once."""
+    _to_rows(folder, ArrowConfig().converter(), "arrow")
+
+
+def native_to_rows(folder: Path) -> None:
+    """Write ``native.rows`` from ``day_0`` at once."""
+    _to_rows(folder, NativeConfig().converter(), "native")
+
+
+def _to_numeric_parquet(folder: Path, converter: Converter, name: str) -> None:
+    (part,) = cut_parts([folder / "day_0"], 1)
+    settings = replace(SETTINGS, numeric_ids=True)
+    converter.tsv_to_parquet(part, folder / f"{name}.numeric.parquet", settings, lambda *_: None)
+
+
+def _to_rows(folder: Path, converter: Converter, name: str) -> None:
+    (part,) = cut_parts([folder / "day_0"], 1)
+    converter.tsv_to_binary(part, folder / f"{name}.rows", SETTINGS, lambda *_: None)
+
+
 def _to_parquet(folder: Path, converter: Converter, name: str) -> None:
     (part,) = cut_parts([folder / "day_0"], 1)
     converter.tsv_to_parquet(part, folder / f"{name}.parquet", SETTINGS, lambda *_: None)
@@ -201,31 +258,61 @@ def _leave_out_checksums() -> None:
 
 def polars_to_parquet(folder: Path) -> None:
     """Write ``polars.parquet`` from ``day_0``, streaming, as polars does it best."""
-    import polars as pl
+    _polars_text(folder).sink_parquet(folder / "polars.parquet", compression="snappy")
 
-    text = set(CATEGORICALS)
-    schema = {name: pl.String if name in text else pl.Int32 for name in COLUMNS}
-    frame = pl.scan_csv(
-        folder / "day_0", separator="\t", has_header=False, schema=schema, quote_char=None
-    )
-    frame.sink_parquet(folder / "polars.parquet", compression="snappy")
+
+def polars_to_numeric_parquet(folder: Path) -> None:
+    """Write ``polars.numeric.parquet``, with ids as int32, from ``day_0``."""
+    frame = _polars_text(folder).with_columns(_polars_ids())
+    frame.sink_parquet(folder / "polars.numeric.parquet", compression="snappy")
 
 
 def polars_to_binary(folder: Path) -> None:
     """Write ``polars.bin``, the same rows as ``arrow.bin``, from ``polars.parquet``."""
     import polars as pl
 
-    frame = pl.scan_parquet(folder / "polars.parquet").select(
-        [
-            pl.col(name).str.to_integer(base=16, dtype=pl.UInt32).mod(ID_MODULUS).cast(pl.Int32)
-            if name in CATEGORICALS
-            else pl.col(name).clip(lower_bound=0)
-            for name in COLUMNS
-        ]
+    frame = _polars_packed(pl.scan_parquet(folder / "polars.parquet"))
+    slices = (
+        frame.slice(first, POLARS_ROWS).collect() for first in range(0, ROW_COUNT, POLARS_ROWS)
     )
-    with (folder / "polars.bin").open("wb") as file:
-        for first in range(0, ROW_COUNT, POLARS_ROWS):
-            rows = frame.slice(first, POLARS_ROWS).fill_null(0).collect()
+    _polars_write(slices, folder / "polars.bin")
+
+
+def polars_to_rows(folder: Path) -> None:
+    """Write ``polars.rows``, the same rows as ``arrow.rows``, from ``day_0`` at once."""
+    rows = _polars_packed(_polars_text(folder)).collect()
+    _polars_write(rows.iter_slices(POLARS_ROWS), folder / "polars.rows")
+
+
+def _polars_text(folder: Path) -> LazyFrame:
+    import polars as pl
+
+    text = set(CATEGORICALS)
+    schema = {name: pl.String if name in text else pl.Int32 for name in COLUMNS}
+    return pl.scan_csv(
+        folder / "day_0", separator="\t", has_header=False, schema=schema, quote_char=None
+    )
+
+
+def _polars_ids() -> list[Expr]:
+    import polars as pl
+
+    return [
+        pl.col(name).str.to_integer(base=16, dtype=pl.UInt32).mod(ID_MODULUS).cast(pl.Int32)
+        for name in CATEGORICALS
+    ]
+
+
+def _polars_packed(frame: LazyFrame) -> LazyFrame:
+    import polars as pl
+
+    integers = [pl.col(name).clip(lower_bound=0) for name in COLUMNS if name not in CATEGORICALS]
+    return frame.select([*integers, *_polars_ids()]).fill_null(0)
+
+
+def _polars_write(slices: Iterable[DataFrame], path: Path) -> None:
+    with path.open("wb") as file:
+        for rows in slices:
             file.write(rows.to_numpy(order="c").data)
         os.fsync(file.fileno())
 
@@ -241,6 +328,12 @@ WAYS: dict[str, Callable[[Path], None]] = {
         unchecked_to_binary,
         polars_to_parquet,
         polars_to_binary,
+        arrow_to_numeric_parquet,
+        native_to_numeric_parquet,
+        polars_to_numeric_parquet,
+        arrow_to_rows,
+        native_to_rows,
+        polars_to_rows,
     )
 }
 

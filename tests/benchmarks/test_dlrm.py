@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import dlrm
@@ -27,9 +28,13 @@ def test_our_ways_pack_the_rows(tmp_path: Path) -> None:
     dlrm.arrow_to_binary(tmp_path)
     dlrm.native_to_parquet(tmp_path)
     dlrm.native_to_binary(tmp_path)
+    dlrm.arrow_to_rows(tmp_path)
+    dlrm.native_to_rows(tmp_path)
     rows = b"".join(pack_row(parse_line(line)) for line in text.splitlines())
     assert (tmp_path / "arrow.bin").read_bytes() == rows
     assert (tmp_path / "native.bin").read_bytes() == rows
+    assert (tmp_path / "arrow.rows").read_bytes() == rows
+    assert (tmp_path / "native.rows").read_bytes() == rows
 
 
 def test_without_checksums_the_rows_are_the_same(tmp_path: Path) -> None:
@@ -46,10 +51,15 @@ def test_polars_packs_the_same_rows(tmp_path: Path) -> None:
     pytest.importorskip("polars")
     day(tmp_path)
     for way in ("arrow", "polars"):
-        for step in ("to_parquet", "to_binary"):
+        for step in dlrm.RATIOS:
             assert dlrm._rate(f"{way}_{step}", tmp_path) > 0
-    ours, theirs = (tmp_path / f"{way}.bin" for way in ("arrow", "polars"))
-    assert ours.read_bytes() == theirs.read_bytes()
+    for suffix in ("bin", "rows"):
+        ours, theirs = (tmp_path / f"{way}.{suffix}" for way in ("arrow", "polars"))
+        assert ours.read_bytes() == theirs.read_bytes()
+    ours, theirs = (
+        pq.read_table(tmp_path / f"{way}.numeric.parquet") for way in ("arrow", "polars")
+    )
+    assert ours.equals(theirs)
 
 
 def test_a_benchmark_leaves_nothing_on_the_target(
@@ -58,7 +68,7 @@ def test_a_benchmark_leaves_nothing_on_the_target(
     monkeypatch.setattr(dlrm, "ROW_COUNT", ROWS)
     monkeypatch.setattr(dlrm, "_rate", lambda way, _: len(way))
     results = list(dlrm.measure(tmp_path, 7))
-    assert [len(result.values) for result in results] == [7] * 9
+    assert [len(result.values) for result in results] == [7] * 14
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
