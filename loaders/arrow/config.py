@@ -39,5 +39,5 @@ class Config:
         return ArrowConverter()
 
     def conversion_memory_bytes(self, block_bytes: int) -> int:
-        """Return a bound on the memory of one worker, measured with blocks of 4 to 64 MiB."""
-        return 190_000_000 + 10 * block_bytes
+        """Return a bound on the memory of one worker, measured while bad rows are dropped."""
+        return 200_000_000 + 12 * block_bytes

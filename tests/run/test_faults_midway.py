@@ -22,9 +22,19 @@ pytestmark = pytest.mark.slow
 ENDLESS = {
     "checkpoint": ("workload.checkpoint_count=100000", "workload.shrink_bytes=4000000"),
     "dlrm": ("workload.rounds=10000", "workload.row_count=2000", "workload.workers=2"),
+    "dlrm loader=native": (
+        "workload.rounds=10000",
+        "workload.row_count=2000",
+        "workload.columnar=false",
+    ),
     "unet3d": ("workload.epochs=1000", "workload.record_divisor=1024", "accelerator=unpaced"),
 }
-TIMED = {"checkpoint": "write", "dlrm": "parquet_to_binary", "unet3d": "read"}
+TIMED = {
+    "checkpoint": "write",
+    "dlrm": "parquet_to_binary",
+    "dlrm loader=native": "tsv_to_binary",
+    "unet3d": "read",
+}
 
 SHUT_DOWN = 0x8004587D
 """``EXT4_IOC_SHUTDOWN``: all further access fails with EIO, as if the drive had gone."""
@@ -60,7 +70,13 @@ def make_read_only(target: Path) -> None:
 @contextmanager
 def endless(folder: Path, workload: str, *overrides: str) -> Iterator[subprocess.Popen[str]]:
     """Start a run that does not end by itself, and wait for its first timed phase."""
-    words = (f"workload={workload}", "scale=demo", "power=none", *ENDLESS[workload], *overrides)
+    words = (
+        *f"workload={workload}".split(),
+        "scale=demo",
+        "power=none",
+        *ENDLESS[workload],
+        *overrides,
+    )
     with launched(folder, *words, "target.max_write_bytes=1000000000000") as process:
         until(lambda: has_begun(folder, TIMED[workload]), process)
         yield process

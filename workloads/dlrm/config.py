@@ -94,6 +94,11 @@ class Config:
         "if that gives every worker the same number of them.",
         least=MIN_BLOCK_BYTES,
     )
+    worker_memory_bytes: int = setting(
+        512_000_000,
+        "Memory of a worker that the run may need, by a bound that grows with block_bytes.",
+        least=1,
+    )
     sample_row_groups: int = setting(
         4,
         "Row groups, drawn anew by each run, that a reference implementation converts again and "

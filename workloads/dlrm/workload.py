@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from wattload.core.errors import RunError
+from wattload.core.errors import ConfigError, RunError
 from wattload.core.record.results import Check
 from wattload.core.workload import (
     Accelerator,
@@ -77,6 +77,7 @@ class Dlrm:
     def plan(self, context: RunContext) -> WorkloadPlan:
         """Return what the run will write; raises ``ConfigError`` or ``DataError`` on bad input."""
         self._config.check(context.scale)
+        self._require_memory()
         expected = self._source(context).expected()
         parquet_bytes = round(expected.size_bytes * PARQUET_SHARE) if self._config.columnar else 0
         output_bytes = parquet_bytes + expected.row_count * ROW_BYTES
@@ -193,6 +194,16 @@ class Dlrm:
         if self._days is None:
             raise RunError("dlrm: prepare() has to be called before run()")
         return self._days
+
+    def _require_memory(self) -> None:
+        """Raise ``ConfigError`` for blocks whose conversion may need more than a worker may use."""
+        block_bytes, most = self._config.block_bytes, self._config.worker_memory_bytes
+        needed = self._loader.conversion_memory_bytes(block_bytes)
+        if needed > most:
+            raise ConfigError(
+                f"workload.block_bytes={block_bytes} needs up to {needed} bytes per worker, more "
+                f"than workload.worker_memory_bytes={most}; use smaller blocks or allow more memory"
+            )
 
     def _workers(self, context: RunContext) -> int:
         return self._config.workers_per_rank(context.communicator.world_size)

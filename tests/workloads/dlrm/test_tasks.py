@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tinyfs import fill, tiny_file_system
 from wattload.core.errors import DataError, TargetError
 from wattload.loaders.arrow.config import Config as ArrowConfig
 from wattload.loaders.converters import ConversionSettings, Converter
@@ -20,6 +21,7 @@ from wattload.workloads.dlrm.tasks import (
     make_day,
     to_binary,
     to_parquet,
+    to_rows,
 )
 
 SETTINGS = ConversionSettings(compression="snappy", block_bytes=1 << 20)
@@ -61,6 +63,25 @@ def test_a_full_target_is_one_sentence_for_every_task(
         to_parquet(PartTask(part, full, SETTINGS, ARROW), moved_nowhere)
     with pytest.raises(TargetError, match=reason):
         to_binary(PackTask(part, columns, full, SETTINGS, ARROW), moved_nowhere)
+
+
+@pytest.mark.parametrize("converter", [ARROW, NATIVE], ids=["arrow", "native"])
+def test_a_full_file_system_is_one_sentence_for_every_step(
+    converter: Converter, tmp_path: Path
+) -> None:
+    (part,) = cut_parts([day(tmp_path)], 1)
+    columns = tmp_path / "p.parquet"
+    to_parquet(PartTask(part, columns, SETTINGS, converter), moved_nowhere)
+    with tiny_file_system(tmp_path) as target:
+        fill(target)
+        reason = rf"writing {target}/. failed: No space left on device; free some space, or choose"
+        with pytest.raises(TargetError, match=reason):
+            to_parquet(PartTask(part, target / "q", SETTINGS, converter), moved_nowhere)
+        with pytest.raises(TargetError, match=reason):
+            to_rows(PartTask(part, target / "r", SETTINGS, converter), moved_nowhere)
+        task = PackTask(part, columns, target / "s", SETTINGS, converter)
+        with pytest.raises(TargetError, match=reason):
+            to_binary(task, moved_nowhere)
 
 
 def test_a_bad_id_that_is_no_longer_in_the_tsv_is_still_an_error(tmp_path: Path) -> None:

@@ -12,9 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.context import context_at
 from wattload.core.errors import DataError, RunError
+from wattload.core.workload import Accelerator
+from wattload.loaders.arrow.config import Config as ArrowConfig
+from wattload.loaders.converters import ConverterConfig
+from wattload.loaders.native.config import Config as NativeConfig
 from wattload.workloads.dlrm import workers
+from wattload.workloads.dlrm.config import Config
 from wattload.workloads.dlrm.workers import WorkerPool
+from wattload.workloads.dlrm.workload import Dlrm
 
 Moved = Callable[[int, int, int], None]
 
@@ -160,12 +167,12 @@ from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.context import context_at
 from wattload.core.workload import Accelerator
-from wattload.loaders.arrow.config import Config as Arrow
+from wattload.loaders.{loader}.config import Config as Loader
 from wattload.workloads.dlrm.workload import Config, Dlrm
 
 if __name__ == "__main__":
     config = Config(row_count=400000, day_count=2, rounds=1, workers=2, block_bytes=1 << 16)
-    workload = Dlrm(config, Arrow(), Accelerator())
+    workload = Dlrm(config, Loader(), Accelerator())
     context = context_at(Path({target!r}))
     workload.prepare(context)
     print("prepared", flush=True)
@@ -173,13 +180,13 @@ if __name__ == "__main__":
 """
 
 
-def started(folder: Path) -> subprocess.Popen[bytes]:
+def started(folder: Path, loader: str = "arrow") -> subprocess.Popen[bytes]:
     """Start a run in a process of its own session and return it in the middle of a phase."""
     target = folder / "target"
     target.mkdir()
     script = folder / "child.py"
     root = str(Path(__file__).parents[3])
-    script.write_text(CHILD.format(root=root, target=str(target)))
+    script.write_text(CHILD.format(root=root, target=str(target), loader=loader))
     child = subprocess.Popen(
         [sys.executable, str(script)],
         stdout=subprocess.PIPE,
@@ -225,10 +232,19 @@ def test_ctrl_c_leaves_no_worker_and_no_half_output(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_workers_die_with_a_killed_rank(tmp_path: Path) -> None:
-    child = started(tmp_path)
+@pytest.mark.parametrize("loader", [ArrowConfig(), NativeConfig()], ids=["arrow", "native"])
+def test_workers_die_with_a_killed_rank_and_the_next_run_completes(
+    loader: ConverterConfig, tmp_path: Path
+) -> None:
+    child = started(tmp_path, loader.name)
     pids = session(child)
     assert len(pids) >= 3
     child.kill()
     child.communicate(timeout=60)  # returns only when nobody holds its standard output any more
     assert gone(pids)
+    config = Config(row_count=400_000, day_count=2, rounds=1, workers=2, block_bytes=1 << 22)
+    workload, context = Dlrm(config, loader, Accelerator()), context_at(tmp_path / "target")
+    assert workload.prepare(context).reused
+    workload.run(context)
+    assert {check.verdict for check in workload.verify(context)} == {"pass"}
+    assert not list((tmp_path / "target").glob("wattload-data/dlrm-output-*"))

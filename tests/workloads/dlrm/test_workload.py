@@ -682,6 +682,11 @@ def test_the_plan_bounds_what_the_run_writes(tmp_path: Path) -> None:
         ({"row_count": 1}, r"workload.row_count must be at least workload.day_count \(2\), got 1"),
         ({"block_bytes": 100}, "workload.block_bytes must be 65536 to 1073741824, got 100"),
         ({"part_bytes": 1 << 20}, "workload.part_bytes must be at least workload.block_bytes"),
+        (
+            {"block_bytes": 64 << 20},
+            "workload.block_bytes=67108864 needs up to [0-9]+ bytes per worker, more than "
+            "workload.worker_memory_bytes=512000000; use smaller blocks",
+        ),
         ({"source": "/absent"}, "workload.source=/absent does not exist"),
     ],
 )
