@@ -71,7 +71,7 @@ NEAR_EDGE_S = 0.5
 """An edge shows in the readings for the lag, the window and this time."""
 MISFIT_FACTOR = 5.0
 """How many times larger the residuals near edges may be than those elsewhere."""
-NOISE_FACTOR = 2.0
+NOISE_FACTOR = 1.5
 """Residuals near edges up to so many times those elsewhere are noise."""
 EDGE_MISFIT = 0.1
 """So large a share of the readings' range is no misfit: a drive begins and ends its work up to a
