@@ -175,7 +175,9 @@ def _finding(answer: Answer | None) -> Finding:
             letter=answer.letter,
             tone=_TONES[answer.letter],
         )
-    remark = [answer.reason] if answer.reason else []
+    # An interval on both sides of 1 is the reason.
+    is_plain = bool(answer.interval_text) and answer.lower is not None and answer.lower <= 1
+    remark = [answer.reason] if answer.reason and not is_plain else []
     if answer.ratio_text:
         remark.append(f"{name}: {answer.ratio_text}")
     if answer.interval_text:
