@@ -475,9 +475,8 @@ def _of_power(record: RunRecord) -> Iterator[str]:
     origin = record.power.recomputed
     if origin is not None:
         yield (
-            f"Energies were made again on {origin.utc} by version {record.power.energy_model} of "
-            f"the energy model; the run's own record, of version {origin.energy_model}, has the "
-            f"SHA-256 {origin.sha256}."
+            f"Energies were made again from the samples by version {record.power.energy_model} of "
+            f"the energy model; the run's own record has those of version {origin.energy_model}."
         )
     drive = [e for e in record.power.energy if e.chosen and e.scope is Scope.DRIVE]
     if not drive:
