@@ -75,9 +75,9 @@ class Pieces:
 
     ``edge_s`` (n + 1,) are their edges in seconds. ``walks`` are the pieces that continue the one
     before, and ``walk_s`` the seconds between both middles, scaled to those of work; ``is_part``
-    tells which of these begin another part of work. ``starts`` are the pieces that begin a stretch
-    or a part, grouped by equal work, in groups of two or more. ``free_count`` more pieces begin a
-    stretch without an equal one.
+    tells which of these begin another part of work, at a power of their own. ``starts`` are the
+    pieces that begin a stretch or a part, grouped by equal work, in groups of two or more.
+    ``free_count`` more pieces begin a stretch without an equal one.
     """
 
     edge_s: Values
@@ -140,9 +140,11 @@ class Pieces:
         return cls(
             edge_s=edge_s,
             starts=[np.array(each) for each in starts.values() if len(each) > 1],
+            # Each group has a free mean, but that of a part is tied to the part before.
             free_count=sum(is_free)
             - 1
-            + sum(not part and len(each) == 1 for (part, _), each in starts.items()),
+            + sum(not part and len(each) == 1 for (part, _), each in starts.items())
+            - sum(part and len(each) > 1 for (part, _), each in starts.items()),
             walks=walks,
             walk_s=(middle_s[walks] - middle_s[walks - 1]) * np.array(factors)[walks],
             is_part=np.array(is_part)[walks],

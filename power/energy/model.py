@@ -8,9 +8,9 @@ A delay shared by beginnings and ends is the sensor's lag. A late end alone is w
 such as destaging, so the walk is faster after work. What a source declares of its sensor is
 preferred unless the readings clearly contradict it.
 
-A drive may do less at the start and the end of a phase than in between: files are opened, queues
-fill, the last blocks are awaited. If readings clearly show this, the first and the last tenth of a
-second of work have powers of their own, alike in equal phases.
+A drive may draw another power at the start and the end of work than in between: files are opened,
+queues fill, the last blocks are awaited. If readings of a mean clearly show this, the first and the
+last tenth of a second of work have powers of their own, alike in equal work.
 
 The rates of the walk, the lag and the window maximise a likelihood near some edges
 (``sensor_search``). With these, power is the solution of least squares over the whole run
@@ -282,10 +282,16 @@ def _fitted(run: _Run, sensors: LikelySensors) -> FittedPower | None:
         sensor=sensor,
         _solved_w=[(weight / total, each_w) for weight, each_w in solved_w],
         _covariances=[(weight, solution.covariance) for weight, solution in likely],
-        _edge_misfit_w=math.sqrt(
-            max((sensor.edge_residual_w or 0.0) ** 2 - (NOISE_FACTOR * sensor.residual_w) ** 2, 0.0)
-        ),
+        _edge_misfit_w=_edge_misfit_w(sensor),
     )
+
+
+def _edge_misfit_w(sensor: FoundSensor) -> float:
+    """Return the residuals near edges beyond noise, which only readings elsewhere show."""
+    if sensor.edge_residual_w is None or not sensor.residual_w:
+        return 0.0
+    noise_w = NOISE_FACTOR * sensor.residual_w
+    return math.sqrt(max(sensor.edge_residual_w**2 - noise_w**2, 0.0))
 
 
 def _quantiles(candidates: Sequence[Candidate]) -> list[Candidate]:

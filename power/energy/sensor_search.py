@@ -136,8 +136,10 @@ def is_likelier(
 def _temper(solution: Solution, problem: LeastSquares) -> float:
     """Return what log likelihoods near a solution are divided by in weights."""
     pieces = problem.pieces
-    steps_w = solution.watts[pieces.walks] - solution.watts[pieces.walks - 1]
-    sd_w = np.sqrt(math.exp(solution.walk.log_rate) * pieces.walk_s * solution.variance)
+    is_walk = ~pieces.is_part
+    walks = pieces.walks[is_walk]
+    steps_w = solution.watts[walks] - solution.watts[walks - 1]
+    sd_w = np.sqrt(math.exp(solution.walk.log_rate) * pieces.walk_s[is_walk] * solution.variance)
     largest = float(np.max((steps_w / sd_w) ** 2, initial=0.0))
     return min(max(TEMPER, JUMP_TEMPER * largest), TEMPER_MAX)
 

@@ -50,8 +50,8 @@ class Case:
     ``shape`` is the sensor's, with its window or time constant ``window_s``. It is updated every
     ``update_s`` (0: at each read). ``pink_w`` is the standard deviation of 1/f noise of the power,
     ``bursts_hz`` the frequency of full modulation of the work, ``destage_w`` the power above idle
-    after each save. ``is_short`` saves may be off by more, ``is_undersampled`` loads by any amount
-    that is stated.
+    after each save, ``edge_w`` the power that is missing in the first and last 0.1 s of a save.
+    ``is_short`` saves may be off by more, ``is_undersampled`` loads by any amount that is stated.
     """
 
     name: str
@@ -66,6 +66,7 @@ class Case:
     pink_w: float = 0.0
     bursts_hz: float = 0.0
     destage_w: float = 0.0
+    edge_w: float = 0.0
     level_sd_w: float = 0.0
     failed: float = 0.0
     clock_ppm: float = 0.0
@@ -122,6 +123,8 @@ class Drive:
         for (start_s, end_s), next_s in zip(self.intervals, nexts_s, strict=True):
             inside = (self.middle_s >= start_s) & (self.middle_s < end_s)
             self.watts[inside] = busy_w + case.level_sd_w * rng.normal()
+            since_s = np.minimum(self.middle_s - start_s, end_s - self.middle_s)
+            self.watts[inside & (since_s < 0.1)] -= case.edge_w
             if case.bursts_hz:
                 cycle = (self.middle_s[inside] * case.bursts_hz + rng.uniform(0, 1)) % 1
                 self.watts[inside] = np.where(cycle < 0.5, 2 * busy_w - idle_w, idle_w)
@@ -300,6 +303,7 @@ CASES = [
     Case(name="failed reads of 1 W steps", saves=SAVES, failed=0.05, resolution_w=1.0),
     Case(name="clock 50 ppm fast", saves=MINUTE, update_s=1.0, clock_ppm=50.0),
     Case(name="saves of different power", saves=SAVES, level_sd_w=1.0),
+    Case(name="slow starts and ends", saves=((5.0, 0.2),) * 12, edge_w=8.0),
     Case(
         name="counter that wraps",
         saves=SAVES,
@@ -313,6 +317,7 @@ FEW = (
     "lag of 0.5 s, sliding",
     "mean of 2 s declared as 1 s",
     "counter that wraps",
+    "slow starts and ends",
 )
 """Cases that ordinary runs of the tests include."""
 
