@@ -25,8 +25,8 @@ class Converted:
 
     ``landmarks`` holds ``(offset in the day file in bytes, row in the part)`` of each row group of
     a Parquet file, or of each block of packed rows. ``read`` and ``written`` are the bytes of TSV
-    and of output that moved. ``dropped_offset`` is the place of the
-    first dropped line in the day file, in bytes.
+    and of output that moved. ``dropped_offset`` is the place of the first dropped line in the day
+    file, in bytes.
     """
 
     row_count: int

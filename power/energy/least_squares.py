@@ -2,9 +2,9 @@
 
 Power is constant on pieces of time. Within a stretch of work or idle time it is a random walk from
 piece to piece. Stretches of equal work, or their parts, begin at powers that scatter around an
-unknown mean. This is
-Gaussian process regression with a banded precision (Rue and Held, Gaussian Markov Random Fields,
-2005, 2.4): the fit is the posterior mean, and its matrix gives the posterior's covariance.
+unknown mean. This is Gaussian process regression with a banded precision (Rue and Held, Gaussian
+Markov Random Fields, 2005, 2.4): the fit is the posterior mean, and its matrix gives the
+posterior's covariance.
 """
 
 from __future__ import annotations
@@ -157,11 +157,12 @@ class LeastSquares:
         self._level_w = float(observed.watts.mean())
         self._piece_s = float(np.median(np.diff(pieces.edge_s)))
         least_w2 = observed.resolution_w**2 / 12 + 1e-8
-        noise_w = max(NOISE_MAX * float(np.ptp(observed.watts)), observed.resolution_w)
+        range_w = float(np.ptp(observed.watts))
+        noise_w = max(NOISE_MAX * range_w, observed.resolution_w)
         self._variances_w2 = least_w2, max(least_w2, noise_w**2)
         # A part of work differs from the next by anything up to the readings' range.
         change_w = max(typical_change_w(observed.watts), math.sqrt(least_w2))
-        self._part_precision = (change_w / max(float(np.ptp(observed.watts)), change_w)) ** 2
+        self._part_precision = (change_w / max(range_w, change_w)) ** 2
         self._latest: tuple[Response, _Rows] | None = None
 
     def solve(self, response: Response, walk: Walk) -> Solution | None:
