@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ PART_S = 0.1
 """The length of the first and the last part of work."""
 SETTLE_S, SETTLE_FACTOR = 4.0, 1000.0
 """For ``SETTLE_S`` after work, the variance of the random walk is this many times that during work,
-because the drive may still be busy (destaging)."""
+because the drive may still be busy (destaging), unless the readings clearly show that it is not."""
 IDLE_FACTOR = 0.01
 """The factor for other idle time: the power of an idle drive hardly changes."""
 
@@ -73,14 +74,15 @@ def stretches(
 class Pieces:
     """Pieces of time, n of them, and how the power of each depends on that of others.
 
-    ``edge_s`` (n + 1,) are their edges in seconds. ``walks`` are the pieces that continue the one
-    before, and ``walk_s`` the seconds between both middles, scaled to those of work; ``is_part``
-    tells which of these begin another part of work, at a power of their own. ``starts`` are the
-    pieces that begin a stretch or a part, grouped by equal work, in groups of two or more.
-    ``free_count`` more pieces begin a stretch without an equal one.
+    ``edge_s`` (n + 1,) are their edges in seconds, and ``piece_s`` is their usual length. ``walks``
+    are the pieces that continue the one before, and ``walk_s`` the seconds between both middles,
+    scaled to those of work; ``is_part`` tells which of these begin another part of work, at a power
+    of their own. ``starts`` are the pieces that begin a stretch or a part, grouped by equal work,
+    in groups of two or more. ``free_count`` more pieces begin a stretch without an equal one.
     """
 
     edge_s: Values
+    piece_s: float
     starts: Sequence[NDArray[np.intp]]
     free_count: int
     walks: NDArray[np.intp]
@@ -88,21 +90,24 @@ class Pieces:
     is_part: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, spans: Sequence[Sequence[Stretch]], piece_s: float, *, has_parts: bool) -> Pieces:
+    def of(
+        cls,
+        spans: Sequence[Sequence[Stretch]],
+        piece_s: float,
+        *,
+        has_parts: bool,
+        is_steady: bool,
+    ) -> Pieces:
         """Return pieces of about ``piece_s`` in some spans of a run.
 
         The time between two spans is one piece. ``has_parts``: the first and the last ``PART_S`` of
-        work are parts of their own.
+        work are parts of their own. ``is_steady``: power after work varies
+        no more than during it.
         """
-        edges: list[float] = []
+        pieces: list[_Piece] = []
         starts: dict[tuple[int, frozenset[str]], list[int]] = {}
-        is_free: list[bool] = []
-        is_walk: list[bool] = []
-        is_part: list[bool] = []
-        factors: list[float] = []
         for span in spans:
             for index, stretch in enumerate(span):
-                is_settling = bool(index) and not stretch.names
                 is_parted = has_parts and bool(stretch.names)
                 # A span may begin and end within work.
                 for part, start_s, end_s in _parts(
@@ -110,45 +115,55 @@ class Pieces:
                     has_first=is_parted and index > 0,
                     has_last=is_parted and index < len(span) - 1,
                 ):
+                    kind = part, stretch.names
+                    # Further equal parts are tied to the first, which continues the part before.
+                    link: _Link = "own" if index else "free"
+                    if part:
+                        link = "own" if kind in starts else "part"
+                    if link != "free":
+                        starts.setdefault(kind, []).append(len(pieces))
                     count = max(1, round((end_s - start_s) / piece_s))
-                    begins = np.linspace(start_s, end_s, count + 1)[:-1].tolist()
-                    is_first = bool(part) and (part, stretch.names) not in starts
-                    if index or part:
-                        starts.setdefault((part, stretch.names), []).append(len(edges))
-                    factors += [
-                        1.0
-                        if stretch.names
-                        else SETTLE_FACTOR
-                        if is_settling and begin - stretch.start_s < SETTLE_S
-                        else IDLE_FACTOR
-                        for begin in begins
-                    ]
-                    # Further equal ones are tied to the first.
-                    is_walk += [is_first] + [True] * (count - 1)
-                    is_part += [is_first] + [False] * (count - 1)
-                    is_free += [not index and not part] + [False] * (count - 1)
-                    edges += begins
-            edges.append(span[-1].end_s)
-            is_walk.append(False)
-            is_part.append(False)
-            is_free.append(True)
-            factors.append(1.0)
+                    for begin_s in np.linspace(start_s, end_s, count + 1)[:-1].tolist():
+                        factor = 1.0 if stretch.names else IDLE_FACTOR
+                        if index and not stretch.names and begin_s - stretch.start_s < SETTLE_S:
+                            factor = 1.0 if is_steady else SETTLE_FACTOR
+                        pieces.append(_Piece(begin_s, link, factor))
+                        link = "walk"
+            pieces.append(_Piece(span[-1].end_s, "free", 1.0))
         # The last entry is no piece but the end of the last one.
-        edge_s = np.array(edges)
-        walks = np.flatnonzero(is_walk)
+        edge_s = np.array([each.start_s for each in pieces])
+        walks = np.flatnonzero([each.link in {"walk", "part"} for each in pieces])
         middle_s = (edge_s[1:] + edge_s[:-1]) / 2
+        scale = np.array([pieces[at].factor for at in walks])
         return cls(
             edge_s=edge_s,
+            piece_s=piece_s,
             starts=[np.array(each) for each in starts.values() if len(each) > 1],
             # Each group has a free mean, but that of a part is tied to the part before.
-            free_count=sum(is_free)
+            free_count=sum(each.link == "free" for each in pieces)
             - 1
             + sum(not part and len(each) == 1 for (part, _), each in starts.items())
             - sum(part and len(each) > 1 for (part, _), each in starts.items()),
             walks=walks,
-            walk_s=(middle_s[walks] - middle_s[walks - 1]) * np.array(factors)[walks],
-            is_part=np.array(is_part)[walks],
+            walk_s=(middle_s[walks] - middle_s[walks - 1]) * scale,
+            is_part=np.array([pieces[at].link == "part" for at in walks], dtype=np.bool_),
         )
+
+
+_Link = Literal["walk", "part", "own", "free"]
+
+
+class _Piece(NamedTuple):
+    """A piece of time from ``start_s`` on, and how its power depends on the piece before.
+
+    ``link``: it is a step of the ``walk`` from there, or the step to another ``part`` of work; it
+    begins a stretch or part at a power of its ``own``, or else is ``free``. ``factor`` scales the
+    seconds of the walk.
+    """
+
+    start_s: float
+    link: _Link
+    factor: float
 
 
 def _parts(stretch: Stretch, *, has_first: bool, has_last: bool) -> list[tuple[int, float, float]]:

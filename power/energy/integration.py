@@ -333,9 +333,7 @@ def uncertainty(
         else abs(result.energy_j) * facts.accuracy_percent / 100,
         "quantisation": quantisation_j,
         "fit": COVERAGE_FACTOR
-        * math.hypot(
-            math.sqrt(fitted.fit_variance_j2(fitted_windows)), fitted.misfit_j(2 * len(windows))
-        ),
+        * math.hypot(math.sqrt(fitted.fit_variance_j2(fitted_windows)), fitted.misfit_j(windows)),
         "sensor": COVERAGE_FACTOR * math.sqrt(fitted.sensor_variance_j2(windows)),
     }
     known_j = {name: part for name, part in parts_j.items() if part is not None}

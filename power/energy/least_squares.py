@@ -155,7 +155,6 @@ class LeastSquares:
         self._observed = observed
         self._size = pieces.edge_s.size - 1
         self._level_w = float(observed.watts.mean())
-        self._piece_s = float(np.median(np.diff(pieces.edge_s)))
         least_w2 = observed.resolution_w**2 / 12 + 1e-8
         range_w = float(np.ptp(observed.watts))
         noise_w = max(NOISE_MAX * range_w, observed.resolution_w)
@@ -250,8 +249,8 @@ class LeastSquares:
         if response.shape == "mean":
             return 1.0
         if response.shape == "instant":
-            return 1 / (1 + rate * self._piece_s / 6)
-        return 1 / (1 + rate * self._piece_s**3 / (45 * response.window_s**2))
+            return 1 / (1 + rate * self.pieces.piece_s / 6)
+        return 1 / (1 + rate * self.pieces.piece_s**3 / (45 * response.window_s**2))
 
     def _rows(self, response: Response) -> _Rows:
         """Return the equations of all readings; those of the latest response are kept."""

@@ -5,7 +5,8 @@ A reading is a weighted mean of earlier power. The weights are the sensor's: eve
 may jump by any amount where a phase begins or ends. Elsewhere it is a random walk.
 
 A delay shared by beginnings and ends is the sensor's lag. A late end alone is work of the drive,
-such as destaging, so the walk is faster after work. What a source declares of its sensor is
+such as destaging, so the walk is faster after work, unless the readings clearly show that it is
+not. What a source declares of its sensor is
 preferred unless the readings clearly contradict it.
 
 A drive may draw another power at the start and the end of work than in between: files are opened,
@@ -21,9 +22,12 @@ variance).
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -57,8 +61,8 @@ WINDOW_MAX_S, WINDOW_FACTOR = 5.0, 1.5
 BOUND_SHARE = 0.9
 """The best lag or window beyond this share of its range may really be longer, so the sensor does
 not explain the readings."""
-PART_NATS = 20.0
-"""Work begins and ends at powers of its own if the log likelihood is higher by this."""
+CLEAR_NATS = 20.0
+"""A course of power other than the usual one is taken if its log likelihood is higher by this."""
 EDGES_MAX = 8
 """The most edges that the search for the sensor uses, spread over the run."""
 BEFORE_EDGE_S, AFTER_EDGE_S = 3.0, 8.0
@@ -72,7 +76,7 @@ NEAR_EDGE_S = 0.5
 MISFIT_FACTOR = 5.0
 """How many times larger the residuals near edges may be than those elsewhere."""
 NOISE_FACTOR = 1.5
-"""Residuals near edges up to so many times those elsewhere are noise."""
+"""Residuals near edges up to so many times the noise are noise."""
 EDGE_MISFIT = 0.1
 """So large a share of the readings' range is no misfit: a drive begins and ends its work up to a
 tenth of a second away from its phase, which shows in a mean of a second by a tenth of the step."""
@@ -98,6 +102,13 @@ class FoundSensor:
     is_explained: bool
 
 
+class EdgeMisfit(NamedTuple):
+    """The root mean square of what readings after an edge show beyond the fit and noise."""
+
+    time_ns: int
+    watts: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FittedPower:
     """Power over time: constant on pieces with edges ``edge_ns`` (n + 1,), ``watts`` (n,).
@@ -112,7 +123,7 @@ class FittedPower:
     sensor: FoundSensor
     _solved_w: Sequence[tuple[float, Values]]
     _covariances: Sequence[tuple[float, Covariance]]
-    _edge_misfit_w: float
+    _misfits: Sequence[EdgeMisfit]
 
     def fit_variance_j2(self, windows_ns: Iterable[tuple[int, int]]) -> float:
         """Return the variance of the energy in some windows, for a known sensor, in J^2."""
@@ -131,12 +142,18 @@ class FittedPower:
             weight * (float(seconds @ watts) - mean_j) ** 2 for weight, watts in self._solved_w
         )
 
-    def misfit_j(self, edge_count: int) -> float:
-        """Return the joules that readings near so many edges show and the fit does not explain.
+    def misfit_j(self, windows_ns: Iterable[tuple[int, int]]) -> float:
+        """Return the joules at the edges of some windows that the fit does not explain.
 
-        Equal edges are misjudged alike, so their errors add up.
+        Equal edges are misjudged alike, so their errors add up. A reading of the moment shows none.
         """
-        return edge_count * self._edge_misfit_w * self.sensor.response.window_s
+        near_ns = round(NEAR_EDGE_S * NS_PER_S)
+        at_ns = np.array([each.time_ns for each in self._misfits])
+        total_w = 0.0
+        for border_ns in itertools.chain.from_iterable(windows_ns):
+            near = slice(*np.searchsorted(at_ns, (border_ns - near_ns, border_ns + near_ns)))
+            total_w += max((each.watts for each in self._misfits[near]), default=0.0)
+        return total_w * self.sensor.response.window_s
 
     def _seconds(self, windows_ns: Iterable[tuple[int, int]]) -> Values:
         """Return how long each piece is in the windows, shape (n,)."""
@@ -159,10 +176,16 @@ def fit_power(
     if run.is_flat:
         return _fitted(run, declared_sensor(declared))
     sensors = likely_sensors(_near_edges(run), observed, declared, longest_s=run.longest_s)
-    parted = replace(run, has_parts=True)
-    near = _near_edges(parted)
-    if is_likelier(near, observed, sensors.best, by=PART_NATS, longest_s=run.longest_s):
-        return _fitted(parted, likely_sensors(near, observed, declared, longest_s=run.longest_s))
+    for is_steady, has_parts in ((True, False), (False, True)):
+        other = replace(
+            run,
+            is_steady=run.is_steady or is_steady,
+            has_parts=run.has_parts or has_parts,
+        )
+        near = _near_edges(other)
+        if is_likelier(near, observed, sensors.best, by=CLEAR_NATS, longest_s=run.longest_s):
+            run = other
+            sensors = likely_sensors(near, observed, declared, longest_s=run.longest_s)
     return _fitted(run, sensors)
 
 
@@ -171,7 +194,8 @@ class _Run:
     """The readings of a source and the known work, in seconds since the first reading.
 
     ``longest_s`` is the longest window of the search, ``reach_s`` how long before a reading power
-    matters to it. ``has_parts``: work begins and ends at other powers, see ``Pieces``.
+    matters to it. ``has_parts``: work begins and ends at other powers, and ``is_steady``: the drive
+    is idle at once after work; see ``Pieces``.
     """
 
     observed: Observations
@@ -182,6 +206,7 @@ class _Run:
     longest_s: float
     reach_s: float
     has_parts: bool = False
+    is_steady: bool = False
 
     @classmethod
     def of(cls, observed: Observations, declared: Response, activity: Sequence[Activity]) -> _Run:
@@ -240,7 +265,7 @@ def _near_edges(run: _Run) -> LeastSquares:
     used = np.flatnonzero(near)[::stride]
     observed, windows_s = run.observed, run.observed.window_s
     return LeastSquares(
-        Pieces.of(clipped, run.piece_s, has_parts=run.has_parts),
+        Pieces.of(clipped, run.piece_s, has_parts=run.has_parts, is_steady=run.is_steady),
         run.time_s[used],
         replace(
             observed,
@@ -255,7 +280,9 @@ def _fitted(run: _Run, sensors: LikelySensors) -> FittedPower | None:
     """Return the power in the whole run by these sensors; ``None`` if it cannot be solved."""
     observed = run.observed
     whole = LeastSquares(
-        Pieces.of([run.stretches], run.piece_s, has_parts=run.has_parts), run.time_s, observed
+        Pieces.of([run.stretches], run.piece_s, has_parts=run.has_parts, is_steady=run.is_steady),
+        run.time_s,
+        observed,
     )
     solved_w: list[tuple[float, Values]] = []
     likely: list[tuple[float, Solution]] = []
@@ -282,16 +309,44 @@ def _fitted(run: _Run, sensors: LikelySensors) -> FittedPower | None:
         sensor=sensor,
         _solved_w=[(weight / total, each_w) for weight, each_w in solved_w],
         _covariances=[(weight, solution.covariance) for weight, solution in likely],
-        _edge_misfit_w=_edge_misfit_w(sensor),
+        _misfits=_misfits(run, sensor, likeliest.residual),
     )
 
 
-def _edge_misfit_w(sensor: FoundSensor) -> float:
-    """Return the residuals near edges beyond noise, which only readings elsewhere show."""
-    if sensor.edge_residual_w is None or not sensor.residual_w:
-        return 0.0
-    noise_w = NOISE_FACTOR * sensor.residual_w
-    return math.sqrt(max(sensor.edge_residual_w**2 - noise_w**2, 0.0))
+def _misfits(run: _Run, sensor: FoundSensor, residual: Values) -> list[EdgeMisfit]:
+    """Return what the residuals (m,) after each edge show beyond noise, alike for equal edges.
+
+    Noise is what readings of work show away from edges. Without these it is the scatter of the
+    residuals at one time since equal edges, and without equal edges the residuals elsewhere.
+    """
+    after_s = sensor.response.lag_s + sensor.response.window_s + NEAR_EDGE_S
+    begin_s = np.array([stretch.start_s for stretch in run.stretches])
+    at = np.searchsorted(begin_s, run.time_s, "right") - 1
+    is_away = run.time_s - begin_s[at] > after_s
+    of_work = residual[is_away & np.array([bool(each.names) for each in run.stretches])[at]]
+    kinds: defaultdict[tuple[frozenset[str], ...], list[float]] = defaultdict(list)
+    for before, after in itertools.pairwise(run.stretches):
+        kinds[before.names, after.names].append(after.start_s)
+    found: list[EdgeMisfit] = []
+    for edges_s in kinds.values():
+        spans = np.searchsorted(run.time_s, np.add.outer(edges_s, (0.0, after_s)))
+        near = np.concatenate([np.arange(*span) for span in spans])
+        square_w2 = float(residual[near] @ residual[near])
+        noise_w2 = sensor.residual_w**2
+        if of_work.size:
+            noise_w2 = float(np.mean(of_work**2))
+        elif near.size:
+            since_s = run.time_s[near] - np.repeat(edges_s, np.diff(spans)[:, 0])
+            bins = (since_s / run.piece_s).astype(np.intp)
+            count, total_w = np.bincount(bins), np.bincount(bins, residual[near])
+            freedom = near.size - np.count_nonzero(count)
+            between_w2 = float((total_w[count > 0] ** 2 / count[count > 0]).sum())
+            noise_w2 = (square_w2 - between_w2) / freedom if freedom else noise_w2
+        beyond_w2 = square_w2 / max(near.size, 1) - NOISE_FACTOR**2 * noise_w2
+        watts = math.sqrt(max(beyond_w2, 0.0)) if noise_w2 else 0.0
+        start_ns = int(run.observed.time_ns[0])
+        found += [EdgeMisfit(start_ns + round(edge_s * NS_PER_S), watts) for edge_s in edges_s]
+    return sorted(found)
 
 
 def _quantiles(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -49,6 +49,7 @@ class Case:
 
     ``shape`` is the sensor's, with its window or time constant ``window_s``. It is updated every
     ``update_s`` (0: at each read). ``pink_w`` is the standard deviation of 1/f noise of the power,
+    ``work_pink_w`` of such noise during work alone,
     ``bursts_hz`` the frequency of full modulation of the work, ``destage_w`` the power above idle
     after each save, ``edge_w`` the power that is missing in the first and last 0.1 s of a save.
     ``is_short`` saves may be off by more, ``is_undersampled`` loads by any amount that is stated.
@@ -64,6 +65,7 @@ class Case:
     rate_hz: float = 10.0
     resolution_w: float = 0.01
     pink_w: float = 0.0
+    work_pink_w: float = 0.0
     bursts_hz: float = 0.0
     destage_w: float = 0.0
     edge_w: float = 0.0
@@ -133,6 +135,9 @@ class Drive:
                 after = (self.middle_s >= end_s) & (self.middle_s < until_s)
                 share = (self.middle_s[after] - end_s) / DESTAGE_S
                 self.watts[after] = idle_w + case.destage_w * (1 - share / 2)
+        if case.work_pink_w:
+            noise_w = case.work_pink_w * pink_noise(count, rng)
+            self.watts[self.watts > IDLE_W + 1] += noise_w[self.watts > IDLE_W + 1]
         if case.pink_w:
             self.watts = np.maximum(self.watts + case.pink_w * pink_noise(count, rng), 0)
         self._joules = np.concatenate(([0.0], np.cumsum(self.watts) * STEP_S))
@@ -303,7 +308,10 @@ CASES = [
     Case(name="failed reads of 1 W steps", saves=SAVES, failed=0.05, resolution_w=1.0),
     Case(name="clock 50 ppm fast", saves=MINUTE, update_s=1.0, clock_ppm=50.0),
     Case(name="saves of different power", saves=SAVES, level_sd_w=1.0),
-    Case(name="slow starts and ends", saves=((5.0, 0.2),) * 12, edge_w=8.0),
+    Case(name="slow starts and ends", saves=((1.1, 0.5),) * 12, edge_w=8.0),
+    Case(name="slow starts and ends, tumbling", saves=SAVES * 3, edge_w=8.0, update_s=1.0),
+    Case(name="unsteady saves", saves=SAVES, work_pink_w=1.0),
+    Case(name="unsteady saves of 1.1 s", saves=short(1.1), work_pink_w=3.0),
     Case(
         name="counter that wraps",
         saves=SAVES,
@@ -318,6 +326,7 @@ FEW = (
     "mean of 2 s declared as 1 s",
     "counter that wraps",
     "slow starts and ends",
+    "unsteady saves",
 )
 """Cases that ordinary runs of the tests include."""
 
