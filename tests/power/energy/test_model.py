@@ -311,7 +311,7 @@ CASES = [
     Case(name="slow starts and ends", saves=((1.1, 0.5),) * 12, edge_w=8.0),
     Case(name="slow starts and ends, tumbling", saves=SAVES * 3, edge_w=8.0, update_s=1.0),
     Case(name="unsteady saves", saves=SAVES, work_pink_w=1.0),
-    Case(name="unsteady saves of 1.1 s", saves=short(1.1), work_pink_w=3.0),
+    Case(name="unsteady saves of 1.1 s", saves=short(1.1), work_pink_w=1.0),
     Case(
         name="counter that wraps",
         saves=SAVES,
