@@ -7,7 +7,6 @@ All ranks share the missing files. The next call resumes one that was interrupte
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import queue
@@ -22,13 +21,12 @@ from numpy.typing import NDArray
 
 from wattload.core.errors import TargetError, WattloadError
 from wattload.core.faults import remedy
-from wattload.core.files import Folder
 from wattload.core.io import BlockIdentity, ByteCounter
 from wattload.core.storage.extents import written_extents_check
-from wattload.core.storage.targets import Target
 from wattload.core.workload import RunContext
-from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, create_direct, round_up
+from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, round_up
 from wattload.loaders.data.data_folder import DataFolder, claim_on_targets
+from wattload.loaders.data.media import DirectMedium, medium_of
 from wattload.loaders.data.record_formats import RecordFormat, file_bytes, record_format
 from wattload.loaders.data.verification import record_identity
 from wattload.loaders.stamps import seal
@@ -42,7 +40,6 @@ BLOCK_BYTES = 4096
 """The smallest block that drives and file systems compare for deduplication."""
 POOL_BYTES = 4 << 20
 _WORDS = BLOCK_BYTES // 8
-_NO_PREALLOCATION = {errno.EOPNOTSUPP, errno.EINVAL}
 
 
 def prepare(dataset: Dataset, context: RunContext) -> tuple[PreparedData, bool]:
@@ -142,15 +139,9 @@ def _writers(dataset: Dataset, count: int, moved: ByteCounter) -> Iterator[Seque
     for _ in range(count):
         buffer = aligned_buffer(CHUNK_BYTES)
         yield [
-            RecordWriter(layout, pool, buffer, _medium(target), moved) for target in dataset.targets
+            RecordWriter(layout, pool, buffer, medium_of(target), moved)
+            for target in dataset.targets
         ]
-
-
-def _medium(target: Target) -> DirectMedium:
-    """Return O_DIRECT if the target accepts blocks of 4096 bytes, else the page cache."""
-    needs = target.direct_io
-    fits = needs is not None and needs.offset_align_bytes <= PAGE_BYTES
-    return DirectMedium() if fits else PageCacheMedium()
 
 
 def _write(data: PreparedData, index: int, writers: Sequence[RecordWriter]) -> None:
@@ -266,62 +257,6 @@ def _overlay(chunk: NDArray[np.uint8], offset: int, position: int, data: bytes) 
     if first < last:
         part = data[first - position : last - position]
         chunk[first - offset : last - offset] = np.frombuffer(part, dtype=np.uint8)
-
-
-class DirectMedium:
-    """Files written by O_DIRECT, in chunks of whole 4096-byte blocks.
-
-    The last block is padded, and ``finish`` truncates the file to its size.
-    """
-
-    def create(self, folder: Folder, name: str, size_bytes: int) -> int:
-        """Create a file and reserve its blocks, which detects a full target at once."""
-        path = folder.path / name
-        handle = create_direct(folder, name)
-        try:
-            if size_bytes:
-                os.posix_fallocate(handle, 0, round_up(size_bytes, PAGE_BYTES))
-        except OSError as error:
-            if error.errno not in _NO_PREALLOCATION:
-                os.close(handle)
-                raise _at_offset(error, "preallocation", path, size_bytes) from error
-        return handle
-
-    def write(self, handle: int, path: Path, chunk: NDArray[np.uint8], offset_bytes: int) -> None:
-        """Write the whole chunk; a write that ends inside a block is an error."""
-        done = 0
-        while done < chunk.size:
-            try:
-                count = os.pwritev(handle, [chunk[done:].data], offset_bytes + done)
-            except OSError as error:
-                raise _at_offset(error, "write", path, offset_bytes + done) from error
-            done += count
-            if count % PAGE_BYTES or not count:
-                torn = OSError(errno.EIO, f"wrote {count} bytes, not a multiple of {PAGE_BYTES}")
-                raise _at_offset(torn, "write", path, offset_bytes + done)
-
-    def finish(self, handle: int, path: Path, size_bytes: int) -> None:
-        """Truncate the file to its size and fsync it."""
-        try:
-            os.ftruncate(handle, size_bytes)
-            os.fsync(handle)
-        except OSError as error:
-            raise _at_offset(error, "fsync", path, size_bytes) from error
-
-
-class PageCacheMedium(DirectMedium):
-    """Files written through the page cache, for a target without O_DIRECT."""
-
-    def create(self, folder: Folder, name: str, size_bytes: int) -> int:
-        """Create a file."""
-        return folder.create(name)
-
-
-def _at_offset(error: OSError, verb: str, path: Path, offset_bytes: int) -> OSError:
-    """Return the error with file and offset in its message and the same errno."""
-    return OSError(
-        error.errno, f"{verb} at offset {offset_bytes} failed: {error.strerror}", str(path)
-    )
 
 
 class PayloadPool:

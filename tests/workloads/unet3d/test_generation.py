@@ -21,6 +21,7 @@ from wattload.core.io import BlockIdentity
 from wattload.core.storage.targets import Target
 from wattload.loaders.aligned_io import aligned_buffer
 from wattload.loaders.data.data_folder import DataFolder
+from wattload.loaders.data.media import DirectMedium, PageCacheMedium
 from wattload.loaders.data.record_formats import FORMATS
 from wattload.workloads.unet3d import generation
 from wattload.workloads.unet3d.config import Config, Sizes
@@ -28,8 +29,6 @@ from wattload.workloads.unet3d.dataset import Dataset, PreparedData
 from wattload.workloads.unet3d.generation import (
     BLOCK_BYTES,
     POOL_BYTES,
-    DirectMedium,
-    PageCacheMedium,
     PayloadPool,
     Record,
     RecordWriter,
