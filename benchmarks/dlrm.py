@@ -1,13 +1,14 @@
 """The steps of DLRM preprocessing against polars: one core each, TSV bytes per CPU second.
 
-By both loaders, which are compared too. And what it costs to verify: the digest of a day file, and
-the checksums of all bytes that move.
+By both loaders, which are compared too. And what it costs to generate a day file, and to verify:
+the digest of a day file, and the checksums of all bytes that move.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -18,13 +19,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.measure import NotMeasuredError, Result, rounds
+from wattload.loaders.aligned_io import aligned_buffer
 from wattload.loaders.arrow.config import Config as ArrowConfig
 from wattload.loaders.converters import ConversionSettings, Converter
 from wattload.loaders.data import criteo_day_files
 from wattload.loaders.data.criteo_day_files import CATEGORICALS, COLUMNS, ID_MODULUS, cut_parts
+from wattload.loaders.data.criteo_synthetic import SyntheticDay
 from wattload.loaders.data.data_folder import DataFolder
+from wattload.loaders.data.media import DirectMedium
 from wattload.loaders.data.verification import content_of
 from wattload.loaders.native.config import Config as NativeConfig
+from wattload.workloads.dlrm.tasks import WRITE_BYTES, DayTask, make_day
 from wattload.workloads.dlrm.workers import load_libraries
 
 if TYPE_CHECKING:
@@ -47,6 +52,8 @@ SUFFIXES = {
     "to_numeric_parquet": ".numeric.parquet",
     "to_rows": ".rows",
 }
+GENERATOR_GOAL = 1e9
+"""Bytes per CPU second that a synthetic day is generated with."""
 ROWS_GOAL = 800e6
 """TSV bytes per CPU second that native packs without Parquet between."""
 RUN_S = 5.0
@@ -65,13 +72,13 @@ def measure(target: Path, pairs: int) -> Iterator[Result]:
     folder = DataFolder.claim(target, "bench-dlrm", {"row_count": ROW_COUNT}, seed=0)
     libraries = ("polars", "arrow", "native", "unchecked")
     outputs = [f"{each}{suffix}" for each in libraries for suffix in SUFFIXES.values()]
-    names = ("day_0", *outputs)
+    names = ("day_0", "generated", *outputs)
     try:
         for name in names:
             folder.reserve(name)
         with (folder.path / "day_0").open("wb") as file:
-            for text in criteo_day_files.synthetic_blocks(0, 0, ROW_COUNT):
-                file.write(text.data)
+            shutil.copyfileobj(SyntheticDay(0, 0, ROW_COUNT), file, WRITE_BYTES)
+        yield from _generator(folder.path / "generated", pairs)
         for step in RATIOS:
             yield from _compare(step, folder.path, pairs)
         for step in ("to_parquet", "to_binary"):
@@ -79,6 +86,44 @@ def measure(target: Path, pairs: int) -> Iterator[Result]:
         yield _digest(folder.path / "day_0", pairs)
     finally:
         folder.remove()
+
+
+def _generator(path: Path, pairs: int) -> Iterator[Result]:
+    """Yield how fast a synthetic day is generated: in memory, and with its digest to a file."""
+    ways: dict[str, Callable[[], float]] = {
+        "memory": _generated,
+        "file": partial(_written, path),
+    }
+    taken = rounds(ways, pairs, warm=True)
+    rates = taken.values(lambda rate: rate / 1e6)
+    for way, name in (("memory", "in memory"), ("file", "to a file by O_DIRECT, with its SHA-256")):
+        yield Result(
+            name=f"dlrm synthetic day {name}, one core",
+            unit="MB/s",
+            goal=GENERATOR_GOAL / 1e6 if way == "memory" else None,
+            values=rates[way],
+            value_unit="MB/s",
+            figures=rates,
+            order=taken.order,
+        )
+
+
+def _generated() -> float:
+    """Return the bytes per CPU second of a synthetic day that goes nowhere."""
+    text, buffer, size_bytes = SyntheticDay(0, 0, ROW_COUNT), aligned_buffer(WRITE_BYTES), 0
+    start_s = time.process_time()
+    while count := text.readinto(buffer.data):
+        size_bytes += count
+    return size_bytes / (time.process_time() - start_s)
+
+
+def _written(path: Path) -> float:
+    """Return the bytes per CPU second of a day file as a run generates it."""
+    path.unlink(missing_ok=True)
+    task = DayTask(path, DirectMedium(), 0, 0, ROW_COUNT)
+    start_s = time.process_time()
+    made = make_day(task, lambda *_: None)
+    return made.size_bytes / (time.process_time() - start_s)
 
 
 def _compare(step: str, folder: Path, pairs: int) -> Iterator[Result]:

@@ -11,7 +11,17 @@ import errno
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from ctypes import POINTER, c_char, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    c_char,
+    c_char_p,
+    c_float,
+    c_int32,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from dataclasses import dataclass
 from enum import IntFlag
 from functools import lru_cache
@@ -144,6 +154,35 @@ class TsvProgress(ctypes.Structure):
     )
 
 
+SYNTHETIC_LANES = 64
+
+
+class SyntheticColumn(ctypes.Structure):
+    """``wl_synthetic_column``."""
+
+    _fields_ = (
+        ("gap", c_uint32),
+        ("most", c_uint32),
+        ("first", c_uint32),
+        ("octaves", c_float),
+    )
+
+
+class Synthetic(ctypes.Structure):
+    """``wl_synthetic``."""
+
+    _fields_ = (
+        ("streams", c_uint32 * (4 * SYNTHETIC_LANES)),
+        ("columns", SyntheticColumn * 39),
+        ("integers", c_void_p),
+        ("row_count", c_uint64),
+        ("ones", c_uint32),
+        ("held_start", c_uint32),
+        ("held_end", c_uint32),
+        ("held", c_char * (SYNTHETIC_LANES * 320 + 8)),
+    )
+
+
 class ColumnPages(ctypes.Structure):
     """``wl_column``."""
 
@@ -184,6 +223,7 @@ _PROTOTYPES = {
         [c_void_p, c_size_t, c_void_p, c_uint32, c_int32, POINTER(TsvProgress)],
         c_uint32,
     ),
+    "wl_synthetic_read": ([POINTER(Synthetic), c_void_p, c_size_t], c_size_t),
     "wl_column_page_bytes": ([c_uint32], c_uint64),
     "wl_column_scratch_bytes": ([c_uint32], c_uint64),
     "wl_column_encode": (

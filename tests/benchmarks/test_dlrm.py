@@ -10,14 +10,14 @@ import pytest
 
 from benchmarks import dlrm
 from benchmarks.measure import NotMeasuredError
-from wattload.loaders.data import criteo_day_files
 from wattload.loaders.data.criteo_day_files import pack_row, parse_line
+from wattload.loaders.data.criteo_synthetic import SyntheticDay
 
 ROWS = 3000
 
 
 def day(folder: Path) -> bytes:
-    text = b"".join(block.tobytes() for block in criteo_day_files.synthetic_blocks(0, 0, ROWS))
+    text = SyntheticDay(0, 0, ROWS).readall()
     (folder / "day_0").write_bytes(text)
     return text
 
@@ -68,7 +68,7 @@ def test_a_benchmark_leaves_nothing_on_the_target(
     monkeypatch.setattr(dlrm, "ROW_COUNT", ROWS)
     monkeypatch.setattr(dlrm, "_rate", lambda way, _: len(way))
     results = list(dlrm.measure(tmp_path, 7))
-    assert [len(result.values) for result in results] == [7] * 14
+    assert [len(result.values) for result in results] == [7] * 16
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 

@@ -33,7 +33,6 @@ from wattload.loaders.converters import (
     ConverterConfig,
     Packed,
 )
-from wattload.loaders.data import criteo_day_files
 from wattload.loaders.data.criteo_day_files import (
     ROW_BYTES,
     Part,
@@ -42,6 +41,7 @@ from wattload.loaders.data.criteo_day_files import (
     pack_row,
     parse_line,
 )
+from wattload.loaders.data.criteo_synthetic import SyntheticDay
 from wattload.loaders.native.config import Config as NativeConfig
 from wattload.workloads.dlrm.config import Compression
 
@@ -73,9 +73,7 @@ def moved_nowhere(*_: int) -> None:
 
 
 def made(folder: Path, row_count: int, day: int = 0) -> bytes:
-    text = b"".join(
-        block.tobytes() for block in criteo_day_files.synthetic_blocks(1, day, row_count)
-    )
+    text = SyntheticDay(1, day, row_count).readall()
     (folder / "day_0").write_bytes(text)
     return text
 

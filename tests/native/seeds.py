@@ -27,7 +27,7 @@ from tests.native.plans import (
     WRITE,
     Plan,
 )
-from wattload.loaders.data.criteo_day_files import synthetic_blocks
+from wattload.loaders.data.criteo_synthetic import SyntheticDay
 
 _READ_FLAGS = (0, DIRECT | CHECK, DIRECT | DESTINATION | NO_CHANGE)
 _WRITE_FLAGS = (0, DIRECT | STAMP | FSYNC, DESTINATION)
@@ -56,10 +56,7 @@ def _many(kind: int, order: int, flags: int) -> Plan:
 
 def rows() -> list[bytes]:
     """Return some lines of text, with either line end."""
-    texts = [
-        b"".join(block.tobytes() for block in synthetic_blocks(seed, 0, 1 + 2 * seed))
-        for seed in range(8)
-    ]
+    texts = [SyntheticDay(seed, 0, 1 + 2 * seed).readall() for seed in range(8)]
     return [
         text.replace(b"\n", b"\r\n") if number % 2 else text for number, text in enumerate(texts)
     ]

@@ -11,13 +11,16 @@ from typing import Any
 from wattload.core.storage.extents import written_extents_check
 from wattload.core.storage.targets import Target, refuse_too_many_files
 from wattload.core.workload import DataFacts, RunContext
-from wattload.loaders.data.criteo_day_files import LINE_LIMIT_BYTES, MEAN_ROW_BYTES, day_files
+from wattload.loaders.data import criteo_synthetic
+from wattload.loaders.data.criteo_day_files import LINE_LIMIT_BYTES, day_files
+from wattload.loaders.data.criteo_synthetic import MEAN_ROW_BYTES
 from wattload.loaders.data.data_folder import (
     DataFolder,
     claim_on_targets,
     existing_on_targets,
     marker_of,
 )
+from wattload.loaders.data.media import medium_of
 from wattload.loaders.data.verification import DataFile, VerifiedFile, verify
 from wattload.workloads.dlrm.config import Config
 from wattload.workloads.dlrm.tasks import DayTask, make_day
@@ -205,6 +208,7 @@ class SyntheticDays:
             "day_count": config.day_count,
             "target_count": len(self._targets),
             "digest": "sha256",
+            "generator": criteo_synthetic.VERSION,
         }
 
     def _rows(self, day: int) -> int:
@@ -231,9 +235,10 @@ class SyntheticDays:
             return
         tasks = []
         for day in days:
-            folder = folders[day % len(folders)]
-            path = folder.path / folder.announce(self._names[day])
-            tasks.append(DayTask(path, self._config.data_seed, day, self._rows(day)))
+            place = day % len(folders)
+            path = folders[place].path / folders[place].announce(self._names[day])
+            medium = medium_of(self._targets[place])
+            tasks.append(DayTask(path, medium, self._config.data_seed, day, self._rows(day)))
         workers = min(self._config.workers_per_rank(context.communicator.world_size), len(days))
         size_bytes = sum(task.row_count for task in tasks) * MEAN_ROW_BYTES
         context.progress.begin("making Criteo day files", written_bytes=size_bytes)
@@ -243,7 +248,7 @@ class SyntheticDays:
             ):
                 day, found = tasks[index].day, made.result
                 folders[day % len(folders)].publish(
-                    self._names[day], found.size_bytes, found.sha256, found.line_count
+                    self._names[day], found.size_bytes, found.sha256, self._rows(day)
                 )
         context.progress.end()
 

@@ -7,7 +7,6 @@ at once, or do it all in memory.
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import time
 from collections.abc import Iterator
@@ -15,11 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from wattload.core.errors import TargetError, WattloadError
 from wattload.core.faults import remedy
 from wattload.core.units import NS_PER_S
+from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, round_up
 from wattload.loaders.converters import (
     BadIdError,
     ConversionSettings,
@@ -27,8 +25,10 @@ from wattload.loaders.converters import (
     Converter,
     Packed,
 )
-from wattload.loaders.data import criteo_day_files
-from wattload.loaders.data.criteo_day_files import CountedFile, Moved, Part, find_fault
+from wattload.loaders.data.criteo_day_files import Moved, Part, find_fault
+from wattload.loaders.data.criteo_synthetic import MEAN_ROW_BYTES, SyntheticDay
+from wattload.loaders.data.data_folder import open_data_folder
+from wattload.loaders.data.media import DirectMedium
 
 CEILING_NS = NS_PER_S // 2
 WRITE_BYTES = 4 << 20
@@ -36,9 +36,10 @@ WRITE_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class DayTask:
-    """Generate the day file of ``day`` with ``row_count`` rows at ``path``."""
+    """Generate the day file of ``day`` with ``row_count`` rows at ``path``, on ``medium``."""
 
     path: Path
+    medium: DirectMedium
     seed: int
     day: int
     row_count: int
@@ -80,23 +81,28 @@ class MadeDay:
 
     size_bytes: int
     sha256: str
-    line_count: int
 
 
 def make_day(task: DayTask, moved: Moved) -> MadeDay:
     """Write a synthetic day file, its bytes durably, and return its digest."""
-    sha256, line_count = hashlib.sha256(), 0
-    with (
-        _target_errors(task.path),
-        io.BufferedWriter(CountedFile.create(task.path, moved), WRITE_BYTES) as file,
-    ):
-        for text in criteo_day_files.synthetic_blocks(task.seed, task.day, task.row_count):
-            file.write(text.data)
-            sha256.update(text.data)
-            line_count += int(np.count_nonzero(text == ord("\n")))
-        file.flush()
-        os.fsync(file.fileno())
-        return MadeDay(file.tell(), sha256.hexdigest(), line_count)
+    text = SyntheticDay(task.seed, task.day, task.row_count)
+    buffer = aligned_buffer(WRITE_BYTES)
+    sha256, size_bytes = hashlib.sha256(), 0
+    with _target_errors(task.path):
+        with open_data_folder(task.path.parent) as folder:
+            expected_bytes = task.row_count * MEAN_ROW_BYTES
+            handle = task.medium.create(folder, task.path.name, expected_bytes)
+        try:
+            while count := text.readinto(buffer.data):
+                sha256.update(buffer[:count].data)
+                blocks = buffer[: round_up(count, PAGE_BYTES)]
+                task.medium.write(handle, task.path, blocks, size_bytes)
+                size_bytes += count
+                moved(0, blocks.size, 1)
+            task.medium.finish(handle, task.path, size_bytes)
+        finally:
+            os.close(handle)
+    return MadeDay(size_bytes, sha256.hexdigest())
 
 
 def to_parquet(task: PartTask, moved: Moved) -> Converted:

@@ -239,6 +239,31 @@ WL_API uint32_t wl_tsv_read(const uint8_t *text, size_t bytes, uint64_t *cells, 
 WL_API uint32_t wl_tsv_pack(const uint8_t *text, size_t bytes, int32_t *packed, uint32_t row_limit,
                             int32_t drops, wl_tsv_progress *done);
 
+/* Text like Criteo's, for as many rows as are left, read as from a file: what does not fit is held
+ * for the next call. Row r of all is drawn from stream r modulo WL_SYNTHETIC_LANES. A field is empty
+ * for `gap` of 2^31 draws; else its rank is distributed like Zipf's with exponent 1, from 1 to
+ * `most`. An id is a hash of its rank, an integer the text number rank + `first`. */
+enum { WL_SYNTHETIC_LANES = 64, WL_SYNTHETIC_HELD = WL_SYNTHETIC_LANES * 320 + 8 };
+typedef struct {
+    uint32_t gap;
+    uint32_t most;  /* below 2^31 */
+    uint32_t first; /* of integers only */
+    float octaves;  /* log2(most + 1) / (2^31 - gap) */
+} wl_synthetic_column;
+typedef struct {
+    uint32_t streams[4][WL_SYNTHETIC_LANES]; /* the states, none of them all zeros */
+    wl_synthetic_column columns[39];         /* all but the label */
+    const uint64_t *integers; /* texts of 1 to 5 characters and a tab, padded with zeros; 0: empty */
+    uint64_t row_count;       /* that are left */
+    uint32_t ones;            /* of 2^31 draws, those that make a label 1 */
+    uint32_t held_start;
+    uint32_t held_end;
+    uint8_t held[WL_SYNTHETIC_HELD];
+} wl_synthetic;
+
+/* Returns the number of bytes: less than asked for only at the end. */
+WL_API size_t wl_synthetic_read(wl_synthetic *from, uint8_t *text, size_t bytes);
+
 /* Pages of a Parquet file (parquet.apache.org/docs/file-format, "Data Pages" and "Encodings"): flat
  * optional columns, data pages of version 1, before compression and without their headers. */
 enum {

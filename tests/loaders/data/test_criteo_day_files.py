@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattload.core.errors import DataError
-from wattload.loaders.data import criteo_day_files
 from wattload.loaders.data.criteo_day_files import (
     Block,
     CountedFile,
@@ -24,6 +23,7 @@ from wattload.loaders.data.criteo_day_files import (
     first_lines,
     read_blocks,
 )
+from wattload.loaders.data.criteo_synthetic import SyntheticDay
 
 
 def moved_nowhere(*_: int) -> None:
@@ -36,7 +36,7 @@ def blocks_of(part: Part, block_bytes: int, moved: Moved = moved_nowhere) -> Ite
 
 
 def written(path: Path, row_count: int = 100, end: bytes = b"\n") -> bytes:
-    text = b"".join(block.tobytes() for block in criteo_day_files.synthetic_blocks(1, 0, row_count))
+    text = SyntheticDay(1, 0, row_count).readall()
     text = text.replace(b"\n", end)
     path.write_bytes(text)
     return text

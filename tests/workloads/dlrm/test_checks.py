@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from wattload.loaders.data import criteo_day_files
 from wattload.loaders.data.criteo_day_files import COLUMNS, pack_row, parse_line
+from wattload.loaders.data.criteo_synthetic import SyntheticDay
 from wattload.workloads.dlrm.checks import CHECKS, reference_rows
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 @pytest.mark.parametrize("last_end", [True, False])
 def test_it_packs_what_the_definition_packs(end: bytes, last_end: bool) -> None:
-    text = b"".join(b.tobytes() for b in criteo_day_files.synthetic_blocks(3, 0, 500))
+    text = SyntheticDay(3, 0, 500).readall()
     text = text.replace(b"\n", end)
     rows = reference_rows(text if last_end else text.removesuffix(end))
     assert rows.packed.tobytes() == b"".join(map(pack_row, map(parse_line, text.splitlines())))
@@ -23,7 +23,7 @@ def test_it_packs_what_the_definition_packs(end: bytes, last_end: bool) -> None:
 
 
 def test_it_leaves_out_what_the_definition_refuses() -> None:
-    good = next(criteo_day_files.synthetic_blocks(3, 0, 1)).tobytes()
+    good = SyntheticDay(3, 0, 1).readall()
     fields = good.removesuffix(b"\n").split(b"\t")
     bad = [b"", b"0\t1", b"2" + good[1:], good.replace(b"\t", b"\t\t", 1)]
     for place, field in ((2, b"2147483648"), (3, b"+1"), (14, b"0x123456"), (39, b"1234567")):

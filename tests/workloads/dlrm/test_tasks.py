@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from wattload.core.errors import DataError, TargetError
 from wattload.loaders.arrow.config import Config as ArrowConfig
 from wattload.loaders.converters import ConversionSettings, Converter
 from wattload.loaders.data.criteo_day_files import CountedFile, cut_parts
+from wattload.loaders.data.criteo_synthetic import SyntheticDay
+from wattload.loaders.data.media import DirectMedium, PageCacheMedium
 from wattload.loaders.native.config import Config as NativeConfig
 from wattload.workloads.dlrm.tasks import (
     CeilingTask,
@@ -34,16 +37,20 @@ def moved_nowhere(*_: int) -> None:
 
 def day(folder: Path, row_count: int = 10_000) -> Path:
     path = folder / "day_0"
-    assert make_day(DayTask(path, 1, 0, row_count), moved_nowhere).size_bytes == path.stat().st_size
+    made = make_day(DayTask(path, DirectMedium(), 1, 0, row_count), moved_nowhere)
+    assert made.size_bytes == path.stat().st_size
     return path
 
 
-def test_a_day_file_is_told_as_it_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("medium", [DirectMedium(), PageCacheMedium()])
+def test_a_day_file_is_told_as_it_is_written(medium: DirectMedium, tmp_path: Path) -> None:
     written: list[int] = []
-    task = DayTask(tmp_path / "day_0", 1, 0, 3000)
+    task = DayTask(tmp_path / "day_0", medium, 1, 0, 30_000)
     made = make_day(task, lambda _, count, __: written.append(count))
-    assert (made.size_bytes, made.line_count) == (sum(written), 3000)
-    assert (tmp_path / "day_0").read_bytes().count(b"\n") == 3000
+    content = (tmp_path / "day_0").read_bytes()
+    assert content == SyntheticDay(1, 0, 30_000).readall()
+    assert (made.size_bytes, made.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+    assert 0 <= sum(written) - len(content) < 4096  # whole blocks, then cut
 
 
 def test_a_full_target_is_one_sentence_for_every_task(
@@ -57,8 +64,6 @@ def test_a_full_target_is_one_sentence_for_every_task(
         CountedFile, "create", lambda *_: CountedFile(Path("/dev/full"), "wb", moved_nowhere)
     )
     reason = f"writing {full} failed: No space left on device; free some space, or choose"
-    with pytest.raises(TargetError, match=reason):
-        make_day(DayTask(full, 1, 0, 50_000), moved_nowhere)
     with pytest.raises(TargetError, match=reason):
         to_parquet(PartTask(part, full, SETTINGS, ARROW), moved_nowhere)
     with pytest.raises(TargetError, match=reason):
@@ -75,6 +80,9 @@ def test_a_full_file_system_is_one_sentence_for_every_step(
     with tiny_file_system(tmp_path) as target:
         fill(target)
         reason = rf"writing {target}/. failed: No space left on device; free some space, or choose"
+        preallocation = reason.replace("failed:", "failed: preallocation at offset .* failed:")
+        with pytest.raises(TargetError, match=preallocation):
+            make_day(DayTask(target / "d", DirectMedium(), 1, 0, 50_000), moved_nowhere)
         with pytest.raises(TargetError, match=reason):
             to_parquet(PartTask(part, target / "q", SETTINGS, converter), moved_nowhere)
         with pytest.raises(TargetError, match=reason):

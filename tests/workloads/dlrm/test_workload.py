@@ -18,8 +18,8 @@ from wattload.core.record.results import Check
 from wattload.core.workload import Accelerator, Outcome
 from wattload.loaders.arrow.config import Config as ArrowConfig
 from wattload.loaders.converters import ConverterConfig
-from wattload.loaders.data import criteo_day_files
 from wattload.loaders.data.criteo_day_files import COLUMNS, ROW_BYTES, pack_row, parse_line
+from wattload.loaders.data.criteo_synthetic import MEAN_ROW_BYTES, SyntheticDay
 from wattload.loaders.data.target_folder import clean, foreign_paths
 from wattload.loaders.native.config import Config as NativeConfig
 from wattload.workloads.dlrm.config import BadRows, Compression, Config, Ids
@@ -58,9 +58,7 @@ def real_days(folder: Path, day_count: int = 2, row_count: int = 500) -> bytes:
     folder.mkdir()
     whole = b""
     for day in range(day_count):
-        text = b"".join(
-            block.tobytes() for block in criteo_day_files.synthetic_blocks(7, day, row_count)
-        )
+        text = SyntheticDay(7, day, row_count).readall()
         (folder / f"day_{day}").write_bytes(text)
         whole += text
     return whole
@@ -162,12 +160,25 @@ def test_day_files_are_reused_and_a_broken_one_is_made_again(tmp_path: Path) -> 
     day = first.folder / "day_1"
     content, kept = day.read_bytes(), (first.folder / "day_0").stat()
     day.write_bytes(content[:-1])
-    assert dlrm().plan(context).prepare_bytes == ROWS // 2 * criteo_day_files.MEAN_ROW_BYTES
+    assert dlrm().plan(context).prepare_bytes == ROWS // 2 * MEAN_ROW_BYTES
     assert not dlrm().prepare(context).reused
     assert day.read_bytes() == content
     assert (first.folder / "day_0").stat().st_mtime_ns == kept.st_mtime_ns
     again = dlrm().prepare(context)
     assert (again.reused, again.key) == (True, first.key)
+
+
+def test_the_number_of_workers_and_a_restart_do_not_change_the_data(tmp_path: Path) -> None:
+    digests = set()
+    for workers in (1, 2, 3):
+        target = tmp_path / str(workers)
+        target.mkdir()
+        context, planned = context_at(target), dlrm(workers=workers, day_count=3)
+        made = planned.prepare(context)
+        digests.add(made.parameters["sha256"])
+        (made.folder / f"day_{workers - 1}").unlink()
+        digests.add(dlrm(workers=1, day_count=3).prepare(context).parameters["sha256"])
+    assert len(digests) == 1
 
 
 def test_other_counts_are_other_data(tmp_path: Path) -> None:
