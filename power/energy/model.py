@@ -176,17 +176,18 @@ def fit_power(
     if run.is_flat:
         return _fitted(run, declared_sensor(declared))
     sensors = likely_sensors(_near_edges(run), observed, declared, longest_s=run.longest_s)
-    for is_steady, has_parts in ((True, False), (False, True)):
-        other = replace(
-            run,
-            is_steady=run.is_steady or is_steady,
-            has_parts=run.has_parts or has_parts,
-        )
-        near = _near_edges(other)
-        if is_likelier(near, observed, sensors.best, by=CLEAR_NATS, longest_s=run.longest_s):
-            run = other
-            sensors = likely_sensors(near, observed, declared, longest_s=run.longest_s)
+    run, sensors = _likelier(run, sensors, replace(run, is_steady=True))
+    run, sensors = _likelier(run, sensors, replace(run, has_parts=True))
     return _fitted(run, sensors)
+
+
+def _likelier(run: _Run, sensors: LikelySensors, other: _Run) -> tuple[_Run, LikelySensors]:
+    """Return the other course of power with its sensors if it is clearly likelier."""
+    near = _near_edges(other)
+    observed, longest_s = run.observed, run.longest_s
+    if not is_likelier(near, observed, sensors.best, by=CLEAR_NATS, longest_s=longest_s):
+        return run, sensors
+    return other, likely_sensors(near, observed, run.declared, longest_s=longest_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
