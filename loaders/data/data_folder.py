@@ -22,7 +22,7 @@ import stat
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -62,20 +62,22 @@ VERIFIED_NAME = ".wattload-verified.json"
 class ManifestEntry:
     """One finished file: its size in bytes and its SHA-256, ``None`` if it was not hashed.
 
-    ``line_count`` is the number of lines of a text file.
+    ``line_count`` is the number of lines of a text file. ``result`` is JSON that its maker needs in
+    order to use the file again.
     """
 
     size_bytes: int
     sha256: str | None
     line_count: int | None = None
+    result: Mapping[str, Any] | None = None
 
 
 class ManifestPart:
     """The part of a manifest that one rank writes.
 
-    Lines are ``{"name", "size_bytes", "sha256"}`` for a finished file (and ``"line_count"`` for
-    text), ``{"name", "reserved"}`` for an announced one, ``{"name", "removed"}`` for a removed one;
-    the last line on a name counts.
+    Lines are ``{"name", "size_bytes", "sha256"}`` for a finished file (with ``"line_count"`` and
+    ``"result"`` where it has them), ``{"name", "reserved"}`` for an announced one, ``{"name",
+    "removed"}`` for a removed one; the last line on a name counts.
     """
 
     def __init__(self, folder: Path, part: int) -> None:
@@ -89,7 +91,10 @@ class ManifestPart:
         if entry is None:
             self._write({"name": name, "reserved": True})
         else:
-            self._write({"name": name, **asdict(entry)})
+            fields = {"size_bytes": entry.size_bytes, "sha256": entry.sha256}
+            rest = {"line_count": entry.line_count, "result": entry.result}
+            known = {key: value for key, value in rest.items() if value is not None}
+            self._write({"name": name, **fields, **known})
 
     def forget(self, name: str) -> None:
         """Note that a file was removed; durable on return."""
@@ -197,7 +202,10 @@ def _entry(fields: dict[str, Any]) -> ManifestEntry:
         raise TypeError("size_bytes must be an integer and sha256 a string or null")
     if not isinstance(line_count, int | None):
         raise TypeError("line_count must be an integer or null")
-    return ManifestEntry(size_bytes=size_bytes, sha256=sha256, line_count=line_count)
+    result = fields.get("result")
+    if not isinstance(result, dict | None):
+        raise TypeError("result must be an object or null")
+    return ManifestEntry(size_bytes=size_bytes, sha256=sha256, line_count=line_count, result=result)
 
 
 def marker_of(workload: str, parameters: Mapping[str, object], seed: int) -> dict[str, Any]:
@@ -464,16 +472,23 @@ class DataFolder:
         self.discard(name + TEMPORARY_SUFFIX)
 
     def record(
-        self, name: str, size_bytes: int, sha256: str | None, line_count: int | None = None
+        self,
+        name: str,
+        size_bytes: int,
+        sha256: str | None,
+        line_count: int | None = None,
+        *,
+        result: Mapping[str, Any] | None = None,
     ) -> None:
         """List a finished file; the line is on the disk on return.
 
         Raises:
             DataError: the name leads out of the folder or is one of our own.
         """
-        self._append(
-            name, ManifestEntry(size_bytes=size_bytes, sha256=sha256, line_count=line_count)
+        entry = ManifestEntry(
+            size_bytes=size_bytes, sha256=sha256, line_count=line_count, result=result
         )
+        self._append(name, entry)
 
     def is_valid(self, name: str) -> bool:
         """Return whether the file is listed and has its listed size on the disk."""

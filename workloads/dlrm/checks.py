@@ -438,22 +438,28 @@ def sample_check(samples: Sequence[SampleComparison], draw: int) -> Check:
     )
 
 
-def bytes_check(ranks: Sequence[Moved], tsv_bytes: int, rounds: int) -> Check:
+def bytes_check(ranks: Sequence[Moved], tsv_bytes: int, rounds: int, first: PhaseTotal) -> Check:
     """Compare the bytes of TSV that were converted with the size of the day files.
 
-    O_DIRECT reads whole blocks, so that a few bytes at the edges of parts move twice; they are
-    converted once.
+    It fails for a run that kept parts of an earlier start in its ``first`` phase: its time and
+    energy are not those of a conversion. O_DIRECT reads whole blocks, so that a few bytes at the
+    edges of parts move twice; they are converted once.
     """
     read_bytes = sum(
         span.size_bytes for rank in ranks for of_round in rank.tsv for _, span in of_round
     )
+    read_bytes -= first.kept_read_bytes
     figures = {"read_bytes": read_bytes, "file_bytes": tsv_bytes, "rounds": rounds}
+    resumed = (
+        f" An earlier start had converted {first.kept_count} of {first.part_count} parts: the "
+        "output is complete, but the run measured only the rest; run again to measure all."
+    )
     return Check(
         name="dlrm_tsv_bytes",
         verdict="pass" if is_read_whole(figures) else "fail",
         sentence=(
             f"{read_bytes} bytes of TSV were read; the day files have {tsv_bytes * rounds} in "
-            f"{rounds} rounds."
+            f"{rounds} rounds." + (resumed if first.kept_count else "")
         ),
         figures=figures,
         mandatory=True,
@@ -549,9 +555,14 @@ def _joined(spans: Sequence[Span]) -> Span:
 def _verified(
     phase: PhaseTotal, kind: Literal["read", "written"], verified_bytes: int
 ) -> VerifiedBytes:
-    moved_bytes = phase.read_bytes if kind == "read" else phase.written_bytes
+    """Return how much of what moved in this run is verified, without what an earlier one moved."""
+    is_read = kind == "read"
+    kept_bytes = phase.kept_read_bytes if is_read else phase.kept_written_bytes
     return VerifiedBytes(
-        phase=phase.name, kind=kind, moved_bytes=moved_bytes, verified_bytes=verified_bytes
+        phase=phase.name,
+        kind=kind,
+        moved_bytes=phase.read_bytes if is_read else phase.written_bytes,
+        verified_bytes=max(verified_bytes - kept_bytes, 0),
     )
 
 

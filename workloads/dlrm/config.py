@@ -105,7 +105,11 @@ class Config:
         "compares after the run.",
         least=1,
     )
-    keep_output: bool = setting(False, "Leave the files of the last round on the target.")
+    keep_output: bool = setting(
+        False,
+        "Leave the files of the last round on the target; with rounds=1, a conversion that was cut "
+        "off then goes on with the files that it had finished.",
+    )
     data_seed: int = setting(10, "Seed of the synthetic day files.", least=0)
     scales: dict[str, Scale] = field(default_factory=dict)
 

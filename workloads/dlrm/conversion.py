@@ -1,12 +1,18 @@
-"""The timed phases of a conversion on one rank, repeated in rounds, and their output files."""
+"""The timed phases of a conversion on one rank, repeated in rounds, and their output files.
+
+With a ``resume_key``, each finished output is listed durably with what became of its part. The next
+conversion with the same key keeps it, and counts it apart from its own work.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
 
 from wattload.core.files import sync_folder
 from wattload.core.record.results import Check
@@ -15,11 +21,11 @@ from wattload.core.units import NS_PER_S
 from wattload.core.workload import RunContext
 from wattload.loaders.converters import ConversionSettings, Converted, Converter, Packed
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
-from wattload.loaders.data.criteo_day_files import Part
+from wattload.loaders.data.criteo_day_files import Part, Span
 from wattload.loaders.data.data_folder import DataFolder, claim_on_targets
 from wattload.workloads.dlrm.dataset import HOLES_REMEDY
 from wattload.workloads.dlrm.tasks import PackTask, PartTask, to_binary, to_parquet, to_rows
-from wattload.workloads.dlrm.workers import Cost, MovedCallback, TaskResult, WorkerPool
+from wattload.workloads.dlrm.workers import Cost, MovedCallback, WorkerPool
 
 OUTPUT = "dlrm-output"
 TO_PARQUET = "tsv_to_parquet"
@@ -27,8 +33,8 @@ TO_BINARY = "parquet_to_binary"
 TO_ROWS = "tsv_to_binary"
 PHASES = {True: (TO_PARQUET, TO_BINARY), False: (TO_ROWS,)}
 """The phases of a round, by ``workload.columnar``."""
-T = TypeVar("T")
-R = TypeVar("R")
+T = TypeVar("T", PartTask, PackTask)
+R = TypeVar("R", Converted, Packed)
 
 
 class Conversion:
@@ -66,7 +72,6 @@ class Conversion:
 
     def _convert(self, found: ConversionResult, name: str, label: str) -> None:
         """Convert the TSV, to Parquet or to packed rows."""
-        found.cold += self._cold(name, sorted({part.source for part in self._parts}))
         is_columnar = self._settings.columnar
         paths = self._outputs.parquet if is_columnar else self._outputs.binary
         done = self._step(
@@ -76,30 +81,28 @@ class Conversion:
                 PartTask(part, path, self._settings, self._converter)
                 for part, path in zip(self._parts, paths, strict=True)
             ],
+            Converted,
             name=name,
             label=label,
-            input_bytes=sum(part.size_bytes for part in self._parts),
         )
-        found.converted.append([each.result for each in done])
+        found.converted.append(done)
 
     def _pack(self, found: ConversionResult, label: str) -> None:
         """Convert the Parquet files to packed rows."""
-        parquet = self._outputs.parquet
-        found.cold += self._cold(TO_BINARY, parquet)
         done = self._step(
             found,
             to_binary,
             [
                 PackTask(part, source, path, self._settings, self._converter)
                 for part, source, path in zip(
-                    self._parts, parquet, self._outputs.binary, strict=True
+                    self._parts, self._outputs.parquet, self._outputs.binary, strict=True
                 )
             ],
+            Packed,
             name=TO_BINARY,
             label=label,
-            input_bytes=sum(path.stat().st_size for path in parquet),
         )
-        found.packed.append([each.result for each in done])
+        found.packed.append(done)
 
     def _cold(self, name: str, paths: Sequence[Path]) -> tuple[Check, Check]:
         """Evict the next phase's input from the page cache on all ranks, then check that.
@@ -118,15 +121,22 @@ class Conversion:
         found: ConversionResult,
         function: Callable[[T, MovedCallback], R],
         tasks: Sequence[T],
+        kind: type[R],
         *,
         name: str,
         label: str,
-        input_bytes: int,
-    ) -> list[TaskResult[R]]:
-        """Run one phase, which ends when this rank's files and their names are durable."""
+    ) -> list[R]:
+        """Run one phase, which ends when this rank's files and their names are durable.
+
+        Returns what became of every part; those that are finished already are not converted.
+        """
         counted = [0, 0]
+        kept = self._outputs.kept([task.path for task in tasks], kind)
+        due = [index for index in range(len(tasks)) if index not in kept]
+        inputs = [tasks[index].input for index in due]
+        found.cold += self._cold(name, sorted({path for path, _ in inputs}))
         progress = self._context.progress
-        progress.begin(label, read_bytes=input_bytes)
+        progress.begin(label, read_bytes=sum(size_bytes for _, size_bytes in inputs))
         with self._context.phase(name) as phase:
             start_ns = time.monotonic_ns()
 
@@ -137,7 +147,12 @@ class Conversion:
                     read_bytes=read_bytes, written_bytes=written_bytes, operations=operations
                 )
 
-            done = self._pool.run(function, tasks, moved)
+            costs, results = [], dict(kept)
+            own = [tasks[index] for index in due]
+            for place, done in self._pool.as_completed(function, own, moved):
+                costs.append(done.cost)
+                results[due[place]] = done.result
+                self._outputs.finish(own[place].path, done.result)
             self._outputs.sync()
             seconds = (time.monotonic_ns() - start_ns) / NS_PER_S
         progress.end()
@@ -147,10 +162,17 @@ class Conversion:
                 seconds=seconds,
                 read_bytes=counted[0],
                 written_bytes=counted[1],
-                costs=[item.cost for item in done],
+                costs=costs,
+                kept_count=len(kept),
+                kept_read_bytes=sum(_size_bytes(each.read) for each in kept.values()),
+                kept_written_bytes=sum(_size_bytes(each.written) for each in kept.values()),
             )
         )
-        return done
+        return [results[index] for index in range(len(tasks))]
+
+
+def _size_bytes(spans: Sequence[Span]) -> int:
+    return sum(span.size_bytes for span in spans)
 
 
 @dataclass(slots=True)
@@ -178,26 +200,40 @@ class ConversionResult:
 
 @dataclass(slots=True, kw_only=True)
 class Step:
-    """One phase of one round on one rank: seconds, bytes and the costs of its tasks."""
+    """One phase of one round on one rank: seconds, bytes and the costs of its tasks.
+
+    ``kept_count`` parts were finished by an earlier start, with their bytes; nothing else here
+    counts them.
+    """
 
     name: str
     seconds: float
     read_bytes: int
     written_bytes: int
     costs: Sequence[Cost]
+    kept_count: int = 0
+    kept_read_bytes: int = 0
+    kept_written_bytes: int = 0
 
 
 class Outputs:
     """The output files of a rank's parts; its part i is on target i modulo the number of targets.
 
     Every name is in the manifest before the file is created, so ``wattload clean`` finds the files
-    of a killed run.
+    of a killed run. ``resume_key`` identifies what the conversion would write; without one, nothing
+    of an earlier start is kept.
     """
 
     def __init__(
-        self, folders: Sequence[DataFolder], parts: Sequence[Part], *, columnar: bool
+        self,
+        folders: Sequence[DataFolder],
+        parts: Sequence[Part],
+        *,
+        columnar: bool,
+        resume_key: str | None,
     ) -> None:
         self.folders = folders
+        self._resume_key = resume_key
         self._suffixes = (".parquet", ".bin") if columnar else (".bin",)
         self._places = [
             (folders[index % len(folders)], part.name) for index, part in enumerate(parts)
@@ -211,10 +247,12 @@ class Outputs:
         parts: Sequence[Part],
         *,
         columnar: bool,
+        resume_key: str | None,
     ) -> Outputs:
-        """Claim the output folders on all targets and empty them; every rank has to call this.
+        """Claim the output folders on all targets; every rank has to call this.
 
-        Without ``columnar`` there are no Parquet files.
+        They are emptied, unless they have files of a conversion with the same ``resume_key`` that
+        was not completed. Without ``columnar`` there are no Parquet files.
 
         Raises:
             DataError: a folder is not wattload's.
@@ -224,11 +262,12 @@ class Outputs:
         if rank == 0:
             folders = _folders(context, parameters)
             for folder in folders:
-                folder.empty()
+                if resume_key is None or not _is_unfinished(folder, resume_key):
+                    folder.empty()
         context.communicator.barrier()
         if rank:
             folders = _folders(context, parameters)
-        return cls(folders, parts, columnar=columnar)
+        return cls(folders, parts, columnar=columnar, resume_key=resume_key)
 
     @property
     def parquet(self) -> list[Path]:
@@ -240,11 +279,35 @@ class Outputs:
         """The packed file of each part."""
         return self._paths(".bin")
 
+    @property
+    def kept_count(self) -> int:
+        """The number of files that the next start with the same key keeps."""
+        return sum(self._is_kept(*each) for each in self._names())
+
     def begin(self) -> None:
         """Remove the files of an earlier round, and list the names of the next."""
-        self.remove()
+        self.abandon()
         for folder, name in self._names():
-            folder.reserve(name)
+            if not self._is_kept(folder, name):
+                folder.reserve(name)
+
+    def kept(self, paths: Sequence[Path], kind: type[R]) -> dict[int, R]:
+        """Return what became of the parts whose files an earlier start finished, by their index."""
+        folders = {folder.path: folder for folder in self.folders}
+        places = [(folders[path.parent], path.name) for path in paths]
+        return {
+            index: TypeAdapter(kind).validate_python((folder.entries[name].result or {})["made"])
+            for index, (folder, name) in enumerate(places)
+            if self._is_kept(folder, name)
+        }
+
+    def finish(self, path: Path, made: Converted | Packed) -> None:
+        """List a durable file with what became of its part, for the case that the run is killed."""
+        if self._resume_key is None:
+            return
+        folder = next(each for each in self.folders if each.path == path.parent)
+        result = {"resume_key": self._resume_key, "made": asdict(made)}
+        folder.record(path.name, path.lstat().st_size, None, result=result)
 
     def sync(self) -> None:
         """Make the names durable."""
@@ -261,16 +324,27 @@ class Outputs:
             else:
                 folder.record(name, size_bytes, None)
 
+    def abandon(self) -> None:
+        """Remove this rank's files, but those that the next start keeps."""
+        self._discard([each for each in self._names() if not self._is_kept(*each)])
+
     def remove(self) -> None:
         """Remove this rank's files."""
-        for folder, name in self._names():
-            if name in folder.entries or name in folder.reserved:
-                folder.discard(name)
+        self._discard(self._names())
 
     def close(self) -> None:
         """Close the manifests."""
         for folder in self.folders:
             folder.close()
+
+    @staticmethod
+    def _discard(names: Iterable[tuple[DataFolder, str]]) -> None:
+        for folder, name in names:
+            if name in folder.entries or name in folder.reserved:
+                folder.discard(name)
+
+    def _is_kept(self, folder: DataFolder, name: str) -> bool:
+        return self._resume_key is not None and folder.is_valid(name)
 
     def _paths(self, suffix: str) -> list[Path]:
         places = self._places if suffix in self._suffixes else []
@@ -285,3 +359,9 @@ class Outputs:
 def _folders(context: RunContext, parameters: Mapping[str, Any]) -> list[DataFolder]:
     rank = context.communicator.rank
     return claim_on_targets(context.targets, OUTPUT, parameters, seed=0, part=rank)
+
+
+def _is_unfinished(folder: DataFolder, resume_key: str) -> bool:
+    """Return whether all finished files are of a conversion with this key that was cut off."""
+    results = [entry.result or {} for entry in folder.entries.values()]
+    return not folder.sealed and all(each.get("resume_key") == resume_key for each in results)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from wattload.core.record.results import Metric, RateOf
@@ -34,7 +34,9 @@ class Shares:
 class PhaseTotal:
     """One phase over all rounds and ranks.
 
-    ``seconds`` has one entry per round, by the slowest rank; ranks start together.
+    ``seconds`` has one entry per round, by the slowest rank; ranks start together. Of its
+    ``part_count`` parts, ``kept_count`` were finished by an earlier start, with their bytes;
+    nothing else here counts them.
     """
 
     name: str
@@ -45,6 +47,10 @@ class PhaseTotal:
     task_s: float
     run_queue_s: float | None
     peak_bytes: int
+    part_count: int
+    kept_count: int
+    kept_read_bytes: int
+    kept_written_bytes: int
 
     def shares(self, workers: int) -> Shares | None:
         """Return how ``workers`` spent their time; ``None`` without ``/proc/self/schedstat``."""
@@ -78,6 +84,10 @@ def phase_total(name: str, ranks: Sequence[Sequence[Step]]) -> PhaseTotal:
         task_s=sum(cost.wall_s for cost in costs),
         run_queue_s=sum(queued) if len(queued) == len(costs) else None,
         peak_bytes=max((cost.peak_bytes for cost in costs), default=0),
+        part_count=len(costs) + sum(step.kept_count for step in steps),
+        kept_count=sum(step.kept_count for step in steps),
+        kept_read_bytes=sum(step.kept_read_bytes for step in steps),
+        kept_written_bytes=sum(step.kept_written_bytes for step in steps),
     )
 
 
@@ -113,7 +123,7 @@ class RunMeasurement:
 
     def metrics(self) -> list[Metric]:
         """Return the metrics, the headline first."""
-        found = [
+        whole = [
             Metric.of(
                 "conversion_s", self.seconds / self.rounds, Unit.SECONDS, "lower",
                 "Seconds from TSV to packed rows on the target, all phases; mean over the rounds.",
@@ -132,6 +142,8 @@ class RunMeasurement:
                 Unit.SECONDS_PER_BYTE, "lower",
                 "CPU seconds of the workers per TSV byte, all phases.",
             ),
+        ]  # fmt: skip
+        workers = [
             Metric.of(
                 "harness_ceiling_bytes_per_s", self.ceiling_bytes_per_s, Unit.BYTES_PER_SECOND,
                 "higher", "TSV bytes per second of all workers in parallel, from memory.",
@@ -141,7 +153,10 @@ class RunMeasurement:
                 "lower", "Largest resident memory of any worker.",
             ),
         ]  # fmt: skip
-        return [*found, *(metric for phase in self.phases for metric in self._phase_metrics(phase))]
+        found = [*_without_kept(whole, self.phases), *workers]
+        for phase in self.phases:
+            found += _without_kept(self._phase_metrics(phase), [phase])
+        return found
 
     def _phase_metrics(self, phase: PhaseTotal) -> Iterator[Metric]:
         seconds = sum(phase.seconds)
@@ -197,6 +212,7 @@ class RunMeasurement:
                 for form, phase in zip(("packed", "parquet"), reversed(self.phases), strict=False)
             },
             **{f"{phase.name}_round_s": list(phase.seconds) for phase in self.phases},
+            **{f"{phase.name}_kept_count": phase.kept_count for phase in self.phases},
         }
 
     def bottleneck(self) -> str:
@@ -220,3 +236,13 @@ class RunMeasurement:
             f"{format_percent(for_core)} waiting for one and {format_percent(for_storage)} waiting "
             f"for storage: the bottleneck was {bottleneck}."
         )
+
+
+def _without_kept(metrics: Iterable[Metric], phases: Sequence[PhaseTotal]) -> Iterator[Metric]:
+    """Yield the metrics, without values if an earlier start did a part of the phases' work."""
+    kept_count = sum(phase.kept_count for phase in phases)
+    part_count = sum(phase.part_count for phase in phases)
+    reason = f"{kept_count} of {part_count} files were finished by an earlier start"
+    gap = {"value": None, "missing": {"value": reason}}
+    for metric in metrics:
+        yield metric.model_copy(update=gap) if kept_count else metric

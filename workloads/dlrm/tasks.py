@@ -54,6 +54,11 @@ class PartTask:
     settings: ConversionSettings
     converter: Converter
 
+    @property
+    def input(self) -> tuple[Path, int]:
+        """The file that is read, and the bytes of it."""
+        return self.part.source, self.part.size_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class PackTask:
@@ -64,6 +69,11 @@ class PackTask:
     path: Path
     settings: ConversionSettings
     converter: Converter
+
+    @property
+    def input(self) -> tuple[Path, int]:
+        """The file that is read, and its size in bytes."""
+        return self.source, self.source.stat().st_size
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from wattload import __version__
 from wattload.core.errors import ConfigError, RunError
 from wattload.core.record.results import Check
 from wattload.core.workload import (
@@ -70,6 +73,7 @@ class Dlrm:
         self._loader = loader
         self._days: DayFiles | None = None
         self._parts: Sequence[Part] = ()
+        self._all_parts: Sequence[Part] = ()
         self._outputs: Outputs | None = None
         self._converted = ConversionResult()
         self._phases: tuple[PhaseTotal, ...] = ()
@@ -103,13 +107,13 @@ class Dlrm:
             size_bytes=self._days.size_bytes,
             part_bytes=self._config.part_bytes,
         )
-        parts = cut_parts(self._days.paths, count)
-        self._parts = parts[world.rank :: world.world_size]
+        self._all_parts = cut_parts(self._days.paths, count)
+        self._parts = self._all_parts[world.rank :: world.world_size]
         world.barrier()
         return facts
 
     def run(self, context: RunContext) -> Outcome:
-        """Convert in rounds; remove the output after a failure or an interrupt."""
+        """Convert in rounds; after a failure or an interrupt, keep only what can be resumed."""
         days = self._prepared()
         settings = self._settings()
         parameters = {
@@ -119,7 +123,13 @@ class Dlrm:
             "ids": self._config.ids.value,
             "bad_rows": self._config.bad_rows.value,
         }
-        outputs = Outputs.claim(context, parameters, self._parts, columnar=self._config.columnar)
+        outputs = Outputs.claim(
+            context,
+            parameters,
+            self._parts,
+            columnar=self._config.columnar,
+            resume_key=self._resume_key(context, days),
+        )
         self._outputs = outputs
         try:
             with WorkerPool(self._workers(context)) as pool:
@@ -136,8 +146,14 @@ class Dlrm:
                 self._converted = conversion.run(self._config.rounds)
         except BaseException as error:
             with noting_what_remains(error, [folder.path for folder in outputs.folders]):
-                outputs.remove()
+                outputs.abandon()
                 outputs.close()
+            if outputs.kept_count:
+                error.add_note(
+                    f"  kept        {outputs.kept_count} finished files in "
+                    f"{outputs.folders[0].path}; the same run goes on with them, `wattload clean` "
+                    "deletes them"
+                )
             raise
         return self._outcome(context, days, ceiling)
 
@@ -170,19 +186,22 @@ class Dlrm:
             checks.content_check(days, moves, self._phases, self._config.rounds),
             checks.rows_check(days.line_count, rows),
             checks.sample_check(samples, draw),
-            checks.bytes_check(moves, days.size_bytes, self._config.rounds),
+            checks.bytes_check(moves, days.size_bytes, self._config.rounds, self._phases[0]),
         ]
 
     def _finish(self, context: RunContext, outputs: Outputs) -> None:
-        """Keep or remove the output; rank 0 removes the empty folders after all ranks."""
+        """Keep or remove the output; after all ranks, rank 0 seals or removes the folders."""
         if self._config.keep_output:
             outputs.keep()
         else:
             outputs.remove()
         context.communicator.barrier()
-        if context.communicator.rank == 0 and not self._config.keep_output:
+        if context.communicator.rank == 0:
             for folder in outputs.folders:
-                folder.remove()
+                if self._config.keep_output:
+                    folder.seal()
+                else:
+                    folder.remove()
         outputs.close()
 
     def _source(self, context: RunContext) -> RealDays | SyntheticDays:
@@ -194,6 +213,23 @@ class Dlrm:
         if self._days is None:
             raise RunError("dlrm: prepare() has to be called before run()")
         return self._days
+
+    def _resume_key(self, context: RunContext, days: DayFiles) -> str | None:
+        """Return what identifies the files of the conversion, ``None`` if none are to be kept.
+
+        Rounds are repeated for their figures, which those of a resumed conversion are not.
+        """
+        if not self._config.keep_output or self._config.rounds > 1:
+            return None
+        made_from = [
+            __version__,
+            self._loader.name,
+            self._config.block_bytes,
+            days.sha256,
+            context.communicator.world_size,
+            [(str(part.source), part.start_bytes, part.end_bytes) for part in self._all_parts],
+        ]
+        return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
 
     def _require_memory(self) -> None:
         """Raise ``ConfigError`` for blocks whose conversion may need more than a worker may use."""

@@ -1,0 +1,246 @@
+"""Conversions that are killed: what they had finished is kept, and never counted as measured."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.context import context_at
+from wattload.core.record.results import Check
+from wattload.core.workload import Accelerator, Outcome
+from wattload.loaders.arrow.config import Config as ArrowConfig
+from wattload.loaders.converters import ConverterConfig
+from wattload.loaders.data.criteo_day_files import pack_row, parse_line
+from wattload.loaders.data.target_folder import clean, foreign_paths
+from wattload.loaders.native.config import Config as NativeConfig
+from wattload.workloads.dlrm.config import Config
+from wattload.workloads.dlrm.workload import Dlrm
+
+each_loader = pytest.mark.parametrize(
+    "loader", [ArrowConfig(), NativeConfig()], ids=["arrow", "native"]
+)
+PARTS = 8
+SETTINGS: dict[str, Any] = {
+    "row_count": 20_000,
+    "day_count": 2,
+    "rounds": 1,
+    "workers": 1,
+    "block_bytes": 1 << 16,
+    "part_bytes": 700_000,
+    "keep_output": True,
+}
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from tests.context import context_at
+from wattload.core.workload import Accelerator
+from wattload.loaders.{loader}.config import Config as Loader
+from wattload.workloads.dlrm.conversion import Outputs
+from wattload.workloads.dlrm.workload import Config, Dlrm
+
+finished = []
+finish = Outputs.finish
+
+def finish_and_die(self, path, made):
+    finish(self, path, made)
+    finished.append(path)
+    if len(finished) == {after}:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    Outputs.finish = finish_and_die
+    workload = Dlrm(Config(**{settings!r}), Loader(), Accelerator())
+    context = context_at(Path({target!r}))
+    workload.prepare(context)
+    workload.run(context)
+"""
+
+
+def kill(target: Path, loader: ConverterConfig, after: int, **changed: Any) -> None:
+    """Start a conversion that is killed when it has finished some files."""
+    target.mkdir(exist_ok=True)
+    script = target.parent / "child.py"
+    root = str(Path(__file__).parents[3])
+    settings = {**SETTINGS, **changed}
+    script.write_text(
+        KILLED.format(
+            root=root, loader=loader.name, after=after, settings=settings, target=str(target)
+        )
+    )
+    child = subprocess.run([sys.executable, str(script)], cwd=root, check=False, timeout=120)
+    assert child.returncode == -signal.SIGKILL
+
+
+def start(
+    target: Path, loader: ConverterConfig, **changed: Any
+) -> tuple[Outcome, dict[str, Check]]:
+    workload = Dlrm(Config(**{**SETTINGS, **changed}), loader, Accelerator())
+    context = context_at(target)
+    workload.plan(context)
+    workload.prepare(context)
+    outcome = workload.run(context)
+    moved = {phase.name: phase for phase in context.phases if phase.timed}
+    for name, phase in moved.items():
+        details = outcome.details
+        is_whole = phase.read_bytes >= details["tsv_bytes"]
+        if name.startswith("tsv"):
+            assert is_whole == (details[f"{name}_kept_count"] == 0)
+    checks = [*outcome.checks, *workload.verify(context)]
+    return outcome, {check.name: check for check in checks}
+
+
+def kept(outcome: Outcome) -> dict[str, int]:
+    return {
+        name.removesuffix("_kept_count"): count
+        for name, count in outcome.details.items()
+        if name.endswith("_kept_count")
+    }
+
+
+def rows(target: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(target.rglob("*.bin")))
+
+
+def reference(target: Path) -> bytes:
+    days = sorted(target.rglob("day_[01]"))
+    return b"".join(
+        pack_row(parse_line(line)) for day in days for line in day.read_bytes().splitlines()
+    )
+
+
+def failed(checks: dict[str, Check]) -> set[str]:
+    return {name for name, check in checks.items() if check.verdict == "fail"}
+
+
+@each_loader
+def test_parts_finished_before_a_kill_are_kept_and_counted_apart(
+    loader: ConverterConfig, tmp_path: Path
+) -> None:
+    target = tmp_path / "target"
+    kill(target, loader, after=3)
+    before = {path: path.stat() for path in target.rglob("*.parquet")}
+    outcome, checks = start(target, loader)
+    assert kept(outcome) == {"tsv_to_parquet": 3, "parquet_to_binary": 0}
+    same = [path for path, was in before.items() if path.stat().st_mtime_ns == was.st_mtime_ns]
+    assert len(same) == 3
+    assert rows(target) == reference(target)
+    assert failed(checks) == {"dlrm_tsv_bytes"}
+    assert checks["dlrm_tsv_bytes"].sentence.endswith(
+        f"An earlier start had converted 3 of {PARTS} parts: the output is complete, but the run "
+        "measured only the rest; run again to measure all."
+    )
+    values = {metric.name: metric.value for metric in outcome.metrics}
+    reasons = {metric.name: metric.missing.get("value") for metric in outcome.metrics}
+    for name in ("conversion_s", "tsv_bytes_per_s", "rows_per_s", "cpu_s_per_byte"):
+        assert values[name] is None
+        assert reasons[name] == f"3 of {2 * PARTS} files were finished by an earlier start"
+    assert reasons["tsv_to_parquet_s"] == f"3 of {PARTS} files were finished by an earlier start"
+    assert values["parquet_to_binary_s"] is not None  # all of it was done in this run
+    read = next(v for v in checks["dlrm_content"].verified if v.phase == "tsv_to_parquet")
+    assert 0 < read.verified_bytes < outcome.details["tsv_bytes"]
+    assert foreign_paths(target) == ()
+
+
+@pytest.mark.slow
+@each_loader
+def test_a_kill_in_the_second_step_keeps_the_first(loader: ConverterConfig, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    kill(target, loader, after=PARTS + 2)
+    outcome, checks = start(target, loader)
+    assert kept(outcome) == {"tsv_to_parquet": PARTS, "parquet_to_binary": 2}
+    assert rows(target) == reference(target)
+    assert failed(checks) == {"dlrm_tsv_bytes"}
+    assert checks["dlrm_tsv_bytes"].figures["read_bytes"] == 0
+    assert {metric.value for metric in outcome.metrics if metric.phase} == {None}
+
+
+@pytest.mark.slow
+@each_loader
+def test_without_parquet_finished_parts_are_kept_too(
+    loader: ConverterConfig, tmp_path: Path
+) -> None:
+    target = tmp_path / "target"
+    kill(target, loader, after=5, columnar=False)
+    outcome, checks = start(target, loader, columnar=False)
+    assert kept(outcome) == {"tsv_to_binary": 5}
+    assert rows(target) == reference(target)
+    assert failed(checks) == {"dlrm_tsv_bytes"}
+
+
+def test_the_run_after_a_resumed_one_measures_everything(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    kill(target, ArrowConfig(), after=3)
+    start(target, ArrowConfig())
+    outcome, checks = start(target, ArrowConfig())
+    assert set(kept(outcome).values()) == {0}
+    assert failed(checks) == set()
+    assert all(metric.value is not None for metric in outcome.metrics if metric.headline)
+    assert rows(target) == reference(target)
+    clean(target)
+    assert list(target.rglob("*.bin")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"keep_output": False}, id="output is not kept"),
+        pytest.param({"rounds": 2}, id="rounds"),
+        pytest.param({"block_bytes": 1 << 17}, id="row groups"),
+    ],
+)
+def test_a_run_of_another_kind_starts_anew(tmp_path: Path, changed: dict[str, Any]) -> None:
+    target = tmp_path / "target"
+    kill(target, ArrowConfig(), after=3)
+    outcome, checks = start(target, ArrowConfig(), **changed)
+    assert set(kept(outcome).values()) == {0}
+    assert failed(checks) == set()
+    assert foreign_paths(target) == ()
+
+
+@pytest.mark.slow
+def test_another_loader_starts_anew(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    kill(target, ArrowConfig(), after=3)
+    outcome, checks = start(target, NativeConfig())
+    assert set(kept(outcome).values()) == {0}
+    assert failed(checks) == set()
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spoil", [cut, Path.unlink])
+def test_a_kept_file_that_is_not_whole_is_made_again(
+    tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    target = tmp_path / "target"
+    kill(target, ArrowConfig(), after=PARTS)
+    spoil(next(target.rglob("day_1.00000.parquet")))
+    outcome, checks = start(target, ArrowConfig())
+    assert kept(outcome)["tsv_to_parquet"] == PARTS - 1
+    assert rows(target) == reference(target)
+    assert failed(checks) == {"dlrm_tsv_bytes"}
+
+
+@pytest.mark.slow
+def test_a_kept_file_with_other_bytes_fails_the_checks(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    kill(target, ArrowConfig(), after=PARTS + 2)
+    (path, *_) = sorted(path for path in target.rglob("*.bin") if path.stat().st_size)
+    content = bytearray(path.read_bytes())
+    content[1000] ^= 1
+    path.write_bytes(content)
+    _, checks = start(target, ArrowConfig())
+    assert "dlrm_content" in failed(checks)
