@@ -32,9 +32,42 @@ class Converted:
     row_count: int
     landmarks: tuple[tuple[int, int], ...]
     read: tuple[Span, ...]
-    written: tuple[Span, ...] = ()
-    dropped_count: int = 0
-    dropped_offset: int | None = None
+    written: tuple[Span, ...]
+    dropped_count: int
+    dropped_offset: int | None
+
+
+class PartCount:
+    """Counts the rows of a part while its blocks are converted, and the lines that are not rows."""
+
+    def __init__(self) -> None:
+        self._row_count = 0
+        self._landmarks: list[tuple[int, int]] = []
+        self._dropped_count = 0
+        self._dropped_offset: int | None = None
+
+    def add(self, offset_bytes: int, row_count: int) -> None:
+        """Count the rows of a block, which is at this place in the day file."""
+        if row_count:
+            self._landmarks.append((offset_bytes, self._row_count))
+            self._row_count += row_count
+
+    def drop(self, line_count: int, first_offset_bytes: int) -> None:
+        """Count lines that are left out; the first of them is at this place in the day file."""
+        if self._dropped_offset is None:
+            self._dropped_offset = first_offset_bytes
+        self._dropped_count += line_count
+
+    def converted(self, read: tuple[Span, ...], written: tuple[Span, ...]) -> Converted:
+        """Return the counts with what moved."""
+        return Converted(
+            self._row_count,
+            tuple(self._landmarks),
+            read,
+            written,
+            self._dropped_count,
+            self._dropped_offset,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from wattload.loaders.converters import (
     ConversionSettings,
     Converted,
     Packed,
+    PartCount,
     corrupt,
     require_columns,
     without_labels,
@@ -37,6 +38,7 @@ from wattload.loaders.data.criteo_day_files import (
     CountedFile,
     Moved,
     Part,
+    Span,
     find_fault,
     parse_line,
     read_blocks,
@@ -70,19 +72,19 @@ class ArrowConverter:
             CountedFile.create(path, moved) as file,
             io.BufferedWriter(file, WRITE_BYTES) as sink,
         ):
-            found = write_parquet(part, sink, settings, moved)
+            text = write_parquet(part, sink, settings, moved)
             sink.flush()
             os.fsync(sink.fileno())
-        return replace(found, written=tuple(file.spans))
+        return text.converted(tuple(file.spans))
 
     def tsv_to_binary(
         self, part: Part, path: Path, settings: ConversionSettings, moved: Moved
     ) -> Converted:
         """Write one part as packed rows."""
         with CountedFile.create(path, moved) as sink:
-            found = pack_text(part, sink, settings, moved)
+            text = pack_text(part, sink, settings, moved)
             os.fsync(sink.fileno())
-        return replace(found, written=tuple(sink.spans))
+        return text.converted(tuple(sink.spans))
 
     def parquet_to_binary(
         self, source: Path, path: Path, settings: ConversionSettings, moved: Moved
@@ -115,12 +117,12 @@ class _Discard(io.RawIOBase):
 
 def write_parquet(
     part: Part, sink: io.BufferedIOBase, settings: ConversionSettings, moved: Moved
-) -> Converted:
-    """Write one part as Parquet into an open file; raises as ``Converter``."""
+) -> Text:
+    """Write one part as Parquet into an open file and return what was read; see ``Converter``."""
     from pyarrow import parquet
 
     with (
-        _Text(part, settings, moved) as text,
+        Text(part, settings, moved) as text,
         parquet.ParquetWriter(
             sink,
             arrow_schema(numeric_ids=settings.numeric_ids),
@@ -130,29 +132,25 @@ def write_parquet(
     ):
         for table in text:
             writer.write_table(table, row_group_size=table.num_rows)
-    return text.converted()
+    return text
 
 
-def pack_text(
-    part: Part, sink: io.RawIOBase, settings: ConversionSettings, moved: Moved
-) -> Converted:
-    """Write one part as packed rows into an open file; raises as ``Converter``."""
-    with _Text(part, replace(settings, numeric_ids=True), moved) as text:
+def pack_text(part: Part, sink: io.RawIOBase, settings: ConversionSettings, moved: Moved) -> Text:
+    """Write one part as packed rows into an open file; as ``write_parquet``."""
+    with Text(part, replace(settings, numeric_ids=True), moved) as text:
         for table in text:
             _write_rows(table, sink, str(part.source))
-    return text.converted()
+    return text
 
 
-class _Text:
+class Text:
     """Iterates over the rows of a part in tables, one for each block that has any."""
 
     def __init__(self, part: Part, settings: ConversionSettings, moved: Moved) -> None:
         self._part = part
         self._settings = settings
         self._file = CountedFile(part.source, "rb", moved)
-        self._landmarks: list[tuple[int, int]] = []
-        self._row_count = 0
-        self._dropped: list[int] = []
+        self._count = PartCount()
 
     def __enter__(self) -> Self:
         return self
@@ -165,19 +163,12 @@ class _Text:
         for block in read_blocks(self._file, self._part, self._settings.block_bytes):
             table = self._rows(block)
             if table is not None:
-                self._landmarks.append((block.offset_bytes, self._row_count))
-                self._row_count += table.num_rows
+                self._count.add(block.offset_bytes, table.num_rows)
                 yield table
 
-    def converted(self) -> Converted:
-        """Return the counts of what was read; what was written is not in them."""
-        return Converted(
-            self._row_count,
-            tuple(self._landmarks),
-            tuple(self._file.spans),
-            dropped_count=len(self._dropped),
-            dropped_offset=min(self._dropped, default=None),
-        )
+    def converted(self, written: tuple[Span, ...]) -> Converted:
+        """Return the counts of what was read, with what was ``written``."""
+        return self._count.converted(tuple(self._file.spans), written)
 
     def _rows(self, block: Block) -> pa.Table | None:
         try:
@@ -186,7 +177,8 @@ class _Text:
             if not self._settings.drops_bad_rows:
                 raise _fault(block, self._part, str(error)) from error
         rows, dropped = without_bad_lines(block)
-        self._dropped += dropped
+        if dropped:
+            self._count.drop(len(dropped), dropped[0])
         return parse(rows, self._settings) if rows.row_count else None
 
 

@@ -11,8 +11,8 @@ import ctypes
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -34,6 +34,7 @@ from wattload.loaders.converters import (
     ConversionSettings,
     Converted,
     Packed,
+    PartCount,
     corrupt,
     require_columns,
     without_labels,
@@ -120,9 +121,9 @@ class NativeConverter:
         machine = _machine(self, settings.block_bytes)
         text = _Text(machine, part, moved)
         with _FileSink(machine, path, moved) as sink:
-            found = _write_parquet(machine, text, part, sink, settings)
+            count = _write_parquet(machine, text, part, sink, settings)
             sink.finish()
-        return replace(found, read=(text.span,), written=sink.spans)
+        return count.converted((text.span,), sink.spans)
 
     def tsv_to_binary(
         self, part: Part, path: Path, settings: ConversionSettings, moved: Moved
@@ -131,9 +132,9 @@ class NativeConverter:
         machine = _machine(self, settings.block_bytes)
         text = _Text(machine, part, moved)
         with _FileSink(machine, path, moved) as sink:
-            found = _pack_text(machine, text, part, sink, settings)
+            count = _pack_text(machine, text, part, sink, settings)
             sink.finish()
-        return replace(found, read=(text.span,), written=sink.spans)
+        return count.converted((text.span,), sink.spans)
 
     def parquet_to_binary(
         self, source: Path, path: Path, settings: ConversionSettings, moved: Moved
@@ -163,7 +164,10 @@ class NativeConverter:
 
 
 class _Machine:
-    """The engine and the memory of a worker process, for blocks of ``block_bytes`` of text."""
+    """The engine and the memory of a worker process, for blocks of ``block_bytes`` of text.
+
+    Memory that not every step uses is allocated when a step first does.
+    """
 
     def __init__(self, converter: NativeConverter, block_bytes: int) -> None:
         self.library = library.load()
@@ -180,12 +184,6 @@ class _Machine:
             memory[first + number * PIECE_BYTES : first + (number + 1) * PIECE_BYTES]
             for number in range(PIECES)
         ]
-        self.cells = np.zeros((len(COLUMNS), self.stride), np.uint64)
-        page_bytes = round_up(self.library.wl_column_page_bytes(self.row_limit), 8)
-        self.dictionary = np.zeros(page_bytes, np.uint8)
-        self.data = np.zeros(page_bytes, np.uint8)
-        self.scratch = np.zeros(self.library.wl_column_scratch_bytes(self.row_limit), np.uint8)
-        self.rows = np.zeros((PACKED_ROWS, len(COLUMNS)), "<i4")
         self._io = converter
         self._engine = IOEngine(
             backend=converter.engine,
@@ -193,6 +191,35 @@ class _Machine:
             depth=converter.queue_depth,
             slots=memory,
         )
+
+    @cached_property
+    def cells(self) -> NDArray[np.uint64]:
+        """The fields of a block's rows, shape (columns, stride)."""
+        return np.zeros((len(COLUMNS), self.stride), np.uint64)
+
+    @cached_property
+    def dictionary(self) -> Bytes:
+        """The dictionary page of a column."""
+        return np.zeros(self._page_bytes, np.uint8)
+
+    @cached_property
+    def data(self) -> Bytes:
+        """The data page of a column."""
+        return np.zeros(self._page_bytes, np.uint8)
+
+    @cached_property
+    def scratch(self) -> Bytes:
+        """What the library needs to encode or decode a column."""
+        return np.zeros(self.library.wl_column_scratch_bytes(self.row_limit), np.uint8)
+
+    @cached_property
+    def rows(self) -> NDArray[np.int32]:
+        """Packed rows, shape (``PACKED_ROWS``, columns)."""
+        return np.zeros((PACKED_ROWS, len(COLUMNS)), "<i4")
+
+    @property
+    def _page_bytes(self) -> int:
+        return round_up(self.library.wl_column_page_bytes(self.row_limit), 8)
 
     def move(self, kind: IOKind, extent: Extent, memory: Bytes, moved: Moved) -> Ticket:
         """Queue the read or the write of an extent to or from memory."""
@@ -420,10 +447,10 @@ def _write_parquet(
     part: Part,
     sink: Sink,
     settings: ConversionSettings,
-) -> Converted:
+) -> PartCount:
     """Write blocks of whole lines as Parquet; raises ``DataError`` that names the first bad row."""
     writer = _ParquetWriter(machine, sink, settings)
-    found = _Found(part, settings)
+    count = PartCount()
     for offset, block in text:
         progress = library.TsvProgress()
         while progress.taken_bytes < block.size:
@@ -437,14 +464,13 @@ def _write_parquet(
                 settings.drops_bad_rows,
                 ctypes.byref(progress),
             )
-            found.require_rows(offset, progress)
+            _require_rows(part, offset, progress, settings)
             if rows:
                 writer.write_cells(rows)
-                found.landmarks.append((offset + at, found.row_count))
-            found.row_count += rows
-        found.drop(offset, progress)
+            count.add(offset + at, rows)
+        _drop(count, offset, progress)
     writer.finish()
-    return found.converted()
+    return count
 
 
 def _pack_text(
@@ -453,12 +479,12 @@ def _pack_text(
     part: Part,
     sink: Sink,
     settings: ConversionSettings,
-) -> Converted:
+) -> PartCount:
     """Write blocks of whole lines as packed rows; raises as ``_write_parquet``."""
-    found = _Found(part, settings)
+    count = PartCount()
     for offset, block in text:
         progress = library.TsvProgress()
-        first_row = found.row_count
+        block_rows = 0
         while progress.taken_bytes < block.size:
             at = progress.taken_bytes
             rows = machine.library.wl_tsv_pack(
@@ -469,46 +495,26 @@ def _pack_text(
                 settings.drops_bad_rows,
                 ctypes.byref(progress),
             )
-            found.require_rows(offset, progress)
+            _require_rows(part, offset, progress, settings)
             sink.write(machine.rows[:rows].view(np.uint8).reshape(-1))
-            found.row_count += rows
-        if found.row_count > first_row:
-            found.landmarks.append((offset, first_row))
-        found.drop(offset, progress)
-    return found.converted()
+            block_rows += rows
+        count.add(offset, block_rows)
+        _drop(count, offset, progress)
+    return count
 
 
-class _Found:
-    """Counts the rows of a part while its blocks are parsed, and the lines that are not rows."""
+def _require_rows(
+    part: Part, offset: int, progress: library.TsvProgress, settings: ConversionSettings
+) -> None:
+    """Raise ``DataError`` for a bad line in the block at ``offset``, unless it is dropped."""
+    if progress.bad_count and not settings.drops_bad_rows:
+        raise _fault(part, offset + progress.bad_offsets[0])
 
-    def __init__(self, part: Part, settings: ConversionSettings) -> None:
-        self._part = part
-        self._drops = settings.drops_bad_rows
-        self.row_count = 0
-        self.landmarks: list[tuple[int, int]] = []
-        self._dropped_count = 0
-        self._dropped_offset: int | None = None
 
-    def require_rows(self, offset: int, progress: library.TsvProgress) -> None:
-        """Raise ``DataError`` for a bad line in the block at ``offset``, unless it is dropped."""
-        if progress.bad_count and not self._drops:
-            raise _fault(self._part, offset + progress.bad_offsets[0])
-
-    def drop(self, offset: int, progress: library.TsvProgress) -> None:
-        """Count the bad lines of a whole block."""
-        if progress.bad_count and self._dropped_offset is None:
-            self._dropped_offset = offset + progress.bad_offsets[0]
-        self._dropped_count += progress.bad_count
-
-    def converted(self) -> Converted:
-        """Return the counts; what moved is not in them."""
-        return Converted(
-            self.row_count,
-            tuple(self.landmarks),
-            (),
-            dropped_count=self._dropped_count,
-            dropped_offset=self._dropped_offset,
-        )
+def _drop(count: PartCount, offset: int, progress: library.TsvProgress) -> None:
+    """Count the bad lines of a whole block."""
+    if progress.bad_count:
+        count.drop(progress.bad_count, offset + progress.bad_offsets[0])
 
 
 def _fault(part: Part, offset: int) -> DataError:
