@@ -30,6 +30,19 @@ def fuzz_program(checked_objects: list[Path]) -> Path:
 
 
 @pytest.fixture(scope="session")
+def fuzz_rows_program(checked_objects: list[Path]) -> Path:
+    """The fuzz of Criteo's rows, with our own driver."""
+    mains = ["fuzz_rows.c", "fuzz_main.c"]
+    return build_program(checked_objects[0].parent, ADDRESS, mains, *checked_objects)
+
+
+@pytest.fixture(scope="session")
+def same_synthetic_program(checked_objects: list[Path]) -> Path:
+    """The comparison of both builds of the generator."""
+    return build_program(checked_objects[0].parent, ADDRESS, ["same_synthetic.c"], *checked_objects)
+
+
+@pytest.fixture(scope="session")
 def threads_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program with ThreadSanitizer, where it runs."""
     folder = tmp_path_factory.mktemp("thread")

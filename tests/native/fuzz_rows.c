@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "avx2.h"
 #include "criteo.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
@@ -93,12 +94,12 @@ static void check_pages(const uint64_t *cells, uint32_t rows, const int32_t *pac
     free(data);
 }
 
-static void check_rows(const uint8_t *text, size_t length) {
+static void check_rows(const uint8_t *text, size_t length, rows_reader *read, rows_packer *pack) {
     static uint64_t cells[WL_COLUMNS * ROWS];
     static int32_t packed[ROWS * WL_COLUMNS], expected[ROWS * WL_COLUMNS];
     wl_tsv_progress done = {0}, packed_done = {0};
-    uint32_t rows = wl_tsv_read(text, length, cells, ROWS, ROWS, 1, &done);
-    require(wl_tsv_pack(text, length, packed, ROWS, 1, &packed_done) == rows);
+    uint32_t rows = read(text, length, cells, ROWS, ROWS, 1, &done);
+    require(pack(text, length, packed, ROWS, 1, &packed_done) == rows);
     require(done.taken_bytes == packed_done.taken_bytes && done.bad_count == packed_done.bad_count);
     uint32_t row = 0;
     uint64_t bad = 0;
@@ -137,7 +138,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     uint8_t *text = malloc(length + SLACK); /* so that reading beyond the slack is seen */
     memcpy(text, bytes, length);
     memset(text + length, '\t', SLACK);
-    check_rows(text, length);
+    check_rows(text, length, read_rows, pack_rows);
+    if (has_avx2())
+        check_rows(text, length, read_rows_avx2, pack_rows_avx2);
     free(text);
     text = malloc(length ? length : 1);
     memcpy(text, bytes, length);

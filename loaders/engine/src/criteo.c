@@ -2,6 +2,7 @@
  * is read down these rows without a branch on its contents. What is wrong with any field of the
  * tile is collected in one word; only then are its rows read one by one. */
 #include "criteo.h"
+#include "avx2.h"
 
 #include <string.h>
 
@@ -161,8 +162,8 @@ static size_t line_bytes(const uint8_t *text, size_t bytes) {
     return end ? (size_t)(end - text) + 1 : bytes;
 }
 
-uint32_t wl_tsv_read(const uint8_t *text, size_t bytes, uint64_t *cells, size_t stride,
-                     uint32_t row_limit, int32_t drops, wl_tsv_progress *done) {
+uint32_t read_rows(const uint8_t *text, size_t bytes, uint64_t *cells, size_t stride,
+                   uint32_t row_limit, int32_t drops, wl_tsv_progress *done) {
     ends found;
     uint32_t row = 0;
     size_t at = 0;
@@ -216,17 +217,38 @@ static void pack_tile(const uint64_t *cells, uint32_t rows, int32_t *packed) {
             *packed++ = values[column][row];
 }
 
-uint32_t wl_tsv_pack(const uint8_t *text, size_t bytes, int32_t *packed, uint32_t row_limit,
-                     int32_t drops, wl_tsv_progress *done) {
+uint32_t pack_rows(const uint8_t *text, size_t bytes, int32_t *packed, uint32_t row_limit,
+                   int32_t drops, wl_tsv_progress *done) {
     uint64_t cells[WL_COLUMNS * TILE_STRIDE];
     uint64_t start = done->taken_bytes;
     uint32_t row = 0;
     while (row < row_limit && done->taken_bytes - start < bytes && (drops || !done->bad_count)) {
         size_t at = done->taken_bytes - start;
         uint32_t most = row_limit - row < TILE_ROWS ? row_limit - row : TILE_ROWS;
-        uint32_t rows = wl_tsv_read(text + at, bytes - at, cells, TILE_STRIDE, most, drops, done);
+        uint32_t rows = read_rows(text + at, bytes - at, cells, TILE_STRIDE, most, drops, done);
         pack_tile(cells, rows, packed + (size_t)row * WL_COLUMNS);
         row += rows;
     }
     return row;
+}
+
+WITH_AVX2 uint32_t read_rows_avx2(const uint8_t *text, size_t bytes, uint64_t *cells, size_t stride,
+                                  uint32_t row_limit, int32_t drops, wl_tsv_progress *done) {
+    return read_rows(text, bytes, cells, stride, row_limit, drops, done);
+}
+
+WITH_AVX2 uint32_t pack_rows_avx2(const uint8_t *text, size_t bytes, int32_t *packed,
+                                  uint32_t row_limit, int32_t drops, wl_tsv_progress *done) {
+    return pack_rows(text, bytes, packed, row_limit, drops, done);
+}
+
+uint32_t wl_tsv_read(const uint8_t *text, size_t bytes, uint64_t *cells, size_t stride,
+                     uint32_t row_limit, int32_t drops, wl_tsv_progress *done) {
+    return (has_avx2() ? read_rows_avx2 : read_rows)(text, bytes, cells, stride, row_limit, drops,
+                                                     done);
+}
+
+uint32_t wl_tsv_pack(const uint8_t *text, size_t bytes, int32_t *packed, uint32_t row_limit,
+                     int32_t drops, wl_tsv_progress *done) {
+    return (has_avx2() ? pack_rows_avx2 : pack_rows)(text, bytes, packed, row_limit, drops, done);
 }

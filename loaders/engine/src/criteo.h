@@ -12,6 +12,16 @@ enum { WL_COLUMNS = 40, WL_INTEGERS = 14 };
 #define WL_PRESENT (1ull << 32)
 #define WL_ID_MODULUS 40000000u
 
+/* wl_tsv_read, wl_tsv_pack and wl_synthetic_read for any CPU, and for one with AVX2. */
+typedef uint32_t rows_reader(const uint8_t *text, size_t bytes, uint64_t *cells, size_t stride,
+                             uint32_t row_limit, int32_t drops, wl_tsv_progress *done);
+typedef uint32_t rows_packer(const uint8_t *text, size_t bytes, int32_t *packed, uint32_t row_limit,
+                             int32_t drops, wl_tsv_progress *done);
+typedef size_t synthetic_reader(wl_synthetic *from, uint8_t *text, size_t bytes);
+rows_reader read_rows, read_rows_avx2;
+rows_packer pack_rows, pack_rows_avx2;
+synthetic_reader read_synthetic, read_synthetic_avx2;
+
 /* Nonzero if any of 8 characters is no hex digit of either case. */
 static inline uint64_t not_hex(uint64_t text) {
     const uint64_t high = 0x8080808080808080ull, ones = 0x0101010101010101ull;

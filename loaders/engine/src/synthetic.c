@@ -2,6 +2,7 @@
  * make vectors of; then the text of each row is put together. Only arithmetic of IEEE 754 that is
  * the same everywhere is used, so the same streams give the same bytes on any machine. */
 #include "criteo.h"
+#include "avx2.h"
 
 #include <string.h>
 
@@ -130,7 +131,7 @@ static uint8_t *make_tile(wl_synthetic *from, uint8_t *text) {
     return write_tile(from, &drawn, rows, text);
 }
 
-size_t wl_synthetic_read(wl_synthetic *from, uint8_t *text, size_t bytes) {
+size_t read_synthetic(wl_synthetic *from, uint8_t *text, size_t bytes) {
     uint8_t *at = text, *end = text + bytes;
     for (;;) {
         size_t room = (size_t)(end - at), held = from->held_end - from->held_start;
@@ -147,4 +148,12 @@ size_t wl_synthetic_read(wl_synthetic *from, uint8_t *text, size_t bytes) {
             from->held_end = (uint32_t)(make_tile(from, from->held) - from->held);
         }
     }
+}
+
+WITH_AVX2 size_t read_synthetic_avx2(wl_synthetic *from, uint8_t *text, size_t bytes) {
+    return read_synthetic(from, text, bytes);
+}
+
+size_t wl_synthetic_read(wl_synthetic *from, uint8_t *text, size_t bytes) {
+    return (has_avx2() ? read_synthetic_avx2 : read_synthetic)(from, text, bytes);
 }
