@@ -51,7 +51,8 @@ class TestAttached(TestReplay):
     @pytest.fixture(autouse=True)
     def file(self, tmp_path: Path) -> None:
         now_ns = time.monotonic_ns()
-        rows = "".join(f"{now_ns + row * 100_000},5\n" for row in range(20_000))
+        # A minute, so that a slow test still reads within the trace.
+        rows = "".join(f"{now_ns + row * 3_000_000},5\n" for row in range(20_000))
         self.path = written(tmp_path, HEAD + "monotonic_ns,power_w\n" + rows)
 
     def make(self) -> PowerSource:
