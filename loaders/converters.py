@@ -27,6 +27,9 @@ class Converted:
     a Parquet file, or of each block of packed rows. ``read`` and ``written`` are the bytes of TSV
     and of output that moved. ``dropped_offset`` is the place of the first dropped line in the day
     file, in bytes.
+
+    Of a gz file the bytes that moved are those of gz, and all other places are those in its text.
+    ``unpack_cpu_s`` is the CPU time of the thread that unpacked it, in seconds.
     """
 
     row_count: int
@@ -35,6 +38,7 @@ class Converted:
     written: tuple[Span, ...]
     dropped_count: int
     dropped_offset: int | None
+    unpack_cpu_s: float
 
 
 class PartCount:
@@ -58,7 +62,9 @@ class PartCount:
             self._dropped_offset = first_offset_bytes
         self._dropped_count += line_count
 
-    def converted(self, read: tuple[Span, ...], written: tuple[Span, ...]) -> Converted:
+    def converted(
+        self, read: tuple[Span, ...], written: tuple[Span, ...], unpack_cpu_s: float
+    ) -> Converted:
         """Return the counts with what moved."""
         return Converted(
             self._row_count,
@@ -67,6 +73,7 @@ class PartCount:
             written,
             self._dropped_count,
             self._dropped_offset,
+            unpack_cpu_s,
         )
 
 
@@ -102,8 +109,9 @@ class BadIdError(DataError):
 class Converter(Protocol):
     """Converts one file at a time in a worker process. It can be pickled.
 
-    All methods raise ``DataError`` for bad input and ``OSError`` for a target that is full or
-    failed. Memory grows with ``block_bytes`` and not with the part.
+    ``moved`` may be called from several threads. All methods raise ``DataError`` for bad input and
+    ``OSError`` for a target that is full or failed. Memory grows with ``block_bytes`` and not with
+    the part.
     """
 
     def tsv_to_parquet(

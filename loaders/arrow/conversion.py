@@ -39,10 +39,12 @@ from wattload.loaders.data.criteo_day_files import (
     Moved,
     Part,
     Span,
+    changed,
     find_fault,
     parse_line,
     read_blocks,
 )
+from wattload.loaders.data.gz_text import READ_BYTES, Ahead, PieceReader, is_gz, unpack
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,8 +73,10 @@ class ArrowConverter:
         with (
             CountedFile.create(path, moved) as file,
             io.BufferedWriter(file, WRITE_BYTES) as sink,
+            Text(part, settings, moved) as text,
         ):
-            text = write_parquet(part, sink, settings, moved)
+            write_parquet(text, sink, settings)
+            text.require_end()
             sink.flush()
             os.fsync(sink.fileno())
         return text.converted(tuple(file.spans))
@@ -81,8 +85,12 @@ class ArrowConverter:
         self, part: Part, path: Path, settings: ConversionSettings, moved: Moved
     ) -> Converted:
         """Write one part as packed rows."""
-        with CountedFile.create(path, moved) as sink:
-            text = pack_text(part, sink, settings, moved)
+        with (
+            CountedFile.create(path, moved) as sink,
+            Text(part, replace(settings, numeric_ids=True), moved) as text,
+        ):
+            pack_text(text, sink, str(part.source))
+            text.require_end()
             os.fsync(sink.fileno())
         return text.converted(tuple(sink.spans))
 
@@ -100,12 +108,13 @@ class ArrowConverter:
 
     def in_memory(self, part: Part, settings: ConversionSettings) -> None:
         """Do all steps with one block: from the page cache, to packed rows that are discarded."""
-        with io.BytesIO() as file, _Discard() as sink:
-            if not settings.columnar:
-                pack_text(part, sink, settings, lambda *_: None)
-                return
-            write_parquet(part, file, settings, lambda *_: None)
-            write_packed(file, sink, "memory", settings)
+        chosen = settings if settings.columnar else replace(settings, numeric_ids=True)
+        with io.BytesIO() as file, _Discard() as sink, Text(part, chosen, lambda *_: None) as text:
+            if settings.columnar:
+                write_parquet(text, file, settings)
+                write_packed(file, sink, "memory", settings)
+            else:
+                pack_text(text, sink, "memory")
 
 
 class _Discard(io.RawIOBase):
@@ -115,32 +124,24 @@ class _Discard(io.RawIOBase):
         return memoryview(data).nbytes
 
 
-def write_parquet(
-    part: Part, sink: io.BufferedIOBase, settings: ConversionSettings, moved: Moved
-) -> Text:
-    """Write one part as Parquet into an open file and return what was read; see ``Converter``."""
+def write_parquet(text: Text, sink: io.BufferedIOBase, settings: ConversionSettings) -> None:
+    """Write a text as Parquet into an open file; raises as ``Converter``."""
     from pyarrow import parquet
 
-    with (
-        Text(part, settings, moved) as text,
-        parquet.ParquetWriter(
-            sink,
-            arrow_schema(numeric_ids=settings.numeric_ids),
-            compression=settings.compression,
-            write_statistics=[LABEL, *INTEGERS],  # statistics of hashed ids can't select rows
-        ) as writer,
-    ):
+    with parquet.ParquetWriter(
+        sink,
+        arrow_schema(numeric_ids=settings.numeric_ids),
+        compression=settings.compression,
+        write_statistics=[LABEL, *INTEGERS],  # statistics of hashed ids can't select rows
+    ) as writer:
         for table in text:
             writer.write_table(table, row_group_size=table.num_rows)
-    return text
 
 
-def pack_text(part: Part, sink: io.RawIOBase, settings: ConversionSettings, moved: Moved) -> Text:
-    """Write one part as packed rows into an open file; as ``write_parquet``."""
-    with Text(part, replace(settings, numeric_ids=True), moved) as text:
-        for table in text:
-            _write_rows(table, sink, str(part.source))
-    return text
+def pack_text(text: Text, sink: io.RawIOBase, name: str) -> None:
+    """Write a text with numeric ids as packed rows into an open file; raises as ``Converter``."""
+    for table in text:
+        _write_rows(table, sink, name)
 
 
 class Text:
@@ -150,17 +151,25 @@ class Text:
         self._part = part
         self._settings = settings
         self._file = CountedFile(part.source, "rb", moved)
+        self._ahead = Ahead(unpack(part.source, self._chunks())) if is_gz(part.source) else None
+        self._text = PieceReader(iter(self._ahead)) if self._ahead else self._file
         self._count = PartCount()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        if self._ahead:
+            self._ahead.close()
         self._file.close()
 
     def __iter__(self) -> Iterator[pa.Table]:
         """Yield tables; raises ``DataError`` that names the first bad row, unless it is dropped."""
-        for block in read_blocks(self._file, self._part, self._settings.block_bytes):
+        if not self._ahead:
+            start, size = self._part.start_bytes, self._part.size_bytes
+            os.posix_fadvise(self._file.fileno(), start, size, os.POSIX_FADV_SEQUENTIAL)
+            self._file.seek(start)
+        for block in read_blocks(self._text, self._part, self._settings.block_bytes):
             table = self._rows(block)
             if table is not None:
                 self._count.add(block.offset_bytes, table.num_rows)
@@ -168,7 +177,17 @@ class Text:
 
     def converted(self, written: tuple[Span, ...]) -> Converted:
         """Return the counts of what was read, with what was ``written``."""
-        return self._count.converted(tuple(self._file.spans), written)
+        unpack_cpu_s = self._ahead.cpu_s if self._ahead else 0.0
+        return self._count.converted(tuple(self._file.spans), written, unpack_cpu_s)
+
+    def require_end(self) -> None:
+        """Read a gz file to its end; raises ``DataError`` if it has more text than the part."""
+        if self._ahead and self._text.read(1):
+            raise changed(self._part.source)
+
+    def _chunks(self) -> Iterator[bytes]:
+        while chunk := self._file.read(READ_BYTES):
+            yield chunk
 
     def _rows(self, block: Block) -> pa.Table | None:
         try:

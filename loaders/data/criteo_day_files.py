@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import io
 import math
-import os
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +26,7 @@ import numpy as np
 from wattload.core.errors import DataError
 from wattload.loaders.data.crc32 import crc32_of
 from wattload.loaders.data.data_folder import open_data_folder
+from wattload.loaders.data.gz_text import is_gz, open_text
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -37,7 +37,8 @@ Moved = Callable[[int, int, int], None]
 LINE_LIMIT_BYTES = 64 << 10
 """No line of a day file is longer; Criteo's have some 250 bytes."""
 
-_DAY_NAME = re.compile(r"day_([0-9]+)\Z")
+_GZ_START = b"\x1f\x8b"
+_DAY_NAME = re.compile(r"day_([0-9]+)(\.gz)?\Z")
 
 
 LABEL = "label"
@@ -60,6 +61,7 @@ COUNTING_BYTES = 1 << 20
 class Part:
     """Whole lines of one day file: bytes ``start_bytes`` (inclusive) to ``end_bytes`` (exclusive).
 
+    They are bytes of text: a gz file is one part, which ends with its unpacked size.
     ``name`` is unique among the parts of a conversion and sorts in the order of the rows.
     """
 
@@ -151,21 +153,22 @@ class CountedFile(io.FileIO):
 
 
 def day_files(source: Path) -> tuple[Path, ...]:
-    """Return the day files of a path: itself, or ``day_0``, ``day_1``, ... in it.
+    """Return the day files of a path: itself, or ``day_0`` or ``day_0.gz``, ``day_1``, ... in it.
 
-    Symbolic links are resolved; nothing is opened for writing.
+    Of a day that is there both ways, the plain file is taken. Symbolic links are resolved; nothing
+    is opened for writing.
 
     Raises:
-        DataError: there are none, one is empty, or they are still compressed.
+        DataError: there are none, one is empty, or a name does not say that it is gz.
     """
     if source.is_dir():
-        found = {int(match[1]): path for path in source.iterdir() if (match := _day(path))}
+        in_order = sorted(source.iterdir(), key=lambda path: path.name, reverse=True)
+        found = {int(match[1]): path for path in in_order if (match := _day(path))}
         paths = tuple(found[day].resolve() for day in sorted(found))
     else:
         paths = (source.resolve(),)
     if not paths:
-        packed = " (unpack day_*.gz first)" if any(source.glob("day_*.gz")) else ""
-        raise DataError(f"{source} has no day files, which are named day_0, day_1, ...{packed}")
+        raise DataError(f"{source} has no day files, which are named day_0 or day_0.gz, day_1, ...")
     for path in paths:
         _require_text(path)
     return paths
@@ -183,8 +186,12 @@ def _require_text(path: Path) -> None:
         raise DataError(f"{path} can't be read: {error.strerror}") from error
     if not start:
         raise DataError(f"{path} is empty; a day file has a line for each click")
-    if start == b"\x1f\x8b":
-        raise DataError(f"{path} is compressed; unpack it first, with gunzip --keep {path}")
+    if (start == _GZ_START) != is_gz(path):
+        raise DataError(
+            f"{path} is not gz data, as its name says; rename it"
+            if is_gz(path)
+            else f"{path} is gz data; its name has to end in .gz"
+        )
 
 
 def balanced_count(*, file_count: int, worker_count: int, size_bytes: int, part_bytes: int) -> int:
@@ -196,21 +203,25 @@ def balanced_count(*, file_count: int, worker_count: int, size_bytes: int, part_
     return together * max(-(-size_bytes // (together * part_bytes)), 1)
 
 
-def cut_parts(paths: Sequence[Path], part_count: int) -> tuple[Part, ...]:
+def cut_parts(
+    paths: Sequence[Path], part_count: int, text_bytes: Mapping[Path, int] | None = None
+) -> tuple[Part, ...]:
     """Cut day files into about ``part_count`` parts of nearly equal size, each of whole lines.
 
     Every file has at least one part, so all workers have work even with fewer files. A part never
-    spans two files. No byte is in two parts; empty parts are left out.
+    spans two files. No byte is in two parts; empty parts are left out. A gz file is one part;
+    ``text_bytes`` has the unpacked sizes.
 
     Raises:
         DataError: a line has more than 64 KiB.
     """
-    sizes = [path.stat().st_size for path in paths]
+    known = text_bytes or {}
+    sizes = [known[path] if is_gz(path) else path.stat().st_size for path in paths]
     share = max(sum(sizes) / part_count, 1)
     return tuple(
         part
         for path, size in zip(paths, sizes, strict=True)
-        for part in _cut_file(path, size, max(round(size / share), 1))
+        for part in _cut_file(path, size, 1 if is_gz(path) else max(round(size / share), 1))
     )
 
 
@@ -218,22 +229,27 @@ def first_lines(part: Part, size_bytes: int) -> Part:
     """Return the first whole lines of a part, ``size_bytes`` or up to a line more."""
     if part.size_bytes <= size_bytes:
         return part
-    with part.source.open("rb") as file:
+    with open_text(part.source, max(part.start_bytes + size_bytes - 1, 0)) as file:
         end = _next_line(file, part.source, part.start_bytes + size_bytes)
     return Part(part.source, part.start_bytes, min(end, part.end_bytes), part.name)
 
 
 def _cut_file(path: Path, size_bytes: int, count: int) -> Iterator[Part]:
-    with path.open("rb") as file:
-        cuts = [_next_line(file, path, size_bytes * index // count) for index in range(1, count)]
+    cuts = []
+    for index in range(1, count):
+        cut = size_bytes * index // count
+        with open_text(path, max(cut - 1, 0)) as file:
+            cuts.append(_next_line(file, path, cut))
     edges = sorted({0, *cuts, size_bytes})
     for index, (start, end) in enumerate(pairwise(edges)):
         yield Part(path, start, end, f"{path.name}.{index:05d}")
 
 
-def _next_line(file: io.BufferedReader, path: Path, offset: int) -> int:
-    """Return the start of the first line that begins at ``offset`` or after it."""
-    file.seek(max(offset - 1, 0))
+def _next_line(file: io.BufferedIOBase, path: Path, offset: int) -> int:
+    """Return the start of the first line that begins at ``offset`` or after it.
+
+    The file is at the byte before, if there is one.
+    """
     rest = file.readline(LINE_LIMIT_BYTES)
     if len(rest) == LINE_LIMIT_BYTES and not rest.endswith(b"\n"):
         raise long_line(path, offset)
@@ -308,17 +324,15 @@ class Block:
     is_plain: bool
 
 
-def read_blocks(file: CountedFile, part: Part, block_bytes: int) -> Iterator[Block]:
-    """Yield the lines of a part of an open day file in blocks of at most ``block_bytes``.
+def read_blocks(file: io.RawIOBase, part: Part, block_bytes: int) -> Iterator[Block]:
+    """Yield the lines of a part in blocks of at most ``block_bytes``; the file is at its start.
 
     Raises:
-        DataError: a line is longer than a block, or the file became shorter while it was read.
+        DataError: a line is longer than a block, or the file changed while it was read.
     """
     buffer = bytearray(min(block_bytes, part.size_bytes))
     view = memoryview(buffer)
     offset, held = part.start_bytes, 0
-    os.posix_fadvise(file.fileno(), offset, part.size_bytes, os.POSIX_FADV_SEQUENTIAL)
-    file.seek(offset)
     while (left := part.end_bytes - offset) > 0:
         held = _fill_view(file, view[: min(len(view), left)], held, part)
         end = held if held == left else buffer.rfind(b"\n", 0, held) + 1
@@ -335,14 +349,19 @@ def read_blocks(file: CountedFile, part: Part, block_bytes: int) -> Iterator[Blo
         view[:held] = bytes(view[end : end + held])
 
 
-def _fill_view(file: CountedFile, view: memoryview, held: int, part: Part) -> int:
+def _fill_view(file: io.RawIOBase, view: memoryview, held: int, part: Part) -> int:
     """Read until the view is full; it holds ``held`` bytes already; return its size."""
     while held < len(view):
         count = file.readinto(view[held:])
         if not count:
-            raise DataError(f"{part.source} became shorter while it was read")
+            raise changed(part.source)
         held += count
     return held
+
+
+def changed(path: Path) -> DataError:
+    """Return the error for a day file whose text is not as long as it was when it was verified."""
+    return DataError(f"{path} changed while it was read; run again when nothing else writes to it")
 
 
 def find_fault(part: Part) -> DataError | None:
@@ -350,8 +369,8 @@ def find_fault(part: Part) -> DataError | None:
 
     ``None`` if every line is valid. Slow: used only after a fast path has failed.
     """
-    with part.source.open("rb") as file:
-        file.seek(part.start_bytes)
+    unit = "byte of the text" if is_gz(part.source) else "byte"
+    with open_text(part.source, part.start_bytes) as file:
         offset = part.start_bytes
         while offset < part.end_bytes:
             line = file.readline()
@@ -359,14 +378,15 @@ def find_fault(part: Part) -> DataError | None:
                 parse_line(line)
             except ValueError as error:
                 number = _lines_before(part, offset) + 1
-                return DataError(f"{part.source}, line {number} (byte {offset}): {error}")
+                return DataError(f"{part.source}, line {number} ({unit} {offset}): {error}")
             offset += len(line)
     return None
 
 
 def _lines_before(part: Part, offset: int) -> int:
     count = 0
-    with part.source.open("rb", buffering=0) as file:
-        while (left := offset - file.tell()) > 0:
-            count += file.read(min(left, COUNTING_BYTES)).count(b"\n")
+    with open_text(part.source) as file:
+        while text := file.read(min(offset, COUNTING_BYTES)):
+            count += text.count(b"\n")
+            offset -= len(text)
     return count

@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -35,6 +35,7 @@ from wattload.core.workload import RunContext
 from wattload.loaders.data.cold_cache import evict
 from wattload.loaders.data.crc32 import crc32_of
 from wattload.loaders.data.data_folder import DataFolder
+from wattload.loaders.data.gz_text import is_gz, unpack
 from wattload.loaders.data.record_formats import RecordFormat, record_format
 from wattload.loaders.samples import SampleSet
 from wattload.loaders.stamps import bad_blocks
@@ -89,12 +90,22 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What was read of a file; ``line_count`` includes a last line without a line end."""
+    """What was read of a file; ``line_count`` includes a last line without a line end.
+
+    ``unpacked_bytes`` is the size of the text in a gz file, whose lines are counted; ``None`` for
+    any other file.
+    """
 
     size_bytes: int
     sha256: str
     crc32: int
     line_count: int
+    unpacked_bytes: int | None = None
+
+    @property
+    def text_bytes(self) -> int:
+        """The size of the text."""
+        return self.size_bytes if self.unpacked_bytes is None else self.unpacked_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,22 +189,32 @@ def content_of(path: Path, moved: Callable[[int], None]) -> Content:
     """Read a file and return its digests; ``moved`` is called with the bytes of each read.
 
     Raises:
+        DataError: gz data is cut short or damaged.
         OSError: it can't be read, or is a symbolic link.
     """
     sha256, crc32 = hashlib.sha256(), 0
-    size_bytes = line_count = 0
+    size_bytes = text_bytes = line_count = 0
     last = _LINE_END
     buffer = np.empty(READ_BYTES, dtype=np.uint8)
-    with open(path, "rb", buffering=0, opener=open_regular) as file:
+
+    def chunks() -> Iterator[memoryview]:
+        nonlocal crc32, size_bytes
         while count := file.readinto(buffer.data):
-            part = buffer[:count]
-            sha256.update(part.data)
-            crc32 = crc32_of(part, crc32)
-            line_count += int(np.count_nonzero(part == _LINE_END))
+            sha256.update(buffer[:count].data)
+            crc32 = crc32_of(buffer[:count], crc32)
             size_bytes += count
-            last = int(part[-1])
             moved(count)
-    return Content(size_bytes, sha256.hexdigest(), crc32, line_count + (last != _LINE_END))
+            yield buffer[:count].data
+
+    with open(path, "rb", buffering=0, opener=open_regular) as file:
+        for piece in unpack(path, chunks()) if is_gz(path) else chunks():
+            text = np.frombuffer(piece, np.uint8)
+            line_count += int(np.count_nonzero(text == _LINE_END))
+            text_bytes += text.size
+            last = int(text[-1])
+    line_count += last != _LINE_END
+    unpacked_bytes = text_bytes if is_gz(path) else None
+    return Content(size_bytes, sha256.hexdigest(), crc32, line_count, unpacked_bytes)
 
 
 def digests_check(files: Sequence[VerifiedFile]) -> Check:

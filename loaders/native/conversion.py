@@ -48,10 +48,12 @@ from wattload.loaders.data.criteo_day_files import (
     Moved,
     Part,
     Span,
+    changed,
     find_fault,
     long_line,
 )
 from wattload.loaders.data.data_folder import open_data_folder
+from wattload.loaders.data.gz_text import Ahead, PieceReader, is_gz, open_text, unpack
 from wattload.loaders.engine import library
 from wattload.loaders.engine.engine import IOEngine, Ticket
 from wattload.loaders.native import parquet
@@ -119,22 +121,22 @@ class NativeConverter:
     ) -> Converted:
         """Write one part as Parquet; see ``Converter``."""
         machine = _machine(self, settings.block_bytes)
-        text = _Text(machine, part, moved)
-        with _FileSink(machine, path, moved) as sink:
+        with _FileSink(machine, path, moved) as sink, _Text(machine, part, moved) as text:
             count = _write_parquet(machine, text, part, sink, settings)
+            text.require_end()
             sink.finish()
-        return count.converted((text.span,), sink.spans)
+        return count.converted((text.span,), sink.spans, text.unpack_cpu_s)
 
     def tsv_to_binary(
         self, part: Part, path: Path, settings: ConversionSettings, moved: Moved
     ) -> Converted:
         """Write one part as packed rows; see ``Converter``."""
         machine = _machine(self, settings.block_bytes)
-        text = _Text(machine, part, moved)
-        with _FileSink(machine, path, moved) as sink:
+        with _FileSink(machine, path, moved) as sink, _Text(machine, part, moved) as text:
             count = _pack_text(machine, text, part, sink, settings)
+            text.require_end()
             sink.finish()
-        return count.converted((text.span,), sink.spans)
+        return count.converted((text.span,), sink.spans, text.unpack_cpu_s)
 
     def parquet_to_binary(
         self, source: Path, path: Path, settings: ConversionSettings, moved: Moved
@@ -151,8 +153,7 @@ class NativeConverter:
         """Do all steps with one block; see ``Converter``."""
         machine = _machine(self, settings.block_bytes)
         memory, end = machine.inputs[0], part.size_bytes
-        with part.source.open("rb") as file:
-            file.seek(part.start_bytes)
+        with open_text(part.source, part.start_bytes) as file:
             file.readinto(memory[:end].data)
         text = [(part.start_bytes, _with_line_end(memory, 0, end))]
         if not settings.columnar:
@@ -175,7 +176,7 @@ class _Machine:
         self.row_limit = self.block_bytes // GROUP_ROW_BYTES
         # Columns apart by an odd number of cache lines: those of one row are in different sets.
         self.stride = round_up(self.row_limit, 16) + 8
-        input_bytes = LINE_LIMIT_BYTES + self.block_bytes + SLACK_BYTES
+        self._input_bytes = input_bytes = LINE_LIMIT_BYTES + self.block_bytes + SLACK_BYTES
         slot_bytes = converter.block_bytes * converter.queue_depth
         memory = aligned_buffer(max(2 * input_bytes + PIECES * PIECE_BYTES, slot_bytes))
         self.inputs = [memory[:input_bytes], memory[input_bytes : 2 * input_bytes]]
@@ -191,6 +192,11 @@ class _Machine:
             depth=converter.queue_depth,
             slots=memory,
         )
+
+    @cached_property
+    def text(self) -> Bytes:
+        """A block of the text of a gz file, with room for the rest of a line before it."""
+        return np.zeros(self._input_bytes, np.uint8)
 
     @cached_property
     def cells(self) -> NDArray[np.uint64]:
@@ -269,7 +275,7 @@ def _machine(converter: NativeConverter, block_bytes: int) -> _Machine:
 class _Text:
     """Iterates over a part's text in blocks of whole lines, with the offset of each in the file.
 
-    ``span`` has the checksum of what was read so far.
+    ``span`` has the checksum of what was read of the file so far.
     """
 
     def __init__(self, machine: _Machine, part: Part, moved: Moved) -> None:
@@ -277,6 +283,25 @@ class _Text:
         self._part = part
         self._moved = moved
         self.span = Span(part.start_bytes, 0, 0)
+        self._ahead = Ahead(unpack(part.source, self._chunks())) if is_gz(part.source) else None
+        self._pieces = PieceReader(iter(self._ahead or ()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._ahead:
+            self._ahead.close()
+
+    @property
+    def unpack_cpu_s(self) -> float:
+        """The CPU time of the thread that unpacks gz, in seconds, at the end of the text."""
+        return self._ahead.cpu_s if self._ahead else 0.0
+
+    def require_end(self) -> None:
+        """Read a gz file to its end; raises ``DataError`` if it has more text than the part."""
+        if self._pieces.read(1):
+            raise changed(self._part.source)
 
     def __iter__(self) -> Iterator[tuple[int, Bytes]]:
         """Yield offset and text; the text is valid until the next block is requested.
@@ -284,18 +309,11 @@ class _Text:
         Raises:
             DataError: a line is longer than ``LINE_LIMIT_BYTES``, or the file changed.
         """
-        part, step = self._part, self._machine.block_bytes
-        first = round_down(part.start_bytes, direct_alignment(part.source))
-        ranges = [
-            (offset, min(step, part.end_bytes - offset))
-            for offset in range(first, part.end_bytes, step)
-        ]
+        part = self._part
         held = np.empty(0, np.uint8)
-        memories = self._machine.read_ahead(part.source, ranges, self._moved)
-        for (offset, length), memory in zip(ranges, memories, strict=True):
+        for offset, length, memory in self._unpacked() if self._ahead else self._read():
             start = LINE_LIMIT_BYTES + max(part.start_bytes - offset, 0)
             end = LINE_LIMIT_BYTES + length
-            self._check_in(memory[start:end])
             memory[start - held.size : start] = held
             start -= held.size
             if offset + length == part.end_bytes:
@@ -309,6 +327,44 @@ class _Text:
                 held = np.frombuffer(tail[len(tail) - kept :], np.uint8)
                 text = memory[start : end - kept]
             yield offset + start - LINE_LIMIT_BYTES, text
+
+    def _read(self) -> Iterator[tuple[int, int, Bytes]]:
+        """Yield offset and length of each block of a plain file, and its memory."""
+        part, step = self._part, self._machine.block_bytes
+        first = round_down(part.start_bytes, direct_alignment(part.source))
+        ranges = [
+            (offset, min(step, part.end_bytes - offset))
+            for offset in range(first, part.end_bytes, step)
+        ]
+        memories = self._machine.read_ahead(part.source, ranges, self._moved)
+        for (offset, length), memory in zip(ranges, memories, strict=True):
+            start = LINE_LIMIT_BYTES + max(part.start_bytes - offset, 0)
+            self._check_in(memory[start : LINE_LIMIT_BYTES + length])
+            yield offset, length, memory
+
+    def _unpacked(self) -> Iterator[tuple[int, int, Bytes]]:
+        """Yield offset and length of each block of a gz file's text, and its memory."""
+        end, step = self._part.end_bytes, self._machine.block_bytes
+        memory = self._machine.text
+        for offset in range(0, end, step):
+            length = min(step, end - offset)
+            view = memory[LINE_LIMIT_BYTES : LINE_LIMIT_BYTES + length].data
+            while view and (count := self._pieces.readinto(view)):
+                view = view[count:]
+            if view:
+                raise changed(self._part.source)
+            yield offset, length, memory
+
+    def _chunks(self) -> Iterator[memoryview]:
+        """Yield the bytes of a gz file."""
+        source, step = self._part.source, min(PIECE_BYTES, self._machine.block_bytes)
+        size_bytes = source.stat().st_size
+        ranges = [(offset, min(step, size_bytes - offset)) for offset in range(0, size_bytes, step)]
+        memories = self._machine.read_ahead(source, ranges, self._moved)
+        for (_, length), memory in zip(ranges, memories, strict=True):
+            chunk = memory[LINE_LIMIT_BYTES : LINE_LIMIT_BYTES + length]
+            self._check_in(chunk)
+            yield chunk.data
 
     def _check_in(self, text: Bytes) -> None:
         span = self.span

@@ -65,6 +65,7 @@ def of_dlrm() -> list[Metric]:
         for metric in RunMeasurement(
             phases=tuple(phase_total(name, [steps]) for name in names),
             tsv_bytes=1,
+            gz_bytes=0,
             row_count=1,
             workers=1,
             ceiling_bytes_per_s=1.0,

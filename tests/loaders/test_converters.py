@@ -5,7 +5,9 @@ All of it holds for each loader that converts.
 
 from __future__ import annotations
 
+import gzip
 import io
+import os
 import subprocess
 import sys
 import zlib
@@ -386,6 +388,76 @@ def test_blocks_of_bad_lines_only_have_no_row_group(converter: Converter, tmp_pa
     assert rows == reference(text)
     metadata = pq.read_metadata(tmp_path / "p.parquet")
     assert metadata.num_row_groups == len(columnar.landmarks)
+
+
+def packed(folder: Path, text: bytes) -> Part:
+    """Write a text as a gz file of two members, and return its only part."""
+    path, middle = folder / "day_0.gz", len(text) // 2
+    path.write_bytes(gzip.compress(text[:middle], 1) + gzip.compress(text[middle:], 9))
+    (part,) = cut_parts([path], 7, {path: len(text)})
+    return part
+
+
+@each_converter
+@pytest.mark.parametrize("end", [b"\n", b""])
+def test_gz_becomes_the_same_files(converter: Converter, tmp_path: Path, end: bytes) -> None:
+    text = made(tmp_path, 5000).removesuffix(b"\n") + end
+    part, chosen = packed(tmp_path, text), replace(SETTINGS, block_bytes=1 << 17)
+    (tmp_path / "day_0").write_bytes(text)
+    counts = np.zeros(3, dtype=np.int64)
+
+    def moved(*count: int) -> None:
+        counts[:] += count
+
+    plain = converter.tsv_to_parquet(whole(tmp_path), tmp_path / "p", chosen, moved_nowhere)
+    found = converter.tsv_to_parquet(part, tmp_path / "q", chosen, moved)
+    assert pq.read_table(tmp_path / "p").equals(pq.read_table(tmp_path / "q"))
+    assert (plain.landmarks, plain.row_count) == (found.landmarks, found.row_count)
+    raw = part.source.read_bytes()
+    assert found.read == (Span(0, len(raw), zlib.crc32(raw)),)
+    assert counts[0] == len(raw)
+    assert found.unpack_cpu_s > 0
+    converter.tsv_to_binary(part, tmp_path / "r", chosen, moved_nowhere)
+    assert (tmp_path / "r").read_bytes() == reference(text)
+
+
+@each_converter
+def test_a_bad_line_in_gz_is_named_by_its_place_in_the_text(
+    converter: Converter, tmp_path: Path
+) -> None:
+    lines = made(tmp_path, 3000).splitlines(keepends=True)
+    lines[2500] = b"1\t2\n"
+    start = sum(map(len, lines[:2500]))
+    part = packed(tmp_path, b"".join(lines))
+    chosen = replace(SETTINGS, block_bytes=1 << 17)
+    reason = rf"day_0.gz, line 2501 \(byte of the text {start}\): 2 columns where 40 are needed"
+    with pytest.raises(DataError, match=reason):
+        converter.tsv_to_parquet(part, tmp_path / "p", chosen, moved_nowhere)
+    found = converter.tsv_to_parquet(
+        part, tmp_path / "q", replace(chosen, drops_bad_rows=True), moved_nowhere
+    )
+    assert (found.row_count, found.dropped_offset) == (2999, start)
+
+
+@each_converter
+@pytest.mark.parametrize("line_count", [2999, 3001])
+def test_a_gz_file_of_another_length_is_an_error(
+    converter: Converter, tmp_path: Path, line_count: int
+) -> None:
+    part = packed(tmp_path, made(tmp_path, 3000))
+    was_bytes = len(made(tmp_path, line_count))
+    with pytest.raises(DataError, match=r"day_0.gz changed while it was read"):
+        converter.tsv_to_parquet(
+            replace(part, end_bytes=was_bytes), tmp_path / "p", SETTINGS, moved_nowhere
+        )
+
+
+@each_converter
+def test_a_gz_file_that_is_cut_short_is_named(converter: Converter, tmp_path: Path) -> None:
+    part = packed(tmp_path, made(tmp_path, 3000))
+    os.truncate(part.source, part.source.stat().st_size - 4)
+    with pytest.raises(DataError, match=r"day_0.gz is cut short: its gz data ends at byte [0-9]+"):
+        converter.tsv_to_parquet(part, tmp_path / "p", SETTINGS, moved_nowhere)
 
 
 @each_converter

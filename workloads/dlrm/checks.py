@@ -31,6 +31,7 @@ from wattload.loaders.data.criteo_day_files import (
     Part,
     Span,
 )
+from wattload.loaders.data.gz_text import open_text
 from wattload.loaders.data.verification import are_unchanged, open_regular
 from wattload.workloads.dlrm.conversion import (
     PHASES,
@@ -570,8 +571,7 @@ def _reference(
     source: Path, start_bytes: int, end_bytes: int, settings: ConversionSettings
 ) -> ReferenceRows:
     """Convert lines of a day file; an invalid one passed the converter, which is then at fault."""
-    with source.open("rb") as file:
-        file.seek(start_bytes)
+    with open_text(source, start_bytes) as file:
         text = file.read(end_bytes - start_bytes)
     try:
         return reference_rows(

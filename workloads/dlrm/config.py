@@ -61,7 +61,8 @@ class Config:
     _target_: str = "wattload.workloads.dlrm.workload.Dlrm"
     source: str | None = setting(
         None,
-        "Folder of real Criteo day files (day_0, day_1, ...), or one such file; only read.",
+        "Folder of real Criteo day files (day_0 or day_0.gz, day_1, ...), or one such file; only "
+        "read.",
         unset="generates synthetic day files on the target",
     )
     day_count: int = setting(24, "Synthetic day files.", least=1, most=MAX_DAYS)
@@ -91,7 +92,7 @@ class Config:
     part_bytes: int = setting(
         256 << 20,
         "TSV that becomes one Parquet and one binary file; at least block_bytes. Parts are smaller "
-        "if that gives every worker the same number of them.",
+        "if that gives every worker the same number of them; a gz file is one part.",
         least=MIN_BLOCK_BYTES,
     )
     worker_memory_bytes: int = setting(

@@ -147,11 +147,11 @@ class Conversion:
                     read_bytes=read_bytes, written_bytes=written_bytes, operations=operations
                 )
 
-            costs, results = [], dict(kept)
+            costs, made = [], {}
             own = [tasks[index] for index in due]
             for place, done in self._pool.as_completed(function, own, moved):
                 costs.append(done.cost)
-                results[due[place]] = done.result
+                made[due[place]] = done.result
                 self._outputs.finish(own[place].path, done.result)
             self._outputs.sync()
             seconds = (time.monotonic_ns() - start_ns) / NS_PER_S
@@ -163,12 +163,17 @@ class Conversion:
                 read_bytes=counted[0],
                 written_bytes=counted[1],
                 costs=costs,
+                unpack_cpu_s=_unpack_cpu_s(list(made.values())),
                 kept_count=len(kept),
                 kept_read_bytes=sum(_size_bytes(each.read) for each in kept.values()),
                 kept_written_bytes=sum(_size_bytes(each.written) for each in kept.values()),
             )
         )
-        return [results[index] for index in range(len(tasks))]
+        return [kept[index] if index in kept else made[index] for index in range(len(tasks))]
+
+
+def _unpack_cpu_s(made: Sequence[Converted | Packed]) -> float:
+    return sum(each.unpack_cpu_s for each in made if isinstance(each, Converted))
 
 
 def _size_bytes(spans: Sequence[Span]) -> int:
@@ -202,6 +207,7 @@ class ConversionResult:
 class Step:
     """One phase of one round on one rank: seconds, bytes and the costs of its tasks.
 
+    ``unpack_cpu_s`` is the CPU time of the threads that unpacked gz, which is in the tasks' too.
     ``kept_count`` parts were finished by an earlier start, with their bytes; nothing else here
     counts them.
     """
@@ -211,6 +217,7 @@ class Step:
     read_bytes: int
     written_bytes: int
     costs: Sequence[Cost]
+    unpack_cpu_s: float = 0.0
     kept_count: int = 0
     kept_read_bytes: int = 0
     kept_written_bytes: int = 0

@@ -20,6 +20,7 @@ from wattload.loaders.data.data_folder import (
     existing_on_targets,
     marker_of,
 )
+from wattload.loaders.data.gz_text import is_gz, open_text, unpacked_ratio
 from wattload.loaders.data.media import medium_of
 from wattload.loaders.data.verification import DataFile, VerifiedFile, verify
 from wattload.workloads.dlrm.config import Config
@@ -49,6 +50,16 @@ class DayFiles:
         return sum(file.content.size_bytes for file in self.files)
 
     @property
+    def text_bytes(self) -> int:
+        """The bytes of TSV in the day files, gz files unpacked."""
+        return sum(file.content.text_bytes for file in self.files)
+
+    @property
+    def gz_files(self) -> tuple[VerifiedFile, ...]:
+        """The day files that are gz."""
+        return tuple(file for file in self.files if is_gz(file.path))
+
+    @property
     def line_count(self) -> int:
         """The number of lines in all day files, as counted when they were verified."""
         return sum(file.content.line_count for file in self.files)
@@ -62,12 +73,13 @@ class DayFiles:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedData:
-    """The expected day files, before they are generated or read.
+    """The expected day files, before they are generated or read, and the TSV in them.
 
     ``missing_bytes`` remain to be written.
     """
 
     size_bytes: int
+    text_bytes: int
     row_count: int
     missing_bytes: int
 
@@ -83,13 +95,18 @@ class RealDays:
         self._targets = targets
 
     def expected(self) -> ExpectedData:
-        """Return their size, and their rows estimated from the length of the first lines."""
+        """Return their size, with text and rows estimated from the first lines.
+
+        Raises ``DataError`` for gz data that is damaged there.
+        """
         paths = day_files(self._source)
-        size_bytes = sum(path.stat().st_size for path in paths)
-        with paths[0].open("rb") as file:
+        with open_text(paths[0]) as file:
             start = file.read(LINE_LIMIT_BYTES)
         row_bytes = len(start) / max(start.count(b"\n"), 1)
-        return ExpectedData(size_bytes, round(size_bytes / row_bytes), 0)
+        sizes = {path: path.stat().st_size for path in paths}
+        text_bytes = sum(size * unpacked_ratio(path) for path, size in sizes.items())
+        rows = round(text_bytes / row_bytes)
+        return ExpectedData(sum(sizes.values()), round(text_bytes), rows, 0)
 
     def prepare(self, context: RunContext) -> tuple[DayFiles, DataFacts]:
         """Return the existing files, after reading those that are new or have changed.
@@ -155,7 +172,8 @@ class SyntheticDays:
         missing = [day for day in range(len(self._names)) if not self._is_there(day, folders)]
         rows_missing = sum(self._rows(day) for day in missing)
         total = self._config.row_count
-        return ExpectedData(total * MEAN_ROW_BYTES, total, rows_missing * MEAN_ROW_BYTES)
+        size_bytes = total * MEAN_ROW_BYTES
+        return ExpectedData(size_bytes, size_bytes, total, rows_missing * MEAN_ROW_BYTES)
 
     def prepare(self, context: RunContext) -> tuple[DayFiles, DataFacts]:
         """Generate the missing days, each rank its share, and verify them.

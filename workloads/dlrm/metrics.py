@@ -44,6 +44,7 @@ class PhaseTotal:
     read_bytes: int
     written_bytes: int
     cpu_s: float
+    unpack_cpu_s: float
     task_s: float
     run_queue_s: float | None
     peak_bytes: int
@@ -53,14 +54,18 @@ class PhaseTotal:
     kept_written_bytes: int
 
     def shares(self, workers: int) -> Shares | None:
-        """Return how ``workers`` spent their time; ``None`` without ``/proc/self/schedstat``."""
+        """Return how ``workers`` spent their time; ``None`` without ``/proc/self/schedstat``.
+
+        Their threads that unpack gz are not in it.
+        """
         if self.run_queue_s is None:
             return None
         whole_s = workers * sum(self.seconds)
-        waited_s = max(self.task_s - self.cpu_s - self.run_queue_s, 0.0)
-        busy_s = self.cpu_s + self.run_queue_s + waited_s
+        cpu_s = max(self.cpu_s - self.unpack_cpu_s, 0.0)
+        waited_s = max(self.task_s - cpu_s - self.run_queue_s, 0.0)
+        busy_s = cpu_s + self.run_queue_s + waited_s
         return Shares(
-            on_core=self.cpu_s / whole_s,
+            on_core=cpu_s / whole_s,
             for_core=self.run_queue_s / whole_s,
             for_storage=waited_s / whole_s,
             idle=max(1 - busy_s / whole_s, 0.0),
@@ -81,6 +86,7 @@ def phase_total(name: str, ranks: Sequence[Sequence[Step]]) -> PhaseTotal:
         read_bytes=sum(step.read_bytes for step in steps),
         written_bytes=sum(step.written_bytes for step in steps),
         cpu_s=sum(cost.cpu_s for cost in costs),
+        unpack_cpu_s=sum(step.unpack_cpu_s for step in steps),
         task_s=sum(cost.wall_s for cost in costs),
         run_queue_s=sum(queued) if len(queued) == len(costs) else None,
         peak_bytes=max((cost.peak_bytes for cost in costs), default=0),
@@ -93,10 +99,14 @@ def phase_total(name: str, ranks: Sequence[Sequence[Step]]) -> PhaseTotal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMeasurement:
-    """A whole run: its phases, rows and TSV bytes of one round, and the harness ceiling."""
+    """A whole run: its phases, rows and TSV bytes of one round, and the harness ceiling.
+
+    ``gz_bytes`` is the size of the gz files that have some or all of the TSV.
+    """
 
     phases: tuple[PhaseTotal, ...]
     tsv_bytes: int
+    gz_bytes: int
     row_count: int
     workers: int
     ceiling_bytes_per_s: float
@@ -207,6 +217,8 @@ class RunMeasurement:
             "rounds": self.rounds,
             "row_count": self.row_count,
             "tsv_bytes": self.tsv_bytes,
+            "gz_bytes": self.gz_bytes,
+            "unpack_cpu_s": sum(phase.unpack_cpu_s for phase in self.phases) / self.rounds,
             **{
                 f"{form}_bytes": phase.written_bytes // self.rounds
                 for form, phase in zip(("packed", "parquet"), reversed(self.phases), strict=False)

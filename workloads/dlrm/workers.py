@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -275,26 +276,33 @@ def _answer(work: Work, connection: Connection) -> Finished | Failed:
 
 
 class Reporter:
-    """Sends counts of moved bytes to the rank, at most every 50 ms to limit the overhead."""
+    """Sends counts of moved bytes to the rank, at most every 50 ms to limit the overhead.
+
+    Any thread of the worker may count.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._lock = threading.RLock()
         self._read_bytes = self._written_bytes = self._operations = 0
         self._sent_ns = time.monotonic_ns()
 
     def moved(self, read_bytes: int, written_bytes: int, operations: int) -> None:
         """Count bytes that have just moved."""
-        self._read_bytes += read_bytes
-        self._written_bytes += written_bytes
-        self._operations += operations
-        if time.monotonic_ns() - self._sent_ns >= REPORT_NS:
-            self.send()
+        with self._lock:
+            self._read_bytes += read_bytes
+            self._written_bytes += written_bytes
+            self._operations += operations
+            if time.monotonic_ns() - self._sent_ns >= REPORT_NS:
+                self.send()
 
     def send(self) -> None:
         """Send the counts since the last message."""
-        self._connection.send(MovedBytes(self._read_bytes, self._written_bytes, self._operations))
-        self._read_bytes = self._written_bytes = self._operations = 0
-        self._sent_ns = time.monotonic_ns()
+        with self._lock:
+            counts = MovedBytes(self._read_bytes, self._written_bytes, self._operations)
+            self._connection.send(counts)
+            self._read_bytes = self._written_bytes = self._operations = 0
+            self._sent_ns = time.monotonic_ns()
 
 
 def _portable(error: Exception) -> Exception:

@@ -83,7 +83,7 @@ class Dlrm:
         self._config.check(context.scale)
         self._require_memory()
         expected = self._source(context).expected()
-        parquet_bytes = round(expected.size_bytes * PARQUET_SHARE) if self._config.columnar else 0
+        parquet_bytes = round(expected.text_bytes * PARQUET_SHARE) if self._config.columnar else 0
         output_bytes = parquet_bytes + expected.row_count * ROW_BYTES
         data_bytes = 0 if self._config.source else expected.size_bytes
         return WorkloadPlan(
@@ -104,10 +104,11 @@ class Dlrm:
         count = balanced_count(
             file_count=len(self._days.paths),
             worker_count=self._workers(context) * world.world_size,
-            size_bytes=self._days.size_bytes,
+            size_bytes=self._days.text_bytes,
             part_bytes=self._config.part_bytes,
         )
-        self._all_parts = cut_parts(self._days.paths, count)
+        unpacked = {file.path: file.content.text_bytes for file in self._days.gz_files}
+        self._all_parts = cut_parts(self._days.paths, count, unpacked)
         self._parts = self._all_parts[world.rank :: world.world_size]
         world.barrier()
         return facts
@@ -288,7 +289,8 @@ class Dlrm:
         self._phases = tuple(phase_total(name, ranks) for name in names)
         measured = RunMeasurement(
             phases=self._phases,
-            tsv_bytes=days.size_bytes,
+            tsv_bytes=days.text_bytes,
+            gz_bytes=sum(file.content.size_bytes for file in days.gz_files),
             row_count=sum(rows),
             workers=self._workers(context) * world.world_size,
             ceiling_bytes_per_s=sum(ceilings),
@@ -335,6 +337,14 @@ class Dlrm:
                 else f"{count} lines were not rows and were"
             )
             yield f"{rows} dropped, as workload.bad_rows=drop requests; the first: {first}."
+        workers = self._workers(context) * context.communicator.world_size
+        gz_count = len(days.gz_files)
+        if gz_count % workers:
+            files = "1 gz file" if gz_count == 1 else f"{gz_count} gz files"
+            yield (
+                f"{files} can't be shared evenly by {workers} workers, because one worker converts "
+                "all of a file; unpacked files are divided by bytes."
+            )
         if not self._config.source:
             yield (
                 "The rows are synthetic and only resemble Criteo's, which compress differently; "

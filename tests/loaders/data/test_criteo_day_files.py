@@ -32,6 +32,7 @@ def moved_nowhere(*_: int) -> None:
 
 def blocks_of(part: Part, block_bytes: int, moved: Moved = moved_nowhere) -> Iterator[Block]:
     with CountedFile(part.source, "rb", moved) as file:
+        file.seek(part.start_bytes)
         yield from read_blocks(file, part, block_bytes)
 
 
@@ -128,10 +129,12 @@ def test_the_head_of_a_part_is_whole_lines(tmp_path: Path) -> None:
 
 
 def test_days_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    for name in ("day_10", "day_2", "day_0", "day_x", "day_1.gz", "notes"):
+    for name in ("day_10", "day_2", "day_0", "day_x", "notes"):
         (tmp_path / name).write_bytes(b"0\n")
+    for name in ("day_1.gz", "day_2.gz"):  # one of which was unpacked
+        (tmp_path / name).write_bytes(gzip.compress(b"0\n"))
     (tmp_path / "day_3").mkdir()
-    assert [path.name for path in day_files(tmp_path)] == ["day_0", "day_2", "day_10"]
+    assert [path.name for path in day_files(tmp_path)] == ["day_0", "day_1.gz", "day_2", "day_10"]
     assert day_files(tmp_path / "notes") == (tmp_path / "notes",)
 
 
@@ -143,13 +146,16 @@ def test_a_linked_day_is_its_file(tmp_path: Path) -> None:
 
 
 def test_unusable_sources_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="has no day files, which are named day_0, day_1"):
+    with pytest.raises(DataError, match=r"has no day files, which are named day_0 or day_0\.gz,"):
         day_files(tmp_path)
-    (tmp_path / "day_0.gz").write_bytes(gzip.compress(b"0\n"))
-    with pytest.raises(DataError, match="unpack day_"):
+    (tmp_path / "day_0").write_bytes(gzip.compress(b"0\n"))
+    with pytest.raises(DataError, match=r"day_0 is gz data; its name has to end in \.gz"):
         day_files(tmp_path)
-    with pytest.raises(DataError, match=r"compressed; unpack it first, with gunzip"):
-        day_files(tmp_path / "day_0.gz")
+    (tmp_path / "day_0").rename(tmp_path / "day_0.gz")
+    assert day_files(tmp_path) == (tmp_path / "day_0.gz",)
+    (tmp_path / "day_0.gz").write_bytes(b"0\n")
+    with pytest.raises(DataError, match=r"day_0.gz is not gz data, as its name says"):
+        day_files(tmp_path)
     (tmp_path / "day_0").write_bytes(b"")
     with pytest.raises(DataError, match="day_0 is empty"):
         day_files(tmp_path)
@@ -214,7 +220,7 @@ def test_a_line_longer_than_a_block_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_shrinks_under_the_reader_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "day_0"
     text = written(path)
-    with pytest.raises(DataError, match="became shorter while it was read"):
+    with pytest.raises(DataError, match="changed while it was read"):
         list(blocks_of(Part(path, 0, len(text) + 1, "day_0"), 1 << 20))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from wattload.workloads.dlrm.conversion import TO_BINARY, TO_PARQUET, Step
@@ -35,6 +37,7 @@ def measured(run_queue_s: float | None = 0.5) -> RunMeasurement:
     return RunMeasurement(
         phases=(phase_total(TO_PARQUET, ranks), phase_total(TO_BINARY, ranks)),
         tsv_bytes=2000,
+        gz_bytes=0,
         row_count=8,
         workers=2,
         ceiling_bytes_per_s=5000.0,
@@ -86,12 +89,22 @@ def test_without_a_run_queue_the_shares_are_missing_with_a_reason() -> None:
     assert "unknown" in found.bottleneck()
 
 
+def test_threads_that_unpack_are_no_time_of_the_workers() -> None:
+    steps = [[replace(step(TO_PARQUET, 2.0, cost(2.0, 3.0)), unpack_cpu_s=1.5)]]
+    total = phase_total(TO_PARQUET, steps)
+    shares = total.shares(1)
+    assert (total.cpu_s, total.unpack_cpu_s) == (3.0, 1.5)
+    assert shares is not None
+    assert (shares.on_core, shares.for_storage) == (0.75, 0.25)
+
+
 def test_the_sentence_names_what_set_the_pace() -> None:
     assert "the bottleneck was the cores" in measured().bottleneck()
     waiting = [[step(TO_PARQUET, 10.0, cost(10.0, 1.0)), step(TO_BINARY, 10.0, cost(10.0, 1.0))]]
     found = RunMeasurement(
         phases=(phase_total(TO_PARQUET, waiting), phase_total(TO_BINARY, waiting)),
         tsv_bytes=1,
+        gz_bytes=0,
         row_count=1,
         workers=1,
         ceiling_bytes_per_s=1.0,
@@ -108,6 +121,7 @@ def test_the_sentence_counts_its_workers(workers: int, opening: str) -> None:
     found = RunMeasurement(
         phases=(phase_total(TO_PARQUET, steps), phase_total(TO_BINARY, steps)),
         tsv_bytes=1,
+        gz_bytes=0,
         row_count=1,
         workers=workers,
         ceiling_bytes_per_s=1.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -202,6 +203,68 @@ def test_real_files_are_read_and_never_touched(tmp_path: Path) -> None:
     assert outcome.details["source"] == str(source)
     assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in source.iterdir()} == before
     assert outputs(tmp_path) == []
+
+
+def zipped(folder: Path, *days: str) -> None:
+    for name in days:
+        path = folder / name
+        (folder / f"{name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+
+
+@each_loader
+@pytest.mark.parametrize("columnar", [True, False])
+def test_gz_days_are_converted_and_counted_apart(
+    loader: ConverterConfig, tmp_path: Path, *, columnar: bool
+) -> None:
+    text = real_days(tmp_path / "real", day_count=3, row_count=3000)
+    zipped(tmp_path / "real", "day_0", "day_2")
+    (tmp_path / "target").mkdir()
+    context = context_at(tmp_path / "target")
+    workload = dlrm(
+        loader, source=str(tmp_path / "real"), workers=2, columnar=columnar, keep_output=True,
+        block_bytes=1 << 17, sample_row_groups=99,
+    )  # fmt: skip
+    plan = workload.plan(context)
+    assert plan.run_bytes == pytest.approx(2 * 9000 * (ROW_BYTES + columnar * 184), rel=0.2)
+    outcome, checks = lived(workload, context)
+    assert {check.verdict for check in checks.values()} == {"pass"}
+    details = outcome.details
+    stored = sum(path.stat().st_size for path in (tmp_path / "real").iterdir())
+    gz_bytes = sum(path.stat().st_size for path in (tmp_path / "real").glob("*.gz"))
+    assert (details["tsv_bytes"], details["gz_bytes"]) == (len(text), gz_bytes)
+    assert details["unpack_cpu_s"] > 0
+    phases = context.timed("tsv_to_parquet" if columnar else "tsv_to_binary")
+    if loader.name == "arrow":  # O_DIRECT moves blocks at the edges of parts twice
+        assert [phase.read_bytes for phase in phases] == [stored, stored]
+    packed = [path for path in outputs(tmp_path / "target") if path.suffix == ".bin"]
+    assert b"".join(path.read_bytes() for path in packed) == b"".join(
+        pack_row(parse_line(line)) for line in text.splitlines()
+    )
+
+
+def test_gz_days_that_can_not_be_shared_evenly_are_remarked(tmp_path: Path) -> None:
+    real_days(tmp_path / "real", day_count=2)
+    zipped(tmp_path / "real", "day_0", "day_1")
+    source = str(tmp_path / "real")
+    remark = (
+        "2 gz files can't be shared evenly by 3 workers, because one worker converts all of a "
+        "file; unpacked files are divided by bytes."
+    )
+    outcome, _ = lived(dlrm(source=source, workers=3), context_at(tmp_path))
+    assert remark in outcome.remarks
+    outcome, _ = lived(dlrm(source=source, workers=2), context_at(tmp_path))
+    assert not any("gz files" in remark for remark in outcome.remarks)
+
+
+def test_a_gz_day_that_is_cut_short_ends_the_run_before_it_is_timed(tmp_path: Path) -> None:
+    real_days(tmp_path / "real")
+    zipped(tmp_path / "real", "day_1")
+    day = tmp_path / "real" / "day_1.gz"
+    os.truncate(day, day.stat().st_size - 1000)
+    end = day.stat().st_size
+    with pytest.raises(DataError, match=rf"day_1.gz is cut short: its gz data ends at byte {end},"):
+        dlrm(source=str(tmp_path / "real")).prepare(context_at(tmp_path))
 
 
 def test_workers_share_one_file_of_a_few_lines(tmp_path: Path) -> None:
