@@ -91,7 +91,8 @@ class ConversionSettings:
     """How a part is written: the codec, and the bytes of TSV that become one row group.
 
     Without ``columnar`` a part becomes packed rows at once. With ``numeric_ids`` the Parquet file
-    has ids as int32: the number modulo 40,000,000. With ``drops_bad_rows`` lines that are not rows
+    has ids as int32: the number modulo 40,000,000. With ``logarithms`` packed rows have log(x + 1)
+    of the integers. With ``drops_bad_rows`` lines that are not rows
     are left out and counted instead of refused.
     """
 
@@ -99,6 +100,7 @@ class ConversionSettings:
     block_bytes: int
     columnar: bool = True
     numeric_ids: bool = False
+    logarithms: bool = False
     drops_bad_rows: bool = False
 
 

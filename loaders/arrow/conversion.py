@@ -43,6 +43,7 @@ from wattload.loaders.data.criteo_day_files import (
     find_fault,
     parse_line,
     read_blocks,
+    take_logarithms,
 )
 from wattload.loaders.data.gz_text import READ_BYTES, Ahead, PieceReader, is_gz, unpack
 
@@ -89,7 +90,7 @@ class ArrowConverter:
             CountedFile.create(path, moved) as sink,
             Text(part, replace(settings, numeric_ids=True), moved) as text,
         ):
-            pack_text(text, sink, str(part.source))
+            pack_text(text, sink, str(part.source), settings)
             text.require_end()
             os.fsync(sink.fileno())
         return text.converted(tuple(sink.spans))
@@ -114,7 +115,7 @@ class ArrowConverter:
                 write_parquet(text, file, settings)
                 write_packed(file, sink, "memory", settings)
             else:
-                pack_text(text, sink, "memory")
+                pack_text(text, sink, "memory", settings)
 
 
 class _Discard(io.RawIOBase):
@@ -138,10 +139,10 @@ def write_parquet(text: Text, sink: io.BufferedIOBase, settings: ConversionSetti
             writer.write_table(table, row_group_size=table.num_rows)
 
 
-def pack_text(text: Text, sink: io.RawIOBase, name: str) -> None:
+def pack_text(text: Text, sink: io.RawIOBase, name: str, settings: ConversionSettings) -> None:
     """Write a text with numeric ids as packed rows into an open file; raises as ``Converter``."""
     for table in text:
-        _write_rows(table, sink, name)
+        _write_rows(table, sink, name, settings)
 
 
 class Text:
@@ -341,12 +342,14 @@ def write_packed(
     """Pack all rows of an open Parquet file; raises as ``Converter``."""
     row_count = 0
     for table in _row_groups(columns, name, settings):
-        _write_rows(table, sink, name)
+        _write_rows(table, sink, name, settings)
         row_count += table.num_rows
     return row_count
 
 
-def _write_rows(table: pa.Table, sink: io.RawIOBase, name: str) -> None:
+def _write_rows(
+    table: pa.Table, sink: io.RawIOBase, name: str, settings: ConversionSettings
+) -> None:
     """Pack the rows of a table."""
     rows = np.empty((FILL_ROWS, len(COLUMNS)), dtype="<i4")
     values = [pack_column(table.column(column), column, name) for column in COLUMNS]
@@ -354,6 +357,8 @@ def _write_rows(table: pa.Table, sink: io.RawIOBase, name: str) -> None:
         count = min(FILL_ROWS, table.num_rows - first)
         for index, column in enumerate(values):
             rows[:count, index] = column[first : first + count]
+        if settings.logarithms:
+            take_logarithms(rows[:count])
         sink.write(rows[:count].data)
 
 

@@ -5,8 +5,9 @@ or negative, 26 categorical ids of 8 hex digits that may be empty. Packed: 40 li
 160 B a row, in the same order, which is the layout of facebookresearch/dlrm's ``numpy_to_binary``
 (label, integers, categoricals). The transform is that project's ``data_utils.py``: an empty
 integer and a negative one become 0, an empty id becomes 0, an id is its uint32 modulo 40,000,000
-(MLPerf's ``max_ind_range``). ``log(x + 1)`` is taken when packed rows are loaded, so it has no
-place here. Ids are not renumbered by frequency and days are not shuffled.
+(MLPerf's ``max_ind_range``). That project takes ``log(x + 1)`` of the integers when it loads packed
+rows; NVIDIA's DeepLearningExamples have logarithms in the rows, as float32 in the same 4 bytes.
+Ids are not renumbered by frequency and days are not shuffled.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
 from wattload.loaders.data.crc32 import crc32_of
@@ -286,6 +289,27 @@ def parse_line(line: bytes) -> tuple[int, ...]:
 def pack_row(values: tuple[int, ...]) -> bytes:
     """Return the 160 bytes of one row."""
     return _ROW.pack(*values)
+
+
+def take_logarithms(rows: NDArray[np.int32]) -> None:
+    """Replace the integers of packed rows, shape (rows, columns), by log(x + 1) as float32.
+
+    It is computed as float64 and rounded, so that it is the same wherever it is taken.
+    """
+    counts = rows[:, 1 : 1 + len(INTEGERS)]
+    table = _logarithms_of_small_counts()
+    is_small = counts.max(initial=0) < len(table)
+    counts.view(np.float32)[:] = table.take(counts) if is_small else _logarithms_of(counts)
+
+
+@cache
+def _logarithms_of_small_counts() -> NDArray[np.float32]:
+    return _logarithms_of(np.arange(1 << 16, dtype=np.int32))
+
+
+def _logarithms_of(counts: NDArray[np.int32]) -> NDArray[np.float32]:
+    logarithms: NDArray[np.float32] = np.log(counts + 1.0).astype(np.float32)
+    return logarithms
 
 
 def _label(text: bytes) -> int:

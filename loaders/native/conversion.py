@@ -51,6 +51,7 @@ from wattload.loaders.data.criteo_day_files import (
     changed,
     find_fault,
     long_line,
+    take_logarithms,
 )
 from wattload.loaders.data.data_folder import open_data_folder
 from wattload.loaders.data.gz_text import Ahead, PieceReader, is_gz, open_text, unpack
@@ -552,11 +553,18 @@ def _pack_text(
                 ctypes.byref(progress),
             )
             _require_rows(part, offset, progress, settings)
-            sink.write(machine.rows[:rows].view(np.uint8).reshape(-1))
+            _write_rows(machine.rows[:rows], sink, settings)
             block_rows += rows
         count.add(offset, block_rows)
         _drop(count, offset, progress)
     return count
+
+
+def _write_rows(rows: NDArray[np.int32], sink: Sink, settings: ConversionSettings) -> None:
+    """Write packed rows, which may be changed."""
+    if settings.logarithms:
+        take_logarithms(rows)
+    sink.write(rows.view(np.uint8).reshape(-1))
 
 
 def _require_rows(
@@ -696,7 +704,7 @@ def _write_packed(
                 at = place.offset_bytes - first
                 packing.decode(place, data[at : at + place.size_bytes])
                 if place.column == len(COLUMNS) - 1:
-                    packing.write_rows(place.row_count, sink)
+                    packing.write_rows(place.row_count, sink, settings)
     except (pa.ArrowException, PageError) as error:
         raise corrupt(source.name, error) from error
     return int(metadata.num_rows)
@@ -789,7 +797,7 @@ class _Packing:
         if COLUMNS[place.column] == LABEL and null_count.value:
             raise without_labels(self._source.name, null_count.value)
 
-    def write_rows(self, row_count: int, sink: Sink) -> None:
+    def write_rows(self, row_count: int, sink: Sink, settings: ConversionSettings) -> None:
         """Write the rows of the columns that have been decoded."""
         machine = self._machine
         for first in range(0, row_count, PACKED_ROWS):
@@ -800,7 +808,7 @@ class _Packing:
                 count,
                 machine.rows.ctypes.data,
             )
-            sink.write(machine.rows[:count].view(np.uint8).reshape(-1))
+            _write_rows(machine.rows[:count], sink, settings)
 
     def _place(self, group: RowGroupMetaData, column: int, index: int) -> _Place:
         """Return the place of a chunk, number ``index`` in the file, after checking it."""

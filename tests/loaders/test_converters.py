@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
 import os
 import subprocess
 import sys
@@ -388,6 +389,36 @@ def test_blocks_of_bad_lines_only_have_no_row_group(converter: Converter, tmp_pa
     assert rows == reference(text)
     metadata = pq.read_metadata(tmp_path / "p.parquet")
     assert metadata.num_row_groups == len(columnar.landmarks)
+
+
+@each_converter
+@pytest.mark.parametrize("is_columnar", [True, False])
+def test_logarithms_are_those_that_others_take_of_the_counts(
+    converter: Converter, tmp_path: Path, *, is_columnar: bool
+) -> None:
+    lines = made(tmp_path, 8000).splitlines(keepends=True)
+    fields = lines[5000].split(b"\t")
+    fields[1:6] = [b"2147483647", b"-2147483648", b"65535", b"65536", b""]
+    lines[5000] = b"\t".join(fields)
+    text = b"".join(lines)
+    (tmp_path / "day_0").write_bytes(text)
+    chosen = replace(SETTINGS, logarithms=True)
+    if is_columnar:
+        raw = convert(tmp_path, converter, chosen)[1]
+    else:
+        converter.tsv_to_binary(whole(tmp_path), tmp_path / "p.bin", chosen, moved_nowhere)
+        raw = (tmp_path / "p.bin").read_bytes()
+    counts = np.frombuffer(reference(text), "<i4").reshape(-1, 40)
+    # As split_dataset.py of NVIDIA's DeepLearningExamples reads rows: int32, float32 x 13, int32.
+    rows = np.frombuffer(raw, "<i4").reshape(-1, 40)
+    dense = rows[:, 1:14].view("<f4")
+    assert (rows[:, 0] == counts[:, 0]).all()
+    assert (rows[:, 14:] == counts[:, 14:]).all()
+    # As facebookresearch/dlrm transforms the counts of its rows when it loads them.
+    loaded = np.log(counts[:, 1:14].astype(np.float32) + np.float32(1))
+    np.testing.assert_allclose(dense, loaded, rtol=3e-7)
+    exact = [[math.log(count + 1) for count in row] for row in counts[:, 1:14].tolist()]
+    assert (dense == np.array(exact, np.float32)).all()
 
 
 def packed(folder: Path, text: bytes) -> Part:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ from wattload.loaders.data.criteo_day_files import (
     CATEGORICALS,
     COLUMNS,
     ID_MODULUS,
+    LABEL,
     ROW_BYTES,
     Part,
     Span,
@@ -471,16 +473,14 @@ _ROW = re.compile(rb"[01](\t(-?[0-9]+)?){13}(\t([0-9a-fA-F]{8})?){26}\r?")
 _INT32 = range(-(1 << 31), 1 << 31)
 
 
-def reference_rows(
-    text: bytes, *, numeric_ids: bool = False, drops_bad_rows: bool = False
-) -> ReferenceRows:
+def reference_rows(text: bytes, settings: ConversionSettings) -> ReferenceRows:
     """Convert whole lines of TSV in plain Python; shares no code with the timed conversion.
 
     Raises:
         ValueError: a line is not a Criteo row.
     """
     lines = text.removesuffix(b"\n").split(b"\n")
-    if drops_bad_rows:
+    if settings.drops_bad_rows:
         lines = [line for line in lines if _is_row(line)]
     fields = [line.removesuffix(b"\r").decode("ascii").split("\t") for line in lines]
     if any(len(row) != len(COLUMNS) for row in fields):
@@ -490,12 +490,17 @@ def reference_rows(
     for place, (name, texts) in enumerate(zip(COLUMNS, zip(*fields, strict=True), strict=True)):
         if name in CATEGORICALS:
             numbers = [int(text, 16) % ID_MODULUS if text else None for text in texts]
-            columns[name] = list(numbers) if numeric_ids else [text or None for text in texts]
+            as_text = [text or None for text in texts]
+            columns[name] = list(numbers) if settings.numeric_ids else as_text
             packed[:, place] = [number or 0 for number in numbers]
         else:
             numbers = [int(text) if text else None for text in texts]
             columns[name] = list(numbers)
-            packed[:, place] = [max(number or 0, 0) for number in numbers]
+            counts = [max(number or 0, 0) for number in numbers]
+            packed[:, place] = counts
+            if settings.logarithms and name != LABEL:
+                logarithms = [math.log(count + 1) for count in counts]
+                packed[:, place] = np.array(logarithms, "<f4").view("<i4")
     return ReferenceRows(columns, packed)
 
 
@@ -574,9 +579,7 @@ def _reference(
     with open_text(source, start_bytes) as file:
         text = file.read(end_bytes - start_bytes)
     try:
-        return reference_rows(
-            text, numeric_ids=settings.numeric_ids, drops_bad_rows=settings.drops_bad_rows
-        )
+        return reference_rows(text, settings)
     except ValueError as error:
         raise DataError(f"{source}: the converter accepted an invalid line: {error}") from error
 

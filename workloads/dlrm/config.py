@@ -35,6 +35,13 @@ class Ids(Enum):
     int32 = "int32"
 
 
+class Dense(Enum):
+    """How packed rows hold the integers, DLRM's dense features."""
+
+    count = "count"
+    log = "log"
+
+
 class BadRows(Enum):
     """What becomes of lines that are not rows."""
 
@@ -79,6 +86,10 @@ class Config:
         Ids.string,
         "Categorical ids in the Parquet files: their 8 hex digits, or the number modulo "
         "40,000,000.",
+    )
+    dense: Dense = setting(
+        Dense.count,
+        "Dense features in the packed rows: the counts as int32, or log(x + 1) as float32.",
     )
     bad_rows: BadRows = setting(
         BadRows.refuse, "Whether a line that is not a row ends the run or is left out and counted."

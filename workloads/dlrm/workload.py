@@ -33,7 +33,7 @@ from wattload.loaders.data.criteo_day_files import (
 from wattload.loaders.data.data_folder import noting_what_remains
 from wattload.loaders.data.verification import digests_check
 from wattload.workloads.dlrm import checks
-from wattload.workloads.dlrm.config import BadRows, Config, Ids
+from wattload.workloads.dlrm.config import BadRows, Config, Dense, Ids
 from wattload.workloads.dlrm.conversion import (
     PHASES,
     Conversion,
@@ -122,6 +122,7 @@ class Dlrm:
             "columnar": settings.columnar,
             "compression": settings.compression,
             "ids": self._config.ids.value,
+            "dense": self._config.dense.value,
             "bad_rows": self._config.bad_rows.value,
         }
         outputs = Outputs.claim(
@@ -251,6 +252,7 @@ class Dlrm:
             block_bytes=self._config.block_bytes,
             columnar=self._config.columnar,
             numeric_ids=self._config.ids is Ids.int32,
+            logarithms=self._config.dense is Dense.log,
             drops_bad_rows=self._config.bad_rows is BadRows.drop,
         )
 
@@ -306,6 +308,7 @@ class Dlrm:
                 "columnar": self._config.columnar,
                 "compression": self._config.compression.value if self._config.columnar else None,
                 "ids": self._config.ids.value if self._config.columnar else None,
+                "dense": self._config.dense.value,
                 "bad_rows": self._config.bad_rows.value,
                 "dropped_count": sum(each.count for each in dropped),
                 "block_bytes": self._config.block_bytes,

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from wattload.loaders.converters import ConversionSettings
 from wattload.loaders.data.criteo_day_files import COLUMNS, pack_row, parse_line
 from wattload.loaders.data.criteo_synthetic import SyntheticDay
 from wattload.workloads.dlrm.checks import CHECKS, reference_rows
+
+SETTINGS = ConversionSettings(compression="snappy", block_bytes=1 << 20)
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
@@ -14,7 +19,7 @@ from wattload.workloads.dlrm.checks import CHECKS, reference_rows
 def test_it_packs_what_the_definition_packs(end: bytes, last_end: bool) -> None:
     text = SyntheticDay(3, 0, 500).readall()
     text = text.replace(b"\n", end)
-    rows = reference_rows(text if last_end else text.removesuffix(end))
+    rows = reference_rows(text if last_end else text.removesuffix(end), SETTINGS)
     assert rows.packed.tobytes() == b"".join(map(pack_row, map(parse_line, text.splitlines())))
     fields = [line.split(b"\t") for line in text.splitlines()]
     assert rows.columns["c1"] == [row[14].decode() or None for row in fields]
@@ -29,16 +34,16 @@ def test_it_leaves_out_what_the_definition_refuses() -> None:
     for place, field in ((2, b"2147483648"), (3, b"+1"), (14, b"0x123456"), (39, b"1234567")):
         bad.append(b"\t".join([*fields[:place], field, *fields[place + 1 :]]))
     text = b"\n".join([*bad, good.removesuffix(b"\n"), *bad]) + b"\n"
-    rows = reference_rows(text, drops_bad_rows=True)
+    rows = reference_rows(text, replace(SETTINGS, drops_bad_rows=True))
     assert rows.packed.tobytes() == pack_row(parse_line(good))
-    numbers = reference_rows(good, numeric_ids=True).columns["c1"]
+    numbers = reference_rows(good, replace(SETTINGS, numeric_ids=True)).columns["c1"]
     assert numbers == [int(fields[14], 16) % 40_000_000]
 
 
 @pytest.mark.parametrize("line", [b"", b"0\t1", b"\t".join([b"0"] * 39 + [b"xyz"])])
 def test_a_line_that_is_no_row_is_an_error(line: bytes) -> None:
     with pytest.raises(ValueError, match=r"columns|invalid literal"):
-        reference_rows(line + b"\n")
+        reference_rows(line + b"\n", SETTINGS)
 
 
 def test_a_run_without_parquet_has_checks_of_its_own() -> None:

@@ -23,7 +23,7 @@ from wattload.loaders.data.criteo_day_files import COLUMNS, ROW_BYTES, pack_row,
 from wattload.loaders.data.criteo_synthetic import MEAN_ROW_BYTES, SyntheticDay
 from wattload.loaders.data.target_folder import clean, foreign_paths
 from wattload.loaders.native.config import Config as NativeConfig
-from wattload.workloads.dlrm.config import BadRows, Compression, Config, Ids
+from wattload.workloads.dlrm.config import BadRows, Compression, Config, Dense, Ids
 from wattload.workloads.dlrm.workload import Dlrm
 
 ROWS = 6000
@@ -622,6 +622,32 @@ def test_numeric_ids_pack_to_the_same_rows(loader: ConverterConfig, tmp_path: Pa
     assert b"".join(path.read_bytes() for path in rows) == b"".join(
         pack_row(parse_line(line)) for line in text.splitlines()
     )
+
+
+@each_loader
+@pytest.mark.parametrize("columnar", [True, False])
+def test_logarithms_of_dense_features_are_packed_and_compared(
+    loader: ConverterConfig, tmp_path: Path, *, columnar: bool
+) -> None:
+    workload, context = (
+        dlrm(loader, rounds=1, dense=Dense.log, columnar=columnar),
+        context_at(tmp_path),
+    )
+    outcome, checks = lived(workload, context)
+    assert {check.verdict for check in checks.values()} == {"pass"}
+    assert outcome.details["dense"] == "log"
+
+
+def test_wrong_logarithms_fail_the_checks(tmp_path: Path) -> None:
+    def change(paths: list[Path]) -> None:
+        rows = np.fromfile(paths[0], "<i4").reshape(-1, len(COLUMNS))
+        rows[:, 5] += 1  # the next float32
+        rows.tofile(paths[0])
+
+    assert failed(spoiled(tmp_path, change, ".bin", dense=Dense.log)) == {
+        "dlrm_content",
+        "dlrm_sample",
+    }
 
 
 @each_loader
