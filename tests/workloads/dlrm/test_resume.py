@@ -16,11 +16,12 @@ from tests.context import context_at
 from wattload.core.record.results import Check
 from wattload.core.workload import Accelerator, Outcome
 from wattload.loaders.arrow.config import Config as ArrowConfig
-from wattload.loaders.converters import ConverterConfig
+from wattload.loaders.converters import Converted, ConverterConfig, Packed
 from wattload.loaders.data.criteo_day_files import pack_row, parse_line
 from wattload.loaders.data.target_folder import clean, foreign_paths
 from wattload.loaders.native.config import Config as NativeConfig
 from wattload.workloads.dlrm.config import Config
+from wattload.workloads.dlrm.conversion import Outputs
 from wattload.workloads.dlrm.workload import Dlrm
 
 each_loader = pytest.mark.parametrize(
@@ -174,6 +175,30 @@ def test_without_parquet_finished_parts_are_kept_too(
     assert kept(outcome) == {"tsv_to_binary": 5}
     assert rows(target) == reference(target)
     assert failed(checks) == {"dlrm_tsv_bytes"}
+
+
+def test_ctrl_c_keeps_finished_parts_and_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, finished = tmp_path / "target", []
+    target.mkdir()
+    finish = Outputs.finish
+
+    def finish_and_stop(outputs: Outputs, path: Path, made: Converted | Packed) -> None:
+        finish(outputs, path, made)
+        finished.append(path)
+        if len(finished) == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Outputs, "finish", finish_and_stop)
+        with pytest.raises(KeyboardInterrupt) as error:
+            start(target, ArrowConfig())
+    (note,) = error.value.__notes__
+    assert note.startswith(f"  kept        2 finished files in {finished[0].parent}; the same run")
+    assert sorted(target.rglob("*.parquet")) == sorted(finished)
+    outcome, _ = start(target, ArrowConfig())
+    assert kept(outcome)["tsv_to_parquet"] == 2
 
 
 def test_the_run_after_a_resumed_one_measures_everything(tmp_path: Path) -> None:
