@@ -57,6 +57,7 @@ from wattload.reports.sections.wording import anchor, sentence_of, unique
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered, named
+from wattload.reports.stats.summary import Bars, point_rows
 from wattload.reports.stats.sweeps import Point, load_curves, points, scalings
 
 _STEADY_RULE = (
@@ -185,6 +186,8 @@ def _folds(subject: Subject, group: Group) -> Iterator[Block]:
     ]
     if rates := scalings(subject, group):
         curves.append(scaling_figure(f"{name}-scaling", title, rates))
+        if any(each.is_count for each in rates):
+            curves.append(_limits_table(subject, group))
     curves += list(_accelerators(subject, group))
     yield from curves if is_swept else ([Fold("Scaling", curves)] if curves else ())
     if not is_swept:
@@ -196,6 +199,47 @@ def _folds(subject: Subject, group: Group) -> Iterator[Block]:
             yield Fold("Where the time goes", [_marked(part, clause) for part in parts])
     if steady := list(_steady(subject, group)):
         yield Fold("Steady state", steady)
+
+
+def _limits_table(subject: Subject, group: Group) -> Table:
+    """Return what limits each point of a sweep, and from which point on the drive does."""
+    found = points(group)
+    rows = point_rows(subject, group)
+    axis = label(found[0].axis)
+    sentences = []
+    for letter, arm in zip(group.letters, group.arms, strict=True):
+        others = [place for place, at in enumerate(rows) if arm not in at.drive_limited]
+        which = named(letter, arm) if len(group.arms) > 1 else "the rate"
+        if not others:
+            sentences.append(f"The drive limits {which} at every point.")
+        elif others[-1] + 1 < len(rows):
+            first = found[others[-1] + 1].value
+            sentences.append(f"The drive limits {which} from {axis} = {first} on.")
+        else:
+            sentences.append(
+                f"The drive is not shown to limit {which} up to {axis} = {found[-1].value}."
+            )
+    return Table(
+        columns=columns(f"#{axis}", "arm", "#rate", "limit", "drive energy"),
+        rows=[
+            row(
+                at.value,
+                arm,
+                _of_arm(of_point.rates, arm),
+                of_point.limits[arm],
+                _of_arm(of_point.energies, arm),
+            )
+            for at, of_point in zip(found, rows, strict=True)
+            for arm in at.group.arms
+        ],
+        caption=f"What limits each point: {' '.join(sentences)}",
+    )
+
+
+def _of_arm(bars: Bars, arm: str) -> str:
+    """Return an arm's figure with its unit, or why there is none."""
+    bar = bars.of(arm)
+    return bars.missing or (f"{bar.text} {bars.title}" if bar is not None else MISSING)
 
 
 def _marked(figure: Figure, clause: str) -> Figure:

@@ -61,6 +61,14 @@ class Grade:
         return f"{self.word}: {self.reason}" if self.word else self.reason
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What limited a rate, in a few words, and whether the drive did, alone or with others."""
+
+    text: str
+    is_drive: bool = False
+
+
 def grade(subject: Subject, compared: Group, rate: Row | None, phase: str) -> Grade:
     """Return how far to trust the figures of a phase.
 
@@ -163,8 +171,8 @@ def _ceiling_factors(rate: Row, records: Sequence[RunRecord]) -> list[float]:
     ]
 
 
-def limit(rate: Row | None, runs: Sequence[Run]) -> str:
-    """Return what limited the rate of an arm, in a few words; empty without a valid run.
+def limit(rate: Row | None, runs: Sequence[Run]) -> Limit:
+    """Return what limited the rate of an arm; its text is empty without a valid run.
 
     A limit needs evidence of its own; what is merely left over is unknown. It is the accelerators
     if they computed at least as large a share of the time as MLPerf Storage demands. It is the host
@@ -173,19 +181,19 @@ def limit(rate: Row | None, runs: Sequence[Run]) -> str:
     ``DRIVE_BUSY`` of the time, or if workers spent most of their time waiting for storage.
     """
     if rate is None or not runs:
-        return ""
+        return Limit("")
     records = [run.record for run in runs]
     computed = _median(_share(record, "compute_fraction") for record in records)
     if computed is not None and computed >= UNET3D.au_threshold:
-        return f"limited by the accelerator, which computed {percent(computed)} of the time"
+        return Limit(f"limited by the accelerator, which computed {percent(computed)} of the time")
     phase = rate.quantity.phase
     busy = _median(_busy_share(record, phase) for record in records)
-    limits = [*_host_limits(rate, records), *_drive_limits(busy, phase, records)]
-    if limits:
-        return f"limited by {', and by '.join(limits)}"
+    of_drive = list(_drive_limits(busy, phase, records))
+    if limits := [*_host_limits(rate, records), *of_drive]:
+        return Limit(f"limited by {', and by '.join(limits)}", is_drive=bool(of_drive))
     if busy is None:
-        return "limit unknown: the drive's busy time was not counted"
-    return f"limit unknown: the drive was busy {percent(busy, 2)} of the time"
+        return Limit("limit unknown: the drive's busy time was not counted")
+    return Limit(f"limit unknown: the drive was busy {percent(busy, 2)} of the time")
 
 
 def _host_limits(rate: Row, records: Sequence[RunRecord]) -> Iterator[str]:

@@ -172,7 +172,8 @@ class VerdictRow:
 
     ``speed`` and ``energy`` are ``None`` unless two arms are compared. ``rates``, ``energies`` and
     ``efficiencies`` are of the same phase and point; ``devices`` are energies of other named
-    devices, such as GPUs, for the same work. ``limits`` has per arm what limits its rate.
+    devices, such as GPUs, for the same work. ``limits`` has per arm what limits its rate;
+    ``drive_limited`` are the arms whose rate their drive limits.
     ``ranking`` has three arms or more from the fastest to the slowest, and no winner. ``at`` is
     the point of a sweep that the row shows.
     """
@@ -189,6 +190,7 @@ class VerdictRow:
     efficiencies: Bars
     devices: tuple[Bars, ...]
     limits: Mapping[str, str]
+    drive_limited: frozenset[str]
     ranking: tuple[str, ...]
     grade: Grade
 
@@ -275,11 +277,7 @@ class _Place:
 def first_screen(subject: Subject) -> FirstScreen:
     """Return the first screen of a page; no run needs to be valid."""
     places = [_place(subject, group) for group in subject.groups]
-    rate_scale = _page_scale([(place.rate, 1.0) for place in places], Unit.BYTES_PER_SECOND)
-    energy_scale = _page_scale(
-        [(place.energy, place.work.count if place.work else 1.0) for place in places], Unit.JOULES
-    )
-    rows = tuple(_verdict_row(subject, place, rate_scale, energy_scale) for place in places)
+    rows, energy_scale = _verdict_rows(subject, places)
     missing = [row.energies.missing for row in rows]
     records = [run.record for run in subject.runs]
     return FirstScreen(
@@ -297,6 +295,23 @@ def first_screen(subject: Subject) -> FirstScreen:
         warm_up_count=sum(record.comparison.warm_up for record in records),
         no_power=missing[0] if missing and all(missing) else "",
     )
+
+
+def point_rows(subject: Subject, group: Group) -> tuple[VerdictRow, ...]:
+    """Return a row for each point of a group's sweep, in their order."""
+    rows, _ = _verdict_rows(subject, [_place(subject, at.group) for at in points(group)])
+    return rows
+
+
+def _verdict_rows(
+    subject: Subject, places: Sequence[_Place]
+) -> tuple[tuple[VerdictRow, ...], Scale]:
+    """Return rows that have the same units, and the scale of their energies."""
+    rates = _page_scale([(place.rate, 1.0) for place in places], Unit.BYTES_PER_SECOND)
+    energies = _page_scale(
+        [(place.energy, place.work.count if place.work else 1.0) for place in places], Unit.JOULES
+    )
+    return tuple(_verdict_row(subject, place, rates, energies) for place in places), energies
 
 
 def _why_excluded(subject: Subject, run: Run) -> str:
@@ -441,6 +456,7 @@ def _verdict_row(
     subject: Subject, place: _Place, rate_scale: Scale, energy_scale: Scale
 ) -> VerdictRow:
     arms = tuple(place.group.arms)
+    limits = {arm: limit(place.rate, place.compared.arms.get(arm, ())) for arm in arms}
     rates, energies = _rates(place, rate_scale), _energies(place, energy_scale)
     is_pair = place.group.is_pair
     return VerdictRow(
@@ -461,7 +477,8 @@ def _verdict_row(
             energies.missing,
         ),
         devices=tuple(_devices(place, energy_scale)),
-        limits={arm: limit(place.rate, place.compared.arms.get(arm, ())) for arm in arms},
+        limits={arm: found.text for arm, found in limits.items()},
+        drive_limited=frozenset(arm for arm, found in limits.items() if found.is_drive),
         ranking=_ranking(rates) if len(arms) > 2 else (),  # noqa: PLR2004 - two have a winner
         grade=grade(subject, place.compared, place.rate, place.phase),
     )

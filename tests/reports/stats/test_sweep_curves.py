@@ -10,9 +10,9 @@ import pytest
 from tests.records import write_run
 from tests.reports.conftest import arm
 from wattload.core.histogram import Histogram
-from wattload.core.record.results import latencies_of
+from wattload.core.record.results import Metric, latencies_of
 from wattload.core.units import Unit
-from wattload.reports.blocks import Figure
+from wattload.reports.blocks import Figure, Table
 from wattload.reports.quantity import MISSING
 from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.sections.workload import workload_sections
@@ -191,3 +191,55 @@ def test_the_section_draws_both_and_names_the_ideal(swept: list[Run]) -> None:
     assert "scaled in proportion" in scaling.caption
     assert "higher is better" in scaling.svg
     assert [row[5].text for row in scaling.table.rows][:1] != [MISSING]
+
+
+def _limited(run: Run, for_storage: float) -> Run:
+    """Return the run with this share of its workers' time spent on waiting for storage."""
+    shares = {"on_core": 1 - for_storage, "for_core": 0.0, "for_storage": for_storage}
+    metrics = [
+        Metric(
+            name=f"train_worker_{kind}_fraction",
+            value=share,
+            unit=Unit.FRACTION,
+            better="neither",
+            meaning="Share of the workers' time.",
+            phase="train",
+        )
+        for kind, share in shares.items()
+    ]
+    uncounted = tuple(
+        counter.model_copy(update={"busy_s": None}) for counter in run.record.counters
+    )
+    changes = {"metrics": (*run.record.metrics, *metrics), "counters": uncounted}
+    return replace(run, record=run.record.model_copy(update=changes))
+
+
+@pytest.mark.parametrize(
+    ("waited", "sentence"),
+    [
+        ((0.1, 0.6, 0.9), "The drive limits B from depth = 2 on."),
+        ((0.6, 0.1, 0.9), "The drive limits B from depth = 8 on."),
+        ((0.9, 0.6, 0.6), "The drive limits B at every point."),
+        ((0.9, 0.6, 0.1), "The drive is not shown to limit B up to depth = 8."),
+    ],
+)
+def test_a_sweep_names_the_point_from_which_on_the_drive_limits(
+    swept: list[Run], waited: Sequence[float], sentence: str
+) -> None:
+    shares = dict(zip(DEPTHS, waited, strict=True))
+    runs = [
+        _limited(run, shares[run.record.config["loader"]["depth"]] if "-B-" in run.id else 0.1)
+        for run in swept
+    ]
+    (section,) = workload_sections(_subject(runs))
+    (table,) = (
+        block
+        for block in section.blocks
+        if isinstance(block, Table) and block.caption.startswith("What limits each point")
+    )
+    assert "The drive is not shown to limit A up to depth = 8." in table.caption
+    assert sentence in table.caption
+    assert [cell.text for cell in table.rows[0][:2]] == ["1", "A"]
+    limits = {(cells[0].text, cells[1].text): cells[3].text for cells in table.rows}
+    assert ("the drive" in limits["8", "B"]) == (waited[-1] > 0.5)
+    assert all(cells[4].text for cells in table.rows)
