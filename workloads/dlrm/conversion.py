@@ -369,6 +369,6 @@ def _folders(context: RunContext, parameters: Mapping[str, Any]) -> list[DataFol
 
 
 def _is_unfinished(folder: DataFolder, resume_key: str) -> bool:
-    """Return whether all finished files are of a conversion with this key that was cut off."""
-    results = [entry.result or {} for entry in folder.entries.values()]
-    return not folder.sealed and all(each.get("resume_key") == resume_key for each in results)
+    """Return whether it has finished files, all of a conversion with this key that was cut off."""
+    keys = {(entry.result or {}).get("resume_key") for entry in folder.entries.values()}
+    return not folder.sealed and keys == {resume_key}

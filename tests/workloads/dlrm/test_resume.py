@@ -51,14 +51,14 @@ from wattload.workloads.dlrm.workload import Config, Dlrm
 finished = []
 finish = Outputs.finish
 
-def finish_and_die(self, path, made):
-    finish(self, path, made)
-    finished.append(path)
+def finish_or_die(self, path, made):
     if len(finished) == {after}:
         os.kill(os.getpid(), signal.SIGKILL)
+    finish(self, path, made)
+    finished.append(path)
 
 if __name__ == "__main__":
-    Outputs.finish = finish_and_die
+    Outputs.finish = finish_or_die
     workload = Dlrm(Config(**{settings!r}), Loader(), Accelerator())
     context = context_at(Path({target!r}))
     workload.prepare(context)
@@ -239,6 +239,16 @@ def test_another_loader_starts_anew(tmp_path: Path) -> None:
     outcome, checks = start(target, NativeConfig())
     assert set(kept(outcome).values()) == {0}
     assert failed(checks) == set()
+
+
+@pytest.mark.slow
+def test_what_a_kill_left_unfinished_is_removed_by_a_run_with_other_parts(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    kill(target, ArrowConfig(), after=0, workers=2)
+    assert list(target.rglob("day_0.00001.parquet"))
+    start(target, ArrowConfig(), part_bytes=10 << 20)
+    names = {path.name for path in target.rglob("*.parquet")}
+    assert names == {"day_0.00000.parquet", "day_1.00000.parquet"}
 
 
 def cut(path: Path) -> None:
