@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks import limited_drive
 from benchmarks.measure import NotMeasuredError, Result, rounds
 from wattload.loaders.aligned_io import aligned_buffer
 from wattload.loaders.arrow.config import Config as ArrowConfig
@@ -56,6 +57,8 @@ GENERATOR_GOAL = 1e9
 """Bytes per CPU second that a synthetic day is generated with."""
 ROWS_GOAL = 800e6
 """TSV bytes per CPU second that native packs without Parquet between."""
+LIMITED_GOAL = 0.9
+"""Of the bytes per second that the engine moves where the drive is the limit."""
 RUN_S = 5.0
 """About how long a step takes, its start included, for the estimate."""
 
@@ -64,7 +67,7 @@ SETTINGS = ConversionSettings(compression="snappy", block_bytes=16 << 20)
 
 def seconds(pairs: int) -> float:
     """Return about how long the group takes."""
-    return 10 + 16 * pairs * RUN_S
+    return 10 + 20 * pairs * RUN_S
 
 
 def measure(target: Path, pairs: int) -> Iterator[Result]:
@@ -72,7 +75,7 @@ def measure(target: Path, pairs: int) -> Iterator[Result]:
     folder = DataFolder.claim(target, "bench-dlrm", {"row_count": ROW_COUNT}, seed=0)
     libraries = ("polars", "arrow", "native", "unchecked")
     outputs = [f"{each}{suffix}" for each in libraries for suffix in SUFFIXES.values()]
-    names = ("day_0", "generated", *outputs)
+    names = ("day_0", "generated", *outputs, *limited_drive.NAMES.values())
     try:
         for name in names:
             folder.reserve(name)
@@ -84,6 +87,7 @@ def measure(target: Path, pairs: int) -> Iterator[Result]:
         for step in ("to_parquet", "to_binary"):
             yield _checksums(step, folder.path, pairs)
         yield _digest(folder.path / "day_0", pairs)
+        yield _limited(folder.path, pairs)
     finally:
         folder.remove()
 
@@ -193,6 +197,33 @@ def _digest(day: Path, pairs: int) -> Result:
         values=taken.figures["day file"],
         value_unit="CPU s per GB",
         figures=taken.figures,
+        order=taken.order,
+    )
+
+
+def _limited(folder: Path, pairs: int) -> Result:
+    """Return native's share of what the engine moves on a drive that is the limit."""
+    empty = Result(
+        name="dlrm to rows, one worker on a limited drive, native ÷ engine",
+        unit="MB/s",
+        goal=LIMITED_GOAL,
+        notes=[
+            "dlrm on a limited drive: MB read and written per second; the engine reads the same "
+            "file and writes as much, at the same time"
+        ],
+    )
+    try:
+        with limited_drive.limited_group(folder) as procs:
+            ways: dict[str, Callable[[], float]] = {
+                way: partial(limited_drive.rate, way, folder, procs) for way in limited_drive.WAYS
+            }
+            taken = rounds(ways, pairs, warm=True)
+    except NotMeasuredError as error:
+        return replace(empty, missing=str(error))
+    return replace(
+        empty,
+        values=taken.ratios(float, "native", "engine"),
+        figures=taken.values(lambda rate: rate / 1e6),
         order=taken.order,
     )
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import dlrm
+from benchmarks import dlrm, limited_drive
 from benchmarks.measure import NotMeasuredError
-from wattload.loaders.data.criteo_day_files import pack_row, parse_line
+from wattload.loaders.data.criteo_day_files import ROW_BYTES, pack_row, parse_line
 from wattload.loaders.data.criteo_synthetic import SyntheticDay
 
 ROWS = 3000
@@ -67,9 +68,37 @@ def test_a_benchmark_leaves_nothing_on_the_target(
 ) -> None:
     monkeypatch.setattr(dlrm, "ROW_COUNT", ROWS)
     monkeypatch.setattr(dlrm, "_rate", lambda way, _: len(way))
+    monkeypatch.setattr(limited_drive, "limited_group", nullcontext)
+    monkeypatch.setattr(limited_drive, "rate", lambda way, *_: len(way))
     results = list(dlrm.measure(tmp_path, 7))
-    assert [len(result.values) for result in results] == [7] * 16
+    assert [len(result.values) for result in results] == [7] * 17
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_both_ways_move_the_same_on_a_limited_drive(tmp_path: Path) -> None:
+    text = day(tmp_path)
+    wanted = len(text) + ROWS * ROW_BYTES
+    for way, prepare in limited_drive.WAYS.items():
+        assert abs(prepare(tmp_path)() - wanted) < 2 * 4096  # whole blocks
+        assert (tmp_path / limited_drive.NAMES[way]).stat().st_size == ROWS * ROW_BYTES
+
+
+def test_a_limited_drive_is_no_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    day(tmp_path)
+    monkeypatch.setattr(limited_drive, "RATE_BYTES_PER_S", 1_000_000)
+    try:
+        with limited_drive.limited_group(tmp_path) as procs:
+            assert limited_drive.rate("engine", tmp_path, procs) < 3e6
+    except NotMeasuredError as error:
+        pytest.skip(str(error))
+    assert not procs.exists()
+
+
+def test_a_drive_that_cannot_be_limited_gives_no_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limited_drive, "CONTROL_GROUPS", tmp_path / "absent")
+    assert "the drive can't be limited" in (dlrm._limited(tmp_path, 7).missing or "")
 
 
 def test_without_polars_there_is_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
