@@ -8,8 +8,8 @@ import pytest
 
 from tests.records import Scenario, make_run
 from wattload.core.checks.evaluation import evaluate
-from wattload.core.power import Evidence, Scope
-from wattload.core.record.energy import WHOLE_RUN, EnergyRecord, HostPower
+from wattload.core.power import Boxcar, Evidence, Scope
+from wattload.core.record.energy import WHOLE_RUN, EnergyRecord, HostPower, SensorRecord
 from wattload.core.record.results import Check, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
@@ -346,3 +346,46 @@ def test_an_unread_drive_next_to_a_read_one_bars_a_verdict() -> None:
     assert [each.name for each in of_unread] == [f"power_coverage_{name}_UNREAD" for name in phases]
     assert all(each.verdict == "not_checked" and each.mandatory for each in of_unread)
     assert not [each for each in checks(record, "power_coverage") if each.verdict != "pass"]
+
+
+@pytest.mark.parametrize(
+    ("found", "difference"),
+    [
+        (
+            {"lag_s": 0.16},
+            "and reads like a mean over 1.00 s, but 0.16 ± 0.04 s late (declared: 0 s)",
+        ),
+        ({"window_s": 2.0, "is_declared": False}, "but reads like a mean over 2.00 s, 0.00 ±"),
+    ],
+)
+def test_a_sensor_other_than_declared_is_told_by_what_differs(
+    found: dict[str, Any], difference: str
+) -> None:
+    sensor = SensorRecord(
+        **{
+            "shape": "boxcar",
+            "window_s": 1.0,
+            "window_uncertainty_s": 0.1,
+            "lag_s": 0.0,
+            "lag_uncertainty_s": 0.04,
+            "is_declared": True,
+            "is_known": True,
+            "is_explained": True,
+            "residual_w": 0.1,
+            **found,
+        }
+    )
+    record = record_of()
+    sources = tuple(
+        each.model_copy(
+            update={
+                "facts": each.facts.model_copy(update={"sensor": Boxcar(window_s=1.0)}),
+                "found": sensor,
+            }
+        )
+        for each in record.power.sources
+        if each.facts is not None
+    )
+    sentence = check(with_power(record, sources=sources), "sensor_model").sentence
+    assert f"declared as a mean over 1.00 s {difference}" in sentence
+    assert sentence.endswith("; its energy allows for this.")

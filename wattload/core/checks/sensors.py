@@ -120,6 +120,7 @@ def _sensor(
     contradicted: Verdict = "fail" if is_chosen else "warn"
     verdict: Verdict = "pass" if found.is_explained and found.is_as_declared else contradicted
     late = f"{found.lag_s:.2f} ± {found.lag_uncertainty_s:.2f} s late"
+    reads = "but reads" if not found.is_declared else "and reads"
     if not found.is_explained:
         remark = (
             f", but around the beginnings and ends of work they differ from it by "
@@ -129,7 +130,9 @@ def _sensor(
     elif not found.is_known:
         verdict, remark = "not_checked", "; power changed too little to show its lag"
     elif verdict != "pass":
-        remark = ", which its energy takes into account"
+        remark = "; its energy allows for this"
+        if found.is_declared:
+            late = f"but {late} (declared: 0 s)"
     else:
         remark = ""
     return Check(
@@ -137,7 +140,7 @@ def _sensor(
         verdict=verdict,
         mandatory=verdict == "fail" and not found.is_explained,
         sentence=(
-            f"{source.name} is declared as {_sensor_words(facts.sensor)} and reads like "
+            f"{source.name} is declared as {_sensor_words(facts.sensor)} {reads} like "
             f"{_SHAPES[found.shape].format(found.window_s)}"
             f"{', ' + late if found.is_known else ''}{remark}."
         ),
