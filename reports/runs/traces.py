@@ -205,7 +205,8 @@ def read_traces(
         folder: the run's.
         files: the traces of its record.
         mask: what text in the traces goes through.
-        operations: whether to read single operations; otherwise there is only their digest.
+        operations: whether to return single operations; without, a file that is not the recorded
+            one is still read, to note whether it is damaged.
     """
     notes: list[str] = []
     digests: dict[str, str] = {}
@@ -225,18 +226,20 @@ def read_traces(
         try:
             _refuse_large(path)
             digests[name] = _digest(path)
+            if name == "operations" and not operations and digests[name] == named[name].sha256:
+                return None
             return build(path, mask)
         except (OSError, ValueError, KeyError, ArithmeticError, MemoryError) as error:
             first = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
             notes.append(f"The {name} trace {path.name} can't be read: {first}")
             return None
 
+    throughput, power = one("throughput", _throughput), one("power", _power)
+    sampled = one("operations", _operations) if "operations" in named else None
     return Traces(
-        throughput=one("throughput", _throughput),
-        power=one("power", _power),
-        operations=one("operations", _operations if operations else lambda *_: None)
-        if "operations" in named
-        else None,
+        throughput=throughput,
+        power=power,
+        operations=sampled if operations else None,
         notes=tuple(map(mask, notes)),
         digests=digests,
     )

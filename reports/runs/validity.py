@@ -44,6 +44,7 @@ TRACES = ("throughput", "power")
 """The traces that every complete run writes."""
 
 SEAL_CHECK = "seal"
+_TRACE_DIGEST = "trace_digest_"
 _SEALS: Mapping[SealState, tuple[Verdict, str]] = {
     "holds": ("pass", "Its seal matches its content."),
     "broken": ("fail", "The record was edited after the run: its seal does not match its content."),
@@ -355,7 +356,7 @@ def _traced_phases(run: Run) -> Iterator[Check]:
 def _traces(run: Run) -> Iterator[Check]:
     """Compare each trace's file with the digest in the record; a missing file proves nothing."""
     for file in run.record.traces:
-        name = f"trace_digest_{file.name}"
+        name = f"{_TRACE_DIGEST}{file.name}"
         digest = run.traces.digests.get(file.name)
         if digest is None:
             yield Check(
@@ -372,7 +373,7 @@ def _traces(run: Run) -> Iterator[Check]:
             same,
             f"{file.file} has the recorded digest."
             if same
-            else f"{file.file} is not the file that the run wrote: its digest differs.",
+            else f"{file.file} was damaged or changed after the run: its digest differs.",
             stated=file.sha256[:16],
             found=digest[:16],
         )
@@ -380,7 +381,7 @@ def _traces(run: Run) -> Iterator[Check]:
     for name in TRACES:
         if run.sha256 and run.record.status == "complete" and name not in named:
             yield Check(
-                name=f"trace_digest_{name}",
+                name=f"{_TRACE_DIGEST}{name}",
                 verdict="not_checked",
                 sentence=f"The record names no {name} trace, which every complete run writes.",
                 mandatory=True,
@@ -426,4 +427,6 @@ def energy_faults(run: Run, closures: Sequence[Check]) -> tuple[str, ...]:
 def _broken(check: Check) -> str:
     if check.name == SEAL_CHECK:
         return f"it was edited: {check.sentence}"
+    if check.name.startswith(_TRACE_DIGEST):
+        return f"its trace {check.sentence}"
     return f"its figures are inconsistent, {check.name}: {check.sentence}"

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.context import directory_target
 from wattload.core.io import TRACE_DTYPE, IOKind, TracedFile, TracedOperations
@@ -47,3 +48,19 @@ def test_the_trace_that_a_run_writes_is_the_one_that_the_report_reads(tmp_path: 
     assert trace is not None
     assert (trace.time_ns.tolist(), trace.offset_bytes.tolist()) == ([7], [4096])
     assert (trace.file.words, trace.kind.words, trace.phase.words) == (("f",), ("read",), ("read",))
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_a_damaged_trace_of_operations_is_noted_even_where_they_are_not_drawn(
+    tmp_path: Path, is_wanted: bool
+) -> None:
+    rows = operation_rows(
+        [_traced(tmp_path / "f")], [directory_target(tmp_path)], host="box", rank=0
+    )
+    named = write_operations(tmp_path, rows)
+    file = tmp_path / named.file
+    file.write_bytes(file.read_bytes()[:-20])
+    notes = read_traces(tmp_path, (named,), str, operations=is_wanted).notes
+    assert any(
+        note.startswith("The operations trace operations.parquet can't be") for note in notes
+    )

@@ -280,6 +280,17 @@ def test_traces_swapped_between_two_runs_fail_in_both(tmp_path: Path) -> None:
         assert "trace_digest_throughput" in failed(run)
 
 
+def test_a_damaged_trace_is_named_as_the_reason(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, MEASURED)
+    file = folder / "throughput.parquet"
+    file.write_bytes(file.read_bytes()[:-20])
+    subject = make_subject(load_runs([folder]))
+    (fault,) = subject.faults(subject.runs[0])
+    assert fault == (
+        "its trace throughput.parquet was damaged or changed after the run: its digest differs."
+    )
+
+
 def test_a_phase_that_only_the_trace_still_has_is_found(run: Run) -> None:
     record = run.record
     left = {
