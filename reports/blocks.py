@@ -111,8 +111,9 @@ class Finding:
 class VerdictLine:
     """One workload of the first screen: its findings, its bars as SVG, and how far to trust it.
 
-    ``note`` is printed under the bars. ``anchor`` is the workload's section; ``grade`` is in the
-    colour of ``tone``, links to ``evidence``, and is empty without figures.
+    ``note`` is printed under the bars, ``scatter`` under ``reason``. ``anchor`` is the workload's
+    section; ``grade`` is in the colour of ``tone``, links to ``evidence``, and is empty without
+    figures.
     """
 
     title: str
@@ -124,6 +125,7 @@ class VerdictLine:
     grade: str
     tone: Tone
     reason: str
+    scatter: str
     evidence: str
 
 

@@ -59,6 +59,9 @@ _LABELS = {
     "au_nominal": "AU by nominal step time",
     "compute_fraction": "share of time computing",
 }
+ACTIVITIES: Mapping[str, str] = {"read": "reading", "write": "writing", "train": "training"}
+"""What a phase does, by its name."""
+
 _RATE_WORDS = ("rate", "throughput", "ceiling")
 _TIME_WORDS = ("time", "latency", "overshoot", "seconds", "delay", "stall")
 

@@ -118,7 +118,8 @@ def _reason(entry: Row | None, figures: Sequence[RunFigure], runs: Sequence[Run]
 
 def _panel_title(quantity: Quantity, scale: Scale) -> str:
     arrow = {"higher": "↑", "lower": "↓"}.get(quantity.better, "")
-    return f"{quantity.label}, {scale.unit}".removesuffix(", ") + f" {arrow}".rstrip()
+    per = " per run" if quantity.unit is Unit.JOULES else ""
+    return f"{quantity.label}, {scale.unit}".removesuffix(", ") + f"{per} {arrow}".rstrip()
 
 
 def arms_figure(
@@ -514,8 +515,8 @@ def states_figure(
         name=name,
         title=f"{subject}: energy by power state",
         svg=bars_svg(f"energy in timed phases, {scale.unit}", bars, scale),
-        caption=f"The observed state of the drive, its seconds and their share. Energy: "
-        f"{listed(list(dict.fromkeys(known)))}.",
+        caption="The observed state of the drive, its seconds and their share, as medians of the "
+        f"valid runs. Energy: {listed(list(dict.fromkeys(known)))}.",
         table=Table(columns=titles, rows=rows, caption="By observed power state, in timed phases"),
     )
 

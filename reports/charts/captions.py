@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from wattload.core.power import Evidence
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.quantity import listed, out_of_range
+from wattload.reports.quantity import ACTIVITIES, listed, out_of_range
 from wattload.reports.runs.energy import (
     ALL_PHASES,
     EVIDENCE_TEXT,
@@ -29,7 +29,6 @@ _QUESTIONS = {
     Unit.BYTES_PER_JOULE: "How fast is {} per watt?",
     Unit.JOULES_PER_BYTE: "How much energy does {} use per byte?",
 }
-_ACTIVITIES = {"read": "reading", "write": "writing", "train": "training"}
 _INTERVAL_SOURCES = {
     Evidence.BOUNDS: "from the drive's power states",
     Evidence.DECLARED: "from declared watts, which were not measured and may be wrong",
@@ -44,7 +43,7 @@ def question(quantity: Quantity) -> str:
     if quantity.phase == ALL_PHASES:
         return text.format("the whole job")
     if quantity.phase:
-        return text.format(_ACTIVITIES.get(quantity.phase, f"the phase “{quantity.phase}”"))
+        return text.format(ACTIVITIES.get(quantity.phase, f"the phase “{quantity.phase}”"))
     name = quantity.label.removesuffix(" time").removesuffix(" rate").removesuffix(" throughput")
     return text.format(name)
 

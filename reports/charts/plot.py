@@ -26,6 +26,9 @@ MARKS_MAX = 60
 """The most runs of an arm that are drawn one by one; the data of a chart lists all of them."""
 
 _LINE_HEIGHT = 15
+_GUTTERS = {4: "slim", 7: ""}
+"""The classes of charts whose vertical axis has labels of at most that many characters."""
+
 _TICKS = (1, 2, 2.5, 5, 10)
 _LOG_DIGITS = (
     (1,),
@@ -308,15 +311,13 @@ class Frame:
             f'viewBox="0 0 {AREA} {self.height}" preserveAspectRatio="none">'
             f"{''.join(self._area)}</svg>"
         )
+        labels = [(value, f"{name} {self.y.unit}".rstrip()) for value, name in self.y.ticks(4)]
         body += [
-            text(
-                "2",
-                self.top + self._py(value) - 3,
-                f"{name} {self.y.unit}".rstrip(),
-                more=' class="halo"',
-            )
-            for value, name in self.y.ticks(4)
+            text("-6", self.top + self._py(value) + 4, shown, anchor="end")
+            for value, shown in labels
         ]
+        longest = max((len(shown) for _, shown in labels), default=0)
+        gutter = next((name for most, name in _GUTTERS.items() if longest <= most), "broad")
         body += self._over
         body += self._x_ticks(bottom)
         height = bottom + 20
@@ -327,7 +328,7 @@ class Frame:
             body,
             height=height,
             label=label,
-            kind=f"plot {kind}".strip(),
+            kind=" ".join(filter(None, ("plot", gutter, kind))),
             data=f' data-x="{self.x.data}" data-y="{self.y.data}"',
         )
 

@@ -18,8 +18,8 @@ from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.charts.captions import is_declared
 from wattload.reports.charts.plot import Axis, Frame, share_of, text
 from wattload.reports.charts.themes import arm_role, light
-from wattload.reports.quantity import Scale, listed, number, quantity, scale_for, scaled
-from wattload.reports.runs.energy import phase_energies, whole_energy
+from wattload.reports.quantity import Scale, label, listed, number, quantity, scale_for, scaled
+from wattload.reports.runs.energy import Energy, phase_energies, whole_energy
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading
 from wattload.reports.runs.timeline import Band, Timeline, make_timeline
@@ -33,12 +33,12 @@ _BINS_MIN = 20
 _WIDTHS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600, 7200, 14400)
 _STRIPS_MAX = 40
 _LANE, _LANE_GAP = 20, 8
-"""Pixels of a run's strip, and between the last one and the highest label of the axis."""
+"""Pixels of a run's strip, and between the last one and the axes."""
 _LETTER_WIDTH = 0.0078
 """The share of the width that a letter of a phase's words needs, where a chart is wide."""
 _RATE_HEIGHT = 150
-_GUTTER = 0.055
-"""The share of the time axis that is left free before the start, for the names of ticks."""
+_NAMED_PHASES = 3
+"""With more phases only their sum is printed over a chart."""
 _TABLE_ROWS = 24
 _HEADROOM = 1.12
 _CUT = 1.8
@@ -69,14 +69,29 @@ class Track:
 
     @property
     def summary(self) -> str:
-        """How long its timed phases took, and their energy."""
+        """How long its timed phases took in all, and their energy, with their names."""
         seconds = sum(phase.active_s for phase in self.phases)
         energies = phase_energies(self.run.record)
         whole = whole_energy(self.run.record) or (energies[0] if len(energies) == 1 else None)
-        words = quantity(seconds, Unit.SECONDS, 3)
-        if whole is not None and whole.energy_j is not None:
-            words += f": {quantity(whole.energy_j, Unit.JOULES, 3)}"
-        return words
+        is_named = len(self.phases) <= _NAMED_PHASES
+        names = listed([label(phase.name) for phase in self.phases]) if is_named else "in all"
+        return _spent(names, seconds, whole)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The same of each timed phase."""
+        energies = {energy.phase: energy for energy in phase_energies(self.run.record)}
+        return tuple(
+            _spent(label(phase.name), phase.active_s, energies.get(phase.name))
+            for phase in self.phases
+        )
+
+
+def _spent(name: str, seconds: float, energy: Energy | None) -> str:
+    words = f"{name} {quantity(seconds, Unit.SECONDS, 3)}"
+    if energy is not None and energy.energy_j is not None:
+        words += f", {quantity(energy.energy_j, Unit.JOULES, 3)}"
+    return words
 
 
 def make_track(letter: str, name: str, run: Run) -> Track:
@@ -109,8 +124,8 @@ def power_figure(name: str, title: str, tracks: Sequence[Track]) -> Figure | Non
     if not drawn:
         return None
     series = [_power_series(track) for track in drawn]
-    svg, table, width_s = _chart(drawn, series, Unit.WATTS, "Power")
-    caption = _power_caption(drawn, width_s)
+    svg, table, bins = _chart(drawn, series, Unit.WATTS, "Power")
+    caption = _power_caption(drawn, bins)
     return Figure(name=name, title=title, svg=svg, caption=caption, table=table)
 
 
@@ -127,10 +142,10 @@ def rate_figure(name: str, title: str, tracks: Sequence[Track]) -> Figure | None
         legend = [(each.role, each.name) for each in series[0]]
     else:
         series, legend = [_moved(track) for track in drawn], []
-    svg, table, width_s = _chart(drawn, series, Unit.BYTES_PER_SECOND, "Rate")
+    svg, table, bins = _chart(drawn, series, Unit.BYTES_PER_SECOND, "Rate")
     computes = any(track.run.record.metric("compute_fraction") is not None for track in drawn)
     ahead = "; the loader reads them ahead of the computation" if computes else ""
-    caption = f"Bytes that the workload moved{ahead}. {_bins_caption(width_s)}"
+    caption = f"Bytes that the workload moved{ahead}. {bins}"
     return Figure(name=name, title=title, svg=svg, caption=caption, table=table, legend=legend)
 
 
@@ -249,12 +264,13 @@ def _moved(track: Track) -> list[_Series]:
     ]
 
 
-def _bins_caption(width_s: float) -> str:
-    width = quantity(width_s, Unit.SECONDS, 1)
-    return f"Lines are means over {width}; a band is the range of values within, cut off if high."
+def _bins_caption(width_s: float, *, has_bands: bool) -> str:
+    means = f"Lines are means over {quantity(width_s, Unit.SECONDS, 1)}"
+    bands = "; bands show the range of values, cut off if high" if has_bands else ""
+    return f"{means}{bands}."
 
 
-def _power_caption(tracks: Sequence[Track], width_s: float) -> str:
+def _power_caption(tracks: Sequence[Track], bins: str) -> str:
     lines = [line.evidence for track in tracks for line in track.timeline.watts]
     lines += [band.evidence for track in tracks for band in track.timeline.bands]
     known = list(dict.fromkeys(lines))
@@ -266,17 +282,19 @@ def _power_caption(tracks: Sequence[Track], width_s: float) -> str:
         for line in track.timeline.watts
         if line.time_s.size > 1
     ]
-    every = f" every {quantity(max(periods_s), Unit.SECONDS, 2)}" if periods_s else ""
-    ending = f" {_bins_caption(width_s)}" if periods_s else ""
-    bounded = any(track.timeline.bands for track in tracks)
-    what = "Bounds of the drive's power" if bounded else "Drive power"
-    return f"{what}, {listed(known)}{every}. Shaded: timed phases.{ending}"
+    what = "Bounds of the drive's power"
+    if not any(track.timeline.bands for track in tracks):
+        what = "Drive power"
+    if periods_s:
+        what += f", read every {quantity(max(periods_s), Unit.SECONDS, 2)}"
+    ending = f" {bins}" if periods_s else ""
+    return f"{what}: {listed(known)}. Timed phases are shaded.{ending}"
 
 
 def _chart(
     tracks: Sequence[Track], series: Sequence[Sequence[_Series]], unit: Unit, what: str
-) -> tuple[str, Table, float]:
-    """Return the picture of the series of each track, their means, and the width of bins in s."""
+) -> tuple[str, Table, str]:
+    """Return the picture of the series of each track, their means, and what lines and bands are."""
     every = [each for own in series for each in own]
     bands = (
         [band for track in tracks for band in track.timeline.bands] if unit is Unit.WATTS else []
@@ -292,16 +310,17 @@ def _chart(
     for track in tracks:
         for band in track.timeline.bands if unit is Unit.WATTS else ():
             _draw_band(frame, track, band, scale)
+    has_bands = end_s >= _BINS_MIN * width_s  # of few bins they would cover all
     for each, (edges, mean, low, high) in zip(every, binned, strict=True):
         inside = _inside(edges, 0.0, frame.x.high)
         own = edges[inside.start : inside.stop + 1]
-        if end_s >= _BINS_MIN * width_s:  # of few bins it would cover all
+        if has_bands:
             lowest, highest = low[inside] / scale.factor, high[inside] / scale.factor
             frame.band(own, lowest, highest, each.role, 0.14)
         frame.steps(own, mean[inside] / scale.factor, each.role, each.name, each.dash)
     words = "; ".join(f"{track.letter}: {track.summary}" for track in tracks)
     svg = frame.svg(f"{what} over time. {words}", "time")
-    return svg, _table(every, scale, frame.x), width_s
+    return svg, _table(every, scale, frame.x), _bins_caption(width_s, has_bands=has_bands)
 
 
 def _top(binned: tuple[Array, Array, Array, Array], end_s: float) -> float:
@@ -375,10 +394,10 @@ def _frame(tracks: Sequence[Track], largest: float, unit: str) -> Frame:
     margin_s = max(end_s * 0.05, min(1.0, end_s * 0.3))
     last_s = max(track.timeline.end_s - track.zero_s for track in tracks)
     high_s = max(min(last_s, end_s + margin_s), end_s, 1e-3)
-    x = Axis(low=-_GUTTER * high_s, high=high_s, unit="s")
+    x = Axis(low=0, high=high_s, unit="s")
     y = Axis(low=0, high=(largest or 1.0) * _HEADROOM, unit=unit)
     frame = Frame(x, y, height=_RATE_HEIGHT, head=_LANE * len(tracks) + _LANE_GAP)
-    phases = [list(_phase_words(frame, track)) for track in tracks]
+    phases = [list(_placed_parts(frame, track)) for track in tracks]
     has_room = all(
         right - left > _LETTER_WIDTH * len(words) for own in phases for words, left, right in own
     ) and all(one[2] <= other[1] for own in phases for one, other in itertools.pairwise(own))
@@ -402,7 +421,7 @@ def _draw_lane(
         track: the run.
         letter: its arm's, printed before the words; empty where there is one arm.
         top: the upper end of the strip, in pixels.
-        labels: the words of each phase and both ends of it; empty to print the sum only.
+        labels: the words of each phase and both ends of it; empty where they have no room there.
     """
     role = arm_role(track.letter)
     spans = [span for phase in track.phases for span in phase.intervals_s]
@@ -420,22 +439,21 @@ def _draw_lane(
     look = ' class="fixed" font-weight="700"'
     if letter:
         frame.over(text(first, y, letter, role="strong", more=look))
-    narrow, shift = " narrow" if labels else "", 14 if letter else 0
-    look = f' class="fixed{narrow}" dx="{shift}"'
+    shift = 14 if letter else 0
+    is_split = 1 < len(track.phases) <= _NAMED_PHASES
+    look = f' class="fixed{" narrow" if labels or is_split else ""}" dx="{shift}"'
     frame.over(text(first, y, track.summary, role="strong", more=look))
+    if is_split and not labels:
+        look = f' class="fixed wide" dx="{shift}"'
+        frame.over(text(first, y, "; ".join(track.parts), role="strong", more=look))
     for words, left, _ in labels:
         look = f' class="fixed wide" dx="{shift if left == labels[0][1] else 0}"'
         frame.over(text(share_of(left), y, words, role="strong", more=look))
 
 
-def _phase_words(frame: Frame, track: Track) -> Iterator[tuple[str, float, float]]:
-    """Yield each timed phase with its seconds and energy, and both of its ends on the axis."""
-    energies = {energy.phase: energy for energy in phase_energies(track.run.record)}
-    for phase in track.phases:
-        found = energies.get(phase.name)
-        words = f"{phase.name} {quantity(phase.active_s, Unit.SECONDS, 3)}"
-        if found is not None and found.energy_j is not None:
-            words += f", {quantity(found.energy_j, Unit.JOULES, 3)}"
+def _placed_parts(frame: Frame, track: Track) -> Iterator[tuple[str, float, float]]:
+    """Yield the words of each timed phase, and both of its ends on the axis."""
+    for words, phase in zip(track.parts, track.phases, strict=True):
         ends = (phase.start_s - track.zero_s, phase.intervals_s[-1][1] - track.zero_s)
         yield words, frame.x.share(ends[0]), frame.x.share(ends[1])
 

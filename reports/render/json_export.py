@@ -31,7 +31,7 @@ from wattload.reports.stats.comparison import (
     unused_sessions,
 )
 from wattload.reports.stats.conditions import compared_group, differences
-from wattload.reports.stats.effects import Effect, Spread
+from wattload.reports.stats.effects import Effect
 from wattload.reports.stats.figures import Quantity, RunFigure, quantities
 from wattload.reports.stats.intervals import Interval, sign_flip_p_value
 from wattload.reports.stats.subject import LETTERS, Group, Subject
@@ -98,6 +98,7 @@ def _first_screen(screen: FirstScreen) -> dict[str, Any]:
                 "ranking": list(row.ranking),
                 "limits": dict(row.limits),
                 "confidence": {"grade": row.grade.word or None, "reason": row.grade.reason},
+                "scatter": row.scatter or None,
             }
             for row in screen.rows
         ],
@@ -115,6 +116,7 @@ def _answer(answer: Answer | None) -> dict[str, Any] | None:
         "outcome": answer.outcome,
         "winner": answer.winner,
         "leader": answer.leader,
+        "part": answer.part or None,
         "ratio": finite(answer.ratio),
         "lower": finite(answer.lower),
         "upper": finite(answer.upper),
@@ -266,7 +268,7 @@ def _row(row: Row) -> dict[str, Any]:
         "quantity": row.quantity.key,
         "axis": row.axis,
         "at": row.at,
-        "arms": {arm: _arm(row.figures[arm], row.spreads.get(arm)) for arm in row.figures},
+        "arms": {arm: _arm(row, arm) for arm in row.figures},
         "effect": _effect(row.effect, flips=headline) if row.effect else None,
         "call": row.call,
         "words": row.words,
@@ -290,7 +292,8 @@ def _sweeps(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
             }
 
 
-def _arm(figures: tuple[RunFigure, ...], spread: Spread | None) -> dict[str, Any]:
+def _arm(row: Row, arm: str) -> dict[str, Any]:
+    figures, spread = row.figures[arm], row.spreads.get(arm)
     found: dict[str, Any] = {
         "values": [finite(figure.value) for figure in figures],
         "valid": [figure.valid for figure in figures],
@@ -299,9 +302,10 @@ def _arm(figures: tuple[RunFigure, ...], spread: Spread | None) -> dict[str, Any
         found["lower"] = [finite(figure.lower) for figure in figures]
         found["upper"] = [finite(figure.upper) for figure in figures]
     if spread is None:
-        return found | {"n": 0, "median": None}
+        return found | {"n": 0, "geometric_mean": None, "median": None}
     return found | {
         "n": spread.count,
+        "geometric_mean": finite(row.centres.get(arm)),
         "median": finite(spread.median),
         "minimum": finite(spread.minimum),
         "maximum": finite(spread.maximum),

@@ -142,10 +142,13 @@
       const copy = svg.cloneNode(true), box = svg.getBoundingClientRect();
       const texts = [...copy.querySelectorAll("text")];
       svg.querySelectorAll("text").forEach((text, i) => text.checkVisibility() || texts[i].remove());
+      const left = parseFloat(getComputedStyle(svg).marginLeft); // labels of the axis are there
       copy.setAttribute("width", box.width);
+      copy.setAttribute("x", left);
       copy.setAttribute("y", y);
+      copy.setAttribute("overflow", "visible");
       y += box.height + 12;
-      width = Math.max(width, box.width);
+      width = Math.max(width, left + box.width);
       whole.append(copy);
     }
     whole.setAttribute("width", width);

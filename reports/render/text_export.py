@@ -314,8 +314,12 @@ def _pair_cells(row: VerdictRow) -> tuple[str, ...]:
         _answer(row.energy),
         _both(row.energies),
         _both(row.efficiencies),
-        row.grade.text,
+        _confidence(row),
     )
+
+
+def _confidence(row: VerdictRow) -> str:
+    return "; ".join(filter(None, (row.grade.text, row.scatter)))
 
 
 def _named(row: VerdictRow) -> str:
@@ -326,7 +330,8 @@ def _answer(answer: Answer | None) -> str:
     """Return the winner with ratio and interval, or why there is none and the ratio."""
     if answer is None:
         return "only one arm ran it"
-    ratio = f"{answer.letter} {answer.ratio_text}" if answer.ratio_text else ""
+    part = f", {answer.part}" if answer.part else ""
+    ratio = f"{answer.letter} {answer.ratio_text}{part}" if answer.ratio_text else ""
     interval = f" ({answer.interval_text})" if answer.interval_text else ""
     if answer.shown is not None:
         return f"{ratio}{interval}"
@@ -351,7 +356,7 @@ def _arm_cells(row: VerdictRow) -> Iterator[tuple[str, ...]]:
         )
         letter = (row.rates.of(arm) or Bar(arm=arm, letter="", value=None)).letter
         name = lettered(letter, arm) if letter and len(arms) > 1 else arm
-        yield (_named(row), name, rate, row.limits[arm], *of_energy, row.grade.text)
+        yield (_named(row), name, rate, row.limits[arm], *of_energy, _confidence(row))
 
 
 def _caveats(subject: Subject, screen: FirstScreen) -> Iterator[str]:

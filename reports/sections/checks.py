@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import takewhile
 
 from wattload.core.record.results import Check, Verdict
+from wattload.core.record.run import RunRecord
 from wattload.reports.blocks import (
     Block,
     Cell,
@@ -18,12 +19,19 @@ from wattload.reports.blocks import (
     columns,
     row,
 )
-from wattload.reports.quantity import MISSING, counted, listed, number, percent, whole
+from wattload.reports.quantity import MISSING, counted, listed, number, percent
 from wattload.reports.runs.energy import Energy, energy_text, phase_energies, whole_energy
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.caveats import limits_notices
-from wattload.reports.sections.wording import VERDICT_TONES, VERDICT_WORDS, unique
-from wattload.reports.stats.subject import Group, Subject
+from wattload.reports.sections.wording import (
+    TALLY_WORDS,
+    VERDICT_TONES,
+    VERDICT_WORDS,
+    checks_tally,
+    count_remarks,
+    unique,
+)
+from wattload.reports.stats.subject import Subject
 
 _WORST_FIRST: tuple[Verdict, ...] = ("fail", "warn", "not_checked", "pass")
 _LONE_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?!\w)")
@@ -75,14 +83,8 @@ def trust_section(subject: Subject) -> Section:
     if evidence is not None:
         blocks.append(evidence)
     return Section(
-        anchor="trust", title="Evidence and checks", blocks=blocks, remark=_tally(subject)
+        anchor="trust", title="Evidence and checks", blocks=blocks, remark=checks_tally(subject)
     )
-
-
-def _tally(subject: Subject) -> str:
-    checks = sum(len(run.record.checks) for run in subject.runs)
-    closures = sum(map(len, subject.closures.values()))
-    return f"{counted(checks, 'check')} by the runs, {whole(closures)} more by this page"
 
 
 def _checks(subject: Subject) -> Iterator[Block]:
@@ -103,7 +105,7 @@ def _checks(subject: Subject) -> Iterator[Block]:
     if ordered:
         sources = {source.name for run in subject.runs for source in run.record.power.sources}
         yield Table(
-            columns=columns("check", "worst verdict", "#runs", "finding"),
+            columns=columns("check", "result", "finding"),
             rows=[_verdict_row(checks, sources) for _, checks in ordered],
             caption="Checks that did not pass in every run",
             anchor="trust-checks",
@@ -124,19 +126,22 @@ def _worst(checks: Sequence[Check]) -> Check:
 
 def _verdict_row(same: Sequence[Sequence[Check]], sources: Collection[str]) -> tuple[Cell, ...]:
     """Return checks with one finding over all runs, with the figures of the first worst verdict."""
-    checks = same[0]
-    worst = _worst(checks)
-    verdicts = [check.verdict for check in checks]
+    worst = _worst(same[0])
+    verdicts = [check.verdict for checks in same for check in checks]
     counts = [
-        f"{verdicts.count(verdict)} {VERDICT_WORDS[verdict]}"
+        f"{verdicts.count(verdict)} {TALLY_WORDS[verdict]}"
         for verdict in _WORST_FIRST
         if verdict in verdicts
     ]
     names = check_names(unique(each[0].name for each in same), sources)
     return row(
         Cell(names, remark="mandatory" if worst.mandatory else ""),
-        Cell("", badge=VERDICT_WORDS[worst.verdict], tone=VERDICT_TONES[worst.verdict]),
-        Cell(str(len(checks)), remark=", ".join(counts) if len(counts) > 1 else ""),
+        Cell(
+            "",
+            badge=VERDICT_WORDS[worst.verdict],
+            tone=VERDICT_TONES[worst.verdict],
+            remark=", ".join(counts),
+        ),
         Cell(worst.sentence, remark=figures_text(worst) if len(same) == 1 else ""),
     )
 
@@ -172,37 +177,51 @@ def _evidence(subject: Subject) -> Table | None:
     """Return how the energy of each arm and phase is known; ``None`` where no run has any."""
     if not any(energy.keys for run in subject.runs for energy in phase_energies(run.record)):
         return None
-    rows = [
-        line
+    found = [
+        (group.workload, arm, energy)
         for group in subject.groups
         for arm, runs in group.arms.items()
-        for line in _evidence_rows(group, arm, runs)
+        for energy in _energies(runs[0].record)
+    ]
+    known = {_known(energy) for *_, energy in found}
+    shared = known.pop() if len(known) == 1 else ""
+    notes = [f"Figures of an arm's first run{f', all {shared}' if shared else ''}."]
+    notes.append("Only measured or self-reported energy is ranked, and none of simulated drives.")
+    again = [
+        (run.record, words) for run in subject.runs if (words := run.record.power.recomputed_words)
     ]
     return Table(
         columns=columns("workload", "arm", "phase", "#energy", "#uncertainty, k = 2", "evidence"),
-        rows=rows,
+        rows=[_evidence_row(*each, is_known=bool(shared)) for each in found],
         caption="How each energy figure is known",
-        note="Figures of an arm's first run. Only measured or self-reported energy is ranked.",
+        note=" ".join([*notes, *count_remarks(again, subject)]),
         anchor="trust-evidence",
     )
 
 
-def _evidence_rows(group: Group, arm: str, runs: Sequence[Run]) -> Iterator[tuple[Cell, ...]]:
-    record = runs[0].record
-    energies = [*phase_energies(record), *([total] if (total := whole_energy(record)) else [])]
-    for energy in energies:
-        reason = energy.reason if energy_text(energy) == MISSING else ""
-        yield row(
-            group.workload,
-            arm,
-            energy.phase,
-            Cell(energy_text(energy), "" if energy.ranks else "quiet"),
-            _uncertainty(energy),
-            Cell(
-                reason or energy.words,
-                remark=", ".join((*energy.keys, *(() if energy.ranks else ("not ranked",)))),
-            ),
-        )
+def _energies(record: RunRecord) -> list[Energy]:
+    whole = whole_energy(record)
+    return [*phase_energies(record), *([whole] if whole is not None else [])]
+
+
+def _known(energy: Energy) -> str:
+    """Return how an energy is known, or why there is none."""
+    if energy_text(energy) == MISSING:
+        return energy.reason
+    return energy.words if energy.ranks else f"{energy.words}, not ranked"
+
+
+def _evidence_row(workload: str, arm: str, energy: Energy, *, is_known: bool) -> tuple[Cell, ...]:
+    """Return an energy's row; ``is_known`` is whether the note says how all are known."""
+    keys = ", ".join(energy.keys)
+    return row(
+        workload,
+        arm,
+        energy.phase,
+        Cell(energy_text(energy), "" if energy.ranks else "quiet"),
+        _uncertainty(energy),
+        Cell(keys) if is_known else Cell(_known(energy), remark=keys),
+    )
 
 
 def _uncertainty(energy: Energy) -> str:

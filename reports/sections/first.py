@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from wattload.reports.blocks import (
@@ -24,7 +24,7 @@ from wattload.reports.quantity import MISSING, Scale, counted, listed, number, w
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading
 from wattload.reports.sections.caveats import limits_notices
-from wattload.reports.sections.wording import anchor, unique
+from wattload.reports.sections.wording import anchor, checks_tally, unique
 from wattload.reports.stats import summary
 from wattload.reports.stats.subject import LETTERS, Group, Subject, named
 from wattload.reports.stats.summary import Answer, Bars, FirstScreen, VerdictRow
@@ -62,18 +62,11 @@ def heading(subject: Subject) -> list[tuple[str, str]]:
 
 def byline(subject: Subject, screen: FirstScreen) -> Words:
     """Return how many runs there are, from when, and what the checks found, with links."""
-    counts = {len(runs) for group in subject.groups for runs in group.arms.values()}
-    ends = sorted(counts) or [0]
-    each = f"{ends[0]} to {ends[-1]} runs" if len(ends) > 1 else counted(ends[0], "run")
-    several = len(subject.arms) > 1 or len(subject.groups) > 1
-    turns = any(run.record.comparison.interleave == "abba" for run in subject.runs)
     days = sorted({run.record.started_utc[:10] for run in subject.runs})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    order = ", alternating" if turns and subject.compares else ""
     parts: list[str | Link] = [
-        f"{each}{' each' if several else ''}{order}",
-        f" · {when} · ",
-        Link(_checks(subject), "trust"),
+        f"{_repeats(subject, screen)} · {when} · ",
+        Link(checks_tally(subject), "trust"),
     ]
     if screen.warm_up_count:
         parts.append(f" · {counted(screen.warm_up_count, 'warm-up')} not counted")
@@ -85,17 +78,25 @@ def byline(subject: Subject, screen: FirstScreen) -> Words:
     return parts
 
 
-def _checks(subject: Subject) -> str:
-    """Return how many checks passed, and the number of different ones that did not."""
-    checks = [check for run in subject.runs for check in run.record.checks]
-    checks += [check for own in subject.closures.values() for check in own]
-    passed = sum(check.verdict == "pass" for check in checks)
-    warned = len({check.name for check in checks if check.verdict == "warn"})
-    failed = len({check.name for check in checks if check.verdict == "fail"})
-    words = [f"{counted(passed, 'check')} passed"]
-    words += [counted(warned, "caveat")] if warned else []
-    words += [f"{failed} failed"] if failed else []
-    return ", ".join(words)
+def _repeats(subject: Subject, screen: FirstScreen) -> str:
+    """Return how many pairs of runs are compared in a workload, or else the runs of an arm."""
+    effects = [row.speed.row.effect if row.speed and row.speed.row else None for row in screen.rows]
+    pairs = {
+        effect.pairs if effect and not row.at else 0
+        for effect, row in zip(effects, screen.rows, strict=True)
+    }
+    if pairs and all(pairs):
+        return f"{_range(pairs, 'pair')} of alternating runs"
+    counts = {len(runs) for group in subject.groups for runs in group.arms.values()} or {0}
+    several = len(subject.arms) > 1 or len(subject.groups) > 1
+    turns = any(run.record.comparison.interleave == "abba" for run in subject.runs)
+    order = ", alternating" if turns and subject.compares else ""
+    return f"{_range(counts, 'run')}{' each' if several else ''}{order}"
+
+
+def _range(counts: Collection[int], noun: str) -> str:
+    low, high = min(counts), max(counts)
+    return counted(high, noun) if low == high else f"{low} to {counted(high, noun)}"
 
 
 def first_section(subject: Subject, screen: FirstScreen) -> list[Block]:
@@ -158,6 +159,7 @@ def _line(
         grade=row.grade.word,
         tone="bad" if row.grade.is_short else _GRADE_TONES.get(row.grade.word, "open"),
         reason=row.grade.reason,
+        scatter=row.scatter,
         evidence=row.grade.link,
     )
 
@@ -168,7 +170,7 @@ def _finding(answer: Answer | None) -> Finding:
         return Finding(text="not compared", tone="quiet")
     name = named(answer.letter, answer.leader) if answer.leader is not None else ""
     if answer.shown is not None:
-        known = (name if name != answer.letter else "", answer.interval_text)
+        known = (answer.part, name if name != answer.letter else "", answer.interval_text)
         return Finding(
             text=answer.ratio_text,
             remark="; ".join(filter(None, known)),
@@ -179,7 +181,8 @@ def _finding(answer: Answer | None) -> Finding:
     is_plain = bool(answer.interval_text) and answer.lower is not None and answer.lower <= 1
     remark = [answer.reason] if answer.reason and not is_plain else []
     if answer.ratio_text:
-        remark.append(f"{name}: {answer.ratio_text}")
+        part = f", {answer.part}" if answer.part else ""
+        remark.append(f"{name}: {answer.ratio_text}{part}")
     if answer.interval_text:
         remark.append(answer.interval_text)
     tone: Tone = "quiet" if answer.outcome == "missing" else ""
@@ -314,7 +317,7 @@ def with_median(figure: Figure | None, group: Group) -> Figure | None:
     """Return a chart of one run of each arm, with a caption that states which one it is."""
     if figure is None or all(len(runs) == 1 for runs in group.arms.values()):
         return figure
-    return replace(figure, caption=f"{figure.caption} Each arm's run of median rate.")
+    return replace(figure, caption=f"{figure.caption} Of each arm, the run of median rate.")
 
 
 def _over_time(subject: Subject) -> Block | None:

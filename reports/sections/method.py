@@ -44,7 +44,8 @@ def method_section(subject: Subject) -> Section | None:
         (
             "checks",
             "Each compares two independent counters. A run that fails a check is shown but not "
-            "compared. With --force it is compared, and the page says so.",
+            "compared, unless forced with --force. A sensor other than declared (sensor model) "
+            "excludes no run: energies allow for it, or are not compared.",
         ),
         (
             "closure",
@@ -66,8 +67,8 @@ def comparison_rules() -> list[Block]:
 
 def _summary() -> str:
     return (
-        "The unit is the run. B/A is the ratio of the geometric means of the valid runs, with its "
-        "95 % interval. An arm's own figure is its median. A verdict needs at least "
+        "The unit is the run. An arm's figure is the geometric mean of its valid runs. B/A is the "
+        "ratio of these means, with its 95 % interval. A verdict needs at least "
         f"{MINIMUM_RUNS} valid runs per arm, or {MINIMUM_PAIRS} pairs of alternating runs. An arm "
         "is better under two conditions. The interval excludes 1 after Holm's correction for all "
         f"verdicts of the workload. The effect exceeds {_percent(FLOOR)}, the noise floor and, for "

@@ -47,9 +47,10 @@ _GATE_BADGES: dict[Gate, tuple[str, Tone]] = {
     "unstable": ("unstable", "bad"),
 }
 _CV = "CV is the sample standard deviation over the mean of an arm's valid runs."
+_MEANS = "Figures are geometric means of valid runs, as in the bars. "
 _RATIO = (
-    "Arms are medians of valid runs. B/A and its interval are of geometric means; an interval of "
-    "energy is widened by its stated uncertainty. "
+    "B/A is their ratio, in pairs where runs alternated; the interval of an energy is widened by "
+    "its stated uncertainty. "
 )
 _ENERGY_P_VALUES = (
     " For energy, p before and after Holm tests for a difference beyond the uncertainty of the "
@@ -96,7 +97,7 @@ def points_table(rows: Sequence[Row], group: Group) -> Table:
 
 
 def _note(group: Group) -> str:
-    return _RATIO + _CV if group.is_pair else _CV
+    return _MEANS + (_RATIO if group.is_pair else "") + _CV
 
 
 def _titles(group: Group) -> list[str]:
@@ -114,9 +115,14 @@ def _unit_and_evidence(rows: Sequence[Row]) -> str:
 
 
 def _scale(rows: Sequence[Row]) -> Scale:
-    medians = [spread.median for entry in rows for spread in entry.spreads.values() if spread]
+    middles = [
+        entry.centres.get(arm) or spread.median
+        for entry in rows
+        for arm, spread in entry.spreads.items()
+        if spread
+    ]
     uppers = [figure.upper for entry in rows for own in entry.figures.values() for figure in own]
-    return scale_for(rows[0].quantity.unit, *medians, *uppers)
+    return scale_for(rows[0].quantity.unit, *middles, *uppers)
 
 
 def _comparison_cells(entry: Row, group: Group, scale: Scale) -> list[Cell]:
@@ -160,19 +166,23 @@ def _ends(interval: Interval) -> str:
 
 
 def _multiple(entry: Row, arm: str, group: Group) -> str:
-    """Return an arm's median as a multiple of the first arm's, where arms are not compared."""
+    """Return an arm's figure as a multiple of the first arm's, where arms are not compared."""
     first_arm = next(iter(group.arms))
-    first, own = entry.spreads.get(first_arm), entry.spreads.get(arm)
-    if group.is_pair or arm == first_arm or first is None or own is None or first.median <= 0:
+    first, own = entry.centres.get(first_arm), entry.centres.get(arm)
+    if group.is_pair or arm == first_arm or first is None or own is None:
         return ""
-    return f"{ratio_text(own.median / first.median)} x {group.letters[0]}; "
+    return f"{ratio_text(own / first)} x {group.letters[0]}; "
 
 
 def _arm_cell(entry: Row, arm: str, scale: Scale, multiple: str) -> Cell:
-    """Return an arm's median with its spread; without a valid run, the figures of its runs."""
+    """Return what an arm's bar is, with its spread; without a valid run, its runs' figures."""
     spread = entry.spreads.get(arm)
     if spread is not None:
-        return Cell(scaled(spread.median, scale), remark=multiple + _spread_text(spread, scale))
+        centre = entry.centres.get(arm)
+        shown = scaled(spread.median if centre is None else centre, scale)
+        is_median = centre is None and spread.count > 1
+        remark = f"{'median; ' if is_median else ''}{multiple}{_spread_text(spread, scale)}"
+        return Cell(shown, remark=remark)
     figures = entry.figures.get(arm, ())
     values = [figure.value for figure in figures if figure.value is not None]
     if values:

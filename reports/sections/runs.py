@@ -280,6 +280,7 @@ def runs_section(subject: Subject) -> Section:
         remark=counted(len(shown), "run"),
         blocks=blocks,
         parts=[_run(subject, run) for run in shown] if is_detailed else [],
+        looked_up=True,
     )
 
 

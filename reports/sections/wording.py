@@ -11,7 +11,7 @@ from wattload.core.record.run import RunRecord
 from wattload.core.record.target import TargetFacts
 from wattload.core.units import Unit
 from wattload.reports.blocks import Cell, Tone
-from wattload.reports.quantity import counted, listed, quantity
+from wattload.reports.quantity import counted, listed, quantity, whole
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.subject import LETTERS, Subject
 
@@ -27,6 +27,14 @@ VERDICT_WORDS = {
     "fail": "failed",
     "not_checked": "not checked",
 }
+
+TALLY_WORDS: dict[Verdict, str] = {
+    "pass": "passed",
+    "warn": "warned",
+    "fail": "failed",
+    "not_checked": "not checked",
+}
+"""Verdicts after their number."""
 
 CALL_ORDER = ("a", "b", "none", "barred", "derived")
 """Calls that name a better arm come first."""
@@ -119,6 +127,22 @@ def _owners(records: Sequence[RunRecord], subject: Subject) -> str:
             if workload in own
         ]
     )
+
+
+def checks_tally(subject: Subject) -> str:
+    """Return how many checks passed, warned and failed, and how many could not be made.
+
+    Each is one check of one run, by the run or by the page.
+    """
+    checks = [check for run in subject.runs for check in run.record.checks]
+    checks += [check for own in subject.closures.values() for check in own]
+    verdicts = [check.verdict for check in checks]
+    passed, *others = (
+        f"{whole(count)} {word}"
+        for verdict, word in TALLY_WORDS.items()
+        if (count := verdicts.count(verdict)) or verdict == "pass"
+    )
+    return ", ".join([f"{counted(len(checks), 'check')}: {passed}", *others])
 
 
 def run_badges(run: Run, faults: Sequence[str]) -> tuple[Cell, ...]:

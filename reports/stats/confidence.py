@@ -108,7 +108,7 @@ def grade(subject: Subject, compared: Group, rate: Row | None, phase: str) -> Gr
 def _made_up(records: Sequence[RunRecord], energies: Sequence[Energy]) -> str:
     """Return why figures are not of these runs, or not measured; empty if they are."""
     if any(map(is_simulated, records)):
-        return "simulated drive"
+        return "simulated drives"
     if any(each.evidence in _UNMEASURED for each in energies):
         return "power known as bounds only"
     return "power of another run" if any(each.replayed for each in energies) else ""

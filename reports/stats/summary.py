@@ -17,6 +17,7 @@ from wattload.core.record.results import NO_SENSOR, Better
 from wattload.core.record.run import RunRecord
 from wattload.core.units import GB, MB, Unit
 from wattload.reports.quantity import (
+    ACTIVITIES,
     MISSING,
     TIMES,
     UNIT_SPACE,
@@ -25,6 +26,7 @@ from wattload.reports.quantity import (
     interval_text,
     label,
     number,
+    percent,
     percentages,
     quantity,
     ratio_ends,
@@ -56,8 +58,7 @@ from wattload.reports.stats.verdicts import INCONCLUSIVE, SAME
 
 NOT_MEASURED = "not measured"
 
-_MOVED = "moved"
-_VERBS = {"write": "written", "read": "read", ALL_PHASES: _MOVED}
+_VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
 """What happens to the bytes of a phase."""
 
 Outcome = Literal["won", "same", "inconclusive", "missing"]
@@ -112,13 +113,15 @@ class Answer:
 
     ``leader`` is the arm in whose favour ``ratio`` is, at least 1; ``winner`` is the same arm if it
     won, otherwise ``None``. ``outcome`` is ``None`` if it has no winner only because the drives are
-    simulated. ``lower`` and ``upper`` are the 95 % interval of ``ratio``, so ``lower`` is below 1
+    simulated. ``part`` is the part of the job that it is of (``writing only``), empty for the whole
+    job. ``lower`` and ``upper`` are the 95 % interval of ``ratio``, so ``lower`` is below 1
     if the interval does not exclude 1. ``reason`` is why nobody won, ``note`` what else a reader
     has to know. ``row`` is what it is based on.
     """
 
     question: Question
     outcome: Outcome | None
+    part: str = ""
     winner: str | None = None
     leader: str | None = None
     letter: str = ""
@@ -175,7 +178,8 @@ class VerdictRow:
     devices, such as GPUs, for the same work. ``limits`` has per arm what limits its rate;
     ``drive_limited`` are the arms whose rate their drive limits.
     ``ranking`` has three arms or more from the fastest to the slowest, and no winner. ``at`` is
-    the point of a sweep that the row shows.
+    the point of a sweep that the row shows. ``scatter`` is which arm's runs scatter most, empty
+    below 5 %.
     """
 
     group: Group
@@ -193,6 +197,7 @@ class VerdictRow:
     drive_limited: frozenset[str]
     ranking: tuple[str, ...]
     grade: Grade
+    scatter: str
 
     @property
     def bars(self) -> tuple[Bars, ...]:
@@ -253,20 +258,26 @@ class _Place:
         """The records of the valid runs."""
         return [run.record for run in self.compared.runs]
 
-    def based(self, unit: str, per: str = "") -> str:
-        """Return a unit with the part of the job that it is of, such as ``GB/s written``.
+    @property
+    def is_part(self) -> bool:
+        """Whether the phase is only a part of the job."""
+        return self.phase != ALL_PHASES and len(_phase_names(self.records)) > 1
 
-        Jobs of one phase need none.
-        """
-        if len(_phase_names(self.records)) < 2:  # noqa: PLR2004 - the job is the phase
-            return f"{unit}{per}"
-        verb = _VERBS.get(self.phase)
-        return f"{unit} {verb}{per}" if verb else f"{unit}{per} ({label(self.phase)})"
+    @property
+    def part(self) -> str:
+        """The part of the job, such as ``writing only``; empty for the whole job."""
+        return f"{ACTIVITIES.get(self.phase) or label(self.phase)} only" if self.is_part else ""
+
+    def based(self, unit: str, per: str = "") -> str:
+        """Return a unit with the bytes that it is of, such as ``GB/s written``."""
+        if verb := _VERBS.get(self.phase):
+            return f"{unit} {verb}{per}"
+        return f"{unit}{per} ({label(self.phase)})" if self.is_part else f"{unit}{per}"
 
     def per_work(self, unit: str) -> str:
         """Return the unit of an energy per unit of work, such as ``Wh per checkpoint written``."""
         title = f"{unit} per {(self.work or _Work()).name}"
-        return title if self.phase == ALL_PHASES else self.based(title)
+        return self.based(title) if self.is_part else title
 
     def letter(self, arm: str) -> str:
         """Return the letter of an arm on the page."""
@@ -481,7 +492,23 @@ def _verdict_row(
         drive_limited=frozenset(arm for arm, found in limits.items() if found.is_drive),
         ranking=_ranking(rates) if len(arms) > 2 else (),  # noqa: PLR2004 - two have a winner
         grade=grade(subject, place.compared, place.rate, place.phase),
+        scatter=_scatter(place),
     )
+
+
+def _scatter(place: _Place) -> str:
+    """Return the arm and figure whose runs scatter most: ``unstable rates of A: CV 12 %``."""
+    found = [
+        (spread.cv, f"{spread.gate} {name}", place.letter(arm) if len(row.spreads) > 1 else "")
+        for name, row in (("rates", place.rate), ("energies", place.energy))
+        if row is not None
+        for arm, spread in row.spreads.items()
+        if spread is not None and spread.cv is not None and spread.gate in ("noisy", "unstable")
+    ]
+    if not found:
+        return ""
+    cv, words, letter = max(found)
+    return f"{words}{f' of {letter}' if letter else ''}: CV{UNIT_SPACE}{percent(cv, 2)}"
 
 
 def _ranking(rates: Bars) -> tuple[str, ...]:
@@ -518,9 +545,9 @@ def _rates(place: _Place, scale: Scale) -> Bars:
     if row is None:
         return _bars(place, None, "rate", scale, missing)
     if row.quantity.unit is Unit.BYTES_PER_SECOND:
-        # A rate of all phases may count other bytes than those that moved.
-        is_whole = place.phase == ALL_PHASES
-        title = f"{scale.unit} ({row.quantity.label})" if is_whole else place.based(scale.unit)
+        title = place.based(scale.unit)
+        if place.phase == ALL_PHASES:  # it may count other bytes than those that moved
+            title = f"{scale.unit} of {row.quantity.label.removesuffix(' rate')}"
         return _bars(place, row, title, scale, missing)
     own = _page_scale([(row, 1.0)], row.quantity.unit)
     return _bars(place, row, ", ".join(filter(None, (row.quantity.label, own.unit))), own, missing)
@@ -623,7 +650,7 @@ def _answer(question: Question, place: _Place, row: Row | None, missing: str) ->
         reason = missing.removeprefix(f"{NOT_MEASURED}: ")
         return Answer(question=question, outcome="missing", verdict=NOT_MEASURED, reason=reason)
     shown = place.per_watt if question == "energy" and place.work is None else row
-    found = answer(question, row, tuple(place.group.arms), shown)
+    found = replace(answer(question, row, tuple(place.group.arms), shown), part=place.part)
     key = row.quantity.key
     leaders = [rows[key].verdict.leader for rows in place.every if key in rows]
     if "a" not in leaders or "b" not in leaders:

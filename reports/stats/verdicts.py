@@ -15,7 +15,9 @@ from wattload.reports.stats.subject import Group
 
 Call = Literal["a", "b", "none", "barred", "derived"]
 
-ILLUSTRATION = "illustration"
+ILLUSTRATION = "none"
+"""The verdict on simulated drives."""
+
 SAME = f"same within {number(MARGIN * 100, 1)} %"
 INCONCLUSIVE = "inconclusive"
 

@@ -64,6 +64,22 @@ def test_no_text_of_a_chart_is_cut(opener: Opener, samples: Samples, width: int)
         assert opened.page.evaluate(beyond) == []
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_labels_of_the_vertical_axis_are_beside_the_area(
+    opener: Opener, samples: Samples, width: int
+) -> None:
+    over = """[...document.querySelectorAll('svg.plot')].flatMap(chart => {
+        const area = chart.querySelector('.area').getBoundingClientRect();
+        return [...chart.querySelectorAll('text[text-anchor=end]')].filter(text => {
+            const box = text.getBoundingClientRect();
+            return text.getAttribute('x') < 0 && box.width && box.right > area.left;
+        }).map(text => text.textContent);
+    })"""
+    with opener(samples("arms"), width=width) as opened:
+        assert opened.page.locator("svg.plot text[text-anchor=end]").count()
+        assert opened.page.evaluate(over) == []
+
+
 def test_the_verdict_and_the_power_are_on_the_first_screen(
     opener: Opener, samples: Samples
 ) -> None:

@@ -50,6 +50,15 @@ def test_the_first_sheet_stands_alone_and_few_follow(opener: Opener, samples: Sa
     assert len(others) <= 6
 
 
+def test_the_next_section_fills_the_first_sheet_of_one_workload(
+    opener: Opener, samples: Samples
+) -> None:
+    first, *others = _pages(opener, samples("arms"))
+    assert "Drive power" in first
+    assert "arm by arm" in first
+    assert others
+
+
 def test_what_judges_is_on_paper_and_tables_of_data_are_not(
     opener: Opener, samples: Samples
 ) -> None:

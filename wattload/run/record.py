@@ -472,12 +472,8 @@ def limits_of(record: RunRecord) -> tuple[str, ...]:
 
 
 def _of_power(record: RunRecord) -> Iterator[str]:
-    origin = record.power.recomputed
-    if origin is not None:
-        yield (
-            f"Energies were made again from the samples by version {record.power.energy_model} of "
-            f"the energy model; the run's own record has those of version {origin.energy_model}."
-        )
+    if made_again := record.power.recomputed_words:
+        yield made_again
     drive = [e for e in record.power.energy if e.chosen and e.scope is Scope.DRIVE]
     if not drive:
         yield f"Drive energy was not measured: {record.power.choice}"

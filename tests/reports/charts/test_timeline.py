@@ -13,8 +13,10 @@ import pytest
 from tests.record_power import PowerKind
 from tests.records import Scenario
 from tests.reports.conftest import arm, one
+from wattload.core.units import Unit
 from wattload.reports.charts.themes import light
 from wattload.reports.charts.timeline import energy_figure, make_track, power_figure, rate_figure
+from wattload.reports.quantity import quantity
 from wattload.reports.runs.energy import phase_energies
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.traces import ThroughputTrace
@@ -63,11 +65,33 @@ def test_arms_lie_over_each_other_from_their_timed_start(pair: list[Run]) -> Non
     assert found is not None
     assert set(lines(found.svg)) == {"A", "B"}
     low, high = axis(found.svg, "x")
-    assert low < 0 < tracks[0].end_s < tracks[1].end_s <= high
+    assert 0 == low < tracks[0].end_s < tracks[1].end_s <= high
     (energy,) = phase_energies(pair[0].record)
     assert energy.mean_w is not None
     middles = [read(found.svg, "A", at) for at in np.arange(0.1, 4.0, 0.2)]
     assert np.mean(middles) == pytest.approx(energy.mean_w, rel=0.15)
+
+
+def test_a_caption_says_how_power_is_known_and_what_lines_are(pair: list[Run]) -> None:
+    tracks = [make_track(letter, letter, run) for letter, run in zip("AB", pair, strict=True)]
+    found = power_figure("c", "x", tracks)
+    assert found is not None
+    assert re.fullmatch(
+        r"Drive power, read every 100 ms: measured by a meter or a rail sensor\. Timed phases are "
+        r"shaded\. Lines are means over \S+ \w+; bands show the range of values, cut off if high\.",
+        found.caption.replace("\u00a0", " "),
+    )
+
+
+def test_phases_are_named_with_their_own_seconds_and_energy(tmp_path: Path) -> None:
+    run = one(tmp_path, arm("A", 0, workload="checkpoint"))
+    found = power_figure("c", "x", [make_track("A", "A", run)])
+    assert found is not None
+    for energy in phase_energies(run.record):
+        assert energy.energy_j is not None
+        assert f">{energy.phase} " in found.svg or f"; {energy.phase} " in found.svg
+        assert quantity(energy.energy_j, Unit.JOULES, 3) in found.svg
+    assert ">write and read " in found.svg
 
 
 def test_a_line_is_the_mean_of_each_second_and_the_band_has_the_extremes(tmp_path: Path) -> None:

@@ -47,14 +47,14 @@ def test_every_row_of_a_comparison_prints_what_its_data_holds(page: Page) -> Non
     checked = 0
     for row in comparison["rows"]:
         known = data["quantities"][row["quantity"]]
-        medians = [of_arm["median"] for of_arm in row["arms"].values()]
-        if None in medians or row["effect"] is None:
+        means = [of_arm["geometric_mean"] for of_arm in row["arms"].values()]
+        if None in means or row["effect"] is None:
             continue
-        scale = scale_for(Unit(known["unit"]), *medians)
+        scale = scale_for(Unit(known["unit"]), *means)
         name = f"{known['label']}{scale.unit}"
         cells = next(cells for first, cells in printed.items() if first.startswith(name))
-        for cell, median in zip(cells[2:4], medians, strict=True):
-            assert cell.startswith(scaled(median, scale)), cells
+        for cell, mean in zip(cells[2:4], means, strict=True):
+            assert cell.startswith(scaled(mean, scale)), cells
         assert cells[4].startswith(number(row["effect"]["ratio"], 3))
         ends = [number(row["effect"][end], 4) for end in ("lower", "upper")]
         assert cells[5].startswith(" to ".join(ends))
@@ -96,7 +96,7 @@ def test_simulated_drives_have_ratios_and_a_verdict_of_null() -> None:
     for answer in (found["speed"], found["energy"]):
         assert (answer["outcome"], answer["winner"]) == (None, None)
         assert 1 < answer["lower"] < answer["ratio"] < answer["upper"]
-    assert found["confidence"] == {"grade": "none", "reason": "simulated drive"}
+    assert found["confidence"] == {"grade": "none", "reason": "simulated drives"}
 
 
 def test_text_in_the_data_ends_no_script(tmp_path: Path) -> None:

@@ -13,12 +13,16 @@ import pytest
 from tests.records import Scenario, write_run
 from tests.reports.conftest import LIMITS, arm, one, render_page
 from tests.reports.parsing import Page
+from tests.reports.sessions import session
 from wattload.core.power import Scope
 from wattload.core.record.results import Check, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.render.page import page_script, style_sheet
 from wattload.reports.runs.load import Run
+from wattload.reports.sections.first import byline
+from wattload.reports.stats.subject import make_subject
+from wattload.reports.stats.summary import first_screen
 
 ROOT = Path(__file__).parents[3]
 FETCHING = ("src", "srcset", "action", "data", "poster", "formaction", "background", "ping")
@@ -132,6 +136,13 @@ def test_the_page_opens_with_its_verdict(arms_page: Page) -> None:
     for words in ("A A vs B B", "5 runs each", "Confidence"):
         assert words in head
     assert "higher is better" not in head
+
+
+def test_alternating_runs_are_counted_in_pairs() -> None:
+    subject = make_subject(session({"A": [2e9] * 6, "B": [1e9] * 6}))
+    (first, *_) = byline(subject, first_screen(subject))
+    assert isinstance(first, str)
+    assert first.startswith("6 pairs of alternating runs \u00b7 ")
 
 
 def test_a_single_run_opens_with_its_figures_and_what_limits_them(virtual_page: Page) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.reports.conftest import arm, one
-from wattload.core.record.energy import PowerSourceRecord
+from wattload.core.record.energy import PowerSourceRecord, Recomputation
 from wattload.core.record.results import Check
 from wattload.reports.blocks import Fold, Paragraph, Table
 from wattload.reports.runs.load import Run
+from wattload.reports.sections.caveats import gaps_notice
 from wattload.reports.sections.checks import check_names, trust_section
 from wattload.reports.sections.conditions import conditions_section
+from wattload.reports.sections.wording import checks_tally
 from wattload.reports.stats.subject import make_subject
 
 
@@ -36,12 +39,43 @@ def test_the_worst_verdict_of_a_check_leads_with_its_figures(tmp_path: Path) -> 
     runs = [one(tmp_path, arm("A", 0, checks=(good,))), one(tmp_path, arm("B", 0, checks=(bad,)))]
     assert rows(table(runs, "trust-checks"))[0] == [
         "delivered",
-        "failed",
-        "2 1 failed, 1 passed",
+        "failed 1 failed, 1 passed",
         "3 of 4 differ. bad = 3",
     ]
     folds = [each for each in trust_section(make_subject(runs)).blocks if isinstance(each, Fold)]
     assert "passed in every run" in folds[0].summary
+
+
+def test_the_results_of_all_checks_sum_to_the_tally(tmp_path: Path) -> None:
+    bad = Check(name="delivered", verdict="fail", sentence="3 of 4 differ.")
+    runs = [one(tmp_path, arm("A", index, checks=(bad,))) for index in range(2)]
+    subject = make_subject(runs)
+    every = [check for run in runs for check in (*run.record.checks, *subject.closures[run.id])]
+    verdicts: list[str] = [check.verdict for check in every]
+    assert checks_tally(subject) == (
+        f"{len(every)} checks: {verdicts.count('pass')} passed, {verdicts.count('warn')} warned, "
+        f"2 failed, {verdicts.count('not_checked')} not checked"
+    )
+    results = [line[1] for line in rows(table(runs, "trust-checks"))]
+    for word, verdict in (("failed", "fail"), ("warned", "warn")):
+        counts = re.findall(rf"(\d+) {word}", " ".join(results))
+        assert sum(map(int, counts)) == verdicts.count(verdict)
+
+
+def test_what_all_energies_have_in_common_is_said_once(tmp_path: Path) -> None:
+    runs = [one(tmp_path, arm("A", 0)), one(tmp_path, arm("B", 0))]
+    found = table(runs, "trust-evidence")
+    assert "all measured by a meter or a rail sensor" in found.note
+    assert not any("measured" in cells[-1] for cells in rows(found))
+
+
+def test_energies_made_again_are_told_with_the_evidence_alone(run: Run) -> None:
+    origin = Recomputation(utc="2026-11-23T12:00:00", wattload="1", energy_model=1, sha256="0")
+    power = run.record.power.model_copy(update={"recomputed": origin})
+    record = run.record.model_copy(update={"power": power, "limits": (power.recomputed_words,)})
+    again = replace(run, record=record)
+    assert "were made again from the samples by version" in table([again], "trust-evidence").note
+    assert gaps_notice(make_subject([again])) is None
 
 
 def test_each_energy_figure_stands_with_how_it_is_known(tmp_path: Path) -> None:
@@ -108,7 +142,7 @@ def with_checks(run: Run, *checks: Check, run_id: str = "run-1") -> Run:
 
 def reported(*runs: Run) -> list[tuple[str, str]]:
     """Return the names and the finding of each check that was not made."""
-    return [(line[0].text, line[3].text) for line in table(runs, "trust-checks").rows]
+    return [(line[0].text, line[2].text) for line in table(runs, "trust-checks").rows]
 
 
 def test_pairs_without_a_figure_for_one_reason_are_one_line(run: Run) -> None:

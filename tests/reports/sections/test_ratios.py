@@ -25,6 +25,15 @@ def heads(runs: list[Run]) -> list[Row]:
     return [row for row in compare(subject, group) if row.quantity.headline]
 
 
+def test_arms_show_the_geometric_means_that_their_ratio_divides() -> None:
+    runs = session({"A": [1e9, 1e9, 4e9] * 2, "B": [2e9] * 6})
+    table = quantities_table(heads(runs), AB, "c")
+    a, b, ratio = (float(cell.text) for cell in table.rows[0][2:5])
+    assert a == pytest.approx(4 ** (1 / 3), rel=1e-3)
+    assert b / a == pytest.approx(ratio, rel=5e-3)
+    assert table.note.startswith("Figures are geometric means")
+
+
 def first_row(runs: list[Run]) -> list[str]:
     fold = confidence_fold(heads(runs))
     assert isinstance(fold, Fold)

@@ -90,8 +90,8 @@ def test_simulated_drives_get_ratios_and_no_winner() -> None:
         assert (answer.outcome, answer.winner, answer.leader) == (None, None, "A")
         assert answer.ratio_text.endswith(ratio)
         assert answer.interval_text
-        assert answer.words == "illustration (simulated drives)"
-    assert of_drives.grade.text == "none: simulated drive"
+        assert answer.words == "none (simulated drives)"
+    assert of_drives.grade.text == "none: simulated drives"
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,11 @@ def test_geometric_means_that_favour_the_other_arm_than_the_medians_are_said() -
             ("GB/s written", "J per checkpoint written", "MB/s written per W"),
             "3.00 GB written per checkpoint",
         ),
-        ("dlrm", ("MB/s (TSV rate)", "J per round", "MB/s moved per W"), "MB moved per round"),
+        (
+            "dlrm",
+            ("MB/s of TSV", "J per round", "MB/s of all I/O per W"),
+            "MB of all I/O per round",
+        ),
     ],
 )
 def test_figures_name_the_part_of_the_job_that_they_are_of(
@@ -335,6 +339,25 @@ def test_figures_name_the_part_of_the_job_that_they_are_of(
     found = row(session({"A": FAST[:1]}, workload=workload, **REAL))
     assert tuple(bars.title for bars in found.bars) == titles
     assert size in found.detail.replace("\u00a0", " ")
+
+
+@pytest.mark.parametrize(
+    ("workload", "part"), [("unet3d", ""), ("checkpoint", "writing only"), ("dlrm", "")]
+)
+def test_answers_name_the_part_of_the_job_that_they_are_of(workload: str, part: str) -> None:
+    found = row(session({"A": FAST, "B": SLOW}, workload=workload, **REAL))
+    for answer in (found.speed, found.energy):
+        assert answer is not None
+        assert answer.part == part
+
+
+def test_the_worst_scatter_is_named_from_5_percent() -> None:
+    assert row(session({"A": FAST, "B": SLOW}, **REAL)).scatter == ""
+    wild = [rate * factor for rate, factor in zip(SLOW, (1, 1.4) * 4, strict=True)]
+    found = row(session({"A": FAST, "B": wild})).scatter
+    assert found.replace("\u00a0", " ") == "unstable rates of B: CV 18 %"
+    alone = row(session({"A": wild}, interleave="none")).scatter
+    assert alone.startswith("unstable rates: CV\u00a0")
 
 
 def test_a_round_takes_the_energy_of_all_its_phases() -> None:

@@ -333,11 +333,10 @@ class PowerSection(Frozen):
     ``idle_s`` is the shortest idle baseline of all hosts. ``tail_s`` is the longest tail, ``None``
     if one did not end or was not watched. ``energy_model`` is the version of the model that made
     energies from samples; figures of different versions are not compared. ``recomputed`` is set if
-    that was after the run. ``whole_run`` is the
-    energy from the sampler's start to its end without quiet periods, by every measuring source and
-    by drives that integrate it themselves; it is never split into phases or added to a total.
-    ``throttling`` is empty if no
-    drive's thermal counters were sampled.
+    that was after the run; ``recomputed_words`` says so. ``whole_run`` is the energy from the
+    sampler's start to its end without quiet periods, by every measuring source and by drives that
+    integrate it themselves; it is never split into phases or added to a total. ``throttling`` is
+    empty if no drive's thermal counters were sampled.
     """
 
     requested: str
@@ -355,3 +354,14 @@ class PowerSection(Frozen):
     hosts: tuple[HostPower, ...] = ()
     samplers: tuple[SamplerRecord, ...] = ()
     throttling: tuple[ThrottlingRecord, ...] = ()
+
+    @property
+    def recomputed_words(self) -> str:
+        """Which models made the energies again, as a sentence; empty if they are the run's own."""
+        if self.recomputed is None:
+            return ""
+        return (
+            f"Energies were made again from the samples by version {self.energy_model} of the "
+            f"energy model; the run's own record has those of version "
+            f"{self.recomputed.energy_model}."
+        )
