@@ -101,8 +101,7 @@ class Pieces:
         """Return pieces of about ``piece_s`` in some spans of a run.
 
         The time between two spans is one piece. ``has_parts``: the first and the last ``PART_S`` of
-        work are parts of their own. ``is_steady``: power after work varies
-        no more than during it.
+        work are parts of their own. ``is_steady``: power after work varies no more than during it.
         """
         pieces: list[_Piece] = []
         starts: dict[tuple[int, frozenset[str]], list[int]] = {}

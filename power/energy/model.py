@@ -5,13 +5,13 @@ A reading is a weighted mean of earlier power. The weights are the sensor's: eve
 may jump by any amount where a phase begins or ends. Elsewhere it is a random walk.
 
 A delay shared by beginnings and ends is the sensor's lag. A late end alone is work of the drive,
-such as destaging, so the walk is faster after work, unless the readings clearly show that it is
-not. What a source declares of its sensor is
+such as destaging, so the walk is faster after work. What a source declares of its sensor is
 preferred unless the readings clearly contradict it.
 
-A drive may draw another power at the start and the end of work than in between: files are opened,
-queues fill, the last blocks are awaited. If readings of a mean clearly show this, the first and the
-last tenth of a second of work have powers of their own, alike in equal work.
+If readings of a mean clearly show it, power has another course. Work may vary more than the idle
+time after it. And a drive may draw another power at the start and the end of work than in between:
+files are opened, queues fill, the last blocks are awaited. Then the first and the last tenth of a
+second of work have powers of their own, alike in equal work.
 
 The rates of the walk, the lag and the window maximise a likelihood near some edges
 (``sensor_search``). With these, power is the solution of least squares over the whole run
@@ -77,9 +77,12 @@ MISFIT_FACTOR = 5.0
 """How many times larger the residuals near edges may be than those elsewhere."""
 NOISE_FACTOR = 1.5
 """Residuals near edges up to so many times the noise are noise."""
-EDGE_MISFIT = 0.1
-"""So large a share of the readings' range is no misfit: a drive begins and ends its work up to a
-tenth of a second away from its phase, which shows in a mean of a second by a tenth of the step."""
+NOISE_READINGS = 8
+"""The fewest readings that show noise."""
+EDGE_MISFIT = 0.25
+"""So large a share of the readings' range is no misfit: on a busy host a drive begins and ends its
+work up to a quarter of a second away from its phase, which shows in a mean of a second by a quarter
+of the step. The uncertainty includes it."""
 KNOWN_LAG_S = 0.5
 """A lag is unknown if its uncertainty is larger than this and it may be zero. Then power is the
 solution for the declared sensor, and the energies for other lags are part of the uncertainty."""
@@ -145,7 +148,8 @@ class FittedPower:
     def misfit_j(self, windows_ns: Iterable[tuple[int, int]]) -> float:
         """Return the joules at the edges of some windows that the fit does not explain.
 
-        Equal edges are misjudged alike, so their errors add up. A reading of the moment shows none.
+        Equal edges are taken to be misjudged alike, so their errors add up. Readings of the moment,
+        and counters, have no window in which an edge would show.
         """
         near_ns = round(NEAR_EDGE_S * NS_PER_S)
         at_ns = np.array([each.time_ns for each in self._misfits])
@@ -187,7 +191,15 @@ def _likelier(run: _Run, sensors: LikelySensors, other: _Run) -> tuple[_Run, Lik
     observed, longest_s = run.observed, run.longest_s
     if not is_likelier(near, observed, sensors.best, by=CLEAR_NATS, longest_s=longest_s):
         return run, sensors
-    return other, likely_sensors(near, observed, run.declared, longest_s=longest_s)
+    found = likely_sensors(near, observed, run.declared, longest_s=longest_s)
+    # What the few edges of the search show need not hold for the others.
+    whole = [
+        _whole(each).solve(likely.best.response, likely.best.walk)
+        for each, likely in ((run, sensors), (other, found))
+    ]
+    if whole[0] and whole[1] and whole[1].log_likelihood < whole[0].log_likelihood:
+        return run, sensors
+    return other, found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -195,8 +207,8 @@ class _Run:
     """The readings of a source and the known work, in seconds since the first reading.
 
     ``longest_s`` is the longest window of the search, ``reach_s`` how long before a reading power
-    matters to it. ``has_parts``: work begins and ends at other powers, and ``is_steady``: the drive
-    is idle at once after work; see ``Pieces``.
+    matters to it. ``has_parts``: work begins and ends at other powers, and ``is_steady``: power
+    after work varies no more than during it; see ``Pieces``.
     """
 
     observed: Observations
@@ -277,14 +289,18 @@ def _near_edges(run: _Run) -> LeastSquares:
     )
 
 
+def _whole(run: _Run) -> LeastSquares:
+    """Return the problem of all readings."""
+    pieces = Pieces.of(
+        [run.stretches], run.piece_s, has_parts=run.has_parts, is_steady=run.is_steady
+    )
+    return LeastSquares(pieces, run.time_s, run.observed)
+
+
 def _fitted(run: _Run, sensors: LikelySensors) -> FittedPower | None:
     """Return the power in the whole run by these sensors; ``None`` if it cannot be solved."""
     observed = run.observed
-    whole = LeastSquares(
-        Pieces.of([run.stretches], run.piece_s, has_parts=run.has_parts, is_steady=run.is_steady),
-        run.time_s,
-        observed,
-    )
+    whole = _whole(run)
     solved_w: list[tuple[float, Values]] = []
     likely: list[tuple[float, Solution]] = []
     for each in sorted(_quantiles(sensors.candidates), key=lambda each: -each.weight):
@@ -317,10 +333,12 @@ def _fitted(run: _Run, sensors: LikelySensors) -> FittedPower | None:
 def _misfits(run: _Run, sensor: FoundSensor, residual: Values) -> list[EdgeMisfit]:
     """Return what the residuals (m,) after each edge show beyond noise, alike for equal edges.
 
-    Noise is what readings of work show away from edges. Without these it is the scatter of the
-    residuals at one time since equal edges, and without equal edges the residuals elsewhere.
+    Noise is what readings of work show away from edges. Without ``NOISE_READINGS`` of these it is
+    the scatter of the residuals at one time since equal edges, else the residuals elsewhere.
     """
-    after_s = sensor.response.lag_s + sensor.response.window_s + NEAR_EDGE_S
+    lag_s = max(sensor.response.lag_s, 0.0)
+    first_s = max(lag_s - NEAR_EDGE_S, 0.0)
+    after_s = lag_s + sensor.response.window_s + NEAR_EDGE_S
     begin_s = np.array([stretch.start_s for stretch in run.stretches])
     at = np.searchsorted(begin_s, run.time_s, "right") - 1
     is_away = run.time_s - begin_s[at] > after_s
@@ -330,19 +348,20 @@ def _misfits(run: _Run, sensor: FoundSensor, residual: Values) -> list[EdgeMisfi
         kinds[before.names, after.names].append(after.start_s)
     found: list[EdgeMisfit] = []
     for edges_s in kinds.values():
-        spans = np.searchsorted(run.time_s, np.add.outer(edges_s, (0.0, after_s)))
+        spans = np.searchsorted(run.time_s, np.add.outer(edges_s, (first_s, after_s)))
         near = np.concatenate([np.arange(*span) for span in spans])
         square_w2 = float(residual[near] @ residual[near])
         noise_w2 = sensor.residual_w**2
-        if of_work.size:
+        if of_work.size >= NOISE_READINGS:
             noise_w2 = float(np.mean(of_work**2))
-        elif near.size:
+        elif len(edges_s) > 1 and near.size:
             since_s = run.time_s[near] - np.repeat(edges_s, np.diff(spans)[:, 0])
             bins = (since_s / run.piece_s).astype(np.intp)
             count, total_w = np.bincount(bins), np.bincount(bins, residual[near])
             freedom = near.size - np.count_nonzero(count)
             between_w2 = float((total_w[count > 0] ** 2 / count[count > 0]).sum())
-            noise_w2 = (square_w2 - between_w2) / freedom if freedom else noise_w2
+            if freedom >= NOISE_READINGS:
+                noise_w2 = (square_w2 - between_w2) / freedom
         beyond_w2 = square_w2 / max(near.size, 1) - NOISE_FACTOR**2 * noise_w2
         watts = math.sqrt(max(beyond_w2, 0.0)) if noise_w2 else 0.0
         start_ns = int(run.observed.time_ns[0])

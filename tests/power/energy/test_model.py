@@ -49,9 +49,9 @@ class Case:
 
     ``shape`` is the sensor's, with its window or time constant ``window_s``. It is updated every
     ``update_s`` (0: at each read). ``pink_w`` is the standard deviation of 1/f noise of the power,
-    ``work_pink_w`` of such noise during work alone,
-    ``bursts_hz`` the frequency of full modulation of the work, ``destage_w`` the power above idle
-    after each save, ``edge_w`` the power that is missing in the first and last 0.1 s of a save.
+    ``work_pink_w`` of such noise during work alone, ``bursts_hz`` the frequency of full modulation
+    of the work, ``destage_w`` the power above idle after each save, or after those ``destaged``
+    alone, ``edge_w`` the power that is missing in the first and last 0.1 s of a save.
     ``is_short`` saves may be off by more, ``is_undersampled`` loads by any amount that is stated.
     """
 
@@ -68,6 +68,7 @@ class Case:
     work_pink_w: float = 0.0
     bursts_hz: float = 0.0
     destage_w: float = 0.0
+    destaged: tuple[int, ...] | None = None
     edge_w: float = 0.0
     level_sd_w: float = 0.0
     failed: float = 0.0
@@ -122,7 +123,9 @@ class Drive:
         idle_w, busy_w = IDLE_W + rng.uniform(-0.5, 0.5), BUSY_W + rng.uniform(-0.5, 0.5)
         self.watts = np.full(count, idle_w)
         nexts_s = [start_s for start_s, _ in self.intervals[1:]] + [math.inf]
-        for (start_s, end_s), next_s in zip(self.intervals, nexts_s, strict=True):
+        for save, ((start_s, end_s), next_s) in enumerate(
+            zip(self.intervals, nexts_s, strict=True)
+        ):
             inside = (self.middle_s >= start_s) & (self.middle_s < end_s)
             self.watts[inside] = busy_w + case.level_sd_w * rng.normal()
             since_s = np.minimum(self.middle_s - start_s, end_s - self.middle_s)
@@ -130,7 +133,7 @@ class Drive:
             if case.bursts_hz:
                 cycle = (self.middle_s[inside] * case.bursts_hz + rng.uniform(0, 1)) % 1
                 self.watts[inside] = np.where(cycle < 0.5, 2 * busy_w - idle_w, idle_w)
-            if case.destage_w:
+            if case.destage_w and (case.destaged is None or save in case.destaged):
                 until_s = min(end_s + DESTAGE_S, next_s)
                 after = (self.middle_s >= end_s) & (self.middle_s < until_s)
                 share = (self.middle_s[after] - end_s) / DESTAGE_S
@@ -305,6 +308,12 @@ CASES = [
     Case(name="failed reads", saves=MINUTE, failed=0.03),
     Case(name="destaging, sliding", saves=SAVES, destage_w=8.0),
     Case(name="destaging and lag, tumbling", saves=SAVES, destage_w=8.0, lag_s=0.5, update_s=1.0),
+    Case(
+        name="destaging after some saves",
+        saves=((10.0, 4.0),) * 12,
+        destage_w=8.0,
+        destaged=(2, 5, 9),
+    ),
     Case(name="failed reads of 1 W steps", saves=SAVES, failed=0.05, resolution_w=1.0),
     Case(name="clock 50 ppm fast", saves=MINUTE, update_s=1.0, clock_ppm=50.0),
     Case(name="saves of different power", saves=SAVES, level_sd_w=1.0),

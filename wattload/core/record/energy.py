@@ -19,9 +19,9 @@ WHOLE_RUN = "whole_run"
 That is from the sampler's start to its end, without the quiet periods at either end.
 """
 
-ENERGY_MODEL = 3
+ENERGY_MODEL = 4
 """The version of the energy model: 1 integrated readings, 2 fits the sensor, 3 also how work begins
-and ends."""
+and ends, 4 also whether power rests after it."""
 
 LAG_ALLOWED_S = 0.1
 """A sensor that is certainly later than this is not the one declared."""
