@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,9 @@ def test_a_writers_thread_that_dies_is_no_whole_checkpoint(tiny_file_system: Pat
     with pytest.raises(OSError, match="No space left"):
         save(store, tiny_file_system)
     store.close()
+    for thread in threading.enumerate():  # another one may die only now: this warning is of here
+        if "_write_files_from_queue" in thread.name:
+            thread.join(timeout=30)
 
 
 def test_an_interrupt_amid_a_save_stays_one(tmp_path: Path) -> None:
