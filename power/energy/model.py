@@ -239,6 +239,10 @@ class _Run:
             reach_s=reach_s,
         )
 
+    def pieces(self, spans: Sequence[Sequence[Stretch]]) -> Pieces:
+        """Return the pieces of some spans of the run, by its course of power."""
+        return Pieces.of(spans, self.piece_s, has_parts=self.has_parts, is_steady=self.is_steady)
+
     @property
     def is_flat(self) -> bool:
         """Whether readings are constant: then they show nothing of a sensor."""
@@ -278,7 +282,7 @@ def _near_edges(run: _Run) -> LeastSquares:
     used = np.flatnonzero(near)[::stride]
     observed, windows_s = run.observed, run.observed.window_s
     return LeastSquares(
-        Pieces.of(clipped, run.piece_s, has_parts=run.has_parts, is_steady=run.is_steady),
+        run.pieces(clipped),
         run.time_s[used],
         replace(
             observed,
@@ -291,10 +295,7 @@ def _near_edges(run: _Run) -> LeastSquares:
 
 def _whole(run: _Run) -> LeastSquares:
     """Return the problem of all readings."""
-    pieces = Pieces.of(
-        [run.stretches], run.piece_s, has_parts=run.has_parts, is_steady=run.is_steady
-    )
-    return LeastSquares(pieces, run.time_s, run.observed)
+    return LeastSquares(run.pieces([run.stretches]), run.time_s, run.observed)
 
 
 def _fitted(run: _Run, sensors: LikelySensors) -> FittedPower | None:
@@ -346,6 +347,7 @@ def _misfits(run: _Run, sensor: FoundSensor, residual: Values) -> list[EdgeMisfi
     kinds: defaultdict[tuple[frozenset[str], ...], list[float]] = defaultdict(list)
     for before, after in itertools.pairwise(run.stretches):
         kinds[before.names, after.names].append(after.start_s)
+    start_ns = int(run.observed.time_ns[0])
     found: list[EdgeMisfit] = []
     for edges_s in kinds.values():
         spans = np.searchsorted(run.time_s, np.add.outer(edges_s, (first_s, after_s)))
@@ -364,7 +366,6 @@ def _misfits(run: _Run, sensor: FoundSensor, residual: Values) -> list[EdgeMisfi
                 noise_w2 = (square_w2 - between_w2) / freedom
         beyond_w2 = square_w2 / max(near.size, 1) - NOISE_FACTOR**2 * noise_w2
         watts = math.sqrt(max(beyond_w2, 0.0)) if noise_w2 else 0.0
-        start_ns = int(run.observed.time_ns[0])
         found += [EdgeMisfit(start_ns + round(edge_s * NS_PER_S), watts) for edge_s in edges_s]
     return sorted(found)
 
