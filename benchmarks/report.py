@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from pydantic_core import to_json
 
 from benchmarks.measure import NotMeasuredError, Result
 from wattload.core.checks.evaluation import derived_metrics
-from wattload.core.record.file import BLANK, RECORD_FILE, read_record, seal_of
+from wattload.core.record.file import RECORD_FILE, read_record, write_record
 from wattload.core.record.phase import TraceFile
 from wattload.core.record.run import RunRecord
 from wattload.core.units import MB
@@ -164,10 +163,7 @@ def write_runs(folder: Path, count: int) -> None:
             _named(examples[number].parent, trace, run).model_dump()
             for trace in records[number].traces
         ]
-        # formatted as a run writes it: other formats take another path through the reader
-        blank = to_json({**document, "seal": BLANK}, indent=1) + b"\n"
-        seal = str(seal_of(blank))
-        (run / RECORD_FILE).write_bytes(blank.replace(BLANK.encode(), seal.encode()))
+        write_record(RunRecord.model_validate(document), run)
 
 
 def _named(example: Path, trace: TraceFile, run: Path) -> TraceFile:
@@ -184,8 +180,6 @@ def _varied(record: RunRecord, index: int, chance: random.Random) -> dict[str, A
     moment = datetime.fromisoformat(record.started_utc) + timedelta(minutes=3 * index)
     document["started_utc"] = moment.isoformat(timespec="milliseconds")
     document["finished_utc"] = (moment + timedelta(minutes=2)).isoformat(timespec="milliseconds")
-    # The examples are of that version: they lack what later ones require of a record.
-    document["schema_version"] = 2
     document["run_id"] = f"{moment:%Y%m%dT%H%M%SZ}-{record.workload.name}-{index:04x}"
     document["comparison"] |= {"block": index // 4, "order": index}
     document["config"]["seed"] = index
