@@ -248,12 +248,15 @@ def test_numeric_ids_are_int32_modulo_40_million(converter: Converter, tmp_path:
         assert table.column(column).to_pylist() == wanted
 
 
+OTHER_READERS = "reads Parquet with other libraries: .venv/bin/pip install polars duckdb"
+
+
 def read_by_polars(path: Path) -> Any:
-    return pytest.importorskip("polars").read_parquet(path).to_arrow()
+    return pytest.importorskip("polars", reason=OTHER_READERS).read_parquet(path).to_arrow()
 
 
 def read_by_duckdb(path: Path) -> Any:
-    duckdb = pytest.importorskip("duckdb")
+    duckdb = pytest.importorskip("duckdb", reason=OTHER_READERS)
     return duckdb.connect().read_parquet(str(path)).to_arrow_table()
 
 
