@@ -63,6 +63,8 @@ def test_five_percent_of_the_file_system_stay_free(tmp_path: Path) -> None:
     room = space.available_bytes - int(0.05 * space.total_bytes)
     above = replace(NOTHING, peak_bytes=room + space.total_bytes // 100)
     assert "stay free" in _refusal(tmp_path, above)
+    present = replace(above, present_bytes=space.total_bytes // 50)
+    assert preflight(_config(tmp_path), [target], present, 1)
 
 
 def test_data_that_lies_there_already_needs_no_new_room(tmp_path: Path) -> None:

@@ -186,8 +186,9 @@ class WorkloadPlan:
     Sizes are totals over all ranks and targets. ``data_bytes`` is the size of the
     data after ``prepare`` (including reused data), ``prepare_bytes`` what ``prepare`` still has to
     write, ``run_bytes`` the maximum that the timed phases write, ``peak_bytes`` the maximum space
-    of data and run together. ``read_bytes`` is what the timed phases read, and ``computing_s`` the
-    emulated computation in them, in seconds, which may overlap with I/O.
+    of data and run together, of which ``present_bytes`` are taken already: by output of an earlier
+    run that this one keeps or removes first. ``read_bytes`` is what the timed phases read, and
+    ``computing_s`` the emulated computation in them, in seconds, which may overlap with I/O.
     ``memory_bytes_per_rank`` bounds the buffers of one rank.
     """
 
@@ -197,6 +198,7 @@ class WorkloadPlan:
     peak_bytes: int
     memory_bytes_per_rank: int
     needs_direct_io: bool
+    present_bytes: int = 0
     read_bytes: int = 0
     computing_s: float = 0.0
     minimum_ranks: int = 1

@@ -155,7 +155,7 @@ def space_of(target: Target) -> Space:
 
 def _needed_bytes(plan: WorkloadPlan, target_count: int) -> int:
     """Return the space that a run needs on each target: data is spread evenly over them."""
-    already = plan.data_bytes - plan.prepare_bytes
+    already = plan.data_bytes - plan.prepare_bytes + plan.present_bytes
     return max(plan.peak_bytes - already, 0) // target_count
 
 

@@ -17,12 +17,18 @@ from pydantic import TypeAdapter
 from wattload.core.files import sync_folder
 from wattload.core.record.results import Check
 from wattload.core.storage.extents import written_extents_check
+from wattload.core.storage.targets import Target
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import RunContext
 from wattload.loaders.converters import ConversionSettings, Converted, Converter, Packed
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
 from wattload.loaders.data.criteo_day_files import Part, Span
-from wattload.loaders.data.data_folder import DataFolder, claim_on_targets
+from wattload.loaders.data.data_folder import (
+    DataFolder,
+    claim_on_targets,
+    existing_on_targets,
+    marker_of,
+)
 from wattload.workloads.dlrm.dataset import HOLES_REMEDY
 from wattload.workloads.dlrm.tasks import PackTask, PartTask, to_binary, to_parquet, to_rows
 from wattload.workloads.dlrm.workers import Cost, MovedCallback, WorkerPool
@@ -33,6 +39,8 @@ TO_BINARY = "parquet_to_binary"
 TO_ROWS = "tsv_to_binary"
 PHASES = {True: (TO_PARQUET, TO_BINARY), False: (TO_ROWS,)}
 """The phases of a round, by ``workload.columnar``."""
+STAT_BLOCK_BYTES = 512
+"""The unit of ``st_blocks`` in inode(7)."""
 T = TypeVar("T", PartTask, PackTask)
 R = TypeVar("R", Converted, Packed)
 
@@ -276,6 +284,20 @@ class Outputs:
             folders = _folders(context, parameters)
         return cls(folders, parts, columnar=columnar, resume_key=resume_key)
 
+    @staticmethod
+    def present_bytes(targets: Sequence[Target], parameters: Mapping[str, Any]) -> int:
+        """Return the space of what an earlier conversion left in the folders, in bytes.
+
+        ``claim`` keeps or removes it.
+        """
+        key = str(marker_of(OUTPUT, parameters, seed=0)["key"])
+        return sum(
+            _space_bytes(folder.path / name)
+            for folder in existing_on_targets(targets, key)
+            if folder is not None
+            for name in folder.entries.keys() | folder.reserved
+        )
+
     @property
     def parquet(self) -> list[Path]:
         """The Parquet file of each part, if it becomes one."""
@@ -361,6 +383,14 @@ class Outputs:
         return [
             (folder, name + suffix) for folder, name in self._places for suffix in self._suffixes
         ]
+
+
+def _space_bytes(path: Path) -> int:
+    """Return the space that a file takes, 0 if it is gone."""
+    try:
+        return path.lstat().st_blocks * STAT_BLOCK_BYTES
+    except FileNotFoundError:
+        return 0
 
 
 def _folders(context: RunContext, parameters: Mapping[str, Any]) -> list[DataFolder]:

@@ -94,6 +94,11 @@ class RealDays:
         self._source = source
         self._targets = targets
 
+    @property
+    def key(self) -> str:
+        """What identifies the files before they are read: where they are."""
+        return str(marker_of(SOURCE, self._parameters, seed=0)["key"])
+
     def expected(self) -> ExpectedData:
         """Return their size, with text and rows estimated from the first lines.
 
@@ -119,9 +124,9 @@ class RealDays:
         world = context.communicator
         written_extents_check(paths[world.rank :: world.world_size], remedy=HOLES_REMEDY)
         if world.rank == 0:
-            self._claim(paths, 0)
+            self._claim(0)
         world.barrier()
-        folder = self._claim(paths, world.rank)
+        folder = self._claim(world.rank)
         wanted = [
             DataFile(
                 folder=folder,
@@ -146,9 +151,12 @@ class RealDays:
         )
         return days, facts
 
-    def _claim(self, paths: Sequence[Path], rank: int) -> DataFolder:
-        parameters = {"paths": [str(path) for path in paths]}
-        (folder,) = claim_on_targets(self._targets[:1], SOURCE, parameters, seed=0, part=rank)
+    @property
+    def _parameters(self) -> Mapping[str, Any]:
+        return {"paths": [str(path) for path in day_files(self._source)]}
+
+    def _claim(self, rank: int) -> DataFolder:
+        (folder,) = claim_on_targets(self._targets[:1], SOURCE, self._parameters, seed=0, part=rank)
         return folder
 
 
@@ -165,6 +173,11 @@ class SyntheticDays:
             data_bytes=config.row_count * MEAN_ROW_BYTES,
         )
         self._names = tuple(f"day_{day}" for day in range(config.day_count))
+
+    @property
+    def key(self) -> str:
+        """What identifies the files, before they are generated too."""
+        return str(marker_of(WORKLOAD, self._parameters, self._config.data_seed)["key"])
 
     def expected(self) -> ExpectedData:
         """Return their size, estimated from the mean row, and how much of it is missing."""
@@ -235,8 +248,7 @@ class SyntheticDays:
         return share + (day < rest)
 
     def _existing(self) -> list[DataFolder | None]:
-        marker = marker_of(WORKLOAD, self._parameters, self._config.data_seed)
-        return existing_on_targets(self._targets, marker["key"])
+        return existing_on_targets(self._targets, self.key)
 
     def _is_there(self, day: int, folders: Sequence[DataFolder | None]) -> bool:
         folder = folders[day % len(folders)]

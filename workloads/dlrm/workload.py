@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from wattload import __version__
 from wattload.core.errors import ConfigError, RunError
@@ -82,7 +82,8 @@ class Dlrm:
         """Return what the run will write; raises ``ConfigError`` or ``DataError`` on bad input."""
         self._config.check(context.scale)
         self._require_memory()
-        expected = self._source(context).expected()
+        source = self._source(context)
+        expected = source.expected()
         parquet_bytes = round(expected.text_bytes * PARQUET_SHARE) if self._config.columnar else 0
         output_bytes = parquet_bytes + expected.row_count * ROW_BYTES
         data_bytes = 0 if self._config.source else expected.size_bytes
@@ -91,6 +92,7 @@ class Dlrm:
             prepare_bytes=expected.missing_bytes,
             run_bytes=output_bytes * self._config.rounds,
             peak_bytes=data_bytes + output_bytes,
+            present_bytes=Outputs.present_bytes(context.targets, self._output_parameters(source)),
             memory_bytes_per_rank=self._workers(context)
             * self._loader.conversion_memory_bytes(self._config.block_bytes),
             needs_direct_io=self._loader.conversion_is_direct,
@@ -117,17 +119,9 @@ class Dlrm:
         """Convert in rounds; after a failure or an interrupt, keep only what can be resumed."""
         days = self._prepared()
         settings = self._settings()
-        parameters = {
-            "data": days.key,
-            "columnar": settings.columnar,
-            "compression": settings.compression,
-            "ids": self._config.ids.value,
-            "dense": self._config.dense.value,
-            "bad_rows": self._config.bad_rows.value,
-        }
         outputs = Outputs.claim(
             context,
-            parameters,
+            self._output_parameters(self._source(context)),
             self._parts,
             columnar=self._config.columnar,
             resume_key=self._resume_key(context, days),
@@ -245,6 +239,17 @@ class Dlrm:
 
     def _workers(self, context: RunContext) -> int:
         return self._config.workers_per_rank(context.communicator.world_size)
+
+    def _output_parameters(self, source: RealDays | SyntheticDays) -> dict[str, Any]:
+        """Return what names the output folder. What is in it is identified by the resume key."""
+        return {
+            "data": source.key,
+            "columnar": self._config.columnar,
+            "compression": self._config.compression.value,
+            "ids": self._config.ids.value,
+            "dense": self._config.dense.value,
+            "bad_rows": self._config.bad_rows.value,
+        }
 
     def _settings(self) -> ConversionSettings:
         return ConversionSettings(

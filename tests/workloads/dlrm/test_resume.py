@@ -18,6 +18,7 @@ from wattload.core.workload import Accelerator, Outcome
 from wattload.loaders.arrow.config import Config as ArrowConfig
 from wattload.loaders.converters import Converted, ConverterConfig, Packed
 from wattload.loaders.data.criteo_day_files import pack_row, parse_line
+from wattload.loaders.data.criteo_synthetic import SyntheticDay
 from wattload.loaders.data.target_folder import clean, foreign_paths
 from wattload.loaders.native.config import Config as NativeConfig
 from wattload.workloads.dlrm.config import Config
@@ -162,6 +163,21 @@ def test_a_kill_in_the_second_step_keeps_the_first(loader: ConverterConfig, tmp_
     assert failed(checks) == {"dlrm_tsv_bytes"}
     assert checks["dlrm_tsv_bytes"].figures["read_bytes"] == 0
     assert {metric.value for metric in outcome.metrics if metric.phase} == {None}
+
+
+@pytest.mark.parametrize("is_real", [False, True], ids=["synthetic", "real"])
+def test_the_plan_counts_the_space_of_what_a_kill_left(tmp_path: Path, is_real: bool) -> None:
+    target, changed = tmp_path / "target", {}
+    if is_real:
+        days = tmp_path / "days"
+        days.mkdir()
+        (days / "day_0").write_bytes(SyntheticDay(1, 0, 20_000).readall())
+        changed["source"] = str(days)
+    kill(target, ArrowConfig(), after=3, **changed)
+    left = [path for path in target.rglob("*") if path.suffix in {".parquet", ".bin"}]
+    workload = Dlrm(Config(**{**SETTINGS, **changed}), ArrowConfig(), Accelerator())
+    present_bytes = workload.plan(context_at(target)).present_bytes
+    assert present_bytes == sum(path.stat().st_blocks * 512 for path in left) > 0
 
 
 @pytest.mark.slow
