@@ -98,11 +98,13 @@ class Notice:
 class Finding:
     """One answer of the first screen: who wins, by how much, and how certain that is.
 
-    ``letter`` and ``tone`` are empty without a winner, and ``quiet`` is for what nobody measured.
+    ``whole`` is the same of the whole job, where the answer is of a part of it. ``letter`` and
+    ``tone`` are empty without a winner, and ``quiet`` is for what nobody measured.
     """
 
     text: str
     remark: str = ""
+    whole: str = ""
     letter: str = ""
     tone: Tone = ""
 
@@ -111,9 +113,8 @@ class Finding:
 class VerdictLine:
     """One workload of the first screen: its findings, its bars as SVG, and how far to trust it.
 
-    ``note`` is printed under the bars, ``scatter`` under ``reason``. ``anchor`` is the workload's
-    section; ``grade`` is in the colour of ``tone``, links to ``evidence``, and is empty without
-    figures.
+    ``notes`` are printed under the bars. ``anchor`` is the workload's section; ``grade`` is in the
+    colour of ``tone``, links to ``evidence``, and is empty without figures.
     """
 
     title: str
@@ -121,11 +122,10 @@ class VerdictLine:
     anchor: str
     findings: Sequence[Finding]
     svg: str
-    note: str
+    notes: Sequence[str | Words]
     grade: str
     tone: Tone
     reason: str
-    scatter: str
     evidence: str
 
 

@@ -91,11 +91,11 @@ def arm_bar(entry: Row | None, letter: str, arm: str, runs: Sequence[Run]) -> Ba
     figures = entry.figures.get(arm, ()) if entry else ()
     bounds = [figure for figure in figures if figure.value is None and figure.upper is not None]
     forced = entry is not None and bool(entry.forced)
-    dots = [Dot(f.value, f.valid, forced) for f in figures if f.value is not None]
+    dots = [Dot(f.value, f.in_mean, forced) for f in figures if f.value is not None]
     bar = Bar(
         label=letter,
         role=arm_role(letter),
-        dots=dots if len(dots) > 1 else [dot for dot in dots if not dot.valid or forced],
+        dots=dots if len(dots) > 1 else [dot for dot in dots if not dot.in_mean or forced],
         reason=_reason(entry, figures, runs),
     )
     spread = entry.spreads.get(arm) if entry else None
@@ -163,7 +163,10 @@ def _caption(drawn: Sequence[Row], runs: Mapping[str, Sequence[Run]]) -> str:
         parts.append(
             "Bars are what the ratios divide: geometric means of valid runs. A dot is one run."
         )
-    if any(not f.valid for entry in drawn for own in entry.figures.values() for f in own):
+    known = [f for entry in drawn for own in entry.figures.values() for f in own if f.value]
+    if any(f.valid and not f.in_mean for f in known):
+        parts.append("A hollow dot is not in the mean: it is excluded, or its partner is.")
+    elif any(not f.valid for f in known):
         parts.append("A hollow dot is an excluded run.")
     parts.append(intervals_caption(interval_evidence(drawn)))
     return " ".join(part for part in parts if part)

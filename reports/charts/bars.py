@@ -19,16 +19,19 @@ _WIDEST = 0.58
 _SHORT = 2
 """A longer name is printed over its bar."""
 
+_INITIAL_WIDTH = 0.05
+"""The share of the width from which a part has its initial in it."""
+
 _MOST = 12
 """The most bars of a panel: a sheet of paper has room for two such panels, one over the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """One run's figure in SI base units; hollow if it is not ``valid``, or counts as ``forced``."""
+    """One run's figure in SI base units; hollow if not ``in_mean``, or if it was ``forced``."""
 
     value: float
-    valid: bool = True
+    in_mean: bool = True
     forced: bool = False
 
 
@@ -144,11 +147,15 @@ def _marks(bar: Bar, scale: Scale, largest: float, y: float) -> Iterator[str]:
     middle = y + _HEIGHT / 2
     if bar.parts:
         start = 0.0
-        for role, name, value in bar.parts:
+        initials = [name[:1].upper() for _, name, _ in bar.parts]
+        for (role, name, value), initial in zip(bar.parts, initials, strict=True):
             yield (
                 f'<rect x="{at(start)}" y="{y:g}" width="{at(value)}" height="{_HEIGHT}" '
                 f'fill="{light(role)}" data-tip="{words(name)}"/>'
             )
+            if initials.count(initial) == 1 and value / largest * _WIDEST >= _INITIAL_WIDTH:
+                look = ' dx="5" font-size="10" font-weight="700"'
+                yield text(at(start), y + 11, initial, role="surface", more=look)
             start += value
     elif bar.value is not None:
         yield (
@@ -169,11 +176,11 @@ def _marks(bar: Bar, scale: Scale, largest: float, y: float) -> Iterator[str]:
             f'y1="{middle:g}" y2="{middle:g}" stroke="{light("strong")}" stroke-width="2"/>'
         )
     for dot in thin_marks(bar.dots, lambda dot: dot.value):
-        is_full = dot.valid and not dot.forced
+        is_full = dot.in_mean and not dot.forced
         fill, edge = ("strong", "surface") if is_full else ("surface", "strong")
         yield (
-            f'<circle cx="{at(dot.value)}" cy="{middle:g}" r="2.2" fill="{light(fill)}" '
-            f'stroke="{light(edge)}" stroke-width="0.7"/>'
+            f'<circle cx="{at(dot.value)}" cy="{middle:g}" r="2.5" fill="{light(fill)}" '
+            f'stroke="{light(edge)}" stroke-width="{0.7 if is_full else 1.2}"/>'
         )
     weight = ' font-weight="700"' if bar.strong else ""
     role = "strong" if bar.end is not None else "text"

@@ -7,7 +7,7 @@ within a bin is a band.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +33,11 @@ _BINS_MIN = 20
 _WIDTHS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600, 7200, 14400)
 _STRIPS_MAX = 40
 _LANE, _LANE_GAP = 20, 8
-"""Pixels of a run's strip, and between the last one and the axes."""
+"""Pixels of a run's strip with its words, and between the last one and the axes."""
+_STRIP, _LETTERED_STRIP = 3, 12
+"""Pixels of a strip, without and with the initials of its phases."""
+_INITIAL_WIDTH, _NARROW_INITIAL_WIDTH = 0.012, 0.05
+"""The share of the width that an initial needs in a strip, in a wide chart and in a narrow one."""
 _LETTER_WIDTH = 0.0078
 """The share of the width that a letter of a phase's words needs, where a chart is wide."""
 _RATE_HEIGHT = 150
@@ -396,23 +400,36 @@ def _frame(tracks: Sequence[Track], largest: float, unit: str) -> Frame:
     high_s = max(min(last_s, end_s + margin_s), end_s, 1e-3)
     x = Axis(low=0, high=high_s, unit="s")
     y = Axis(low=0, high=(largest or 1.0) * _HEADROOM, unit=unit)
-    frame = Frame(x, y, height=_RATE_HEIGHT, head=_LANE * len(tracks) + _LANE_GAP)
+    initials = _initials(tracks)
+    lane = _LANE + (_LETTERED_STRIP - _STRIP if initials else 0)
+    frame = Frame(x, y, height=_RATE_HEIGHT, head=lane * len(tracks) + _LANE_GAP)
     phases = [list(_placed_parts(frame, track)) for track in tracks]
     has_room = all(
         right - left > _LETTER_WIDTH * len(words) for own in phases for words, left, right in own
     ) and all(one[2] <= other[1] for own in phases for one, other in itertools.pairwise(own))
     for index, (track, own) in enumerate(zip(tracks, phases, strict=True)):
         letter = track.letter if len(tracks) > 1 else ""
-        _draw_lane(frame, track, letter, index * _LANE, own if has_room else [])
+        labels = own if has_room else []
+        _draw_lane(frame, track, letter, top=index * lane, labels=labels, initials=initials)
     return frame
+
+
+def _initials(tracks: Sequence[Track]) -> dict[str, str]:
+    """Return the initial of each timed phase; none where two are alike or phases are too many."""
+    names = dict.fromkeys(phase.name for track in tracks for phase in track.phases)
+    found = {name: label(name)[:1].upper() for name in names}
+    is_useful = 1 < len(found) <= _NAMED_PHASES and len(set(found.values())) == len(found)
+    return found if is_useful else {}
 
 
 def _draw_lane(
     frame: Frame,
     track: Track,
     letter: str,
+    *,
     top: float,
     labels: Sequence[tuple[str, float, float]],
+    initials: Mapping[str, str],
 ) -> None:
     """Draw a run's timed phases as a strip over the area, and shade the area under them.
 
@@ -422,20 +439,26 @@ def _draw_lane(
         letter: its arm's, printed before the words; empty where there is one arm.
         top: the upper end of the strip, in pixels.
         labels: the words of each phase and both ends of it; empty where they have no room there.
+        initials: of each phase, to print in its strips; empty for none.
     """
     role = arm_role(track.letter)
-    spans = [span for phase in track.phases for span in phase.intervals_s]
+    height = _LETTERED_STRIP if initials else _STRIP
+    spans = [(*span, phase.name) for phase in track.phases for span in phase.intervals_s]
     if len(spans) > _STRIPS_MAX:
-        spans = [(phase.start_s, phase.intervals_s[-1][1]) for phase in track.phases]
-    for start_s, end_s in spans:
+        spans = [(each.start_s, each.intervals_s[-1][1], each.name) for each in track.phases]
+    for start_s, end_s, name in spans:
         frame.shade(start_s - track.zero_s, end_s - track.zero_s, role, 0.06)
         left = frame.x.share(start_s - track.zero_s)
         width = max(frame.x.share(end_s - track.zero_s) - left, 0.001)
         frame.over(
             f'<rect class="fixed" x="{share_of(left)}" y="{top + 3:g}" width="{share_of(width)}" '
-            f'height="3" fill="{light(role)}"/>'
+            f'height="{height}" fill="{light(role)}"/>'
         )
-    first, y = share_of(frame.x.share(0.0)), top + 18
+        if name in initials and width >= _INITIAL_WIDTH:
+            look = ' class="fixed"' if width >= _NARROW_INITIAL_WIDTH else ' class="fixed wide"'
+            look += ' dx="4" font-size="10" font-weight="700"'
+            frame.over(text(share_of(left), top + 13, initials[name], role="surface", more=look))
+    first, y = share_of(frame.x.share(0.0)), top + 15 + height
     look = ' class="fixed" font-weight="700"'
     if letter:
         frame.over(text(first, y, letter, role="strong", more=look))

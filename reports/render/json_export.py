@@ -86,6 +86,7 @@ def _first_screen(screen: FirstScreen) -> dict[str, Any]:
         "banner": screen.banner or None,
         "warm_ups": screen.warm_up_count,
         "excluded": list(screen.excluded),
+        "excluded_energies": list(screen.excluded_energies),
         "warnings": list(screen.warnings),
         "workloads": [
             {
@@ -98,7 +99,9 @@ def _first_screen(screen: FirstScreen) -> dict[str, Any]:
                 "ranking": list(row.ranking),
                 "limits": dict(row.limits),
                 "confidence": {"grade": row.grade.word or None, "reason": row.grade.reason},
-                "scatter": row.scatter or None,
+                "scatter": row.scatter.text if row.scatter else None,
+                "scatter_run": row.scatter.run if row.scatter else None,
+                "sensor": row.sensor or None,
             }
             for row in screen.rows
         ],
@@ -123,6 +126,20 @@ def _answer(answer: Answer | None) -> dict[str, Any] | None:
         "words": answer.words,
         "reason": answer.reason,
         "note": answer.note,
+        "whole_job": _whole_job(answer.whole),
+    }
+
+
+def _whole_job(answer: Answer | None) -> dict[str, Any] | None:
+    """Return the ratio of all parts of a job, in favour of its own leader."""
+    if answer is None:
+        return None
+    return {
+        "parts": answer.part,
+        "leader": answer.leader,
+        "ratio": finite(answer.ratio),
+        "lower": finite(answer.lower),
+        "upper": finite(answer.upper),
     }
 
 
@@ -136,7 +153,9 @@ def _bars(bars: Bars) -> dict[str, Any]:
                 "value": finite(bar.value),
                 "lower": finite(bar.lower),
                 "upper": finite(bar.upper),
-                "runs": [finite(mark) for mark in bar.marks],
+                "n": bar.run_count,
+                "n_in_mean": bar.mean_count,
+                "runs": [finite(mark.value) for mark in bar.marks],
             }
             for bar in bars.bars
         },
@@ -302,9 +321,10 @@ def _arm(row: Row, arm: str) -> dict[str, Any]:
         found["lower"] = [finite(figure.lower) for figure in figures]
         found["upper"] = [finite(figure.upper) for figure in figures]
     if spread is None:
-        return found | {"n": 0, "geometric_mean": None, "median": None}
+        return found | {"n": 0, "n_in_mean": 0, "geometric_mean": None, "median": None}
     return found | {
         "n": spread.count,
+        "n_in_mean": sum(figure.in_mean for figure in figures),
         "geometric_mean": finite(row.centres.get(arm)),
         "median": finite(spread.median),
         "minimum": finite(spread.minimum),

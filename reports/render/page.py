@@ -28,6 +28,7 @@ from wattload.reports.sections.power import cumulative_section, states_section
 from wattload.reports.sections.provenance import inputs_section
 from wattload.reports.sections.ratios import noise_section
 from wattload.reports.sections.runs import runs_section
+from wattload.reports.sections.wording import sentence_of
 from wattload.reports.sections.workload import workload_sections
 from wattload.reports.stats.subject import Subject
 from wattload.reports.stats.summary import first_screen
@@ -61,7 +62,7 @@ def page_of(subject: Subject, *, claims: bool = False) -> str:
         title=title(subject),
         arms=heading(subject),
         byline=byline(subject, screen),
-        banner=screen.banner,
+        banner=sentence_of(screen.banner),
         first=first,
         sections=[section for section in sections if section is not None],
         data=json_data(subject, claims=claims),

@@ -266,13 +266,10 @@ def _title(subject: Subject) -> str:
 
 def _runs(subject: Subject, screen: FirstScreen) -> str:
     """Return the arms with their numbers of valid runs, and which runs do not count."""
-    counts = {
-        arm: sum(not subject.faults(run) for g in subject.groups for run in g.arms.get(arm, ()))
-        for _, arm in screen.arms[: len(LETTERS)]
-    }
+    shown = screen.arms[: len(LETTERS)]
     arms = [
-        f"{lettered(letter, arm) if len(counts) > 1 else arm}: {counted(counts[arm], 'valid run')}"
-        for letter, arm in screen.arms[: len(LETTERS)]
+        f"{lettered(letter, arm) if len(shown) > 1 else arm}: {_valid(subject, arm)}"
+        for letter, arm in shown
     ]
     rest = len(screen.arms) - len(arms)
     parts = [", ".join(arms) + (f" and {counted(rest, 'more arm')}" if rest else "")]
@@ -283,6 +280,15 @@ def _runs(subject: Subject, screen: FirstScreen) -> str:
     if subject.left_out:
         parts.append(f"{counted(len(subject.left_out), 'record')} left out")
     return _markdown_text("; ".join(parts)) + "."
+
+
+def _valid(subject: Subject, arm: str) -> str:
+    """Return the number of an arm's valid runs, and with valid energy where that is not all."""
+    runs = [run for group in subject.groups for run in group.arms.get(arm, ())]
+    valid = [run for run in runs if not subject.faults(run)]
+    count = sum(not subject.energy_faults(run) for run in valid)
+    rest = "" if count == len(valid) else f", {count} with valid energy"
+    return counted(len(valid), "valid run") + rest
 
 
 def _first_table(subject: Subject, screen: FirstScreen) -> str:
@@ -319,7 +325,8 @@ def _pair_cells(row: VerdictRow) -> tuple[str, ...]:
 
 
 def _confidence(row: VerdictRow) -> str:
-    return "; ".join(filter(None, (row.grade.text, row.scatter)))
+    scatter = row.scatter.text if row.scatter else ""
+    return "; ".join(filter(None, (row.grade.text, row.sensor, row.counts, scatter)))
 
 
 def _named(row: VerdictRow) -> str:
@@ -333,9 +340,9 @@ def _answer(answer: Answer | None) -> str:
     part = f", {answer.part}" if answer.part else ""
     ratio = f"{answer.letter} {answer.ratio_text}{part}" if answer.ratio_text else ""
     interval = f" ({answer.interval_text})" if answer.interval_text else ""
-    if answer.shown is not None:
-        return f"{ratio}{interval}"
-    return "; ".join(part for part in (answer.words, f"{ratio}{interval}", answer.note) if part)
+    words = ("" if answer.shown is not None else answer.words), f"{ratio}{interval}"
+    note = "" if answer.shown is not None else answer.note
+    return "; ".join(filter(None, (*words, answer.whole_text, note)))
 
 
 def _both(bars: Bars) -> str:
@@ -361,8 +368,12 @@ def _arm_cells(row: VerdictRow) -> Iterator[tuple[str, ...]]:
 
 def _caveats(subject: Subject, screen: FirstScreen) -> Iterator[str]:
     left_out = (f"{each.name}: {each.reason}" for each in subject.left_out)
-    excluded = (*screen.excluded, *left_out)
-    for title, texts in (("Excluded runs", excluded), ("Before use", screen.warnings)):
+    lists = (
+        ("Excluded runs", (*screen.excluded, *left_out)),
+        ("Excluded energies", screen.excluded_energies),
+        ("Before use", screen.warnings),
+    )
+    for title, texts in lists:
         if texts:
             lines = [f"- {_markdown_text(text)}" for text in texts[:LONGEST_LIST]]
             rest = len(texts) - len(lines)

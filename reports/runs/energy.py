@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from wattload.core.checks.energy import of_host
 from wattload.core.power import Evidence, Scope, SourceFacts, weakest
 from wattload.core.record.energy import EnergyRecord, PowerStateShare
 from wattload.core.record.run import RunRecord
@@ -237,6 +238,22 @@ def is_simulated(record: RunRecord) -> bool:
         or any(mark in (controller.facts.model or "").upper() for mark in _SIMULATED_MODELS)
         for controller in record.controllers
     )
+
+
+def has_failed_sensor(record: RunRecord, phase: str) -> bool:
+    """Return whether the check of a sensor failed from whose readings a phase's energy is made.
+
+    Args:
+        record: the run.
+        phase: the name of a leading phase, or ``ALL_PHASES``.
+    """
+    names = {each.name for each in leading(record) if phase in (each.name, ALL_PHASES, "")}
+    sensors = {
+        f"sensor_model_{part.device}_{part.source}{of_host(record, part.host)}"
+        for part in record.power.energy
+        if part.chosen and part.scope is Scope.DRIVE and part.phase in names
+    }
+    return any(check.verdict == "fail" and check.name in sensors for check in record.checks)
 
 
 def energy_text(energy: Energy | EnergyRecord | PowerStateShare, digits: int = DIGITS) -> str:

@@ -8,6 +8,7 @@ from itertools import takewhile
 
 from wattload.core.record.results import Check, Verdict
 from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
 from wattload.reports.blocks import (
     Block,
     Cell,
@@ -19,7 +20,7 @@ from wattload.reports.blocks import (
     columns,
     row,
 )
-from wattload.reports.quantity import MISSING, counted, listed, number, percent
+from wattload.reports.quantity import MISSING, counted, listed, number, percent, scale_for
 from wattload.reports.runs.energy import Energy, energy_text, phase_energies, whole_energy
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.caveats import limits_notices
@@ -32,6 +33,9 @@ from wattload.reports.sections.wording import (
     unique,
 )
 from wattload.reports.stats.subject import Subject
+
+_JOULES_TEXT = re.compile(r"[\d#] J\b")
+_JOULES = "Findings are quoted from the records, with energies in J: 1 Wh is 3600 J."
 
 _WORST_FIRST: tuple[Verdict, ...] = ("fail", "warn", "not_checked", "pass")
 _LONE_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?!\w)")
@@ -104,10 +108,14 @@ def _checks(subject: Subject) -> Iterator[Block]:
     ordered = sorted(same.items(), key=lambda item: _WORST_FIRST.index(item[0][0]))
     if ordered:
         sources = {source.name for run in subject.runs for source in run.record.power.sources}
+        is_in_joules = any(_JOULES_TEXT.search(worst) for (_, worst), _ in ordered)
         yield Table(
             columns=columns("check", "result", "finding"),
             rows=[_verdict_row(checks, sources) for _, checks in ordered],
             caption="Checks that did not pass in every run",
+            note=_JOULES
+            if is_in_joules and scale_for(Unit.JOULES, 1.0).unit.endswith("Wh")
+            else "",
             anchor="trust-checks",
         )
     passed = [name for name, checks in found.items() if _worst(checks).verdict == "pass"]

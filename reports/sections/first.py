@@ -26,8 +26,9 @@ from wattload.reports.runs.phases import leading
 from wattload.reports.sections.caveats import limits_notices
 from wattload.reports.sections.wording import anchor, checks_tally, unique
 from wattload.reports.stats import summary
+from wattload.reports.stats.confidence import EVIDENCE
 from wattload.reports.stats.subject import LETTERS, Group, Subject, named
-from wattload.reports.stats.summary import Answer, Bars, FirstScreen, VerdictRow
+from wattload.reports.stats.summary import Answer, Bars, FirstScreen, Scatter, VerdictRow
 from wattload.reports.stats.sweeps import points
 
 _TONES: dict[str, Tone] = {letter: arm_role(letter) for letter in LETTERS}  # type: ignore[misc]
@@ -73,6 +74,8 @@ def byline(subject: Subject, screen: FirstScreen) -> Words:
     left = len(screen.excluded) + len(subject.left_out)
     if left:
         parts += [" · ", Link(f"{counted(left, 'run')} excluded", "excluded")]
+    if energies := len(screen.excluded_energies):
+        parts += [" · ", Link(f"energy of {counted(energies, 'run')} excluded", "trust")]
     if subject.forced:
         parts += [" · ", Link("forced despite exclusions", "excluded")]
     return parts
@@ -124,6 +127,8 @@ def _verdicts(subject: Subject, screen: FirstScreen) -> Verdicts:
     if subject.compares:
         titles = ["Speed", "Drive energy"] if has_drive else ["Speed"]
         bars = "A and B, each run a dot"
+        if any(bar.mean_count < len(bar.marks) for row in screen.rows for bar in row.every_bar):
+            bars += "; hollow: not in the mean"
     elif len(subject.arms) > 1:
         titles, bars = ["Limit"], "The fastest arm first, each run a dot"
         if not any(len(group.arms) > 1 for group in subject.groups):
@@ -152,16 +157,26 @@ def _line(
     return VerdictLine(
         title=row.name,
         remark=row.detail,
-        note=row.at,
+        notes=[
+            *([row.at] if row.at else []),
+            *([[Link(row.sensor, EVIDENCE)]] if row.sensor else []),
+            *([row.counts] if row.counts else []),
+            *([_scatter(row.scatter)] if row.scatter else []),
+        ],
         anchor=anchor("workload", row.group.workload) if has_section else "runs",
         findings=[found[title] for title in titles],
         svg=_panels(row, has_energy=has_drive) if has_bars else "",
-        grade=row.grade.word,
+        grade=row.grade.label,
         tone="bad" if row.grade.is_short else _GRADE_TONES.get(row.grade.word, "open"),
         reason=row.grade.reason,
-        scatter=row.scatter,
         evidence=row.grade.link,
     )
+
+
+def _scatter(scatter: Scatter) -> Words:
+    """Return which figures scatter most, with a link to the run that is farthest away."""
+    run = Link(scatter.run_name, anchor("run", scatter.run))
+    return [f"{scatter.words}; ", run, f" is {scatter.distance}"]
 
 
 def _finding(answer: Answer | None) -> Finding:
@@ -174,6 +189,7 @@ def _finding(answer: Answer | None) -> Finding:
         return Finding(
             text=answer.ratio_text,
             remark="; ".join(filter(None, known)),
+            whole=answer.whole_text,
             letter=answer.letter,
             tone=_TONES[answer.letter],
         )
@@ -186,7 +202,9 @@ def _finding(answer: Answer | None) -> Finding:
     if answer.interval_text:
         remark.append(answer.interval_text)
     tone: Tone = "quiet" if answer.outcome == "missing" else ""
-    return Finding(text=answer.verdict, remark="; ".join(remark), tone=tone)
+    return Finding(
+        text=answer.verdict, remark="; ".join(remark), whole=answer.whole_text, tone=tone
+    )
 
 
 def _figure(bars: Bars) -> Finding:
@@ -230,7 +248,8 @@ def _limits(row: VerdictRow) -> str:
 def _spread(bar: summary.Bar) -> str:
     if len(bar.marks) < 2:  # noqa: PLR2004 - one run has no spread
         return ""
-    shown = [number(end, 3) for end in (min(bar.marks), max(bar.marks))]
+    values = [mark.value for mark in bar.marks]
+    shown = [number(end, 3) for end in (min(values), max(values))]
     return f"{len(bar.marks)} runs, {' to '.join(shown)}"
 
 
@@ -261,7 +280,9 @@ def _panel(bars: Bars, ranking: Sequence[str], winner: str | None) -> str:
                 value=bar.value,
                 lower=bar.lower if bar.value is None else None,
                 upper=bar.upper if bar.value is None else None,
-                dots=[Dot(mark) for mark in bar.marks] if len(bar.marks) > 1 else [],
+                dots=[Dot(mark.value, mark.in_mean) for mark in bar.marks]
+                if len(bar.marks) > 1
+                else [],
                 strong=bar.arm == winner,
                 reason=MISSING,
             )
@@ -272,9 +293,13 @@ def _panel(bars: Bars, ranking: Sequence[str], winner: str | None) -> str:
 
 
 def representative_run(subject: Subject, runs: Sequence[Run]) -> Run | None:
-    """Return the valid run of median rate, the lower of two; ``None`` where no run is valid."""
-    valid = sorted((run for run in runs if not subject.faults(run)), key=_rate)
-    return valid[(len(valid) - 1) // 2] if valid else None
+    """Return the valid run of median rate, the lower of two; ``None`` where no run is valid.
+
+    Where the energy of some runs is excluded, it is one of the others.
+    """
+    valid = [run for run in runs if not subject.faults(run)]
+    ranked = sorted([run for run in valid if not subject.energy_faults(run)] or valid, key=_rate)
+    return ranked[(len(ranked) - 1) // 2] if ranked else None
 
 
 def _rate(run: Run) -> tuple[float, str]:
@@ -313,11 +338,29 @@ def drawn_first(subject: Subject) -> tuple[str, str]:
     return next(with_rate, ""), "rate"
 
 
-def with_median(figure: Figure | None, group: Group) -> Figure | None:
-    """Return a chart of one run of each arm, with a caption that states which one it is."""
-    if figure is None or all(len(runs) == 1 for runs in group.arms.values()):
-        return figure
-    return replace(figure, caption=f"{figure.caption} Of each arm, the run of median rate.")
+def with_choice(
+    figure: Figure | None, subject: Subject, group: Group, tracks: Sequence[Track]
+) -> Figure | None:
+    """Return a chart of one run of each arm, with a caption that states which one it is.
+
+    Args:
+        figure: the chart, if there is one.
+        subject: that of the page.
+        group: the runs that one of each arm was taken from.
+        tracks: those of the chart.
+    """
+    if figure is None:
+        return None
+    parts = [figure.caption]
+    excluded = [track.letter for track in tracks if subject.energy_faults(track.run)]
+    if any(len(runs) > 1 for runs in group.arms.values()):
+        is_narrowed = not excluded and any(map(subject.energy_faults, group.runs))
+        among = " among those whose energy counts" if is_narrowed else ""
+        parts.append(f"Of each arm, the run of median rate{among}.")
+    if excluded:
+        of = f" of {listed(excluded)}" if len(group.arms) > 1 else ""
+        parts.append(f"The energy{of} is excluded.")
+    return replace(figure, caption=" ".join(parts))
 
 
 def _over_time(subject: Subject) -> Block | None:
@@ -330,5 +373,5 @@ def _over_time(subject: Subject) -> Block | None:
                 figure = power_figure("first-power", f"Power during {title}", tracks)
             else:
                 figure = rate_figure("first-rate", f"Rate during {title}", tracks)
-            return with_median(figure, group)
+            return with_choice(figure, subject, group, tracks)
     return None

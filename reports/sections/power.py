@@ -20,7 +20,7 @@ from wattload.reports.charts.timeline import energy_figure
 from wattload.reports.quantity import MISSING, listed, workload_title
 from wattload.reports.runs.compact import highest_temperature_k
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.first import tracks_of
+from wattload.reports.sections.first import tracks_of, with_choice
 from wattload.reports.sections.machine import ABSOLUTE_ZERO_C
 from wattload.reports.sections.wording import anchor, unique
 from wattload.reports.stats.conditions import compared_group, is_compared
@@ -31,12 +31,18 @@ from wattload.reports.stats.sweeps import points
 def cumulative_section(subject: Subject) -> Section | None:
     """Return the energy since the timed start, by arm; ``None`` where no power is known."""
     figures = [
-        energy_figure(
-            f"{anchor('energy', group.workload)}-chart",
-            f"{workload_title(group.workload)}: cumulative energy",
-            tracks_of(subject, group),
+        with_choice(
+            energy_figure(
+                f"{anchor('energy', group.workload)}-chart",
+                f"{workload_title(group.workload)}: cumulative energy",
+                tracks,
+            ),
+            subject,
+            group,
+            tracks,
         )
         for group in subject.groups
+        for tracks in [tracks_of(subject, group)]
     ]
     drawn = [figure for figure in figures if figure is not None]
     if not drawn:

@@ -34,6 +34,7 @@ from wattload.reports.quantity import (
 from wattload.reports.sections.wording import unique
 from wattload.reports.stats.comparison import Row, noise_floors, unused_sessions
 from wattload.reports.stats.effects import FLOOR, Effect, Gate, Spread
+from wattload.reports.stats.figures import RunFigure
 from wattload.reports.stats.intervals import Interval, sign_flip_p_value
 from wattload.reports.stats.noise_floor import Noise, Session
 from wattload.reports.stats.subject import Group, Subject, lettered, named
@@ -181,8 +182,8 @@ def _arm_cell(entry: Row, arm: str, scale: Scale, multiple: str) -> Cell:
         centre = entry.centres.get(arm)
         shown = scaled(spread.median if centre is None else centre, scale)
         is_median = centre is None and spread.count > 1
-        remark = f"{'median; ' if is_median else ''}{multiple}{_spread_text(spread, scale)}"
-        return Cell(shown, remark=remark)
+        text = _spread_text(spread, entry.figures[arm], scale)
+        return Cell(shown, remark=f"{'median; ' if is_median else ''}{multiple}{text}")
     figures = entry.figures.get(arm, ())
     values = [figure.value for figure in figures if figure.value is not None]
     if values:
@@ -199,11 +200,14 @@ def _arm_cell(entry: Row, arm: str, scale: Scale, multiple: str) -> Cell:
     return Cell(MISSING, "open", remark=note)
 
 
-def _spread_text(spread: Spread, scale: Scale) -> str:
+def _spread_text(spread: Spread, figures: Sequence[RunFigure], scale: Scale) -> str:
+    """Return how many runs are in the mean, of how many if not all, and the valid runs' range."""
+    count, total = sum(f.in_mean for f in figures), sum(f.value is not None for f in figures)
+    counts = f"n = {count}" if count == total else f"n = {count} of {total}"
     if spread.count == 1:
-        return "n = 1"
+        return counts
     ends = f"{scaled(spread.minimum, scale)} to {scaled(spread.maximum, scale)}"
-    text = f"n = {spread.count}, {ends}"
+    text = f"{counts}, {ends}"
     if spread.cv is None:
         return text
     return f"{text}, CV {percent(spread.cv, 2)}{_GATE_REMARKS.get(spread.gate or '', '')}"

@@ -46,7 +46,7 @@ from wattload.reports.quantity import (
 )
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading
-from wattload.reports.sections.first import drawn_first, representative_run, tracks_of, with_median
+from wattload.reports.sections.first import drawn_first, representative_run, tracks_of, with_choice
 from wattload.reports.sections.ratios import (
     by_quantity,
     confidence_fold,
@@ -98,7 +98,8 @@ def _section(subject: Subject, group: Group) -> Section:
     figures = [
         figure
         for what, drawn in over_time.items()
-        if (figure := with_median(drawn, group)) and (group.workload, what) != shown
+        if (figure := with_choice(drawn, subject, group, tracks))
+        and (group.workload, what) != shown
     ]
     if figures:
         blocks.append(FigureRow(figures))

@@ -242,12 +242,9 @@ class PointComparison:
         return tuple(self._row(quantity) for quantity in names.values())
 
     def _row(self, quantity: Quantity) -> Row:
-        figures = {
-            arm: tuple(of[quantity.key][1] for _, of in runs if quantity.key in of)
-            for arm, runs in self._by_arm.items()
-        }
         values = {arm: self._values(arm, quantity.key) for arm in self._by_arm}
         pairing = value_pairs(*values.values()) if self.point.group.is_pair else Pairing()
+        figures = self._figures(quantity.key, pairing)
         known = self._accuracy(quantity, values)
         found = self._effect(quantity, values, pairing, known.share)
         case = Case(
@@ -275,6 +272,24 @@ class PointComparison:
             illustrates=self._exclusions.illustrates,
             is_open=verdict is None,
         )
+
+    def _figures(self, key: str, pairing: Pairing) -> dict[str, tuple[RunFigure, ...]]:
+        """Return the figures of all runs; of enough pairs only their runs are in the means."""
+        return {
+            arm: tuple(
+                replace(
+                    found,
+                    run=run.id,
+                    in_mean=found.valid
+                    and found.value is not None
+                    and (not pairing.enough or run.id in pairing.runs),
+                )
+                for run, of in runs
+                if key in of
+                for found in [of[key][1]]
+            )
+            for arm, runs in self._by_arm.items()
+        }
 
     def _values(self, arm: str, key: str) -> list[tuple[Run, float]]:
         found = [(run, of[key][1]) for run, of in self._by_arm[arm] if key in of]

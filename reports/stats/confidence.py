@@ -16,6 +16,7 @@ from wattload.reports.quantity import TIMES, UNIT_SPACE, counted, number, percen
 from wattload.reports.runs.energy import (
     ALL_PHASES,
     Energy,
+    has_failed_sensor,
     is_simulated,
     phase_energies,
     whole_energy,
@@ -41,12 +42,15 @@ _UNMEASURED = frozenset({Evidence.BOUNDS, Evidence.DECLARED})
 
 GradeWord = Literal["high", "medium", "low", "none", ""]
 
+FAILED_SENSOR = "power sensor failed its check"
+
 
 @dataclass(frozen=True, slots=True)
 class Grade:
     """How far to trust a row: a word, its reason in six words at most, and where to read more.
 
-    Without figures there is nothing to trust: ``word`` is empty, and ``reason`` is why.
+    ``none`` is for figures that can't be trusted, and is shown as ``no grade``. Without figures
+    ``word`` is empty, and ``reason`` is why.
     ``is_short`` is whether there are too few runs for any verdict.
     """
 
@@ -56,9 +60,14 @@ class Grade:
     link: str = EVIDENCE
 
     @property
+    def label(self) -> str:
+        """The word as it is shown."""
+        return "no grade" if self.word == "none" else self.word
+
+    @property
     def text(self) -> str:
-        """The word with its reason."""
-        return f"{self.word}: {self.reason}" if self.word else self.reason
+        """The word as it is shown, with its reason."""
+        return f"{self.label}: {self.reason}" if self.word else self.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +105,7 @@ def grade(subject: Subject, compared: Group, rate: Row | None, phase: str) -> Gr
     missing = [
         *_repeats(compared, pairs, least),
         *_checks(subject, compared.runs),
-        *_power(energies, len(records)),
+        *_power(subject, compared.runs, energies, phase),
         *_ceilings(rate, records),
     ]
     if missing:
@@ -133,9 +142,15 @@ def _checks(subject: Subject, runs: Sequence[Run]) -> Iterator[str]:
         yield "incomplete checks"
 
 
-def _power(energies: Sequence[Energy], run_count: int) -> Iterator[str]:
-    if len(energies) < run_count or any(each.energy_j is None for each in energies):
+def _power(
+    subject: Subject, runs: Sequence[Run], energies: Sequence[Energy], phase: str
+) -> Iterator[str]:
+    if len(energies) < len(runs) or any(each.energy_j is None for each in energies):
         yield "power not measured"
+    elif any(has_failed_sensor(run.record, phase) for run in runs):
+        yield FAILED_SENSOR
+    elif any(map(subject.energy_faults, runs)):
+        yield "energies excluded"
     elif any(each.evidence is not Evidence.MEASURED for each in energies):
         yield "drive's own power"
 

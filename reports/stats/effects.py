@@ -93,13 +93,14 @@ class Pairing:
 
     ``pairs`` leaves out pairs whose runs were too far apart in time: ``parted`` counts them, and
     ``undated`` those among them with unreadable times. ``in_turns`` is whether the runs belong to
-    an alternating session.
+    an alternating session. ``runs`` are the ids of the runs of ``pairs``.
     """
 
     pairs: tuple[tuple[float, float], ...] = ()
     parted: int = 0
     undated: int = 0
     in_turns: bool = False
+    runs: frozenset[str] = frozenset()
 
     @property
     def count(self) -> int:

@@ -36,7 +36,8 @@ class RunFigure:
 
     ``evidence`` describes the evidence of an energy figure; it is empty for all others. A figure
     known only as an interval has ``value`` ``None`` and its ends in ``lower`` and ``upper``.
-    ``illustrates`` is whether it ranks, or would if its drive were not simulated.
+    ``illustrates`` is whether it ranks, or would if its drive were not simulated. The rows of a
+    comparison set ``run``, the id of its run, and ``in_mean``, whether its arm's mean includes it.
     """
 
     value: float | None
@@ -47,6 +48,8 @@ class RunFigure:
     lower: float | None = None
     upper: float | None = None
     illustrates: bool = True
+    run: str = ""
+    in_mean: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,15 +43,16 @@ def value_pairs(a: Valued, b: Valued) -> Pairing:
     shared = [(of_a[turn], of_b[turn]) for turn in of_a if turn in of_b]
     gaps_s = [_gap_s(run_a.record, run_b.record) for (run_a, _), (run_b, _) in shared]
     together = [
-        (value_a, value_b)
-        for ((_, value_a), (_, value_b)), gap_s in zip(shared, gaps_s, strict=True)
+        pair
+        for pair, gap_s in zip(shared, gaps_s, strict=True)
         if gap_s is not None and gap_s <= LONGEST_GAP_S
     ]
     return Pairing(
-        pairs=tuple(together),
+        pairs=tuple((value_a, value_b) for (_, value_a), (_, value_b) in together),
         parted=len(shared) - len(together),
         undated=gaps_s.count(None),
         in_turns=_took_turns(a, b),
+        runs=frozenset(run.id for pair in together for run, _ in pair),
     )
 
 

@@ -37,6 +37,7 @@ from wattload.reports.quantity import (
 from wattload.reports.runs.energy import (
     ALL_PHASES,
     OTHER_SCOPES,
+    has_failed_sensor,
     is_simulated,
     phase_energies,
     scope_energy_j,
@@ -48,15 +49,18 @@ from wattload.reports.stats.conditions import (
     compared_group,
     differences,
     different_bytes,
+    is_energy_compared,
     shared_drives,
 )
-from wattload.reports.stats.confidence import Grade, grade, limit
+from wattload.reports.stats.confidence import FAILED_SENSOR, Grade, grade, limit
 from wattload.reports.stats.effects import mean_log
 from wattload.reports.stats.subject import LETTERS, Group, Subject, named
 from wattload.reports.stats.sweeps import Point, points
 from wattload.reports.stats.verdicts import INCONCLUSIVE, SAME
 
 NOT_MEASURED = "not measured"
+
+BANNER = "illustration: simulated drives; rates and watts are invented, and there is no verdict"
 
 _VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
 """What happens to the bytes of a phase."""
@@ -65,20 +69,35 @@ Outcome = Literal["won", "same", "inconclusive", "missing"]
 Question = Literal["speed", "energy"]
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One valid run's figure, and whether the mean of its arm includes it."""
+
+    value: float
+    in_mean: bool = True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
     """One arm's bar, in the unit of its chart: ``value`` is the estimator that the ratio divides.
 
-    ``marks`` are the figures of the valid runs. A figure known as bounds has ``value`` ``None``
-    and its ends in ``lower`` and ``upper``. ``letter`` is empty beyond the last letter.
+    ``marks`` are the figures of the valid runs, of which there are ``run_count``; a run whose
+    energy is excluded has no mark. A figure known as bounds has ``value`` ``None`` and its ends in
+    ``lower`` and ``upper``. ``letter`` is empty beyond the last letter.
     """
 
     arm: str
     letter: str
     value: float | None
-    marks: tuple[float, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    run_count: int = 0
     lower: float | None = None
     upper: float | None = None
+
+    @property
+    def mean_count(self) -> int:
+        """The number of runs in the mean."""
+        return sum(mark.in_mean for mark in self.marks)
 
     @property
     def text(self) -> str:
@@ -116,7 +135,8 @@ class Answer:
     simulated. ``part`` is the part of the job that it is of (``writing only``), empty for the whole
     job. ``lower`` and ``upper`` are the 95 % interval of ``ratio``, so ``lower`` is below 1
     if the interval does not exclude 1. ``reason`` is why nobody won, ``note`` what else a reader
-    has to know. ``row`` is what it is based on.
+    has to know. ``row`` is what it is based on. ``whole`` has the ratio of all parts of the job
+    where this is one of them; it gets no verdict of its own.
     """
 
     question: Question
@@ -132,6 +152,7 @@ class Answer:
     reason: str = ""
     note: str = ""
     row: Row | None = None
+    whole: Answer | None = None
 
     @property
     def shown(self) -> str | None:
@@ -160,6 +181,17 @@ class Answer:
         return f"95{UNIT_SPACE}% CI {ends}"
 
     @property
+    def whole_text(self) -> str:
+        """The ratio of all parts of the job: ``write + read: 6 % less (3 to 8 %)``, or empty."""
+        whole = self.whole
+        if whole is None or not whole.ratio_text:
+            return ""
+        who = "" if whole.letter == self.letter else f"{whole.letter} "
+        ends = whole.interval_text.removeprefix(f"95{UNIT_SPACE}% CI ")
+        ratio = whole.ratio_text.removesuffix(" energy")
+        return f"{whole.part}: {who}{ratio}{f' ({ends})' if ends else ''}"
+
+    @property
     def words(self) -> str:
         """The answer in a few words, which are never stronger than the verdict."""
         if self.outcome == "won":
@@ -167,6 +199,28 @@ class Answer:
         if self.outcome == "same":
             return self.verdict
         return f"{self.verdict} ({self.reason})" if self.reason else self.verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scatter:
+    """The figures that scatter most: ``unstable rates of A: CV 12 %``.
+
+    ``run`` is the id of the run that is farthest from its arm's median, ``distance`` how far.
+    """
+
+    words: str
+    run: str
+    distance: str
+
+    @property
+    def run_name(self) -> str:
+        """The run's name in a sentence: the end of its id, which is different in every run."""
+        return f"run {self.run.rpartition('-')[2]}"
+
+    @property
+    def text(self) -> str:
+        """All of it in one line."""
+        return f"{self.words}; {self.run_name} is {self.distance}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,8 +232,9 @@ class VerdictRow:
     devices, such as GPUs, for the same work. ``limits`` has per arm what limits its rate;
     ``drive_limited`` are the arms whose rate their drive limits.
     ``ranking`` has three arms or more from the fastest to the slowest, and no winner. ``at`` is
-    the point of a sweep that the row shows. ``scatter`` is which arm's runs scatter most, empty
-    below 5 %.
+    the point of a sweep that the row shows. ``scatter`` is which arm's runs scatter most, ``None``
+    below 5 %. ``sensor`` is in how many runs a sensor's check failed, ``counts`` which means lack
+    valid runs; both are empty where none did.
     """
 
     group: Group
@@ -197,7 +252,14 @@ class VerdictRow:
     drive_limited: frozenset[str]
     ranking: tuple[str, ...]
     grade: Grade
-    scatter: str
+    scatter: Scatter | None
+    sensor: str
+    counts: str
+
+    @property
+    def every_bar(self) -> tuple[Bar, ...]:
+        """The bars of all quantities and arms."""
+        return tuple(bar for bars in self.bars for bar in bars.bars)
 
     @property
     def bars(self) -> tuple[Bars, ...]:
@@ -210,7 +272,8 @@ class FirstScreen:
     """The rows of all workloads, and what applies to all of them.
 
     ``arms`` are letters and names. ``excluded`` has a clause for each run that is not compared,
-    warm-ups aside, ``warnings`` are sentences, ``distinction`` is what distinguishes the arms.
+    warm-ups aside, ``excluded_energies`` for each compared run whose energy is not, ``warnings``
+    are sentences, ``distinction`` is what distinguishes the arms.
     ``energy_scale`` is the unit of every energy of the page: use it with ``quantity.one_unit``.
     ``banner`` is set for simulated drives.
     ``warm_up_count`` counts warm-ups, ``no_power`` is why no workload has a drive's energy.
@@ -219,6 +282,7 @@ class FirstScreen:
     arms: tuple[tuple[str, str], ...]
     rows: tuple[VerdictRow, ...]
     excluded: tuple[str, ...] = ()
+    excluded_energies: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     distinction: str = ""
     energy_scale: Scale
@@ -240,7 +304,8 @@ class _Place:
     """The point of a workload that the first screen shows.
 
     ``compared`` has its valid runs, ``every`` the rows of all points by key. ``per_watt`` is shown
-    instead of ``energy`` if the runs moved different bytes: ``work`` is then ``None``.
+    instead of ``energy`` if the runs moved different bytes: ``work`` is then ``None``. ``whole`` is
+    the energy of the job of which ``phase`` is a part.
     """
 
     group: Group
@@ -249,6 +314,7 @@ class _Place:
     rate: Row | None
     energy: Row | None
     per_watt: Row | None
+    whole: Row | None
     phase: str
     work: _Work | None
     at: str
@@ -299,10 +365,16 @@ def first_screen(subject: Subject) -> FirstScreen:
             for run in subject.runs
             if subject.faults(run) and not run.record.comparison.warm_up
         ),
+        excluded_energies=tuple(
+            f"{run.id}: {'; '.join(subject.energy_faults(run)).rstrip('.')}"
+            for group in subject.groups
+            for run in compared_group(subject, group).runs
+            if not is_energy_compared(subject, run)
+        ),
         warnings=tuple(dict.fromkeys(_warnings(subject, places))),
         distinction=subject.distinction,
         energy_scale=energy_scale,
-        banner="illustration: simulated drives" if any(map(is_simulated, records)) else "",
+        banner=BANNER if any(map(is_simulated, records)) else "",
         warm_up_count=sum(record.comparison.warm_up for record in records),
         no_power=missing[0] if missing and all(missing) else "",
     )
@@ -384,6 +456,7 @@ def _place(subject: Subject, group: Group) -> _Place:
         rate=rates[index],
         energy=every[index].get(f"energy, {phase}"),
         per_watt=every[index].get(f"rate per watt, {phase}"),
+        whole=None if phase == ALL_PHASES else every[index].get(f"energy, {ALL_PHASES}"),
         phase=phase,
         work=_work(compared, phase),
         at=_at(parts[index], len(parts), [ratio for ratio, _ in ratios], rates[index]),
@@ -493,22 +566,62 @@ def _verdict_row(
         ranking=_ranking(rates) if len(arms) > 2 else (),  # noqa: PLR2004 - two have a winner
         grade=grade(subject, place.compared, place.rate, place.phase),
         scatter=_scatter(place),
+        sensor=_sensor(place),
+        counts=_counts(subject, place, rates, energies),
     )
 
 
-def _scatter(place: _Place) -> str:
-    """Return the arm and figure whose runs scatter most: ``unstable rates of A: CV 12 %``."""
+def _scatter(place: _Place) -> Scatter | None:
+    """Return the arm and figure whose runs scatter most, and the run that is farthest away."""
     found = [
-        (spread.cv, f"{spread.gate} {name}", place.letter(arm) if len(row.spreads) > 1 else "")
+        (spread.cv, name, arm, spread, row)
         for name, row in (("rates", place.rate), ("energies", place.energy))
         if row is not None
         for arm, spread in row.spreads.items()
-        if spread is not None and spread.cv is not None and spread.gate in ("noisy", "unstable")
+        if spread is not None
+        and spread.cv is not None
+        and spread.gate in ("noisy", "unstable")
+        and spread.median
     ]
     if not found:
-        return ""
-    cv, words, letter = max(found)
-    return f"{words}{f' of {letter}' if letter else ''}: CV{UNIT_SPACE}{percent(cv, 2)}"
+        return None
+    cv, name, arm, spread, row = max(found, key=lambda each: each[:3])
+    values = {f.run: f.value for f in row.figures[arm] if f.valid and f.value is not None}
+    run = max(values, key=lambda each: abs(values[each] - spread.median))
+    off = values[run] / spread.median - 1
+    of = f" of {place.letter(arm)}" if len(row.spreads) > 1 else ""
+    return Scatter(
+        words=f"{spread.gate} {name}{of}: CV{UNIT_SPACE}{percent(cv, 2)}",
+        run=run,
+        distance=f"{percent(abs(off), 2)} {'above' if off > 0 else 'below'} the median",
+    )
+
+
+def _sensor(place: _Place) -> str:
+    """Return in how many runs the check of a sensor failed that the energy depends on."""
+    failed = sum(has_failed_sensor(record, place.phase) for record in place.records)
+    if not failed or len(place.records) == 1:
+        return FAILED_SENSOR if failed else ""
+    return f"{FAILED_SENSOR} in {failed} of {counted(len(place.records), 'run')}"
+
+
+def _counts(subject: Subject, place: _Place, *every: Bars) -> str:
+    """Return the number of runs in the means where it is not all: ``energy: n = 6 of 8``."""
+    parts = []
+    for name, bars in zip(("rate", "energy"), every, strict=True):
+        known = [bar for bar in bars.bars if bar.value is not None]
+        if all(bar.mean_count == bar.run_count for bar in known):
+            continue
+        numbers = {bar.letter or bar.arm: f"{bar.mean_count} of {bar.run_count}" for bar in known}
+        if len(set(numbers.values())) == 1:
+            shown = next(iter(numbers.values()))
+        else:
+            shown = ", ".join(f"{text} ({letter})" for letter, text in numbers.items())
+        parts.append(f"{name}: n = {shown}")
+    excluded = sum(not is_energy_compared(subject, run) for run in place.compared.runs)
+    if excluded:
+        parts.append(f"energy of {counted(excluded, 'run')} excluded")
+    return "; ".join(parts)
 
 
 def _ranking(rates: Bars) -> tuple[str, ...]:
@@ -531,9 +644,29 @@ def _detail(place: _Place) -> str:
         for record in place.records
     ]
     if moved and moved[0] and place.work is not None:
-        each = quantity(moved[0] / place.work.count, Unit.BYTES, 3)
-        parts.append(place.based(each, f" per {place.work.name}"))
+        each = place.based(quantity(moved[0] / place.work.count, Unit.BYTES, 3))
+        parts.append(f"{_rate_bytes(place, moved[0])}{each} per {place.work.name}")
     return ", ".join(parts)
+
+
+def _rate_bytes(place: _Place, moved_bytes: int) -> str:
+    """Return the bytes that the rate counts, where these are not all that moved."""
+    record, row = place.records[0], place.rate
+    metric = record.metric(row.quantity.key) if row is not None else None
+    if row is None or metric is None or metric.unit is not Unit.BYTES_PER_SECOND:
+        return ""
+    if place.phase != ALL_PHASES or place.work is None or not metric.value:
+        return ""
+    rate_bytes = metric.value * sum(phase.active_s for phase in leading(record))
+    if math.isclose(rate_bytes, moved_bytes, rel_tol=0.01):
+        return ""
+    text = quantity(rate_bytes / place.work.count, Unit.BYTES, 3)
+    return f"{text} {_counted_bytes(row.quantity.label)}, "
+
+
+def _counted_bytes(label: str) -> str:
+    """Return which bytes a rate counts, by its label: ``of TSV``."""
+    return f"of {label.removesuffix(' rate')}"
 
 
 def _is_in(name: str, phase: str) -> bool:
@@ -547,7 +680,7 @@ def _rates(place: _Place, scale: Scale) -> Bars:
     if row.quantity.unit is Unit.BYTES_PER_SECOND:
         title = place.based(scale.unit)
         if place.phase == ALL_PHASES:  # it may count other bytes than those that moved
-            title = f"{scale.unit} of {row.quantity.label.removesuffix(' rate')}"
+            title = f"{scale.unit} {_counted_bytes(row.quantity.label)}"
         return _bars(place, row, title, scale, missing)
     own = _page_scale([(row, 1.0)], row.quantity.unit)
     return _bars(place, row, ", ".join(filter(None, (row.quantity.label, own.unit))), own, missing)
@@ -564,7 +697,7 @@ def _energies(place: _Place, scale: Scale) -> Bars:
         replace(
             bar,
             value=GB / bar.value if bar.value else None,
-            marks=tuple(GB / mark for mark in bar.marks if mark),
+            marks=tuple(replace(mark, value=GB / mark.value) for mark in bar.marks if mark.value),
         )
         for bar in made.bars
     )
@@ -581,7 +714,8 @@ def _bars(place: _Place, row: Row | None, title: str, scale: Scale, missing: str
 
 def _bar(place: _Place, row: Row, arm: str, scale: Scale) -> Bar:
     figures = [each for each in row.figures.get(arm, ()) if each.valid]
-    values = [each.value for each in figures if each.value is not None]
+    known = [(each.value, each.in_mean) for each in figures if each.value is not None]
+    values = [value for value, _ in known]
     centre = row.centres.get(arm)
     if centre is None and values:
         centre = median(values)
@@ -591,7 +725,8 @@ def _bar(place: _Place, row: Row, arm: str, scale: Scale) -> Bar:
         arm=arm,
         letter=place.letter(arm),
         value=None if centre is None else scale.shown(centre),
-        marks=tuple(map(scale.shown, values)),
+        marks=tuple(Mark(scale.shown(value), in_mean) for value, in_mean in known),
+        run_count=len(place.compared.arms.get(arm, ())),
         lower=scale.shown(min(lowers)) if lowers else None,
         upper=scale.shown(max(uppers)) if uppers else None,
     )
@@ -602,6 +737,10 @@ def _no_energy(place: _Place) -> str:
     powers = [record.power for record in place.records]
     if not powers:
         return "no valid run"
+    if place.energy is not None and not any(
+        figure.valid for figures in place.energy.figures.values() for figure in figures
+    ):
+        return "excluded: checks of power failed or were not made"
     if all(power.requested == "none" for power in powers):
         return f"{NOT_MEASURED}: power=none"
     if any(part.scope is Scope.DRIVE for power in powers for part in power.energy):
@@ -636,7 +775,8 @@ def _devices(place: _Place, scale: Scale) -> Iterator[Bars]:
                     arm=arm,
                     letter=place.letter(arm),
                     value=math.exp(mean_log(own)) if own else None,
-                    marks=tuple(own),
+                    marks=tuple(map(Mark, own)),
+                    run_count=len(own),
                 )
                 for arm, own in marks.items()
             )
@@ -647,10 +787,16 @@ def _devices(place: _Place, scale: Scale) -> Iterator[Bars]:
 def _answer(question: Question, place: _Place, row: Row | None, missing: str) -> Answer:
     """Return the answer at a place; over a sweep no point may contradict a winner."""
     if row is None or missing:
-        reason = missing.removeprefix(f"{NOT_MEASURED}: ")
-        return Answer(question=question, outcome="missing", verdict=NOT_MEASURED, reason=reason)
+        verdict, colon, reason = missing.partition(": ")
+        if not colon:
+            verdict, reason = NOT_MEASURED, missing
+        return Answer(question=question, outcome="missing", verdict=verdict, reason=reason)
+    arms = tuple(place.group.arms)
     shown = place.per_watt if question == "energy" and place.work is None else row
-    found = replace(answer(question, row, tuple(place.group.arms), shown), part=place.part)
+    found = replace(answer(question, row, arms, shown), part=place.part)
+    if question == "energy" and place.whole is not None:
+        parts = " + ".join(label(name) for name in _phase_names(place.records))
+        found = replace(found, whole=replace(answer(question, place.whole, arms), part=parts))
     key = row.quantity.key
     leaders = [rows[key].verdict.leader for rows in place.every if key in rows]
     if "a" not in leaders or "b" not in leaders:

@@ -55,7 +55,7 @@ def test_a_lone_maximum_is_dashed_and_printed_with_its_sign() -> None:
 
 
 def test_a_run_that_does_not_count_is_hollow() -> None:
-    svg = panel(bar(value=2.0, dots=[Dot(2.0), Dot(9.0, valid=False), Dot(3.0, forced=True)]))
+    svg = panel(bar(value=2.0, dots=[Dot(2.0), Dot(9.0, in_mean=False), Dot(3.0, forced=True)]))
     fills = re.findall(r'<circle [^>]*fill="(#[0-9a-f]+)"', svg)
     assert fills == [light("strong"), light("surface"), light("surface")]
 

@@ -96,3 +96,12 @@ def test_each_arm_has_a_bar_of_its_own() -> None:
     (figure,) = parts_figures("c", "unet3d", arms)
     assert "direct" in figure.svg
     assert "torch" in figure.svg
+
+
+def test_a_part_has_its_initial_in_it_where_no_other_has_the_same() -> None:
+    found = stages_figure("c", "checkpoint", {"A": [checkpoint_record()]})
+    assert found is not None
+    assert ">W</text>" in found.svg
+    assert ">R</text>" in found.svg
+    (alike,) = parts_figures("c", "x", {"A": [_record(wait=1.0, work=2.0)]})
+    assert ">W</text>" not in alike.svg

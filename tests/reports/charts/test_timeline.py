@@ -160,3 +160,13 @@ def test_a_day_at_ten_hertz_is_a_line_of_hundreds_of_points(tmp_path: Path) -> N
     found = power_figure("c", "x", [make_track("A", "A", replace(run, traces=traces))])
     assert found is not None
     assert len(found.svg) < 60_000
+
+
+def test_strips_of_several_phases_have_their_initials(tmp_path: Path) -> None:
+    job = one(tmp_path, arm("A", 0, workload="checkpoint"))
+    found = power_figure("c", "x", [make_track("A", "A", job)])
+    assert found is not None
+    assert re.findall(r">([WR])</text>", found.svg) == ["W", "R"]
+    alone = power_figure("c", "x", [make_track("B", "B", one(tmp_path, arm("B", 0)))])
+    assert alone is not None
+    assert not re.findall(r">([WR])</text>", alone.svg)

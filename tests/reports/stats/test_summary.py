@@ -83,7 +83,7 @@ def test_one_run_each_is_inconclusive_in_words() -> None:
 
 def test_simulated_drives_get_ratios_and_no_winner() -> None:
     found = screen(simulated(FAST, SLOW))
-    assert found.banner == "illustration: simulated drives"
+    assert found.banner.startswith("illustration: simulated drives; rates and watts are invented")
     (of_drives,) = found.rows
     for answer, ratio in ((of_drives.speed, "as fast"), (of_drives.energy, "less energy")):
         assert answer is not None
@@ -91,7 +91,7 @@ def test_simulated_drives_get_ratios_and_no_winner() -> None:
         assert answer.ratio_text.endswith(ratio)
         assert answer.interval_text
         assert answer.words == "none (simulated drives)"
-    assert of_drives.grade.text == "none: simulated drives"
+    assert (of_drives.grade.word, of_drives.grade.text) == ("none", "no grade: simulated drives")
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_geometric_means_that_favour_the_other_arm_than_the_medians_are_said() -
         (
             "dlrm",
             ("MB/s of TSV", "J per round", "MB/s of all I/O per W"),
-            "MB of all I/O per round",
+            "360 MB of TSV, 960 MB of all I/O per round",
         ),
     ],
 )
@@ -351,13 +351,30 @@ def test_answers_name_the_part_of_the_job_that_they_are_of(workload: str, part: 
         assert answer.part == part
 
 
-def test_the_worst_scatter_is_named_from_5_percent() -> None:
-    assert row(session({"A": FAST, "B": SLOW}, **REAL)).scatter == ""
-    wild = [rate * factor for rate, factor in zip(SLOW, (1, 1.4) * 4, strict=True)]
+def test_the_worst_scatter_is_named_from_5_percent_with_the_run_behind_it() -> None:
+    assert row(session({"A": FAST, "B": SLOW}, **REAL)).scatter is None
+    wild = [1.0e9] * 5 + [0.6e9] + [1.0e9] * 2
     found = row(session({"A": FAST, "B": wild})).scatter
-    assert found.replace("\u00a0", " ") == "unstable rates of B: CV 18 %"
+    assert found is not None
+    assert found.run == "s1-B-5"
+    text = found.text.replace("\u00a0", " ")
+    assert text == "unstable rates of B: CV 15 %; run 5 is 40 % below the median"
     alone = row(session({"A": wild}, interleave="none")).scatter
-    assert alone.startswith("unstable rates: CV\u00a0")
+    assert alone is not None
+    assert alone.words.startswith("unstable rates: CV\u00a0")
+
+
+def test_the_energy_of_a_part_of_the_job_has_that_of_all_parts_with_it() -> None:
+    found = row(session({"A": FAST, "B": SLOW}, workload="checkpoint", **REAL)).energy
+    assert found is not None
+    assert found.whole is not None
+    assert found.whole.winner is None
+    assert found.whole.ratio is not None
+    assert found.whole_text.startswith("write + read: ")
+    assert " less (" in found.whole_text
+    of_job = row(session({"A": FAST, "B": SLOW}, workload="dlrm", **REAL)).energy
+    assert of_job is not None
+    assert of_job.whole_text == ""
 
 
 def test_a_round_takes_the_energy_of_all_its_phases() -> None:
@@ -366,7 +383,7 @@ def test_a_round_takes_the_energy_of_all_its_phases() -> None:
     parts = runs[0].record.power.energy
     of_phases = [part.energy_j or 0 for part in parts if part.chosen and part.phase in ROUND]
     assert len(of_phases) == 2
-    assert found.energies.bars[0].marks[0] == pytest.approx(sum(of_phases))
+    assert found.energies.bars[0].marks[0].value == pytest.approx(sum(of_phases))
     assert found.energy is not None
     assert found.energy.row is not None
     assert found.energy.row.quantity.key == "energy, all timed phases"
