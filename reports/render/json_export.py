@@ -35,7 +35,13 @@ from wattload.reports.stats.effects import Effect
 from wattload.reports.stats.figures import Quantity, RunFigure, quantities
 from wattload.reports.stats.intervals import Interval, sign_flip_p_value
 from wattload.reports.stats.subject import LETTERS, Group, Subject
-from wattload.reports.stats.summary import Answer, Bars, FirstScreen, first_screen
+from wattload.reports.stats.summary import (
+    Answer,
+    Bars,
+    FirstScreen,
+    drive_limits,
+    first_screen,
+)
 
 FORMAT, VERSION = "wattload-report", 1
 
@@ -258,6 +264,10 @@ def comparison_data(subject: Subject, group: Group) -> dict[str, Any]:
         ],
         "rows": [_row(row) for row in rows],
         "sweeps": list(_sweeps(rows)),
+        "drive_limits": [
+            {"arm": each.arm, "axis": each.axis, "from": each.first, "sentence": each.sentence}
+            for each in drive_limits(subject, group)
+        ],
     }
 
 

@@ -23,7 +23,15 @@ from wattload.reports.stats.effects import Effect
 from wattload.reports.stats.figures import quantities
 from wattload.reports.stats.settings import facts_of
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered
-from wattload.reports.stats.summary import Answer, Bar, Bars, FirstScreen, VerdictRow, first_screen
+from wattload.reports.stats.summary import (
+    Answer,
+    Bar,
+    Bars,
+    FirstScreen,
+    VerdictRow,
+    drive_limits,
+    first_screen,
+)
 
 RUN_COLUMNS = (
     "run_id",
@@ -249,6 +257,7 @@ def markdown_report(subject: Subject, *, full: bool = False) -> str:
         _runs(subject, screen),
         _first_table(subject, screen),
         f"Drive energy: {screen.no_power}." if screen.no_power else "",
+        *_drive_limits(subject),
         *_caveats(subject, screen),
         *(_tables(subject) if full else ()),
         f"Made by wattload {_markdown_text(versions)} from {counted(len(subject.runs), 'record')}; "
@@ -364,6 +373,14 @@ def _arm_cells(row: VerdictRow) -> Iterator[tuple[str, ...]]:
         letter = (row.rates.of(arm) or Bar(arm=arm, letter="", value=None)).letter
         name = lettered(letter, arm) if letter and len(arms) > 1 else arm
         yield (_named(row), name, rate, row.limits[arm], *of_energy, _confidence(row))
+
+
+def _drive_limits(subject: Subject) -> Iterator[str]:
+    """Yield from which point of each sweep on the drive is the limit."""
+    for group in subject.groups:
+        if limits := drive_limits(subject, group):
+            sentences = " ".join(each.sentence for each in limits)
+            yield _markdown_text(f"{workload_title(group.workload)}: {sentences}")
 
 
 def _caveats(subject: Subject, screen: FirstScreen) -> Iterator[str]:

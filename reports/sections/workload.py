@@ -57,7 +57,7 @@ from wattload.reports.sections.wording import anchor, sentence_of, unique
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered, named
-from wattload.reports.stats.summary import Bars, point_rows
+from wattload.reports.stats.summary import Bars, drive_limits, point_rows
 from wattload.reports.stats.sweeps import Point, load_curves, points, scalings
 
 _STEADY_RULE = (
@@ -187,8 +187,9 @@ def _folds(subject: Subject, group: Group) -> Iterator[Block]:
     ]
     if rates := scalings(subject, group):
         curves.append(scaling_figure(f"{name}-scaling", title, rates))
-        if any(each.is_count for each in rates):
-            curves.append(_limits_table(subject, group))
+        if limits := drive_limits(subject, group):
+            sentences = " ".join(each.sentence for each in limits)
+            curves.append(_limits_table(subject, group, f"What limits each point: {sentences}"))
     curves += list(_accelerators(subject, group))
     yield from curves if is_swept else ([Fold("Scaling", curves)] if curves else ())
     if not is_swept:
@@ -202,26 +203,12 @@ def _folds(subject: Subject, group: Group) -> Iterator[Block]:
         yield Fold("Steady state", steady)
 
 
-def _limits_table(subject: Subject, group: Group) -> Table:
-    """Return what limits each point of a sweep, and from which point on the drive does."""
+def _limits_table(subject: Subject, group: Group, caption: str) -> Table:
+    """Return what limits each point of a sweep."""
     found = points(group)
     rows = point_rows(subject, group)
-    axis = label(found[0].axis)
-    sentences = []
-    for letter, arm in zip(group.letters, group.arms, strict=True):
-        others = [place for place, at in enumerate(rows) if arm not in at.drive_limited]
-        which = named(letter, arm) if len(group.arms) > 1 else "the rate"
-        if not others:
-            sentences.append(f"The drive limits {which} at every point.")
-        elif others[-1] + 1 < len(rows):
-            first = found[others[-1] + 1].value
-            sentences.append(f"The drive limits {which} from {axis} = {first} on.")
-        else:
-            sentences.append(
-                f"The drive is not shown to limit {which} up to {axis} = {found[-1].value}."
-            )
     return Table(
-        columns=columns(f"#{axis}", "arm", "#rate", "limit", "drive energy"),
+        columns=columns(f"#{label(found[0].axis)}", "arm", "#rate", "limit", "drive energy"),
         rows=[
             row(
                 at.value,
@@ -233,7 +220,7 @@ def _limits_table(subject: Subject, group: Group) -> Table:
             for at, of_point in zip(found, rows, strict=True)
             for arm in at.group.arms
         ],
-        caption=f"What limits each point: {' '.join(sentences)}",
+        caption=caption,
     )
 
 

@@ -55,7 +55,7 @@ from wattload.reports.stats.conditions import (
 from wattload.reports.stats.confidence import FAILED_SENSOR, Grade, grade, limit
 from wattload.reports.stats.effects import mean_log
 from wattload.reports.stats.subject import LETTERS, Group, Subject, named
-from wattload.reports.stats.sweeps import Point, points
+from wattload.reports.stats.sweeps import Point, points, scalings
 from wattload.reports.stats.verdicts import INCONCLUSIVE, SAME
 
 NOT_MEASURED = "not measured"
@@ -384,6 +384,38 @@ def point_rows(subject: Subject, group: Group) -> tuple[VerdictRow, ...]:
     """Return a row for each point of a group's sweep, in their order."""
     rows, _ = _verdict_rows(subject, [_place(subject, at.group) for at in points(group)])
     return rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriveLimit:
+    """From which point of a sweep on the drive limits an arm's rate; ``None`` if not at its end."""
+
+    arm: str
+    axis: str
+    first: str | None
+    sentence: str
+
+
+def drive_limits(subject: Subject, group: Group) -> tuple[DriveLimit, ...]:
+    """Return this for each arm of a sweep over a number, nothing for other groups."""
+    if not any(found.is_count for found in scalings(subject, group)):
+        return ()
+    found, rows = points(group), point_rows(subject, group)
+    axis, last = label(found[0].axis), found[-1].value
+    limits = []
+    for letter, arm in zip(group.letters, group.arms, strict=True):
+        others = [place for place, at in enumerate(rows) if arm not in at.drive_limited]
+        which = named(letter, arm) if len(group.arms) > 1 else "the rate"
+        begin = others[-1] + 1 if others else 0
+        first = found[begin].value if begin < len(found) else None
+        if not others:
+            sentence = f"The drive limits {which} at every point."
+        elif first is not None:
+            sentence = f"The drive limits {which} from {axis} = {first} on."
+        else:
+            sentence = f"The drive is not shown to limit {which} up to {axis} = {last}."
+        limits.append(DriveLimit(arm=arm, axis=found[0].axis, first=first, sentence=sentence))
+    return tuple(limits)
 
 
 def _verdict_rows(

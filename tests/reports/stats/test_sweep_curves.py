@@ -14,6 +14,8 @@ from wattload.core.record.results import Metric, latencies_of
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table
 from wattload.reports.quantity import MISSING
+from wattload.reports.render.json_export import document
+from wattload.reports.render.text_export import markdown_report
 from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.sections.workload import workload_sections
 from wattload.reports.stats.subject import Subject, make_subject
@@ -231,14 +233,18 @@ def test_a_sweep_names_the_point_from_which_on_the_drive_limits(
         _limited(run, shares[run.record.config["loader"]["depth"]] if "-B-" in run.id else 0.1)
         for run in swept
     ]
-    (section,) = workload_sections(_subject(runs))
+    subject = _subject(runs)
+    (section,) = workload_sections(subject)
     (table,) = (
         block
         for block in section.blocks
         if isinstance(block, Table) and block.caption.startswith("What limits each point")
     )
-    assert "The drive is not shown to limit A up to depth = 8." in table.caption
-    assert sentence in table.caption
+    other = "The drive is not shown to limit A up to depth = 8."
+    assert table.caption == f"What limits each point: {other} {sentence}"
+    assert f"{other} {sentence}" in markdown_report(subject)
+    (comparison,) = document(subject)["comparisons"]
+    assert [each["sentence"] for each in comparison["drive_limits"]] == [other, sentence]
     assert [cell.text for cell in table.rows[0][:2]] == ["1", "A"]
     limits = {(cells[0].text, cells[1].text): cells[3].text for cells in table.rows}
     assert ("the drive" in limits["8", "B"]) == (waited[-1] > 0.5)
