@@ -6,14 +6,27 @@ file at a time there.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from wattload.core.errors import DataError
 from wattload.core.io import DataPath
 from wattload.core.workload import LoaderConfig
-from wattload.loaders.data.criteo_day_files import CATEGORICALS, COLUMNS, Moved, Part, Span
+from wattload.loaders.data.criteo_day_files import (
+    CATEGORICALS,
+    COLUMNS,
+    Bytes,
+    Moved,
+    Part,
+    Span,
+    split_rows,
+    take_logarithms,
+)
 
 if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData
@@ -24,9 +37,9 @@ class Converted:
     """What one part became: its rows, and where groups of them begin in the TSV.
 
     ``landmarks`` holds ``(offset in the day file in bytes, row in the part)`` of each row group of
-    a Parquet file, or of each block of packed rows. ``read`` and ``written`` are the bytes of TSV
-    and of output that moved. ``dropped_offset`` is the place of the first dropped line in the day
-    file, in bytes.
+    a Parquet file, or of each block of packed rows. ``read`` has the bytes of TSV that moved,
+    ``written`` those of each output file. ``dropped_offset`` is the place of the first dropped line
+    in the day file, in bytes.
 
     Of a gz file the bytes that moved are those of gz, and all other places are those in its text.
     ``unpack_cpu_s`` is the CPU time of the thread that unpacked it, in seconds.
@@ -79,7 +92,7 @@ class PartCount:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What one Parquet file became: its rows, and the bytes of Parquet and rows that moved."""
+    """What one Parquet file became: its rows, what was read of it, and each output file."""
 
     row_count: int
     read: tuple[Span, ...]
@@ -92,8 +105,9 @@ class ConversionSettings:
 
     Without ``columnar`` a part becomes packed rows at once. With ``numeric_ids`` the Parquet file
     has ids as int32: the number modulo 40,000,000. With ``logarithms`` packed rows have log(x + 1)
-    of the integers. With ``drops_bad_rows`` lines that are not rows
-    are left out and counted instead of refused.
+    of the integers. With ``splits_columns``, which needs these, packed rows are in the files of
+    ``packed_paths``. With ``drops_bad_rows`` lines that are not rows are left out and counted
+    instead of refused.
     """
 
     compression: str
@@ -101,7 +115,18 @@ class ConversionSettings:
     columnar: bool = True
     numeric_ids: bool = False
     logarithms: bool = False
+    splits_columns: bool = False
     drops_bad_rows: bool = False
+
+
+def packed_bytes(rows: NDArray[np.int32], settings: ConversionSettings) -> Iterator[Bytes]:
+    """Yield the bytes for each packed file; the rows, shape (rows, columns), may be changed."""
+    if settings.logarithms:
+        take_logarithms(rows)
+    if settings.splits_columns:
+        yield from split_rows(rows)
+    else:
+        yield rows.view(np.uint8).reshape(-1)
 
 
 class BadIdError(DataError):
@@ -125,7 +150,10 @@ class Converter(Protocol):
     def tsv_to_binary(
         self, part: Part, path: Path, settings: ConversionSettings, moved: Moved
     ) -> Converted:
-        """Write one part of a day file as packed rows, durable on return."""
+        """Write one part of a day file as packed rows, durable on return.
+
+        They are in the ``packed_paths`` of ``path``, here and below.
+        """
         ...
 
     def parquet_to_binary(

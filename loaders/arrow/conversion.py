@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,7 @@ from wattload.loaders.converters import (
     Packed,
     PartCount,
     corrupt,
+    packed_bytes,
     require_columns,
     without_labels,
 )
@@ -41,9 +43,9 @@ from wattload.loaders.data.criteo_day_files import (
     Span,
     changed,
     find_fault,
+    packed_paths,
     parse_line,
     read_blocks,
-    take_logarithms,
 )
 from wattload.loaders.data.gz_text import READ_BYTES, Ahead, PieceReader, is_gz, unpack
 
@@ -80,20 +82,19 @@ class ArrowConverter:
             text.require_end()
             sink.flush()
             os.fsync(sink.fileno())
-        return text.converted(tuple(file.spans))
+        return text.converted((file.whole,))
 
     def tsv_to_binary(
         self, part: Part, path: Path, settings: ConversionSettings, moved: Moved
     ) -> Converted:
         """Write one part as packed rows."""
         with (
-            CountedFile.create(path, moved) as sink,
+            _packed_files(path, settings, moved) as sinks,
             Text(part, replace(settings, numeric_ids=True), moved) as text,
         ):
-            pack_text(text, sink, str(part.source), settings)
+            pack_text(text, sinks, str(part.source), settings)
             text.require_end()
-            os.fsync(sink.fileno())
-        return text.converted(tuple(sink.spans))
+        return text.converted(tuple(sink.whole for sink in sinks))
 
     def parquet_to_binary(
         self, source: Path, path: Path, settings: ConversionSettings, moved: Moved
@@ -101,21 +102,21 @@ class ArrowConverter:
         """Write a Parquet file as packed rows."""
         with (
             CountedFile(source, "rb", moved) as columns,
-            CountedFile.create(path, moved) as sink,
+            _packed_files(path, settings, moved) as sinks,
         ):
-            row_count = write_packed(columns, sink, str(source), settings)
-            os.fsync(sink.fileno())
-        return Packed(row_count, tuple(columns.spans), tuple(sink.spans))
+            row_count = write_packed(columns, sinks, str(source), settings)
+        return Packed(row_count, tuple(columns.spans), tuple(sink.whole for sink in sinks))
 
     def in_memory(self, part: Part, settings: ConversionSettings) -> None:
         """Do all steps with one block: from the page cache, to packed rows that are discarded."""
         chosen = settings if settings.columnar else replace(settings, numeric_ids=True)
-        with io.BytesIO() as file, _Discard() as sink, Text(part, chosen, lambda *_: None) as text:
+        sinks = [_Discard() for _ in packed_paths(part.source, is_split=settings.splits_columns)]
+        with io.BytesIO() as file, Text(part, chosen, lambda *_: None) as text:
             if settings.columnar:
                 write_parquet(text, file, settings)
-                write_packed(file, sink, "memory", settings)
+                write_packed(file, sinks, "memory", settings)
             else:
-                pack_text(text, sink, "memory", settings)
+                pack_text(text, sinks, "memory", settings)
 
 
 class _Discard(io.RawIOBase):
@@ -139,10 +140,27 @@ def write_parquet(text: Text, sink: io.BufferedIOBase, settings: ConversionSetti
             writer.write_table(table, row_group_size=table.num_rows)
 
 
-def pack_text(text: Text, sink: io.RawIOBase, name: str, settings: ConversionSettings) -> None:
-    """Write a text with numeric ids as packed rows into an open file; raises as ``Converter``."""
+def pack_text(
+    text: Text, sinks: Sequence[io.RawIOBase], name: str, settings: ConversionSettings
+) -> None:
+    """Write a text with numeric ids as packed rows into open files; raises as ``Converter``."""
     for table in text:
-        _write_rows(table, sink, name, settings)
+        _write_rows(table, sinks, name, settings)
+
+
+@contextmanager
+def _packed_files(
+    path: Path, settings: ConversionSettings, moved: Moved
+) -> Iterator[list[CountedFile]]:
+    """Create the packed files of a part; they are durable after the block."""
+    with ExitStack() as opened:
+        sinks = [
+            opened.enter_context(CountedFile.create(each, moved))
+            for each in packed_paths(path, is_split=settings.splits_columns)
+        ]
+        yield sinks
+        for sink in sinks:
+            os.fsync(sink.fileno())
 
 
 class Text:
@@ -337,18 +355,18 @@ def _fault(block: Block, part: Part, reason: str) -> DataError:
 
 
 def write_packed(
-    columns: io.IOBase, sink: io.RawIOBase, name: str, settings: ConversionSettings
+    columns: io.IOBase, sinks: Sequence[io.RawIOBase], name: str, settings: ConversionSettings
 ) -> int:
     """Pack all rows of an open Parquet file; raises as ``Converter``."""
     row_count = 0
     for table in _row_groups(columns, name, settings):
-        _write_rows(table, sink, name, settings)
+        _write_rows(table, sinks, name, settings)
         row_count += table.num_rows
     return row_count
 
 
 def _write_rows(
-    table: pa.Table, sink: io.RawIOBase, name: str, settings: ConversionSettings
+    table: pa.Table, sinks: Sequence[io.RawIOBase], name: str, settings: ConversionSettings
 ) -> None:
     """Pack the rows of a table."""
     rows = np.empty((FILL_ROWS, len(COLUMNS)), dtype="<i4")
@@ -357,9 +375,8 @@ def _write_rows(
         count = min(FILL_ROWS, table.num_rows - first)
         for index, column in enumerate(values):
             rows[:count, index] = column[first : first + count]
-        if settings.logarithms:
-            take_logarithms(rows[:count])
-        sink.write(rows[:count].data)
+        for sink, content in zip(sinks, packed_bytes(rows[:count], settings), strict=True):
+            sink.write(content.data)
 
 
 def _row_groups(columns: io.IOBase, name: str, settings: ConversionSettings) -> Iterator[pa.Table]:

@@ -8,6 +8,10 @@ integer and a negative one become 0, an empty id becomes 0, an id is its uint32 
 (MLPerf's ``max_ind_range``). That project takes ``log(x + 1)`` of the integers when it loads packed
 rows; NVIDIA's DeepLearningExamples have logarithms in the rows, as float32 in the same 4 bytes.
 Ids are not renumbered by frequency and days are not shuffled.
+
+Split: the same rows by column, as that project's ``split_dataset.py`` divides them and its
+``SplitCriteoDataset`` reads them: a byte of label, 13 float16 of the integers' logarithms, and a
+file for each id. Ids are int32 there too, the smallest type for a modulus of 40,000,000.
 """
 
 from __future__ import annotations
@@ -34,6 +38,8 @@ from wattload.loaders.data.gz_text import is_gz, open_text
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
+Bytes = NDArray[np.uint8]
+"""Memory, shape (n,)."""
 Moved = Callable[[int, int, int], None]
 """Takes bytes read, bytes written and the number of system calls that moved them."""
 
@@ -51,6 +57,8 @@ COLUMNS = (LABEL, *INTEGERS, *CATEGORICALS)
 
 ID_MODULUS = 40_000_000
 ROW_BYTES = 4 * len(COLUMNS)
+SPLIT_ROW_BYTES = 1 + 2 * len(INTEGERS) + 4 * len(CATEGORICALS)
+"""A row in all files of columns together."""
 
 _ROW = struct.Struct(f"<{len(COLUMNS)}i")
 _INTEGER = re.compile(rb"-?[0-9]+\Z")
@@ -99,6 +107,12 @@ class CountedFile(io.FileIO):
         super().__init__(file, mode)
         self._moved = moved
         self.spans: list[Span] = []
+
+    @property
+    def whole(self) -> Span:
+        """All bytes of a file that was written from its start to its end."""
+        (span,) = self.spans or (Span(0, 0, 0),)
+        return span
 
     @classmethod
     def create(cls, path: Path, moved: Moved) -> Self:
@@ -310,6 +324,24 @@ def _logarithms_of_small_counts() -> NDArray[np.float32]:
 def _logarithms_of(counts: NDArray[np.int32]) -> NDArray[np.float32]:
     logarithms: NDArray[np.float32] = np.log(counts + 1.0).astype(np.float32)
     return logarithms
+
+
+def packed_paths(path: Path, *, is_split: bool) -> tuple[Path, ...]:
+    """Return the packed files of a part: that of rows, ``path``, or those of columns beside it."""
+    names = ("label", "numerical", *(f"cat_{number}" for number in range(len(CATEGORICALS))))
+    return tuple(path.with_suffix(f".{name}.bin") for name in names) if is_split else (path,)
+
+
+def split_rows(rows: NDArray[np.int32]) -> Iterator[Bytes]:
+    """Yield the bytes for each column file of packed rows with logarithms.
+
+    The shape of ``rows`` is (rows, columns).
+    """
+    first = 1 + len(INTEGERS)
+    yield rows[:, 0].astype(np.bool_).view(np.uint8)
+    yield rows[:, 1:first].view(np.float32).astype("<f2").view(np.uint8).reshape(-1)
+    for column in range(first, len(COLUMNS)):
+        yield np.ascontiguousarray(rows[:, column]).view(np.uint8)
 
 
 def _label(text: bytes) -> int:

@@ -25,6 +25,7 @@ from wattload.loaders.converters import (
     Packed,
     PartCount,
     corrupt,
+    packed_bytes,
     require_columns,
     without_labels,
 )
@@ -32,24 +33,24 @@ from wattload.loaders.data.criteo_day_files import (
     CATEGORICALS,
     COLUMNS,
     LABEL,
+    Bytes,
     Moved,
     Part,
     find_fault,
-    take_logarithms,
+    packed_paths,
 )
 from wattload.loaders.data.gz_text import open_text
 from wattload.loaders.engine import library
 from wattload.loaders.native import parquet
 from wattload.loaders.native.direct_files import (
     PACKED_ROWS,
-    Bytes,
-    FileSink,
     FileSource,
     Machine,
     MemorySink,
     Sink,
     Source,
     Text,
+    new_files,
     with_line_end,
 )
 from wattload.loaders.native.parquet import Chunk, Column, PageError, RowGroup
@@ -79,22 +80,22 @@ class NativeConverter:
     ) -> Converted:
         """Write one part as Parquet; see ``Converter``."""
         machine = _machine(self, settings.block_bytes)
-        with FileSink(machine, path, moved) as sink, Text(machine, part, moved) as text:
-            count = _write_parquet(machine, text, part, sink, settings)
+        with new_files(machine, [path], moved) as sinks, Text(machine, part, moved) as text:
+            count = _write_parquet(machine, text, part, sinks[0], settings)
             text.require_end()
-            sink.finish()
-        return count.converted((text.span,), sink.spans, text.unpack_cpu_s)
+        return count.converted((text.span,), (sinks[0].span,), text.unpack_cpu_s)
 
     def tsv_to_binary(
         self, part: Part, path: Path, settings: ConversionSettings, moved: Moved
     ) -> Converted:
         """Write one part as packed rows; see ``Converter``."""
         machine = _machine(self, settings.block_bytes)
-        with FileSink(machine, path, moved) as sink, Text(machine, part, moved) as text:
-            count = _pack_text(machine, text, part, sink, settings)
+        paths = packed_paths(path, is_split=settings.splits_columns)
+        with new_files(machine, paths, moved) as sinks, Text(machine, part, moved) as text:
+            count = _pack_text(machine, text, part, sinks, settings)
             text.require_end()
-            sink.finish()
-        return count.converted((text.span,), sink.spans, text.unpack_cpu_s)
+        written = tuple(sink.span for sink in sinks)
+        return count.converted((text.span,), written, text.unpack_cpu_s)
 
     def parquet_to_binary(
         self, source: Path, path: Path, settings: ConversionSettings, moved: Moved
@@ -102,10 +103,10 @@ class NativeConverter:
         """Write a Parquet file as packed rows; see ``Converter``."""
         machine = _machine(self, settings.block_bytes)
         columns = FileSource(machine, source, moved)
-        with FileSink(machine, path, moved) as sink:
-            row_count = _write_packed(machine, columns, sink, settings)
-            sink.finish()
-        return Packed(row_count, tuple(columns.spans), sink.spans)
+        paths = packed_paths(path, is_split=settings.splits_columns)
+        with new_files(machine, paths, moved) as sinks:
+            row_count = _write_packed(machine, columns, sinks, settings)
+        return Packed(row_count, tuple(columns.spans), tuple(sink.span for sink in sinks))
 
     def in_memory(self, part: Part, settings: ConversionSettings) -> None:
         """Do all steps with one block; see ``Converter``."""
@@ -114,12 +115,13 @@ class NativeConverter:
         with open_text(part.source, part.start_bytes) as file:
             file.readinto(memory[:end].data)
         text = [(part.start_bytes, with_line_end(memory, 0, end))]
+        sinks = [MemorySink() for _ in packed_paths(part.source, is_split=settings.splits_columns)]
         if not settings.columnar:
-            _pack_text(machine, text, part, MemorySink(), settings)
+            _pack_text(machine, text, part, sinks, settings)
             return
         columns = MemorySink()
         _write_parquet(machine, text, part, columns, settings)
-        _write_packed(machine, columns, MemorySink(), settings)
+        _write_packed(machine, columns, sinks, settings)
 
 
 @lru_cache(maxsize=1)
@@ -169,7 +171,7 @@ def _pack_text(
     machine: Machine,
     text: Text | Sequence[tuple[int, Bytes]],
     part: Part,
-    sink: Sink,
+    sinks: Sequence[Sink],
     settings: ConversionSettings,
 ) -> PartCount:
     """Write blocks of whole lines as packed rows; raises as ``_write_parquet``."""
@@ -188,18 +190,19 @@ def _pack_text(
                 ctypes.byref(progress),
             )
             _require_rows(part, offset, progress, settings)
-            _write_rows(machine.rows[:rows], sink, settings)
+            _write_rows(machine.rows[:rows], sinks, settings)
             block_rows += rows
         count.add(offset, block_rows)
         _drop(count, offset, progress)
     return count
 
 
-def _write_rows(rows: NDArray[np.int32], sink: Sink, settings: ConversionSettings) -> None:
+def _write_rows(
+    rows: NDArray[np.int32], sinks: Sequence[Sink], settings: ConversionSettings
+) -> None:
     """Write packed rows, which may be changed."""
-    if settings.logarithms:
-        take_logarithms(rows)
-    sink.write(rows.view(np.uint8).reshape(-1))
+    for sink, content in zip(sinks, packed_bytes(rows, settings), strict=True):
+        sink.write(content)
 
 
 def _require_rows(
@@ -319,7 +322,7 @@ class _ParquetWriter:
 
 
 def _write_packed(
-    machine: Machine, source: Source, sink: Sink, settings: ConversionSettings
+    machine: Machine, source: Source, sinks: Sequence[Sink], settings: ConversionSettings
 ) -> int:
     """Write the rows of a Parquet file as packed rows and return their number.
 
@@ -339,7 +342,7 @@ def _write_packed(
                 at = place.offset_bytes - first
                 packing.decode(place, data[at : at + place.size_bytes])
                 if place.column == len(COLUMNS) - 1:
-                    packing.write_rows(place.row_count, sink, settings)
+                    packing.write_rows(place.row_count, sinks, settings)
     except (pa.ArrowException, PageError) as error:
         raise corrupt(source.name, error) from error
     return int(metadata.num_rows)
@@ -432,7 +435,9 @@ class _Packing:
         if COLUMNS[place.column] == LABEL and null_count.value:
             raise without_labels(self._source.name, null_count.value)
 
-    def write_rows(self, row_count: int, sink: Sink, settings: ConversionSettings) -> None:
+    def write_rows(
+        self, row_count: int, sinks: Sequence[Sink], settings: ConversionSettings
+    ) -> None:
         """Write the rows of the columns that have been decoded."""
         machine = self._machine
         for first in range(0, row_count, PACKED_ROWS):
@@ -443,7 +448,7 @@ class _Packing:
                 count,
                 machine.rows.ctypes.data,
             )
-            _write_rows(machine.rows[:count], sink, settings)
+            _write_rows(machine.rows[:count], sinks, settings)
 
     def _place(self, group: RowGroupMetaData, column: int, index: int) -> _Place:
         """Return the place of a chunk, number ``index`` in the file, after checking it."""

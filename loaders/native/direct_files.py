@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol, Self
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from wattload.core.io import Allocation, Extent, IOKind, IOPlan
 from wattload.loaders.aligned_io import (
+    PAGE_BYTES,
     aligned_buffer,
     create_direct,
     direct_alignment,
@@ -28,6 +30,7 @@ from wattload.loaders.data.crc32 import crc32_of
 from wattload.loaders.data.criteo_day_files import (
     COLUMNS,
     LINE_LIMIT_BYTES,
+    Bytes,
     Moved,
     Part,
     Span,
@@ -39,11 +42,8 @@ from wattload.loaders.data.gz_text import Ahead, PieceReader, is_gz, unpack
 from wattload.loaders.engine import library
 from wattload.loaders.engine.engine import IOEngine, Ticket
 
-Bytes = NDArray[np.uint8]
-"""Memory, shape (n,)."""
-
 PIECE_BYTES = 4 << 20
-"""Output is written in pieces of this size."""
+"""One file of output is written in pieces of this size, several in smaller ones."""
 PIECES = 3
 """One is filled while two are written."""
 GROUP_ROW_BYTES = 160
@@ -96,11 +96,7 @@ class Machine:
         slot_bytes = io_block_bytes * queue_depth
         memory = aligned_buffer(max(2 * input_bytes + PIECES * PIECE_BYTES, slot_bytes))
         self.inputs = [memory[:input_bytes], memory[input_bytes : 2 * input_bytes]]
-        first = 2 * input_bytes
-        self.pieces = [
-            memory[first + number * PIECE_BYTES : first + (number + 1) * PIECE_BYTES]
-            for number in range(PIECES)
-        ]
+        self.output = memory[2 * input_bytes : 2 * input_bytes + PIECES * PIECE_BYTES]
         self._io_block_bytes = io_block_bytes
         self._queue_depth = queue_depth
         self._engine = IOEngine(
@@ -288,12 +284,31 @@ def with_line_end(memory: Bytes, start: int, end: int) -> Bytes:
     return memory[start:end]
 
 
-class FileSink:
-    """A new file, written by O_DIRECT in pieces while the next one is filled."""
+@contextmanager
+def new_files(machine: Machine, paths: Sequence[Path], moved: Moved) -> Iterator[list[FileSink]]:
+    """Create files that share the machine's memory for output; they are durable after the block."""
+    piece_bytes = round_down(PIECE_BYTES // len(paths), PAGE_BYTES)
+    pieces = machine.output[: len(paths) * PIECES * piece_bytes].reshape(len(paths), PIECES, -1)
+    with ExitStack() as opened:
+        sinks = [
+            opened.enter_context(FileSink(machine, path, own, moved))
+            for path, own in zip(paths, pieces, strict=True)
+        ]
+        yield sinks
+        for sink in sinks:
+            sink.finish()
 
-    def __init__(self, machine: Machine, path: Path, moved: Moved) -> None:
+
+class FileSink:
+    """A new file, written by O_DIRECT in pieces while the next one is filled.
+
+    The pieces are the machine's, shape (``PIECES``, bytes of each).
+    """
+
+    def __init__(self, machine: Machine, path: Path, pieces: Bytes, moved: Moved) -> None:
         self._machine = machine
         self._path = path
+        self._pieces = pieces
         self._moved = moved
         self._tickets: list[Ticket] = []
         self._filled = 0
@@ -310,21 +325,16 @@ class FileSink:
             ticket.discard()
         os.close(self._descriptor)
 
-    @property
-    def spans(self) -> tuple[Span, ...]:
-        """The checksum of all that was written, if anything was."""
-        return (self.span,) if self.span.size_bytes else ()
-
     def write(self, data: Bytes | memoryview | bytes, /) -> None:
         """Take bytes; a full piece is written."""
         new = np.frombuffer(data, np.uint8)
         while new.size:
-            piece = self._machine.pieces[len(self._tickets) % PIECES]
-            count = min(new.size, PIECE_BYTES - self._filled)
+            piece = self._pieces[len(self._tickets) % PIECES]
+            count = min(new.size, piece.size - self._filled)
             piece[self._filled : self._filled + count] = new[:count]
             self._filled += count
             new = new[count:]
-            if self._filled == PIECE_BYTES:
+            if self._filled == piece.size:
                 self._flush()
 
     def finish(self) -> None:
@@ -337,7 +347,7 @@ class FileSink:
 
     def _flush(self) -> None:
         offset, length = self.span.size_bytes, self._filled
-        piece = self._machine.pieces[len(self._tickets) % PIECES]
+        piece = self._pieces[len(self._tickets) % PIECES]
         self.span = Span(0, offset + length, crc32_of(piece[:length], self.span.crc32))
         try:
             # Writes that extend a file wait for each other.

@@ -42,6 +42,7 @@ from wattload.loaders.data.criteo_day_files import (
     Span,
     cut_parts,
     pack_row,
+    packed_paths,
     parse_line,
 )
 from wattload.loaders.data.criteo_synthetic import SyntheticDay
@@ -424,6 +425,38 @@ def test_logarithms_are_those_that_others_take_of_the_counts(
     assert (dense == np.array(exact, np.float32)).all()
 
 
+@each_converter
+@pytest.mark.parametrize("is_columnar", [True, False])
+def test_split_columns_are_read_as_nvidias_loader_reads_them(
+    converter: Converter, tmp_path: Path, *, is_columnar: bool
+) -> None:
+    text = made(tmp_path, 60_000)
+    chosen = replace(SETTINGS, logarithms=True, splits_columns=True)
+    path, columns = tmp_path / "day_0.00000.bin", tmp_path / "p.parquet"
+    if is_columnar:
+        converter.tsv_to_parquet(whole(tmp_path), columns, chosen, moved_nowhere)
+        written = converter.parquet_to_binary(columns, path, chosen, moved_nowhere).written
+    else:
+        written = converter.tsv_to_binary(whole(tmp_path), path, chosen, moved_nowhere).written
+    paths = packed_paths(path, is_split=True)
+    assert sorted(tmp_path.glob("*.bin")) == sorted(paths)
+    assert written == tuple(
+        Span(0, each.stat().st_size, zlib.crc32(each.read_bytes())) for each in paths
+    )
+    rows = np.frombuffer(reference(text), "<i4").reshape(-1, 40)
+
+    def mapped(name: str, kind: type) -> np.memmap[Any, Any]:
+        return np.memmap(tmp_path / f"day_0.00000.{name}.bin", dtype=kind, mode="r")
+
+    # As SplitCriteoDataset of NVIDIA's DeepLearningExamples reads them.
+    assert (mapped("label", np.bool_) == rows[:, 0]).all()
+    dense = mapped("numerical", np.float16).reshape(-1, 13)
+    exact = [[math.log(count + 1) for count in row] for row in rows[:, 1:14].tolist()]
+    assert (dense == np.array(exact, np.float32).astype(np.float16)).all()
+    for number in range(26):
+        assert (mapped(f"cat_{number}", np.int32) == rows[:, 14 + number]).all()
+
+
 def packed(folder: Path, text: bytes) -> Part:
     """Write a text as a gz file of two members, and return its only part."""
     path, middle = folder / "day_0.gz", len(text) // 2
@@ -590,7 +623,7 @@ def test_a_row_without_a_label_is_refused(converter: Converter, tmp_path: Path) 
 def test_an_empty_parquet_file_gives_no_rows(converter: Converter, tmp_path: Path) -> None:
     pq.write_table(arrow_schema(numeric_ids=False).empty_table(), tmp_path / "p.parquet")
     packed = pack(tmp_path, converter, "p.parquet", "p.bin")
-    assert (packed.row_count, packed.written) == (0, ())
+    assert (packed.row_count, packed.written) == (0, (Span(0, 0, 0),))
 
 
 @each_converter

@@ -30,6 +30,7 @@ from wattload.loaders.data.criteo_day_files import (
     ID_MODULUS,
     LABEL,
     ROW_BYTES,
+    SPLIT_ROW_BYTES,
     Part,
     Span,
 )
@@ -52,13 +53,13 @@ class Counts:
 
     ``line_count`` from line ends in the TSV, of which ``dropped_count`` are not rows and were left
     out, ``parquet_count`` from the Parquet files' footers (``None`` without such files),
-    ``packed_bytes`` from the sizes of the packed files.
+    ``packed_count`` from the sizes of the packed files.
     """
 
     line_count: int
     dropped_count: int
     parquet_count: int | None
-    packed_bytes: int
+    packed_count: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +96,18 @@ class SampleComparison:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceRows:
-    """Rows as Parquet must hold them, by column, and as packed int32, shape (rows, columns)."""
+    """Rows as Parquet must hold them, by column, and packed.
+
+    ``packed`` has the bytes of each row in each packed file, shape (rows, bytes).
+    """
 
     columns: dict[str, list[int | str | None]]
-    packed: NDArray[np.int32]
+    packed: Sequence[NDArray[np.uint8]]
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return len(self.packed[0])
 
 
 def are_rows_kept(figures: Figures) -> bool:
@@ -198,14 +207,19 @@ DERIVED: DerivedMetrics = {
 
 
 def count_rows(
-    converted: ConversionResult, parquet: Sequence[Path], binary: Sequence[Path]
+    converted: ConversionResult,
+    parquet: Sequence[Path],
+    binary: Sequence[Sequence[Path]],
+    *,
+    settings: ConversionSettings,
 ) -> Counts:
     """Return a rank's rows by each counter."""
+    packed_bytes = sum(_size_bytes(path) for files in binary for path in files)
     return Counts(
         line_count=sum(each.row_count + each.dropped_count for each in converted.last),
         dropped_count=sum(each.dropped_count for each in converted.last),
         parquet_count=sum(map(_parquet_rows, parquet)) if parquet else None,
-        packed_bytes=sum(map(_size_bytes, binary)),
+        packed_count=packed_bytes / (SPLIT_ROW_BYTES if settings.splits_columns else ROW_BYTES),
     )
 
 
@@ -237,13 +251,13 @@ def rows_check(day_line_count: int, counts: Sequence[Counts]) -> Check:
     lines = sum(count.line_count for count in counts)
     dropped = sum(count.dropped_count for count in counts)
     columns = [count.parquet_count for count in counts if count.parquet_count is not None]
-    packed_bytes = sum(count.packed_bytes for count in counts)
+    packed = sum(count.packed_count for count in counts)
     figures = {
         "day_line_count": day_line_count,
         "line_count": lines,
         "dropped_count": dropped,
         **({"parquet_row_count": sum(columns)} if columns else {}),
-        "packed_row_count": packed_bytes / ROW_BYTES,
+        "packed_row_count": packed,
     }
     agree = are_rows_kept(figures) if columns else are_rows_packed(figures)
     return Check(
@@ -254,7 +268,7 @@ def rows_check(day_line_count: int, counts: Sequence[Counts]) -> Check:
             + (f", {dropped} of them dropped as invalid," if dropped else "")
             + " and became "
             + (f"{sum(columns)} Parquet rows and " if columns else "")
-            + f"{packed_bytes / ROW_BYTES:.10g} packed rows"
+            + f"{packed:.10g} packed rows"
             + ("." if agree else ": rows were lost or duplicated.")
         ),
         figures=figures,
@@ -266,14 +280,15 @@ def compare_moved(
     parts: Sequence[Part],
     converted: ConversionResult,
     parquet: Sequence[Path],
-    binary: Sequence[Path],
+    binary: Sequence[Sequence[Path]],
 ) -> Moved:
     """Compare the checksums of what moved on a rank with its output files, read from the drive."""
     different: dict[str, str] = {}
     parquet_bytes = read_bytes = packed_bytes = 0
     for index, path in enumerate(parquet):
         output = _Output(path)
-        if all(output.is_written(of_round[index].written) for of_round in converted.converted):
+        writes = [of_round[index].written for of_round in converted.converted]
+        if all(output.is_written(span) for (span,) in writes):
             parquet_bytes += output.size_bytes
         else:
             different[str(path)] = output.fault
@@ -281,13 +296,14 @@ def compare_moved(
         read_bytes += sum(span.size_bytes for span in spans if output.has(span))
         if not all(output.has(span) for span in spans):
             different[str(path)] = output.fault
-    writes = [[each.written for each in of_round] for of_round in converted.written_rows]
-    for index, path in enumerate(binary):
-        output = _Output(path)
-        if all(output.is_written(of_round[index]) for of_round in writes):
-            packed_bytes += output.size_bytes
-        else:
-            different[str(path)] = output.fault
+    for index, files in enumerate(binary):
+        writes = [of_round[index].written for of_round in converted.written_rows]
+        for path, *spans in zip(files, *writes, strict=True):
+            output = _Output(path)
+            if all(output.is_written(span) for span in spans):
+                packed_bytes += output.size_bytes
+            else:
+                different[str(path)] = output.fault
     return Moved(
         tsv=[
             [
@@ -354,7 +370,7 @@ def compare_sample(
     parts: Sequence[Part],
     converted: Sequence[Converted],
     parquet: Sequence[Path],
-    binary: Sequence[Path],
+    binary: Sequence[Sequence[Path]],
     *,
     settings: ConversionSettings,
     group_count: int,
@@ -389,13 +405,15 @@ def compare_sample(
                 f"at byte {offset} of {source}, which can't be read ({error.strerror or error})"
             )
             continue
-        found = _packed_rows(binary[index], first_row, len(rows.packed))
-        expected.update(rows.packed.tobytes())
-        packed.update(found.tobytes())
-        compared += len(rows.packed)
-        wrongs = [(binary[index], (rows.packed != found).any(axis=1))]
+        wrongs = []
         if parquet:
-            wrongs.insert(0, (parquet[index], _different_in_parquet(rows, parquet[index], group)))
+            wrongs.append((parquet[index], _different_in_parquet(rows, parquet[index], group)))
+        for path, wanted in zip(binary[index], rows.packed, strict=True):
+            found = _packed_rows(path, first_row, wanted.shape)
+            expected.update(wanted.tobytes())
+            packed.update(found.tobytes())
+            wrongs.append((path, (wanted != found).any(axis=1)))
+        compared += rows.count
         for path, wrong in wrongs:
             different += int(wrong.sum())
             if wrong.any() and first_difference is None:
@@ -501,7 +519,11 @@ def reference_rows(text: bytes, settings: ConversionSettings) -> ReferenceRows:
             if settings.logarithms and name != LABEL:
                 logarithms = [math.log(count + 1) for count in counts]
                 packed[:, place] = np.array(logarithms, "<f4").view("<i4")
-    return ReferenceRows(columns, packed)
+    files = [packed]
+    if settings.splits_columns:
+        integers, ids = packed[:, 1:14].view("<f4").astype("<f2"), np.hsplit(packed[:, 14:], 26)
+        files = [packed[:, :1].astype("u1"), integers, *map(np.ascontiguousarray, ids)]
+    return ReferenceRows(columns, [file.view(np.uint8) for file in files])
 
 
 def _is_row(line: bytes) -> bool:
@@ -541,10 +563,9 @@ class _Output:
             self._crc32[place] = crc32_of(self._bytes[span.offset_bytes : end])
         return self._crc32.get(place) == span.crc32
 
-    def is_written(self, spans: Sequence[Span]) -> bool:
+    def is_written(self, span: Span) -> bool:
         """Whether the file consists of the bytes that were written."""
-        whole = _joined(spans)
-        return (whole.offset_bytes, whole.size_bytes) == (0, self.size_bytes) and self.has(whole)
+        return (span.offset_bytes, span.size_bytes) == (0, self.size_bytes) and self.has(span)
 
 
 def _joined(spans: Sequence[Span]) -> Span:
@@ -584,11 +605,11 @@ def _reference(
         raise DataError(f"{source}: the converter accepted an invalid line: {error}") from error
 
 
-def _packed_rows(path: Path, first_row: int, count: int) -> NDArray[np.int32]:
-    """Return rows of a packed file, shape (count, columns); missing ones are -1, which none is."""
-    rows = np.full((count, len(COLUMNS)), -1, dtype="<i4")
+def _packed_rows(path: Path, first_row: int, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Return rows of a packed file, shape (rows, bytes); missing ones are 255s, which none is."""
+    rows = np.full(shape, 255, np.uint8)
     with suppress(OSError), open(path, "rb", opener=open_regular) as file:
-        found = np.fromfile(file, "<i4", count * len(COLUMNS), offset=first_row * ROW_BYTES)
+        found = np.fromfile(file, np.uint8, rows.size, offset=first_row * shape[1])
         rows.reshape(-1)[: len(found)] = found
     return rows
 
@@ -598,7 +619,7 @@ def _different_in_parquet(rows: ReferenceRows, path: Path, group: int) -> NDArra
     import pyarrow as pa
     from pyarrow import parquet
 
-    wrong = np.zeros(len(rows.packed), dtype=np.bool_)
+    wrong = np.zeros(rows.count, dtype=np.bool_)
     try:
         with open(path, "rb", opener=open_regular) as file:
             table = parquet.ParquetFile(file).read_row_group(group)

@@ -42,6 +42,13 @@ class Dense(Enum):
     log = "log"
 
 
+class Pack(Enum):
+    """The files of packed rows."""
+
+    rows = "rows"
+    split_binary = "split_binary"
+
+
 class BadRows(Enum):
     """What becomes of lines that are not rows."""
 
@@ -91,6 +98,11 @@ class Config:
         Dense.count,
         "Dense features in the packed rows: the counts as int32, or log(x + 1) as float32.",
     )
+    pack: Pack = setting(
+        Pack.rows,
+        "Packed files of each part: one of rows, or NVIDIA's files of columns (label, numerical, "
+        "cat_0 to cat_25), which need dense=log.",
+    )
     bad_rows: BadRows = setting(
         BadRows.refuse, "Whether a line that is not a row ends the run or is left out and counted."
     )
@@ -137,6 +149,11 @@ class Config:
             raise ConfigError(
                 f"workload.part_bytes must be at least workload.block_bytes ({self.block_bytes}), "
                 f"got {self.part_bytes}"
+            )
+        if self.pack is Pack.split_binary and self.dense is not Dense.log:
+            raise ConfigError(
+                "workload.pack=split_binary has dense features as float16, which can't hold large "
+                "counts; set workload.dense=log"
             )
         if self.source is not None and not Path(self.source).exists():
             raise ConfigError(

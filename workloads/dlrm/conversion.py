@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ from wattload.core.units import NS_PER_S
 from wattload.core.workload import RunContext
 from wattload.loaders.converters import ConversionSettings, Converted, Converter, Packed
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
-from wattload.loaders.data.criteo_day_files import Part, Span
+from wattload.loaders.data.criteo_day_files import Part, Span, packed_paths
 from wattload.loaders.data.data_folder import (
     DataFolder,
     claim_on_targets,
@@ -81,7 +82,7 @@ class Conversion:
     def _convert(self, found: ConversionResult, name: str, label: str) -> None:
         """Convert the TSV, to Parquet or to packed rows."""
         is_columnar = self._settings.columnar
-        paths = self._outputs.parquet if is_columnar else self._outputs.binary
+        paths = self._outputs.parquet if is_columnar else self._outputs.rows
         done = self._step(
             found,
             to_parquet if is_columnar else to_rows,
@@ -103,7 +104,7 @@ class Conversion:
             [
                 PackTask(part, source, path, self._settings, self._converter)
                 for part, source, path in zip(
-                    self._parts, self._outputs.parquet, self._outputs.binary, strict=True
+                    self._parts, self._outputs.parquet, self._outputs.rows, strict=True
                 )
             ],
             Packed,
@@ -244,12 +245,12 @@ class Outputs:
         folders: Sequence[DataFolder],
         parts: Sequence[Part],
         *,
-        columnar: bool,
+        settings: ConversionSettings,
         resume_key: str | None,
     ) -> None:
         self.folders = folders
+        self._settings = settings
         self._resume_key = resume_key
-        self._suffixes = (".parquet", ".bin") if columnar else (".bin",)
         self._places = [
             (folders[index % len(folders)], part.name) for index, part in enumerate(parts)
         ]
@@ -261,13 +262,13 @@ class Outputs:
         parameters: Mapping[str, Any],
         parts: Sequence[Part],
         *,
-        columnar: bool,
+        settings: ConversionSettings,
         resume_key: str | None,
     ) -> Outputs:
         """Claim the output folders on all targets; every rank has to call this.
 
         They are emptied, unless they have files of a conversion with the same ``resume_key`` that
-        was not completed. Without ``columnar`` there are no Parquet files.
+        was not completed. ``settings`` decide which files there are.
 
         Raises:
             DataError: a folder is not wattload's.
@@ -282,7 +283,7 @@ class Outputs:
         context.communicator.barrier()
         if rank:
             folders = _folders(context, parameters)
-        return cls(folders, parts, columnar=columnar, resume_key=resume_key)
+        return cls(folders, parts, settings=settings, resume_key=resume_key)
 
     @staticmethod
     def present_bytes(targets: Sequence[Target], parameters: Mapping[str, Any]) -> int:
@@ -301,42 +302,52 @@ class Outputs:
     @property
     def parquet(self) -> list[Path]:
         """The Parquet file of each part, if it becomes one."""
-        return self._paths(".parquet")
+        return self._paths(".parquet") if self._settings.columnar else []
 
     @property
-    def binary(self) -> list[Path]:
-        """The packed file of each part."""
+    def rows(self) -> list[Path]:
+        """The file of packed rows of each part; its columns may be in the files of ``binary``."""
         return self._paths(".bin")
+
+    @property
+    def binary(self) -> list[tuple[Path, ...]]:
+        """The packed files of each part."""
+        return [self._files(path) for path in self.rows]
 
     @property
     def kept_count(self) -> int:
         """The number of files that the next start with the same key keeps."""
-        return sum(self._is_kept(*each) for each in self._names())
+        return sum(len(files) for files in self._all_files() if self._are_kept(files))
 
     def begin(self) -> None:
         """Remove the files of an earlier round, and list the names of the next."""
         self.abandon()
-        for folder, name in self._names():
-            if not self._is_kept(folder, name):
-                folder.reserve(name)
+        for files in self._all_files():
+            if not self._are_kept(files):
+                for path in files:
+                    self._folder(path).reserve(path.name)
 
     def kept(self, paths: Sequence[Path], kind: type[R]) -> dict[int, R]:
         """Return what became of the parts whose files an earlier start finished, by their index."""
-        folders = {folder.path: folder for folder in self.folders}
-        places = [(folders[path.parent], path.name) for path in paths]
         return {
-            index: TypeAdapter(kind).validate_python((folder.entries[name].result or {})["made"])
-            for index, (folder, name) in enumerate(places)
-            if self._is_kept(folder, name)
+            index: TypeAdapter(kind).validate_python(self._result(files[0])["made"])
+            for index, files in enumerate(map(self._files, paths))
+            if self._are_kept(files)
         }
 
     def finish(self, path: Path, made: Converted | Packed) -> None:
-        """List a durable file with what became of its part, for the case that the run is killed."""
+        """List durable files with what became of their part, for the case that the run is killed.
+
+        The first of the files has the result.
+        """
         if self._resume_key is None:
             return
-        folder = next(each for each in self.folders if each.path == path.parent)
-        result = {"resume_key": self._resume_key, "made": asdict(made)}
-        folder.record(path.name, path.lstat().st_size, None, result=result)
+        first, *others = self._files(path)
+        result: dict[str, Any] = {"resume_key": self._resume_key}
+        for each in others:
+            self._folder(each).record(each.name, each.lstat().st_size, None, result=result)
+        result["made"] = asdict(made)
+        self._folder(first).record(first.name, first.lstat().st_size, None, result=result)
 
     def sync(self) -> None:
         """Make the names durable."""
@@ -345,44 +356,57 @@ class Outputs:
 
     def keep(self) -> None:
         """List the files as finished, so that they stay until ``wattload clean``."""
-        for folder, name in self._names():
+        for path in chain.from_iterable(self._all_files()):
+            folder = self._folder(path)
             try:
-                size_bytes = (folder.path / name).lstat().st_size
+                size_bytes = path.lstat().st_size
             except FileNotFoundError:
-                folder.discard(name)
+                folder.discard(path.name)
             else:
-                folder.record(name, size_bytes, None)
+                folder.record(path.name, size_bytes, None)
 
     def abandon(self) -> None:
         """Remove this rank's files, but those that the next start keeps."""
-        self._discard([each for each in self._names() if not self._is_kept(*each)])
+        self._discard(files for files in self._all_files() if not self._are_kept(files))
 
     def remove(self) -> None:
         """Remove this rank's files."""
-        self._discard(self._names())
+        self._discard(self._all_files())
 
     def close(self) -> None:
         """Close the manifests."""
         for folder in self.folders:
             folder.close()
 
-    @staticmethod
-    def _discard(names: Iterable[tuple[DataFolder, str]]) -> None:
-        for folder, name in names:
-            if name in folder.entries or name in folder.reserved:
-                folder.discard(name)
+    def _discard(self, outputs: Iterable[Sequence[Path]]) -> None:
+        for path in chain.from_iterable(outputs):
+            folder = self._folder(path)
+            if path.name in folder.entries or path.name in folder.reserved:
+                folder.discard(path.name)
 
-    def _is_kept(self, folder: DataFolder, name: str) -> bool:
-        return self._resume_key is not None and folder.is_valid(name)
+    def _are_kept(self, files: Sequence[Path]) -> bool:
+        """Whether all files of an output were finished by an earlier start of this conversion."""
+        if self._resume_key is None or "made" not in self._result(files[0]):
+            return False
+        return all(self._folder(path).is_valid(path.name) for path in files)
+
+    def _result(self, path: Path) -> Mapping[str, Any]:
+        entry = self._folder(path).entries.get(path.name)
+        return (entry and entry.result) or {}
+
+    def _folder(self, path: Path) -> DataFolder:
+        return next(each for each in self.folders if each.path == path.parent)
 
     def _paths(self, suffix: str) -> list[Path]:
-        places = self._places if suffix in self._suffixes else []
-        return [folder.path / (name + suffix) for folder, name in places]
+        return [folder.path / (name + suffix) for folder, name in self._places]
 
-    def _names(self) -> list[tuple[DataFolder, str]]:
-        return [
-            (folder, name + suffix) for folder, name in self._places for suffix in self._suffixes
-        ]
+    def _files(self, path: Path) -> tuple[Path, ...]:
+        """Return the files of an output: those of columns for packed rows that are split."""
+        is_split = self._settings.splits_columns and path.suffix == ".bin"
+        return packed_paths(path, is_split=True) if is_split else (path,)
+
+    def _all_files(self) -> list[tuple[Path, ...]]:
+        return [*((path,) for path in self.parquet), *self.binary]
 
 
 def _space_bytes(path: Path) -> int:

@@ -24,6 +24,7 @@ from wattload.loaders.converters import ConversionSettings, ConverterConfig
 from wattload.loaders.data.cold_cache import worst_of_each
 from wattload.loaders.data.criteo_day_files import (
     ROW_BYTES,
+    SPLIT_ROW_BYTES,
     Part,
     balanced_count,
     cut_parts,
@@ -33,7 +34,7 @@ from wattload.loaders.data.criteo_day_files import (
 from wattload.loaders.data.data_folder import noting_what_remains
 from wattload.loaders.data.verification import digests_check
 from wattload.workloads.dlrm import checks
-from wattload.workloads.dlrm.config import BadRows, Config, Dense, Ids
+from wattload.workloads.dlrm.config import BadRows, Config, Dense, Ids, Pack
 from wattload.workloads.dlrm.conversion import (
     PHASES,
     Conversion,
@@ -85,7 +86,8 @@ class Dlrm:
         source = self._source(context)
         expected = source.expected()
         parquet_bytes = round(expected.text_bytes * PARQUET_SHARE) if self._config.columnar else 0
-        output_bytes = parquet_bytes + expected.row_count * ROW_BYTES
+        row_bytes = SPLIT_ROW_BYTES if self._settings().splits_columns else ROW_BYTES
+        output_bytes = parquet_bytes + expected.row_count * row_bytes
         data_bytes = 0 if self._config.source else expected.size_bytes
         return WorkloadPlan(
             data_bytes=data_bytes,
@@ -123,7 +125,7 @@ class Dlrm:
             context,
             self._output_parameters(self._source(context)),
             self._parts,
-            columnar=self._config.columnar,
+            settings=settings,
             resume_key=self._resume_key(context, days),
         )
         self._outputs = outputs
@@ -162,7 +164,7 @@ class Dlrm:
         try:
             files = (outputs.parquet, outputs.binary)
             moved = checks.compare_moved(self._parts, self._converted, *files)
-            counts = checks.count_rows(self._converted, *files)
+            counts = checks.count_rows(self._converted, *files, settings=self._settings())
             found = checks.compare_sample(
                 self._parts,
                 self._converted.last,
@@ -248,6 +250,7 @@ class Dlrm:
             "compression": self._config.compression.value,
             "ids": self._config.ids.value,
             "dense": self._config.dense.value,
+            "pack": self._config.pack.value,
             "bad_rows": self._config.bad_rows.value,
         }
 
@@ -258,6 +261,7 @@ class Dlrm:
             columnar=self._config.columnar,
             numeric_ids=self._config.ids is Ids.int32,
             logarithms=self._config.dense is Dense.log,
+            splits_columns=self._config.pack is Pack.split_binary,
             drops_bad_rows=self._config.bad_rows is BadRows.drop,
         )
 
@@ -314,6 +318,7 @@ class Dlrm:
                 "compression": self._config.compression.value if self._config.columnar else None,
                 "ids": self._config.ids.value if self._config.columnar else None,
                 "dense": self._config.dense.value,
+                "pack": self._config.pack.value,
                 "bad_rows": self._config.bad_rows.value,
                 "dropped_count": sum(each.count for each in dropped),
                 "block_bytes": self._config.block_bytes,

@@ -20,7 +20,7 @@ def test_it_packs_what_the_definition_packs(end: bytes, last_end: bool) -> None:
     text = SyntheticDay(3, 0, 500).readall()
     text = text.replace(b"\n", end)
     rows = reference_rows(text if last_end else text.removesuffix(end), SETTINGS)
-    assert rows.packed.tobytes() == b"".join(map(pack_row, map(parse_line, text.splitlines())))
+    assert rows.packed[0].tobytes() == b"".join(map(pack_row, map(parse_line, text.splitlines())))
     fields = [line.split(b"\t") for line in text.splitlines()]
     assert rows.columns["c1"] == [row[14].decode() or None for row in fields]
     assert rows.columns["i2"] == [int(row[2]) if row[2] else None for row in fields]
@@ -35,7 +35,7 @@ def test_it_leaves_out_what_the_definition_refuses() -> None:
         bad.append(b"\t".join([*fields[:place], field, *fields[place + 1 :]]))
     text = b"\n".join([*bad, good.removesuffix(b"\n"), *bad]) + b"\n"
     rows = reference_rows(text, replace(SETTINGS, drops_bad_rows=True))
-    assert rows.packed.tobytes() == pack_row(parse_line(good))
+    assert rows.packed[0].tobytes() == pack_row(parse_line(good))
     numbers = reference_rows(good, replace(SETTINGS, numeric_ids=True)).columns["c1"]
     assert numbers == [int(fields[14], 16) % 40_000_000]
 

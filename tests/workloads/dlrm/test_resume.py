@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from wattload.loaders.data.criteo_day_files import pack_row, parse_line
 from wattload.loaders.data.criteo_synthetic import SyntheticDay
 from wattload.loaders.data.target_folder import clean, foreign_paths
 from wattload.loaders.native.config import Config as NativeConfig
-from wattload.workloads.dlrm.config import Config
+from wattload.workloads.dlrm.config import Config, Dense, Pack
 from wattload.workloads.dlrm.conversion import Outputs
 from wattload.workloads.dlrm.workload import Dlrm
 
@@ -46,8 +47,9 @@ sys.path.insert(0, {root!r})
 from tests.context import context_at
 from wattload.core.workload import Accelerator
 from wattload.loaders.{loader}.config import Config as Loader
+from wattload.workloads.dlrm.config import Config, Dense, Pack
 from wattload.workloads.dlrm.conversion import Outputs
-from wattload.workloads.dlrm.workload import Config, Dlrm
+from wattload.workloads.dlrm.workload import Dlrm
 
 finished = []
 finish = Outputs.finish
@@ -60,7 +62,7 @@ def finish_or_die(self, path, made):
 
 if __name__ == "__main__":
     Outputs.finish = finish_or_die
-    workload = Dlrm(Config(**{settings!r}), Loader(), Accelerator())
+    workload = Dlrm(Config({settings}), Loader(), Accelerator())
     context = context_at(Path({target!r}))
     workload.prepare(context)
     workload.run(context)
@@ -72,7 +74,10 @@ def kill(target: Path, loader: ConverterConfig, after: int, **changed: Any) -> N
     target.mkdir(exist_ok=True)
     script = target.parent / "child.py"
     root = str(Path(__file__).parents[3])
-    settings = {**SETTINGS, **changed}
+    settings = ", ".join(
+        f"{name}={value if isinstance(value, Enum) else repr(value)}"
+        for name, value in {**SETTINGS, **changed}.items()
+    )
     script.write_text(
         KILLED.format(
             root=root, loader=loader.name, after=after, settings=settings, target=str(target)
@@ -191,6 +196,19 @@ def test_without_parquet_finished_parts_are_kept_too(
     assert kept(outcome) == {"tsv_to_binary": 5}
     assert rows(target) == reference(target)
     assert failed(checks) == {"dlrm_tsv_bytes"}
+
+
+@pytest.mark.slow
+@each_loader
+def test_parts_of_split_columns_are_kept_whole(loader: ConverterConfig, tmp_path: Path) -> None:
+    target, split = tmp_path / "target", {"dense": Dense.log, "pack": Pack.split_binary}
+    kill(target, loader, after=5, columnar=False, **split)
+    next(target.rglob("day_0.00001.cat_7.bin")).unlink()
+    outcome, checks = start(target, loader, columnar=False, **split)
+    assert kept(outcome) == {"tsv_to_binary": 4}
+    assert failed(checks) == {"dlrm_tsv_bytes"}
+    labels = [path.read_bytes() for path in sorted(target.rglob("*.label.bin"))]
+    assert b"".join(labels) == reference(target)[::160]
 
 
 def test_ctrl_c_keeps_finished_parts_and_says_where(

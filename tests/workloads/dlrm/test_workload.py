@@ -19,11 +19,17 @@ from wattload.core.record.results import Check
 from wattload.core.workload import Accelerator, Outcome
 from wattload.loaders.arrow.config import Config as ArrowConfig
 from wattload.loaders.converters import ConverterConfig
-from wattload.loaders.data.criteo_day_files import COLUMNS, ROW_BYTES, pack_row, parse_line
+from wattload.loaders.data.criteo_day_files import (
+    COLUMNS,
+    ROW_BYTES,
+    SPLIT_ROW_BYTES,
+    pack_row,
+    parse_line,
+)
 from wattload.loaders.data.criteo_synthetic import MEAN_ROW_BYTES, SyntheticDay
 from wattload.loaders.data.target_folder import clean, foreign_paths
 from wattload.loaders.native.config import Config as NativeConfig
-from wattload.workloads.dlrm.config import BadRows, Compression, Config, Dense, Ids
+from wattload.workloads.dlrm.config import BadRows, Compression, Config, Dense, Ids, Pack
 from wattload.workloads.dlrm.workload import Dlrm
 
 ROWS = 6000
@@ -636,6 +642,41 @@ def test_logarithms_of_dense_features_are_packed_and_compared(
     outcome, checks = lived(workload, context)
     assert {check.verdict for check in checks.values()} == {"pass"}
     assert outcome.details["dense"] == "log"
+
+
+@each_loader
+@pytest.mark.parametrize("columnar", [True, False])
+def test_columns_are_packed_apart_and_compared(
+    loader: ConverterConfig, tmp_path: Path, *, columnar: bool
+) -> None:
+    split = {"dense": Dense.log, "pack": Pack.split_binary}
+    workload = dlrm(loader, **split, columnar=columnar, keep_output=True)
+    outcome, checks = lived(workload, context_at(tmp_path))
+    assert {check.verdict for check in checks.values()} == {"pass"}
+    assert outcome.details["pack"] == "split_binary"
+    packed = [path for path in outputs(tmp_path) if path.suffix == ".bin"]
+    assert len(packed) == 2 * 28
+    assert sum(path.stat().st_size for path in packed) == ROWS * SPLIT_ROW_BYTES
+    assert outcome.details["packed_bytes"] == ROWS * SPLIT_ROW_BYTES
+
+
+@pytest.mark.parametrize("name", ["label", "numerical", "cat_25"])
+def test_a_flipped_bit_of_a_column_fails_the_checks(tmp_path: Path, name: str) -> None:
+    def change(paths: list[Path]) -> None:
+        path = next(path for path in paths if path.name == f"day_1.00000.{name}.bin")
+        content = bytearray(path.read_bytes())
+        content[0] ^= 1
+        path.write_bytes(content)
+
+    checks = spoiled(tmp_path, change, ".bin", dense=Dense.log, pack=Pack.split_binary)
+    assert failed(checks) == {"dlrm_content", "dlrm_sample"}
+    assert f"the first is row 0 of {tmp_path}" in checks["dlrm_sample"].sentence
+    assert f"{name}.bin." in checks["dlrm_sample"].sentence
+
+
+def test_counts_are_not_packed_as_float16(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"pack=split_binary has .*; set workload.dense=log"):
+        dlrm(pack=Pack.split_binary).plan(context_at(tmp_path))
 
 
 def test_wrong_logarithms_fail_the_checks(tmp_path: Path) -> None:
