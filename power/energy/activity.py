@@ -9,19 +9,25 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import median_filter
 
 from wattload.core.units import NS_PER_S
-from wattload.power.energy.trace import Values
+from wattload.power.energy.trace import Trace, Values
 
 SAME_EDGE_S = 0.01
 """Edges closer than this are one."""
 PART_S = 0.1
 """The length of the first and the last part of work."""
-SETTLE_S, SETTLE_FACTOR = 4.0, 1000.0
+SETTLE_S, CHANGE_FACTOR = 4.0, 1000.0
 """For ``SETTLE_S`` after work, the variance of the random walk is this many times that during work,
-because the drive may still be busy (destaging), unless the readings clearly show that it is not."""
+because the drive may still be busy (destaging), unless the readings clearly show that it is not. So
+it is where the drive's traffic turns."""
 IDLE_FACTOR = 0.01
 """The factor for other idle time: the power of an idle drive hardly changes."""
+TRAFFIC_SHARE = 0.02
+"""A drive is reading or writing from this share of its highest rate in the run."""
+TURN_EDGE_S = 0.25
+"""A turn of the traffic this close to an edge of known work is that edge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +76,35 @@ def stretches(
     return found
 
 
+def traffic_turns(moved: Iterable[Trace], activity: Iterable[Activity]) -> NDArray[np.int64]:
+    """Return the times between which a drive began or stopped to read or write, shape (n, 2) in ns.
+
+    ``moved`` are its counters of bytes. What the edges of known work explain is left out.
+    """
+    counted = [
+        (trace.time_ns[known], trace.value[known])
+        for trace in moved
+        for known in [~np.isnan(trace.value)]
+    ]
+    rates = [np.diff(value) / np.maximum(np.diff(time_ns), 1) for time_ns, value in counted]
+    least = TRAFFIC_SHARE * max((float(each.max(initial=0.0)) for each in rates), default=0.0)
+    spans = [np.empty((0, 2), np.int64)]
+    for (time_ns, _), rate in zip(counted, rates, strict=True):
+        # A single count that differs from those around it is unsteady traffic, not a turn.
+        is_busy = median_filter((rate > least).astype(np.int8), 3, mode="nearest")
+        at = np.flatnonzero(np.diff(is_busy)) + 1
+        spans.append(np.column_stack((time_ns[at - 1], time_ns[at + 1])))
+    turns = np.concatenate(spans)
+    near_ns = round(TURN_EDGE_S * NS_PER_S)
+    edges_ns = np.sort([moment for each in activity for moment in (each.start_ns, each.end_ns)])
+    first, last = (
+        np.searchsorted(edges_ns, turns[:, side] + shift_ns)
+        for side, shift_ns in ((0, -near_ns), (1, near_ns))
+    )
+    found: NDArray[np.int64] = turns[first == last]
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pieces:
     """Pieces of time, n of them, and how the power of each depends on that of others.
@@ -95,13 +130,15 @@ class Pieces:
         spans: Sequence[Sequence[Stretch]],
         piece_s: float,
         *,
+        turns_s: Values,
         has_parts: bool,
         is_steady: bool,
     ) -> Pieces:
         """Return pieces of about ``piece_s`` in some spans of a run.
 
-        The time between two spans is one piece. ``has_parts``: the first and the last ``PART_S`` of
-        work are parts of their own. ``is_steady``: power after work varies no more than during it.
+        The time between two spans is one piece. ``turns_s`` (k, 2) are the times between which the
+        drive's traffic turned. ``has_parts``: the first and the last ``PART_S`` of work are parts
+        of their own. ``is_steady``: power after work varies no more than during it.
         """
         pieces: list[_Piece] = []
         starts: dict[tuple[int, frozenset[str]], list[int]] = {}
@@ -125,7 +162,7 @@ class Pieces:
                     for begin_s in np.linspace(start_s, end_s, count + 1)[:-1].tolist():
                         factor = 1.0 if stretch.names else IDLE_FACTOR
                         if index and not stretch.names and begin_s - stretch.start_s < SETTLE_S:
-                            factor = 1.0 if is_steady else SETTLE_FACTOR
+                            factor = 1.0 if is_steady else CHANGE_FACTOR
                         pieces.append(_Piece(begin_s, link, factor))
                         link = "walk"
             pieces.append(_Piece(span[-1].end_s, "free", 1.0))
@@ -134,6 +171,12 @@ class Pieces:
         walks = np.flatnonzero([each.link in {"walk", "part"} for each in pieces])
         middle_s = (edge_s[1:] + edge_s[:-1]) / 2
         scale = np.array([pieces[at].factor for at in walks])
+        # Around a turn, power changes into, within and out of the pieces that it overlaps.
+        is_turn = np.zeros(len(pieces), np.bool_)
+        for start_s, end_s in turns_s.tolist():
+            first = int(np.searchsorted(edge_s, start_s, "right")) - 1
+            is_turn[max(first, 0) : int(np.searchsorted(edge_s, end_s)) + 1] = True
+        scale[is_turn[walks]] = CHANGE_FACTOR
         return cls(
             edge_s=edge_s,
             piece_s=piece_s,

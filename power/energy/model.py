@@ -5,7 +5,9 @@ A reading is a weighted mean of earlier power. The weights are the sensor's: eve
 may jump by any amount where a phase begins or ends. Elsewhere it is a random walk.
 
 A delay shared by beginnings and ends is the sensor's lag. A late end alone is work of the drive,
-such as destaging, so the walk is faster after work. What a source declares of its sensor is
+such as destaging, so the walk is faster after work. It is as fast where the drive's own counters of
+bytes show that it began or stopped to read or write: a host may compute for seconds within a phase,
+which would look like a lag. What a source declares of its sensor is
 preferred unless the readings clearly contradict it.
 
 If readings of a mean clearly show it, power has another course. Work may vary more than the idle
@@ -32,7 +34,14 @@ from typing import NamedTuple
 import numpy as np
 
 from wattload.core.units import NS_PER_S
-from wattload.power.energy.activity import SAME_EDGE_S, Activity, Pieces, Stretch, stretches
+from wattload.power.energy.activity import (
+    SAME_EDGE_S,
+    Activity,
+    Pieces,
+    Stretch,
+    stretches,
+    traffic_turns,
+)
 from wattload.power.energy.least_squares import (
     Covariance,
     LeastSquares,
@@ -48,7 +57,7 @@ from wattload.power.energy.sensor_search import (
     is_likelier,
     likely_sensors,
 )
-from wattload.power.energy.trace import Times, Values
+from wattload.power.energy.trace import Times, Trace, Values
 
 READINGS_MIN = 4
 """With fewer readings there is nothing to fit."""
@@ -171,12 +180,18 @@ class FittedPower:
 
 
 def fit_power(
-    observed: Observations, declared: Response, activity: Sequence[Activity]
+    observed: Observations,
+    declared: Response,
+    activity: Sequence[Activity],
+    moved: Iterable[Trace] = (),
 ) -> FittedPower | None:
-    """Return the power that explains the readings; ``None`` for fewer than ``READINGS_MIN``."""
+    """Return the power that explains the readings; ``None`` for fewer than ``READINGS_MIN``.
+
+    ``moved`` are the counters of bytes of the drive.
+    """
     if observed.time_ns.size < READINGS_MIN:
         return None
-    run = _Run.of(observed, declared, activity)
+    run = _Run.of(observed, declared, activity, moved)
     if run.is_flat:
         return _fitted(run, declared_sensor(declared))
     sensors = likely_sensors(_near_edges(run), observed, declared, longest_s=run.longest_s)
@@ -207,14 +222,16 @@ class _Run:
     """The readings of a source and the known work, in seconds since the first reading.
 
     ``longest_s`` is the longest window of the search, ``reach_s`` how long before a reading power
-    matters to it. ``has_parts``: work begins and ends at other powers, and ``is_steady``: power
-    after work varies no more than during it; see ``Pieces``.
+    matters to it. ``turns_s`` (k, 2) are when the drive's traffic turned. ``has_parts``: work
+    begins and ends at other powers, and ``is_steady``: power after work varies no more than during
+    it; see ``Pieces``.
     """
 
     observed: Observations
     declared: Response
     time_s: Values
     stretches: Sequence[Stretch]
+    turns_s: Values
     piece_s: float
     longest_s: float
     reach_s: float
@@ -222,7 +239,13 @@ class _Run:
     is_steady: bool = False
 
     @classmethod
-    def of(cls, observed: Observations, declared: Response, activity: Sequence[Activity]) -> _Run:
+    def of(
+        cls,
+        observed: Observations,
+        declared: Response,
+        activity: Sequence[Activity],
+        moved: Iterable[Trace],
+    ) -> _Run:
         origin_ns = int(observed.time_ns[0])
         time_s = (observed.time_ns - origin_ns) / NS_PER_S
         longest_s = max(WINDOW_MAX_S, WINDOW_FACTOR * declared.window_s)
@@ -234,6 +257,7 @@ class _Run:
             declared=declared,
             time_s=time_s,
             stretches=stretches(activity, origin_ns, -reach_s, last_s),
+            turns_s=(traffic_turns(moved, activity) - origin_ns) / NS_PER_S,
             piece_s=max(PIECE_S, PIECE_READS * float(np.median(np.diff(time_s)))),
             longest_s=longest_s,
             reach_s=reach_s,
@@ -241,7 +265,13 @@ class _Run:
 
     def pieces(self, spans: Sequence[Sequence[Stretch]]) -> Pieces:
         """Return the pieces of some spans of the run, by its course of power."""
-        return Pieces.of(spans, self.piece_s, has_parts=self.has_parts, is_steady=self.is_steady)
+        return Pieces.of(
+            spans,
+            self.piece_s,
+            turns_s=self.turns_s,
+            has_parts=self.has_parts,
+            is_steady=self.is_steady,
+        )
 
     @property
     def is_flat(self) -> bool:

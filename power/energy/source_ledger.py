@@ -53,7 +53,7 @@ from wattload.power.energy.observations import (
 )
 from wattload.power.energy.power_states import ENERGIES, DivisibleEnergy, shares
 from wattload.power.energy.profile import GAP_PERIODS, Profile, max_gap_ns, profile_of
-from wattload.power.energy.staleness import Staleness, staleness
+from wattload.power.energy.staleness import IndependentTraces, Staleness, staleness
 from wattload.power.energy.statistics import Readings, ValueOrReason, power_statistics
 from wattload.power.energy.trace import (
     ByteSeries,
@@ -134,7 +134,9 @@ class SourceLedger:
             # A meter outside the drive keeps counting while the drive restarts.
             own_resets_ns = resets_ns if facts.asks_drive else ()
             if name == "energy_j" and facts.measures:
-                profile, fitted, means, clock = _fit(fresh, facts, activity, own_resets_ns)
+                profile, fitted, means, clock = _fit(
+                    fresh, facts, activity, own_resets_ns, IndependentTraces.of(by_key, facts).moved
+                )
                 facts = _with_updates(facts, clock, fresh)
                 readings = _readings(fresh, facts, fitted, means)
             else:
@@ -360,7 +362,11 @@ class SourceLedger:
 
 
 def _fit(
-    trace: Trace, facts: SourceFacts, activity: Sequence[Activity], resets_ns: Sequence[int]
+    trace: Trace,
+    facts: SourceFacts,
+    activity: Sequence[Activity],
+    resets_ns: Sequence[int],
+    moved: Sequence[Trace],
 ) -> tuple[Profile, FittedPower | None, Profile | None, Clock | None]:
     """Return a trace's fitted power, the fit, a counter's means, and the clock of its updates."""
     means, clock = None, None
@@ -370,7 +376,7 @@ def _fit(
     else:
         observed, clock = observe(trace, facts)
     declared = declared_response(facts)
-    fitted = fit_power(observed, declared, activity)
+    fitted = fit_power(observed, declared, activity, moved)
     if fitted is None:
         nothing = np.empty(0)
         none_ns = nothing.astype(np.int64)
