@@ -98,13 +98,13 @@ class Notice:
 class Finding:
     """One answer of the first screen: who wins, by how much, and how certain that is.
 
-    ``whole`` is the same of the whole job, where the answer is of a part of it. ``letter`` and
-    ``tone`` are empty without a winner, and ``quiet`` is for what nobody measured.
+    ``remark`` and each of ``lines`` are printed under it. ``letter`` and ``tone`` are empty without
+    a winner, and ``quiet`` is for what nobody measured.
     """
 
     text: str
     remark: str = ""
-    whole: str = ""
+    lines: Sequence[str] = ()
     letter: str = ""
     tone: Tone = ""
 

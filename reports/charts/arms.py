@@ -146,6 +146,8 @@ def arms_figure(
         scale = scale_for(entry.quantity.unit, largest(entry))
         arms = zip(letters, runs.items(), strict=False)
         bars = [checked_range(arm_bar(entry, letter, *own)) for letter, own in arms]
+        if len(runs) == 1:
+            bars = [replace(bar, label="") for bar in bars]
         panels.append(bars_svg(_panel_title(entry.quantity, scale), bars, scale))
     return Figure(
         name=name,

@@ -16,6 +16,9 @@ _GUTTER = 18
 _WIDEST = 0.58
 """The share of the width that the longest bar may take; the figure is printed after it."""
 
+_INTERVAL_ROOM = 1.4
+"""How many times its length an interval needs, because two figures are printed after it."""
+
 _SHORT = 2
 """A longer name is printed over its bar."""
 
@@ -106,7 +109,12 @@ def split_svg(title: str, bars: Sequence[Bar], scale: Scale) -> str:
 
 def _largest_end(bars: Sequence[Bar]) -> float:
     """Return the value at the right end of a panel, in SI base units."""
-    return max((bar.end for bar in bars if bar.end is not None), default=0.0) or 1.0
+    ends = (
+        bar.end * (_INTERVAL_ROOM if bar.value is None and bar.lower is not None else 1)
+        for bar in bars
+        if bar.end is not None
+    )
+    return max(ends, default=0.0) or 1.0
 
 
 def bars_svg(title: str, bars: Sequence[Bar], scale: Scale, largest: float | None = None) -> str:
@@ -140,22 +148,28 @@ def bars_svg(title: str, bars: Sequence[Bar], scale: Scale, largest: float | Non
     return picture(body, height=y, label=f"{title}: {figures}", kind="bars")
 
 
+def _initials(parts: Sequence[tuple[str, str, float]], largest: float) -> dict[str, str]:
+    """Return the initials of the parts that have room for one; none of one part, or if alike."""
+    wide = [name for _, name, value in parts if value / largest * _WIDEST >= _INITIAL_WIDTH]
+    found = {name: name[:1].upper() for name in wide}
+    return found if len(set(found.values())) == len(wide) > 1 else {}
+
+
 def _marks(bar: Bar, scale: Scale, largest: float, y: float) -> Iterator[str]:
     def at(value: float) -> str:
         return share_of(max(value, 0.0) / largest * _WIDEST)
 
     middle = y + _HEIGHT / 2
     if bar.parts:
-        start = 0.0
-        initials = [name[:1].upper() for _, name, _ in bar.parts]
-        for (role, name, value), initial in zip(bar.parts, initials, strict=True):
+        start, initials = 0.0, _initials(bar.parts, largest)
+        for role, name, value in bar.parts:
             yield (
                 f'<rect x="{at(start)}" y="{y:g}" width="{at(value)}" height="{_HEIGHT}" '
                 f'fill="{light(role)}" data-tip="{words(name)}"/>'
             )
-            if initials.count(initial) == 1 and value / largest * _WIDEST >= _INITIAL_WIDTH:
+            if name in initials:
                 look = ' dx="5" font-size="10" font-weight="700"'
-                yield text(at(start), y + 11, initial, role="surface", more=look)
+                yield text(at(start), y + 11, initials[name], role="surface", more=look)
             start += value
     elif bar.value is not None:
         yield (

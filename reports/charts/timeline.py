@@ -43,11 +43,13 @@ _LETTER_WIDTH = 0.0078
 _RATE_HEIGHT = 150
 _NAMED_PHASES = 3
 """With more phases only their sum is printed over a chart."""
+_LONGEST_NAMES = 24
+"""Characters of the names of phases that a narrow chart has room for."""
 _TABLE_ROWS = 24
 _HEADROOM = 1.12
 _CUT = 1.8
 """Extremes beyond this many times the highest mean are cut off, so that means can be seen."""
-_DECLARED = "watts declared by a data sheet or the user, not measured"
+_DECLARED = "Watts declared by a data sheet or the user, not measured"
 Array = NDArray[np.float64]
 
 
@@ -77,9 +79,8 @@ class Track:
         seconds = sum(phase.active_s for phase in self.phases)
         energies = phase_energies(self.run.record)
         whole = whole_energy(self.run.record) or (energies[0] if len(energies) == 1 else None)
-        is_named = len(self.phases) <= _NAMED_PHASES
-        names = listed([label(phase.name) for phase in self.phases]) if is_named else "in all"
-        return _spent(names, seconds, whole)
+        names = _names(self.phases)
+        return _spent(names if len(names) <= _LONGEST_NAMES else "in all", seconds, whole)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -89,6 +90,10 @@ class Track:
             _spent(label(phase.name), phase.active_s, energies.get(phase.name))
             for phase in self.phases
         )
+
+
+def _names(phases: Sequence[Phase]) -> str:
+    return listed([label(phase.name) for phase in phases])
 
 
 def _spent(name: str, seconds: float, energy: Energy | None) -> str:
@@ -240,7 +245,7 @@ def _power_series(track: Track) -> list[_Series]:
 
 
 def _own_rates(track: Track) -> list[_Series]:
-    names = {"read": "read by the workload", "write": "written by the workload"}
+    names = {"read": "read", "write": "written"}
     return [
         _Series(
             name=names.get(line.name, f"{line.name}, all traffic"),
@@ -279,7 +284,7 @@ def _power_caption(tracks: Sequence[Track], bins: str) -> str:
     lines += [band.evidence for track in tracks for band in track.timeline.bands]
     known = list(dict.fromkeys(lines))
     if known and all(map(is_declared, known)):
-        return f"Not measured: {_DECLARED}."
+        return f"{_DECLARED}."
     periods_s = [
         float(np.median(np.diff(line.time_s)))
         for track in tracks
@@ -292,7 +297,7 @@ def _power_caption(tracks: Sequence[Track], bins: str) -> str:
     if periods_s:
         what += f", read every {quantity(max(periods_s), Unit.SECONDS, 2)}"
     ending = f" {bins}" if periods_s else ""
-    return f"{what}: {listed(known)}. Timed phases are shaded.{ending}"
+    return f"{what}: {'; '.join(known)}. Timed phases are shaded.{ending}"
 
 
 def _chart(
@@ -324,7 +329,8 @@ def _chart(
         frame.steps(own, mean[inside] / scale.factor, each.role, each.name, each.dash)
     words = "; ".join(f"{track.letter}: {track.summary}" for track in tracks)
     svg = frame.svg(f"{what} over time. {words}", "time")
-    return svg, _table(every, scale, frame.x), _bins_caption(width_s, has_bands=has_bands)
+    bins = _bins_caption(width_s, has_bands=has_bands)
+    return svg, _table(every, scale, frame.x), f"{bins}{_initials_caption(tracks)}"
 
 
 def _top(binned: tuple[Array, Array, Array, Array], end_s: float) -> float:
@@ -420,6 +426,14 @@ def _initials(tracks: Sequence[Track]) -> dict[str, str]:
     found = {name: label(name)[:1].upper() for name in names}
     is_useful = 1 < len(found) <= _NAMED_PHASES and len(set(found.values())) == len(found)
     return found if is_useful else {}
+
+
+def _initials_caption(tracks: Sequence[Track]) -> str:
+    """Return what the initials mean, where a strip's words have no room for the names."""
+    if all(len(_names(track.phases)) <= _LONGEST_NAMES for track in tracks):
+        return ""
+    words = [f"{initial}: {label(name)}" for name, initial in _initials(tracks).items()]
+    return f" {'; '.join(words)}." if words else ""
 
 
 def _draw_lane(

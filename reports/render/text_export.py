@@ -19,6 +19,7 @@ from wattload.reports.runs.load import Run, inputs_digest
 from wattload.reports.sanitize import escape_unseen, sanitize
 from wattload.reports.sections.ratios import points_table, quantities_table
 from wattload.reports.stats.comparison import Row, compare
+from wattload.reports.stats.conditions import has_excluded_energy
 from wattload.reports.stats.effects import Effect
 from wattload.reports.stats.figures import quantities
 from wattload.reports.stats.settings import facts_of
@@ -282,6 +283,8 @@ def _runs(subject: Subject, screen: FirstScreen) -> str:
     ]
     rest = len(screen.arms) - len(arms)
     parts = [", ".join(arms) + (f" and {counted(rest, 'more arm')}" if rest else "")]
+    if screen.scale:
+        parts.insert(0, f"Scale {screen.scale}")
     if screen.warm_up_count:
         parts.append(f"{counted(screen.warm_up_count, 'warm-up')} not counted")
     if screen.excluded:
@@ -295,7 +298,7 @@ def _valid(subject: Subject, arm: str) -> str:
     """Return the number of an arm's valid runs, and with valid energy where that is not all."""
     runs = [run for group in subject.groups for run in group.arms.get(arm, ())]
     valid = [run for run in runs if not subject.faults(run)]
-    count = sum(not subject.energy_faults(run) for run in valid)
+    count = sum(not has_excluded_energy(subject, run) for run in valid)
     rest = "" if count == len(valid) else f", {count} with valid energy"
     return counted(len(valid), "valid run") + rest
 
@@ -339,7 +342,8 @@ def _confidence(row: VerdictRow) -> str:
 
 
 def _named(row: VerdictRow) -> str:
-    return "; ".join(part for part in (f"{row.name} ({row.detail})", row.at) if part)
+    name = f"{row.name} ({row.detail})" if row.detail else row.name
+    return "; ".join(part for part in (name, row.at) if part)
 
 
 def _answer(answer: Answer | None) -> str:

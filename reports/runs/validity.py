@@ -418,7 +418,7 @@ def faults(run: Run, closures: Sequence[Check]) -> tuple[str, ...]:
 def energy_faults(run: Run, closures: Sequence[Check]) -> tuple[str, ...]:
     """Return why a run's energy is not compared, in addition to the faults of the run."""
     return tuple(
-        f"{check.name} {_DONE[check.verdict]}: {check.sentence}"
+        f"the check {check.name} {_DONE[check.verdict]}: {check.sentence}"
         for check in (*run.record.checks, *closures)
         if check.bars_energy
     )

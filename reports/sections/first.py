@@ -26,6 +26,7 @@ from wattload.reports.runs.phases import leading
 from wattload.reports.sections.caveats import limits_notices
 from wattload.reports.sections.wording import anchor, checks_tally, unique
 from wattload.reports.stats import summary
+from wattload.reports.stats.conditions import has_excluded_energy
 from wattload.reports.stats.confidence import EVIDENCE
 from wattload.reports.stats.subject import LETTERS, Group, Subject, named
 from wattload.reports.stats.summary import Answer, Bars, FirstScreen, Scatter, VerdictRow
@@ -65,8 +66,9 @@ def byline(subject: Subject, screen: FirstScreen) -> Words:
     """Return how many runs there are, from when, and what the checks found, with links."""
     days = sorted({run.record.started_utc[:10] for run in subject.runs})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    scale = [f"scale {screen.scale}"] if screen.scale else []
     parts: list[str | Link] = [
-        f"{_repeats(subject, screen)} · {when} · ",
+        " · ".join([_repeats(subject, screen), *scale, when, ""]),
         Link(checks_tally(subject), "trust"),
     ]
     if screen.warm_up_count:
@@ -75,7 +77,7 @@ def byline(subject: Subject, screen: FirstScreen) -> Words:
     if left:
         parts += [" · ", Link(f"{counted(left, 'run')} excluded", "excluded")]
     if energies := len(screen.excluded_energies):
-        parts += [" · ", Link(f"energy of {counted(energies, 'run')} excluded", "trust")]
+        parts += [" · ", Link(f"{counted(energies, 'energy', 'energies')} excluded", "trust")]
     if subject.forced:
         parts += [" · ", Link("forced despite exclusions", "excluded")]
     return parts
@@ -89,7 +91,7 @@ def _repeats(subject: Subject, screen: FirstScreen) -> str:
         for effect, row in zip(effects, screen.rows, strict=True)
     }
     if pairs and all(pairs):
-        return f"{_range(pairs, 'pair')} of alternating runs"
+        return _range(pairs, "alternating pair")
     counts = {len(runs) for group in subject.groups for runs in group.arms.values()} or {0}
     several = len(subject.arms) > 1 or len(subject.groups) > 1
     turns = any(run.record.comparison.interleave == "abba" for run in subject.runs)
@@ -137,6 +139,8 @@ def _verdicts(subject: Subject, screen: FirstScreen) -> Verdicts:
         has_energy = has_drive or any(row.devices for row in screen.rows)
         titles = ["Rate", "Energy", "Limit"] if has_energy else ["Rate", "Limit"]
         bars = "Each run a dot" if any(len(group.runs) > 1 for group in subject.groups) else ""
+    if not any(each.has_figure for row in screen.rows for each in row.bars):
+        bars = ""
     lines = [
         _line(subject, row, titles, has_drive=has_drive, has_bars=bool(bars)) for row in screen.rows
     ]
@@ -184,26 +188,26 @@ def _finding(answer: Answer | None) -> Finding:
     if answer is None:
         return Finding(text="not compared", tone="quiet")
     name = named(answer.letter, answer.leader) if answer.leader is not None else ""
+    lines = [line for line in (answer.interval_text, answer.whole_text) if line]
     if answer.shown is not None:
-        known = (answer.part, name if name != answer.letter else "", answer.interval_text)
+        known = (answer.part, name if name != answer.letter else "")
         return Finding(
             text=answer.ratio_text,
             remark="; ".join(filter(None, known)),
-            whole=answer.whole_text,
+            lines=lines,
             letter=answer.letter,
             tone=_TONES[answer.letter],
         )
     # An interval on both sides of 1 is the reason.
     is_plain = bool(answer.interval_text) and answer.lower is not None and answer.lower <= 1
-    remark = [answer.reason] if answer.reason and not is_plain else []
     if answer.ratio_text:
         part = f", {answer.part}" if answer.part else ""
-        remark.append(f"{name}: {answer.ratio_text}{part}")
-    if answer.interval_text:
-        remark.append(answer.interval_text)
-    tone: Tone = "quiet" if answer.outcome == "missing" else ""
+        lines = [f"{name}: {answer.ratio_text}{part}", *lines]
     return Finding(
-        text=answer.verdict, remark="; ".join(remark), whole=answer.whole_text, tone=tone
+        text=answer.verdict,
+        remark="" if is_plain else answer.reason,
+        lines=lines,
+        tone="quiet" if answer.outcome == "missing" else "",
     )
 
 
@@ -260,7 +264,7 @@ def _panels(row: VerdictRow, *, has_energy: bool) -> str:
     if has_energy:
         panels += [(row.energies, thriftier), (row.efficiencies, thriftier)]
     panels += [(bars, None) for bars in row.devices]
-    return "".join(_panel(bars, row.ranking, won) for bars, won in panels if bars.bars)
+    return "".join(_panel(bars, row.ranking, won) for bars, won in panels if bars.has_figure)
 
 
 def _panel(bars: Bars, ranking: Sequence[str], winner: str | None) -> str:
@@ -298,7 +302,8 @@ def representative_run(subject: Subject, runs: Sequence[Run]) -> Run | None:
     Where the energy of some runs is excluded, it is one of the others.
     """
     valid = [run for run in runs if not subject.faults(run)]
-    ranked = sorted([run for run in valid if not subject.energy_faults(run)] or valid, key=_rate)
+    counting = [run for run in valid if not has_excluded_energy(subject, run)]
+    ranked = sorted(counting or valid, key=_rate)
     return ranked[(len(ranked) - 1) // 2] if ranked else None
 
 
@@ -352,9 +357,9 @@ def with_choice(
     if figure is None:
         return None
     parts = [figure.caption]
-    excluded = [track.letter for track in tracks if subject.energy_faults(track.run)]
+    excluded = [track.letter for track in tracks if has_excluded_energy(subject, track.run)]
     if any(len(runs) > 1 for runs in group.arms.values()):
-        is_narrowed = not excluded and any(map(subject.energy_faults, group.runs))
+        is_narrowed = not excluded and any(has_excluded_energy(subject, r) for r in group.runs)
         among = " among those whose energy counts" if is_narrowed else ""
         parts.append(f"Of each arm, the run of median rate{among}.")
     if excluded:

@@ -305,6 +305,14 @@ def is_energy_compared(subject: Subject, run: Run) -> bool:
     return is_compared(subject, run) and (subject.forced or not subject.energy_faults(run))
 
 
+def has_excluded_energy(subject: Subject, run: Run) -> bool:
+    """Return whether a compared run has an energy, or bounds of one, that is not compared."""
+    if not is_compared(subject, run) or is_energy_compared(subject, run):
+        return False
+    known = energies.phase_energies(run.record)
+    return any(each.energy_j is not None or each.upper_j is not None for each in known)
+
+
 def compared_group(subject: Subject, group: Group) -> Group:
     """Return a group with the runs that are compared; an arm may become empty.
 

@@ -49,7 +49,7 @@ from wattload.reports.stats.conditions import (
     compared_group,
     differences,
     different_bytes,
-    is_energy_compared,
+    has_excluded_energy,
     shared_drives,
 )
 from wattload.reports.stats.confidence import FAILED_SENSOR, Grade, grade, limit
@@ -60,7 +60,7 @@ from wattload.reports.stats.verdicts import INCONCLUSIVE, SAME
 
 NOT_MEASURED = "not measured"
 
-BANNER = "illustration: simulated drives; rates and watts are invented, and there is no verdict"
+BANNER = "illustration: simulated drives; rates and watts are invented, no verdict"
 
 _VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
 """What happens to the bytes of a phase."""
@@ -120,6 +120,11 @@ class Bars:
     better: Better
     bars: tuple[Bar, ...]
     missing: str = ""
+
+    @property
+    def has_figure(self) -> bool:
+        """Whether an arm has a figure or bounds of one."""
+        return any(bar.value is not None or bar.upper is not None for bar in self.bars)
 
     def of(self, arm: str) -> Bar | None:
         """Return the bar of an arm."""
@@ -187,7 +192,7 @@ class Answer:
         if whole is None or not whole.ratio_text:
             return ""
         who = "" if whole.letter == self.letter else f"{whole.letter} "
-        ends = whole.interval_text.removeprefix(f"95{UNIT_SPACE}% CI ")
+        ends = whole.interval_text.removeprefix(f"95{UNIT_SPACE}% CI ").replace(" ", UNIT_SPACE)
         ratio = whole.ratio_text.removesuffix(" energy")
         return f"{whole.part}: {who}{ratio}{f' ({ends})' if ends else ''}"
 
@@ -276,6 +281,7 @@ class FirstScreen:
     are sentences, ``distinction`` is what distinguishes the arms.
     ``energy_scale`` is the unit of every energy of the page: use it with ``quantity.one_unit``.
     ``banner`` is set for simulated drives.
+    ``scale`` is that of all workloads; if they differ it is empty, and rows name theirs.
     ``warm_up_count`` counts warm-ups, ``no_power`` is why no workload has a drive's energy.
     """
 
@@ -287,6 +293,7 @@ class FirstScreen:
     distinction: str = ""
     energy_scale: Scale
     banner: str = ""
+    scale: str = ""
     warm_up_count: int = 0
     no_power: str = ""
 
@@ -368,13 +375,14 @@ def first_screen(subject: Subject) -> FirstScreen:
         excluded_energies=tuple(
             f"{run.id}: {'; '.join(subject.energy_faults(run)).rstrip('.')}"
             for group in subject.groups
-            for run in compared_group(subject, group).runs
-            if not is_energy_compared(subject, run)
+            for run in group.runs
+            if has_excluded_energy(subject, run)
         ),
         warnings=tuple(dict.fromkeys(_warnings(subject, places))),
         distinction=subject.distinction,
         energy_scale=energy_scale,
         banner=BANNER if any(map(is_simulated, records)) else "",
+        scale=_scale(places),
         warm_up_count=sum(record.comparison.warm_up for record in records),
         no_power=missing[0] if missing and all(missing) else "",
     )
@@ -426,7 +434,15 @@ def _verdict_rows(
     energies = _page_scale(
         [(place.energy, place.work.count if place.work else 1.0) for place in places], Unit.JOULES
     )
-    return tuple(_verdict_row(subject, place, rates, energies) for place in places), energies
+    is_mixed = not _scale(places)
+    rows = (_verdict_row(subject, place, rates, energies, is_mixed=is_mixed) for place in places)
+    return tuple(rows), energies
+
+
+def _scale(places: Sequence[_Place]) -> str:
+    """Return the scale of all workloads; empty if they differ."""
+    scales = {place.group.runs[0].record.workload.scale for place in places}
+    return scales.pop() if len(scales) == 1 else ""
 
 
 def _why_excluded(subject: Subject, run: Run) -> str:
@@ -569,7 +585,7 @@ def _page_scale(rows: Sequence[tuple[Row | None, float]], unit: Unit) -> Scale:
 
 
 def _verdict_row(
-    subject: Subject, place: _Place, rate_scale: Scale, energy_scale: Scale
+    subject: Subject, place: _Place, rate_scale: Scale, energy_scale: Scale, *, is_mixed: bool
 ) -> VerdictRow:
     arms = tuple(place.group.arms)
     limits = {arm: limit(place.rate, place.compared.arms.get(arm, ())) for arm in arms}
@@ -578,7 +594,7 @@ def _verdict_row(
     return VerdictRow(
         group=place.group,
         name=workload_title(place.group.workload),
-        detail=_detail(place),
+        detail=_detail(place, with_scale=is_mixed),
         phase=place.phase,
         at=place.at,
         speed=_answer("speed", place, place.rate, rates.missing) if is_pair else None,
@@ -649,10 +665,9 @@ def _counts(subject: Subject, place: _Place, *every: Bars) -> str:
             shown = next(iter(numbers.values()))
         else:
             shown = ", ".join(f"{text} ({letter})" for letter, text in numbers.items())
-        parts.append(f"{name}: n = {shown}")
-    excluded = sum(not is_energy_compared(subject, run) for run in place.compared.runs)
-    if excluded:
-        parts.append(f"energy of {counted(excluded, 'run')} excluded")
+        of_energy = sum(has_excluded_energy(subject, run) for run in place.compared.runs)
+        excluded = f" ({of_energy} excluded)" if of_energy and name == "energy" else ""
+        parts.append(f"{name}: n = {shown}{excluded}")
     return "; ".join(parts)
 
 
@@ -662,11 +677,11 @@ def _ranking(rates: Bars) -> tuple[str, ...]:
     return tuple(arm for _, arm in known)
 
 
-def _detail(place: _Place) -> str:
-    """Return scale, accelerators, ranks and the size of a unit of work."""
+def _detail(place: _Place, *, with_scale: bool) -> str:
+    """Return accelerators, ranks and the size of a unit of work; the scale before them if asked."""
     record = place.group.runs[0].record
     workload = record.workload
-    parts = [f"scale {workload.scale}"]
+    parts = [f"scale {workload.scale}"] if with_scale else []
     if record.metric("compute_fraction") is not None:
         parts.append(workload.accelerator)
     if workload.rank_count > 1:
@@ -739,9 +754,9 @@ def _energies(place: _Place, scale: Scale) -> Bars:
 def _bars(place: _Place, row: Row | None, title: str, scale: Scale, missing: str) -> Bars:
     """Return a row's bars; ``missing`` is the reason if it has no figure."""
     bars = tuple(_bar(place, row, arm, scale) for arm in place.group.arms) if row else ()
-    is_known = any(bar.value is not None or bar.upper is not None for bar in bars)
     better: Better = row.quantity.better if row is not None else "neither"
-    return Bars(title=title, better=better, bars=bars, missing="" if is_known else missing)
+    found = Bars(title=title, better=better, bars=bars)
+    return found if found.has_figure else replace(found, missing=missing)
 
 
 def _bar(place: _Place, row: Row, arm: str, scale: Scale) -> Bar:

@@ -142,7 +142,7 @@ def test_alternating_runs_are_counted_in_pairs() -> None:
     subject = make_subject(session({"A": [2e9] * 6, "B": [1e9] * 6}))
     (first, *_) = byline(subject, first_screen(subject))
     assert isinstance(first, str)
-    assert first.startswith("6 pairs of alternating runs \u00b7 ")
+    assert first.startswith("6 alternating pairs \u00b7 ")
 
 
 def test_a_single_run_opens_with_its_figures_and_what_limits_them(virtual_page: Page) -> None:
@@ -248,7 +248,7 @@ def test_a_declared_figure_is_labelled_wherever_it_stands(tmp_path: Path) -> Non
     text = page.text()
     assert "Power was not measured" in text
     assert "declared in a data sheet or by the user, not measured" in text
-    assert "Not measured: watts declared by a data sheet or the user" in text
+    assert "Watts declared by a data sheet or the user" in text
 
 
 def test_repeats_of_one_arm_show_their_spread(arms: tuple[Run, ...]) -> None:

@@ -252,7 +252,7 @@ def test_a_run_without_its_traces_is_not_failed_and_gets_no_verdict(
     (fault,) = subject.faults(run)
     assert fault.startswith("the mandatory check trace_digest_throughput is missing")
     (fault,) = subject.energy_faults(run)
-    assert fault.startswith("trace_digest_power was not checked")
+    assert fault.startswith("the check trace_digest_power was not checked")
 
 
 @pytest.mark.parametrize(("mandatory", "count"), [(False, 0), (True, 1)])

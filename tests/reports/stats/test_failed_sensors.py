@@ -83,7 +83,7 @@ def test_the_sensor_of_another_source_than_the_energys_is_not_counted() -> None:
 def test_excluded_energies_are_named_and_their_partners_are_not_in_the_mean() -> None:
     runs = failing(pairs(), FAILED, UNEXPLAINED)
     found = only_row(runs)
-    assert found.counts == "energy: n = 6 of 8; energy of 2 runs excluded"
+    assert found.counts == "energy: n = 6 of 8 (2 excluded)"
     a, b = found.energies.bars
     assert [mark.in_mean for mark in a.marks] == [True] * 2 + [False] * 2 + [True] * 4
     assert [mark.in_mean for mark in b.marks] == [True] * 6
@@ -100,6 +100,20 @@ def test_a_workload_without_any_energy_that_counts_says_that_it_is_excluded() ->
     assert found.energy is not None
     assert found.energy.words == "excluded (checks of power failed or were not made)"
     assert found.sensor == "power sensor failed its check in 16 of 16 runs"
+
+
+def test_runs_without_a_sensor_have_no_excluded_energy() -> None:
+    runs = session({"A": FAST, "B": SLOW})
+    unmade = Check(
+        name="trace_digest_power", verdict="not_checked", sentence="No trace.", mandatory=True
+    )
+    without = [
+        replace(run, record=run.record.model_copy(update={"checks": (*run.record.checks, unmade)}))
+        for run in runs
+    ]
+    assert screen(without).excluded_energies == ()
+    assert only_row(without).counts == ""
+    assert "with valid energy" not in markdown_report(make_subject(without))
 
 
 def test_a_chart_of_one_run_takes_one_whose_energy_counts() -> None:
@@ -143,5 +157,5 @@ def test_the_first_screen_links_a_failed_sensor_to_the_evidence() -> None:
     (line,) = verdicts.lines
     sensor, counts = line.notes
     assert sensor == [Link("power sensor failed its check in 8 of 16 runs", "trust")]
-    assert counts == "energy: n = 6 of 8; energy of 2 runs excluded"
+    assert counts == "energy: n = 6 of 8 (2 excluded)"
     assert verdicts.bars == "A and B, each run a dot; hollow: not in the mean"
