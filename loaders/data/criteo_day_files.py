@@ -291,7 +291,8 @@ def parse_line(line: bytes) -> tuple[int, ...]:
     """
     fields = line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
     if len(fields) != len(COLUMNS):
-        raise ValueError(f"{len(fields)} columns where {len(COLUMNS)} are needed")
+        found = "1 column" if len(fields) == 1 else f"{len(fields)} columns"
+        raise ValueError(f"{found} where {len(COLUMNS)} are needed")
     first, end = 1, 1 + len(INTEGERS)
     return (
         _label(fields[0]),
@@ -420,7 +421,11 @@ def changed(path: Path) -> DataError:
     return DataError(f"{path} changed while it was read; run again when nothing else writes to it")
 
 
-def find_fault(part: Part) -> DataError | None:
+class BadLineError(DataError):
+    """A line of a day file is not a row; the message has file, line and byte."""
+
+
+def find_fault(part: Part) -> BadLineError | None:
     """Return the error of the first bad line of a part, with file, line and byte offset.
 
     ``None`` if every line is valid. Slow: used only after a fast path has failed.
@@ -434,7 +439,7 @@ def find_fault(part: Part) -> DataError | None:
                 parse_line(line)
             except ValueError as error:
                 number = _lines_before(part, offset) + 1
-                return DataError(f"{part.source}, line {number} ({unit} {offset}): {error}")
+                return BadLineError(f"{part.source}, line {number} ({unit} {offset}): {error}")
             offset += len(line)
     return None
 

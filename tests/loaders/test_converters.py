@@ -310,7 +310,7 @@ def test_bytes_are_counted_as_they_lie_in_the_files(converter: Converter, tmp_pa
         (b"0\t", b"0\t1.5", r"line 1201 \(byte [0-9]+\): i1 is b'1.5"),
         (b"0\t", b"0\t0x5", r"line 1201 \(byte [0-9]+\): i1 is b'0x5"),
         (b"0\t", b"0\t 5", r"line 1201 \(byte [0-9]+\): i1 is b' 5"),
-        (b"0\t", b"\n0\t", r"line 1201 \(byte [0-9]+\): 1 columns where 40 are needed"),
+        (b"0\t", b"\n0\t", r"line 1201 \(byte [0-9]+\): 1 column where 40 are needed"),
         (b"0\t", b"0\r\t", r"line 1201 \(byte [0-9]+\): label is b'0\\r'"),
     ],
 )

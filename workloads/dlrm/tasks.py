@@ -139,10 +139,13 @@ def to_binary(task: PackTask, moved: Moved) -> Packed:
 def against_memory(task: CeilingTask, moved: Moved) -> float:
     """Return the TSV bytes per second of all steps on one block, without a target.
 
-    A first pass fills the page cache and is not counted.
+    A first pass fills the page cache and is not counted. Raises as ``to_binary``.
     """
     del moved
-    task.converter.in_memory(task.part, task.settings)
+    try:
+        task.converter.in_memory(task.part, task.settings)
+    except BadIdError as error:
+        raise (find_fault(task.part) or error) from error
     done_bytes = 0
     start_ns = time.monotonic_ns()
     while (passed_ns := time.monotonic_ns() - start_ns) < CEILING_NS:

@@ -25,6 +25,7 @@ from wattload.loaders.data.cold_cache import worst_of_each
 from wattload.loaders.data.criteo_day_files import (
     ROW_BYTES,
     SPLIT_ROW_BYTES,
+    BadLineError,
     Part,
     balanced_count,
     cut_parts,
@@ -143,6 +144,10 @@ class Dlrm:
                 )
                 self._converted = conversion.run(self._config.rounds)
         except BaseException as error:
+            if isinstance(error, BadLineError):
+                error.add_note(
+                    "  or          workload.bad_rows=drop leaves out and counts such lines"
+                )
             with noting_what_remains(error, [folder.path for folder in outputs.folders]):
                 outputs.abandon()
                 outputs.close()

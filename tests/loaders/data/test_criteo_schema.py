@@ -59,7 +59,7 @@ def test_every_line_end_is_taken(end: bytes) -> None:
         (line() + b"\tmore", "41 columns|c26 is"),
         (line(ids=IDS.replace(b"00000001", b"0000000g")), "c1 is b'0000000g'"),
         (line(ids=IDS.replace(b"0000001a", b"1a")), "c26 is b'1a'"),
-        (b"\n", "1 columns"),
+        (b"\n", "1 column where 40"),
     ],
 )
 def test_a_bad_line_is_refused_with_its_reason(bad: bytes, reason: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -101,8 +102,12 @@ def test_a_bad_id_that_is_no_longer_in_the_tsv_is_still_an_error(tmp_path: Path)
     columns = tmp_path / "p.parquet"
     to_parquet(PartTask(part, columns, SETTINGS, ARROW), moved_nowhere)
     task = PackTask(part, columns, tmp_path / "p.bin", SETTINGS, ARROW)
-    with pytest.raises(DataError, match=r"day_0, line [0-9]+ .*c1 is b'zzzzzzzz'"):
-        to_binary(task, moved_nowhere)
+    for named in (
+        partial(to_binary, task),
+        partial(against_memory, CeilingTask(part, SETTINGS, ARROW)),
+    ):
+        with pytest.raises(DataError, match=r"day_0, line [0-9]+ .*c1 is b'zzzzzzzz'"):
+            named(moved_nowhere)
     path.write_bytes(good)
     task = PackTask(part, columns, tmp_path / "q.bin", SETTINGS, ARROW)
     with pytest.raises(DataError, match=r"p.parquet, column c1: b'zzzzzzzz' is not an id"):

@@ -608,8 +608,11 @@ def test_a_bad_id_is_named_by_its_line_in_the_tsv(tmp_path: Path) -> None:
     day.write_bytes(b"".join(lines))
     workload, context = dlrm(source=str(tmp_path / "real")), context_at(tmp_path)
     workload.prepare(context)
-    with pytest.raises(DataError, match=r"day_0, line 201 .*c1 is b'nothexxx'"):
+    with pytest.raises(DataError, match=r"day_0, line 201 .*c1 is b'nothexxx'") as error:
         workload.run(context)
+    assert error.value.__notes__ == [
+        "  or          workload.bad_rows=drop leaves out and counts such lines"
+    ]
     assert outputs(tmp_path) == []
 
 
