@@ -20,6 +20,17 @@ SPACED = (*CHECKPOINT, "workload.shrink_bytes=30000000", "workload.checkpoint_co
 """Checkpoints of some 5 s, each read back before the next."""
 LONG = (*CHECKPOINT, "workload.shrink_bytes=170000000", "workload.checkpoint_count=12")
 """2 GB written: over 300 s in PS0, for log 25h."""
+DLRM = (
+    "workload=dlrm",
+    "scale=demo",
+    "loader=native",
+    "workload.row_count=1000000",
+    "workload.rounds=1",
+    "workload.workers=1",
+    "workload.block_bytes=1048576",
+    "workload.sample_row_groups=1",
+)
+"""The host parses for seconds, the drive reads and writes in between."""
 
 LOADS = {
     "unet3d": UNET3D,
@@ -27,6 +38,7 @@ LOADS = {
     "checkpoint": CHECKPOINT,
     "checkpoint spaced": (*SPACED, "workload.keep=1"),
     "checkpoint long": (*LONG, "workload.keep=1"),
+    "dlrm": DLRM,
 }
 CASES = [
     *((load, state, updates)
@@ -37,6 +49,7 @@ CASES = [
       for load in ("unet3d paced", "checkpoint spaced")
       for updates in ("sliding", "tumbling")),
     ("checkpoint long", 0, "sliding"),
+    *(("dlrm", 0, updates) for updates in ("sliding", "tumbling")),
 ]  # fmt: skip
 
 LIMITS = {"nvme_ipm": 0.01, "nvme_25h": 0.005}
@@ -49,7 +62,8 @@ LONG_ENOUGH_S = {"nvme_ipm": 60.0, "nvme_25h": 300.0}
 
 @pytest.fixture(scope="module")
 def table() -> list[Line]:
-    prepare(*UNET3D)
+    for workload in (UNET3D, DLRM):
+        prepare(*workload)
     return []
 
 
