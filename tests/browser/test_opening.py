@@ -64,6 +64,23 @@ def test_no_text_of_a_chart_is_cut(opener: Opener, samples: Samples, width: int)
         assert opened.page.evaluate(beyond) == []
 
 
+@pytest.mark.parametrize("width", [390, 820, 1280])
+def test_no_text_of_bars_is_over_another(opener: Opener, samples: Samples, width: int) -> None:
+    over = """[...document.querySelectorAll('.bars-cell')].flatMap(cell => {
+        const all = [...cell.querySelectorAll('text, small')].map(each => {
+            const range = document.createRange();
+            range.selectNodeContents(each);
+            return [each.textContent, range.getBoundingClientRect()];
+        });
+        return all.flatMap(([one, a], at) => all.slice(at + 1).filter(([, b]) =>
+            a.left < b.right && b.left < a.right && a.top < b.bottom - 3 && b.top < a.bottom - 3
+        ).map(([other]) => `${one} | ${other}`));
+    })"""
+    with opener(samples("workloads"), width=width) as opened:
+        assert opened.page.locator(".bars-cell text").count()
+        assert opened.page.evaluate(over) == []
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 def test_labels_of_the_vertical_axis_are_beside_the_area(
     opener: Opener, samples: Samples, width: int
@@ -80,10 +97,11 @@ def test_labels_of_the_vertical_axis_are_beside_the_area(
         assert opened.page.evaluate(over) == []
 
 
+@pytest.mark.parametrize("name", ["arms", "workloads"])
 def test_the_verdict_and_the_power_are_on_the_first_screen(
-    opener: Opener, samples: Samples
+    opener: Opener, samples: Samples, name: str
 ) -> None:
-    with opener(samples("arms"), width=1280) as opened:
+    with opener(samples(name), width=1280) as opened:
         for place in (".verdicts tbody tr", "#first-power svg"):
             box = opened.page.locator(place).last.bounding_box()
             assert box is not None
