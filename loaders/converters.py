@@ -166,7 +166,7 @@ class Converter(Protocol):
         ...
 
     def in_memory(self, part: Part, settings: ConversionSettings) -> None:
-        """Do all steps with a part that is one block long, without a target."""
+        """Do all steps with a part that is one block long, or some of gz, without a target."""
         ...
 
 

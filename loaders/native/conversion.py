@@ -39,7 +39,7 @@ from wattload.loaders.data.criteo_day_files import (
     find_fault,
     packed_paths,
 )
-from wattload.loaders.data.gz_text import open_text
+from wattload.loaders.data.gz_text import chunks_of, is_gz, open_text
 from wattload.loaders.engine import library
 from wattload.loaders.native import parquet
 from wattload.loaders.native.direct_files import (
@@ -109,12 +109,25 @@ class NativeConverter:
         return Packed(row_count, tuple(columns.spans), tuple(sink.span for sink in sinks))
 
     def in_memory(self, part: Part, settings: ConversionSettings) -> None:
-        """Do all steps with one block; see ``Converter``."""
+        """Do all steps with the first lines of a part; see ``Converter``."""
         machine = _machine(self, settings.block_bytes)
+        if is_gz(part.source):
+            with Text(machine, part, lambda *_: None, chunks_of(part.source)) as text:
+                self._in_memory(machine, text, part, settings)
+            return
         memory, end = machine.inputs[0], part.size_bytes
         with open_text(part.source, part.start_bytes) as file:
             file.readinto(memory[:end].data)
-        text = [(part.start_bytes, with_line_end(memory, 0, end))]
+        block = (part.start_bytes, with_line_end(memory, 0, end))
+        self._in_memory(machine, [block], part, settings)
+
+    @staticmethod
+    def _in_memory(
+        machine: Machine,
+        text: Text | Sequence[tuple[int, Bytes]],
+        part: Part,
+        settings: ConversionSettings,
+    ) -> None:
         sinks = [MemorySink() for _ in packed_paths(part.source, is_split=settings.splits_columns)]
         if not settings.columnar:
             _pack_text(machine, text, part, sinks, settings)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -179,15 +179,19 @@ class Machine:
 class Text:
     """Iterates over a part's text in blocks of whole lines, with the offset of each in the file.
 
-    ``span`` has the checksum of what was read of the file so far.
+    ``span`` has the checksum of what was read of the file so far. ``gz`` has the bytes of a gz file
+    that are not read from the drive.
     """
 
-    def __init__(self, machine: Machine, part: Part, moved: Moved) -> None:
+    def __init__(
+        self, machine: Machine, part: Part, moved: Moved, gz: Iterable[bytes] | None = None
+    ) -> None:
         self._machine = machine
         self._part = part
         self._moved = moved
         self.span = Span(part.start_bytes, 0, 0)
-        self._ahead = Ahead(unpack(part.source, self._chunks())) if is_gz(part.source) else None
+        packed = self._chunks() if gz is None else gz
+        self._ahead = Ahead(unpack(part.source, packed)) if is_gz(part.source) else None
         self._pieces = PieceReader(iter(self._ahead or ()))
 
     def __enter__(self) -> Self:

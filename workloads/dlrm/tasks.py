@@ -78,7 +78,7 @@ class PackTask:
 
 @dataclass(frozen=True, slots=True)
 class CeilingTask:
-    """Convert ``part``, which is one block long, in memory."""
+    """Convert ``part``, which is one block long, or some of gz, in memory."""
 
     part: Part
     settings: ConversionSettings

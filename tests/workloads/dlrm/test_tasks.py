@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from tests.tinyfs import fill, tiny_file_system
 from wattload.core.errors import DataError, TargetError
 from wattload.loaders.arrow.config import Config as ArrowConfig
 from wattload.loaders.converters import ConversionSettings, Converter
-from wattload.loaders.data.criteo_day_files import CountedFile, cut_parts
+from wattload.loaders.data.criteo_day_files import CountedFile, cut_parts, first_lines
 from wattload.loaders.data.criteo_synthetic import SyntheticDay
 from wattload.loaders.data.media import DirectMedium, PageCacheMedium
 from wattload.loaders.native.config import Config as NativeConfig
@@ -122,3 +124,16 @@ def test_a_ceiling_is_a_rate_and_writes_nothing(converter: Converter, tmp_path: 
     before = set(tmp_path.iterdir())
     assert against_memory(CeilingTask(part, SETTINGS, converter), moved_nowhere) > 0
     assert set(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("converter", [ARROW, NATIVE], ids=["arrow", "native"])
+def test_the_ceiling_of_gz_is_measured_over_several_blocks(
+    converter: Converter, tmp_path: Path
+) -> None:
+    text = day(tmp_path, 2000).read_bytes()
+    path = tmp_path / "day_0.gz"
+    path.write_bytes(gzip.compress(text))
+    (part,) = cut_parts([path], 1, {path: len(text)})
+    lines = first_lines(part, 300_000)
+    small = replace(SETTINGS, block_bytes=1 << 16)
+    assert against_memory(CeilingTask(lines, small, converter), moved_nowhere) > 0
