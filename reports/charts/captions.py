@@ -69,7 +69,7 @@ def interval_evidence(entries: Sequence[Row]) -> list[str]:
 
 
 def intervals_caption(known: Iterable[str]) -> str:
-    """Return what a chart's lines with caps mean; empty where it has none.
+    """Return what a chart's outlined bars mean; empty where it has none.
 
     Args:
         known: how each interval of the chart is known, in words.
@@ -83,7 +83,7 @@ def intervals_caption(known: Iterable[str]) -> str:
         if any(each.startswith(EVIDENCE_TEXT[kind]) for each in words)
     ]
     origin = f" {' or '.join(sources)}" if sources else ""
-    return f"A line with caps is an interval{origin}; a dotted line with ≤ is an upper bound only."
+    return f"An outlined bar is an interval{origin}; a dashed one with ≤ is an upper bound only."
 
 
 def is_declared(known: str) -> bool:
