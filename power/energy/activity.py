@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -28,6 +29,8 @@ TRAFFIC_SHARE = 0.02
 """A drive is reading or writing from this share of its highest rate in the run."""
 TURN_EDGE_S = 0.25
 """A turn of the traffic this close to an edge of known work is that edge."""
+TURN_PIECES = 4
+"""Pieces in which the traffic turns are cut into so many, because power jumps somewhere in them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +104,12 @@ def traffic_turns(moved: Iterable[Trace], activity: Iterable[Activity]) -> NDArr
         np.searchsorted(edges_ns, turns[:, side] + shift_ns)
         for side, shift_ns in ((0, -near_ns), (1, near_ns))
     )
-    found: NDArray[np.int64] = turns[first == last]
-    return found
+    turns = turns[first == last]
+    turns = turns[np.argsort(turns[:, 0])]
+    until_ns = np.maximum.accumulate(turns[:, 1])
+    # Turns that overlap are one.
+    begins = np.flatnonzero(np.append(True, turns[1:, 0] > until_ns[:-1])[: len(turns)])
+    return np.column_stack((turns[begins, 0], until_ns[np.append(begins[1:], len(turns))[: len(begins)] - 1]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -158,25 +165,21 @@ class Pieces:
                         link = "own" if kind in starts else "part"
                     if link != "free":
                         starts.setdefault(kind, []).append(len(pieces))
-                    count = max(1, round((end_s - start_s) / piece_s))
-                    for begin_s in np.linspace(start_s, end_s, count + 1)[:-1].tolist():
+                    was_turn = False
+                    for begin_s, is_turn in _cut(start_s, end_s, piece_s, turns_s):
                         factor = 1.0 if stretch.names else IDLE_FACTOR
                         if index and not stretch.names and begin_s - stretch.start_s < SETTLE_S:
                             factor = 1.0 if is_steady else CHANGE_FACTOR
+                        if is_turn or was_turn:
+                            factor = CHANGE_FACTOR
                         pieces.append(_Piece(begin_s, link, factor))
-                        link = "walk"
+                        link, was_turn = "walk", is_turn
             pieces.append(_Piece(span[-1].end_s, "free", 1.0))
         # The last entry is no piece but the end of the last one.
         edge_s = np.array([each.start_s for each in pieces])
         walks = np.flatnonzero([each.link in {"walk", "part"} for each in pieces])
         middle_s = (edge_s[1:] + edge_s[:-1]) / 2
         scale = np.array([pieces[at].factor for at in walks])
-        # Around a turn, power changes into, within and out of the pieces that it overlaps.
-        is_turn = np.zeros(len(pieces), np.bool_)
-        for start_s, end_s in turns_s.tolist():
-            first = int(np.searchsorted(edge_s, start_s, "right")) - 1
-            is_turn[max(first, 0) : int(np.searchsorted(edge_s, end_s)) + 1] = True
-        scale[is_turn[walks]] = CHANGE_FACTOR
         return cls(
             edge_s=edge_s,
             piece_s=piece_s,
@@ -206,6 +209,20 @@ class _Piece(NamedTuple):
     start_s: float
     link: _Link
     factor: float
+
+
+def _cut(
+    start_s: float, end_s: float, piece_s: float, turns_s: Values
+) -> Iterator[tuple[float, bool]]:
+    """Yield where the pieces of a part start, and whether the traffic turns in them."""
+    moments_s = turns_s.ravel()
+    first, last = np.searchsorted(moments_s, start_s, "right"), np.searchsorted(moments_s, end_s)
+    borders_s = [start_s, *moments_s[first:last].tolist(), end_s]
+    for index, (from_s, to_s) in enumerate(itertools.pairwise(borders_s), start=int(first)):
+        is_turn = index % 2 == 1
+        count = max(1, round((to_s - from_s) / piece_s * (TURN_PIECES if is_turn else 1)))
+        for at_s in np.linspace(from_s, to_s, count + 1)[:-1].tolist():
+            yield at_s, is_turn
 
 
 def _parts(stretch: Stretch, *, has_first: bool, has_last: bool) -> list[tuple[int, float, float]]:

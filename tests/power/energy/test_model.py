@@ -21,7 +21,7 @@ from tests.power.energy_facts import activity_of, facts, window
 from tests.power.energy_traces import Floats, ns, samples_of
 from tests.records import Scenario, make_run
 from wattload.core.checks.sensors import sensor_model
-from wattload.core.power import Boxcar, Counter, Instant, Sensor, SourceFacts
+from wattload.core.power import Boxcar, Channel, Counter, Instant, Sensor, SourceFacts
 from wattload.core.record.energy import EnergyRecord, PowerSourceRecord, SensorRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.power.energy.ledger import EnergyLedger
@@ -52,6 +52,8 @@ class Case:
     ``work_pink_w`` of such noise during work alone, ``bursts_hz`` the frequency of full modulation
     of the work, ``destage_w`` the power above idle after each save, or after those ``destaged``
     alone, ``edge_w`` the power that is missing in the first and last 0.1 s of a save.
+    ``host_s`` and ``drive_s`` are about how long host and drive work in turns within a save and
+    once more after it; the drive's bytes are counted.
     ``is_short`` saves may be off by more, ``is_undersampled`` loads by any amount that is stated.
     """
 
@@ -70,6 +72,8 @@ class Case:
     destage_w: float = 0.0
     destaged: tuple[int, ...] | None = None
     edge_w: float = 0.0
+    host_s: float = 0.0
+    drive_s: float = 0.0
     level_sd_w: float = 0.0
     failed: float = 0.0
     clock_ppm: float = 0.0
@@ -112,6 +116,7 @@ class Drive:
 
     def __init__(self, case: Case, rng: np.random.Generator) -> None:
         self.intervals: list[tuple[float, float]] = []
+        self.reads: list[tuple[float, float]] = []
         start_s = LEAD_S + rng.uniform(0, 1)
         for length_s, pause_s in case.saves:
             self.intervals.append((start_s, start_s + length_s))
@@ -130,6 +135,15 @@ class Drive:
             self.watts[inside] = busy_w + case.level_sd_w * rng.normal()
             since_s = np.minimum(self.middle_s - start_s, end_s - self.middle_s)
             self.watts[inside & (since_s < 0.1)] -= case.edge_w
+            if case.host_s:
+                self.watts[inside] = idle_w
+                moment_s = start_s
+                while moment_s < end_s:
+                    moment_s += case.host_s * rng.uniform(0.5, 1.5)
+                    self.reads.append((moment_s, moment_s + case.drive_s * rng.uniform(0.5, 1.5)))
+                    moment_s = self.reads[-1][1]
+            for from_s, to_s in self.reads:
+                self.watts[(self.middle_s >= from_s) & (self.middle_s < to_s)] = busy_w
             if case.bursts_hz:
                 cycle = (self.middle_s[inside] * case.bursts_hz + rng.uniform(0, 1)) % 1
                 self.watts[inside] = np.where(cycle < 0.5, 2 * busy_w - idle_w, idle_w)
@@ -145,6 +159,11 @@ class Drive:
             self.watts = np.maximum(self.watts + case.pink_w * pink_noise(count, rng), 0)
         self._joules = np.concatenate(([0.0], np.cumsum(self.watts) * STEP_S))
         self._edge_s = np.arange(count + 1) * STEP_S - BEFORE_S
+
+    def read_bytes(self, time_s: Floats) -> Floats:
+        """Return the bytes that the drive counted up to each time."""
+        moved_s = [np.clip(time_s, *each) - each[0] for each in self.reads]
+        return 1e8 * np.sum(moved_s, axis=0)
 
     def energy_j(self, time_s: Floats) -> Floats:
         """Return joules from the start of the simulation up to each time."""
@@ -226,6 +245,14 @@ def outcome(case: Case, seed: int) -> Outcome:
         [None if math.isnan(value) else value for value in values.tolist()],
         channel=source.figure_channel,
     )
+    if drive.reads:
+        samples += samples_of(
+            reads_s,
+            drive.read_bytes(reads_s),
+            channel=Channel.READ_BYTES,
+            source="block",
+            device="nvme0n1",
+        )
     ledger = EnergyLedger(samples, [source], host="host1", activity=activity_of(phase))
     (record,) = ledger.phase_records([phase])
     return Outcome(record=record, sensor=ledger.sensor(source), true_j=drive.true_j)
@@ -234,6 +261,7 @@ def outcome(case: Case, seed: int) -> Outcome:
 ONCE = ((5.0, 0.0),)
 SAVES = ((5.0, 3.0),) * 4
 MINUTE = ((60.0, 0.0),)
+TURNS = ((11.0, 0.1), (10.0, 0.0))
 SENSED = Instant()
 
 
@@ -319,6 +347,10 @@ CASES = [
     Case(name="saves of different power", saves=SAVES, level_sd_w=1.0),
     Case(name="slow starts and ends", saves=((1.1, 0.5),) * 12, edge_w=8.0),
     Case(name="slow starts and ends, tumbling", saves=SAVES * 3, edge_w=8.0, update_s=1.0),
+    Case(name="host and drive in turns", saves=TURNS, host_s=1.5, drive_s=2.0, rate_hz=4.0),
+    Case(name="turns of a second", saves=TURNS, host_s=1.0, drive_s=1.0),
+    Case(name="turns and lag", saves=TURNS, host_s=1.5, drive_s=2.0, lag_s=1.0),
+    Case(name="turns, tumbling", saves=TURNS, host_s=3.0, drive_s=4.0, update_s=1.0),
     Case(name="unsteady saves", saves=SAVES, work_pink_w=1.0),
     Case(name="unsteady saves of 1.1 s", saves=short(1.1), work_pink_w=1.0),
     Case(
