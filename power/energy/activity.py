@@ -109,7 +109,9 @@ def traffic_turns(moved: Iterable[Trace], activity: Iterable[Activity]) -> NDArr
     until_ns = np.maximum.accumulate(turns[:, 1])
     # Turns that overlap are one.
     begins = np.flatnonzero(np.append(True, turns[1:, 0] > until_ns[:-1])[: len(turns)])
-    return np.column_stack((turns[begins, 0], until_ns[np.append(begins[1:], len(turns))[: len(begins)] - 1]))
+    return np.column_stack(
+        (turns[begins, 0], until_ns[np.append(begins[1:], len(turns))[: len(begins)] - 1])
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -121,6 +123,7 @@ class Pieces:
     scaled to those of work; ``is_part`` tells which of these begin another part of work, at a power
     of their own. ``starts`` are the pieces that begin a stretch or a part, grouped by equal work,
     in groups of two or more. ``free_count`` more pieces begin a stretch without an equal one.
+    ``has_turns``: in some, the drive began or stopped to read or write.
     """
 
     edge_s: Values
@@ -130,6 +133,7 @@ class Pieces:
     walks: NDArray[np.intp]
     walk_s: Values
     is_part: NDArray[np.bool_]
+    has_turns: bool
 
     @classmethod
     def of(
@@ -148,6 +152,7 @@ class Pieces:
         of their own. ``is_steady``: power after work varies no more than during it.
         """
         pieces: list[_Piece] = []
+        has_turns = False
         starts: dict[tuple[int, frozenset[str]], list[int]] = {}
         for span in spans:
             for index, stretch in enumerate(span):
@@ -174,6 +179,7 @@ class Pieces:
                             factor = CHANGE_FACTOR
                         pieces.append(_Piece(begin_s, link, factor))
                         link, was_turn = "walk", is_turn
+                        has_turns |= is_turn
             pieces.append(_Piece(span[-1].end_s, "free", 1.0))
         # The last entry is no piece but the end of the last one.
         edge_s = np.array([each.start_s for each in pieces])
@@ -192,6 +198,7 @@ class Pieces:
             walks=walks,
             walk_s=(middle_s[walks] - middle_s[walks - 1]) * scale,
             is_part=np.array([pieces[at].link == "part" for at in walks], dtype=np.bool_),
+            has_turns=has_turns,
         )
 
 

@@ -30,7 +30,7 @@ TEMPER, JUMP_TEMPER, TEMPER_MAX = 2.0, 0.25, 20.0
 """Weights use the log likelihood divided by ``TEMPER``, as no real sensor has exactly one of the
 shapes. If power jumps at unknown times, the walk fits badly and the likelihood is less reliable:
 the divisor is then ``JUMP_TEMPER`` times the squared largest step in standard deviations, up to
-``TEMPER_MAX``."""
+``TEMPER_MAX``. It is that where the traffic turns."""
 EXTENT_MAX_S = 2.0
 """Delays and logarithms of windows farther than this from the likeliest are left out."""
 BELOW_ZERO, BELOW_ZERO_NATS = 0.02, 1000.0
@@ -136,6 +136,8 @@ def is_likelier(
 def _temper(solution: Solution, problem: LeastSquares) -> float:
     """Return what log likelihoods near a solution are divided by in weights."""
     pieces = problem.pieces
+    if pieces.has_turns:
+        return TEMPER_MAX
     is_walk = ~pieces.is_part
     walks = pieces.walks[is_walk]
     steps_w = solution.watts[walks] - solution.watts[walks - 1]
