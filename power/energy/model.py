@@ -92,6 +92,8 @@ EDGE_MISFIT = 0.25
 """So large a share of the readings' range is no misfit: on a busy host a drive begins and ends its
 work up to a quarter of a second away from its phase, which shows in a mean of a second by a quarter
 of the step. The uncertainty includes it."""
+WINDOW_SHARE = 0.1
+"""A window that differs from the declared one by at most this, beyond its uncertainty, is that."""
 KNOWN_LAG_S = 0.5
 """A lag is unknown if its uncertainty is larger than this and it may be zero. Then power is the
 solution for the declared sensor, and the energies for other lags are part of the uncertainty."""
@@ -425,6 +427,9 @@ def _found_sensor(run: _Run, sensors: LikelySensors, residual: Values) -> FoundS
     lag_s = np.array([each.response.lag_s for each in own])
     window_s = np.array([each.response.window_s for each in own])
     mean_lag_s, mean_window_s = float(weight @ lag_s), float(weight @ window_s)
+    window_u_s = 2 * math.sqrt(float(weight @ (window_s - mean_window_s) ** 2))
+    apart_s = abs(mean_window_s - run.declared.window_s) - window_u_s
+    is_close = shape == run.declared.shape and apart_s <= WINDOW_SHARE * run.declared.window_s
     # Without an edge, or without a change of power, any lag explains the readings.
     lag_u_s = LAG_MAX_S
     if len(run.stretches) > 1 and not run.is_flat:
@@ -443,8 +448,8 @@ def _found_sensor(run: _Run, sensors: LikelySensors, residual: Values) -> FoundS
         response=Response(shape=shape, lag_s=mean_lag_s, window_s=mean_window_s),
         lag_u_s=lag_u_s,
         is_known=lag_u_s <= KNOWN_LAG_S or not undelayed,
-        window_u_s=2 * math.sqrt(float(weight @ (window_s - mean_window_s) ** 2)),
-        is_declared=best.is_declared,
+        window_u_s=window_u_s,
+        is_declared=best.is_declared or is_close,
         edge_residual_w=edge_w,
         residual_w=elsewhere_w or 0.0,
         # A count is right whatever the power was.
