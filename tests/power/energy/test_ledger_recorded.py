@@ -84,8 +84,9 @@ def test_counter_and_power_of_a_gpu_agree_within_their_known_uncertainty() -> No
     assert abs(by_counter.energy_j - by_power.energy_j) < known_j
     # The counter moves every 0.1 s: at 440 W that is 44 J, or 0.0022 of all.
     assert by_power.energy_j == pytest.approx(by_counter.energy_j, rel=0.0025)
-    # The window found is not exactly the one declared, which a counter does not have.
-    assert by_counter.chosen
+    # Both sensors are as declared, and the means of a second have the smaller known uncertainty.
+    assert by_power.chosen
+    assert sum(by_power.uncertainty_parts_j.values()) < sum(by_counter.uncertainty_parts_j.values())
     assert by_counter.evidence is Evidence.SELF_REPORTED
 
 
