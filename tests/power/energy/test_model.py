@@ -163,7 +163,8 @@ class Drive:
     def read_bytes(self, time_s: Floats) -> Floats:
         """Return the bytes that the drive counted up to each time."""
         moved_s = [np.clip(time_s, *each) - each[0] for each in self.reads]
-        return 1e8 * np.sum(moved_s, axis=0)
+        moved: Floats = 1e8 * np.sum(moved_s, axis=0)
+        return moved
 
     def energy_j(self, time_s: Floats) -> Floats:
         """Return joules from the start of the simulation up to each time."""
