@@ -25,8 +25,9 @@ because the drive may still be busy (destaging), unless the readings clearly sho
 it is where the drive's traffic turns."""
 IDLE_FACTOR = 0.01
 """The factor for other idle time: the power of an idle drive hardly changes."""
-TRAFFIC_SHARE = 0.02
-"""A drive is reading or writing from this share of its highest rate in the run."""
+TRAFFIC_SHARE, HIGH_RATE_QUANTILE = 0.02, 0.9
+"""A drive is reading or writing from this share of its high rate, which it exceeds in a tenth of
+the time in which it moves anything. Its highest rate may be that of a flush."""
 TURN_EDGE_S = 0.25
 """A turn of the traffic this close to an edge of known work is that edge."""
 TURN_PIECES = 4
@@ -89,9 +90,12 @@ def traffic_turns(moved: Iterable[Trace], activity: Iterable[Activity]) -> NDArr
         for trace in moved
         for known in [~np.isnan(trace.value)]
     ]
-    rates = [np.diff(value) / np.maximum(np.diff(time_ns), 1) for time_ns, value in counted]
-    least = TRAFFIC_SHARE * max((float(each.max(initial=0.0)) for each in rates), default=0.0)
-    spans = [np.empty((0, 2), np.int64)]
+    if not counted:
+        return np.empty((0, 2), np.int64)
+    lasted_ns = [np.maximum(np.diff(time_ns), 1) for time_ns, _ in counted]
+    rates = [np.diff(value) / ns for (_, value), ns in zip(counted, lasted_ns, strict=True)]
+    least = TRAFFIC_SHARE * _high_rate(np.concatenate(rates), np.concatenate(lasted_ns))
+    spans = []
     for (time_ns, _), rate in zip(counted, rates, strict=True):
         # A single count that differs from those around it is unsteady traffic, not a turn.
         is_busy = median_filter((rate > least).astype(np.int8), 3, mode="nearest")
@@ -112,6 +116,16 @@ def traffic_turns(moved: Iterable[Trace], activity: Iterable[Activity]) -> NDArr
     return np.column_stack(
         (turns[begins, 0], until_ns[np.append(begins[1:], len(turns))[: len(begins)] - 1])
     )
+
+
+def _high_rate(rate: Values, lasted_ns: NDArray[np.int64]) -> float:
+    """Return the rate that is exceeded in a tenth of the time with any, 0 without any."""
+    moving = rate > 0
+    if not moving.any():
+        return 0.0
+    weights = lasted_ns[moving]
+    high = np.quantile(rate[moving], HIGH_RATE_QUANTILE, weights=weights, method="inverted_cdf")
+    return float(high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

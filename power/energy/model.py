@@ -93,7 +93,8 @@ EDGE_MISFIT = 0.25
 work up to a quarter of a second away from its phase, which shows in a mean of a second by a quarter
 of the step. The uncertainty includes it."""
 WINDOW_SHARE = 0.1
-"""A window that differs from the declared one by at most this, beyond its uncertainty, is that."""
+"""A window that differs from the declared one by at most this, beyond its uncertainty, is that. The
+uncertainty counts for no more than this."""
 KNOWN_LAG_S = 0.5
 """A lag is unknown if its uncertainty is larger than this and it may be zero. Then power is the
 solution for the declared sensor, and the energies for other lags are part of the uncertainty."""
@@ -428,8 +429,9 @@ def _found_sensor(run: _Run, sensors: LikelySensors, residual: Values) -> FoundS
     window_s = np.array([each.response.window_s for each in own])
     mean_lag_s, mean_window_s = float(weight @ lag_s), float(weight @ window_s)
     window_u_s = 2 * math.sqrt(float(weight @ (window_s - mean_window_s) ** 2))
-    apart_s = abs(mean_window_s - run.declared.window_s) - window_u_s
-    is_close = shape == run.declared.shape and apart_s <= WINDOW_SHARE * run.declared.window_s
+    allowed_s = WINDOW_SHARE * run.declared.window_s
+    apart_s = abs(mean_window_s - run.declared.window_s) - min(window_u_s, allowed_s)
+    is_close = shape == run.declared.shape and apart_s <= allowed_s
     # Without an edge, or without a change of power, any lag explains the readings.
     lag_u_s = LAG_MAX_S
     if len(run.stretches) > 1 and not run.is_flat:

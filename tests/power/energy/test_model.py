@@ -53,7 +53,7 @@ class Case:
     of the work, ``destage_w`` the power above idle after each save, or after those ``destaged``
     alone, ``edge_w`` the power that is missing in the first and last 0.1 s of a save.
     ``host_s`` and ``drive_s`` are about how long host and drive work in turns within a save and
-    once more after it; the drive's bytes are counted.
+    once more after it; the drive's bytes are counted, with ``flush`` also a burst of 1 ms.
     ``is_short`` saves may be off by more, ``is_undersampled`` loads by any amount that is stated.
     """
 
@@ -74,6 +74,7 @@ class Case:
     edge_w: float = 0.0
     host_s: float = 0.0
     drive_s: float = 0.0
+    flush: bool = False
     level_sd_w: float = 0.0
     failed: float = 0.0
     clock_ppm: float = 0.0
@@ -247,9 +248,15 @@ def outcome(case: Case, seed: int) -> Outcome:
         channel=source.figure_channel,
     )
     if drive.reads:
+        counts_s, counts = reads_s, drive.read_bytes(reads_s)
+        if case.flush:
+            at = reads_s.size // 3
+            counts_s = np.insert(counts_s, at + 1, counts_s[at] + 0.001)
+            counts = np.insert(counts, at + 1, counts[at])
+            counts[at + 1 :] += 5e8
         samples += samples_of(
-            reads_s,
-            drive.read_bytes(reads_s),
+            counts_s,
+            counts,
             channel=Channel.READ_BYTES,
             source="block",
             device="nvme0n1",
@@ -349,6 +356,15 @@ CASES = [
     Case(name="slow starts and ends", saves=((1.1, 0.5),) * 12, edge_w=8.0),
     Case(name="slow starts and ends, tumbling", saves=SAVES * 3, edge_w=8.0, update_s=1.0),
     Case(name="host and drive in turns", saves=TURNS, host_s=1.5, drive_s=2.0, rate_hz=4.0),
+    Case(name="turns and a flush", saves=TURNS, host_s=1.5, drive_s=2.0, rate_hz=4.0, flush=True),
+    Case(
+        name="turns of half a second",
+        saves=TURNS,
+        host_s=0.5,
+        drive_s=0.5,
+        rate_hz=4.0,
+        is_undersampled=True,
+    ),
     Case(name="turns of a second", saves=TURNS, host_s=1.0, drive_s=1.0),
     Case(name="turns and lag", saves=TURNS, host_s=1.5, drive_s=2.0, lag_s=1.0),
     Case(name="turns, tumbling", saves=TURNS, host_s=3.0, drive_s=4.0, update_s=1.0),

@@ -19,9 +19,10 @@ WHOLE_RUN = "whole_run"
 That is from the sampler's start to its end, without the quiet periods at either end.
 """
 
-ENERGY_MODEL = 4
+ENERGY_MODEL = 5
 """The version of the energy model: 1 integrated readings, 2 fits the sensor, 3 also how work begins
-and ends, 4 also whether power rests after it."""
+and ends, 4 also whether power rests after it, 5 also where the drive begins or stops to move bytes.
+"""
 
 LAG_ALLOWED_S = 0.1
 """A sensor that is certainly later than this is not the one declared."""
@@ -211,11 +212,11 @@ class SensorRecord(Frozen):
 
     A reading is the power of ``window_s`` seconds that ended ``lag_s`` before it: their mean
     (``boxcar``), a filtered value with this time constant (``rc``), the power of one moment
-    (``instant``), or the mean between two counts (``mean``). ``is_declared``: shape and window are
-    those that the source declares. ``is_known``: power changed enough to show the lag.
-    ``edge_residual_w`` and ``residual_w`` are the root mean squares of the readings around the fit,
-    near the beginnings and ends of work and elsewhere. If they are much larger there, no sensor
-    explains the readings (``is_explained``).
+    (``instant``), or the mean between two counts (``mean``). ``is_declared``: the shape is the
+    declared one, and so is the window, within a tenth beyond its uncertainty. ``is_known``: power
+    changed enough to show the lag. ``edge_residual_w`` and ``residual_w`` are the root mean squares
+    of the readings around the fit, near the beginnings and ends of work and elsewhere. If they are
+    much larger there, no sensor explains the readings (``is_explained``).
     """
 
     shape: Literal["instant", "boxcar", "rc", "mean"]
