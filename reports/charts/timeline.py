@@ -19,7 +19,7 @@ from wattload.reports.charts.captions import is_declared
 from wattload.reports.charts.plot import Axis, Frame, share_of, text
 from wattload.reports.charts.themes import arm_role, light
 from wattload.reports.quantity import Scale, label, listed, number, quantity, scale_for, scaled
-from wattload.reports.runs.energy import Energy, phase_energies, whole_energy
+from wattload.reports.runs.energy import Energy, is_fitted, phase_energies, whole_energy
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading
 from wattload.reports.runs.timeline import Band, Timeline, make_timeline
@@ -32,6 +32,9 @@ _BINS_MIN = 20
 
 _WIDTHS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600, 7200, 14400)
 _STRIPS_MAX = 40
+_OUTLINED_MAX = 6
+"""The ends of more phases of a run would hide its line."""
+
 _LANE, _LANE_GAP = 20, 8
 """Pixels of a run's strip with its words, and between the last one and the axes."""
 _STRIP, _LETTERED_STRIP = 3, 12
@@ -296,8 +299,12 @@ def _power_caption(tracks: Sequence[Track], bins: str) -> str:
         what = "Drive power"
     if periods_s:
         what += f", read every {quantity(max(periods_s), Unit.SECONDS, 2)}"
-    ending = f" {bins}" if periods_s else ""
-    return f"{what}: {'; '.join(known)}. Timed phases are shaded.{ending}"
+    parts = [f"{what}: {'; '.join(known)}. Strips are timed phases."]
+    if periods_s:
+        parts.append(bins)
+    if any(is_fitted(track.run.record) for track in tracks):
+        parts.append("Energies come from a model fitted to the readings, not from these lines.")
+    return " ".join(parts)
 
 
 def _chart(
@@ -445,7 +452,9 @@ def _draw_lane(
     labels: Sequence[tuple[str, float, float]],
     initials: Mapping[str, str],
 ) -> None:
-    """Draw a run's timed phases as a strip over the area, and shade the area under them.
+    """Draw a run's timed phases as a strip over the area, and mark them in the area under it.
+
+    A single run's are shaded. Shades of several would mix: the ends of their phases are dotted.
 
     Args:
         frame: the axes.
@@ -461,7 +470,12 @@ def _draw_lane(
     if len(spans) > _STRIPS_MAX:
         spans = [(each.start_s, each.intervals_s[-1][1], each.name) for each in track.phases]
     for start_s, end_s, name in spans:
-        frame.shade(start_s - track.zero_s, end_s - track.zero_s, role, 0.06)
+        ends_s = (start_s - track.zero_s, end_s - track.zero_s)
+        if not letter:
+            frame.shade(*ends_s, role, 0.06)
+        elif len(spans) <= _OUTLINED_MAX:
+            for at_s in ends_s:
+                frame.line([at_s] * 2, [frame.y.low, frame.y.high], role, dash="2 3", width=0.8)
         left = frame.x.share(start_s - track.zero_s)
         width = max(frame.x.share(end_s - track.zero_s) - left, 0.001)
         frame.over(

@@ -39,6 +39,9 @@ EVIDENCE_TEXT = {
     Evidence.DECLARED: "declared in a data sheet or by the user, not measured",
     Evidence.NONE: "unknown",
 }
+SIMULATED = "simulated readings"
+"""The text for readings of a simulated drive, whose watts are invented."""
+
 _SIMULATED_VENDOR = "0x1b36"  # QEMU's PCI vendor id: there is no drive behind it
 _SIMULATED_MODELS = ("QEMU", "VIRTUAL DRIVE")
 
@@ -94,15 +97,20 @@ class Energy:
     @property
     def words(self) -> str:
         """The evidence for the figure, in words."""
-        text = evidence_text(self.evidence, recorded=self.recorded, replayed=self.replayed)
-        return text + (", of a simulated drive" if self.simulated else "")
+        return evidence_text(
+            self.evidence,
+            recorded=self.recorded,
+            replayed=self.replayed,
+            simulated=self.simulated,
+        )
 
 
-def evidence_text(evidence: Evidence, *, recorded: bool, replayed: bool) -> str:
-    """Return the evidence for a figure, in words; recordings are marked."""
+def evidence_text(evidence: Evidence, *, recorded: bool, replayed: bool, simulated: bool) -> str:
+    """Return the evidence for a figure, in words; recordings and simulations are marked."""
     if replayed:
         return REPLAYED
-    return EVIDENCE_TEXT[evidence] + (" (recorded trace)" if recorded else "")
+    text = SIMULATED if simulated and evidence in RANKS else EVIDENCE_TEXT[evidence]
+    return text + (" (recorded trace)" if recorded else "")
 
 
 def sources_of(record: RunRecord) -> Mapping[tuple[str, str, str], SourceFacts]:
@@ -254,6 +262,21 @@ def has_failed_sensor(record: RunRecord, phase: str) -> bool:
         if part.chosen and part.scope is Scope.DRIVE and part.phase in names
     }
     return any(check.verdict == "fail" and check.name in sensors for check in record.checks)
+
+
+def is_fitted(record: RunRecord) -> bool:
+    """Return whether a drive's energy is that of a model fitted to its sensor's readings."""
+    fitted = {
+        (source.host, source.name, source.device)
+        for source in record.power.sources
+        if source.found is not None
+    }
+    return any(
+        part.chosen
+        and part.scope is Scope.DRIVE
+        and (part.host, part.source, part.device) in fitted
+        for part in record.power.energy
+    )
 
 
 def energy_text(energy: Energy | EnergyRecord | PowerStateShare, digits: int = DIGITS) -> str:

@@ -205,9 +205,9 @@ def _evidence(record: RunRecord) -> Mapping[tuple[str, str], tuple[Evidence, str
             evidence,
             recorded=known is not None and known.is_recorded,
             replayed=known is not None and known.is_of_another_run,
+            simulated=is_simulated(record),
         )
-        suffix = ", of a simulated drive" if is_simulated(record) else ""
-        found[key] = (evidence, words + suffix)
+        found[key] = (evidence, words)
     return found
 
 

@@ -21,6 +21,7 @@ from wattload.reports.runs.energy import (
     SOFT_BOUND,
     energy_text,
     evidence_text,
+    is_simulated,
     sources_of,
 )
 from wattload.reports.runs.load import Run
@@ -153,6 +154,7 @@ def evidence_words(record: RunRecord, figure: EnergyRecord | IdleRecord) -> str:
         figure.evidence,
         recorded=facts is not None and facts.is_recorded,
         replayed=facts is not None and facts.is_of_another_run,
+        simulated=is_simulated(record),
     )
 
 

@@ -180,7 +180,7 @@ def _line(
 def _scatter(scatter: Scatter) -> Words:
     """Return which figures scatter most, with a link to the run that is farthest away."""
     run = Link(scatter.run_name, anchor("run", scatter.run))
-    return [f"{scatter.words}; ", run, f" is {scatter.distance}"]
+    return [f"{scatter.words}; ", run, scatter.ending]
 
 
 def _finding(answer: Answer | None) -> Finding:

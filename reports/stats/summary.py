@@ -210,12 +210,14 @@ class Answer:
 class Scatter:
     """The figures that scatter most: ``unstable rates of A: CV 12 %``.
 
-    ``run`` is the id of the run that is farthest from its arm's median, ``distance`` how far.
+    ``run`` is the id of the run that is farthest from its arm's median, ``distance`` how far,
+    ``in_mean`` whether its arm's mean includes it.
     """
 
     words: str
     run: str
     distance: str
+    in_mean: bool
 
     @property
     def run_name(self) -> str:
@@ -223,9 +225,14 @@ class Scatter:
         return f"run {self.run.rpartition('-')[2]}"
 
     @property
+    def ending(self) -> str:
+        """What follows the run's name."""
+        return f", {self.distance}, is {'' if self.in_mean else 'not '}in the mean"
+
+    @property
     def text(self) -> str:
         """All of it in one line."""
-        return f"{self.words}; {self.run_name} is {self.distance}"
+        return f"{self.words}; {self.run_name}{self.ending}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -634,14 +641,15 @@ def _scatter(place: _Place) -> Scatter | None:
     if not found:
         return None
     cv, name, arm, spread, row = max(found, key=lambda each: each[:3])
-    values = {f.run: f.value for f in row.figures[arm] if f.valid and f.value is not None}
-    run = max(values, key=lambda each: abs(values[each] - spread.median))
-    off = values[run] / spread.median - 1
+    valid = [(f, f.value) for f in row.figures[arm] if f.valid and f.value is not None]
+    figure, value = max(valid, key=lambda each: abs(each[1] - spread.median))
+    off = value / spread.median - 1
     of = f" of {place.letter(arm)}" if len(row.spreads) > 1 else ""
     return Scatter(
         words=f"{spread.gate} {name}{of}: CV{UNIT_SPACE}{percent(cv, 2)}",
-        run=run,
+        run=figure.run,
         distance=f"{percent(abs(off), 2)} {'above' if off > 0 else 'below'} the median",
+        in_mean=figure.in_mean,
     )
 
 

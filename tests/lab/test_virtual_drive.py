@@ -167,7 +167,7 @@ def test_page_says_what_state_1_costs_and_that_the_drive_is_virtual(judged: Judg
     wattload("report", *folders, "--by", "power_state", "-o", str(page))
     text = page.read_text()
     assert "virtual drive" in text
-    assert "of a simulated drive" in text
+    assert "simulated readings" in text
     assert "Highest temperature of the drive in timed phases" in text
     assert "Energy of the whole run by source" in text
     assert "own count" in text

@@ -13,6 +13,7 @@ import pytest
 from tests.record_power import PowerKind
 from tests.records import Scenario
 from tests.reports.conftest import arm, one
+from wattload.core.record.energy import SensorRecord
 from wattload.core.units import Unit
 from wattload.reports.charts.themes import light
 from wattload.reports.charts.timeline import energy_figure, make_track, power_figure, rate_figure
@@ -77,10 +78,45 @@ def test_a_caption_says_how_power_is_known_and_what_lines_are(pair: list[Run]) -
     found = power_figure("c", "x", tracks)
     assert found is not None
     assert re.fullmatch(
-        r"Drive power, read every 100 ms: measured by a meter or a rail sensor\. Timed phases are "
-        r"shaded\. Lines are means over \S+ \w+; bands show the range of values, cut off if high\.",
+        r"Drive power, read every 100 ms: measured by a meter or a rail sensor\. Strips are timed "
+        r"phases\. Lines are means over \S+ \w+; bands show the range of values, cut off if high\.",
         found.caption.replace("\u00a0", " "),
     )
+
+
+def test_a_caption_says_that_energies_are_of_a_model_where_one_was_fitted(pair: list[Run]) -> None:
+    sensor = SensorRecord(
+        shape="instant",
+        window_s=0.0,
+        window_uncertainty_s=0.0,
+        lag_s=0.0,
+        lag_uncertainty_s=0.1,
+        is_declared=True,
+        is_known=True,
+        is_explained=True,
+        residual_w=0.0,
+    )
+    record = pair[0].record
+    sources = tuple(each.model_copy(update={"found": sensor}) for each in record.power.sources)
+    power = record.power.model_copy(update={"sources": sources})
+    fitted = replace(pair[0], record=record.model_copy(update={"power": power}))
+    words = "Energies come from a model fitted to the readings, not from these lines."
+    for run, is_fitted in ((fitted, True), (pair[0], False)):
+        found = power_figure("c", "x", [make_track("A", "A", run)])
+        assert found is not None
+        assert found.caption.endswith(words) == is_fitted
+
+
+def test_phases_of_two_arms_are_told_apart_by_their_colours(pair: list[Run]) -> None:
+    tracks = [make_track(letter, letter, run) for letter, run in zip("AB", pair, strict=True)]
+    both, alone = power_figure("c", "x", tracks), power_figure("c", "x", tracks[:1])
+    assert both is not None
+    assert alone is not None
+    shade = r'<rect [^>]*height="150" fill="([^"]*)"'
+    assert re.findall(shade, alone.svg) == [light("a")]
+    assert re.findall(shade, both.svg) == []
+    ends = re.findall(r'stroke="([^"]*)"[^>]*stroke-dasharray', both.svg)
+    assert ends == [light("a")] * 2 + [light("b")] * 2
 
 
 def test_phases_are_named_with_their_own_seconds_and_energy(tmp_path: Path) -> None:

@@ -178,6 +178,19 @@ def test_an_emulated_controller_is_known_by_name_or_vendor() -> None:
     assert not phase_energies(emulated)[0].ranks
 
 
+@pytest.mark.parametrize(
+    ("power", "words"),
+    [
+        ("measured", "simulated readings"),
+        ("self_reported", "simulated readings"),
+        ("bounds", "bounds from power states, not measured"),
+    ],
+)
+def test_readings_of_a_simulated_drive_are_called_so(power: PowerKind, words: str) -> None:
+    figure = phase_energies(record(power, model="wattload virtual drive"))[0]
+    assert figure.words == words
+
+
 def _recorded(own: RunRecord, **facts: bool) -> RunRecord:
     sources = tuple(
         source.model_copy(update={"facts": source.facts.model_copy(update=facts)})

@@ -358,7 +358,7 @@ def test_the_worst_scatter_is_named_from_5_percent_with_the_run_behind_it() -> N
     assert found is not None
     assert found.run == "s1-B-5"
     text = found.text.replace("\u00a0", " ")
-    assert text == "unstable rates of B: CV 15 %; run 5 is 40 % below the median"
+    assert text == "unstable rates of B: CV 15 %; run 5, 40 % below the median, is in the mean"
     alone = row(session({"A": wild}, interleave="none")).scatter
     assert alone is not None
     assert alone.words.startswith("unstable rates: CV\u00a0")
