@@ -311,7 +311,9 @@ def _near_edges(run: _Run) -> LeastSquares:
     if np.count_nonzero(near) < READINGS_MIN:
         near[:], clipped = True, [list(run.stretches)]
     each_s = float(np.median(np.diff(run.time_s)))
-    stride = max(1, int(run.piece_s / (PIECE_READINGS * max(each_s, 1e-9))))
+    # Readings may come almost at once; a few must be left.
+    most = np.count_nonzero(near) // READINGS_MIN
+    stride = max(1, min(most, int(run.piece_s / (PIECE_READINGS * max(each_s, 1e-9)))))
     used = np.flatnonzero(near)[::stride]
     observed, windows_s = run.observed, run.observed.window_s
     return LeastSquares(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.power.energy_facts import activity_of, facts, window
@@ -274,6 +274,7 @@ ANY_VALUE = st.one_of(
 
 
 @settings(max_examples=25)
+@example([(0.1, 0.0), (0.1, 1.0), (-1e-9, 0.0), (-1e-9, 0.0)], "power", 0.0, 0.0)
 @given(
     readings=st.lists(st.tuples(ANY_STEP_S, ANY_VALUE), max_size=60),
     kind=st.sampled_from(KINDS),
