@@ -6,7 +6,7 @@ set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 python="$root/.venv/bin/python"
 cd "$root"
-export PYTHONPATH="$root" PYTHONDONTWRITEBYTECODE=1 WATTLOAD_LAB_MODELS=/run/models
+export PYTHONPATH="$root" PYTHONDONTWRITEBYTECODE=1 PYTHONFAULTHANDLER=1 WATTLOAD_LAB_MODELS=/run/models
 export WATTLOAD_STATE_DIR=/run/wattload-state WATTLOAD_LAB_VIRTUAL=/run/virtual
 export WATTLOAD_LAB_OUT=/run/out
 ip link set lo up
