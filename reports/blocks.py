@@ -98,8 +98,8 @@ class Notice:
 class Finding:
     """One answer of the first screen: who wins, by how much, and how certain that is.
 
-    ``remark`` and each of ``lines`` are printed under it. ``letter`` and ``tone`` are empty without
-    a winner, and ``quiet`` is for what nobody measured.
+    ``remark`` and each of ``lines`` are printed under it. ``letter`` is who is ahead, and ``tone``
+    its colour if it won. ``quiet`` is for what nobody measured.
     """
 
     text: str

@@ -22,7 +22,7 @@ from wattload.reports.sanitize import escape_unseen, is_wide, sanitize
 from wattload.reports.sections.checks import trust_section
 from wattload.reports.sections.claims import claims_section
 from wattload.reports.sections.conditions import conditions_section
-from wattload.reports.sections.first import byline, first_section, heading, title
+from wattload.reports.sections.first import byline, failed_check, first_section, heading, title
 from wattload.reports.sections.method import method_section
 from wattload.reports.sections.power import cumulative_section, states_section
 from wattload.reports.sections.provenance import inputs_section
@@ -63,6 +63,7 @@ def page_of(subject: Subject, *, claims: bool = False) -> str:
         arms=heading(subject),
         byline=byline(subject, screen),
         banner=sentence_of(screen.banner),
+        failed=failed_check(screen),
         first=first,
         sections=[section for section in sections if section is not None],
         data=json_data(subject, claims=claims),

@@ -291,6 +291,10 @@ def _runs(subject: Subject, screen: FirstScreen) -> str:
         parts.append(f"{counted(len(screen.excluded), 'run')} excluded")
     if subject.left_out:
         parts.append(f"{counted(len(subject.left_out), 'record')} left out")
+    if screen.failed:
+        first, *others = screen.failed
+        more = f" and {len(others)} more" if others else ""
+        parts.append(f"failed check: {first.name}, {first.place}{more}")
     return _markdown_text("; ".join(parts)) + "."
 
 

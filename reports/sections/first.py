@@ -83,6 +83,15 @@ def byline(subject: Subject, screen: FirstScreen) -> Words:
     return parts
 
 
+def failed_check(screen: FirstScreen) -> Words:
+    """Return the most important failed check that no row names, and how many more there are."""
+    if not screen.failed:
+        return ()
+    first, *others = screen.failed
+    more = f" and {len(others)} more" if others else ""
+    return ["Failed check: ", Link(first.name, anchor("run", first.run)), f", {first.place}{more}"]
+
+
 def _repeats(subject: Subject, screen: FirstScreen) -> str:
     """Return how many pairs of runs are compared in a workload, or else the runs of an arm."""
     effects = [row.speed.row.effect if row.speed and row.speed.row else None for row in screen.rows]
@@ -184,7 +193,7 @@ def _scatter(scatter: Scatter) -> Words:
 
 
 def _finding(answer: Answer | None) -> Finding:
-    """Return the answer on speed or energy; only who is ahead has a letter and a colour."""
+    """Return the answer on speed or energy; who is ahead has a letter, a winner also a colour."""
     if answer is None:
         return Finding(text="not compared", tone="quiet")
     name = named(answer.letter, answer.leader) if answer.leader is not None else ""
@@ -196,7 +205,7 @@ def _finding(answer: Answer | None) -> Finding:
             remark="; ".join(filter(None, known)),
             lines=lines,
             letter=answer.letter,
-            tone=_TONES[answer.letter],
+            tone=_TONES[answer.letter] if answer.winner else "",
         )
     # An interval on both sides of 1 is the reason.
     is_plain = bool(answer.interval_text) and answer.lower is not None and answer.lower <= 1
@@ -258,8 +267,8 @@ def _spread(bar: summary.Bar) -> str:
 
 
 def _panels(row: VerdictRow, *, has_energy: bool) -> str:
-    """Return the bars of a workload; only the figures of who is ahead are in bold."""
-    faster, thriftier = (answer.shown if answer else None for answer in (row.speed, row.energy))
+    """Return the bars of a workload; only the figures of winners are in bold."""
+    faster, thriftier = (answer.winner if answer else None for answer in (row.speed, row.energy))
     panels = [(row.rates, faster)]
     if has_energy:
         panels += [(row.energies, thriftier), (row.efficiencies, thriftier)]

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Literal
 
 from wattload.core.power import Scope
-from wattload.core.record.results import NO_SENSOR, Better
+from wattload.core.record.results import NO_SENSOR, Better, Check
 from wattload.core.record.run import RunRecord
 from wattload.core.units import GB, MB, Unit
 from wattload.reports.quantity import (
@@ -50,6 +50,7 @@ from wattload.reports.stats.conditions import (
     differences,
     different_bytes,
     has_excluded_energy,
+    is_compared,
     shared_drives,
 )
 from wattload.reports.stats.confidence import FAILED_SENSOR, Grade, grade, limit
@@ -61,6 +62,9 @@ from wattload.reports.stats.verdicts import INCONCLUSIVE, SAME
 NOT_MEASURED = "not measured"
 
 BANNER = "illustration: simulated drives; rates and watts are invented, no verdict"
+
+_NAME_MAX = 40
+"""Characters of a check's name on the first screen."""
 
 _VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
 """What happens to the bytes of a phase."""
@@ -221,8 +225,8 @@ class Scatter:
 
     @property
     def run_name(self) -> str:
-        """The run's name in a sentence: the end of its id, which is different in every run."""
-        return f"run {self.run.rpartition('-')[2]}"
+        """The run's name in a sentence."""
+        return f"run {_short(self.run)}"
 
     @property
     def ending(self) -> str:
@@ -236,6 +240,20 @@ class Scatter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailedCheck:
+    """A failed check that no row names: its name in words, and the id of the run.
+
+    ``place`` is the run in words, and whether its figures count: ``Unet3D run a12e (energy
+    counts)``. ``counts`` is whether they do.
+    """
+
+    name: str
+    run: str
+    place: str
+    counts: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictRow:
     """One workload of the first screen.
 
@@ -245,7 +263,7 @@ class VerdictRow:
     ``drive_limited`` are the arms whose rate their drive limits.
     ``ranking`` has three arms or more from the fastest to the slowest, and no winner. ``at`` is
     the point of a sweep that the row shows. ``scatter`` is which arm's runs scatter most, ``None``
-    below 5 %. ``sensor`` is in how many runs a sensor's check failed, ``counts`` which means lack
+    below 5 %. ``sensor`` is in which runs a sensor's check failed, ``counts`` which means lack
     valid runs; both are empty where none did.
     """
 
@@ -285,7 +303,8 @@ class FirstScreen:
 
     ``arms`` are letters and names. ``excluded`` has a clause for each run that is not compared,
     warm-ups aside, ``excluded_energies`` for each compared run whose energy is not, ``warnings``
-    are sentences, ``distinction`` is what distinguishes the arms.
+    are sentences, ``distinction`` is what distinguishes the arms. ``failed`` has the failed checks
+    that no row names, those of runs that count first.
     ``energy_scale`` is the unit of every energy of the page: use it with ``quantity.one_unit``.
     ``banner`` is set for simulated drives.
     ``scale`` is that of all workloads; if they differ it is empty, and rows name theirs.
@@ -298,6 +317,7 @@ class FirstScreen:
     excluded_energies: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     distinction: str = ""
+    failed: tuple[FailedCheck, ...] = ()
     energy_scale: Scale
     banner: str = ""
     scale: str = ""
@@ -387,6 +407,7 @@ def first_screen(subject: Subject) -> FirstScreen:
         ),
         warnings=tuple(dict.fromkeys(_warnings(subject, places))),
         distinction=subject.distinction,
+        failed=_failed(subject, places),
         energy_scale=energy_scale,
         banner=BANNER if any(map(is_simulated, records)) else "",
         scale=_scale(places),
@@ -476,6 +497,54 @@ def _warnings(subject: Subject, places: Sequence[_Place]) -> Iterator[str]:
                     f"{first} ran on {a}, {second} on {b}: their difference may be that of the "
                     "hosts."
                 )
+
+
+def _failed(subject: Subject, places: Sequence[_Place]) -> tuple[FailedCheck, ...]:
+    """Return the failed checks of all runs without those of sensors that rows name."""
+    in_rows = {
+        run.id
+        for place in places
+        for run in place.compared.runs
+        if has_failed_sensor(run.record, place.phase)
+    }
+    found = [
+        FailedCheck(
+            name=_check_name(check),
+            run=run.id,
+            place=f"{workload_title(run.record.workload.name)} {_effect(subject, run, check)}",
+            counts=is_compared(subject, run),
+        )
+        for run in subject.runs
+        for check in (*run.record.checks, *subject.closures[run.id])
+        if check.verdict == "fail" and (check.fails_run or run.id not in in_rows)
+    ]
+    return tuple(sorted(found, key=lambda each: not each.counts))
+
+
+def _check_name(check: Check) -> str:
+    """Return the name of a failed check in a few words; a record's may be of any length."""
+    if not check.fails_run:
+        return "power sensor"
+    words = check.name.replace("_", " ")
+    return words if len(words) <= _NAME_MAX else f"{words[:_NAME_MAX]}…"
+
+
+def _effect(subject: Subject, run: Run, check: Check) -> str:
+    """Return the name of a run with a failed check, and whether its figures count."""
+    if run.record.comparison.warm_up:
+        return f"warm-up {_short(run.id)} (not counted)"
+    if not is_compared(subject, run):
+        effect = "excluded"
+    elif has_excluded_energy(subject, run):
+        effect = "energy excluded"
+    else:
+        effect = "energy counts" if check.is_of_power else "counted"
+    return f"run {_short(run.id)} ({effect})"
+
+
+def _short(run: str) -> str:
+    """Return the end of a run's id, which is different in every run."""
+    return run.rpartition("-")[2]
 
 
 def _letter(arms: Sequence[str], arm: str) -> str:
@@ -621,7 +690,7 @@ def _verdict_row(
         ranking=_ranking(rates) if len(arms) > 2 else (),  # noqa: PLR2004 - two have a winner
         grade=grade(subject, place.compared, place.rate, place.phase),
         scatter=_scatter(place),
-        sensor=_sensor(place),
+        sensor=_sensor(subject, place),
         counts=_counts(subject, place, rates, energies),
     )
 
@@ -653,12 +722,21 @@ def _scatter(place: _Place) -> Scatter | None:
     )
 
 
-def _sensor(place: _Place) -> str:
-    """Return in how many runs the check of a sensor failed that the energy depends on."""
-    failed = sum(has_failed_sensor(record, place.phase) for record in place.records)
-    if not failed or len(place.records) == 1:
-        return FAILED_SENSOR if failed else ""
-    return f"{FAILED_SENSOR} in {failed} of {counted(len(place.records), 'run')}"
+def _sensor(subject: Subject, place: _Place) -> str:
+    """Return in which runs the check of the energy's sensor failed, and whether it counts.
+
+    Of several runs the row's counts say how many are excluded.
+    """
+    runs = place.compared.runs
+    failed = [run for run in runs if has_failed_sensor(run.record, place.phase)]
+    if not failed:
+        return ""
+    is_excluded = any(has_excluded_energy(subject, run) for run in failed)
+    if len(failed) > 1:
+        words = f"{FAILED_SENSOR} in {len(failed)} of {counted(len(runs), 'run')}"
+        return words if is_excluded else f"{words}; their energies count"
+    place_words = f" in run {_short(failed[0].id)}" if len(runs) > 1 else ""
+    return f"{FAILED_SENSOR}{place_words}; its energy {'is excluded' if is_excluded else 'counts'}"
 
 
 def _counts(subject: Subject, place: _Place, *every: Bars) -> str:

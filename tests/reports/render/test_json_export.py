@@ -92,6 +92,7 @@ def test_simulated_drives_have_ratios_and_a_verdict_of_null() -> None:
     page = Page(render_page(runs))
     assert "Illustration: simulated drives" in page.text()
     assert "2.40\u00d7 as fast" in page.text()
+    assert "verdict on" not in page.text()
     (found,) = page.data()["first_screen"]["workloads"]
     for answer in (found["speed"], found["energy"]):
         assert (answer["outcome"], answer["winner"]) == (None, None)

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.reports.sessions import session
+from tests.reports.sessions import session, turn
 from tests.reports.stats.test_summary import FAST, REAL, SLOW, screen, with_ceiling
 from wattload.core.record.results import Check
 from wattload.reports.blocks import Link, Verdicts
 from wattload.reports.render.json_export import document
 from wattload.reports.render.text_export import markdown_report
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.first import first_section, representative_run
-from wattload.reports.stats.subject import make_subject
+from wattload.reports.sections.first import failed_check, first_section, representative_run
+from wattload.reports.stats.subject import Subject, make_subject
 from wattload.reports.stats.summary import VerdictRow, first_screen
 
 FAILED = [f"s1-B-{block}" for block in range(8)]
@@ -66,10 +66,40 @@ def test_a_row_without_failed_sensors_says_nothing_of_them() -> None:
     assert screen(pairs()).excluded_energies == ()
 
 
+@pytest.mark.parametrize(("unexplained", "effect"), [((), "counts"), (FAILED[:1], "is excluded")])
+def test_a_single_failed_sensor_is_named_with_its_run(
+    unexplained: Sequence[str], effect: str
+) -> None:
+    found = only_row(failing(pairs(), FAILED[:1], unexplained))
+    assert found.sensor == f"power sensor failed its check in run 0; its energy {effect}"
+
+
+def test_a_failed_check_that_no_row_names_has_its_run_and_whether_it_counts() -> None:
+    warm_up = turn("B", -1, 1e9, warm_up=True, name="s1-B-w1", **REAL)
+    runs = [*pairs(), *failing([warm_up], [warm_up.id])]
+    assert said(runs) == "Failed check: power sensor, Unet3D warm-up w1 (not counted)"
+    assert "failed check: power sensor, Unet3D warm-up w1" in markdown_report(make_subject(runs))
+    wrong = Check(name="data_content", verdict="fail", sentence="A block is wrong.")
+    (first, *others) = runs
+    record = first.record.model_copy(update={"checks": (*first.record.checks, wrong)})
+    runs = [replace(first, record=record), *others]
+    excluded = "Failed check: data content, Unet3D run 0 (excluded) and 1 more"
+    assert said(runs) == excluded
+    forced = make_subject(runs, forced=True)
+    assert said(runs, forced) == excluded.replace("excluded", "counted")
+    assert said(failing(pairs(), FAILED)) == ""
+
+
+def said(runs: Sequence[Run], subject: Subject | None = None) -> str:
+    """Return what the page's heading says of failed checks."""
+    words = failed_check(first_screen(subject or make_subject(runs)))
+    return "".join(word.text if isinstance(word, Link) else word for word in words)
+
+
 @pytest.mark.parametrize("workload", ["unet3d", "dlrm"])
 def test_failed_sensors_are_counted_in_the_row_and_lower_the_grade(workload: str) -> None:
     found = only_row(failing(pairs(workload=workload), FAILED))
-    assert found.sensor == "power sensor failed its check in 8 of 16 runs"
+    assert found.sensor == "power sensor failed its check in 8 of 16 runs; their energies count"
     assert found.counts == ""
     assert "power sensor failed its check" in found.grade.reason
     assert found.grade.word != "high"

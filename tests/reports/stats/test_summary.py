@@ -12,8 +12,10 @@ from tests.reports.sessions import against_itself, run, session, simulated, turn
 from wattload.core.power import Scope
 from wattload.core.record.results import Metric
 from wattload.core.units import Unit
+from wattload.reports.blocks import Verdicts
 from wattload.reports.runs.compact import Compactor
 from wattload.reports.runs.load import Run
+from wattload.reports.sections.first import first_section
 from wattload.reports.stats.figures import quantities
 from wattload.reports.stats.subject import make_subject
 from wattload.reports.stats.summary import FirstScreen, VerdictRow, first_screen
@@ -92,6 +94,19 @@ def test_simulated_drives_get_ratios_and_no_winner() -> None:
         assert answer.interval_text
         assert answer.words == "none (simulated drives)"
     assert (of_drives.grade.word, of_drives.grade.text) == ("none", "no grade: simulated drives")
+
+
+def test_a_ratio_of_simulated_drives_is_not_printed_as_a_win() -> None:
+    for runs, is_won in (
+        (simulated(FAST, SLOW), False),
+        (session({"A": FAST, "B": SLOW}, **REAL), True),
+    ):
+        subject = make_subject(runs)
+        verdicts, *_ = first_section(subject, first_screen(subject))
+        assert isinstance(verdicts, Verdicts)
+        (line,) = verdicts.lines
+        assert [each.letter for each in line.findings] == ["A", "A"]
+        assert [bool(each.tone) for each in line.findings] == [is_won] * 2
 
 
 @pytest.mark.parametrize(
