@@ -120,12 +120,12 @@ def traffic_turns(moved: Iterable[Trace], activity: Iterable[Activity]) -> NDArr
 
 def _high_rate(rate: Values, lasted_ns: NDArray[np.int64]) -> float:
     """Return the rate that is exceeded in a tenth of the time with any, 0 without any."""
-    moving = rate > 0
-    if not moving.any():
+    moving = np.flatnonzero(rate > 0)
+    if not moving.size:
         return 0.0
-    weights = lasted_ns[moving]
-    high = np.quantile(rate[moving], HIGH_RATE_QUANTILE, weights=weights, method="inverted_cdf")
-    return float(high)
+    ordered = moving[np.argsort(rate[moving], kind="stable")]
+    until_ns = np.cumsum(lasted_ns[ordered])
+    return float(rate[ordered[np.searchsorted(until_ns, HIGH_RATE_QUANTILE * until_ns[-1])]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
