@@ -6,7 +6,7 @@ file at a time there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -106,8 +106,9 @@ class ConversionSettings:
     Without ``columnar`` a part becomes packed rows at once. With ``numeric_ids`` the Parquet file
     has ids as int32: the number modulo 40,000,000. With ``logarithms`` packed rows have log(x + 1)
     of the integers. With ``splits_columns``, which needs these, packed rows are in the files of
-    ``packed_paths``. With ``drops_bad_rows`` lines that are not rows are left out and counted
-    instead of refused.
+    ``packed_paths``. With ``whole_ids``, which needs split columns, these have the ids' 32 bits
+    instead of their number modulo 40,000,000. With ``drops_bad_rows`` lines that are not rows are
+    left out and counted instead of refused.
     """
 
     compression: str
@@ -116,6 +117,7 @@ class ConversionSettings:
     numeric_ids: bool = False
     logarithms: bool = False
     splits_columns: bool = False
+    whole_ids: bool = False
     drops_bad_rows: bool = False
 
 
@@ -127,6 +129,31 @@ def packed_bytes(rows: NDArray[np.int32], settings: ConversionSettings) -> Itera
         yield from split_rows(rows)
     else:
         yield rows.view(np.uint8).reshape(-1)
+
+
+RARE_NUMBER = 1
+"""The number of all ids that appear less often than the threshold."""
+FIRST_NUMBER = 2
+ID_ENTRY_BYTES = 16
+"""Memory per id while a column is numbered."""
+SPILL_COUNT = 64
+"""Files that one column may be spilled to."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedColumn:
+    """What a column of ids became.
+
+    ``known_count`` different ids have numbers of their own, ``rare_count`` share one. ``read`` has
+    each time that each file of ids was read, ``written`` each file of numbers. ``spilled_bytes``
+    are ids that memory had no room for.
+    """
+
+    known_count: int
+    rare_count: int
+    spilled_bytes: int
+    read: tuple[tuple[Span, ...], ...]
+    written: tuple[Span, ...]
 
 
 class BadIdError(DataError):
@@ -167,6 +194,30 @@ class Converter(Protocol):
 
     def in_memory(self, part: Part, settings: ConversionSettings) -> None:
         """Do all steps with a part that is one block long, or some of gz, without a target."""
+        ...
+
+
+@runtime_checkable
+class IdNumberer(Protocol):
+    """A converter that packs whole ids, and numbers them."""
+
+    def number_column(
+        self,
+        sources: Sequence[Path],
+        targets: Sequence[Path],
+        spills: Sequence[Path],
+        settings: ConversionSettings,
+        *,
+        threshold: int,
+        table_limit: int,
+        moved: Moved,
+    ) -> NumberedColumn:
+        """Write the numbers of one column's ids, a file for each file of ids, durable on return.
+
+        Ids that appear less than ``threshold`` times are 1, others are numbered from 2 on in the
+        order of first appearance. At most ``table_limit`` ids are in memory, of
+        ``ID_ENTRY_BYTES`` each. More rows than that need ``SPILL_COUNT`` files for ``spills``.
+        """
         ...
 
 

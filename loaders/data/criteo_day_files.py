@@ -7,7 +7,7 @@ or negative, 26 categorical ids of 8 hex digits that may be empty. Packed: 40 li
 integer and a negative one become 0, an empty id becomes 0, an id is its uint32 modulo 40,000,000
 (MLPerf's ``max_ind_range``). That project takes ``log(x + 1)`` of the integers when it loads packed
 rows; NVIDIA's DeepLearningExamples have logarithms in the rows, as float32 in the same 4 bytes.
-Ids are not renumbered by frequency and days are not shuffled.
+Days are not shuffled.
 
 Split: the same rows by column, as that project's ``split_dataset.py`` divides them and its
 ``SplitCriteoDataset`` reads them: a byte of label, 13 float16 of the integers' logarithms, and a
@@ -327,10 +327,26 @@ def _logarithms_of(counts: NDArray[np.int32]) -> NDArray[np.float32]:
     return logarithms
 
 
-def packed_paths(path: Path, *, is_split: bool) -> tuple[Path, ...]:
-    """Return the packed files of a part: that of rows, ``path``, or those of columns beside it."""
-    names = ("label", "numerical", *(f"cat_{number}" for number in range(len(CATEGORICALS))))
-    return tuple(path.with_suffix(f".{name}.bin") for name in names) if is_split else (path,)
+def packed_paths(path: Path, *, is_split: bool, has_whole_ids: bool = False) -> tuple[Path, ...]:
+    """Return the packed files of a part: that of rows, ``path``, or those of columns beside it.
+
+    Ids that are yet to be numbered are in ``id_paths``.
+    """
+    if not is_split:
+        return (path,)
+    others = (path.with_suffix(".label.bin"), path.with_suffix(".numerical.bin"))
+    ids = id_paths(path) if has_whole_ids else category_paths(path)
+    return others + ids
+
+
+def id_paths(path: Path) -> tuple[Path, ...]:
+    """Return the files of a part's ids, uint32, one for each categorical column."""
+    return tuple(path.with_suffix(f".id_{number}.bin") for number in range(len(CATEGORICALS)))
+
+
+def category_paths(path: Path) -> tuple[Path, ...]:
+    """Return the files of a part's categories, one for each categorical column."""
+    return tuple(path.with_suffix(f".cat_{number}.bin") for number in range(len(CATEGORICALS)))
 
 
 def split_rows(rows: NDArray[np.int32]) -> Iterator[Bytes]:

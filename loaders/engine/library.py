@@ -32,7 +32,7 @@ from wattload.core.files import as_named
 from wattload.core.histogram import BUCKET_COUNT
 from wattload.loaders.aligned_io import refuses_direct
 
-ABI = 4
+ABI = 5
 FILE_NAME = "libwattload_engine.so"
 PATH_BYTES = 4096
 TEXT_BYTES = 512
@@ -154,6 +154,19 @@ class TsvProgress(ctypes.Structure):
     )
 
 
+class IdTable(ctypes.Structure):
+    """``wl_id_table``."""
+
+    _fields_ = (
+        ("slots", c_void_p),
+        ("ids", c_void_p),
+        ("counts", c_void_p),
+        ("slot_count", c_uint32),
+        ("limit", c_uint32),
+        ("used", c_uint32),
+    )
+
+
 SYNTHETIC_LANES = 64
 
 
@@ -220,9 +233,11 @@ _PROTOTYPES = {
         c_uint32,
     ),
     "wl_tsv_pack": (
-        [c_void_p, c_size_t, c_void_p, c_uint32, c_int32, POINTER(TsvProgress)],
+        [c_void_p, c_size_t, c_void_p, c_uint32, c_int32, c_int32, POINTER(TsvProgress)],
         c_uint32,
     ),
+    "wl_ids_count": ([POINTER(IdTable), c_void_p, c_size_t, c_void_p], c_size_t),
+    "wl_ids_number": ([POINTER(IdTable), *[c_void_p] * 3, c_size_t, c_void_p], None),
     "wl_synthetic_read": ([POINTER(Synthetic), c_void_p, c_size_t], c_size_t),
     "wl_column_page_bytes": ([c_uint32], c_uint64),
     "wl_column_scratch_bytes": ([c_uint32], c_uint64),

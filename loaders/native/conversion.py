@@ -22,6 +22,7 @@ from wattload.loaders.converters import (
     BadIdError,
     ConversionSettings,
     Converted,
+    NumberedColumn,
     Packed,
     PartCount,
     corrupt,
@@ -42,6 +43,7 @@ from wattload.loaders.data.criteo_day_files import (
 from wattload.loaders.data.gz_text import chunks_of, is_gz, open_text
 from wattload.loaders.engine import library
 from wattload.loaders.native import parquet
+from wattload.loaders.native.dictionaries import number_column
 from wattload.loaders.native.direct_files import (
     PACKED_ROWS,
     FileSource,
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData, RowGroupMetaData
 
 
-_INT32, _TEXT, _NUMBER = 0, 1, 2
+_INT32, _TEXT, _NUMBER, _WHOLE = 0, 1, 2, 3
 _TAIL_BYTES = 64 << 10
 """Read first of a Parquet file: its footer, if it is that short."""
 _FRAME_BYTES = 8
@@ -90,7 +92,7 @@ class NativeConverter:
     ) -> Converted:
         """Write one part as packed rows; see ``Converter``."""
         machine = _machine(self, settings.block_bytes)
-        paths = packed_paths(path, is_split=settings.splits_columns)
+        paths = _packed_paths(path, settings)
         with new_files(machine, paths, moved) as sinks, Text(machine, part, moved) as text:
             count = _pack_text(machine, text, part, sinks, settings)
             text.require_end()
@@ -103,10 +105,32 @@ class NativeConverter:
         """Write a Parquet file as packed rows; see ``Converter``."""
         machine = _machine(self, settings.block_bytes)
         columns = FileSource(machine, source, moved)
-        paths = packed_paths(path, is_split=settings.splits_columns)
+        paths = _packed_paths(path, settings)
         with new_files(machine, paths, moved) as sinks:
             row_count = _write_packed(machine, columns, sinks, settings)
         return Packed(row_count, tuple(columns.spans), tuple(sink.span for sink in sinks))
+
+    def number_column(
+        self,
+        sources: Sequence[Path],
+        targets: Sequence[Path],
+        spills: Sequence[Path],
+        settings: ConversionSettings,
+        *,
+        threshold: int,
+        table_limit: int,
+        moved: Moved,
+    ) -> NumberedColumn:
+        """Write the numbers of one column's ids; see ``IdNumberer``."""
+        return number_column(
+            _machine(self, settings.block_bytes),
+            sources,
+            targets,
+            spills,
+            threshold=threshold,
+            table_limit=table_limit,
+            moved=moved,
+        )
 
     def in_memory(self, part: Part, settings: ConversionSettings) -> None:
         """Do all steps with the first lines of a part; see ``Converter``."""
@@ -128,7 +152,7 @@ class NativeConverter:
         part: Part,
         settings: ConversionSettings,
     ) -> None:
-        sinks = [MemorySink() for _ in packed_paths(part.source, is_split=settings.splits_columns)]
+        sinks = [MemorySink() for _ in _packed_paths(part.source, settings)]
         if not settings.columnar:
             _pack_text(machine, text, part, sinks, settings)
             return
@@ -200,6 +224,7 @@ def _pack_text(
                 machine.rows.ctypes.data,
                 PACKED_ROWS,
                 settings.drops_bad_rows,
+                settings.whole_ids,
                 ctypes.byref(progress),
             )
             _require_rows(part, offset, progress, settings)
@@ -242,6 +267,10 @@ def _kinds(settings: ConversionSettings) -> list[int]:
     """Return how the library reads and writes each column."""
     ids = _NUMBER if settings.numeric_ids else _TEXT
     return [ids if name in CATEGORICALS else _INT32 for name in COLUMNS]
+
+
+def _packed_paths(path: Path, settings: ConversionSettings) -> tuple[Path, ...]:
+    return packed_paths(path, is_split=settings.splits_columns, has_whole_ids=settings.whole_ids)
 
 
 def _codec(compression: str) -> pa.Codec | None:
@@ -348,7 +377,7 @@ def _write_packed(
     try:
         metadata = _read_metadata(source)
         require_columns(metadata, source.name, numeric_ids=settings.numeric_ids)
-        packing = _Packing(machine, source, metadata, _kinds(settings))
+        packing = _Packing(machine, source, metadata, settings)
         for batch, data in zip(packing.batches, source.read(packing.ranges), strict=True):
             first = batch[0].offset_bytes
             for place in batch:
@@ -375,11 +404,17 @@ class _Packing:
     """Decodes the column chunks of a file, and packs the rows of each group of them."""
 
     def __init__(
-        self, machine: Machine, source: Source, metadata: FileMetaData, kinds: Sequence[int]
+        self,
+        machine: Machine,
+        source: Source,
+        metadata: FileMetaData,
+        settings: ConversionSettings,
     ) -> None:
         self._machine = machine
         self._source = source
-        self._kinds = kinds
+        self._kinds = [
+            _WHOLE if kind == _TEXT and settings.whole_ids else kind for kind in _kinds(settings)
+        ]
         self._columns = machine.cells.view(np.int32)
         self._distinct = machine.dictionary.view(np.int32)
         schema = metadata.schema

@@ -153,27 +153,38 @@ class Machine:
             alignment_bytes=direct_alignment(extent.path),
         )
 
-    def read_ahead(
-        self, path: Path, ranges: Sequence[tuple[int, int]], moved: Moved
-    ) -> Iterator[Bytes]:
-        """Yield the memory of each range of a file while the next one is read.
+    def read_ahead(self, extents: Sequence[Extent], moved: Moved) -> Iterator[Bytes]:
+        """Yield the memory of each extent while the next one is read.
 
         Its first byte is at ``LINE_LIMIT_BYTES`` in the memory, which ends with ``SLACK_BYTES`` of
         room. Offsets are multiples of the alignment.
         """
         tickets: dict[int, Ticket] = {}
         try:
-            for number in range(len(ranges) + 1):
-                if number < len(ranges):
+            for number in range(len(extents) + 1):
+                if number < len(extents):
                     memory = self.inputs[number % 2][LINE_LIMIT_BYTES:]
-                    extent = Extent(path, *ranges[number])
-                    tickets[number] = self.move(IOKind.READ, extent, memory, moved)
+                    tickets[number] = self.move(IOKind.READ, extents[number], memory, moved)
                 if number:
                     tickets[number - 1].result()
                     yield self.inputs[(number - 1) % 2]
         finally:
             for ticket in tickets.values():
                 ticket.discard()
+
+    def read(self, extents: Sequence[Extent], moved: Moved) -> Iterator[Bytes]:
+        """Yield the bytes of each extent, wherever it starts; valid until the next is requested."""
+        starts = [
+            round_down(extent.offset_bytes, direct_alignment(extent.path)) for extent in extents
+        ]
+        aligned = [
+            Extent(extent.path, start, extent.offset_bytes + extent.length_bytes - start)
+            for start, extent in zip(starts, extents, strict=True)
+        ]
+        memories = self.read_ahead(aligned, moved)
+        for extent, start, memory in zip(extents, starts, memories, strict=True):
+            first = LINE_LIMIT_BYTES + extent.offset_bytes - start
+            yield memory[first : first + extent.length_bytes]
 
 
 class Text:
@@ -240,12 +251,13 @@ class Text:
         """Yield offset and length of each block of a plain file, and its memory."""
         part, step = self._part, self._machine.block_bytes
         first = round_down(part.start_bytes, direct_alignment(part.source))
-        ranges = [
-            (offset, min(step, part.end_bytes - offset))
+        extents = [
+            Extent(part.source, offset, min(step, part.end_bytes - offset))
             for offset in range(first, part.end_bytes, step)
         ]
-        memories = self._machine.read_ahead(part.source, ranges, self._moved)
-        for (offset, length), memory in zip(ranges, memories, strict=True):
+        memories = self._machine.read_ahead(extents, self._moved)
+        for extent, memory in zip(extents, memories, strict=True):
+            offset, length = extent.offset_bytes, extent.length_bytes
             start = LINE_LIMIT_BYTES + max(part.start_bytes - offset, 0)
             self._check_in(memory[start : LINE_LIMIT_BYTES + length])
             yield offset, length, memory
@@ -267,10 +279,7 @@ class Text:
         """Yield the bytes of a gz file."""
         source, step = self._part.source, min(PIECE_BYTES, self._machine.block_bytes)
         size_bytes = source.stat().st_size
-        ranges = [(offset, min(step, size_bytes - offset)) for offset in range(0, size_bytes, step)]
-        memories = self._machine.read_ahead(source, ranges, self._moved)
-        for (_, length), memory in zip(ranges, memories, strict=True):
-            chunk = memory[LINE_LIMIT_BYTES : LINE_LIMIT_BYTES + length]
+        for chunk in self._machine.read(extents_of(source, size_bytes, step), self._moved):
             self._check_in(chunk)
             yield chunk.data
 
@@ -278,6 +287,14 @@ class Text:
         span = self.span
         crc32 = crc32_of(text, span.crc32)
         self.span = Span(span.offset_bytes, span.size_bytes + text.size, crc32)
+
+
+def extents_of(path: Path, size_bytes: int, step_bytes: int) -> list[Extent]:
+    """Return a file of this size in extents of ``step_bytes``, the last one shorter."""
+    return [
+        Extent(path, offset, min(step_bytes, size_bytes - offset))
+        for offset in range(0, size_bytes, step_bytes)
+    ]
 
 
 def with_line_end(memory: Bytes, start: int, end: int) -> Bytes:
@@ -384,16 +401,10 @@ class FileSource:
 
     def read(self, ranges: Sequence[tuple[int, int]]) -> Iterator[Bytes]:
         """Yield the bytes of each range; see ``Source``."""
-        alignment = direct_alignment(self._path)
-        starts = [round_down(offset, alignment) for offset, _ in ranges]
-        aligned = [
-            (start, offset + length - start)
-            for start, (offset, length) in zip(starts, ranges, strict=True)
-        ]
-        memories = self._machine.read_ahead(self._path, aligned, self._moved)
-        for (offset, length), start, memory in zip(ranges, starts, memories, strict=True):
-            first = LINE_LIMIT_BYTES + offset - start
-            found = memory[first : first + length]
+        extents = [Extent(self._path, *each) for each in ranges]
+        for (offset, length), found in zip(
+            ranges, self._machine.read(extents, self._moved), strict=True
+        ):
             self.spans.append(Span(offset, length, crc32_of(found)))
             yield found
 

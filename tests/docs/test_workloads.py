@@ -15,7 +15,7 @@ from wattload.workloads.checkpoint.cycle import Step as TrainingStep
 from wattload.workloads.checkpoint.metrics import Ceilings
 from wattload.workloads.checkpoint.metrics import metrics as checkpoint_metrics
 from wattload.workloads.dlrm import workload as dlrm_workload
-from wattload.workloads.dlrm.conversion import PHASES, Step
+from wattload.workloads.dlrm.conversion import Step, phases_of
 from wattload.workloads.dlrm.metrics import RunMeasurement, phase_total
 from wattload.workloads.dlrm.workers import Cost
 from wattload.workloads.unet3d import workload as unet3d_workload
@@ -54,14 +54,15 @@ def of_checkpoint() -> list[Metric]:
 
 def of_dlrm() -> list[Metric]:
     cost = Cost(wall_s=1.0, cpu_s=1.0, run_queue_s=0.0, peak_bytes=1)
+    rounds = [phases_of(columnar=columnar, numbers_ids=True) for columnar in (True, False)]
     steps = [
         Step(name=name, seconds=1.0, read_bytes=1, written_bytes=1, costs=[cost])
-        for names in PHASES.values()
+        for names in rounds
         for name in names
     ]
     return [
         metric
-        for names in PHASES.values()
+        for names in rounds
         for metric in RunMeasurement(
             phases=tuple(phase_total(name, [steps]) for name in names),
             tsv_bytes=1,

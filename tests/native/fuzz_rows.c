@@ -99,7 +99,7 @@ static void check_rows(const uint8_t *text, size_t length, rows_reader *read, ro
     static int32_t packed[ROWS * WL_COLUMNS], expected[ROWS * WL_COLUMNS];
     wl_tsv_progress done = {0}, packed_done = {0};
     uint32_t rows = read(text, length, cells, ROWS, ROWS, 1, &done);
-    require(pack(text, length, packed, ROWS, 1, &packed_done) == rows);
+    require(pack(text, length, packed, ROWS, 1, 0, &packed_done) == rows);
     require(done.taken_bytes == packed_done.taken_bytes && done.bad_count == packed_done.bad_count);
     uint32_t row = 0;
     uint64_t bad = 0;

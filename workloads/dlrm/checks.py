@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from math import fsum
 from pathlib import Path
 from typing import Literal
@@ -21,7 +22,12 @@ from wattload.core.record.results import Check, VerifiedBytes, amount
 from wattload.core.record.run import RunRecord
 from wattload.core.storage.extents import are_written
 from wattload.core.workload import DeclaredCheck, DerivedMetrics, Figures
-from wattload.loaders.converters import ConversionSettings, Converted
+from wattload.loaders.converters import (
+    RARE_NUMBER,
+    ConversionSettings,
+    Converted,
+    NumberedColumn,
+)
 from wattload.loaders.data.cold_cache import evict, is_cold
 from wattload.loaders.data.crc32 import crc32_of, joined_crc32
 from wattload.loaders.data.criteo_day_files import (
@@ -37,11 +43,13 @@ from wattload.loaders.data.criteo_day_files import (
 from wattload.loaders.data.gz_text import open_text
 from wattload.loaders.data.verification import are_unchanged, open_regular
 from wattload.workloads.dlrm.conversion import (
-    PHASES,
+    NUMBER_IDS,
     TO_BINARY,
     TO_PARQUET,
     TO_ROWS,
+    ColumnFiles,
     ConversionResult,
+    phases_of,
 )
 from wattload.workloads.dlrm.dataset import DayFiles
 from wattload.workloads.dlrm.metrics import PhaseTotal
@@ -69,13 +77,34 @@ class Moved:
     ``tsv`` has the path and the span of each part in each round; only all ranks together have whole
     day files. The bytes are those of equal checksums: written in the last round, whose output is
     still there, and read in all rounds. ``different`` has what is wrong with a file, by its path.
+    ``id_bytes`` were read of ids, and ``number_bytes`` written, if ids are numbered.
     """
 
     tsv: Sequence[Sequence[tuple[Path, Span]]]
     parquet_bytes: int
     parquet_read_bytes: int
     packed_bytes: int
+    id_bytes: int
+    number_bytes: int
     different: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumbersComparison:
+    """A drawn column of numbers, compared with its ids: what ``dlrm_numbers`` counts.
+
+    ``wrong_count`` of ``id_count`` drawn ids do not have one number, or not that of how often they
+    appear. ``gap_count`` numbers first appear out of order. ``highest`` is the highest number,
+    ``known_count`` how many the conversion says that there are.
+    """
+
+    column: str
+    row_count: int
+    id_count: int
+    wrong_count: int
+    gap_count: int
+    highest: int
+    known_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +166,14 @@ def is_sample_equal(figures: Figures) -> bool:
     return is_same and is_hashed and amount(figures, "compared_count") > 0 == different
 
 
+def are_numbers_right(figures: Figures) -> bool:
+    """Return whether the drawn ids have the right numbers, and numbers are in order."""
+    wrong = amount(figures, "wrong_count") + amount(figures, "gap_count")
+    known, highest = amount(figures, "known_count"), amount(figures, "highest_sum")
+    is_whole = highest == known + amount(figures, "column_count")
+    return amount(figures, "id_count") > 0 == wrong and is_whole
+
+
 def is_read_whole(figures: Figures) -> bool:
     """Return whether the day files were read once in each round."""
     wanted = amount(figures, "file_bytes") * amount(figures, "rounds")
@@ -152,6 +189,12 @@ CHECKS = {
     ),
     "cold_cache_tsv_to_binary": DeclaredCheck(
         since=3, holds=is_cold, made_only_with={"columnar": False}
+    ),
+    "cold_cache_number_ids": DeclaredCheck(
+        since=3, holds=is_cold, not_made_with={"frequency_threshold": None}
+    ),
+    "dlrm_numbers": DeclaredCheck(
+        since=3, holds=are_numbers_right, not_made_with={"frequency_threshold": None}
     ),
     "written_extents": DeclaredCheck(since=3, holds=are_written, optional=True),
     "data_digests": DeclaredCheck(since=3, holds=are_unchanged),
@@ -178,9 +221,13 @@ def _per_s(record: RunRecord, name: str) -> float:
 
 
 def _conversion_s(record: RunRecord) -> float:
-    # Records without the detail are of runs by way of Parquet.
-    is_columnar = record.workload.details.get("columnar", True) is True
-    return _seconds(record, *PHASES[is_columnar])
+    # Records without the details are of runs by way of Parquet that did not number ids.
+    details = record.workload.details
+    names = phases_of(
+        columnar=details.get("columnar", True) is True,
+        numbers_ids=details.get("frequency_threshold") is not None,
+    )
+    return _seconds(record, *names)
 
 
 def _of_phase(phase: str) -> DerivedMetrics:
@@ -202,6 +249,7 @@ DERIVED: DerivedMetrics = {
     **_of_phase(TO_PARQUET),
     **_of_phase(TO_BINARY),
     **_of_phase(TO_ROWS),
+    **_of_phase(NUMBER_IDS),
 }
 """The metrics that follow from other figures of a record."""
 
@@ -281,29 +329,27 @@ def compare_moved(
     converted: ConversionResult,
     parquet: Sequence[Path],
     binary: Sequence[Sequence[Path]],
+    columns: Sequence[ColumnFiles],
 ) -> Moved:
     """Compare the checksums of what moved on a rank with its output files, read from the drive."""
     different: dict[str, str] = {}
-    parquet_bytes = read_bytes = packed_bytes = 0
+    parquet_bytes = read_bytes = packed_bytes = id_bytes = number_bytes = 0
     for index, path in enumerate(parquet):
         output = _Output(path)
-        writes = [of_round[index].written for of_round in converted.converted]
-        if all(output.is_written(span) for (span,) in writes):
-            parquet_bytes += output.size_bytes
-        else:
-            different[str(path)] = output.fault
+        writes = [of_round[index].written[0] for of_round in converted.converted]
+        parquet_bytes += output.written_bytes(writes, different)
         spans = [span for of_round in converted.packed for span in of_round[index].read]
-        read_bytes += sum(span.size_bytes for span in spans if output.has(span))
-        if not all(output.has(span) for span in spans):
-            different[str(path)] = output.fault
+        read_bytes += output.read_bytes(spans, different)
     for index, files in enumerate(binary):
-        writes = [of_round[index].written for of_round in converted.written_rows]
-        for path, *spans in zip(files, *writes, strict=True):
-            output = _Output(path)
-            if all(output.is_written(span) for span in spans):
-                packed_bytes += output.size_bytes
-            else:
-                different[str(path)] = output.fault
+        by_round = [of_round[index].written for of_round in converted.written_rows]
+        for path, *writes in zip(files, *by_round, strict=True):
+            packed_bytes += _Output(path).written_bytes(writes, different)
+    for index, column in enumerate(columns):
+        made = [of_round[index] for of_round in converted.numbered]
+        for path, *reads in zip(column.ids, *(each.read for each in made), strict=True):
+            id_bytes += _Output(path).read_bytes(list(chain.from_iterable(reads)), different)
+        for path, *writes in zip(column.categories, *(each.written for each in made), strict=True):
+            number_bytes += _Output(path).written_bytes(writes, different)
     return Moved(
         tsv=[
             [
@@ -316,6 +362,8 @@ def compare_moved(
         parquet_bytes=parquet_bytes,
         parquet_read_bytes=read_bytes,
         packed_bytes=packed_bytes,
+        id_bytes=id_bytes,
+        number_bytes=number_bytes,
         different=different,
     )
 
@@ -337,19 +385,25 @@ def content_check(
                 tsv_bytes += file.content.size_bytes
             else:
                 different[str(file.path)] = _OTHER_BYTES
-    first, last = phases[0], phases[-1]
+    found = {
+        (TO_PARQUET, "read"): tsv_bytes,
+        (TO_PARQUET, "written"): sum(rank.parquet_bytes for rank in ranks),
+        (TO_BINARY, "read"): sum(rank.parquet_read_bytes for rank in ranks),
+        (TO_BINARY, "written"): sum(rank.packed_bytes for rank in ranks),
+        (TO_ROWS, "read"): tsv_bytes,
+        (TO_ROWS, "written"): sum(rank.packed_bytes for rank in ranks),
+        (NUMBER_IDS, "read"): sum(rank.id_bytes for rank in ranks),
+        (NUMBER_IDS, "written"): sum(rank.number_bytes for rank in ranks),
+    }
+    kinds: tuple[Literal["read", "written"], ...] = ("read", "written")
     verified = [
-        _verified(first, "read", tsv_bytes),
-        _verified(last, "written", sum(rank.packed_bytes for rank in ranks)),
+        _verified(phase, kind, found[phase.name, kind]) for phase in phases for kind in kinds
     ]
-    if first is not last:
-        verified[1:1] = [
-            _verified(first, "written", sum(rank.parquet_bytes for rank in ranks)),
-            _verified(last, "read", sum(rank.parquet_read_bytes for rank in ranks)),
-        ]
     figures = {"different_count": len(different), "rounds": rounds}
     fault = next((f"{name} {fault}" for name, fault in different.items()), None)
-    source = "day files and of the Parquet files" if first is not last else "day files"
+    sources = {TO_BINARY: "Parquet files", NUMBER_IDS: "ids"}
+    names = ["day files", *(sources[phase.name] for phase in phases[1:])]
+    source = " and of the ".join(names)
     last_round = "the round" if rounds == 1 else f"the last of {rounds} rounds"
     return Check(
         name="dlrm_content",
@@ -426,6 +480,94 @@ def compare_sample(
         expected_sha256=expected.hexdigest(),
         found_sha256=packed.hexdigest(),
         first_difference=first_difference,
+    )
+
+
+def compare_numbers(
+    columns: Sequence[ColumnFiles],
+    made: Sequence[NumberedColumn],
+    *,
+    threshold: int,
+    draw: int,
+) -> NumbersComparison | None:
+    """Compare a drawn column of a rank with its ids; ``None`` if it has no column.
+
+    All of its numbers are read, and every occurrence of about ``DRAWN_IDS`` ids.
+    """
+    if not columns:
+        return None
+    index = random.Random(draw).randrange(len(columns))
+    files, column = columns[index], made[index]
+    share = max((column.known_count + column.rare_count) // DRAWN_IDS, 1)
+    found: dict[tuple[int, int], int] = {}
+    row_count = gap_count = unread_count = 0
+    highest = RARE_NUMBER
+    for ids_path, numbers_path, span in zip(
+        files.ids, files.categories, column.written, strict=True
+    ):
+        rows = ids_path.stat().st_size // _ID_BYTES
+        kind = np.dtype(f"<i{max(span.size_bytes // max(rows, 1), 1)}")
+        for first in range(0, rows, _NUMBERS_AT_A_TIME):
+            count = min(_NUMBERS_AT_A_TIME, rows - first)
+            ids = np.fromfile(ids_path, "<u4", count, offset=first * _ID_BYTES)
+            numbers = _numbers(numbers_path, kind, first, count)
+            row_count += count
+            unread_count += count - len(numbers)
+            so_far = np.maximum.accumulate(np.concatenate([[highest], numbers.astype(np.int64)]))
+            gap_count += int((np.diff(so_far) > 1).sum()) + int((numbers < RARE_NUMBER).sum())
+            highest = int(so_far[-1])
+            ids = ids[: len(numbers)]
+            is_drawn = (ids * np.uint32(0x9E3779B1) ^ np.uint32(draw & 0xFFFFFFFF)) % share == 0
+            pairs, counts = np.unique(
+                np.stack([ids[is_drawn], numbers[is_drawn].astype(np.uint32)]),
+                axis=1,
+                return_counts=True,
+            )
+            for (own, number), times in zip(pairs.T.tolist(), counts.tolist(), strict=True):
+                found[own, number] = found.get((own, number), 0) + times
+    by_id: dict[int, list[tuple[int, int]]] = {}
+    for (own, number), times in found.items():
+        by_id.setdefault(own, []).append((number, times))
+    wrong_count = sum(
+        len(each) != 1 or (each[0][0] == RARE_NUMBER) != (each[0][1] < threshold)
+        for each in by_id.values()
+    )
+    return NumbersComparison(
+        column=files.name,
+        row_count=row_count,
+        id_count=len(by_id),
+        wrong_count=wrong_count + unread_count,
+        gap_count=gap_count,
+        highest=highest,
+        known_count=column.known_count,
+    )
+
+
+def numbers_check(found: Sequence[NumbersComparison | None], threshold: int, draw: int) -> Check:
+    """Return the check of the drawn columns of numbers, over all ranks."""
+    columns = [each for each in found if each]
+    figures: dict[str, float | int | str | None] = {
+        "draw": f"{draw:016x}",
+        "columns": " ".join(each.column for each in columns),
+        "column_count": len(columns),
+        "row_count": sum(each.row_count for each in columns),
+        "id_count": sum(each.id_count for each in columns),
+        "wrong_count": sum(each.wrong_count for each in columns),
+        "gap_count": sum(each.gap_count for each in columns),
+        "highest_sum": sum(each.highest for each in columns),
+        "known_count": sum(each.known_count for each in columns),
+    }
+    return Check(
+        name="dlrm_numbers",
+        verdict="pass" if are_numbers_right(figures) else "fail",
+        sentence=(
+            f"In {figures['columns']}, drawn by this run, {figures['wrong_count']} of "
+            f"{figures['id_count']} drawn ids have a wrong number for their count and the "
+            f"threshold of {threshold}; of all numbers there, {figures['gap_count']} first appear "
+            "out of order."
+        ),
+        figures=figures,
+        mandatory=True,
     )
 
 
@@ -507,10 +649,11 @@ def reference_rows(text: bytes, settings: ConversionSettings) -> ReferenceRows:
     packed = np.empty((len(fields), len(COLUMNS)), dtype="<i4")
     for place, (name, texts) in enumerate(zip(COLUMNS, zip(*fields, strict=True), strict=True)):
         if name in CATEGORICALS:
-            numbers = [int(text, 16) % ID_MODULUS if text else None for text in texts]
+            modulus = 1 << 32 if settings.whole_ids else ID_MODULUS
+            numbers = [int(text, 16) % modulus if text else None for text in texts]
             as_text = [text or None for text in texts]
             columns[name] = list(numbers) if settings.numeric_ids else as_text
-            packed[:, place] = [number or 0 for number in numbers]
+            packed[:, place] = np.array([number or 0 for number in numbers], "<u4").view("<i4")
         else:
             numbers = [int(text) if text else None for text in texts]
             columns[name] = list(numbers)
@@ -532,6 +675,9 @@ def _is_row(line: bytes) -> bool:
     return all(int(text) in _INT32 for text in line.split(b"\t")[1:14] if text)
 
 
+DRAWN_IDS = 10_000
+_ID_BYTES = 4
+_NUMBERS_AT_A_TIME = 1 << 20
 _OTHER_BYTES = "does not have the bytes that were read or written in the timed phases, by CRC-32"
 
 
@@ -540,6 +686,7 @@ class _Output:
 
     def __init__(self, path: Path) -> None:
         self.fault = _OTHER_BYTES
+        self._path = path
         self._bytes: NDArray[np.uint8] | None = None
         try:
             evict([path])
@@ -563,9 +710,19 @@ class _Output:
             self._crc32[place] = crc32_of(self._bytes[span.offset_bytes : end])
         return self._crc32.get(place) == span.crc32
 
-    def is_written(self, span: Span) -> bool:
-        """Whether the file consists of the bytes that were written."""
-        return (span.offset_bytes, span.size_bytes) == (0, self.size_bytes) and self.has(span)
+    def read_bytes(self, spans: Sequence[Span], different: dict[str, str]) -> int:
+        """Return how many bytes of spans it still has; a fault is added to ``different``."""
+        if not all(self.has(span) for span in spans):
+            different[str(self._path)] = self.fault
+        return sum(span.size_bytes for span in spans if self.has(span))
+
+    def written_bytes(self, spans: Sequence[Span], different: dict[str, str]) -> int:
+        """Return its size if it consists of what each span says was written; else as above."""
+        whole = (0, self.size_bytes)
+        if all((span.offset_bytes, span.size_bytes) == whole and self.has(span) for span in spans):
+            return self.size_bytes
+        different[str(self._path)] = self.fault
+        return 0
 
 
 def _joined(spans: Sequence[Span]) -> Span:
@@ -612,6 +769,17 @@ def _packed_rows(path: Path, first_row: int, shape: tuple[int, ...]) -> NDArray[
         found = np.fromfile(file, np.uint8, rows.size, offset=first_row * shape[1])
         rows.reshape(-1)[: len(found)] = found
     return rows
+
+
+def _numbers(
+    path: Path, kind: np.dtype[np.signedinteger], first: int, count: int
+) -> NDArray[np.signedinteger]:
+    """Return numbers of a column, shape (n,); fewer than ``count`` if they are not all there."""
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            return np.fromfile(file, kind, count, offset=first * kind.itemsize)
+    except OSError:
+        return np.empty(0, kind)
 
 
 def _different_in_parquet(rows: ReferenceRows, path: Path, group: int) -> NDArray[np.bool_]:

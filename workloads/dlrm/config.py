@@ -14,6 +14,7 @@ MIN_BLOCK_BYTES = 64 << 10
 MAX_BLOCK_BYTES = 1 << 30
 MAX_DAYS = 100_000
 MAX_WORKERS = 4096
+MAX_THRESHOLD = (1 << 32) - 1
 MAX_ROUNDS = 10_000
 """What moved in each round is kept in memory until it is verified."""
 
@@ -103,6 +104,14 @@ class Config:
         "Packed files of each part: one of rows, or NVIDIA's files of columns (label, numerical, "
         "cat_0 to cat_25), which need dense=log.",
     )
+    frequency_threshold: int | None = setting(
+        None,
+        "Numbers the ids of each column in the order of first appearance; ids that appear less "
+        "often than this become 1. Needs loader=native and pack=split_binary.",
+        unset="leaves ids modulo 40,000,000",
+        least=1,
+        most=MAX_THRESHOLD,
+    )
     bad_rows: BadRows = setting(
         BadRows.refuse, "Whether a line that is not a row ends the run or is left out and counted."
     )
@@ -154,6 +163,16 @@ class Config:
             raise ConfigError(
                 "workload.pack=split_binary has dense features as float16, which can't hold large "
                 "counts; set workload.dense=log"
+            )
+        if self.frequency_threshold is not None and self.pack is not Pack.split_binary:
+            raise ConfigError(
+                "workload.frequency_threshold numbers ids column by column; set "
+                "workload.pack=split_binary and workload.dense=log"
+            )
+        if self.frequency_threshold is not None and self.columnar and self.ids is Ids.int32:
+            raise ConfigError(
+                "workload.frequency_threshold numbers whole ids, and workload.ids=int32 takes them "
+                "modulo 40,000,000; set workload.ids=string or workload.columnar=false"
             )
         if self.source is not None and not Path(self.source).exists():
             raise ConfigError(

@@ -20,10 +20,25 @@ from wattload.core.record.results import Check
 from wattload.core.storage.extents import written_extents_check
 from wattload.core.storage.targets import Target
 from wattload.core.units import NS_PER_S
-from wattload.core.workload import RunContext
-from wattload.loaders.converters import ConversionSettings, Converted, Converter, Packed
+from wattload.core.workload import Communicator, RunContext
+from wattload.loaders.converters import (
+    SPILL_COUNT,
+    ConversionSettings,
+    Converted,
+    Converter,
+    IdNumberer,
+    NumberedColumn,
+    Packed,
+)
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
-from wattload.loaders.data.criteo_day_files import Part, Span, packed_paths
+from wattload.loaders.data.criteo_day_files import (
+    CATEGORICALS,
+    Part,
+    Span,
+    category_paths,
+    id_paths,
+    packed_paths,
+)
 from wattload.loaders.data.data_folder import (
     DataFolder,
     claim_on_targets,
@@ -31,19 +46,41 @@ from wattload.loaders.data.data_folder import (
     marker_of,
 )
 from wattload.workloads.dlrm.dataset import HOLES_REMEDY
-from wattload.workloads.dlrm.tasks import PackTask, PartTask, to_binary, to_parquet, to_rows
+from wattload.workloads.dlrm.tasks import (
+    ColumnTask,
+    PackTask,
+    PartTask,
+    number_ids,
+    to_binary,
+    to_parquet,
+    to_rows,
+)
 from wattload.workloads.dlrm.workers import Cost, MovedCallback, WorkerPool
 
 OUTPUT = "dlrm-output"
 TO_PARQUET = "tsv_to_parquet"
 TO_BINARY = "parquet_to_binary"
 TO_ROWS = "tsv_to_binary"
-PHASES = {True: (TO_PARQUET, TO_BINARY), False: (TO_ROWS,)}
-"""The phases of a round, by ``workload.columnar``."""
+NUMBER_IDS = "number_ids"
 STAT_BLOCK_BYTES = 512
 """The unit of ``st_blocks`` in inode(7)."""
-T = TypeVar("T", PartTask, PackTask)
-R = TypeVar("R", Converted, Packed)
+T = TypeVar("T", PartTask, PackTask, ColumnTask)
+R = TypeVar("R", Converted, Packed, NumberedColumn)
+
+
+def phases_of(*, columnar: bool, numbers_ids: bool) -> tuple[str, ...]:
+    """Return the phases of a round, in their order."""
+    conversion = (TO_PARQUET, TO_BINARY) if columnar else (TO_ROWS,)
+    return (*conversion, NUMBER_IDS) if numbers_ids else conversion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbering:
+    """How ids are numbered: see ``IdNumberer``."""
+
+    threshold: int
+    table_limit: int
+    numberer: IdNumberer
 
 
 class Conversion:
@@ -58,6 +95,7 @@ class Conversion:
         *,
         settings: ConversionSettings,
         converter: Converter,
+        numbering: Numbering | None,
     ) -> None:
         self._context = context
         self._pool = pool
@@ -65,6 +103,7 @@ class Conversion:
         self._outputs = outputs
         self._settings = settings
         self._converter = converter
+        self._numbering = numbering
 
     def run(self, rounds: int) -> ConversionResult:
         """Repeat the conversion ``rounds`` times; the output of the last round stays."""
@@ -77,6 +116,8 @@ class Conversion:
                 self._pack(found, f"Parquet to binary, {of_round}")
             else:
                 self._convert(found, TO_ROWS, f"TSV to binary, {of_round}")
+            if self._numbering:
+                self._number(found, self._numbering, f"numbers of ids, {of_round}")
         return found
 
     def _convert(self, found: ConversionResult, name: str, label: str) -> None:
@@ -113,6 +154,29 @@ class Conversion:
         )
         found.packed.append(done)
 
+    def _number(self, found: ConversionResult, numbering: Numbering, label: str) -> None:
+        """Replace ids by their numbers."""
+        done = self._step(
+            found,
+            number_ids,
+            [
+                ColumnTask(
+                    sources=column.ids,
+                    targets=column.categories,
+                    spills=column.spills,
+                    settings=self._settings,
+                    threshold=numbering.threshold,
+                    table_limit=numbering.table_limit,
+                    numberer=numbering.numberer,
+                )
+                for column in self._outputs.columns
+            ],
+            NumberedColumn,
+            name=NUMBER_IDS,
+            label=label,
+        )
+        found.numbered.append(done)
+
     def _cold(self, name: str, paths: Sequence[Path]) -> tuple[Check, Check]:
         """Evict the next phase's input from the page cache on all ranks, then check that.
 
@@ -142,7 +206,8 @@ class Conversion:
         counted = [0, 0]
         kept = self._outputs.kept([task.path for task in tasks], kind)
         due = [index for index in range(len(tasks)) if index not in kept]
-        inputs = [tasks[index].input for index in due]
+        self._context.communicator.barrier()  # the input may be other ranks' output
+        inputs = [each for index in due for each in tasks[index].inputs]
         found.cold += self._cold(name, sorted({path for path, _ in inputs}))
         progress = self._context.progress
         progress.begin(label, read_bytes=sum(size_bytes for _, size_bytes in inputs))
@@ -174,14 +239,20 @@ class Conversion:
                 costs=costs,
                 unpack_cpu_s=_unpack_cpu_s(list(made.values())),
                 kept_count=len(kept),
-                kept_read_bytes=sum(_size_bytes(each.read) for each in kept.values()),
+                kept_read_bytes=sum(_size_bytes(_read(each)) for each in kept.values()),
                 kept_written_bytes=sum(_size_bytes(each.written) for each in kept.values()),
             )
         )
         return [kept[index] if index in kept else made[index] for index in range(len(tasks))]
 
 
-def _unpack_cpu_s(made: Sequence[Converted | Packed]) -> float:
+def _read(made: Converted | Packed | NumberedColumn) -> Sequence[Span]:
+    if isinstance(made, NumberedColumn):
+        return list(chain.from_iterable(made.read))
+    return made.read
+
+
+def _unpack_cpu_s(made: Sequence[Converted | Packed | NumberedColumn]) -> float:
     return sum(each.unpack_cpu_s for each in made if isinstance(each, Converted))
 
 
@@ -193,13 +264,15 @@ def _size_bytes(spans: Sequence[Span]) -> int:
 class ConversionResult:
     """The phases of all rounds on a rank, and what its parts became in each round.
 
-    ``packed`` has what became of the Parquet files, if there are any.
+    ``packed`` has what became of the Parquet files, if there are any, and ``numbered`` what became
+    of this rank's columns of ids, if they are numbered.
     """
 
     steps: list[Step] = field(default_factory=list)
     cold: list[Check] = field(default_factory=list)
     converted: list[Sequence[Converted]] = field(default_factory=list)
     packed: list[Sequence[Packed]] = field(default_factory=list)
+    numbered: list[Sequence[NumberedColumn]] = field(default_factory=list)
 
     @property
     def last(self) -> Sequence[Converted]:
@@ -232,8 +305,20 @@ class Step:
     kept_written_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnFiles:
+    """The files of one categorical column: of all parts in the order of the rows, and spills."""
+
+    name: str
+    ids: Sequence[Path]
+    categories: Sequence[Path]
+    spills: Sequence[Path]
+
+
 class Outputs:
     """The output files of a rank's parts; its part i is on target i modulo the number of targets.
+
+    If ids are numbered, a rank also has the files of every ``world_size``-th column, of all parts.
 
     Every name is in the manifest before the file is created, so ``wattload clean`` finds the files
     of a killed run. ``resume_key`` identifies what the conversion would write; without one, nothing
@@ -243,32 +328,54 @@ class Outputs:
     def __init__(
         self,
         folders: Sequence[DataFolder],
-        parts: Sequence[Part],
+        all_parts: Sequence[Part],
+        communicator: Communicator,
         *,
         settings: ConversionSettings,
         resume_key: str | None,
+        is_spilled: bool,
     ) -> None:
         self.folders = folders
         self._settings = settings
         self._resume_key = resume_key
-        self._places = [
-            (folders[index % len(folders)], part.name) for index, part in enumerate(parts)
+        rank, world_size = communicator.rank, communicator.world_size
+        places = [
+            folders[index // world_size % len(folders)].path / part.name
+            for index, part in enumerate(all_parts)
         ]
+        self._places = places[rank::world_size]
+        self.columns: list[ColumnFiles] = []
+        if settings.whole_ids:
+            by_part = [_with_suffix(place, ".bin") for place in places]
+            by_column = zip(
+                zip(*map(id_paths, by_part), strict=True),
+                zip(*map(category_paths, by_part), strict=True),
+                strict=True,
+            )
+            columns = []
+            for number, (ids, categories) in enumerate(by_column):
+                folder = folders[number % len(folders)].path
+                spills = [folder / f"ids_{number}.spill_{index}" for index in range(SPILL_COUNT)]
+                name = CATEGORICALS[number]
+                columns.append(ColumnFiles(name, ids, categories, spills if is_spilled else ()))
+            self.columns = columns[rank::world_size]
 
     @classmethod
     def claim(
         cls,
         context: RunContext,
         parameters: Mapping[str, Any],
-        parts: Sequence[Part],
+        all_parts: Sequence[Part],
         *,
         settings: ConversionSettings,
         resume_key: str | None,
+        is_spilled: bool,
     ) -> Outputs:
         """Claim the output folders on all targets; every rank has to call this.
 
         They are emptied, unless they have files of a conversion with the same ``resume_key`` that
-        was not completed. ``settings`` decide which files there are.
+        was not completed. ``settings`` decide which files there are; ``is_spilled`` is whether
+        columns may need more memory than a worker has.
 
         Raises:
             DataError: a folder is not wattload's.
@@ -283,7 +390,14 @@ class Outputs:
         context.communicator.barrier()
         if rank:
             folders = _folders(context, parameters)
-        return cls(folders, parts, settings=settings, resume_key=resume_key)
+        return cls(
+            folders,
+            all_parts,
+            context.communicator,
+            settings=settings,
+            resume_key=resume_key,
+            is_spilled=is_spilled,
+        )
 
     @staticmethod
     def present_bytes(targets: Sequence[Target], parameters: Mapping[str, Any]) -> int:
@@ -310,8 +424,8 @@ class Outputs:
         return self._paths(".bin")
 
     @property
-    def binary(self) -> list[tuple[Path, ...]]:
-        """The packed files of each part."""
+    def binary(self) -> list[Sequence[Path]]:
+        """The packed files of each part, with ids as they were converted."""
         return [self._files(path) for path in self.rows]
 
     @property
@@ -322,7 +436,7 @@ class Outputs:
     def begin(self) -> None:
         """Remove the files of an earlier round, and list the names of the next."""
         self.abandon()
-        for files in self._all_files():
+        for files in [*self._all_files(), *self._spills()]:
             if not self._are_kept(files):
                 for path in files:
                     self._folder(path).reserve(path.name)
@@ -335,11 +449,12 @@ class Outputs:
             if self._are_kept(files)
         }
 
-    def finish(self, path: Path, made: Converted | Packed) -> None:
+    def finish(self, path: Path, made: Converted | Packed | NumberedColumn) -> None:
         """List durable files with what became of their part, for the case that the run is killed.
 
-        The first of the files has the result.
+        The first of the files has the result. What a column spilled is removed.
         """
+        self._discard(column.spills for column in self.columns if path == column.categories[0])
         if self._resume_key is None:
             return
         first, *others = self._files(path)
@@ -355,8 +470,15 @@ class Outputs:
             sync_folder(folder.path)
 
     def keep(self) -> None:
-        """List the files as finished, so that they stay until ``wattload clean``."""
+        """List the files as finished, so that they stay until ``wattload clean``.
+
+        Ids whose numbers are in other files are removed.
+        """
+        is_id = {path for place in self._paths(".bin") for path in id_paths(place)}
+        self._discard([[path for path in chain(*self.binary) if path in is_id]])
         for path in chain.from_iterable(self._all_files()):
+            if path in is_id:
+                continue
             folder = self._folder(path)
             try:
                 size_bytes = path.lstat().st_size
@@ -368,10 +490,11 @@ class Outputs:
     def abandon(self) -> None:
         """Remove this rank's files, but those that the next start keeps."""
         self._discard(files for files in self._all_files() if not self._are_kept(files))
+        self._discard(self._spills())
 
     def remove(self) -> None:
         """Remove this rank's files."""
-        self._discard(self._all_files())
+        self._discard([*self._all_files(), *self._spills()])
 
     def close(self) -> None:
         """Close the manifests."""
@@ -386,7 +509,7 @@ class Outputs:
 
     def _are_kept(self, files: Sequence[Path]) -> bool:
         """Whether all files of an output were finished by an earlier start of this conversion."""
-        if self._resume_key is None or "made" not in self._result(files[0]):
+        if self._resume_key is None or not files or "made" not in self._result(files[0]):
             return False
         return all(self._folder(path).is_valid(path.name) for path in files)
 
@@ -398,15 +521,34 @@ class Outputs:
         return next(each for each in self.folders if each.path == path.parent)
 
     def _paths(self, suffix: str) -> list[Path]:
-        return [folder.path / (name + suffix) for folder, name in self._places]
+        return [_with_suffix(place, suffix) for place in self._places]
 
-    def _files(self, path: Path) -> tuple[Path, ...]:
+    def _files(self, path: Path) -> Sequence[Path]:
         """Return the files of an output: those of columns for packed rows that are split."""
-        is_split = self._settings.splits_columns and path.suffix == ".bin"
-        return packed_paths(path, is_split=True) if is_split else (path,)
+        for column in self.columns:
+            if path == column.categories[0]:
+                return column.categories
+        if path.suffix != ".bin":
+            return (path,)
+        return packed_paths(
+            path,
+            is_split=self._settings.splits_columns,
+            has_whole_ids=self._settings.whole_ids,
+        )
 
-    def _all_files(self) -> list[tuple[Path, ...]]:
-        return [*((path,) for path in self.parquet), *self.binary]
+    def _all_files(self) -> list[Sequence[Path]]:
+        return [
+            *((path,) for path in self.parquet),
+            *self.binary,
+            *(column.categories for column in self.columns),
+        ]
+
+    def _spills(self) -> list[Sequence[Path]]:
+        return [column.spills for column in self.columns]
+
+
+def _with_suffix(place: Path, suffix: str) -> Path:
+    return place.with_name(place.name + suffix)
 
 
 def _space_bytes(path: Path) -> int:

@@ -7,13 +7,21 @@ from dataclasses import dataclass
 
 from wattload.core.record.results import Metric, RateOf
 from wattload.core.units import Unit, format_percent
-from wattload.workloads.dlrm.conversion import TO_BINARY, TO_PARQUET, TO_ROWS, Step
+from wattload.workloads.dlrm.conversion import NUMBER_IDS, TO_BINARY, TO_PARQUET, TO_ROWS, Step
 
 _FORMS = {
     TO_PARQUET: ("TSV", "Parquet"),
     TO_BINARY: ("Parquet", "packed rows"),
     TO_ROWS: ("TSV", "packed rows"),
+    NUMBER_IDS: ("ids", "their numbers"),
 }
+_OUTPUTS = {
+    TO_PARQUET: "parquet_bytes",
+    TO_BINARY: "packed_bytes",
+    TO_ROWS: "packed_bytes",
+    NUMBER_IDS: "numbered_bytes",
+}
+"""What the record names the output of a phase."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,10 +227,7 @@ class RunMeasurement:
             "tsv_bytes": self.tsv_bytes,
             "gz_bytes": self.gz_bytes,
             "unpack_cpu_s": sum(phase.unpack_cpu_s for phase in self.phases) / self.rounds,
-            **{
-                f"{form}_bytes": phase.written_bytes // self.rounds
-                for form, phase in zip(("packed", "parquet"), reversed(self.phases), strict=False)
-            },
+            **{_OUTPUTS[phase.name]: phase.written_bytes // self.rounds for phase in self.phases},
             **{f"{phase.name}_round_s": list(phase.seconds) for phase in self.phases},
             **{f"{phase.name}_kept_count": phase.kept_count for phase in self.phases},
         }

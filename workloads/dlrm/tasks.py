@@ -1,7 +1,7 @@
 """The tasks of a worker.
 
 Generate a day file, convert a part to Parquet and that to packed rows, or the part to packed rows
-at once, or do it all in memory.
+at once, number a column's ids, or do the conversion in memory.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,8 @@ from wattload.loaders.converters import (
     ConversionSettings,
     Converted,
     Converter,
+    IdNumberer,
+    NumberedColumn,
     Packed,
 )
 from wattload.loaders.data.criteo_day_files import Moved, Part, find_fault
@@ -55,9 +57,9 @@ class PartTask:
     converter: Converter
 
     @property
-    def input(self) -> tuple[Path, int]:
+    def inputs(self) -> Sequence[tuple[Path, int]]:
         """The file that is read, and the bytes of it."""
-        return self.part.source, self.part.size_bytes
+        return [(self.part.source, self.part.size_bytes)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +73,32 @@ class PackTask:
     converter: Converter
 
     @property
-    def input(self) -> tuple[Path, int]:
+    def inputs(self) -> Sequence[tuple[Path, int]]:
         """The file that is read, and its size in bytes."""
-        return self.source, self.source.stat().st_size
+        return [(self.source, self.source.stat().st_size)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnTask:
+    """Write the numbers of one column's ids: a file of ``targets`` for each of ``sources``."""
+
+    sources: Sequence[Path]
+    targets: Sequence[Path]
+    spills: Sequence[Path]
+    settings: ConversionSettings
+    threshold: int
+    table_limit: int
+    numberer: IdNumberer
+
+    @property
+    def path(self) -> Path:
+        """The first file that is written."""
+        return self.targets[0]
+
+    @property
+    def inputs(self) -> Sequence[tuple[Path, int]]:
+        """The files that are read, and the bytes of them, which are read twice."""
+        return [(path, 2 * path.stat().st_size) for path in self.sources]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +159,20 @@ def to_binary(task: PackTask, moved: Moved) -> Packed:
             return task.converter.parquet_to_binary(task.source, task.path, task.settings, moved)
     except BadIdError as error:
         raise (find_fault(task.part) or error) from error
+
+
+def number_ids(task: ColumnTask, moved: Moved) -> NumberedColumn:
+    """Number one column's ids; raise ``DataError`` if there are too many for the memory."""
+    with _target_errors(task.path):
+        return task.numberer.number_column(
+            task.sources,
+            task.targets,
+            task.spills,
+            task.settings,
+            threshold=task.threshold,
+            table_limit=task.table_limit,
+            moved=moved,
+        )
 
 
 def against_memory(task: CeilingTask, moved: Moved) -> float:

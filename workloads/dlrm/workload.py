@@ -20,9 +20,17 @@ from wattload.core.workload import (
     RunContext,
     WorkloadPlan,
 )
-from wattload.loaders.converters import ConversionSettings, ConverterConfig
+from wattload.loaders.converters import (
+    FIRST_NUMBER,
+    ID_ENTRY_BYTES,
+    ConversionSettings,
+    ConverterConfig,
+    IdNumberer,
+    NumberedColumn,
+)
 from wattload.loaders.data.cold_cache import worst_of_each
 from wattload.loaders.data.criteo_day_files import (
+    CATEGORICALS,
     ROW_BYTES,
     SPLIT_ROW_BYTES,
     BadLineError,
@@ -38,12 +46,19 @@ from wattload.loaders.data.verification import digests_check
 from wattload.workloads.dlrm import checks
 from wattload.workloads.dlrm.config import BadRows, Config, Dense, Ids, Pack
 from wattload.workloads.dlrm.conversion import (
-    PHASES,
     Conversion,
     ConversionResult,
+    Numbering,
     Outputs,
+    phases_of,
 )
-from wattload.workloads.dlrm.dataset import WORKLOAD, DayFiles, RealDays, SyntheticDays
+from wattload.workloads.dlrm.dataset import (
+    WORKLOAD,
+    DayFiles,
+    ExpectedData,
+    RealDays,
+    SyntheticDays,
+)
 from wattload.workloads.dlrm.metrics import PhaseTotal, RunMeasurement, phase_total
 from wattload.workloads.dlrm.tasks import CeilingTask, against_memory
 from wattload.workloads.dlrm.workers import WorkerPool
@@ -51,6 +66,11 @@ from wattload.workloads.dlrm.workers import WorkerPool
 PARQUET_SHARE = 0.75
 """Upper bound of Parquet bytes per TSV byte; measured 0.26 (zstd) to 0.63 (none, 6000 rows)."""
 
+TABLE_BYTES = 16_000_000
+"""Least memory of a worker for the ids of a column."""
+ID_BYTES = 4
+SPILLED_ID_BYTES = 2 * ID_BYTES
+"""Space of an id that memory has no room for, and of its number."""
 GZ_CEILING_BLOCKS = 4
 """Blocks of gz that the harness ceiling is measured with: one is converted while the next is
 unpacked, as in the phases."""
@@ -89,22 +109,32 @@ class Dlrm:
         """Return what the run will write; raises ``ConfigError`` or ``DataError`` on bad input."""
         self._config.check(context.scale)
         self._require_memory()
+        numbering = self._numbering()
         source = self._source(context)
         expected = source.expected()
         parquet_bytes = round(expected.text_bytes * PARQUET_SHARE) if self._config.columnar else 0
         row_bytes = SPLIT_ROW_BYTES if self._settings().splits_columns else ROW_BYTES
         output_bytes = parquet_bytes + expected.row_count * row_bytes
+        read_bytes = expected.size_bytes + parquet_bytes
+        spill_bytes = 0
+        if numbering:
+            id_bytes = expected.row_count * len(CATEGORICALS) * ID_BYTES
+            output_bytes += id_bytes
+            read_bytes += 2 * id_bytes
+            if self._is_spilled(expected.row_count):
+                workers = self._workers(context) * context.communicator.world_size
+                columns = min(workers, len(CATEGORICALS))
+                spill_bytes = columns * expected.row_count * SPILLED_ID_BYTES
         data_bytes = 0 if self._config.source else expected.size_bytes
         return WorkloadPlan(
             data_bytes=data_bytes,
             prepare_bytes=expected.missing_bytes,
-            run_bytes=output_bytes * self._config.rounds,
-            peak_bytes=data_bytes + output_bytes,
+            run_bytes=(output_bytes + spill_bytes) * self._config.rounds,
+            peak_bytes=data_bytes + output_bytes + spill_bytes,
             present_bytes=Outputs.present_bytes(context.targets, self._output_parameters(source)),
-            memory_bytes_per_rank=self._workers(context)
-            * self._loader.conversion_memory_bytes(self._config.block_bytes),
+            memory_bytes_per_rank=self._workers(context) * self._worker_memory_bytes(expected),
             needs_direct_io=self._loader.conversion_is_direct,
-            read_bytes=(expected.size_bytes + parquet_bytes) * self._config.rounds,
+            read_bytes=read_bytes * self._config.rounds,
         )
 
     def prepare(self, context: RunContext) -> DataFacts:
@@ -130,9 +160,10 @@ class Dlrm:
         outputs = Outputs.claim(
             context,
             self._output_parameters(self._source(context)),
-            self._parts,
+            self._all_parts,
             settings=settings,
             resume_key=self._resume_key(context, days),
+            is_spilled=self._is_spilled(days.line_count),
         )
         self._outputs = outputs
         try:
@@ -146,6 +177,7 @@ class Dlrm:
                     outputs,
                     settings=settings,
                     converter=self._loader.converter(),
+                    numbering=self._numbering(),
                 )
                 self._converted = conversion.run(self._config.rounds)
         except BaseException as error:
@@ -173,7 +205,7 @@ class Dlrm:
         draw = world.broadcast(secrets.randbits(64))
         try:
             files = (outputs.parquet, outputs.binary)
-            moved = checks.compare_moved(self._parts, self._converted, *files)
+            moved = checks.compare_moved(self._parts, self._converted, *files, outputs.columns)
             counts = checks.count_rows(self._converted, *files, settings=self._settings())
             found = checks.compare_sample(
                 self._parts,
@@ -183,22 +215,35 @@ class Dlrm:
                 group_count=-(-self._config.sample_row_groups // world.world_size),
                 draw=draw + world.rank,
             )
+            threshold = self._config.frequency_threshold
+            numbers = (
+                checks.compare_numbers(
+                    outputs.columns,
+                    self._converted.numbered[-1],
+                    threshold=threshold,
+                    draw=draw + world.rank,
+                )
+                if threshold
+                else None
+            )
         finally:
             self._finish(context, outputs)
-        by_rank = world.gather((counts, moved, found))
+        by_rank = world.gather((counts, moved, found, numbers))
         if world.rank:
             return ()
-        rows, moves, samples = zip(*by_rank, strict=True)
+        rows, moves, samples, numbered = zip(*by_rank, strict=True)
         return [
             digests_check(days.files),
             checks.content_check(days, moves, self._phases, self._config.rounds),
             checks.rows_check(days.line_count, rows),
             checks.sample_check(samples, draw),
             checks.bytes_check(moves, days.size_bytes, self._config.rounds, self._phases[0]),
+            *([checks.numbers_check(numbered, threshold, draw)] if threshold else ()),
         ]
 
     def _finish(self, context: RunContext, outputs: Outputs) -> None:
         """Keep or remove the output; after all ranks, rank 0 seals or removes the folders."""
+        context.communicator.barrier()  # ranks compare each other's files
         if self._config.keep_output:
             outputs.keep()
         else:
@@ -243,11 +288,45 @@ class Dlrm:
         """Raise ``ConfigError`` for blocks whose conversion may need more than a worker may use."""
         block_bytes, most = self._config.block_bytes, self._config.worker_memory_bytes
         needed = self._loader.conversion_memory_bytes(block_bytes)
+        if self._config.frequency_threshold:
+            needed += TABLE_BYTES
         if needed > most:
             raise ConfigError(
                 f"workload.block_bytes={block_bytes} needs up to {needed} bytes per worker, more "
                 f"than workload.worker_memory_bytes={most}; use smaller blocks or allow more memory"
             )
+
+    def _numbering(self) -> Numbering | None:
+        """Return how ids are numbered; raises ``ConfigError`` for a loader that can't."""
+        if self._config.frequency_threshold is None:
+            return None
+        numberer = self._loader.converter()
+        if not isinstance(numberer, IdNumberer):
+            raise ConfigError(
+                "workload.frequency_threshold needs loader=native; "
+                f"loader={self._loader.name} can't number ids"
+            )
+        return Numbering(
+            threshold=self._config.frequency_threshold,
+            table_limit=self._table_limit,
+            numberer=numberer,
+        )
+
+    @property
+    def _table_limit(self) -> int:
+        """The ids of a column that fit into the memory that a worker does not need otherwise."""
+        used = self._loader.conversion_memory_bytes(self._config.block_bytes)
+        return (self._config.worker_memory_bytes - used) // ID_ENTRY_BYTES
+
+    def _is_spilled(self, row_count: int) -> bool:
+        """Return whether ids of a column may not fit into memory."""
+        return self._config.frequency_threshold is not None and row_count > self._table_limit
+
+    def _worker_memory_bytes(self, expected: ExpectedData) -> int:
+        needed = self._loader.conversion_memory_bytes(self._config.block_bytes)
+        if self._config.frequency_threshold is None:
+            return needed
+        return needed + min(expected.row_count, self._table_limit) * ID_ENTRY_BYTES
 
     def _workers(self, context: RunContext) -> int:
         return self._config.workers_per_rank(context.communicator.world_size)
@@ -262,6 +341,7 @@ class Dlrm:
             "dense": self._config.dense.value,
             "pack": self._config.pack.value,
             "bad_rows": self._config.bad_rows.value,
+            "frequency_threshold": self._config.frequency_threshold,
         }
 
     def _settings(self) -> ConversionSettings:
@@ -272,6 +352,7 @@ class Dlrm:
             numeric_ids=self._config.ids is Ids.int32,
             logarithms=self._config.dense is Dense.log,
             splits_columns=self._config.pack is Pack.split_binary,
+            whole_ids=self._config.frequency_threshold is not None,
             drops_bad_rows=self._config.bad_rows is BadRows.drop,
         )
 
@@ -297,13 +378,20 @@ class Dlrm:
                 len(self._parts),
                 ceiling_bytes_per_s,
                 self._dropped(),
+                converted.numbered[-1] if converted.numbered else (),
             )
         )
         if world.rank:
             return Outcome()
-        ranks, rows, cold_checks, part_counts, ceilings, dropped = zip(*by_rank, strict=True)
+        ranks, rows, cold_checks, part_counts, ceilings, dropped, numbered = zip(
+            *by_rank, strict=True
+        )
+        columns = [
+            numbered[number % world.world_size][number // world.world_size]
+            for number in range(len(CATEGORICALS) if self._config.frequency_threshold else 0)
+        ]
         cold = [check for checks in cold_checks for check in checks]
-        names = PHASES[self._config.columnar]
+        names = self._phase_names
         self._phases = tuple(phase_total(name, ranks) for name in names)
         measured = RunMeasurement(
             phases=self._phases,
@@ -327,6 +415,8 @@ class Dlrm:
                 "dense": self._config.dense.value,
                 "pack": self._config.pack.value,
                 "bad_rows": self._config.bad_rows.value,
+                "frequency_threshold": self._config.frequency_threshold,
+                **_of_columns(columns),
                 "dropped_count": sum(each.count for each in dropped),
                 "block_bytes": self._config.block_bytes,
                 **measured.details(),
@@ -373,10 +463,31 @@ class Dlrm:
         elif not self._on_target(context, days):
             yield (
                 f"{self._config.source} is not on the target's file system, so the reads of "
-                f"{PHASES[self._config.columnar][0]} did not come from the target."
+                f"{self._phase_names[0]} did not come from the target."
             )
+
+    @property
+    def _phase_names(self) -> tuple[str, ...]:
+        return phases_of(
+            columnar=self._config.columnar,
+            numbers_ids=self._config.frequency_threshold is not None,
+        )
 
     def _on_target(self, context: RunContext, days: DayFiles) -> bool:
         paths = [target.data_folder.parent for target in context.targets]
         devices = {path.stat().st_dev for path in paths}
         return all(path.stat().st_dev in devices for path in days.paths)
+
+
+def _of_columns(columns: Sequence[NumberedColumn]) -> dict[str, object]:
+    """Return what became of the ids of each column, as JSON; nothing if they are not numbered.
+
+    ``category_sizes`` are NVIDIA's ``model_size.json``: 1 + the highest number.
+    """
+    if not columns:
+        return {}
+    return {
+        "category_sizes": [FIRST_NUMBER + column.known_count for column in columns],
+        "rare_id_counts": [column.rare_count for column in columns],
+        "spilled_bytes": sum(column.spilled_bytes for column in columns),
+    }

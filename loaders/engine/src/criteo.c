@@ -201,13 +201,16 @@ out:
 enum { TILE_STRIDE = TILE_ROWS + 8 };
 
 /* First each column by itself, which compilers make vectors of, then the rows. */
-static void pack_tile(const uint64_t *cells, uint32_t rows, int32_t *packed) {
+static void pack_tile(const uint64_t *cells, uint32_t rows, int32_t whole_ids, int32_t *packed) {
     int32_t values[WL_COLUMNS][TILE_STRIDE];
     for (int column = 0; column < WL_COLUMNS; column++) {
         const uint64_t *cell = cells + (size_t)column * TILE_STRIDE;
         if (column < WL_INTEGERS)
             for (uint32_t row = 0; row < rows; row++)
                 values[column][row] = packed_integer(cell[row]);
+        else if (whole_ids)
+            for (uint32_t row = 0; row < rows; row++)
+                values[column][row] = whole_id(cell[row]);
         else
             for (uint32_t row = 0; row < rows; row++)
                 values[column][row] = packed_id(cell[row]);
@@ -218,7 +221,7 @@ static void pack_tile(const uint64_t *cells, uint32_t rows, int32_t *packed) {
 }
 
 uint32_t pack_rows(const uint8_t *text, size_t bytes, int32_t *packed, uint32_t row_limit,
-                   int32_t drops, wl_tsv_progress *done) {
+                   int32_t drops, int32_t whole_ids, wl_tsv_progress *done) {
     uint64_t cells[WL_COLUMNS * TILE_STRIDE];
     uint64_t start = done->taken_bytes;
     uint32_t row = 0;
@@ -226,7 +229,7 @@ uint32_t pack_rows(const uint8_t *text, size_t bytes, int32_t *packed, uint32_t 
         size_t at = done->taken_bytes - start;
         uint32_t most = row_limit - row < TILE_ROWS ? row_limit - row : TILE_ROWS;
         uint32_t rows = read_rows(text + at, bytes - at, cells, TILE_STRIDE, most, drops, done);
-        pack_tile(cells, rows, packed + (size_t)row * WL_COLUMNS);
+        pack_tile(cells, rows, whole_ids, packed + (size_t)row * WL_COLUMNS);
         row += rows;
     }
     return row;
@@ -238,8 +241,9 @@ WITH_AVX2 uint32_t read_rows_avx2(const uint8_t *text, size_t bytes, uint64_t *c
 }
 
 WITH_AVX2 uint32_t pack_rows_avx2(const uint8_t *text, size_t bytes, int32_t *packed,
-                                  uint32_t row_limit, int32_t drops, wl_tsv_progress *done) {
-    return pack_rows(text, bytes, packed, row_limit, drops, done);
+                                  uint32_t row_limit, int32_t drops, int32_t whole_ids,
+                                  wl_tsv_progress *done) {
+    return pack_rows(text, bytes, packed, row_limit, drops, whole_ids, done);
 }
 
 uint32_t wl_tsv_read(const uint8_t *text, size_t bytes, uint64_t *cells, size_t stride,
@@ -249,6 +253,7 @@ uint32_t wl_tsv_read(const uint8_t *text, size_t bytes, uint64_t *cells, size_t 
 }
 
 uint32_t wl_tsv_pack(const uint8_t *text, size_t bytes, int32_t *packed, uint32_t row_limit,
-                     int32_t drops, wl_tsv_progress *done) {
-    return (has_avx2() ? pack_rows_avx2 : pack_rows)(text, bytes, packed, row_limit, drops, done);
+                     int32_t drops, int32_t whole_ids, wl_tsv_progress *done) {
+    return (has_avx2() ? pack_rows_avx2 : pack_rows)(text, bytes, packed, row_limit, drops,
+                                                     whole_ids, done);
 }

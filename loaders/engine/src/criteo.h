@@ -16,7 +16,7 @@ enum { WL_COLUMNS = 40, WL_INTEGERS = 14 };
 typedef uint32_t rows_reader(const uint8_t *text, size_t bytes, uint64_t *cells, size_t stride,
                              uint32_t row_limit, int32_t drops, wl_tsv_progress *done);
 typedef uint32_t rows_packer(const uint8_t *text, size_t bytes, int32_t *packed, uint32_t row_limit,
-                             int32_t drops, wl_tsv_progress *done);
+                             int32_t drops, int32_t whole_ids, wl_tsv_progress *done);
 typedef size_t synthetic_reader(wl_synthetic *from, uint8_t *text, size_t bytes);
 rows_reader read_rows, read_rows_avx2;
 rows_packer pack_rows, pack_rows_avx2;
@@ -46,6 +46,11 @@ static inline int32_t packed_id(uint64_t cell) {
     uint64_t number = id_number(cell);
     uint64_t times = (uint64_t)(uint32_t)(number >> 9) * 14073749u >> 40;
     return (int32_t)(uint32_t)(number - (uint64_t)(uint32_t)times * WL_ID_MODULUS);
+}
+
+/* The id's 32 bits. */
+static inline int32_t whole_id(uint64_t cell) {
+    return (int32_t)(uint32_t)id_number(cell);
 }
 
 static inline int32_t packed_integer(uint64_t cell) {

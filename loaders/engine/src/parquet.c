@@ -245,7 +245,7 @@ static int32_t take_value(rest_of *page, int32_t kind, int32_t *value) {
     uint32_t word;
     if (!take32(page, &word))
         return WL_BAD_PAGE;
-    if (kind == WL_TEXT) {
+    if (kind == WL_TEXT || kind == WL_WHOLE) {
         uint64_t text;
         if ((size_t)(page->end - page->at) < word)
             return WL_BAD_PAGE;
@@ -255,7 +255,7 @@ static int32_t take_value(rest_of *page, int32_t kind, int32_t *value) {
         page->at += sizeof text;
         if (not_hex(text))
             return WL_BAD_ID;
-        *value = packed_id(text);
+        *value = kind == WL_TEXT ? packed_id(text) : whole_id(text);
     } else {
         *value = packed_integer(word);
     }

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WL_ABI 4u
+#define WL_ABI 5u
 
 #if defined(__GNUC__)
 #define WL_API __attribute__((visibility("default")))
@@ -235,9 +235,29 @@ typedef struct {
 WL_API uint32_t wl_tsv_read(const uint8_t *text, size_t bytes, uint64_t *cells, size_t stride,
                             uint32_t row_limit, int32_t drops, wl_tsv_progress *done);
 /* The same as packed rows of 40 int32 (facebookresearch/dlrm): an empty or negative integer and an
- * empty id are 0, an id is its number modulo 40,000,000. */
+ * empty id are 0, an id is its number modulo 40,000,000, or with `whole_ids` its 32 bits. */
 WL_API uint32_t wl_tsv_pack(const uint8_t *text, size_t bytes, int32_t *packed, uint32_t row_limit,
-                            int32_t drops, wl_tsv_progress *done);
+                            int32_t drops, int32_t whole_ids, wl_tsv_progress *done);
+
+/* Ids of one column in the order of their first appearance, found by hashing. The memory is the
+ * caller's: `slots` starts as zeros and has more room than `limit`. */
+typedef struct {
+    uint32_t *slots;  /* 1 + the place of an id in the next two, 0 for none */
+    uint32_t *ids;    /* `limit` of them */
+    uint32_t *counts; /* how often each appeared; it stops at UINT32_MAX */
+    uint32_t slot_count;
+    uint32_t limit;
+    uint32_t used;
+} wl_id_table;
+
+/* Counts ids. Those that the full table has no room for are copied to `left`, in their order;
+ * returns how many. */
+WL_API size_t wl_ids_count(wl_id_table *table, const uint32_t *ids, size_t count, uint32_t *left);
+/* Replaces ids that wl_ids_count has seen by the number at their place. Those that it left take the
+ * next of `left_numbers`. */
+WL_API void wl_ids_number(const wl_id_table *table, const int32_t *numbers,
+                          const int32_t *left_numbers, const uint32_t *ids, size_t count,
+                          int32_t *numbered);
 
 /* Text like Criteo's, for as many rows as are left, read as from a file: what does not fit is held
  * for the next call. Row r of all is drawn from stream r modulo WL_SYNTHETIC_LANES. A field is empty
@@ -269,7 +289,8 @@ WL_API size_t wl_synthetic_read(wl_synthetic *from, uint8_t *text, size_t bytes)
 enum {
     WL_INT32 = 0,  /* an integer as it is */
     WL_TEXT = 1,   /* an id as a byte array of its 8 characters */
-    WL_NUMBER = 2  /* an id as int32: its number modulo 40,000,000 */
+    WL_NUMBER = 2, /* an id as int32: its number modulo 40,000,000 */
+    WL_WHOLE = 3   /* as WL_TEXT, decoded to its 32 bits instead of modulo 40,000,000 */
 };
 
 /* A column chunk: a dictionary page (empty for plain values) and one data page. Values that are
