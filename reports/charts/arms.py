@@ -38,7 +38,7 @@ from wattload.reports.quantity import (
     scaled,
     workload_title,
 )
-from wattload.reports.runs.energy import ALL_PHASES, phase_energies
+from wattload.reports.runs.energy import phase_energies
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading, overlap
 from wattload.reports.stats.comparison import Row, compare
@@ -260,14 +260,7 @@ def _swept(subject: Subject, found: Sequence[Point]) -> list[_Swept]:
             if largest(entry) is None or is_curve or not is_drawn:
                 continue
             by_key.setdefault(own.key, _Swept(own, {}, groups)).rows[point.value] = entry
-    every = list(by_key.values())
-    if any(each.quantity.phase == ALL_PHASES for each in every):
-        every = [
-            each
-            for each in every
-            if each.quantity.phase == ALL_PHASES or not each.quantity.is_energy
-        ]
-    return every
+    return list(by_key.values())
 
 
 def _sweep_table(swept: Sequence[_Swept], found: Sequence[Point], group: Group, axis: str) -> Table:

@@ -98,6 +98,7 @@ def _first_screen(screen: FirstScreen) -> dict[str, Any]:
             {
                 "workload": row.group.workload,
                 "phase": row.phase,
+                "energy_phase": row.energy_phase,
                 "point": row.at or None,
                 "speed": _answer(row.speed),
                 "energy": _answer(row.energy),
@@ -132,16 +133,14 @@ def _answer(answer: Answer | None) -> dict[str, Any] | None:
         "words": answer.words,
         "reason": answer.reason,
         "note": answer.note,
-        "whole_job": _whole_job(answer.whole),
+        "parts": [_part_of_job(each) for each in answer.parts],
     }
 
 
-def _whole_job(answer: Answer | None) -> dict[str, Any] | None:
-    """Return the ratio of all parts of a job, in favour of its own leader."""
-    if answer is None:
-        return None
+def _part_of_job(answer: Answer) -> dict[str, Any]:
+    """Return the ratio of a part of a job, in favour of its own leader."""
     return {
-        "parts": answer.part,
+        "part": answer.part,
         "leader": answer.leader,
         "ratio": finite(answer.ratio),
         "lower": finite(answer.lower),

@@ -359,7 +359,7 @@ def _answer(answer: Answer | None) -> str:
     interval = f" ({answer.interval_text})" if answer.interval_text else ""
     words = ("" if answer.shown is not None else answer.words), f"{ratio}{interval}"
     note = "" if answer.shown is not None else answer.note
-    return "; ".join(filter(None, (*words, answer.whole_text, note)))
+    return "; ".join(filter(None, (*words, *answer.part_texts, note)))
 
 
 def _both(bars: Bars) -> str:

@@ -197,7 +197,7 @@ def _finding(answer: Answer | None) -> Finding:
     if answer is None:
         return Finding(text="not compared", tone="quiet")
     name = named(answer.letter, answer.leader) if answer.leader is not None else ""
-    lines = [line for line in (answer.interval_text, answer.whole_text) if line]
+    lines = [line for line in (answer.interval_text, *answer.part_texts) if line]
     if answer.shown is not None:
         known = (answer.part, name if name != answer.letter else "")
         return Finding(

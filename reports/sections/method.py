@@ -107,9 +107,10 @@ def _call_rules() -> tuple[str, ...]:
     """Return when a ratio shows that an arm is better."""
     margin = _percent(MARGIN)
     return (
-        "Several verdicts: a rate and the time for the same bytes answer one question, so only one "
-        "of them gets a verdict. All questions of a workload, at all points of its sweep, are one "
-        "family. Holm's step-down tests each at the confidence that its rank requires. If the arms "
+        "Several verdicts: a rate and the time for the same bytes answer one question, and so do "
+        "the energies of a job and of its parts. Only the first gets a verdict. All questions of a "
+        "workload, at all points of its sweep, are one family. Holm's step-down tests each at the "
+        "confidence that its rank requires. If the arms "
         "alternated or were mixed, the chance of a false verdict in a workload is at most 5 %. "
         "Over several workloads the chances add up. A floor set by drift applies to each figure "
         "alone. Printed intervals are 95 % each. Fix the number of runs before any is made: "

@@ -155,7 +155,10 @@ def _bars(subject: Subject, group: Group, heads: Sequence[Row]) -> Iterator[Bloc
     if len(group.runs) == 1:
         return  # its figures are on the first screen and in the table
     directed = [
-        entry for entry in heads if entry.quantity.better != "neither" and entry.call != "derived"
+        entry
+        for entry in heads
+        if entry.quantity.better != "neither"
+        and (entry.call != "derived" or entry.quantity.unit is Unit.JOULES)
     ]
     if figure := arms_figure(
         f"{name}-arms", workload_title(group.workload), directed, group.arms, group.letters

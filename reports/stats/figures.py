@@ -123,8 +123,9 @@ def _asked_by(every: Sequence[Quantity]) -> dict[str, str]:
     """Return the quantities that ask a question again, with the label of the first to ask it.
 
     A rate asks how fast a phase is: its time, its samples per second and the accelerators' share
-    of the time follow from it. An energy asks what that phase costs: its rate per watt follows from
-    it, and so do energies of phases that are parts, or sums, of the phases with a rate.
+    of the time follow from it. The energy of all phases asks what the job costs: its rate per watt
+    follows from it, and so do energies of its parts. Without it the energies of phases with a rate
+    ask what these cost.
     """
     heads = [each for each in every if each.headline and each.better != "neither"]
     speeds = [each for each in heads if not each.is_energy]
@@ -140,8 +141,10 @@ def _asked_by(every: Sequence[Quantity]) -> dict[str, str]:
     joules = {each.phase: each for each in heads if each.unit is Unit.JOULES}
     if not joules:
         return found
-    whole = list(joules)[-1]
-    asking = list(dict.fromkeys(phase if phase in joules else whole for phase in rates)) or [whole]
+    last = list(joules)[-1]
+    asking = list(dict.fromkeys(phase if phase in joules else last for phase in rates)) or [last]
+    if ALL_PHASES in joules:
+        asking = [ALL_PHASES]
     for each in heads:
         if each.is_energy and (each.unit is not Unit.JOULES or each.phase not in asking):
             phase = each.phase if each.phase in asking else asking[0]

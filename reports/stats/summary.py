@@ -6,6 +6,7 @@ ratio is at least 1 in favour of the arm that leads, and its interval is that of
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -141,11 +142,11 @@ class Answer:
 
     ``leader`` is the arm in whose favour ``ratio`` is, at least 1; ``winner`` is the same arm if it
     won, otherwise ``None``. ``outcome`` is ``None`` if it has no winner only because the drives are
-    simulated. ``part`` is the part of the job that it is of (``writing only``), empty for the whole
-    job. ``lower`` and ``upper`` are the 95 % interval of ``ratio``, so ``lower`` is below 1
-    if the interval does not exclude 1. ``reason`` is why nobody won, ``note`` what else a reader
-    has to know. ``row`` is what it is based on. ``whole`` has the ratio of all parts of the job
-    where this is one of them; it gets no verdict of its own.
+    simulated. ``part`` is what it is of, ``writing only`` or all of ``write + read``; it is empty
+    for a job that is not split. ``lower`` and ``upper`` are the 95 % interval of ``ratio``, so
+    ``lower`` is below 1 if the interval does not exclude 1. ``reason`` is why nobody won, ``note``
+    what else a reader has to know. ``row`` is what it is based on. ``parts`` has the ratios of
+    other parts of the job, shown without their verdicts.
     """
 
     question: Question
@@ -161,7 +162,7 @@ class Answer:
     reason: str = ""
     note: str = ""
     row: Row | None = None
-    whole: Answer | None = None
+    parts: tuple[Answer, ...] = ()
 
     @property
     def shown(self) -> str | None:
@@ -190,15 +191,20 @@ class Answer:
         return f"95{UNIT_SPACE}% CI {ends}"
 
     @property
-    def whole_text(self) -> str:
-        """The ratio of all parts of the job: ``write + read: 6 % less (3 to 8 %)``, or empty."""
-        whole = self.whole
-        if whole is None or not whole.ratio_text:
-            return ""
-        who = "" if whole.letter == self.letter else f"{whole.letter} "
-        ends = whole.interval_text.removeprefix(f"95{UNIT_SPACE}% CI ").replace(" ", UNIT_SPACE)
-        ratio = whole.ratio_text.removesuffix(" energy")
-        return f"{whole.part}: {who}{ratio}{f' ({ends})' if ends else ''}"
+    def part_texts(self) -> list[str]:
+        """The ratios of other parts of the job: ``writing: A 15 % less``.
+
+        Their intervals are in the workload's section; one that includes 1 shows no difference.
+        """
+        return [f"{each.part}: {each.part_ratio}" for each in self.parts]
+
+    @property
+    def part_ratio(self) -> str:
+        """The ratio of a part of the job without its interval, if that excludes 1."""
+        if self.lower is None or self.lower <= 1:
+            return INCONCLUSIVE
+        ratio = self.ratio_text.removesuffix(" energy").removesuffix(" as fast")
+        return f"{self.letter} {ratio}"
 
     @property
     def words(self) -> str:
@@ -257,10 +263,10 @@ class FailedCheck:
 class VerdictRow:
     """One workload of the first screen.
 
-    ``speed`` and ``energy`` are ``None`` unless two arms are compared. ``rates``, ``energies`` and
-    ``efficiencies`` are of the same phase and point; ``devices`` are energies of other named
-    devices, such as GPUs, for the same work. ``limits`` has per arm what limits its rate;
-    ``drive_limited`` are the arms whose rate their drive limits.
+    ``speed`` and ``energy`` are ``None`` unless two arms are compared. ``rates`` are of ``phase``,
+    ``energies`` and ``efficiencies`` of ``energy_phase``, at the same point; ``devices`` are
+    energies of other named devices, such as GPUs, for the same work. ``limits`` has per arm what
+    limits its rate; ``drive_limited`` are the arms whose rate their drive limits.
     ``ranking`` has three arms or more from the fastest to the slowest, and no winner. ``at`` is
     the point of a sweep that the row shows. ``scatter`` is which arm's runs scatter most, ``None``
     below 5 %. ``sensor`` is in which runs a sensor's check failed, ``counts`` which means lack
@@ -271,6 +277,7 @@ class VerdictRow:
     name: str
     detail: str
     phase: str
+    energy_phase: str
     at: str
     speed: Answer | None
     energy: Answer | None
@@ -337,19 +344,21 @@ class _Work:
 class _Place:
     """The point of a workload that the first screen shows.
 
-    ``compared`` has its valid runs, ``every`` the rows of all points by key. ``per_watt`` is shown
-    instead of ``energy`` if the runs moved different bytes: ``work`` is then ``None``. ``whole`` is
-    the energy of the job of which ``phase`` is a part.
+    ``compared`` has its valid runs, ``every`` the rows of all points by key, ``rows`` those of this
+    one. ``phase`` is that of the rate. ``energy_phase`` is all phases of the job if their energy is
+    known, else the same. ``per_watt`` is shown instead of ``energy`` if the runs moved different
+    bytes: ``work``, the unit of work of an energy, is then ``None``.
     """
 
     group: Group
     compared: Group
     every: tuple[Mapping[str, Row], ...]
+    rows: Mapping[str, Row]
     rate: Row | None
     energy: Row | None
     per_watt: Row | None
-    whole: Row | None
     phase: str
+    energy_phase: str
     work: _Work | None
     at: str
 
@@ -359,25 +368,35 @@ class _Place:
         return [run.record for run in self.compared.runs]
 
     @property
-    def is_part(self) -> bool:
-        """Whether the phase is only a part of the job."""
+    def is_split(self) -> bool:
+        """Whether the rate is only of a part of the job."""
         return self.phase != ALL_PHASES and len(_phase_names(self.records)) > 1
 
-    @property
-    def part(self) -> str:
-        """The part of the job, such as ``writing only``; empty for the whole job."""
-        return f"{ACTIVITIES.get(self.phase) or label(self.phase)} only" if self.is_part else ""
+    def part(self, phase: str) -> str:
+        """Return what a figure is of, ``writing only`` or ``write + read``.
 
-    def based(self, unit: str, per: str = "") -> str:
+        It is empty for a job that is not split.
+        """
+        if not self.is_split:
+            return ""
+        if phase == ALL_PHASES:
+            return " + ".join(map(label, _phase_names(self.records)))
+        return f"{_activity(phase)} only"
+
+    def based(self, unit: str, phase: str, per: str = "") -> str:
         """Return a unit with the bytes that it is of, such as ``GB/s written``."""
-        if verb := _VERBS.get(self.phase):
+        if verb := _VERBS.get(phase):
             return f"{unit} {verb}{per}"
-        return f"{unit}{per} ({label(self.phase)})" if self.is_part else f"{unit}{per}"
+        return f"{unit}{per} ({label(phase)})" if self.is_split else f"{unit}{per}"
 
     def per_work(self, unit: str) -> str:
         """Return the unit of an energy per unit of work, such as ``Wh per checkpoint written``."""
         title = f"{unit} per {(self.work or _Work()).name}"
-        return self.based(title) if self.is_part else title
+        if not self.is_split:
+            return title
+        if self.energy_phase == ALL_PHASES:
+            return f"{title}, all I/O"
+        return self.based(title, self.energy_phase)
 
     def letter(self, arm: str) -> str:
         """Return the letter of an arm on the page."""
@@ -505,7 +524,7 @@ def _failed(subject: Subject, places: Sequence[_Place]) -> tuple[FailedCheck, ..
         run.id
         for place in places
         for run in place.compared.runs
-        if has_failed_sensor(run.record, place.phase)
+        if has_failed_sensor(run.record, place.energy_phase)
     }
     found = [
         FailedCheck(
@@ -571,18 +590,20 @@ def _place(subject: Subject, group: Group) -> _Place:
         if ratios
         else max(range(len(parts)), key=lambda each: _highest(rates[each]))
     )
-    compared = compared_group(subject, parts[index].group)
+    compared, rows = compared_group(subject, parts[index].group), every[index]
     phase = _phase(rates[index], [run.record for run in compared.runs])
+    energy_phase = ALL_PHASES if f"energy, {ALL_PHASES}" in rows else phase
     return _Place(
         group=group,
         compared=compared,
         every=every,
+        rows=rows,
         rate=rates[index],
-        energy=every[index].get(f"energy, {phase}"),
-        per_watt=every[index].get(f"rate per watt, {phase}"),
-        whole=None if phase == ALL_PHASES else every[index].get(f"energy, {ALL_PHASES}"),
+        energy=rows.get(f"energy, {energy_phase}"),
+        per_watt=rows.get(f"rate per watt, {energy_phase}"),
         phase=phase,
-        work=_work(compared, phase),
+        energy_phase=energy_phase,
+        work=_work(compared, energy_phase),
         at=_at(parts[index], len(parts), [ratio for ratio, _ in ratios], rates[index]),
     )
 
@@ -601,11 +622,15 @@ def _highest(row: Row | None) -> float:
 
 
 def _phase(rate: Row | None, records: Sequence[RunRecord]) -> str:
-    """Return the phase of the energies: that of the rate, or else all timed phases."""
+    """Return the phase that the rate is of; of a rate without one, all timed phases."""
     if rate is not None and rate.quantity.phase:
         return rate.quantity.phase
     names = _phase_names(records)
     return names[0] if len(names) == 1 else ALL_PHASES
+
+
+def _activity(phase: str) -> str:
+    return ACTIVITIES.get(phase) or label(phase)
 
 
 def _phase_names(records: Sequence[RunRecord]) -> tuple[str, ...]:
@@ -636,9 +661,11 @@ def _work(compared: Group, phase: str) -> _Work | None:
 def _work_of(record: RunRecord, phase: str) -> _Work:
     """Return a checkpoint, a round or an epoch with their count, or else the job."""
     details, settings = record.workload.details, record.config.get("workload")
-    seconds = details.get(f"{phase}_seconds")
-    if isinstance(seconds, (list, tuple)) and seconds:
-        return _Work(record.workload.name, float(len(seconds)))
+    names = [each.name for each in leading(record) if _is_in(each.name, phase)]
+    seconds = [details.get(f"{name}_seconds") for name in names]
+    sizes = {len(each) if isinstance(each, (list, tuple)) else 0 for each in seconds}
+    if len(sizes) == 1 and 0 not in sizes:
+        return _Work(record.workload.name, float(sizes.pop()))
     epochs = settings.get("epochs") if isinstance(settings, Mapping) else None
     for name, count in (("round", details.get("rounds")), ("epoch", epochs)):
         if isinstance(count, int) and count > 0:
@@ -672,6 +699,7 @@ def _verdict_row(
         name=workload_title(place.group.workload),
         detail=_detail(place, with_scale=is_mixed),
         phase=place.phase,
+        energy_phase=place.energy_phase,
         at=place.at,
         speed=_answer("speed", place, place.rate, rates.missing) if is_pair else None,
         energy=_answer("energy", place, place.energy, energies.missing) if is_pair else None,
@@ -680,7 +708,7 @@ def _verdict_row(
         efficiencies=_bars(
             place,
             place.per_watt,
-            place.based("MB/s", " per W"),
+            place.based("MB/s", place.energy_phase, " per W"),
             Scale(float(MB), ""),
             energies.missing,
         ),
@@ -688,7 +716,7 @@ def _verdict_row(
         limits={arm: found.text for arm, found in limits.items()},
         drive_limited=frozenset(arm for arm, found in limits.items() if found.is_drive),
         ranking=_ranking(rates) if len(arms) > 2 else (),  # noqa: PLR2004 - two have a winner
-        grade=grade(subject, place.compared, place.rate, place.phase),
+        grade=grade(subject, place.compared, place.rate, place.energy_phase),
         scatter=_scatter(place),
         sensor=_sensor(subject, place),
         counts=_counts(subject, place, rates, energies),
@@ -728,7 +756,7 @@ def _sensor(subject: Subject, place: _Place) -> str:
     Of several runs the row's counts say how many are excluded.
     """
     runs = place.compared.runs
-    failed = [run for run in runs if has_failed_sensor(run.record, place.phase)]
+    failed = [run for run in runs if has_failed_sensor(run.record, place.energy_phase)]
     if not failed:
         return ""
     is_excluded = any(has_excluded_energy(subject, run) for run in failed)
@@ -776,9 +804,10 @@ def _detail(place: _Place, *, with_scale: bool) -> str:
         sum(each.moved_bytes for each in leading(record) if _is_in(each.name, place.phase))
         for record in place.records
     ]
-    if moved and moved[0] and place.work is not None:
-        each = place.based(quantity(moved[0] / place.work.count, Unit.BYTES, 3))
-        parts.append(f"{_rate_bytes(place, moved[0])}{each} per {place.work.name}")
+    work = _work(place.compared, place.phase)
+    if moved and moved[0] and work is not None:
+        each = place.based(quantity(moved[0] / work.count, Unit.BYTES, 3), place.phase)
+        parts.append(f"{_rate_bytes(place, moved[0])}{each} per {work.name}")
     return ", ".join(parts)
 
 
@@ -811,7 +840,7 @@ def _rates(place: _Place, scale: Scale) -> Bars:
     if row is None:
         return _bars(place, None, "rate", scale, missing)
     if row.quantity.unit is Unit.BYTES_PER_SECOND:
-        title = place.based(scale.unit)
+        title = place.based(scale.unit, place.phase)
         if place.phase == ALL_PHASES:  # it may count other bytes than those that moved
             title = f"{scale.unit} {_counted_bytes(row.quantity.label)}"
         return _bars(place, row, title, scale, missing)
@@ -825,7 +854,8 @@ def _energies(place: _Place, scale: Scale) -> Bars:
     if place.work is not None:
         own = Scale(scale.factor * place.work.count, "")
         return _bars(place, place.energy, place.per_work(scale.unit), own, missing)
-    made = _bars(place, place.per_watt, place.based("J per GB"), Scale(1.0, ""), missing)
+    title = place.based("J per GB", place.energy_phase)
+    made = _bars(place, place.per_watt, title, Scale(1.0, ""), missing)
     bars = tuple(
         replace(
             bar,
@@ -881,11 +911,13 @@ def _no_energy(place: _Place) -> str:
             energy
             for record in place.records
             for energy in phase_energies(record)
-            if _is_in(energy.phase, place.phase) and energy.reason
+            if _is_in(energy.phase, place.energy_phase) and energy.reason
         ]
         if energies:
             return f"{NOT_MEASURED}: {energies[0].reason.partition(';')[0].rstrip('.')}"
-        if place.phase == ALL_PHASES and any(overlap(leading(each)) for each in place.records):
+        if place.energy_phase == ALL_PHASES and any(
+            overlap(leading(each)) for each in place.records
+        ):
             return f"{NOT_MEASURED}: the phases overlap in time"
     return f"{NOT_MEASURED}: {NO_SENSOR}"
 
@@ -898,7 +930,7 @@ def _devices(place: _Place, scale: Scale) -> Iterator[Bars]:
             arm: [
                 energy_j / (scale.factor * work.count)
                 for run in place.compared.arms.get(arm, ())
-                if (energy_j := scope_energy_j(run.record, scope, place.phase)) is not None
+                if (energy_j := scope_energy_j(run.record, scope, place.energy_phase)) is not None
             ]
             for arm in place.group.arms
         }
@@ -926,10 +958,15 @@ def _answer(question: Question, place: _Place, row: Row | None, missing: str) ->
         return Answer(question=question, outcome="missing", verdict=verdict, reason=reason)
     arms = tuple(place.group.arms)
     shown = place.per_watt if question == "energy" and place.work is None else row
-    found = replace(answer(question, row, arms, shown), part=place.part)
-    if question == "energy" and place.whole is not None:
-        parts = " + ".join(label(name) for name in _phase_names(place.records))
-        found = replace(found, whole=replace(answer(question, place.whole, arms), part=parts))
+    phase = place.energy_phase if question == "energy" else place.phase
+    found = replace(
+        answer(question, row, arms, shown),
+        part=place.part(phase),
+        parts=tuple(
+            replace(answer(question, each, arms), part=_activity(each.quantity.phase))
+            for each in _other_parts(question, place, phase)
+        ),
+    )
     key = row.quantity.key
     leaders = [rows[key].verdict.leader for rows in place.every if key in rows]
     if "a" not in leaders or "b" not in leaders:
@@ -937,6 +974,19 @@ def _answer(question: Question, place: _Place, row: Row | None, missing: str) ->
     numbers = f"A at {leaders.count('a')}, B at {leaders.count('b')}"
     counts = f"{numbers} of {counted(len(leaders), 'point')}"
     return replace(found, outcome="inconclusive", winner=None, verdict=INCONCLUSIVE, reason=counts)
+
+
+def _other_parts(question: Question, place: _Place, phase: str) -> Iterator[Row]:
+    """Yield the rows that answer the question of other phases than ``phase``."""
+    unit = Unit.JOULES if question == "energy" else Unit.BYTES_PER_SECOND
+    for name in _phase_names(place.records) if place.is_split else ():
+        found = (
+            row
+            for row in place.rows.values()
+            if row.quantity.headline and row.quantity.unit is unit and row.quantity.phase == name
+        )
+        if name != phase:
+            yield from itertools.islice(found, 1)
 
 
 def answer(question: Question, row: Row, arms: Sequence[str], shown: Row | None = None) -> Answer:

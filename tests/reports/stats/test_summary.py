@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -338,7 +340,7 @@ def test_geometric_means_that_favour_the_other_arm_than_the_medians_are_said() -
         ("unet3d", ("GB/s", "J per job", "MB/s per W"), "3.00 GB per job"),
         (
             "checkpoint",
-            ("GB/s written", "J per checkpoint written", "MB/s written per W"),
+            ("GB/s written", "J per checkpoint, all I/O", "MB/s of all I/O per W"),
             "3.00 GB written per checkpoint",
         ),
         (
@@ -357,11 +359,14 @@ def test_figures_name_the_part_of_the_job_that_they_are_of(
 
 
 @pytest.mark.parametrize(
-    ("workload", "part"), [("unet3d", ""), ("checkpoint", "writing only"), ("dlrm", "")]
+    ("workload", "parts"),
+    [("unet3d", ("", "")), ("checkpoint", ("writing only", "write + read")), ("dlrm", ("", ""))],
 )
-def test_answers_name_the_part_of_the_job_that_they_are_of(workload: str, part: str) -> None:
+def test_answers_name_the_part_of_the_job_that_they_are_of(
+    workload: str, parts: tuple[str, str]
+) -> None:
     found = row(session({"A": FAST, "B": SLOW}, workload=workload, **REAL))
-    for answer in (found.speed, found.energy):
+    for answer, part in zip((found.speed, found.energy), parts, strict=True):
         assert answer is not None
         assert answer.part == part
 
@@ -379,17 +384,45 @@ def test_the_worst_scatter_is_named_from_5_percent_with_the_run_behind_it() -> N
     assert alone.words.startswith("unstable rates: CV\u00a0")
 
 
-def test_the_energy_of_a_part_of_the_job_has_that_of_all_parts_with_it() -> None:
-    found = row(session({"A": FAST, "B": SLOW}, workload="checkpoint", **REAL)).energy
-    assert found is not None
-    assert found.whole is not None
-    assert found.whole.winner is None
-    assert found.whole.ratio is not None
-    assert found.whole_text.startswith("write + read: ")
-    assert " less (" in found.whole_text
+def test_the_energy_of_a_job_gets_the_verdict_and_those_of_its_parts_follow() -> None:
+    found = row(session({"A": FAST, "B": SLOW}, workload="checkpoint", **REAL))
+    assert found.speed is not None
+    assert found.energy is not None
+    assert (found.phase, found.energy_phase) == ("write", "all timed phases")
+    assert found.energy.row is not None
+    assert found.energy.row.quantity.key == "energy, all timed phases"
+    assert found.energy.winner == "A"
+    (reading,) = found.speed.part_texts
+    assert re.fullmatch(r"reading: A [\d.]+\u00d7", reading)
+    assert [text.partition(" ")[0] for text in found.energy.part_texts] == ["writing:", "reading:"]
+    assert all(text.endswith("% less") for text in found.energy.part_texts)
+    assert [each.winner for each in found.energy.parts] == [None, None]
     of_job = row(session({"A": FAST, "B": SLOW}, workload="dlrm", **REAL)).energy
     assert of_job is not None
-    assert of_job.whole_text == ""
+    assert of_job.part_texts == []
+
+
+def test_a_part_of_a_job_without_a_difference_is_inconclusive() -> None:
+    found = row(session({"A": SLOW, "B": SLOW}, workload="checkpoint", **REAL))
+    assert found.speed is not None
+    assert found.speed.part_texts == ["reading: inconclusive"]
+
+
+def test_without_the_energy_of_a_phase_the_row_has_that_of_the_other() -> None:
+    def without_read(each: Run) -> Run:
+        missing = {"energy_j": None, "missing": {"energy_j": "few samples"}}
+        parts = tuple(
+            part.model_copy(update=missing) if part.phase == "read" else part
+            for part in each.record.power.energy
+        )
+        power = each.record.power.model_copy(update={"energy": parts})
+        return replace(each, record=each.record.model_copy(update={"power": power}))
+
+    runs = session({"A": FAST, "B": SLOW}, workload="checkpoint", **REAL)
+    found = row(list(map(without_read, runs)))
+    assert found.energies.title.endswith("h per checkpoint written")
+    assert found.energy is not None
+    assert (found.energy.part, found.energy.winner) == ("writing only", "A")
 
 
 def test_a_round_takes_the_energy_of_all_its_phases() -> None:
