@@ -10,8 +10,8 @@ from wattload.reports.charts.plot import picture, share_of, text, thin_marks, wo
 from wattload.reports.charts.themes import light
 from wattload.reports.quantity import Scale, interval_text, out_of_range, scaled
 
-_ROW = 21
-_HEIGHT = 14
+_ROW, _HEIGHT = 21, 14
+_THIN_ROW, _THIN_HEIGHT = 13, 9
 _GUTTER = 18
 _WIDEST = 0.58
 """The share of the width that the longest bar may take; the figure is printed after it."""
@@ -24,6 +24,9 @@ _SHORT = 2
 
 _INITIAL_WIDTH = 0.05
 """The share of the width from which a part has its initial in it."""
+
+_THICK = 3
+"""The most arms with thick bars: three workloads of more would not fit the first screen."""
 
 _MOST = 12
 """The most bars of a panel: a sheet of paper has room for two such panels, one over the other."""
@@ -94,13 +97,18 @@ def checked_range(bar: Bar) -> Bar:
 
 
 def split_svg(title: str, bars: Sequence[Bar], scale: Scale) -> str:
-    """Return bars as ``bars_svg``; too many for a sheet of paper in panels of one scale."""
-    count = math.ceil(len(bars) / _MOST)
+    """Return bars as ``bars_svg``, thin if more than ``_THICK``.
+
+    Too many for a sheet of paper are in panels of one scale.
+    """
+    count, thin = math.ceil(len(bars) / _MOST), len(bars) > _THICK
     if count < 2:  # noqa: PLR2004 - nothing to split
-        return bars_svg(title, bars, scale)
+        return bars_svg(title, bars, scale, thin=thin)
     size, largest = math.ceil(len(bars) / count), _largest_end(bars)
     panels = [
-        bars_svg(f"{title}, arms {first + 1} to {first + len(part)}", part, scale, largest)
+        bars_svg(
+            f"{title}, arms {first + 1} to {first + len(part)}", part, scale, largest, thin=thin
+        )
         for first in range(0, len(bars), size)
         if (part := bars[first : first + size])
     ]
@@ -117,7 +125,14 @@ def _largest_end(bars: Sequence[Bar]) -> float:
     return max(ends, default=0.0) or 1.0
 
 
-def bars_svg(title: str, bars: Sequence[Bar], scale: Scale, largest: float | None = None) -> str:
+def bars_svg(
+    title: str,
+    bars: Sequence[Bar],
+    scale: Scale,
+    largest: float | None = None,
+    *,
+    thin: bool = False,
+) -> str:
     """Return a panel of bars from zero, the first on top.
 
     Args:
@@ -125,7 +140,10 @@ def bars_svg(title: str, bars: Sequence[Bar], scale: Scale, largest: float | Non
         bars: values in SI base units.
         scale: the unit that figures are printed in.
         largest: the value of the longest bar, where it is in another panel.
+        thin: whether rows are as low as their texts.
     """
+    row, height = (_THIN_ROW, _THIN_HEIGHT) if thin else (_ROW, _HEIGHT)
+    base = height / 2 + 4.5
     largest = largest or _largest_end(bars)
     body = [text("0", 12, title)] if title else []
     y = 18.0 if title else 2.0
@@ -137,13 +155,13 @@ def bars_svg(title: str, bars: Sequence[Bar], scale: Scale, largest: float | Non
             body.append(text("0", y + 11, bar.label, role="strong"))
             y += 16
         elif bar.label:
-            body.append(text("0", y + 11.5, bar.label, role=bar.role, more=' font-weight="700"'))
+            body.append(text("0", y + base, bar.label, role=bar.role, more=' font-weight="700"'))
         left = _GUTTER if 0 < len(bar.label) <= _SHORT else 0
-        marks = "".join(_marks(bar, scale, largest, y))
+        marks = "".join(_marks(bar, scale, largest, y, height))
         tip = words(f"{bar.label} {bar.text(scale)} {scale.unit or title}".strip())
         shift = f' transform="translate({left} 0)"' if left else ""
         body.append(f'<g data-tip="{tip}"{shift}>{marks}</g>')
-        y += _ROW
+        y += row
     figures = "; ".join(f"{bar.label} {bar.text(scale)}".strip() for bar in bars)
     return picture(body, height=y, label=f"{title}: {figures}", kind="bars")
 
@@ -155,16 +173,16 @@ def _initials(parts: Sequence[tuple[str, str, float]], largest: float) -> dict[s
     return found if len(set(found.values())) == len(wide) > 1 else {}
 
 
-def _marks(bar: Bar, scale: Scale, largest: float, y: float) -> Iterator[str]:
+def _marks(bar: Bar, scale: Scale, largest: float, y: float, height: int) -> Iterator[str]:
     def at(value: float) -> str:
         return share_of(max(value, 0.0) / largest * _WIDEST)
 
-    middle = y + _HEIGHT / 2
+    middle = y + height / 2
     if bar.parts:
         start, initials = 0.0, _initials(bar.parts, largest)
         for role, name, value in bar.parts:
             yield (
-                f'<rect x="{at(start)}" y="{y:g}" width="{at(value)}" height="{_HEIGHT}" '
+                f'<rect x="{at(start)}" y="{y:g}" width="{at(value)}" height="{height}" '
                 f'fill="{light(role)}" data-tip="{words(name)}"/>'
             )
             if name in initials:
@@ -173,7 +191,7 @@ def _marks(bar: Bar, scale: Scale, largest: float, y: float) -> Iterator[str]:
             start += value
     elif bar.value is not None:
         yield (
-            f'<rect x="0" y="{y:g}" width="{at(bar.value)}" height="{_HEIGHT}" rx="1.5" '
+            f'<rect x="0" y="{y:g}" width="{at(bar.value)}" height="{height}" rx="1.5" '
             f'fill="{light(bar.role)}"/>'
         )
     elif bar.upper is not None:
@@ -181,7 +199,7 @@ def _marks(bar: Bar, scale: Scale, largest: float, y: float) -> Iterator[str]:
         dash = ' stroke-dasharray="3 3"' if bar.lower is None else ""
         yield (
             f'<rect x="{at(lower)}" y="{y + 3:g}" width="{at(bar.upper - lower)}" '
-            f'height="{_HEIGHT - 6}" fill="{light(bar.role)}" fill-opacity="0.18" '
+            f'height="{height - 6}" fill="{light(bar.role)}" fill-opacity="0.18" '
             f'stroke="{light(bar.role)}"{dash}/>'
         )
     if bar.value is not None and bar.error:
@@ -198,5 +216,7 @@ def _marks(bar: Bar, scale: Scale, largest: float, y: float) -> Iterator[str]:
         )
     weight = ' font-weight="700"' if bar.strong else ""
     role = "strong" if bar.end is not None else "text"
-    shown = text(at(bar.end or 0.0), y + 11.5, bar.text(scale), role=role, more=f'{weight} dx="7"')
+    shown = text(
+        at(bar.end or 0.0), middle + 4.5, bar.text(scale), role=role, more=f'{weight} dx="7"'
+    )
     yield shown

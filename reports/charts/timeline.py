@@ -37,6 +37,8 @@ _OUTLINED_MAX = 6
 
 _LANE, _LANE_GAP = 20, 8
 """Pixels of a run's strip with its words, and between the last one and the axes."""
+_WORDED_MAX, _BARE_LANE, _BARE_STRIP = 3, 13, 10
+"""The most runs with words under their strips; pixels of a lane without words, and its strip."""
 _STRIP, _LETTERED_STRIP = 3, 12
 """Pixels of a strip, without and with the initials of its phases."""
 _INITIAL_WIDTH, _NARROW_INITIAL_WIDTH = 0.012, 0.05
@@ -406,7 +408,10 @@ def _binned(series: _Series, width_s: float) -> tuple[Array, Array, Array, Array
 
 
 def _frame(tracks: Sequence[Track], largest: float, unit: str) -> Frame:
-    """Return the axes of tracks, with their timed phases as lanes and shades."""
+    """Return the axes of tracks, with their timed phases as lanes and shades.
+
+    More than ``_WORDED_MAX`` have letters beside their strips, which no words are under.
+    """
     end_s = max(track.end_s for track in tracks)
     margin_s = max(end_s * 0.05, min(1.0, end_s * 0.3))
     last_s = max(track.timeline.end_s - track.zero_s for track in tracks)
@@ -414,16 +419,27 @@ def _frame(tracks: Sequence[Track], largest: float, unit: str) -> Frame:
     x = Axis(low=0, high=high_s, unit="s")
     y = Axis(low=0, high=(largest or 1.0) * _HEADROOM, unit=unit)
     initials = _initials(tracks)
-    lane = _LANE + (_LETTERED_STRIP - _STRIP if initials else 0)
+    strip = _LETTERED_STRIP if initials else _STRIP
+    is_worded = len(tracks) <= _WORDED_MAX
+    lane = _LANE - _STRIP + strip if is_worded else _BARE_LANE
     frame = Frame(x, y, height=_RATE_HEIGHT, head=lane * len(tracks) + _LANE_GAP)
+    if not is_worded:
+        for index, track in enumerate(tracks):
+            _draw_strip(frame, track, index * lane, _BARE_STRIP, initials)
+            look = ' class="fixed" font-weight="700"'
+            y_px = index * lane + _BARE_STRIP + 2
+            role = arm_role(track.letter)
+            frame.over(text("-6", y_px, track.letter, role=role, anchor="end", more=look))
+        return frame
     phases = [list(_placed_parts(frame, track)) for track in tracks]
     has_room = all(
         right - left > _LETTER_WIDTH * len(words) for own in phases for words, left, right in own
     ) and all(one[2] <= other[1] for own in phases for one, other in itertools.pairwise(own))
     for index, (track, own) in enumerate(zip(tracks, phases, strict=True)):
-        letter = track.letter if len(tracks) > 1 else ""
-        labels = own if has_room else []
-        _draw_lane(frame, track, letter, top=index * lane, labels=labels, initials=initials)
+        letter, top = track.letter if len(tracks) > 1 else "", index * lane
+        _draw_strip(frame, track, top, strip, initials)
+        _mark_phases(frame, track, is_alone=not letter)
+        _draw_words(frame, track, letter, top + 15 + strip, own if has_room else [])
     return frame
 
 
@@ -443,51 +459,68 @@ def _initials_caption(tracks: Sequence[Track]) -> str:
     return f" {'; '.join(words)}." if words else ""
 
 
-def _draw_lane(
-    frame: Frame,
-    track: Track,
-    letter: str,
-    *,
-    top: float,
-    labels: Sequence[tuple[str, float, float]],
-    initials: Mapping[str, str],
-) -> None:
-    """Draw a run's timed phases as a strip over the area, and mark them in the area under it.
+def _spans(track: Track) -> list[tuple[float, float, str]]:
+    """Return both ends of each timed phase on the axis, and its name; of many parts only once."""
+    spans = [(*span, phase.name) for phase in track.phases for span in phase.intervals_s]
+    if len(spans) > _STRIPS_MAX:
+        spans = [(each.start_s, each.intervals_s[-1][1], each.name) for each in track.phases]
+    return [(start_s - track.zero_s, end_s - track.zero_s, name) for start_s, end_s, name in spans]
 
-    A single run's are shaded. Shades of several would mix: the ends of their phases are dotted.
+
+def _draw_strip(
+    frame: Frame, track: Track, top: float, height: float, initials: Mapping[str, str]
+) -> None:
+    """Draw a run's timed phases as a strip over the area.
+
+    Args:
+        frame: the axes.
+        track: the run.
+        top: the upper end of the strip, in pixels.
+        height: that of the strip, in pixels.
+        initials: of each phase, to print in its strips; empty for none.
+    """
+    role = arm_role(track.letter)
+    for start_s, end_s, name in _spans(track):
+        left = frame.x.share(start_s)
+        width = max(frame.x.share(end_s) - left, 0.001)
+        frame.over(
+            f'<rect class="fixed" x="{share_of(left)}" y="{top + 3:g}" width="{share_of(width)}" '
+            f'height="{height:g}" fill="{light(role)}"/>'
+        )
+        if name in initials and width >= _INITIAL_WIDTH:
+            look = ' class="fixed"' if width >= _NARROW_INITIAL_WIDTH else ' class="fixed wide"'
+            look += ' dx="4" font-size="10" font-weight="700"'
+            y = top + height + 1
+            frame.over(text(share_of(left), y, initials[name], role="surface", more=look))
+
+
+def _mark_phases(frame: Frame, track: Track, *, is_alone: bool) -> None:
+    """Shade a single run's timed phases in the area.
+
+    Shades of several runs would mix: the ends of their phases are dotted.
+    """
+    role, spans = arm_role(track.letter), _spans(track)
+    for start_s, end_s, _ in spans:
+        if is_alone:
+            frame.shade(start_s, end_s, role, 0.06)
+        elif len(spans) <= _OUTLINED_MAX:
+            for at_s in (start_s, end_s):
+                frame.line([at_s] * 2, [frame.y.low, frame.y.high], role, dash="2 3", width=0.8)
+
+
+def _draw_words(
+    frame: Frame, track: Track, letter: str, y: float, labels: Sequence[tuple[str, float, float]]
+) -> None:
+    """Print under a run's strip how long its phases took, and their energy.
 
     Args:
         frame: the axes.
         track: the run.
         letter: its arm's, printed before the words; empty where there is one arm.
-        top: the upper end of the strip, in pixels.
+        y: the base of the words, in pixels.
         labels: the words of each phase and both ends of it; empty where they have no room there.
-        initials: of each phase, to print in its strips; empty for none.
     """
-    role = arm_role(track.letter)
-    height = _LETTERED_STRIP if initials else _STRIP
-    spans = [(*span, phase.name) for phase in track.phases for span in phase.intervals_s]
-    if len(spans) > _STRIPS_MAX:
-        spans = [(each.start_s, each.intervals_s[-1][1], each.name) for each in track.phases]
-    for start_s, end_s, name in spans:
-        ends_s = (start_s - track.zero_s, end_s - track.zero_s)
-        if not letter:
-            frame.shade(*ends_s, role, 0.06)
-        elif len(spans) <= _OUTLINED_MAX:
-            for at_s in ends_s:
-                frame.line([at_s] * 2, [frame.y.low, frame.y.high], role, dash="2 3", width=0.8)
-        left = frame.x.share(start_s - track.zero_s)
-        width = max(frame.x.share(end_s - track.zero_s) - left, 0.001)
-        frame.over(
-            f'<rect class="fixed" x="{share_of(left)}" y="{top + 3:g}" width="{share_of(width)}" '
-            f'height="{height}" fill="{light(role)}"/>'
-        )
-        if name in initials and width >= _INITIAL_WIDTH:
-            look = ' class="fixed"' if width >= _NARROW_INITIAL_WIDTH else ' class="fixed wide"'
-            look += ' dx="4" font-size="10" font-weight="700"'
-            frame.over(text(share_of(left), top + 13, initials[name], role="surface", more=look))
-    first, y = share_of(frame.x.share(0.0)), top + 15 + height
-    look = ' class="fixed" font-weight="700"'
+    first, look = share_of(frame.x.share(0.0)), ' class="fixed" font-weight="700"'
     if letter:
         frame.over(text(first, y, letter, role="strong", more=look))
     shift = 14 if letter else 0

@@ -34,6 +34,21 @@ def _workloads() -> Iterable[Scenario]:
             yield arm("B", index, run_id=f"run-{kind}-b-{index}", workload=kind, rate=0.6e9)
 
 
+def _six_arms() -> Iterable[Scenario]:
+    kinds: tuple[WorkloadName, ...] = ("unet3d", "checkpoint", "dlrm")
+    for kind in kinds:
+        for place, name in enumerate(("Gen5 PS0", "Gen5 PS1", "Gen4", "Old", "Older", "Oldest")):
+            for index in range(2):
+                yield arm(
+                    name,
+                    index,
+                    run_id=f"run-{kind}-{place}-{index}",
+                    workload=kind,
+                    rate=(1.5 - 0.15 * place) * 1e9,
+                    serial=f"SERIAL{place}",
+                )
+
+
 def _singles() -> Iterable[Scenario]:
     kinds: tuple[WorkloadName, ...] = ("unet3d", "checkpoint", "dlrm")
     for kind in kinds:
@@ -78,6 +93,7 @@ REPORTS: Mapping[str, Callable[[], Iterable[Scenario]]] = {
     "hostile": _hostile,
     "hostile-pair": _hostile_pair,
     "singles": _singles,
+    "six-arms": _six_arms,
     "workloads": _workloads,
 }
 INDEXES: Mapping[str, Callable[[], Iterable[Scenario]]] = {

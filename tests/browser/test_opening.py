@@ -64,8 +64,11 @@ def test_no_text_of_a_chart_is_cut(opener: Opener, samples: Samples, width: int)
         assert opened.page.evaluate(beyond) == []
 
 
+@pytest.mark.parametrize("name", ["six-arms", "workloads"])
 @pytest.mark.parametrize("width", [390, 820, 1280])
-def test_no_text_of_bars_is_over_another(opener: Opener, samples: Samples, width: int) -> None:
+def test_no_text_of_bars_is_over_another(
+    opener: Opener, samples: Samples, name: str, width: int
+) -> None:
     over = """[...document.querySelectorAll('.bars-cell')].flatMap(cell => {
         const all = [...cell.querySelectorAll('text, small')].map(each => {
             const range = document.createRange();
@@ -76,7 +79,7 @@ def test_no_text_of_bars_is_over_another(opener: Opener, samples: Samples, width
             a.left < b.right && b.left < a.right && a.top < b.bottom - 3 && b.top < a.bottom - 3
         ).map(([other]) => `${one} | ${other}`));
     })"""
-    with opener(samples("workloads"), width=width) as opened:
+    with opener(samples(name), width=width) as opened:
         assert opened.page.locator(".bars-cell text").count()
         assert opened.page.evaluate(over) == []
 
@@ -97,7 +100,7 @@ def test_labels_of_the_vertical_axis_are_beside_the_area(
         assert opened.page.evaluate(over) == []
 
 
-@pytest.mark.parametrize("name", ["arms", "workloads"])
+@pytest.mark.parametrize("name", ["arms", "six-arms", "workloads"])
 def test_the_verdict_and_the_power_are_on_the_first_screen(
     opener: Opener, samples: Samples, name: str
 ) -> None:
