@@ -351,7 +351,8 @@ def _contradicted(found: SensorRecord | None) -> str:
 
 
 def _text_s(seconds: float) -> str:
+    rounded_s = float(f"{seconds:.3g}")
     scale, unit = next(
-        (each for each in ((1, "s"), (1e3, "ms")) if seconds * each[0] >= 1), (1e6, "µs")
+        (each for each in ((1, "s"), (1e3, "ms")) if rounded_s * each[0] >= 1), (1e6, "µs")
     )
-    return f"{seconds * scale:.3g} {unit}"
+    return f"{rounded_s * scale:.3g} {unit}"
