@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
-from wattload.core.io import DataPath
+from wattload.core.io import DataPath, Extent
 from wattload.core.workload import LoaderConfig
 from wattload.loaders.data.criteo_day_files import (
     CATEGORICALS,
@@ -134,6 +134,8 @@ def packed_bytes(rows: NDArray[np.int32], settings: ConversionSettings) -> Itera
 RARE_NUMBER = 1
 """The number of all ids that appear less often than the threshold."""
 FIRST_NUMBER = 2
+ROW_ENTRY_BYTES = 48
+"""Memory per row that is shuffled, beside the row."""
 ID_ENTRY_BYTES = 16
 """Memory per id while a column is numbered."""
 SPILL_COUNT = 64
@@ -153,6 +155,33 @@ class NumberedColumn:
     rare_count: int
     spilled_bytes: int
     read: tuple[tuple[Span, ...], ...]
+    written: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowFiles:
+    """The packed files of some rows, and the bytes of a row in each."""
+
+    paths: tuple[Path, ...]
+    widths: tuple[int, ...]
+    row_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scattered:
+    """The rows of a part by bucket: how many, what was read of each file, and what was written."""
+
+    row_count: int
+    read: tuple[Span, ...]
+    written: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffled:
+    """The rows of a bucket in random order: how many, their bytes, and what was written."""
+
+    row_count: int
+    size_bytes: int
     written: tuple[Span, ...]
 
 
@@ -217,6 +246,47 @@ class IdNumberer(Protocol):
         Ids that appear less than ``threshold`` times are 1, others are numbered from 2 on in the
         order of first appearance. At most ``table_limit`` ids are in memory, of
         ``ID_ENTRY_BYTES`` each. More rows than that need ``SPILL_COUNT`` files for ``spills``.
+        """
+        ...
+
+
+@runtime_checkable
+class RowShuffler(Protocol):
+    """A converter that shuffles packed rows through buckets."""
+
+    def scatter_rows(
+        self,
+        source: RowFiles,
+        target: Path,
+        settings: ConversionSettings,
+        *,
+        seed: int,
+        first_row: int,
+        bucket_count: int,
+        row_limit: int,
+        moved: Moved,
+    ) -> Scattered:
+        """Write rows by random buckets, ``row_limit`` of them at a time, durable on return.
+
+        ``first_row`` is the number of the first among all rows. How many each bucket has each time
+        is at the end of the file, uint32.
+        """
+        ...
+
+    def shuffle_rows(
+        self,
+        sources: Sequence[Extent],
+        targets: Sequence[Path],
+        widths: Sequence[int],
+        settings: ConversionSettings,
+        *,
+        seed: int,
+        bucket: int,
+        moved: Moved,
+    ) -> Shuffled:
+        """Write a bucket's rows in random order, durable on return; all are in memory at once.
+
+        ``sources`` have them in the order of the rows.
         """
         ...
 

@@ -7,7 +7,6 @@ or negative, 26 categorical ids of 8 hex digits that may be empty. Packed: 40 li
 integer and a negative one become 0, an empty id becomes 0, an id is its uint32 modulo 40,000,000
 (MLPerf's ``max_ind_range``). That project takes ``log(x + 1)`` of the integers when it loads packed
 rows; NVIDIA's DeepLearningExamples have logarithms in the rows, as float32 in the same 4 bytes.
-Days are not shuffled.
 
 Split: the same rows by column, as that project's ``split_dataset.py`` divides them and its
 ``SplitCriteoDataset`` reads them: a byte of label, 13 float16 of the integers' logarithms, and a

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
+from wattload.core.io import Extent
 from wattload.loaders.aligned_io import PAGE_BYTES
 from wattload.loaders.converters import (
     BadIdError,
@@ -25,6 +26,9 @@ from wattload.loaders.converters import (
     NumberedColumn,
     Packed,
     PartCount,
+    RowFiles,
+    Scattered,
+    Shuffled,
     corrupt,
     packed_bytes,
     require_columns,
@@ -56,6 +60,7 @@ from wattload.loaders.native.direct_files import (
     with_line_end,
 )
 from wattload.loaders.native.parquet import Chunk, Column, PageError, RowGroup
+from wattload.loaders.native.shuffle import scatter_rows, shuffle_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -130,6 +135,47 @@ class NativeConverter:
             threshold=threshold,
             table_limit=table_limit,
             moved=moved,
+        )
+
+    def scatter_rows(
+        self,
+        source: RowFiles,
+        target: Path,
+        settings: ConversionSettings,
+        *,
+        seed: int,
+        first_row: int,
+        bucket_count: int,
+        row_limit: int,
+        moved: Moved,
+    ) -> Scattered:
+        """Write rows by random buckets; see ``RowShuffler``."""
+        return scatter_rows(
+            _machine(self, settings.block_bytes),
+            source,
+            target,
+            seed=seed,
+            first_row=first_row,
+            bucket_count=bucket_count,
+            row_limit=row_limit,
+            moved=moved,
+        )
+
+    def shuffle_rows(
+        self,
+        sources: Sequence[Extent],
+        targets: Sequence[Path],
+        widths: Sequence[int],
+        settings: ConversionSettings,
+        *,
+        seed: int,
+        bucket: int,
+        moved: Moved,
+    ) -> Shuffled:
+        """Write a bucket's rows in random order; see ``RowShuffler``."""
+        machine = _machine(self, settings.block_bytes)
+        return shuffle_rows(
+            machine, sources, targets, widths, seed=seed, bucket=bucket, moved=moved
         )
 
     def in_memory(self, part: Part, settings: ConversionSettings) -> None:

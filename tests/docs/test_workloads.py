@@ -54,7 +54,9 @@ def of_checkpoint() -> list[Metric]:
 
 def of_dlrm() -> list[Metric]:
     cost = Cost(wall_s=1.0, cpu_s=1.0, run_queue_s=0.0, peak_bytes=1)
-    rounds = [phases_of(columnar=columnar, numbers_ids=True) for columnar in (True, False)]
+    rounds = [
+        phases_of(columnar=columnar, numbers_ids=True, shuffles=True) for columnar in (True, False)
+    ]
     steps = [
         Step(name=name, seconds=1.0, read_bytes=1, written_bytes=1, costs=[cost])
         for names in rounds

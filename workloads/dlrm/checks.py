@@ -7,7 +7,7 @@ import math
 import random
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import chain
 from math import fsum
@@ -27,6 +27,9 @@ from wattload.loaders.converters import (
     ConversionSettings,
     Converted,
     NumberedColumn,
+    RowFiles,
+    Scattered,
+    Shuffled,
 )
 from wattload.loaders.data.cold_cache import evict, is_cold
 from wattload.loaders.data.crc32 import crc32_of, joined_crc32
@@ -44,6 +47,8 @@ from wattload.loaders.data.gz_text import open_text
 from wattload.loaders.data.verification import are_unchanged, open_regular
 from wattload.workloads.dlrm.conversion import (
     NUMBER_IDS,
+    SCATTER_ROWS,
+    SHUFFLE_ROWS,
     TO_BINARY,
     TO_PARQUET,
     TO_ROWS,
@@ -77,7 +82,8 @@ class Moved:
     ``tsv`` has the path and the span of each part in each round; only all ranks together have whole
     day files. The bytes are those of equal checksums: written in the last round, whose output is
     still there, and read in all rounds. ``different`` has what is wrong with a file, by its path.
-    ``id_bytes`` were read of ids, and ``number_bytes`` written, if ids are numbered.
+    ``id_bytes`` were read of ids, and ``number_bytes`` written, if ids are numbered. If rows are
+    shuffled, ``scatter_bytes`` were read and ``shuffled_bytes`` written.
     """
 
     tsv: Sequence[Sequence[tuple[Path, Span]]]
@@ -86,6 +92,8 @@ class Moved:
     packed_bytes: int
     id_bytes: int
     number_bytes: int
+    scatter_bytes: int
+    shuffled_bytes: int
     different: Mapping[str, str]
 
 
@@ -105,6 +113,16 @@ class NumbersComparison:
     gap_count: int
     highest: int
     known_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowSums:
+    """A rank's rows before and after the shuffle: how many, and their hashes' sum (64 bits)."""
+
+    packed_count: int
+    packed_sum: int
+    shuffled_count: int
+    shuffled_sum: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +192,13 @@ def are_numbers_right(figures: Figures) -> bool:
     return amount(figures, "id_count") > 0 == wrong and is_whole
 
 
+def are_rows_shuffled(figures: Figures) -> bool:
+    """Return whether the shuffled rows are the packed ones in some order."""
+    count = amount(figures, "packed_row_count")
+    is_same = figures["packed_sum"] == figures["shuffled_sum"]
+    return is_same and count == amount(figures, "shuffled_row_count") > 0
+
+
 def is_read_whole(figures: Figures) -> bool:
     """Return whether the day files were read once in each round."""
     wanted = amount(figures, "file_bytes") * amount(figures, "rounds")
@@ -195,6 +220,15 @@ CHECKS = {
     ),
     "dlrm_numbers": DeclaredCheck(
         since=3, holds=are_numbers_right, not_made_with={"frequency_threshold": None}
+    ),
+    "cold_cache_scatter_rows": DeclaredCheck(
+        since=3, holds=is_cold, made_only_with={"shuffle": True}
+    ),
+    "cold_cache_shuffle_rows": DeclaredCheck(
+        since=3, holds=is_cold, made_only_with={"shuffle": True}
+    ),
+    "dlrm_shuffle": DeclaredCheck(
+        since=3, holds=are_rows_shuffled, made_only_with={"shuffle": True}
     ),
     "written_extents": DeclaredCheck(since=3, holds=are_written, optional=True),
     "data_digests": DeclaredCheck(since=3, holds=are_unchanged),
@@ -221,11 +255,12 @@ def _per_s(record: RunRecord, name: str) -> float:
 
 
 def _conversion_s(record: RunRecord) -> float:
-    # Records without the details are of runs by way of Parquet that did not number ids.
+    # Records without the details are of runs by way of Parquet that did nothing else.
     details = record.workload.details
     names = phases_of(
         columnar=details.get("columnar", True) is True,
         numbers_ids=details.get("frequency_threshold") is not None,
+        shuffles=details.get("shuffle") is True,
     )
     return _seconds(record, *names)
 
@@ -250,6 +285,8 @@ DERIVED: DerivedMetrics = {
     **_of_phase(TO_BINARY),
     **_of_phase(TO_ROWS),
     **_of_phase(NUMBER_IDS),
+    **_of_phase(SCATTER_ROWS),
+    **_of_phase(SHUFFLE_ROWS),
 }
 """The metrics that follow from other figures of a record."""
 
@@ -334,6 +371,7 @@ def compare_moved(
     """Compare the checksums of what moved on a rank with its output files, read from the drive."""
     different: dict[str, str] = {}
     parquet_bytes = read_bytes = packed_bytes = id_bytes = number_bytes = 0
+    scatter_bytes = shuffled_bytes = 0
     for index, path in enumerate(parquet):
         output = _Output(path)
         writes = [of_round[index].written[0] for of_round in converted.converted]
@@ -350,6 +388,14 @@ def compare_moved(
             id_bytes += _Output(path).read_bytes(list(chain.from_iterable(reads)), different)
         for path, *writes in zip(column.categories, *(each.written for each in made), strict=True):
             number_bytes += _Output(path).written_bytes(writes, different)
+    for scattered in zip(*converted.scattered, strict=True):
+        files = scattered[0][0].paths
+        for path, *spans in zip(files, *(each.read for _, each in scattered), strict=True):
+            scatter_bytes += _Output(path).read_bytes(spans, different)
+    for shuffled in zip(*converted.shuffled, strict=True):
+        files = shuffled[0][0].paths
+        for path, *spans in zip(files, *(each.written for _, each in shuffled), strict=True):
+            shuffled_bytes += _Output(path).written_bytes(spans, different)
     return Moved(
         tsv=[
             [
@@ -364,6 +410,8 @@ def compare_moved(
         packed_bytes=packed_bytes,
         id_bytes=id_bytes,
         number_bytes=number_bytes,
+        scatter_bytes=scatter_bytes,
+        shuffled_bytes=shuffled_bytes,
         different=different,
     )
 
@@ -394,16 +442,21 @@ def content_check(
         (TO_ROWS, "written"): sum(rank.packed_bytes for rank in ranks),
         (NUMBER_IDS, "read"): sum(rank.id_bytes for rank in ranks),
         (NUMBER_IDS, "written"): sum(rank.number_bytes for rank in ranks),
+        (SCATTER_ROWS, "read"): sum(rank.scatter_bytes for rank in ranks),
+        (SHUFFLE_ROWS, "written"): sum(rank.shuffled_bytes for rank in ranks),
     }
     kinds: tuple[Literal["read", "written"], ...] = ("read", "written")
     verified = [
-        _verified(phase, kind, found[phase.name, kind]) for phase in phases for kind in kinds
+        _verified(phase, kind, found[phase.name, kind])
+        for phase in phases
+        for kind in kinds
+        if (phase.name, kind) in found
     ]
     figures = {"different_count": len(different), "rounds": rounds}
     fault = next((f"{name} {fault}" for name, fault in different.items()), None)
-    sources = {TO_BINARY: "Parquet files", NUMBER_IDS: "ids"}
-    names = ["day files", *(sources[phase.name] for phase in phases[1:])]
-    source = " and of the ".join(names)
+    sources = {TO_BINARY: "Parquet files", NUMBER_IDS: "ids", SCATTER_ROWS: "packed rows"}
+    names = [sources[phase.name] for phase in phases if phase.name in sources]
+    source = " and of the ".join(["day files", *names])
     last_round = "the round" if rounds == 1 else f"the last of {rounds} rounds"
     return Check(
         name="dlrm_content",
@@ -571,6 +624,51 @@ def numbers_check(found: Sequence[NumbersComparison | None], threshold: int, dra
     )
 
 
+def compare_rows(
+    scattered: Sequence[tuple[RowFiles, Scattered]],
+    shuffled: Sequence[tuple[RowFiles, Shuffled]],
+) -> RowSums:
+    """Count and add up a rank's rows in the packed files, and those in the shuffled ones."""
+    packed = [_row_sum(files) for files, _ in scattered]
+    after = [_row_sum(files) for files, _ in shuffled]
+    return RowSums(
+        packed_count=sum(count for count, _ in packed),
+        packed_sum=sum(total for _, total in packed) % _WORD,
+        shuffled_count=sum(count for count, _ in after),
+        shuffled_sum=sum(total for _, total in after) % _WORD,
+    )
+
+
+def shuffle_check(ranks: Sequence[RowSums], phases: Sequence[PhaseTotal]) -> Check:
+    """Compare the rows before and after the shuffle over all ranks, whatever their order."""
+    packed_sum = sum(rank.packed_sum for rank in ranks) % _WORD
+    shuffled_sum = sum(rank.shuffled_sum for rank in ranks) % _WORD
+    figures: dict[str, float | int | str | None] = {
+        "packed_row_count": sum(rank.packed_count for rank in ranks),
+        "shuffled_row_count": sum(rank.shuffled_count for rank in ranks),
+        "packed_sum": f"{packed_sum:016x}",
+        "shuffled_sum": f"{shuffled_sum:016x}",
+    }
+    is_same = are_rows_shuffled(figures)
+    by_name = {phase.name: phase for phase in phases}
+    scatter, shuffle = by_name[SCATTER_ROWS], by_name[SHUFFLE_ROWS]
+    return Check(
+        name="dlrm_shuffle",
+        verdict="pass" if is_same else "fail",
+        sentence=(
+            f"{figures['packed_row_count']} packed rows became {figures['shuffled_row_count']} "
+            "shuffled ones, and the sums of their hashes "
+            + ("are equal." if is_same else "differ: rows were lost, duplicated or changed.")
+        ),
+        figures=figures,
+        mandatory=True,
+        verified=(
+            _by_sum(scatter, "written", is_same=is_same),
+            _by_sum(shuffle, "read", is_same=is_same),
+        ),
+    )
+
+
 def sample_check(samples: Sequence[SampleComparison], draw: int) -> Check:
     """Return the check of the drawn row groups against the reference, over all ranks."""
     compared = sum(found.row_count for found in samples)
@@ -678,6 +776,9 @@ def _is_row(line: bytes) -> bool:
 DRAWN_IDS = 10_000
 _ID_BYTES = 4
 _NUMBERS_AT_A_TIME = 1 << 20
+_ROWS_AT_A_TIME = 1 << 14
+_ROW_WORDS = ROW_BYTES // 8
+_WORD = 1 << 64
 _OTHER_BYTES = "does not have the bytes that were read or written in the timed phases, by CRC-32"
 
 
@@ -740,14 +841,28 @@ def _verified(
     phase: PhaseTotal, kind: Literal["read", "written"], verified_bytes: int
 ) -> VerifiedBytes:
     """Return how much of what moved in this run is verified, without what an earlier one moved."""
-    is_read = kind == "read"
-    kept_bytes = phase.kept_read_bytes if is_read else phase.kept_written_bytes
+    kept_bytes = phase.kept_read_bytes if kind == "read" else phase.kept_written_bytes
     return VerifiedBytes(
         phase=phase.name,
         kind=kind,
-        moved_bytes=phase.read_bytes if is_read else phase.written_bytes,
+        moved_bytes=_moved_bytes(phase, kind),
         verified_bytes=max(verified_bytes - kept_bytes, 0),
     )
+
+
+def _by_sum(phase: PhaseTotal, kind: Literal["read", "written"], *, is_same: bool) -> VerifiedBytes:
+    """Return that all bytes of rows were right, because the rows were in the end."""
+    moved_bytes = _moved_bytes(phase, kind)
+    return VerifiedBytes(
+        phase=phase.name,
+        kind=kind,
+        moved_bytes=moved_bytes,
+        verified_bytes=moved_bytes if is_same else 0,
+    )
+
+
+def _moved_bytes(phase: PhaseTotal, kind: Literal["read", "written"]) -> int:
+    return phase.read_bytes if kind == "read" else phase.written_bytes
 
 
 def _reference(
@@ -780,6 +895,34 @@ def _numbers(
             return np.fromfile(file, kind, count, offset=first * kind.itemsize)
     except OSError:
         return np.empty(0, kind)
+
+
+def _row_sum(files: RowFiles) -> tuple[int, int]:
+    """Return how many whole rows files have, and the sum of their hashes modulo 2^64."""
+    words = np.random.SeedSequence(0).generate_state(_ROW_WORDS, np.uint64) | np.uint64(1)
+    row_count = total = 0
+    with ExitStack() as opened:
+        try:
+            opens = [
+                opened.enter_context(open(path, "rb", opener=open_regular)) for path in files.paths
+            ]
+        except OSError:
+            return 0, 0
+        while True:
+            parts = [
+                np.fromfile(file, np.dtype((np.uint8, width)), _ROWS_AT_A_TIME)
+                for file, width in zip(opens, files.widths, strict=True)
+            ]
+            count = min(map(len, parts))
+            if not count:
+                return row_count, total % _WORD
+            rows = np.zeros((count, _ROW_WORDS * 8), np.uint8)
+            rows[:, : sum(files.widths)] = np.hstack([part[:count] for part in parts])
+            # Nonlinear, so that values that change places between rows change the sum.
+            hashes = (rows.view("<u8") * words).sum(axis=1)
+            hashes = (hashes ^ hashes >> np.uint64(29)) * words[0]
+            total += int((hashes ^ hashes >> np.uint64(32)).sum())
+            row_count += count
 
 
 def _different_in_parquet(rows: ReferenceRows, path: Path, group: int) -> NDArray[np.bool_]:

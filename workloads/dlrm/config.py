@@ -112,6 +112,11 @@ class Config:
         least=1,
         most=MAX_THRESHOLD,
     )
+    shuffle: bool = setting(
+        False,
+        "Shuffle the packed rows of all days but the last; needs loader=native. The same seed and "
+        "memory give the same order, whatever the number of workers.",
+    )
     bad_rows: BadRows = setting(
         BadRows.refuse, "Whether a line that is not a row ends the run or is left out and counted."
     )

@@ -13,9 +13,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from wattload.core.files import sync_folder
+from wattload.core.io import Extent
 from wattload.core.record.results import Check
 from wattload.core.storage.extents import written_extents_check
 from wattload.core.storage.targets import Target
@@ -29,10 +32,15 @@ from wattload.loaders.converters import (
     IdNumberer,
     NumberedColumn,
     Packed,
+    RowFiles,
+    RowShuffler,
+    Scattered,
+    Shuffled,
 )
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
 from wattload.loaders.data.criteo_day_files import (
     CATEGORICALS,
+    ROW_BYTES,
     Part,
     Span,
     category_paths,
@@ -50,7 +58,11 @@ from wattload.workloads.dlrm.tasks import (
     ColumnTask,
     PackTask,
     PartTask,
+    ScatterTask,
+    ShuffleTask,
     number_ids,
+    scatter_rows,
+    shuffle_rows,
     to_binary,
     to_parquet,
     to_rows,
@@ -58,20 +70,28 @@ from wattload.workloads.dlrm.tasks import (
 from wattload.workloads.dlrm.workers import Cost, MovedCallback, WorkerPool
 
 OUTPUT = "dlrm-output"
+SHUFFLED = "shuffled."
 TO_PARQUET = "tsv_to_parquet"
 TO_BINARY = "parquet_to_binary"
 TO_ROWS = "tsv_to_binary"
 NUMBER_IDS = "number_ids"
+SCATTER_ROWS = "scatter_rows"
+SHUFFLE_ROWS = "shuffle_rows"
+COUNT_BYTES = 4
+"""A count at the end of a file of buckets."""
 STAT_BLOCK_BYTES = 512
 """The unit of ``st_blocks`` in inode(7)."""
-T = TypeVar("T", PartTask, PackTask, ColumnTask)
-R = TypeVar("R", Converted, Packed, NumberedColumn)
+Made = Converted | Packed | NumberedColumn | Scattered | Shuffled
+T = TypeVar("T", PartTask, PackTask, ColumnTask, ScatterTask, ShuffleTask)
+R = TypeVar("R", Converted, Packed, NumberedColumn, Scattered, Shuffled)
 
 
-def phases_of(*, columnar: bool, numbers_ids: bool) -> tuple[str, ...]:
+def phases_of(*, columnar: bool, numbers_ids: bool, shuffles: bool) -> tuple[str, ...]:
     """Return the phases of a round, in their order."""
     conversion = (TO_PARQUET, TO_BINARY) if columnar else (TO_ROWS,)
-    return (*conversion, NUMBER_IDS) if numbers_ids else conversion
+    numbering = (NUMBER_IDS,) if numbers_ids else ()
+    shuffle = (SCATTER_ROWS, SHUFFLE_ROWS) if shuffles else ()
+    return conversion + numbering + shuffle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +101,20 @@ class Numbering:
     threshold: int
     table_limit: int
     numberer: IdNumberer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shuffling:
+    """How rows are shuffled: all but those of the last day file, ``last_day``.
+
+    At most ``row_limit`` rows are in memory at a time, and a bucket has fewer.
+    """
+
+    seed: int
+    last_day: Path
+    row_limit: int
+    bucket_count: int
+    shuffler: RowShuffler
 
 
 class Conversion:
@@ -96,6 +130,7 @@ class Conversion:
         settings: ConversionSettings,
         converter: Converter,
         numbering: Numbering | None,
+        shuffling: Shuffling | None,
     ) -> None:
         self._context = context
         self._pool = pool
@@ -104,6 +139,7 @@ class Conversion:
         self._settings = settings
         self._converter = converter
         self._numbering = numbering
+        self._shuffling = shuffling
 
     def run(self, rounds: int) -> ConversionResult:
         """Repeat the conversion ``rounds`` times; the output of the last round stays."""
@@ -118,6 +154,9 @@ class Conversion:
                 self._convert(found, TO_ROWS, f"TSV to binary, {of_round}")
             if self._numbering:
                 self._number(found, self._numbering, f"numbers of ids, {of_round}")
+            if self._shuffling:
+                self._scatter(found, self._shuffling, f"rows to buckets, {of_round}")
+                self._shuffle(found, self._shuffling, f"shuffle in buckets, {of_round}")
         return found
 
     def _convert(self, found: ConversionResult, name: str, label: str) -> None:
@@ -176,6 +215,77 @@ class Conversion:
             label=label,
         )
         found.numbered.append(done)
+
+    def _scatter(self, found: ConversionResult, shuffling: Shuffling, label: str) -> None:
+        """Write packed rows by bucket."""
+        self._context.communicator.barrier()  # files of all ranks are counted
+        first_row, tasks = 0, []
+        for unshuffled in self._outputs.unshuffled:
+            source = row_files(unshuffled.packed)
+            if unshuffled.is_own and source.row_count:
+                tasks.append(
+                    ScatterTask(
+                        source=source,
+                        path=unshuffled.scattered,
+                        settings=self._settings,
+                        seed=shuffling.seed,
+                        first_row=first_row,
+                        bucket_count=shuffling.bucket_count,
+                        row_limit=shuffling.row_limit,
+                        shuffler=shuffling.shuffler,
+                    )
+                )
+            first_row += source.row_count
+        done = self._step(found, scatter_rows, tasks, Scattered, name=SCATTER_ROWS, label=label)
+        found.scattered.append(
+            [(task.source, each) for task, each in zip(tasks, done, strict=True)]
+        )
+
+    def _shuffle(self, found: ConversionResult, shuffling: Shuffling, label: str) -> None:
+        """Write the rows of each bucket in random order."""
+        self._context.communicator.barrier()  # files of all ranks are read
+        widths: tuple[int, ...] = ()
+        sources: list[list[Extent]] = [[] for _ in range(shuffling.bucket_count)]
+        for unshuffled in self._outputs.unshuffled:
+            rows = row_files(unshuffled.packed)
+            if not rows.row_count:
+                continue
+            widths = rows.widths
+            times = -(-rows.row_count // shuffling.row_limit)
+            counts = self._bucket_counts(unshuffled.scattered, times, shuffling.bucket_count)
+            offset = 0
+            for bucket, count in enumerate(counts):
+                size_bytes = int(count) * sum(widths)
+                if size_bytes:
+                    place = bucket % shuffling.bucket_count
+                    sources[place].append(Extent(unshuffled.scattered, offset, size_bytes))
+                offset += size_bytes
+        tasks = [
+            ShuffleTask(
+                sources=sources[bucket],
+                path=path,
+                targets=targets,
+                widths=widths,
+                settings=self._settings,
+                seed=shuffling.seed,
+                bucket=bucket,
+                shuffler=shuffling.shuffler,
+            )
+            for bucket, (path, targets) in self._outputs.buckets.items()
+        ]
+        done = self._step(found, shuffle_rows, tasks, Shuffled, name=SHUFFLE_ROWS, label=label)
+        found.shuffled.append(
+            [
+                (RowFiles(tuple(task.targets), widths, each.row_count), each)
+                for task, each in zip(tasks, done, strict=True)
+            ]
+        )
+
+    @staticmethod
+    def _bucket_counts(path: Path, times: int, bucket_count: int) -> NDArray[np.uint32]:
+        """Return how many rows of each bucket a file has, in the order of the file."""
+        offset = path.stat().st_size - times * bucket_count * COUNT_BYTES
+        return np.fromfile(path, "<u4", offset=offset)
 
     def _cold(self, name: str, paths: Sequence[Path]) -> tuple[Check, Check]:
         """Evict the next phase's input from the page cache on all ranks, then check that.
@@ -239,20 +349,29 @@ class Conversion:
                 costs=costs,
                 unpack_cpu_s=_unpack_cpu_s(list(made.values())),
                 kept_count=len(kept),
-                kept_read_bytes=sum(_size_bytes(_read(each)) for each in kept.values()),
+                kept_read_bytes=sum(_read_bytes(each) for each in kept.values()),
                 kept_written_bytes=sum(_size_bytes(each.written) for each in kept.values()),
             )
         )
         return [kept[index] if index in kept else made[index] for index in range(len(tasks))]
 
 
-def _read(made: Converted | Packed | NumberedColumn) -> Sequence[Span]:
+def row_files(paths: Sequence[Path]) -> RowFiles:
+    """Return packed files with their widths, 0 for no rows; a split row has one byte of label."""
+    sizes = [path.stat().st_size for path in paths]
+    row_count = sizes[0] if len(sizes) > 1 else sizes[0] // ROW_BYTES
+    return RowFiles(tuple(paths), tuple(size // max(row_count, 1) for size in sizes), row_count)
+
+
+def _read_bytes(made: Made) -> int:
+    if isinstance(made, Shuffled):
+        return made.size_bytes
     if isinstance(made, NumberedColumn):
-        return list(chain.from_iterable(made.read))
-    return made.read
+        return _size_bytes(list(chain.from_iterable(made.read)))
+    return _size_bytes(made.read)
 
 
-def _unpack_cpu_s(made: Sequence[Converted | Packed | NumberedColumn]) -> float:
+def _unpack_cpu_s(made: Sequence[Made]) -> float:
     return sum(each.unpack_cpu_s for each in made if isinstance(each, Converted))
 
 
@@ -265,7 +384,8 @@ class ConversionResult:
     """The phases of all rounds on a rank, and what its parts became in each round.
 
     ``packed`` has what became of the Parquet files, if there are any, and ``numbered`` what became
-    of this rank's columns of ids, if they are numbered.
+    of this rank's columns of ids, if they are numbered. ``scattered`` and ``shuffled`` have the
+    rows that were read and written, if they are shuffled.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -273,6 +393,8 @@ class ConversionResult:
     converted: list[Sequence[Converted]] = field(default_factory=list)
     packed: list[Sequence[Packed]] = field(default_factory=list)
     numbered: list[Sequence[NumberedColumn]] = field(default_factory=list)
+    scattered: list[Sequence[tuple[RowFiles, Scattered]]] = field(default_factory=list)
+    shuffled: list[Sequence[tuple[RowFiles, Shuffled]]] = field(default_factory=list)
 
     @property
     def last(self) -> Sequence[Converted]:
@@ -315,10 +437,20 @@ class ColumnFiles:
     spills: Sequence[Path]
 
 
+@dataclass(frozen=True, slots=True)
+class UnshuffledFiles:
+    """The packed files of a part that is shuffled, of any rank, and the file of its buckets."""
+
+    packed: tuple[Path, ...]
+    scattered: Path
+    is_own: bool
+
+
 class Outputs:
     """The output files of a rank's parts; its part i is on target i modulo the number of targets.
 
-    If ids are numbered, a rank also has the files of every ``world_size``-th column, of all parts.
+    If ids are numbered, a rank also has the files of every ``world_size``-th column, of all parts,
+    and if rows are shuffled, every ``world_size``-th bucket.
 
     Every name is in the manifest before the file is created, so ``wattload clean`` finds the files
     of a killed run. ``resume_key`` identifies what the conversion would write; without one, nothing
@@ -334,6 +466,7 @@ class Outputs:
         settings: ConversionSettings,
         resume_key: str | None,
         is_spilled: bool,
+        shuffling: Shuffling | None,
     ) -> None:
         self.folders = folders
         self._settings = settings
@@ -359,6 +492,19 @@ class Outputs:
                 name = CATEGORICALS[number]
                 columns.append(ColumnFiles(name, ids, categories, spills if is_spilled else ()))
             self.columns = columns[rank::world_size]
+        self.unshuffled: list[UnshuffledFiles] = []
+        self.buckets: dict[int, tuple[Path, Sequence[Path]]] = {}
+        if shuffling:
+            for index, (place, part) in enumerate(zip(places, all_parts, strict=True)):
+                if part.source != shuffling.last_day:
+                    packed = self._packed(_with_suffix(place, ".bin"))
+                    scattered = _with_suffix(place, ".scattered")
+                    is_own = index % world_size == rank
+                    self.unshuffled.append(UnshuffledFiles(packed, scattered, is_own))
+            for bucket in range(rank, shuffling.bucket_count, world_size):
+                folder = folders[bucket // world_size % len(folders)].path
+                path = folder / f"{SHUFFLED}{bucket:05d}.bin"
+                self.buckets[bucket] = (path, self._packed(path))
 
     @classmethod
     def claim(
@@ -370,6 +516,7 @@ class Outputs:
         settings: ConversionSettings,
         resume_key: str | None,
         is_spilled: bool,
+        shuffling: Shuffling | None,
     ) -> Outputs:
         """Claim the output folders on all targets; every rank has to call this.
 
@@ -397,6 +544,7 @@ class Outputs:
             settings=settings,
             resume_key=resume_key,
             is_spilled=is_spilled,
+            shuffling=shuffling,
         )
 
     @staticmethod
@@ -449,7 +597,7 @@ class Outputs:
             if self._are_kept(files)
         }
 
-    def finish(self, path: Path, made: Converted | Packed | NumberedColumn) -> None:
+    def finish(self, path: Path, made: Made) -> None:
         """List durable files with what became of their part, for the case that the run is killed.
 
         The first of the files has the result. What a column spilled is removed.
@@ -472,12 +620,15 @@ class Outputs:
     def keep(self) -> None:
         """List the files as finished, so that they stay until ``wattload clean``.
 
-        Ids whose numbers are in other files are removed.
+        Ids whose numbers are in other files are removed, and rows that are shuffled in others.
         """
-        is_id = {path for place in self._paths(".bin") for path in id_paths(place)}
-        self._discard([[path for path in chain(*self.binary) if path in is_id]])
-        for path in chain.from_iterable(self._all_files()):
-            if path in is_id:
+        replaced = {path for place in self.rows for path in id_paths(place)}
+        for unshuffled in self.unshuffled:
+            replaced.update((*unshuffled.packed, unshuffled.scattered))
+        own = list(chain.from_iterable(self._all_files()))
+        self._discard([[path for path in own if path in replaced]])
+        for path in own:
+            if path in replaced:
                 continue
             folder = self._folder(path)
             try:
@@ -530,17 +681,25 @@ class Outputs:
                 return column.categories
         if path.suffix != ".bin":
             return (path,)
+        if path.name.startswith(SHUFFLED):
+            return self._packed(path)
         return packed_paths(
             path,
             is_split=self._settings.splits_columns,
             has_whole_ids=self._settings.whole_ids,
         )
 
+    def _packed(self, path: Path) -> tuple[Path, ...]:
+        """Return the packed files of a part or bucket, with ids as they are in the end."""
+        return packed_paths(path, is_split=self._settings.splits_columns)
+
     def _all_files(self) -> list[Sequence[Path]]:
         return [
             *((path,) for path in self.parquet),
             *self.binary,
             *(column.categories for column in self.columns),
+            *((each.scattered,) for each in self.unshuffled if each.is_own),
+            *(targets for _, targets in self.buckets.values()),
         ]
 
     def _spills(self) -> list[Sequence[Path]]:

@@ -82,6 +82,7 @@ class ExpectedData:
     text_bytes: int
     row_count: int
     missing_bytes: int
+    day_count: int
 
 
 class RealDays:
@@ -111,7 +112,7 @@ class RealDays:
         sizes = {path: path.stat().st_size for path in paths}
         text_bytes = sum(size * unpacked_ratio(path) for path, size in sizes.items())
         rows = round(text_bytes / row_bytes)
-        return ExpectedData(sum(sizes.values()), round(text_bytes), rows, 0)
+        return ExpectedData(sum(sizes.values()), round(text_bytes), rows, 0, len(paths))
 
     def prepare(self, context: RunContext) -> tuple[DayFiles, DataFacts]:
         """Return the existing files, after reading those that are new or have changed.
@@ -186,7 +187,8 @@ class SyntheticDays:
         rows_missing = sum(self._rows(day) for day in missing)
         total = self._config.row_count
         size_bytes = total * MEAN_ROW_BYTES
-        return ExpectedData(size_bytes, size_bytes, total, rows_missing * MEAN_ROW_BYTES)
+        missing_bytes = rows_missing * MEAN_ROW_BYTES
+        return ExpectedData(size_bytes, size_bytes, total, missing_bytes, len(self._names))
 
     def prepare(self, context: RunContext) -> tuple[DayFiles, DataFacts]:
         """Generate the missing days, each rank its share, and verify them.

@@ -7,19 +7,31 @@ from dataclasses import dataclass
 
 from wattload.core.record.results import Metric, RateOf
 from wattload.core.units import Unit, format_percent
-from wattload.workloads.dlrm.conversion import NUMBER_IDS, TO_BINARY, TO_PARQUET, TO_ROWS, Step
+from wattload.workloads.dlrm.conversion import (
+    NUMBER_IDS,
+    SCATTER_ROWS,
+    SHUFFLE_ROWS,
+    TO_BINARY,
+    TO_PARQUET,
+    TO_ROWS,
+    Step,
+)
 
 _FORMS = {
     TO_PARQUET: ("TSV", "Parquet"),
     TO_BINARY: ("Parquet", "packed rows"),
     TO_ROWS: ("TSV", "packed rows"),
     NUMBER_IDS: ("ids", "their numbers"),
+    SCATTER_ROWS: ("packed rows", "rows by bucket"),
+    SHUFFLE_ROWS: ("rows by bucket", "shuffled rows"),
 }
 _OUTPUTS = {
     TO_PARQUET: "parquet_bytes",
     TO_BINARY: "packed_bytes",
     TO_ROWS: "packed_bytes",
     NUMBER_IDS: "numbered_bytes",
+    SCATTER_ROWS: "scattered_bytes",
+    SHUFFLE_ROWS: "shuffled_bytes",
 }
 """What the record names the output of a phase."""
 

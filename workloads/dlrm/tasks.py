@@ -1,7 +1,7 @@
 """The tasks of a worker.
 
 Generate a day file, convert a part to Parquet and that to packed rows, or the part to packed rows
-at once, number a column's ids, or do the conversion in memory.
+at once, number a column's ids, shuffle packed rows, or do the conversion in memory.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from wattload.core.errors import TargetError, WattloadError
 from wattload.core.faults import remedy
+from wattload.core.io import Extent
 from wattload.core.units import NS_PER_S
 from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, round_up
 from wattload.loaders.converters import (
@@ -26,6 +27,10 @@ from wattload.loaders.converters import (
     IdNumberer,
     NumberedColumn,
     Packed,
+    RowFiles,
+    RowShuffler,
+    Scattered,
+    Shuffled,
 )
 from wattload.loaders.data.criteo_day_files import Moved, Part, find_fault
 from wattload.loaders.data.criteo_synthetic import MEAN_ROW_BYTES, SyntheticDay
@@ -101,6 +106,50 @@ class ColumnTask:
         return [(path, 2 * path.stat().st_size) for path in self.sources]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScatterTask:
+    """Write the rows of a part by bucket; ``first_row`` is the number of its first among all."""
+
+    source: RowFiles
+    path: Path
+    settings: ConversionSettings
+    seed: int
+    first_row: int
+    bucket_count: int
+    row_limit: int
+    shuffler: RowShuffler
+
+    @property
+    def inputs(self) -> Sequence[tuple[Path, int]]:
+        """The packed files that are read, and the bytes of each."""
+        paths, widths = self.source.paths, self.source.widths
+        return [
+            (path, width * self.source.row_count) for path, width in zip(paths, widths, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShuffleTask:
+    """Write the rows of a bucket, which ``sources`` have, in random order.
+
+    ``path`` names the packed files ``targets``, in which a row has ``widths`` bytes.
+    """
+
+    sources: Sequence[Extent]
+    path: Path
+    targets: Sequence[Path]
+    widths: Sequence[int]
+    settings: ConversionSettings
+    seed: int
+    bucket: int
+    shuffler: RowShuffler
+
+    @property
+    def inputs(self) -> Sequence[tuple[Path, int]]:
+        """The files that parts of are read, and the bytes of these parts."""
+        return [(extent.path, extent.length_bytes) for extent in self.sources]
+
+
 @dataclass(frozen=True, slots=True)
 class CeilingTask:
     """Convert ``part``, which is one block long, or some of gz, in memory."""
@@ -171,6 +220,35 @@ def number_ids(task: ColumnTask, moved: Moved) -> NumberedColumn:
             task.settings,
             threshold=task.threshold,
             table_limit=task.table_limit,
+            moved=moved,
+        )
+
+
+def scatter_rows(task: ScatterTask, moved: Moved) -> Scattered:
+    """Write a part's rows by random buckets."""
+    with _target_errors(task.path):
+        return task.shuffler.scatter_rows(
+            task.source,
+            task.path,
+            task.settings,
+            seed=task.seed,
+            first_row=task.first_row,
+            bucket_count=task.bucket_count,
+            row_limit=task.row_limit,
+            moved=moved,
+        )
+
+
+def shuffle_rows(task: ShuffleTask, moved: Moved) -> Shuffled:
+    """Write a bucket's rows in random order."""
+    with _target_errors(task.path):
+        return task.shuffler.shuffle_rows(
+            task.sources,
+            task.targets,
+            task.widths,
+            task.settings,
+            seed=task.seed,
+            bucket=task.bucket,
             moved=moved,
         )
 

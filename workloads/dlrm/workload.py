@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,10 +24,12 @@ from wattload.core.workload import (
 from wattload.loaders.converters import (
     FIRST_NUMBER,
     ID_ENTRY_BYTES,
+    ROW_ENTRY_BYTES,
     ConversionSettings,
     ConverterConfig,
     IdNumberer,
     NumberedColumn,
+    RowShuffler,
 )
 from wattload.loaders.data.cold_cache import worst_of_each
 from wattload.loaders.data.criteo_day_files import (
@@ -50,6 +53,7 @@ from wattload.workloads.dlrm.conversion import (
     ConversionResult,
     Numbering,
     Outputs,
+    Shuffling,
     phases_of,
 )
 from wattload.workloads.dlrm.dataset import (
@@ -67,7 +71,11 @@ PARQUET_SHARE = 0.75
 """Upper bound of Parquet bytes per TSV byte; measured 0.26 (zstd) to 0.63 (none, 6000 rows)."""
 
 TABLE_BYTES = 16_000_000
-"""Least memory of a worker for the ids of a column."""
+"""Least memory of a worker for the ids of a column, or for rows that are shuffled."""
+STEP_BYTES = 16_000_000
+"""Memory for ids or rows that are on their way."""
+BUCKET_SHARE = 0.9
+"""Rows in a bucket on average, of those that there is memory for: the draw varies far less."""
 ID_BYTES = 4
 SPILLED_ID_BYTES = 2 * ID_BYTES
 """Space of an id that memory has no room for, and of its number."""
@@ -110,10 +118,16 @@ class Dlrm:
         self._config.check(context.scale)
         self._require_memory()
         numbering = self._numbering()
+        shuffler = self._shuffler()
         source = self._source(context)
         expected = source.expected()
+        if shuffler and expected.day_count == 1:
+            raise ConfigError(
+                "workload.shuffle=true shuffles all days but the last, which is for validation; "
+                "it needs at least 2 day files, got 1"
+            )
         parquet_bytes = round(expected.text_bytes * PARQUET_SHARE) if self._config.columnar else 0
-        row_bytes = SPLIT_ROW_BYTES if self._settings().splits_columns else ROW_BYTES
+        row_bytes = self._row_bytes
         output_bytes = parquet_bytes + expected.row_count * row_bytes
         read_bytes = expected.size_bytes + parquet_bytes
         spill_bytes = 0
@@ -125,6 +139,9 @@ class Dlrm:
                 workers = self._workers(context) * context.communicator.world_size
                 columns = min(workers, len(CATEGORICALS))
                 spill_bytes = columns * expected.row_count * SPILLED_ID_BYTES
+        if self._config.shuffle:
+            output_bytes += 2 * expected.row_count * row_bytes
+            read_bytes += 2 * expected.row_count * row_bytes
         data_bytes = 0 if self._config.source else expected.size_bytes
         return WorkloadPlan(
             data_bytes=data_bytes,
@@ -164,6 +181,7 @@ class Dlrm:
             settings=settings,
             resume_key=self._resume_key(context, days),
             is_spilled=self._is_spilled(days.line_count),
+            shuffling=(shuffling := self._shuffling(context, days)),
         )
         self._outputs = outputs
         try:
@@ -178,6 +196,7 @@ class Dlrm:
                     settings=settings,
                     converter=self._loader.converter(),
                     numbering=self._numbering(),
+                    shuffling=shuffling,
                 )
                 self._converted = conversion.run(self._config.rounds)
         except BaseException as error:
@@ -226,19 +245,25 @@ class Dlrm:
                 if threshold
                 else None
             )
+            rows = (
+                checks.compare_rows(self._converted.scattered[-1], self._converted.shuffled[-1])
+                if self._config.shuffle
+                else None
+            )
         finally:
             self._finish(context, outputs)
-        by_rank = world.gather((counts, moved, found, numbers))
+        by_rank = world.gather((counts, moved, found, numbers, rows))
         if world.rank:
             return ()
-        rows, moves, samples, numbered = zip(*by_rank, strict=True)
+        line_counts, moves, samples, numbered, shuffled = zip(*by_rank, strict=True)
         return [
             digests_check(days.files),
             checks.content_check(days, moves, self._phases, self._config.rounds),
-            checks.rows_check(days.line_count, rows),
+            checks.rows_check(days.line_count, line_counts),
             checks.sample_check(samples, draw),
             checks.bytes_check(moves, days.size_bytes, self._config.rounds, self._phases[0]),
             *([checks.numbers_check(numbered, threshold, draw)] if threshold else ()),
+            *([checks.shuffle_check(shuffled, self._phases)] if self._config.shuffle else ()),
         ]
 
     def _finish(self, context: RunContext, outputs: Outputs) -> None:
@@ -280,6 +305,7 @@ class Dlrm:
             self._config.block_bytes,
             days.sha256,
             context.communicator.world_size,
+            *((context.seed, self._spare_bytes) if self._config.shuffle else ()),
             [(str(part.source), part.start_bytes, part.end_bytes) for part in self._all_parts],
         ]
         return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
@@ -288,8 +314,8 @@ class Dlrm:
         """Raise ``ConfigError`` for blocks whose conversion may need more than a worker may use."""
         block_bytes, most = self._config.block_bytes, self._config.worker_memory_bytes
         needed = self._loader.conversion_memory_bytes(block_bytes)
-        if self._config.frequency_threshold:
-            needed += TABLE_BYTES
+        if self._config.frequency_threshold or self._config.shuffle:
+            needed += STEP_BYTES + TABLE_BYTES
         if needed > most:
             raise ConfigError(
                 f"workload.block_bytes={block_bytes} needs up to {needed} bytes per worker, more "
@@ -315,8 +341,44 @@ class Dlrm:
     @property
     def _table_limit(self) -> int:
         """The ids of a column that fit into the memory that a worker does not need otherwise."""
-        used = self._loader.conversion_memory_bytes(self._config.block_bytes)
-        return (self._config.worker_memory_bytes - used) // ID_ENTRY_BYTES
+        return self._spare_bytes // ID_ENTRY_BYTES
+
+    @property
+    def _spare_bytes(self) -> int:
+        """The memory of a worker that a conversion does not need."""
+        used = self._loader.conversion_memory_bytes(self._config.block_bytes) + STEP_BYTES
+        return self._config.worker_memory_bytes - used
+
+    @property
+    def _row_bytes(self) -> int:
+        return SPLIT_ROW_BYTES if self._settings().splits_columns else ROW_BYTES
+
+    def _shuffler(self) -> RowShuffler | None:
+        """Return what shuffles rows, if any; raises ``ConfigError`` for a loader that can't."""
+        if not self._config.shuffle:
+            return None
+        shuffler = self._loader.converter()
+        if not isinstance(shuffler, RowShuffler):
+            raise ConfigError(
+                "workload.shuffle=true needs loader=native; "
+                f"loader={self._loader.name} can't shuffle rows"
+            )
+        return shuffler
+
+    def _shuffling(self, context: RunContext, days: DayFiles) -> Shuffling | None:
+        """Return how rows are shuffled; the number of buckets depends on lines and memory."""
+        shuffler = self._shuffler()
+        if not shuffler:
+            return None
+        row_limit = self._spare_bytes // (self._row_bytes + ROW_ENTRY_BYTES)
+        row_count = sum(file.content.line_count for file in days.files[:-1])
+        return Shuffling(
+            seed=context.seed,
+            last_day=days.paths[-1],
+            row_limit=row_limit,
+            bucket_count=max(math.ceil(row_count / (BUCKET_SHARE * row_limit)), 1),
+            shuffler=shuffler,
+        )
 
     def _is_spilled(self, row_count: int) -> bool:
         """Return whether ids of a column may not fit into memory."""
@@ -324,9 +386,14 @@ class Dlrm:
 
     def _worker_memory_bytes(self, expected: ExpectedData) -> int:
         needed = self._loader.conversion_memory_bytes(self._config.block_bytes)
-        if self._config.frequency_threshold is None:
+        entry_bytes = 0
+        if self._config.frequency_threshold:
+            entry_bytes = ID_ENTRY_BYTES
+        if self._config.shuffle:
+            entry_bytes = self._row_bytes + ROW_ENTRY_BYTES
+        if not entry_bytes:
             return needed
-        return needed + min(expected.row_count, self._table_limit) * ID_ENTRY_BYTES
+        return needed + STEP_BYTES + min(expected.row_count * entry_bytes, self._spare_bytes)
 
     def _workers(self, context: RunContext) -> int:
         return self._config.workers_per_rank(context.communicator.world_size)
@@ -342,6 +409,7 @@ class Dlrm:
             "pack": self._config.pack.value,
             "bad_rows": self._config.bad_rows.value,
             "frequency_threshold": self._config.frequency_threshold,
+            "shuffle": self._config.shuffle,
         }
 
     def _settings(self) -> ConversionSettings:
@@ -417,6 +485,7 @@ class Dlrm:
                 "bad_rows": self._config.bad_rows.value,
                 "frequency_threshold": self._config.frequency_threshold,
                 **_of_columns(columns),
+                "shuffle": self._config.shuffle,
                 "dropped_count": sum(each.count for each in dropped),
                 "block_bytes": self._config.block_bytes,
                 **measured.details(),
@@ -471,6 +540,7 @@ class Dlrm:
         return phases_of(
             columnar=self._config.columnar,
             numbers_ids=self._config.frequency_threshold is not None,
+            shuffles=self._config.shuffle,
         )
 
     def _on_target(self, context: RunContext, days: DayFiles) -> bool:

@@ -242,7 +242,7 @@ def test_a_loader_that_can_not_number_is_refused(tmp_path: Path) -> None:
 def test_the_plan_counts_spills_only_if_memory_may_be_too_small(tmp_path: Path) -> None:
     rows = 2_000_000
     roomy = dlrm(row_count=rows).plan(context_at(tmp_path))
-    memory_bytes = 200_000_000 + 6 * (1 << 16) + (8 << 20) + 17_000_000
+    memory_bytes = 200_000_000 + 6 * (1 << 16) + (8 << 20) + 33_000_000
     tight = dlrm(row_count=rows, worker_memory_bytes=memory_bytes).plan(context_at(tmp_path))
     assert tight.peak_bytes - roomy.peak_bytes == 8 * rows  # one worker, one column at a time
     assert tight.memory_bytes_per_rank <= memory_bytes < roomy.memory_bytes_per_rank

@@ -8,23 +8,37 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.tinyfs import fill, tiny_file_system
 from wattload.core.errors import DataError, TargetError
+from wattload.core.io import Extent
 from wattload.loaders.arrow.config import Config as ArrowConfig
-from wattload.loaders.converters import ConversionSettings, Converter
+from wattload.loaders.converters import (
+    ConversionSettings,
+    Converter,
+    IdNumberer,
+    RowFiles,
+    RowShuffler,
+)
 from wattload.loaders.data.criteo_day_files import CountedFile, cut_parts, first_lines
 from wattload.loaders.data.criteo_synthetic import SyntheticDay
 from wattload.loaders.data.media import DirectMedium, PageCacheMedium
 from wattload.loaders.native.config import Config as NativeConfig
 from wattload.workloads.dlrm.tasks import (
     CeilingTask,
+    ColumnTask,
     DayTask,
     PackTask,
     PartTask,
+    ScatterTask,
+    ShuffleTask,
     against_memory,
     make_day,
+    number_ids,
+    scatter_rows,
+    shuffle_rows,
     to_binary,
     to_parquet,
     to_rows,
@@ -137,3 +151,51 @@ def test_the_ceiling_of_gz_is_measured_over_several_blocks(
     lines = first_lines(part, 300_000)
     small = replace(SETTINGS, block_bytes=1 << 16)
     assert against_memory(CeilingTask(lines, small, converter), moved_nowhere) > 0
+
+
+def test_a_full_file_system_is_one_sentence_for_numbers_and_the_shuffle(tmp_path: Path) -> None:
+    ids, rows = tmp_path / "day_0.id_0.bin", tmp_path / "day_0.bin"
+    np.zeros(50_000, "<u4").tofile(ids)
+    np.zeros((5000, 40), "<i4").tofile(rows)
+    numberer = shuffler = NATIVE
+    assert isinstance(numberer, IdNumberer)
+    assert isinstance(shuffler, RowShuffler)
+    with tiny_file_system(tmp_path) as target:
+        fill(target)
+        reason = rf"writing {target}/. failed: No space left on device; free some space, or choose"
+        column = ColumnTask(
+            sources=[ids],
+            targets=[target / "n"],
+            spills=(),
+            settings=SETTINGS,
+            threshold=1,
+            table_limit=10,
+            numberer=numberer,
+        )
+        scatter = ScatterTask(
+            source=RowFiles((rows,), (160,), 5000),
+            path=target / "s",
+            settings=SETTINGS,
+            seed=1,
+            first_row=0,
+            bucket_count=2,
+            row_limit=5000,
+            shuffler=shuffler,
+        )
+        bucket = ShuffleTask(
+            sources=[Extent(rows, 0, 800_000)],
+            path=target / "b",
+            targets=[target / "b"],
+            widths=[160],
+            settings=SETTINGS,
+            seed=1,
+            bucket=0,
+            shuffler=shuffler,
+        )
+        for named in (
+            partial(number_ids, column),
+            partial(scatter_rows, scatter),
+            partial(shuffle_rows, bucket),
+        ):
+            with pytest.raises(TargetError, match=reason):
+                named(moved_nowhere)
