@@ -19,7 +19,7 @@ from wattload.reports.charts.captions import is_declared
 from wattload.reports.charts.plot import Axis, Frame, share_of, text
 from wattload.reports.charts.themes import arm_role, light
 from wattload.reports.quantity import Scale, label, listed, number, quantity, scale_for, scaled
-from wattload.reports.runs.energy import Energy, is_fitted, phase_energies, whole_energy
+from wattload.reports.runs.energy import Energy, phase_energies, whole_energy
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading
 from wattload.reports.runs.timeline import Band, Timeline, make_timeline
@@ -304,8 +304,6 @@ def _power_caption(tracks: Sequence[Track], bins: str) -> str:
     parts = [f"{what}: {'; '.join(known)}. Strips are timed phases."]
     if periods_s:
         parts.append(bins)
-    if any(is_fitted(track.run.record) for track in tracks):
-        parts.append("Energies come from a model fitted to the readings, not from these lines.")
     return " ".join(parts)
 
 

@@ -21,6 +21,7 @@ from wattload.reports.charts.bars import Bar, Dot, split_svg
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.charts.timeline import Track, has_power, make_track, power_figure, rate_figure
 from wattload.reports.quantity import MISSING, Scale, counted, listed, number, workload_title
+from wattload.reports.runs.energy import is_fitted
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading
 from wattload.reports.sections.caveats import limits_notices
@@ -377,6 +378,14 @@ def with_choice(
     return replace(figure, caption=" ".join(parts))
 
 
+def _with_source(figure: Figure | None, tracks: Sequence[Track]) -> Figure | None:
+    """Return a chart of power with a caption that says where its energies come from."""
+    if figure is None or not any(is_fitted(track.run.record) for track in tracks):
+        return figure
+    source = "Energies are of the whole run, from a model fitted to the readings, not these lines."
+    return replace(figure, caption=f"{figure.caption} {source}")
+
+
 def _over_time(subject: Subject) -> Block | None:
     workload, what = drawn_first(subject)
     title = workload_title(workload)
@@ -384,7 +393,9 @@ def _over_time(subject: Subject) -> Block | None:
         if group.workload == workload:
             tracks = tracks_of(subject, group)
             if what == "power":
-                figure = power_figure("first-power", f"Power during {title}", tracks)
+                figure = _with_source(
+                    power_figure("first-power", f"Power during {title}", tracks), tracks
+                )
             else:
                 figure = rate_figure("first-rate", f"Rate during {title}", tracks)
             return with_choice(figure, subject, group, tracks)

@@ -184,7 +184,7 @@ def _figure(
     yield (
         Quantity(
             key=key,
-            label=key,
+            label=f"{name}, {label(energy.phase)}",
             unit=unit,
             better=better,
             headline=True,

@@ -13,7 +13,6 @@ import pytest
 from tests.record_power import PowerKind
 from tests.records import Scenario
 from tests.reports.conftest import arm, one
-from wattload.core.record.energy import SensorRecord
 from wattload.core.units import Unit
 from wattload.reports.charts.themes import light
 from wattload.reports.charts.timeline import energy_figure, make_track, power_figure, rate_figure
@@ -82,29 +81,6 @@ def test_a_caption_says_how_power_is_known_and_what_lines_are(pair: list[Run]) -
         r"phases\. Lines are means over \S+ \w+; bands show the range of values, cut off if high\.",
         found.caption.replace("\u00a0", " "),
     )
-
-
-def test_a_caption_says_that_energies_are_of_a_model_where_one_was_fitted(pair: list[Run]) -> None:
-    sensor = SensorRecord(
-        shape="instant",
-        window_s=0.0,
-        window_uncertainty_s=0.0,
-        lag_s=0.0,
-        lag_uncertainty_s=0.1,
-        is_declared=True,
-        is_known=True,
-        is_explained=True,
-        residual_w=0.0,
-    )
-    record = pair[0].record
-    sources = tuple(each.model_copy(update={"found": sensor}) for each in record.power.sources)
-    power = record.power.model_copy(update={"sources": sources})
-    fitted = replace(pair[0], record=record.model_copy(update={"power": power}))
-    words = "Energies come from a model fitted to the readings, not from these lines."
-    for run, is_fitted in ((fitted, True), (pair[0], False)):
-        found = power_figure("c", "x", [make_track("A", "A", run)])
-        assert found is not None
-        assert found.caption.endswith(words) == is_fitted
 
 
 def test_phases_of_two_arms_are_told_apart_by_their_colours(pair: list[Run]) -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from tests.reports.sessions import against_itself, run, session, simulated, turn
 from wattload.core.power import Scope
+from wattload.core.record.energy import SensorRecord
 from wattload.core.record.results import Metric
 from wattload.core.units import Unit
-from wattload.reports.blocks import Verdicts
+from wattload.reports.blocks import Figure, Verdicts
 from wattload.reports.runs.compact import Compactor
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.first import first_section
@@ -96,6 +97,35 @@ def test_simulated_drives_get_ratios_and_no_winner() -> None:
         assert answer.interval_text
         assert answer.words == "none (simulated drives)"
     assert (of_drives.grade.word, of_drives.grade.text) == ("none", "no grade: simulated drives")
+
+
+def test_the_chart_of_power_says_that_energies_are_of_a_model_where_one_was_fitted(
+    arms: tuple[Run, ...],
+) -> None:
+    sensor = SensorRecord(
+        shape="instant",
+        window_s=0.0,
+        window_uncertainty_s=0.0,
+        lag_s=0.0,
+        lag_uncertainty_s=0.1,
+        is_declared=True,
+        is_known=True,
+        is_explained=True,
+        residual_w=0.0,
+    )
+
+    def fitted(run: Run) -> Run:
+        power = run.record.power
+        sources = tuple(each.model_copy(update={"found": sensor}) for each in power.sources)
+        power = power.model_copy(update={"sources": sources})
+        return replace(run, record=run.record.model_copy(update={"power": power}))
+
+    words = "Energies are of the whole run, from a model fitted to the readings, not these lines."
+    for runs, is_said in ((list(map(fitted, arms)), True), (arms, False)):
+        subject = make_subject(runs)
+        *_, figure = first_section(subject, first_screen(subject))
+        assert isinstance(figure, Figure)
+        assert (words in figure.caption) == is_said
 
 
 def test_a_ratio_of_simulated_drives_is_not_printed_as_a_win() -> None:
