@@ -164,6 +164,34 @@ def test_ranks_share_the_columns(tmp_path: Path) -> None:
     assert nvidia_columns(tmp_path, sizes) == torchrec_columns(tmp_path)
 
 
+@pytest.mark.slow
+def test_more_ids_than_memory_has_room_for_are_spilled(tmp_path: Path) -> None:
+    days, target, rows = tmp_path / "days", tmp_path / "target", 1_200_000
+    days.mkdir()
+    target.mkdir()
+    gaps = "\t" * 25
+    lines = (f"0{chr(9) * 14}{row % 1_100_000:08x}{gaps}\n" for row in range(rows))
+    (days / "day_0").write_text("".join(lines), encoding="ascii")
+    workload = dlrm(
+        source=str(days),
+        worker_memory_bytes=241_000_000,
+        part_bytes=20 << 20,
+        frequency_threshold=2,
+        sample_row_groups=1,
+    )
+    outcome, checks = lived(workload, context_at(target))
+    assert failed(checks) == set()
+    frequent = 100_000
+    assert outcome.details["category_sizes"] == [2 + frequent, *[3] * 25]
+    assert outcome.details["spilled_bytes"] > 0
+    first = np.concatenate([np.fromfile(path, "<i4") for path in sorted(target.rglob("*.cat_0.*"))])
+    assert (first[:frequent] == np.arange(2, 2 + frequent)).all()
+    assert (first[frequent:1_100_000] == 1).all()
+    assert (first[1_100_000:] == first[:frequent]).all()
+    assert list(target.rglob("*spill*")) == []
+    assert foreign_paths(target) == ()
+
+
 SPLIT: dict[str, Any] = {
     "columnar": False,
     "dense": Dense.log,
