@@ -333,6 +333,7 @@ class FileSink:
         self._moved = moved
         self._tickets: list[Ticket] = []
         self._filled = 0
+        self._crc32 = 0
         self._descriptor = -1
         self.span = Span(0, 0, 0)
 
@@ -353,6 +354,8 @@ class FileSink:
             piece = self._pieces[len(self._tickets) % PIECES]
             count = min(new.size, piece.size - self._filled)
             piece[self._filled : self._filled + count] = new[:count]
+            # While the bytes are in the core's cache.
+            self._crc32 = crc32_of(new[:count], self._crc32)
             self._filled += count
             new = new[count:]
             if self._filled == piece.size:
@@ -369,7 +372,7 @@ class FileSink:
     def _flush(self) -> None:
         offset, length = self.span.size_bytes, self._filled
         piece = self._pieces[len(self._tickets) % PIECES]
-        self.span = Span(0, offset + length, crc32_of(piece[:length], self.span.crc32))
+        self.span = Span(0, offset + length, self._crc32)
         try:
             # Writes that extend a file wait for each other.
             os.posix_fallocate(self._descriptor, offset, length)

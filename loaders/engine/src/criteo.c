@@ -56,8 +56,15 @@ static void find_ends(const uint8_t *text, size_t bytes, size_t wanted, ends *fo
         uint64_t bits = field_ends(text + at);
         if (bytes - at < CHUNK)
             bits &= ~(~0ull << (bytes - at));
-        for (; bits; bits &= bits - 1)
-            found->at[count++] = (uint32_t)at + (uint32_t)__builtin_ctzll(bits);
+        /* Most chunks have up to 16 ends: these without a branch, and what is too much is
+         * overwritten. */
+        size_t here = (size_t)__builtin_popcountll(bits);
+        uint32_t *next = found->at + count;
+        for (size_t i = 0; i < 16; i++, bits &= bits - 1)
+            next[i] = (uint32_t)at + (uint32_t)__builtin_ctzll(bits | 1ull << 63);
+        for (size_t i = 16; i < here; i++, bits &= bits - 1)
+            next[i] = (uint32_t)at + (uint32_t)__builtin_ctzll(bits);
+        count += here;
     }
     found->count = count;
 }
