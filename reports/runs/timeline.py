@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -83,7 +84,10 @@ def make_timeline(run: Run) -> Timeline:
     watts: list[Line] = []
     bands: list[Band] = []
     if run.traces.throughput is not None:
-        rates.extend(_rates(run.traces.throughput, clock))
+        timed = [strip for strip in strips if strip.timed] or strips
+        start_s = min((strip.start_s for strip in timed), default=0.0)
+        end_s = max((strip.end_s for strip in timed), default=0.0)
+        rates.extend(_rates(run.traces.throughput, clock, start_s, end_s))
     if run.traces.power is not None:
         rates.extend(_device_rates(run, run.traces.power, clock))
         watts.extend(_watts(run, run.traces.power, clock))
@@ -117,20 +121,26 @@ def _strips(record: RunRecord) -> Iterator[Strip]:
             )
 
 
-def _rates(trace: ThroughputTrace, clock: CommonClock) -> Iterator[Line]:
-    """Yield the read and write rates of the application, all hosts and ranks together."""
+def _rates(
+    trace: ThroughputTrace, clock: CommonClock, start_s: float, end_s: float
+) -> Iterator[Line]:
+    """Yield the read and write rates of the application, all hosts and ranks together.
+
+    Bins are counted from the timed start. One of the trace that begins just before counts there.
+    """
     if trace.time_ns.size == 0:
         return
     shift_ns = np.array([clock.shift_ns(host) for host in trace.host.words])
-    common_ns = trace.time_ns + shift_ns[trace.host.numbers]
-    slot = common_ns // BIN_NS
-    first, count = int(slot.min()) - 1, int(slot.max() - slot.min()) + 3
-    time_s = np.arange(first, first + count, dtype=np.float64) * (BIN_NS / NS_PER_S)
+    since_ns = trace.time_ns + shift_ns[trace.host.numbers] - round(start_s * NS_PER_S)
+    slot = np.where((since_ns < 0) & (since_ns > -BIN_NS), 0, since_ns // BIN_NS)
+    # Bins that are missing from the trace moved no bytes, nor did those before and after.
+    first = int(slot.min()) - 1
+    last = max(int(slot.max()) + 1, math.ceil((end_s - start_s) * NS_PER_S / BIN_NS))
+    time_s = start_s + np.arange(first, last + 1, dtype=np.float64) * (BIN_NS / NS_PER_S)
     for name, counts in (("read", trace.read_bytes), ("write", trace.written_bytes)):
         if not counts.any():
             continue
-        # Bins that are missing from the trace moved no bytes, nor did those before and after.
-        per_bin = np.bincount(slot - first, weights=counts, minlength=count).astype(np.float64)
+        per_bin = np.bincount(slot - first, weights=counts, minlength=time_s.size).astype(float)
         yield Line(name=name, role=name, time_s=time_s, value=per_bin * (NS_PER_S / BIN_NS))
 
 

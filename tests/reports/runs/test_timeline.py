@@ -40,6 +40,20 @@ def test_rates_begin_and_end_at_zero_so_that_they_can_be_filled(run: Run) -> Non
         assert line.value[0] == line.value[-1] == 0.0
 
 
+def test_bytes_of_a_bin_that_begins_before_the_timed_start_are_drawn_from_there(run: Run) -> None:
+    trace = run.traces.throughput
+    assert trace is not None
+    early = replace(trace, time_ns=trace.time_ns - BIN_NS // 2)
+    timeline = make_timeline(replace(run, traces=replace(run.traces, throughput=early)))
+    (strip,) = [each for each in timeline.strips if each.timed]
+    window = next(each for each in run.record.windows if each.name == strip.name)
+    for line in timeline.rates[:2]:
+        inside = (line.time_s > strip.start_s - 1e-6) & (line.time_s < strip.end_s)
+        moved = getattr(window, "read_bytes" if line.name == "read" else "written_bytes")
+        assert line.value[inside].sum() * BIN_NS / 1e9 == pytest.approx(moved)
+        assert line.time_s[-1] >= strip.end_s - BIN_NS / 1e9
+
+
 def test_device_rates_come_from_the_cumulative_counters(run: Run) -> None:
     line = next(line for line in make_timeline(run).rates if line.role == "device")
     assert line.name == "device nvme0n1"
