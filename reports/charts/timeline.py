@@ -280,7 +280,7 @@ def _moved(track: Track) -> list[_Series]:
 
 def _bins_caption(width_s: float, *, has_bands: bool) -> str:
     means = f"Lines are means over {quantity(width_s, Unit.SECONDS, 1)}"
-    bands = "; bands show the range of values, cut off if high" if has_bands else ""
+    bands = "; bands show lowest to highest, cut off at the top" if has_bands else ""
     return f"{means}{bands}."
 
 

@@ -371,7 +371,7 @@ def with_choice(
     if any(len(runs) > 1 for runs in group.arms.values()):
         is_narrowed = not excluded and any(has_excluded_energy(subject, r) for r in group.runs)
         among = " among those whose energy counts" if is_narrowed else ""
-        parts.append(f"Of each arm, the run of median rate{among}.")
+        parts.append(f"Each line is its arm's run of median rate{among}.")
     if excluded:
         of = f" of {listed(excluded)}" if len(group.arms) > 1 else ""
         parts.append(f"The energy{of} is excluded.")
