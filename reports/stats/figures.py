@@ -250,8 +250,9 @@ def accuracy(arms: Sequence[Sequence[RunRecord]], phase: str) -> Accuracy:
     So does ``sensor``, even for one lag: its error depends on the sign of each step of power at the
     edges of a phase, and so on what precedes and follows it.
 
-    Of these, and of meters that differ, each arm counts with the run that states most. Several
-    meters of one arm add linearly (worst case). A part of unknown composition never cancels.
+    Of these, and of meters that differ, each arm counts with the mean of its runs: that of a mean
+    whose errors are all of one sign, the worst case. So do several meters of one arm, which add. A
+    part of unknown composition never cancels.
     """
     stated = [[each[phase] for each in map(_stated, runs) if phase in each] for runs in arms]
     if not all(stated):
@@ -261,7 +262,7 @@ def accuracy(arms: Sequence[Sequence[RunRecord]], phase: str) -> Accuracy:
         wholes = [[each.whole for each in of_arm if each.whole is not None] for of_arm in stated]
         if sum(map(len, wholes)) < len(every):
             return Accuracy(reason="sensor accuracy not stated")
-        return Accuracy(share=math.hypot(*map(max, wholes)))
+        return Accuracy(share=math.hypot(*map(fmean, wholes)))
     parts = [[each.parts for each in of_arm if each.parts is not None] for of_arm in stated]
     if sum(map(len, parts)) < len(every):
         return Accuracy(reason="sensor resolution not stated")
@@ -276,7 +277,7 @@ def accuracy(arms: Sequence[Sequence[RunRecord]], phase: str) -> Accuracy:
             left.append(math.fsum(max(of_meter) - min(of_meter) for of_meter in means))
         else:
             left += [
-                max(math.fsum(run.get((meter, name), 0.0) for meter in meters) for run in of_arm)
+                fmean(math.fsum(run.get((meter, name), 0.0) for meter in meters) for run in of_arm)
                 for of_arm in parts
             ]
     return Accuracy(share=math.hypot(*left))

@@ -482,7 +482,8 @@ def _energy(rates: Rates, energy: Energy | None) -> Iterator[str]:
         for each in (energy.energy_wh, energy.lower_wh, energy.upper_wh)
     )
     shown = bounded_quantity(energy_j, lower_j, upper_j, Unit.JOULES)
-    yield _line("energy", f"{shown} per checkpoint = power x time, the same for any number of drives")
+    told = f"{shown} per checkpoint = power x time, the same for any number of drives"
+    yield _line("energy", told)
 
 
 def _power(watts: Watts) -> str:

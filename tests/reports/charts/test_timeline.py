@@ -78,7 +78,8 @@ def test_a_caption_says_how_power_is_known_and_what_lines_are(pair: list[Run]) -
     assert found is not None
     assert re.fullmatch(
         r"Drive power, read every 100 ms: measured by a meter or a rail sensor\. Strips are timed "
-        r"phases\. Lines are means over \S+ \w+; bands show lowest to highest, cut off at the top\.",
+        r"phases\. Lines are means over \S+ \w+; "
+        r"bands show lowest to highest, cut off at the top\.",
         found.caption.replace("\u00a0", " "),
     )
 

@@ -137,12 +137,13 @@ def test_energy_that_is_known_in_two_ways_is_not_called_and_both_are_told() -> N
     )
 
 
-def test_each_arm_counts_with_the_run_that_states_most() -> None:
+def test_each_arm_counts_with_the_mean_of_what_its_runs_state() -> None:
     made = [stating(each, 0.01, {}) for each in runs({"A": 18.0, "B": 18.0}, serials=TWO_DRIVES)]
     arms = [[each.record for each in made if each.record.label == arm] for arm in "AB"]
     assert accuracy(arms, "train").share == pytest.approx(hypot(0.01, 0.01))
     arms[0][3] = stating(made[3], 0.05, {}).record
-    assert accuracy(arms, "train").share == pytest.approx(hypot(0.05, 0.01))
+    mean = 0.01 + 0.04 / len(arms[0])
+    assert accuracy(arms, "train").share == pytest.approx(hypot(mean, 0.01))
     assert accuracy([[], arms[1]], "train").reason == ""
 
 
