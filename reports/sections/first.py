@@ -104,7 +104,11 @@ def _repeats(subject: Subject, screen: FirstScreen) -> str:
         return _range(pairs, "alternating pair")
     counts = {len(runs) for group in subject.groups for runs in group.arms.values()} or {0}
     several = len(subject.arms) > 1 or len(subject.groups) > 1
-    turns = any(run.record.comparison.interleave == "abba" for run in subject.runs)
+    sessions = [
+        {(run.record.comparison.session_id, run.record.comparison.interleave) for run in group.runs}
+        for group in subject.groups
+    ]
+    turns = all(len(own) == 1 and own.pop()[1] == "abba" for own in sessions)
     order = ", alternating" if turns and subject.compares else ""
     return f"{_range(counts, 'run')}{' each' if several else ''}{order}"
 
@@ -382,7 +386,7 @@ def _with_source(figure: Figure | None, tracks: Sequence[Track]) -> Figure | Non
     """Return a chart of power with a caption that says where its energies come from."""
     if figure is None or not any(is_fitted(track.run.record) for track in tracks):
         return figure
-    source = "Energies are of the whole run, from a model fitted to the readings, not these lines."
+    source = "Energies are of one run's timed phases, from a model fitted to the readings."
     return replace(figure, caption=f"{figure.caption} {source}")
 
 

@@ -1012,7 +1012,9 @@ def answer(question: Question, row: Row, arms: Sequence[str], shown: Row | None 
     )
     shown = shown or row
     effect = shown.effect
-    if effect is None:
+    # What may not be compared has no ratio; that of few runs is shown, and so is one per byte.
+    is_barred = outcome == "inconclusive" and row.call == "barred" and row.reason != row.shortage
+    if effect is None or (is_barred and shown is row):
         return found
     b_leads = (effect.ratio > 1) == (shown.quantity.better == "higher")
     leader, letter, other = (arms[1], "B", "A") if b_leads else (arms[0], "A", "B")

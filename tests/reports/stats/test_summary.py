@@ -120,7 +120,7 @@ def test_the_chart_of_power_says_that_energies_are_of_a_model_where_one_was_fitt
         power = power.model_copy(update={"sources": sources})
         return replace(run, record=run.record.model_copy(update={"power": power}))
 
-    words = "Energies are of the whole run, from a model fitted to the readings, not these lines."
+    words = "Energies are of one run's timed phases, from a model fitted to the readings."
     for runs, is_said in ((list(map(fitted, arms)), True), (arms, False)):
         subject = make_subject(runs)
         *_, figure = first_section(subject, first_screen(subject))
@@ -495,6 +495,14 @@ def test_arms_that_moved_different_bytes_are_shown_per_byte_and_not_called() -> 
     assert a is not None
     assert b is not None
     assert found.energy.ratio == pytest.approx(max(a / b, b / a))
+
+
+def test_arms_that_did_different_work_have_no_ratio() -> None:
+    other = [turn("B", block, 1e9, **{**REAL, "scale": "full"}) for block in range(6)]
+    found = row([*session({"A": [2e9] * 6}, **REAL), *other])
+    assert found.speed is not None
+    assert found.speed.reason == "different work: scale differ"
+    assert (found.speed.ratio, found.speed.leader) == (None, None)
 
 
 def swept(ratios: Sequence[float]) -> list[Run]:
